@@ -1,0 +1,85 @@
+"""The command `course`: hands over to the room that does the work, and prints errors as one line.
+
+Does no work of its own, and must never import a room at the top: each is imported by the subcommand that needs it, so
+that `course doctor` runs where others cannot be imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from course_utils import __version__
+from course_utils.units import CourseError
+
+
+def find_root(start: Path) -> Path | None:
+    """The course's folder: the nearest at or above `start`, else where the library was installed from, else None."""
+    for folder in (start, *start.parents, Path(__file__).resolve().parents[1]):
+        if all((folder / name).is_dir() for name in ("source", "notebooks", "course_utils")):
+            return folder
+    return None
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser for the top level; `check` and `progress` read their own arguments."""
+    parser = argparse.ArgumentParser(prog="course", description="Tools for the course's learners and authors.")
+    parser.add_argument("--version", action="version", version=f"course {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands.add_parser("doctor", help="check that everything the course needs is here, with a fix for what is not")
+    build = commands.add_parser("build", help="write notebooks, exercises and solutions from source/ (for authors)")
+    build.add_argument(
+        "topics", nargs="*", metavar="NN", help="topic numbers such as 03; all topics when none is given"
+    )
+    commands.add_parser("check", add_help=False, help="mark your own saved exercise, question by question")
+    commands.add_parser("progress", add_help=False, help="all exercises at a glance")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one subcommand and return its exit code. Raises CourseError, and SystemExit 2 for a wrong command line."""
+    parser = make_parser()
+    options, rest = parser.parse_known_args(argv)
+    if options.command == "check":
+        from course_utils.grading.report import check_command
+
+        return check_command(rest)
+    if options.command == "progress":
+        from course_utils.grading.report import progress_command
+
+        return progress_command(rest)
+    if rest:
+        parser.error(f"unrecognised arguments: {' '.join(rest)}")
+    root = find_root(Path.cwd())
+    if options.command == "doctor":
+        from course_utils.doctor import report
+
+        return report(root)
+    if root is None:
+        raise CourseError("the course's folder is not here; change to the folder you cloned, and run it there")
+    from course_utils.authoring import build
+
+    build(options.topics, root)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point: 0 done, 1 something was found wanting, 2 the request was wrong, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a console without × or – must not end a command
+    try:
+        return run(sys.argv[1:] if argv is None else argv)
+    except CourseError as error:
+        print(f"course: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("course: interrupted; files already written are whole", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
