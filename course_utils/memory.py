@@ -1,0 +1,342 @@
+"""What a traced training step says about memory: peak, timeline, per layer, per role, the 2016 accounting.
+
+Pure NumPy and pandas over the arrays that `course_utils.trace` records; must never import torch, matplotlib or
+ipywidgets. A `StepTrace` knows the step at every batch size; `StepTrace.at(batch)` is a `Ledger`, the same step at one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from course_utils.allocator import replay_step
+from course_utils.units import CourseError
+
+Int64 = npt.NDArray[np.int64]
+
+# The order in which pictures stack them, bottom to top: first what stays, then what comes and goes.
+ROLES = (
+    "parameters",
+    "optimizer state",
+    "weight gradients",
+    "input",
+    "feature maps",
+    "gradient maps",
+    "workspace",
+    "other",
+)
+ROLE = {name: code for code, name in enumerate(ROLES)}
+PHASES = ("forward", "backward", "update")
+
+# Operators whose result 2016's frameworks wrote over their input, so that network-wide accounting counts no map for them.
+IN_PLACE_2016 = frozenset(
+    "relu relu_ threshold sigmoid tanh hardtanh leaky_relu elu gelu silu mul dropout native_dropout empty_like bernoulli_ "
+    "clone _to_copy".split()
+)
+
+
+@dataclass(frozen=True)
+class Tape:
+    """One training step as arrays: S storages that are born and die, E events (operators that allocate or write).
+
+    A storage's size is `fixed + per_sample * batch` bytes. It is alive in the events `birth <= e < death`, where "in" an
+    event means after its operator has run. Event 0 is the moment before the first operator, the last one is `zero_grad`.
+    """
+
+    fixed: Int64  # (S,) bytes
+    per_sample: Int64  # (S,) bytes for every sample of the batch
+    role: Int64  # (S,) index into ROLES
+    layer: Int64  # (S,) index into layer_names
+    birth: Int64  # (S,) first event in which it is alive
+    death: Int64  # (S,) first event in which it no longer is
+    is_map: npt.NDArray[np.bool_]  # (S,) floating-point result of an operator, as opposed to a mask or an index
+    event_ops: tuple[str, ...]  # (E,) operator names
+    event_phase: Int64  # (E,) index into PHASES
+    event_layer: Int64  # (E,) index into layer_names
+    event_flops: Int64  # (E, 2): fixed and per sample; multiply-add counts as two
+    event_traffic: Int64  # (E, 2): bytes read and written, fixed and per sample
+    layer_names: tuple[str, ...]
+    layer_shapes: dict[str, tuple[tuple[int, int], ...]]  # layer -> output dimensions, each (fixed, per sample)
+    layer_parameters: dict[str, int]  # layer -> number of parameters it owns
+
+    @property
+    def events(self) -> int:
+        """Number of events."""
+        return len(self.event_ops)
+
+    @cached_property
+    def coefficients(self) -> tuple[Int64, Int64]:
+        """Bytes alive after each event by role, as two (E, roles) arrays: fixed, and per sample."""
+        alive = []
+        for size in (self.fixed, self.per_sample):
+            change = np.zeros((self.events + 1, len(ROLES)), dtype=np.int64)
+            np.add.at(change, (self.birth, self.role), size)
+            np.subtract.at(change, (self.death, self.role), size)
+            alive.append(np.cumsum(change, axis=0)[:-1])
+        return alive[0], alive[1]
+
+    @cached_property
+    def totals(self) -> tuple[Int64, Int64]:
+        """Bytes alive after each event, all roles, as two (E,) arrays: fixed, and per sample."""
+        fixed, per_sample = self.coefficients
+        return fixed.sum(axis=1), per_sample.sum(axis=1)
+
+    @cached_property
+    def convolutions(self) -> npt.NDArray[np.bool_]:
+        """(E,) True for the events in which a convolution, or its backward, runs and may ask for workspace."""
+        return np.array([op.startswith(("convolution", "cudnn_convolution")) for op in self.event_ops])
+
+
+@dataclass(frozen=True)
+class StepTrace:
+    """One training step at every batch size, as `course_utils.trace.training_step` returns it.
+
+    Attributes:
+        name: what the network is called in tables and pictures.
+        tape: the step with sizes affine in the batch; None where the network is not affine, with the reason in `why`.
+        trace_at: traces the step anew at one batch (tens of milliseconds); used for batch 1, where tensors with a
+            dimension of one may be laid out differently, and for networks that are not affine.
+        affine: True where `tape` stands for every batch from 2 on.
+    """
+
+    name: str
+    tape: Tape | None
+    trace_at: Callable[[int], Tape]
+    why: str = ""
+    settings: dict[str, object] = field(default_factory=dict)
+    _traced: dict[int, Tape] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def affine(self) -> bool:
+        """Whether two traces stand for every batch; if not, each batch is traced by itself and `why` says what broke."""
+        return self.tape is not None
+
+    def at(self, batch: int, workspace: int = 0) -> Ledger:
+        """The step at one batch size.
+
+        Args:
+            batch: samples in the batch, 1 or more.
+            workspace: scratch bytes to assume for every convolution while it runs: the band "workspace" of the timeline.
+                0 (the default) leaves it out, and the peak is that of tensors alone.
+
+        Raises:
+            CourseError: batch is not a whole number of 1 or more, or workspace is negative.
+        """
+        if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
+            raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
+        if workspace < 0:
+            raise CourseError(f"workspace must be 0 bytes or more, got {workspace!r}")
+        return Ledger(self.name, self._tape_for(int(batch)), int(batch), int(workspace))
+
+    def _tape_for(self, batch: int) -> Tape:
+        if self.tape is not None and batch > 1:
+            return self.tape
+        if batch not in self._traced:
+            self._traced[batch] = self.trace_at(batch)
+        return self._traced[batch]
+
+    def largest_batch(self, limit_bytes: float, workspace: int = 0) -> int:
+        """The largest batch whose peak is at most `limit_bytes`; 0 if not even one sample fits.
+
+        Exact: the peak is the largest of E straight lines in the batch, so the answer is the smallest of E crossings.
+        Networks that are not affine are searched by bisection, which takes the peak to grow with the batch.
+
+        Raises:
+            CourseError: memory does not grow with the batch, so that there is no largest one.
+        """
+        if self.tape is None:
+            return self._search(limit_bytes, workspace)
+        fixed, per_sample = self.tape.totals
+        fixed = fixed + np.where(self.tape.convolutions, workspace, 0)
+        if not np.any(per_sample > 0):
+            raise CourseError(f"{self.name}: memory does not grow with the batch, so every batch fits or none does")
+        if np.any(fixed > limit_bytes):
+            batch = 0
+        else:
+            grows = per_sample > 0
+            batch = int(np.min((int(limit_bytes) - fixed[grows]) // per_sample[grows]))
+        if batch <= 1:
+            batch = int(self.at(1, workspace).peak_bytes <= limit_bytes)
+        return batch
+
+    def _search(self, limit_bytes: float, workspace: int) -> int:
+        def fits(batch: int) -> bool:
+            return self.at(batch, workspace).peak_bytes <= limit_bytes
+
+        if not fits(1):
+            return 0
+        low, high = 1, 2
+        while fits(high):
+            low, high = high, 2 * high
+            if high > 2**24:
+                raise CourseError(f"{self.name}: memory hardly grows with the batch; {low:,} samples still fit")
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Every byte of one training step at one batch size. All figures are bytes of tensors, exact, unless said."""
+
+    name: str
+    tape: Tape
+    batch: int
+    workspace: int = 0
+
+    def _size(self) -> Int64:
+        return self.tape.fixed + self.tape.per_sample * self.batch
+
+    @cached_property
+    def matrix(self) -> Int64:
+        """Bytes alive after each event: (events, len(ROLES)), columns in the order of ROLES."""
+        fixed, per_sample = self.tape.coefficients
+        matrix = fixed + per_sample * self.batch
+        if self.workspace:
+            matrix[self.tape.convolutions, ROLE["workspace"]] += self.workspace
+        return matrix
+
+    @cached_property
+    def total(self) -> Int64:
+        """Bytes alive after each event, all roles together: (events,)."""
+        fixed, per_sample = self.tape.totals
+        total = fixed + per_sample * self.batch
+        return total + np.where(self.tape.convolutions, self.workspace, 0) if self.workspace else total
+
+    @cached_property
+    def peak_event(self) -> int:
+        """Index of the first event in which the most bytes are alive."""
+        return int(np.argmax(self.total))
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes alive at any moment of the step."""
+        return int(self.total[self.peak_event])
+
+    @property
+    def peak_phase(self) -> str:
+        """The phase in which the peak falls: "forward", "backward" or "update"."""
+        return PHASES[self.tape.event_phase[self.peak_event]]
+
+    @property
+    def peak_layer(self) -> str:
+        """The layer whose operator reaches the peak."""
+        return self.tape.layer_names[self.tape.event_layer[self.peak_event]]
+
+    @cached_property
+    def phases(self) -> npt.NDArray[np.str_]:
+        """Phase of each event: (events,) of "forward", "backward", "update"."""
+        return np.array(PHASES)[self.tape.event_phase]
+
+    @cached_property
+    def layers(self) -> npt.NDArray[np.str_]:
+        """Layer of each event: (events,)."""
+        return np.array(self.tape.layer_names)[self.tape.event_layer]
+
+    def by_role(self) -> pd.Series:
+        """Bytes at the peak by role: a Series over ROLES that sums to `peak_bytes`."""
+        return pd.Series(self.matrix[self.peak_event], index=pd.Index(ROLES, name="role"), name="bytes")
+
+    def timeline(self) -> pd.DataFrame:
+        """One row an event: event (operator), phase, layer, bytes alive after it by role, and their total."""
+        frame = pd.DataFrame({"event": self.tape.event_ops, "phase": self.phases, "layer": self.layers})
+        for code, role in enumerate(ROLES):
+            frame[role] = self.matrix[:, code]
+        return frame.assign(total=self.total)
+
+    def by_layer(self) -> pd.DataFrame:
+        """One row a layer, in the order in which they first run.
+
+        Columns: layer; shape (of its last output, batch first); parameters (how many it owns); saved feature maps (bytes
+        it makes in the forward pass that are still alive when the backward pass begins); gradient maps (bytes its
+        backward makes); weight gradients (bytes); flops (forward, a multiply-add counts as two, by torch's formulas).
+        """
+        tape, size = self.tape, self._size()
+        forward = tape.event_phase == PHASES.index("forward")
+        last_forward = int(np.flatnonzero(forward)[-1])
+        saved = (
+            (tape.role == ROLE["feature maps"])
+            & (tape.birth <= last_forward)
+            & (tape.death > last_forward)
+        )
+        flops = (tape.event_flops[:, 0] + tape.event_flops[:, 1] * self.batch) * forward
+
+        def per_layer(mask: npt.NDArray[np.bool_]) -> Int64:
+            sums = np.zeros(len(tape.layer_names), dtype=np.int64)
+            np.add.at(sums, tape.layer[mask], size[mask])
+            return sums
+
+        flops_by_layer = np.zeros(len(tape.layer_names), dtype=np.int64)
+        np.add.at(flops_by_layer, tape.event_layer, flops)
+        columns = {
+            "saved feature maps": per_layer(saved),
+            "gradient maps": per_layer(tape.role == ROLE["gradient maps"]),
+            "weight gradients": per_layer(tape.role == ROLE["weight gradients"]),
+            "flops": flops_by_layer,
+        }
+        code = {name: index for index, name in enumerate(tape.layer_names)}
+        rows = []
+        for name in [*tape.layer_shapes, *(layer for layer in tape.layer_parameters if layer not in tape.layer_shapes)]:
+            shape = tuple(fixed + slope * self.batch for fixed, slope in tape.layer_shapes.get(name, ()))
+            figures = {column: int(values[code[name]]) if name in code else 0 for column, values in columns.items()}
+            rows.append({"layer": name, "shape": shape, "parameters": tape.layer_parameters.get(name, 0), **figures})
+        return pd.DataFrame(rows)
+
+    def network_wide_bytes(self) -> int:
+        """The 2016 accounting: every feature map kept, two shared gradient buffers, weights and their gradients.
+
+        Activations and dropout are taken to work in place, the gradient buffers are as large as the largest map, and
+        neither workspace, optimizer state nor pooling indices count: the baseline of Rhu et al., MICRO-49 2016.
+        """
+        maps, largest = self._maps_2016()
+        fixed = self._size()[(self.tape.role == ROLE["parameters"])].sum()
+        network_input = self._size()[(self.tape.role == ROLE["input"]) & self.tape.is_map].sum()
+        return int(network_input + maps + 2 * largest + 2 * fixed)
+
+    def network_wide_parts(self) -> dict[str, int]:
+        """The terms of `network_wide_bytes`: feature maps (with the input), gradient maps, parameters, weight gradients."""
+        maps, largest = self._maps_2016()
+        parameters = int(self._size()[self.tape.role == ROLE["parameters"]].sum())
+        network_input = int(self._size()[(self.tape.role == ROLE["input"]) & self.tape.is_map].sum())
+        return {
+            "feature maps": network_input + maps,
+            "gradient maps": 2 * largest,
+            "parameters": parameters,
+            "weight gradients": parameters,
+        }
+
+    def _maps_2016(self) -> tuple[int, int]:
+        tape = self.tape
+        counted = np.array([op not in IN_PLACE_2016 for op in tape.event_ops])
+        loss = np.array([layer == "loss" for layer in tape.layer_names])
+        born_forward = tape.event_phase[np.minimum(tape.birth, tape.events - 1)] == 0
+        keep = (
+            (tape.role == ROLE["feature maps"])
+            & tape.is_map
+            & born_forward
+            & counted[np.minimum(tape.birth, tape.events - 1)]
+            & ~loss[tape.layer]
+        )
+        sizes = self._size()[keep]
+        return int(sizes.sum()), int(sizes.max(initial=0))
+
+    def reserved_bytes(self) -> int:
+        """What PyTorch's caching allocator would have reserved on the card after three such steps.
+
+        A replay of the step's allocations through `course_utils.allocator`: always at least `peak_bytes`, and more by
+        rounding and by gaps that nothing fits into.
+        """
+        tape = self.tape
+        lasting = (tape.birth == 0) & (tape.death > tape.events - 1)
+        late = tape.role == ROLE["optimizer state"]
+        return replay_step(self._size(), tape.birth, tape.death, lasting, late, tape.events)
+
+    def with_workspace(self, workspace: int) -> Ledger:
+        """The same step with `workspace` scratch bytes assumed for every convolution."""
+        return replace(self, workspace=workspace)
