@@ -1,0 +1,96 @@
+"""Read notebook files that anybody may have broken, write them whole, and give a notebook its one text form.
+
+Every fault of a file becomes a one-line CourseError that says what to do. Imports nothing of ours but units; must never
+import torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from course_utils.units import CourseError
+
+
+def read_notebook(path: Path) -> NotebookNode:
+    """A notebook file in format 4, each cell with a type, a source and a metadata dictionary.
+
+    Raises CourseError: not found, a folder, empty, not JSON, conflict markers of git, not a notebook.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise CourseError(f"{path} is not there; check the name") from None
+    except IsADirectoryError:
+        raise CourseError(f"{path} is a folder; name a notebook in it") from None
+    except UnicodeDecodeError:
+        raise CourseError(f"{path} is not a text file, so it is no notebook") from None
+    except OSError as error:
+        raise CourseError(f"{path} cannot be read: {error.strerror or error}") from None
+    if not text.strip():
+        raise CourseError(f"{path} is empty; save the notebook in JupyterLab first")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if "\n<<<<<<< " in text or text.startswith("<<<<<<< "):
+            raise CourseError(f"{path} holds conflict markers of git (<<<<<<<); settle the conflict first") from None
+        line = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise CourseError(f"{path} is damaged: not valid JSON{line}; restore a checkpoint in JupyterLab") from None
+    try:
+        if content["nbformat"] < 4:
+            content = nbformat.convert(nbformat.reads(text, as_version=4), 4)  # type: ignore[no-untyped-call]
+        for part in (content, *content["cells"]):
+            if not isinstance(part.get("metadata"), dict):
+                part["metadata"] = {}
+        # Without validation: one odd cell must not refuse the rest.
+        notebook = nbformat.v4.reads(json.dumps(content))  # type: ignore[no-untyped-call]
+        if not all(isinstance(cell.source, str) and isinstance(cell.cell_type, str) for cell in notebook.cells):
+            raise TypeError("a cell without text")
+    except (KeyError, TypeError, AttributeError, ValueError, nbformat.ValidationError):
+        raise CourseError(f"{path} is JSON but no notebook; is it the right file?") from None
+    return as_notebook(notebook)
+
+
+def as_notebook(content: dict[str, Any]) -> NotebookNode:
+    """Nested dictionaries as a notebook with attribute access; always a copy."""
+    made: NotebookNode = nbformat.from_dict(json.loads(json.dumps(content)))  # type: ignore[no-untyped-call]
+    return made
+
+
+def to_text(notebook: NotebookNode) -> str:
+    """A notebook as it stands in a file: sorted keys, one space of indent, a final newline."""
+    text: str = nbformat.writes(notebook, version=4)  # type: ignore[no-untyped-call]
+    return text.rstrip("\n") + "\n"
+
+
+def outline(notebook: NotebookNode) -> str:
+    """A notebook's cells and metadata without outputs, as text: what the source alone decides."""
+    cells = [
+        {"id": c.get("id"), "type": c.cell_type, "metadata": c.metadata, "source": c.source} for c in notebook.cells
+    ]
+    metadata = {key: value for key, value in notebook.metadata.items() if key != "widgets"}
+    return json.dumps({"cells": cells, "metadata": metadata}, indent=1, sort_keys=True, ensure_ascii=False)
+
+
+def write_whole(path: Path, text: str) -> bool:
+    """Write a file whole, or leave it alone when it already says so. Returns whether it was written."""
+    content = text.encode()
+    if path.exists() and path.read_bytes() == content:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o644)  # mkstemp makes files that others cannot read
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return True
