@@ -72,7 +72,7 @@ def check_python(required: str, version: str) -> Finding:
     from packaging.specifiers import SpecifierSet
 
     if SpecifierSet(required).contains(version, prereleases=True):
-        return Finding("OK", f"Python {version} (needs {required})")
+        return Finding("OK", f"Python {version}")
     fix = "install a Python in that range, remove the folder .venv, run make lab again"
     return Finding("FAIL", f"Python is {version}; needs {required}.", fix)
 
@@ -88,7 +88,7 @@ def check_requirement(text: str) -> Finding:
         return Finding("FAIL", f"{requirement.name} is not installed.", FIX_INSTALL)
     if not requirement.specifier.contains(version, prereleases=True):
         return Finding("FAIL", f"{requirement.name} is {version}; needs {requirement.specifier}.", FIX_INSTALL)
-    return Finding("OK", f"{requirement.name} {version} (needs {requirement.specifier})")
+    return Finding("OK", f"{requirement.name} {version}")
 
 
 def check_torch() -> Finding:

@@ -1,0 +1,57 @@
+# Two commands: `make lab` to learn, `make test` to check everything. Both can be repeated, both start from nothing but
+# Python 3.11 to 3.13 and make. Everything they install goes into the folder .venv; `make clean` removes it.
+
+VENV := .venv
+BIN := $(VENV)/bin
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+# Another interpreter: make lab PYTHON=/path/to/python3.12
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
+	$$name -c '$(SUPPORTED)' 2>/dev/null && echo $$name && break; done)
+# More options for JupyterLab: make lab LAB="--no-browser --port=9999"
+LAB ?=
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help lab test bench clean
+
+help:
+	@echo "make lab     install, check the set-up, open JupyterLab on the lessons"
+	@echo "make test    install, then run every test"
+	@echo "make bench   print accuracy and speed against other tools"
+	@echo "make clean   remove what these commands installed"
+
+lab: $(VENV)/lab.done
+	@$(BIN)/python -m course_utils.cli doctor
+	@$(BIN)/python -m jupyterlab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks $(LAB)
+
+# One pytest for the library's tests and for the notebooks: nbval compares every output that is not tagged as varying.
+# --dist loadfile keeps a notebook's cells in one worker, in order.
+test: $(VENV)/test.done
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --nbval --nbval-current-env tests notebooks solutions
+
+bench: $(VENV)/test.done
+	@$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is written last, so an interrupted or failed installation is taken up again by the next command.
+$(VENV)/created:
+	@"$(PYTHON)" -c '$(SUPPORTED)' 2>/dev/null || { \
+		echo "This course needs Python 3.11, 3.12 or 3.13; found: $(or $(PYTHON),none)." \
+		"Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@rm -rf $(VENV)
+	@"$(PYTHON)" -m venv $(VENV)
+	@touch $@
+
+$(VENV)/lab.done: $(VENV)/created pyproject.toml constraints.txt
+	@echo "Installing into $(VENV); the first time this takes some minutes and about 2 GB ..."
+	@$(INSTALL) -e ".[lab]"
+	@touch $@
+
+$(VENV)/test.done: $(VENV)/created pyproject.toml constraints.txt
+	@echo "Installing into $(VENV); the first time this takes some minutes and about 2 GB ..."
+	@$(INSTALL) -e ".[lab,test]"
+	@touch $(VENV)/lab.done $@
