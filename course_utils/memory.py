@@ -33,19 +33,21 @@ ROLES = (
 ROLE = {name: code for code, name in enumerate(ROLES)}
 PHASES = ("forward", "backward", "update")
 
-# Operators whose result 2016's frameworks wrote over their input, so that network-wide accounting counts no map for them.
+# Operators whose result 2016's frameworks wrote over their input: network-wide accounting counts no map for them.
 IN_PLACE_2016 = frozenset(
-    "relu relu_ threshold sigmoid tanh hardtanh leaky_relu elu gelu silu mul dropout native_dropout empty_like bernoulli_ "
-    "clone _to_copy".split()
-)
+    {
+        "relu", "relu_", "threshold", "sigmoid", "tanh", "hardtanh", "leaky_relu", "elu", "gelu", "silu",
+        "mul", "native_dropout", "empty_like", "bernoulli_", "clone", "_to_copy",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Tape:
     """One training step as arrays: S storages that are born and die, E events (operators that allocate or write).
 
-    A storage's size is `fixed + per_sample * batch` bytes. It is alive in the events `birth <= e < death`, where "in" an
-    event means after its operator has run. Event 0 is the moment before the first operator, the last one is `zero_grad`.
+    A storage's size is `fixed + per_sample * batch` bytes. It is alive in the events `birth <= e < death`, where "in"
+    an event means after its operator has run. Event 0 is the moment before the first operator, the last is `zero_grad`.
     """
 
     fixed: Int64  # (S,) bytes
@@ -58,16 +60,21 @@ class Tape:
     event_ops: tuple[str, ...]  # (E,) operator names
     event_phase: Int64  # (E,) index into PHASES
     event_layer: Int64  # (E,) index into layer_names
-    event_flops: Int64  # (E, 2): fixed and per sample; multiply-add counts as two
     event_traffic: Int64  # (E, 2): bytes read and written, fixed and per sample
     layer_names: tuple[str, ...]
     layer_shapes: dict[str, tuple[tuple[int, int], ...]]  # layer -> output dimensions, each (fixed, per sample)
     layer_parameters: dict[str, int]  # layer -> number of parameters it owns
+    count_flops: Callable[[], Int64]  # counts `event_flops`; slower than the trace itself, so only when asked
 
     @property
     def events(self) -> int:
         """Number of events."""
         return len(self.event_ops)
+
+    @cached_property
+    def event_flops(self) -> Int64:
+        """Floating-point operations of each event, (E, 2): fixed and per sample; a multiply-add counts as two."""
+        return self.count_flops()
 
     @cached_property
     def coefficients(self) -> tuple[Int64, Int64]:
@@ -113,7 +120,7 @@ class StepTrace:
 
     @property
     def affine(self) -> bool:
-        """Whether two traces stand for every batch; if not, each batch is traced by itself and `why` says what broke."""
+        """Whether two traces stand for every batch; if not, each is traced by itself and `why` says what broke."""
         return self.tape is not None
 
     def at(self, batch: int, workspace: int = 0) -> Ledger:
@@ -121,8 +128,8 @@ class StepTrace:
 
         Args:
             batch: samples in the batch, 1 or more.
-            workspace: scratch bytes to assume for every convolution while it runs: the band "workspace" of the timeline.
-                0 (the default) leaves it out, and the peak is that of tensors alone.
+            workspace: scratch bytes to assume for every convolution while it runs: the band "workspace" of the
+                timeline. 0 (the default) leaves it out, and the peak is that of tensors alone.
 
         Raises:
             CourseError: batch is not a whole number of 1 or more, or workspace is negative.
@@ -222,12 +229,12 @@ class Ledger:
     @property
     def peak_phase(self) -> str:
         """The phase in which the peak falls: "forward", "backward" or "update"."""
-        return PHASES[self.tape.event_phase[self.peak_event]]
+        return PHASES[int(self.tape.event_phase[self.peak_event])]
 
     @property
     def peak_layer(self) -> str:
         """The layer whose operator reaches the peak."""
-        return self.tape.layer_names[self.tape.event_layer[self.peak_event]]
+        return self.tape.layer_names[int(self.tape.event_layer[self.peak_event])]
 
     @cached_property
     def phases(self) -> npt.NDArray[np.str_]:
@@ -253,18 +260,14 @@ class Ledger:
     def by_layer(self) -> pd.DataFrame:
         """One row a layer, in the order in which they first run.
 
-        Columns: layer; shape (of its last output, batch first); parameters (how many it owns); saved feature maps (bytes
-        it makes in the forward pass that are still alive when the backward pass begins); gradient maps (bytes its
+        Columns: layer; shape (of its last output, batch first); parameters (how many it owns); saved feature maps
+        (bytes it makes in the forward pass that are still alive when the backward pass begins); gradient maps (bytes its
         backward makes); weight gradients (bytes); flops (forward, a multiply-add counts as two, by torch's formulas).
         """
         tape, size = self.tape, self._size()
         forward = tape.event_phase == PHASES.index("forward")
         last_forward = int(np.flatnonzero(forward)[-1])
-        saved = (
-            (tape.role == ROLE["feature maps"])
-            & (tape.birth <= last_forward)
-            & (tape.death > last_forward)
-        )
+        saved = (tape.role == ROLE["feature maps"]) & (tape.birth <= last_forward) & (tape.death > last_forward)
         flops = (tape.event_flops[:, 0] + tape.event_flops[:, 1] * self.batch) * forward
 
         def per_layer(mask: npt.NDArray[np.bool_]) -> Int64:
@@ -300,7 +303,7 @@ class Ledger:
         return int(network_input + maps + 2 * largest + 2 * fixed)
 
     def network_wide_parts(self) -> dict[str, int]:
-        """The terms of `network_wide_bytes`: feature maps (with the input), gradient maps, parameters, weight gradients."""
+        """The terms of `network_wide_bytes` by role; the input counts as a feature map."""
         maps, largest = self._maps_2016()
         parameters = int(self._size()[self.tape.role == ROLE["parameters"]].sum())
         network_input = int(self._size()[(self.tape.role == ROLE["input"]) & self.tape.is_map].sum())

@@ -18,6 +18,7 @@ from torch.utils.flop_counter import flop_registry
 
 from course_utils import kernels
 from course_utils.memory import PHASES, ROLE
+from course_utils.shortcuts import SHORTCUTS, Shortcut
 
 FORWARD, BACKWARD, UPDATE = range(len(PHASES))
 ALIVE = 2**31  # death of a storage that outlives the recording
@@ -76,7 +77,7 @@ class _Operator:
     is_view: bool
     writes: bool
     counted: Any  # the operator's packet where torch has a flop formula for it
-    shortcut: kernels.Shortcut | None
+    shortcut: Shortcut | None
     takes_device: bool
 
 
@@ -92,7 +93,7 @@ def _operator(func: Any) -> _Operator:
             is_view=func.is_view,
             writes=func._schema.is_mutable,
             counted=packet if packet in flop_registry else None,
-            shortcut=kernels.SHORTCUTS.get(func),
+            shortcut=SHORTCUTS.get(func),
             takes_device=any(argument.name == "device" for argument in func._schema.arguments),
         )
     return known
@@ -108,7 +109,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self, bottom: str, device: str, host_counts: bool = True) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.host_counts = host_counts  # False: tensors in host memory are not on the card, and not noted
         self.closed = False
         self.record = Recording()
@@ -119,7 +120,9 @@ class Recorder(TorchDispatchMode):
         self.alive: dict[int, int] = {}  # address of a storage -> its index
         self.storages: dict[int, weakref.ref[Any]] = {}  # index -> the storage
         self.weight_made: set[int] = set()  # storages computed from parameters alone, such as autocast's copies
-        self.made_from: dict[int, list[int | None]] = {}  # storage made in the backward pass -> storages it was made from
+        self.made_from: dict[
+            int, list[int | None]
+        ] = {}  # storage made in the backward pass -> storages it was made from
         self.sums: list[tuple[int, int, int]] = []  # (event, left, total): gradients added in the backward pass
         self.reads: list[tuple[str, list[int | None], list[int | None]]] = []  # what dropout is recognised by
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
@@ -202,7 +205,7 @@ class Recorder(TorchDispatchMode):
         layer, role = self._layer_and_role()
         inputs, outputs = kernels.flat_tensors(args), kernels.flat_tensors(out)
         read = [self.index_of(tensor) for tensor in inputs]
-        written = []
+        written: list[int | None] = []
         born = False
         for tensor in outputs:
             index = self.index_of(tensor)
@@ -219,9 +222,15 @@ class Recorder(TorchDispatchMode):
             written.append(index)
         if not born and not operator.writes:
             return  # a view by another name
-        if operator.name == "add" and role == ROLE["gradient maps"] and born and read[0] in self.made_from:
-            if kernels.may_add_in_place(inputs[0], outputs[0]):
-                self.sums.append((len(self.record.ops), read[0], written[0]))
+        if operator.name == "add" and role == ROLE["gradient maps"] and born:
+            left, total = read[0], written[0]
+            if (
+                left is not None
+                and total is not None
+                and left in self.made_from
+                and kernels.may_add_in_place(inputs[0], outputs[0])
+            ):
+                self.sums.append((len(self.record.ops), left, total))
         if operator.name in ("empty_like", "bernoulli_", "mul"):
             self.reads.append((operator.name, read, written))
         if self.phase == FORWARD and outputs:
@@ -237,10 +246,10 @@ def _shape(value: Any) -> Any:
     return [_shape(v) for v in value] if isinstance(value, tuple) else value
 
 
-def follow_modules(model: nn.Module, recorder: Recorder) -> list[Any]:
-    """Keep `recorder.modules` the stack of running modules of `model`. Returns the hooks' handles, to be removed."""
+def follow_modules(modules: list[tuple[str, nn.Module]], recorder: Recorder) -> list[Any]:
+    """Keep `recorder.modules` the stack of running modules by path. Returns the hooks' handles, to be removed."""
     handles: list[Any] = []
-    for path, child in model.named_modules():
+    for path, child in modules:
         if not path:
             continue
 

@@ -1,9 +1,9 @@
 """`training_step`: one training step run on shapes alone, and every tensor's birth, death, size, layer and role.
 
-The step runs on meta tensors: no data, no GPU, nothing of the size of the network is allocated. Two such runs, at batches
-far apart, give every size as `fixed + per_sample * batch`; a network that cannot be written so is noticed, and traced
-anew at every batch asked for. `course_utils.recorder` does the noting, `course_utils.kernels` knows what real kernels do
-differently, `course_utils.memory` reads the result. Must never import matplotlib or ipywidgets.
+The step runs on meta tensors: no data, no GPU, nothing of the size of the network is allocated. Two such runs, at
+batches far apart, give every size as `fixed + per_sample * batch`; a network that cannot be written so is noticed, and traced
+anew at every batch asked for. `course_utils.recorder` does the noting, `course_utils.kernels` knows what real kernels
+do differently, `course_utils.memory` reads the result. Must never import matplotlib or ipywidgets.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from course_utils import kernels
-from course_utils.memory import ROLE, Int64, StepTrace, Tape
-from course_utils.recorder import ALIVE, BACKWARD, FORWARD, LOSS, OPTIMIZER, UPDATE, Recorder, Recording, follow_modules
+from course_utils.affine import NotAffine, Update, make_tape
+from course_utils.memory import ROLE, StepTrace, Tape
+from course_utils.recorder import BACKWARD, FORWARD, LOSS, OPTIMIZER, UPDATE, Recorder, Recording, follow_modules
 from course_utils.units import CourseError
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -64,8 +64,8 @@ def training_step(
 ) -> StepTrace:
     """Trace one steady-state training step (step two or later: the optimizer's state exists) of any module.
 
-    The step is `loss = criterion(model(x), y); loss.backward(); optimizer.step(); optimizer.zero_grad(set_to_none=True)`
-    with x and y alive throughout. The module is copied shape by shape; it is not run, not moved and not changed.
+    The step is `loss = criterion(model(x), y); loss.backward(); optimizer.step();
+    optimizer.zero_grad(set_to_none=True)` with x and y alive throughout. The module is copied shape by shape; it is not run, not moved and not changed.
 
     Args:
         module: any nn.Module that takes one tensor; on any device, "meta" included. Its train/eval flags and
@@ -104,8 +104,9 @@ def training_step(
             "write the recurrence from cells (nn.RNNCell, nn.LSTMCell, nn.GRUCell)"
         )
     data = _Data(input_shape, input_dtype, target_shape, target_dtype, criterion, classes)
-    tracer = _Tracer(module, data, optimizer, precision, target, name or type(module).__name__)
-    tape, why = tracer.affine()
+    with _no_garbage_collection():
+        tracer = _Tracer(module, data, optimizer, precision, target, name or type(module).__name__)
+        tape, why = tracer.affine()
     settings: dict[str, object] = {
         "input_shape": input_shape, "optimizer": optimizer, "precision": precision, "target": target,
     }  # fmt: skip
@@ -122,10 +123,6 @@ class _Data:
     target_dtype: torch.dtype
     criterion: Criterion
     classes: int | None
-
-
-class _NotAffine(Exception):
-    """Two traces do not fit one straight line; the message says where."""
 
 
 @contextmanager
@@ -155,13 +152,15 @@ class _Tracer:
             self.model.eval()
         self.owner: dict[int, str] = {}
         self.layer_parameters: dict[str, int] = {}
-        for path, child in self.model.named_modules():
+        self.modules = list(self.model.named_modules())
+        for path, child in self.modules:
             for parameter in child._parameters.values():
                 if parameter is not None and id(parameter) not in self.owner:
                     layer = self.owner[id(parameter)] = path or name
                     self.layer_parameters[layer] = self.layer_parameters.get(layer, 0) + parameter.numel()
+        self.parameters = list(self.model.parameters())
         self._trained: list[nn.Parameter] = []  # the parameters that get a gradient
-        self._update: _Update | None = None
+        self._update: Update | None = None
 
     def _shapes_only(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.fake is None else self.fake
@@ -195,14 +194,15 @@ class _Tracer:
         """
         recorder = self._run_once(batch, [])
         left = self._left_behind(recorder)
-        if left:  # the modules keep tensors from one step to the next: the second step starts with those of the first
+        if left:  # modules keep tensors from one step to the next: a later step starts with those of the one before
+            count = len(left)
             recorder = self._run_once(batch, left)
-            again = self._left_behind(recorder)
-            if len(again) > len(left):
-                layers = sorted({recorder.record.layer[i] for i in recorder.storages} - set(self.owner.values()))
+            left = self._left_behind(recorder)
+            if len(left) > count:
+                layers = ", ".join(sorted({layer for _, _, layer, _ in left})[:3])
                 raise TraceError(
-                    f"{self.name} keeps tensors of every step it has ever run (made in {', '.join(layers[:3])}): "
-                    "memory grows without end; drop what the forward stores"
+                    f"{self.name} keeps tensors of every step it runs (made in {layers}): memory grows without end; "
+                    "drop what the forward stores before it stores more"
                 )
         if self.target == "cuda":
             _as_on_cuda(recorder)
@@ -220,17 +220,17 @@ class _Tracer:
 
     def _run_once(self, batch: int, left: list[tuple[Any, tuple[int, ...], str, bool]]) -> Recorder:
         recorder = Recorder(self.name, self.device)
-        data, model, record = self.data, self.model, recorder.record
+        data, record = self.data, recorder.record
         training = self.optimizer is not None
         with _no_garbage_collection(), self._shapes_only(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             x = torch.empty((batch, *data.input_shape), dtype=data.input_dtype, device=self.device)
             y = torch.empty((batch, *data.target_shape), dtype=data.target_dtype, device=self.device)
-            for parameter in model.parameters():
+            for parameter in self.parameters:
                 index = recorder.watch_tensor(parameter, ROLE["parameters"], self.owner[id(parameter)])
                 recorder.weight_made.add(index)
                 recorder.layer_of_parameter[id(parameter)] = self.owner[id(parameter)]
-            for path, child in model.named_modules():
+            for path, child in self.modules:
                 for buffer in child._buffers.values():
                     if buffer is not None:
                         recorder.watch_tensor(buffer, ROLE["other"], path or self.name)
@@ -241,14 +241,21 @@ class _Tracer:
                 recorder.watch(storage, shape, ROLE["feature maps"], layer, is_map)
             left.clear()
             record.event("start", FORWARD, self.name)
-            handles = follow_modules(model, recorder)
+            handles = follow_modules(self.modules, recorder)
             try:
-                with kernels.attention(self.target), torch.set_grad_enabled(training):
+                with kernels.attention(self.target) as calls, torch.set_grad_enabled(training):
                     self._forward_backward(recorder, x, y, training)
+                if self.device == "meta" and "_safe_softmax" in record.ops and not calls.unfused:
+                    layer = record.event_layer[record.ops.index("_safe_softmax")]
+                    raise TraceError(
+                        f"{layer} calls attention by a name bound at import, which a trace cannot follow: "
+                        "call it as torch.nn.functional.scaled_dot_product_attention"
+                    )
             finally:
                 for handle in handles:
                     handle.remove()
-                model.zero_grad(set_to_none=True)
+                for parameter in self.parameters:
+                    parameter.grad = None
             return recorder
 
     def _forward_backward(self, recorder: Recorder, x: Tensor, y: Tensor, training: bool) -> None:
@@ -265,19 +272,19 @@ class _Tracer:
                 with self._autocast():
                     loss = self._criterion(recorder, model(x), y)
                 if loss.dim() > 0 or not loss.requires_grad:
-                    raise TraceError(f"{self.name}: the criterion must return one number that depends on the parameters")
+                    raise TraceError(f"{self.name}: the criterion must return one number that depends on parameters")
                 doing = "backward"
                 recorder.phase = BACKWARD
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 recorder.closed = True  # what dies from here on is freed by zero_grad, not by this pass
         except TraceError:
             raise
         except Exception as error:
             raise TraceError(self._explain(recorder, doing, error)) from error
-        for parameter in model.parameters():
+        for parameter in self.parameters:
             if parameter.grad is not None:
                 _mark_weight_gradient(recorder, parameter.grad, self.owner[id(parameter)])
-        self._trained = [parameter for parameter in model.parameters() if parameter.grad is not None]
+        self._trained = [parameter for parameter in self.parameters if parameter.grad is not None]
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.precision == "float32":
@@ -305,7 +312,7 @@ class _Tracer:
         kind = type(self.model.get_submodule(path)).__name__ if len(recorder.modules) > 1 else type(self.model).__name__
         return f"{path} ({kind}) fails in the {doing} pass on input_shape={self.data.input_shape}: {_cause(error)}"
 
-    def _trace_update(self, optimizer_name: str) -> _Update:
+    def _trace_update(self, optimizer_name: str) -> Update:
         """`optimizer.step()` on tensors of its own: it does not depend on the batch, so it is run once."""
         made = [nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device="meta")) for p in self._trained]
         owners = [self.owner[id(p)] for p in self._trained]
@@ -329,7 +336,7 @@ class _Tracer:
         with _no_garbage_collection(), recorder:
             optimizer.step()
             recorder.closed = True
-        return _Update(recorder.record, state, before)
+        return Update(recorder.record, state, before)
 
     # -- from recordings to a tape -------------------------------------------------------------------------------
 
@@ -353,106 +360,13 @@ class _Tracer:
             return None, f"the step fails at batch {SMALL_BATCH} but not at {LARGE_BATCH}"
         try:
             return self._tape(small, self.run(LARGE_BATCH)), ""
-        except (_NotAffine, TraceError) as reason:
+        except (NotAffine, TraceError) as reason:
             return None, str(reason)
 
     def _tape(self, small: Recording, large: Recording | None) -> Tape:
-        steps = LARGE_BATCH - SMALL_BATCH
-
-        def line(what: str, first: list[int], second: list[int], layers: list[str]) -> tuple[Int64, Int64]:
-            low, high = np.array(first, dtype=np.int64), np.array(second, dtype=np.int64)
-            slope, rest = np.divmod(high - low, steps)
-            fixed = low - slope * SMALL_BATCH
-            broken = np.flatnonzero((rest != 0) | (slope < 0) | (fixed < 0))
-            if len(broken):
-                raise _NotAffine(f"{what} in {layers[broken[0]]} is not fixed + per_sample * batch")
-            return fixed, slope
-
-        if large is None:
-            zero = np.zeros(len(small.size), dtype=np.int64)
-            fixed, slope = np.array(small.size, dtype=np.int64), zero
-            flops = np.array([[f, 0] for f in small.flops()], dtype=np.int64)
-            traffic = np.array([[t, 0] for t in small.traffic], dtype=np.int64)
-            shapes = {layer: tuple((n, 0) for n in shape) for layer, shape in small.layer_shapes.items()}
-        else:
-            _same_step(small, large)
-            fixed, slope = line("the size of a tensor", small.size, large.size, small.layer)
-            flops = np.stack(line("the arithmetic", small.flops(), large.flops(), small.event_layer), axis=1)
-            traffic = np.stack(line("the traffic", small.traffic, large.traffic, small.event_layer), axis=1)
-            shapes = {
-                layer: tuple((n - (m - n) // steps * SMALL_BATCH, (m - n) // steps) for n, m in zip(shape, other, strict=True))
-                for (layer, shape), other in zip(small.layer_shapes.items(), large.layer_shapes.values(), strict=True)
-            }
-        return self._assemble(small, fixed, slope, flops, traffic, shapes)
-
-    def _assemble(
-        self, record: Recording, fixed: Int64, slope: Int64, flops: Int64, traffic: Int64,
-        shapes: dict[str, tuple[tuple[int, int], ...]],
-    ) -> Tape:  # fmt: skip
-        """Put the forward and backward pass, the update and zero_grad one after the other."""
-        first_update = len(record.ops)
-        extra = Recording()
-        if self.optimizer is not None:
-            if self._update is None:
-                self._update = self._trace_update(self.optimizer)
-            extra = self._update.after(first_update)
-        end = first_update + len(extra.ops)  # index of zero_grad; inference has none
-        death = np.array([*record.death, *extra.death], dtype=np.int64)
-        role = np.array([*record.role, *extra.role], dtype=np.int64)
-        if self.optimizer is not None:
-            freed = (role == ROLE["weight gradients"]) & (death >= ALIVE)
-            death[freed] = end - 1
-        death = np.minimum(death, end)
-        layer = [*record.layer, *extra.layer]
-        event_layer = [*record.event_layer, *extra.event_layer]
-        names = tuple(dict.fromkeys([*event_layer, *layer]))
-        code = {name: index for index, name in enumerate(names)}
-        size = np.concatenate([fixed, np.array(extra.size, dtype=np.int64)])
-        extra_traffic = np.array([[t, 0] for t in extra.traffic], dtype=np.int64).reshape(-1, 2)
-        tape = Tape(
-            fixed=size,
-            per_sample=np.concatenate([slope, np.zeros(len(extra.size), dtype=np.int64)]),
-            role=role,
-            layer=np.array([code[name] for name in layer], dtype=np.int64),
-            birth=np.array([*record.birth, *extra.birth], dtype=np.int64),
-            death=death,
-            is_map=np.array([*record.is_map, *extra.is_map], dtype=np.bool_),
-            event_ops=(*record.ops, *extra.ops),
-            event_phase=np.array([*record.phase, *extra.phase], dtype=np.int64),
-            event_layer=np.array([code[name] for name in event_layer], dtype=np.int64),
-            event_flops=np.concatenate([flops, np.zeros_like(extra_traffic)]),
-            event_traffic=np.concatenate([traffic, extra_traffic]),
-            layer_names=names,
-            layer_shapes=shapes,
-            layer_parameters=self.layer_parameters,
-        )
-        return tape
-
-
-@dataclass(frozen=True)
-class _Update:
-    """The recording of one `optimizer.step()` on tensors of its own, to be set behind any backward pass."""
-
-    record: Recording
-    state: list[int]  # the storages of the optimizer's state
-    before: int  # how many storages existed before it ran
-
-    def after(self, first: int) -> Recording:
-        """State and temporaries with events counted from `first` on, and `zero_grad` at the end."""
-        source, out = self.record, Recording()
-        for index in [*self.state, *range(self.before, len(source.size))]:
-            lasting = index < self.before
-            out.size.append(source.size[index])
-            out.shape.append(source.shape[index])
-            out.role.append(source.role[index])
-            out.layer.append(source.layer[index])
-            out.is_map.append(source.is_map[index])
-            out.birth.append(0 if lasting else source.birth[index] + first)
-            out.death.append(ALIVE if lasting else min(source.death[index], len(source.ops)) + first)
-        for op, layer, traffic in zip(source.ops, source.event_layer, source.traffic, strict=True):
-            out.event(op, UPDATE, layer, None, traffic)
-        out.event("zero_grad", UPDATE, OPTIMIZER)
-        return out
+        if self.optimizer is not None and self._update is None:
+            self._update = self._trace_update(self.optimizer)
+        return make_tape(small, large, (SMALL_BATCH, LARGE_BATCH), self._update, self.layer_parameters)
 
 
 def _mark_weight_gradient(recorder: Recorder, gradient: Tensor, layer: str) -> None:
@@ -479,23 +393,9 @@ def _as_on_cuda(recorder: Recorder) -> None:
             record.death[left], record.size[total] = record.death[total], 0
     for phase in (FORWARD, BACKWARD):
         if any(op in kernels.MATRIX_PRODUCTS and p == phase for op, p in zip(record.ops, record.phase, strict=True)):
-            index = record.storage(kernels.CUBLAS_WORKSPACE, (kernels.CUBLAS_WORKSPACE,), ROLE["workspace"], "cuBLAS", False)
+            size = kernels.CUBLAS_WORKSPACE
+            index = record.storage(size, (size,), ROLE["workspace"], "cuBLAS", is_map=False)
             record.birth[index] = 0
-
-
-def _same_step(small: Recording, large: Recording) -> None:
-    """Raise _NotAffine unless both runs did the same things in the same order, with one batch-dependent dimension each."""
-    if small.ops != large.ops:
-        differing = [i for i, (a, b) in enumerate(zip(small.ops, large.ops, strict=False)) if a != b]
-        at = differing[0] if differing else min(len(small.ops), len(large.ops)) - 1
-        raise _NotAffine(f"{small.event_layer[at]} runs other operators at batch {SMALL_BATCH} than at {LARGE_BATCH}")
-    if (small.role, small.layer, small.birth, small.death, small.event_layer) != (
-        large.role, large.layer, large.birth, large.death, large.event_layer
-    ) or small.layer_shapes.keys() != large.layer_shapes.keys():  # fmt: skip
-        raise _NotAffine(f"tensors live differently at batch {SMALL_BATCH} than at {LARGE_BATCH}")
-    for shape, other, layer in zip(small.shape, large.shape, small.layer, strict=True):
-        if len(shape) != len(other) or sum(a != b for a, b in zip(shape, other, strict=True)) > 1:
-            raise _NotAffine(f"a tensor in {layer} grows in more than one dimension with the batch")
 
 
 def _first_line(error: BaseException) -> str:
@@ -508,6 +408,10 @@ def _cause(error: Exception) -> str:
     missing = re.search(r"Could not run '([\w:.]+)'", text)
     if isinstance(error, NotImplementedError) and missing:
         return f"operator {missing.group(1)} has no meta kernel, so its shapes cannot be traced"
-    if "meta tensor" in text or "item()" in text or "data-dependent" in text.lower() or "DataDependent" in type(error).__name__:
+    needs_values = ("meta tensor", "item()", "data-dependent", "data-independent", "DataDependent")
+    if "not on the expected device" in text:
+        return "it mixes its input with a tensor made elsewhere: create that one with device=x.device"
+    if any(sign in f"{type(error).__name__} {text}" for sign in needs_values):
+        text = text.split(". ")[0]
         return f"it depends on the values of its data, and a trace has only shapes ({text})"
     return text

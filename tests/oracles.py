@@ -1,7 +1,7 @@
 """Two independent witnesses of a training step's memory, to hold the trace against.
 
 `mem_tracker_timeline`: torch's own MemTracker under FakeTensorMode. `live_storages_timeline`: real CPU tensors whose
-storages are followed by torch's C-level weak references. Both return (operator, bytes alive after it) for every operator
+storages are followed by torch's C-level weak references. Both return (operator, bytes alive after it) for each operator
 of the second step that allocates or writes.
 """
 

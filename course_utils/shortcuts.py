@@ -1,0 +1,205 @@
+"""Shapes of operators whose meta kernels are slow Python: the same results, without it.
+
+Each shortcut takes an operator's arguments and returns what the meta kernel would, or NotImplemented where the case is
+not the plain one; then torch's own kernel runs. tests/test_kernels.py holds every shortcut against that kernel. Must
+never import anything of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+Shortcut = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+
+def _empty(shape: Iterable[int], like: Tensor) -> Tensor:
+    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
+
+
+def _twin(tensor: Tensor) -> Any:
+    """A new tensor of the same shape, dtype and layout."""
+    if not tensor.is_contiguous() and tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size():
+        return NotImplemented  # an expanded or cut tensor: torch decides the layout of its twin
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+
+
+def _like_first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return NotImplemented if kwargs.get("dtype") is not None else _twin(args[0])
+
+
+def _unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _twin(args[0]) if args[0].is_floating_point() else NotImplemented
+
+
+def _binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Elementwise on two tensors of one shape, dtype and layout, or on one and a number."""
+    first, second = args[0], args[1]
+    if not isinstance(first, Tensor) or not first.is_floating_point():
+        return NotImplemented
+    if isinstance(second, Tensor):
+        if first.shape != second.shape or first.dtype != second.dtype:
+            return NotImplemented
+        if first.stride() != second.stride():
+            both_in_order = second.is_contiguous() and all(a >= b > 0 for a, b in pairwise(first.stride()))
+            return _empty(first.shape, first) if both_in_order else NotImplemented
+    elif isinstance(second, complex):
+        return NotImplemented
+    return _twin(first)
+
+
+def _in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Writes into its first argument: no shape to compute. Values that are real (step counters) are still written."""
+    first = args[0]
+    if first.device.type != "meta" or any(isinstance(a, Tensor) and a.shape != first.shape for a in args[1:]):
+        return NotImplemented
+    return first
+
+
+def _in_place_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`_foreach_..._`: writes into every tensor of its first argument and returns nothing."""
+    return None if all(tensor.is_meta for tensor in args[0]) else NotImplemented
+
+
+def _unary_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return (
+        [_twin(tensor) for tensor in args[0]]
+        if all(t.is_meta and t.is_contiguous() for t in args[0])
+        else NotImplemented
+    )
+
+
+def _windows(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool = False) -> int:
+    """Positions of a sliding window, as convolution and pooling count them (aten/native/Pool.h)."""
+    span = size + 2 * padding - dilation * (kernel - 1) - 1
+    count = (span + (stride - 1 if ceil else 0)) // stride + 1
+    return count - 1 if ceil and (count - 1) * stride >= size + padding else count
+
+
+def _each(values: list[int], dimensions: int) -> list[int]:
+    return list(values) if len(values) == dimensions else list(values) * dimensions
+
+
+def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    x, weight, _bias, stride, padding, dilation, transposed, _output_padding, groups = args
+    plain = not transposed and x.dim() == weight.dim() and x.dtype == weight.dtype
+    if not plain or not x.is_contiguous() or not weight.is_contiguous():
+        return NotImplemented
+    if x.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
+        return NotImplemented
+    spatial = weight.dim() - 2
+    window = (_each(values, spatial) for values in (stride, padding, dilation))
+    sizes = [_windows(*numbers) for numbers in zip(x.shape[2:], weight.shape[2:], *window, strict=True)]
+    return _empty((x.shape[0], weight.shape[0], *sizes), x) if min(sizes, default=1) > 0 else NotImplemented
+
+
+def _convolution_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    _gradient, x, weight, bias_sizes = args[:4]
+    wanted = args[10]
+    if not x.is_contiguous() or not weight.is_contiguous():
+        return NotImplemented
+    return (
+        _twin(x) if wanted[0] else None,
+        _twin(weight) if wanted[1] else None,
+        _empty(bias_sizes, weight) if wanted[2] else None,
+    )
+
+
+def _max_pool(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    x, kernel = args[:2]
+    defaults: tuple[Any, ...] = ([], 0, 1, False)
+    stride, padding, dilation, ceil = (*args[2:], *defaults[len(args) - 2 :])
+    if x.dim() != 4 or not x.is_contiguous():
+        return NotImplemented
+    window = [_each(v if isinstance(v, list) else [v], 2) for v in (kernel, stride or kernel, padding, dilation)]
+    sizes = [_windows(n, k, s, p, d, ceil) for n, k, s, p, d in zip(x.shape[2:], *window, strict=True)]
+    if min(sizes) < 1:
+        return NotImplemented
+    out = _empty((*x.shape[:2], *sizes), x)
+    return out, torch.empty(out.shape, dtype=torch.int64, device=x.device)
+
+
+def _like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _twin(args[1]) if args[1].is_contiguous() else NotImplemented
+
+
+def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    x, training = args[0], args[5]
+    if not x.is_contiguous() or not training or args[1] is None:
+        return NotImplemented
+    # Statistics are kept in the precision of the weights, float32 also under autocast.
+    return _twin(x), _empty((x.shape[1],), args[1]), _empty((x.shape[1],), args[1])
+
+
+def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    x, weight, training, wanted = args[1], args[2], args[7], args[9]
+    if not x.is_contiguous() or not training or weight is None:
+        return NotImplemented
+    return (
+        _twin(x) if wanted[0] else None,
+        _twin(weight) if wanted[1] else None,
+        _twin(weight) if wanted[2] else None,
+    )
+
+
+def _cat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensors, dimension = args[0], args[1] if len(args) > 1 else 0
+    first = tensors[0]
+    for other in tensors:
+        if not other.is_contiguous() or other.dtype != first.dtype or other.dim() != first.dim():
+            return NotImplemented
+        if any(
+            a != b
+            for d, (a, b) in enumerate(zip(first.shape, other.shape, strict=True))
+            if d != dimension % first.dim()
+        ):
+            return NotImplemented
+    shape = list(first.shape)
+    shape[dimension] = sum(t.shape[dimension] for t in tensors)
+    return _empty(shape, first)
+
+
+def _product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    first, second = args
+    if first.dim() != 2 or second.dim() != 2 or first.shape[1] != second.shape[0] or first.dtype != second.dtype:
+        return NotImplemented
+    return _empty((first.shape[0], second.shape[1]), first)
+
+
+def _bias_and_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    bias, first, second = args
+    if bias.dim() != 1 or bias.shape[0] != second.shape[1]:
+        return NotImplemented
+    return _product((first, second), kwargs)
+
+
+_FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
+    (_convolution, (aten.convolution.default,)),
+    (_convolution_backward, (aten.convolution_backward.default,)),
+    (_max_pool, (aten.max_pool2d_with_indices.default,)),
+    (_like_second, (aten.max_pool2d_with_indices_backward.default,)),
+    (_batch_norm, (aten.native_batch_norm.default,)),
+    (_batch_norm_backward, (aten.native_batch_norm_backward.default,)),
+    (_cat, (aten.cat.default,)),
+    (_product, (aten.mm.default,)),
+    (_bias_and_product, (aten.addmm.default,)),
+    (_like_first, (aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)),
+    (_unary, (aten.relu.default, aten.tanh.default, aten.sigmoid.default, aten.sqrt.default, aten.gelu.default,
+              aten.silu.default)),
+    (_binary, (aten.threshold_backward.default, aten.tanh_backward.default, aten.sigmoid_backward.default,
+               aten.gelu_backward.default, aten.silu_backward.default, aten.add.Tensor, aten.mul.Tensor,
+               aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar)),
+    (_in_place, (aten.relu_.default, aten.add_.Tensor, aten.mul_.Tensor, aten.div_.Scalar, aten.div_.Tensor,
+                 aten.bernoulli_.float, aten.lerp_.Scalar, aten.addcmul_.default, aten.addcdiv_.default)),
+    (_in_place_each, (aten._foreach_add_.List, aten._foreach_add_.Scalar, aten._foreach_mul_.Scalar,
+                      aten._foreach_lerp_.Scalar, aten._foreach_addcmul_.Scalar, aten._foreach_addcdiv_.ScalarList,
+                      aten._foreach_div_.ScalarList)),
+    (_unary_each, (aten._foreach_sqrt.default,)),
+)  # fmt: skip
+SHORTCUTS: dict[Any, Shortcut] = {operator: shortcut for shortcut, operators in _FAMILIES for operator in operators}
