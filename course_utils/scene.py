@@ -1,0 +1,345 @@
+"""One layout, two painters: shapes and words in pixels, written as an SVG in the reader's theme or as a PNG.
+
+A picture is laid out once as a `Scene` (areas, lines, words; x to the right, y downwards, in pixels). `to_svg` writes
+it for a notebook that may run it, its ink and paper taken from the page's own theme; `to_png` paints the same shapes
+with matplotlib for places that may not (an untrusted notebook, GitHub, a slide, the README). `Picture` carries both,
+with alternative text. Must never import anything of ours, torch or ipywidgets: it knows nothing of memory or roles.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from html import escape
+from typing import Any, Literal, TypeAlias
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib import font_manager
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ft2font import FT2Font, LoadFlags
+from matplotlib.lines import Line2D
+from matplotlib.patches import Polygon
+from PIL import Image
+
+# Colours of the page rather than of the picture: (CSS for the live page, colour in the PNG). Everything else is a fixed
+# "#rrggbb". JupyterLab, VS Code and Colab each name their theme's colours differently; a plain page has none of them.
+INK, FAINT, PAPER = "ink", "faint", "paper"
+THEME = {
+    INK: (
+        "--jp-content-font-color1, var(--vscode-editor-foreground, var(--colab-primary-text-color, #222222))",
+        "#222222",
+    ),
+    FAINT: (
+        "--jp-content-font-color2, var(--vscode-descriptionForeground, var(--colab-secondary-text-color, #666666))",
+        "#666666",
+    ),
+    PAPER: (
+        "--jp-layout-color0, var(--vscode-editor-background, var(--colab-primary-surface-color, #ffffff))",
+        "#ffffff",
+    ),
+}
+WIDTH = 960  # pixels of a full picture: the width of a notebook's column
+FONT = "DejaVu Sans"  # comes with matplotlib, so a PNG is the same everywhere; wider than most, so estimates are safe
+LINE_HEIGHT = 1.25  # of the font size
+
+Points: TypeAlias = npt.NDArray[np.float64] | Sequence[tuple[float, float]]
+Box: TypeAlias = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+@dataclass(frozen=True)
+class Area:
+    """A filled polygon."""
+
+    points: Points
+    fill: str
+    opacity: float = 1.0
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Unconnected polylines of one look."""
+
+    parts: Sequence[Points]
+    stroke: str = INK
+    width: float = 1.0
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Words:
+    """One line of text; (x, y) is its anchor on the baseline."""
+
+    x: float
+    y: float
+    text: str
+    size: float = 16.0
+    anchor: Literal["start", "middle", "end"] = "start"
+    bold: bool = False
+    fill: str = INK
+
+    @property
+    def box(self) -> Box:
+        """The rectangle it fills, estimated from the widths of DejaVu Sans."""
+        width = text_width(self.text, self.size, self.bold)
+        left = self.x - {"start": 0.0, "middle": width / 2, "end": width}[self.anchor]
+        return left, self.y - 0.8 * self.size, left + width, self.y + 0.25 * self.size
+
+
+@dataclass
+class Scene:
+    """Shapes in the order in which they are painted, on a canvas of width × height pixels."""
+
+    width: float
+    height: float
+    alt: str
+    items: list[Area | Lines | Words] = field(default_factory=list)
+
+    def add(self, *items: Area | Lines | Words) -> None:
+        """Paint these on top of what is there."""
+        self.items.extend(items)
+
+    def words(self) -> list[Words]:
+        """The texts of the scene, in order."""
+        return [item for item in self.items if isinstance(item, Words)]
+
+    def place(self, candidates: Iterable[Words], keep_clear: Iterable[Box] = ()) -> Words | None:
+        """Add the first candidate that stays on the canvas and touches neither other words nor `keep_clear`, if any."""
+        taken = [*keep_clear, *(word.box for word in self.words())]
+        for words in candidates:
+            left, top, right, bottom = words.box
+            inside = left >= 0 and top >= 0 and right <= self.width and bottom <= self.height
+            if inside and not any(overlap(words.box, other) for other in taken):
+                self.add(words)
+                return words
+        return None
+
+
+def overlap(one: Box, other: Box) -> bool:
+    """Whether two boxes share a point of their insides."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+@lru_cache(maxsize=2)
+def _font(bold: bool) -> FT2Font:
+    font = FT2Font(font_manager.findfont(font_manager.FontProperties(family=FONT, weight="bold" if bold else "normal")))
+    font.set_size(100, 72)
+    return font
+
+
+@lru_cache(maxsize=4096)
+def _advance(character: str, bold: bool) -> float:
+    return float(_font(bold).load_char(ord(character), flags=LoadFlags.NO_HINTING).linearHoriAdvance) / 65536 / 100
+
+
+@lru_cache(maxsize=4096)
+def text_width(text: str, size: float, bold: bool = False) -> float:
+    """Width in pixels of a line of DejaVu Sans `size` pixels high."""
+    return size * sum(_advance(character, bold) for character in text)
+
+
+def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
+    """Break a text into lines of at most `width` pixels; a word longer than that keeps a line of its own."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and text_width(longer, size, bold) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Painter 1: SVG
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _path(points: Points, close: bool) -> str:
+    """SVG path data, rounded to a tenth of a pixel; points that change nothing are left out."""
+    exact = np.asarray(points, dtype=float)
+    move = np.diff(exact, axis=0)
+    turns = np.abs(move[:-1, 0] * move[1:, 1] - move[:-1, 1] * move[1:, 0]) > 1e-6
+    reverses = (move[:-1] * move[1:]).sum(axis=1) < 0
+    exact = exact[np.concatenate([[True], turns | reverses, [True]])]
+    (x, y), *rest = np.round(exact, 1).tolist()
+    parts = [f"M{_number(x)} {_number(y)}"]
+    for new_x, new_y in rest:
+        if new_y == y and new_x != x:
+            parts.append(f"H{_number(new_x)}")
+        elif new_x == x and new_y != y:
+            parts.append(f"V{_number(new_y)}")
+        elif new_x != x:
+            parts.append(f"L{_number(new_x)} {_number(new_y)}")
+        x, y = new_x, new_y
+    return "".join(parts) + ("Z" if close else "")
+
+
+def _css(colour: str) -> str:
+    return f"var(--{colour})" if colour in THEME else colour
+
+
+def _svg_item(item: Area | Lines | Words) -> str:
+    if isinstance(item, Area):
+        opacity = "" if item.opacity == 1 else f' fill-opacity="{item.opacity:g}"'
+        return f'<path fill="{_css(item.fill)}"{opacity} d="{_path(item.points, close=True)}"/>'
+    if isinstance(item, Lines):
+        data = "".join(_path(part, close=False) for part in item.parts)
+        dashes = f' stroke-dasharray="{_number(5 * item.width)} {_number(4 * item.width)}"' if item.dashed else ""
+        return (
+            f'<path fill="none" stroke="{_css(item.stroke)}" stroke-width="{item.width:g}"{dashes} '
+            f'stroke-linejoin="round" d="{data}"/>'
+        )
+    anchor = "" if item.anchor == "start" else f' text-anchor="{item.anchor}"'
+    bold = ' font-weight="bold"' if item.bold else ""
+    return (
+        f'<text x="{_number(item.x)}" y="{_number(item.y)}" font-size="{item.size:g}"{anchor}{bold} '
+        f'fill="{_css(item.fill)}">{escape(item.text)}</text>'
+    )
+
+
+def to_svg(scene: Scene) -> str:
+    """The scene as an inline SVG element that takes ink and paper from the page and scales with its font size."""
+    return _svg_element(scene.width, scene.height, scene.alt, "".join(_svg_item(item) for item in scene.items))
+
+
+def _svg_element(width: float, height: float, alt: str, body: str) -> str:
+    theme = ";".join(f"--{name}:var({css})" for name, (css, _) in THEME.items())
+    # 14 px is JupyterLab's text size: there the picture has its own size, and it grows with larger text in a lecture.
+    style = f"{theme};width:{width / 14:.2f}em;max-width:100%;height:auto;display:block"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(alt)}" '
+        f'viewBox="0 0 {_number(width)} {_number(height)}" style="{style}" '
+        f'font-family="system-ui, -apple-system, \'Segoe UI\', Helvetica, Arial, sans-serif">{body}</svg>'
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Painter 2: PNG
+
+
+def _fixed(colour: str) -> str:
+    return THEME[colour][1] if colour in THEME else colour
+
+
+def to_png(scene: Scene, scale: float = 1.5) -> bytes:
+    """The scene as a PNG of `scale` times its size, on light paper; the same bytes for the same scene."""
+    figure = Figure(figsize=(scene.width / 100, scene.height / 100), facecolor=_fixed(PAPER))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set(xlim=(0, scene.width), ylim=(scene.height, 0))
+    axes.set_axis_off()
+    points = 0.72  # of a typographic point in a pixel, at 100 pixels an inch
+    for order, item in enumerate(scene.items):
+        if isinstance(item, Area):
+            shape = np.asarray(item.points, dtype=float)
+            axes.add_patch(Polygon(shape, facecolor=_fixed(item.fill), alpha=item.opacity, linewidth=0, zorder=order))
+        elif isinstance(item, Lines):
+            for part in item.parts:
+                x, y = np.asarray(part, dtype=float).T
+                line = Line2D(x, y, color=_fixed(item.stroke), linewidth=item.width * points, zorder=order)
+                line.set_solid_joinstyle("round")
+                if item.dashed:
+                    line.set_dashes((5, 4))
+                axes.add_line(line)
+        else:
+            align: dict[str, Any] = {"start": "left", "middle": "center", "end": "right"}
+            axes.text(
+                item.x,
+                item.y,
+                item.text.replace("$", r"\$"),
+                fontsize=item.size * points,
+                fontfamily=FONT,
+                fontweight="bold" if item.bold else "normal",
+                color=_fixed(item.fill),
+                horizontalalignment=align[item.anchor],
+                verticalalignment="baseline",
+                zorder=order,
+            )
+    return figure_png(figure, dpi=100 * scale)
+
+
+def figure_png(figure: Figure, dpi: float) -> bytes:
+    """A matplotlib figure as a PNG without dates or versions, in 64 colours: small, and the same bytes each time."""
+    canvas = FigureCanvasAgg(figure)
+    figure.set_dpi(dpi)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
+    image = Image.fromarray(pixels[..., :3])
+    buffer = io.BytesIO()
+    image.quantize(64, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a cell shows
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture with its alternative text, ready for a notebook, a slide or a file.
+
+    As a cell's last value it shows itself: an SVG in the colours of the reader's theme where the notebook is trusted,
+    the PNG where it is not, the alternative text where there are no pictures.
+    """
+
+    svg: str
+    alt: str
+    width: float
+    paint: Callable[[], bytes] = field(repr=False)
+
+    @classmethod
+    def from_scene(cls, scene: Scene) -> Picture:
+        """Both painters over one layout."""
+        return cls(to_svg(scene), scene.alt, scene.width, lambda: to_png(scene))
+
+    @classmethod
+    def from_figure(cls, figure: Figure, alt: str) -> Picture:
+        """Wrap a matplotlib figure drawn with `course.mplstyle`: its ink, faint ink and paper then follow the theme."""
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type", "Title"))
+        buffer = io.StringIO()
+        with matplotlib.rc_context({"svg.hashsalt": "course", "svg.fonttype": "none"}):
+            figure.savefig(buffer, format="svg", metadata=nothing, facecolor="none")
+        written = buffer.getvalue()
+        body = written[written.index(">", written.index("<svg")) + 1 : written.rindex("</svg>")]
+        for name, (_, colour) in THEME.items():
+            body = re.sub(colour, f"var(--{name})", body, flags=re.IGNORECASE)
+        width, height = (72 * inches for inches in figure.get_size_inches())
+        # matplotlib writes points; the element is as many pixels wide as the PNG would be at 100 dots an inch.
+        svg = _svg_element(width, height, alt, body)
+        svg = svg.replace(f"width:{width / 14:.2f}em", f"width:{width / 72 * 100 / 14:.2f}em")
+        return cls(svg, alt, width / 0.72, lambda: figure_png(figure, dpi=150))
+
+    @cached_property
+    def png(self) -> bytes:
+        """The picture on light paper, deterministic."""
+        return self.paint()
+
+    @property
+    def html(self) -> str:
+        """The SVG, and inside the same element the PNG that shows instead where a page strips SVG and styles.
+
+        JupyterLab cleans the HTML of a notebook it does not trust: it drops `<style>` and `<svg>` but keeps `hidden`,
+        so there the words of the stripped SVG stay hidden and the image shows.
+        """
+        image = base64.b64encode(self.png).decode()
+        return (
+            '<div class="course-picture"><style>.course-picture>img{display:none}.course-picture>div{display:block}'
+            f'</style><img alt="{escape(self.alt)}" width="{_number(self.width)}" src="data:image/png;base64,{image}">'
+            f"<div hidden>{self.svg}</div></div>"
+        )
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {
+            "text/html": self.html,
+            "image/png": base64.b64encode(self.png).decode(),
+            "text/plain": self.alt,
+        }

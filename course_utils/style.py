@@ -1,0 +1,187 @@
+"""What every picture of the course shares: one colour per role, text sizes, byte axes, titles.
+
+Must never import torch, matplotlib.pyplot or ipywidgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from course_utils.memory import ROLES
+from course_utils.scene import FAINT, INK, LINE_HEIGHT, Area, Lines, Scene, Words, overlap, text_width, wrap
+from course_utils.units import GIB, KIB, MIB, format_bytes
+
+# Chosen by search so that every pair stays apart (CIEDE2000 of 14 or more) for normal sight and for red-, green- and
+# blue-blind sight, and so that bands that touch differ in lightness by 12 or more: tests/test_figures.py measures it.
+ROLE_COLOURS = dict(
+    zip(
+        ROLES,
+        ("#113984", "#69c9f2", "#a17f26", "#e5e2e2", "#0e6b51", "#e9888c", "#7d648a", "#f4cd72"),
+        strict=True,
+    )
+)
+DARK_TEXT, LIGHT_TEXT = "#111111", "#ffffff"
+SIZE, TITLE_SIZE = 16.0, 19.0  # pixels at notebook width: 12 and 14 point
+BAND_COLUMN = 4.0  # pixels between the columns at which bands are sampled for room
+COLUMN_GAP, COLUMN_ROW = 16.0, 1.35 * SIZE  # of the column of names beside a plot: its distance, its line height
+
+Floats = npt.NDArray[np.float64]
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "#rrggbb", from 0 for black to 1 for white (WCAG 2)."""
+    channels = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
+
+
+def text_on(colour: str) -> str:
+    """The ink, dark or light, with the higher contrast on a fixed colour."""
+    behind = luminance(colour) + 0.05
+    return LIGHT_TEXT if 1.05 / behind > behind / (luminance(DARK_TEXT) + 0.05) else DARK_TEXT
+
+
+@dataclass(frozen=True)
+class ByteScale:
+    """An axis from 0 to `top` bytes over `length` pixels, with round ticks in one unit."""
+
+    top: float
+    length: float
+
+    @property
+    def unit(self) -> tuple[float, str]:
+        """Bytes in the unit of the ticks, and its name."""
+        units = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
+        return next(((size, name) for size, name in units if self.top >= size), (1, "B"))
+
+    def ticks(self, gap: float) -> list[tuple[float, str]]:
+        """(bytes, label) of round values at least `gap` pixels apart, from 0 up."""
+        size = self.unit[0]
+        least = gap * self.top / size / self.length
+        power = 10.0 ** np.floor(np.log10(least))
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+        count = int(self.top / size / step + 1e-9)
+        return [(i * step * size, f"{i * step:.10g}") for i in range(count + 1)]
+
+    def pixels(self, count: float) -> float:
+        """Length of so many bytes."""
+        return count / self.top * self.length
+
+
+def write_title(scene: Scene, title: str) -> float:
+    """Write the title over the scene, wrapped; returns the y below it."""
+    y = TITLE_SIZE + 4
+    for line in wrap(title, TITLE_SIZE, scene.width - 24):
+        scene.add(Words(12, y, line, TITLE_SIZE))
+        y += TITLE_SIZE * LINE_HEIGHT
+    return y - TITLE_SIZE * LINE_HEIGHT + 10
+
+
+def write_on_band(
+    scene: Scene,
+    columns: Floats,
+    floor: Floats,
+    roof: Floats,
+    blocked: npt.NDArray[np.bool_],
+    lines: Sequence[str],
+    colour: str,
+    crossing: float | None = None,
+) -> bool:
+    """Write on a band of the picture where it is tall and wide enough; False, and nothing written, if it is nowhere.
+
+    Args:
+        scene: where to write.
+        columns: (n,) x of sampled columns, BAND_COLUMN apart.
+        floor: (n,) y of the band's lower edge there, the larger number.
+        roof: (n,) y of its upper edge.
+        blocked: (n,) columns that words must not cover.
+        lines: the words, the first line bold.
+        colour: the band's.
+        crossing: y of a horizontal line through the picture that words keep clear of.
+    """
+    wide = int((max(text_width(line, SIZE, True) for line in lines) + 20) / BAND_COLUMN)
+    tall = SIZE * (LINE_HEIGHT * len(lines) + 0.15)
+    if wide >= len(columns):
+        return False
+    windows = np.lib.stride_tricks.sliding_window_view
+    low, high = windows(floor, wide).min(axis=1), windows(roof, wide).max(axis=1)
+    if crossing is not None:
+        below = low - crossing >= crossing - high  # the side of the line that has more room
+        low = np.where(below, low, np.minimum(low, crossing - 3))
+        high = np.where(below, np.maximum(high, crossing + 3), high)
+    height = np.where(windows(blocked, wide).any(axis=1), -1.0, low - high)
+    if height.max() < tall:
+        return False
+    good = np.flatnonzero(height >= max(tall, 0.9 * height.max()))
+    start = int(good[len(good) // 2])  # of all places nearly as tall as the tallest, the one in the middle
+    x, middle = float(columns[start : start + wide].mean()), float(low[start] + high[start]) / 2
+    first = middle + SIZE * (0.35 - LINE_HEIGHT / 2 * (len(lines) - 1))
+    ink = text_on(colour)
+    words = [
+        Words(x, first + LINE_HEIGHT * SIZE * i, line, SIZE, "middle", bold=i == 0, fill=ink)
+        for i, line in enumerate(lines)
+    ]
+    if any(overlap(one.box, other.box) for one in words for other in scene.words()):
+        return False
+    # Stripes and outlines stop at the words.
+    left, top = min(one.box[0] for one in words) - 4, words[0].box[1] - 2
+    right, bottom = max(one.box[2] for one in words) + 4, words[-1].box[3] + 2
+    scene.add(Area([(left, top), (right, top), (right, bottom), (left, bottom)], colour), *words)
+    return True
+
+
+def label_column(scene: Scene, right: float, bottom: float, rows: Sequence[tuple[str, str, float | None]]) -> float:
+    """The names of bands too thin for words, in a column beside the plot, lowest first, each with its colour.
+
+    Args:
+        scene: where to write.
+        right: the plot's right edge.
+        bottom: y of the plot's lower edge.
+        rows: name, colour, and the y of the band at the right edge for a leader to it (None for no leader).
+
+    Returns:
+        The y of the next free row.
+    """
+    x, y = right + COLUMN_GAP, bottom + COLUMN_ROW / 2
+    for name, colour, leader in rows:
+        y -= COLUMN_ROW
+        if leader is not None:
+            scene.add(Lines([[(right, leader), (x - 2, y)]], FAINT))
+        square = [(x, y - 7), (x + 14, y - 7), (x + 14, y + 7), (x, y + 7)]
+        scene.add(Area(square, colour), Lines([[*square, square[0]]], FAINT, 0.8))
+        scene.add(Words(x + 20, y + 0.35 * SIZE, name, SIZE))
+    return y - COLUMN_ROW
+
+
+def name_limit(scene: Scene, right: float, line: float, roof: float, name: str) -> float:
+    """The limit's name beside the plot, at the end of its line, or above the column with a leader if that is taller.
+
+    Args:
+        scene: where to write.
+        right: the plot's right edge.
+        line: y of the limit's line.
+        roof: y of the next free row of the column.
+        name: the limit's.
+
+    Returns:
+        The y of the next free row.
+    """
+    y = min(line, roof)
+    x = right + COLUMN_GAP
+    scene.add(Lines([[(right, line), (x - 2, y)]], INK, 1.8, dashed=y == line))
+    scene.add(Words(x + 2, y + 0.35 * SIZE, name, SIZE, bold=True))
+    return y - COLUMN_ROW
+
+
+def percent(part: float, whole: float) -> str:
+    """A share in whole percent."""
+    return f"{100 * part / whole:.0f} %" if whole else "0 %"
+
+
+def limit_name(limit_bytes: float) -> str:
+    """What a limit is called when nobody names it: "12 GiB card"."""
+    return f"{limit_bytes / GIB:g} GiB card" if limit_bytes % (GIB / 4) == 0 else f"{format_bytes(limit_bytes)} limit"
