@@ -1,0 +1,172 @@
+"""A network rewritten by a learner, judged by what it does: same output, same gradients, how high its peak.
+
+`compare` looks at properties only, so any program that has them passes. Nothing here knows a right answer. Must never
+import figures or explorers.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from course_utils.trace import TraceError, training_step
+
+INPUT_SHAPE = (3, 32, 32)
+CLASSES = 10
+
+
+class Watched(nn.Module):
+    """A small network whose forward keeps every map in a list, for a plot that somebody once wanted."""
+
+    def __init__(self, width: int = 16, depth: int = 9) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for i in range(depth):
+            layers += [nn.Conv2d(width if i else 3, width, 3, padding=1, stride=2 if i == 1 else 1), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """(N, 3, H, W) -> (N, 10)."""
+        self.maps = []
+        x = pictures
+        for layer in self.layers:
+            x = layer(x)
+            self.maps.append(x)
+        return x
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a rewritten network stands beside the original. Peaks in bytes, of one training step."""
+
+    parameters_differ: str  # what differs, or ""; then the rest means nothing
+    returned: str  # type of what forward returned; the rest means little unless it is Tensor
+    shape: tuple[int, ...]
+    expected_shape: tuple[int, ...]
+    same_output: bool
+    trainable: bool
+    without_gradient: tuple[str, ...]  # names of parameters that get none
+    same_gradients: bool
+    kept: int  # tensors of more than one value that the network still holds after a forward pass
+    peak: int
+    original_peak: int
+    trace_error: str  # why the step could not be traced, or ""
+
+    @property
+    def share(self) -> float:
+        """The peak as a share of the original's."""
+        return self.peak / self.original_peak
+
+
+class _AnyValue(TorchFunctionMode):
+    """Lets a trace, which has only shapes, read a number from a tensor (0.0) or copy a map to the CPU (itself)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if args and isinstance(args[0], Tensor) and args[0].is_meta:
+            if func in (Tensor.item, Tensor.__float__, Tensor.tolist):
+                return 0.0
+            if func is Tensor.cpu:
+                return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+def peak_bytes(network: nn.Module, batch: int) -> int:
+    """Peak of one traced training step (momentum, CPU kernels: no workspace), in bytes. Raises TraceError."""
+    with _AnyValue():
+        step = training_step(network, INPUT_SHAPE, CLASSES, optimizer="momentum", target="cpu")
+    return step.at(batch).peak_bytes
+
+
+@functools.cache
+def original_peak(batch: int) -> int:
+    """The peak of `Watched` at a batch, in bytes."""
+    return peak_bytes(Watched(), batch)
+
+
+def network_maker(answer: object) -> Callable[[], nn.Module] | None:
+    """A function that makes the learner's network, from a class or from one of its networks; None for anything else."""
+    if isinstance(answer, nn.Module):
+        answer = type(answer)
+    return answer if isinstance(answer, type) and issubclass(answer, nn.Module) else None
+
+
+def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Comparison:
+    """Compare `make()` with a `Watched` of the same weights, on random pictures and by trace.
+
+    Raises whatever the learner's code raises.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        original = Watched()
+        pictures, labels = torch.randn(4, *INPUT_SHAPE), torch.randint(CLASSES, (4,))
+        rewritten = make()
+    nothing = Comparison("", "", (), (), False, False, (), False, 0, 0, original_peak(batch), "")
+    if differ := _load(rewritten, original):
+        return replace(nothing, parameters_differ=differ)
+    expected, output = original(pictures), rewritten(pictures)
+    if not isinstance(output, Tensor):
+        return replace(nothing, returned=type(output).__name__)
+    shape, expected_shape = tuple(output.shape), tuple(expected.shape)
+    seen = replace(
+        nothing,
+        returned="Tensor",
+        shape=shape,
+        expected_shape=expected_shape,
+        same_output=shape == expected_shape and torch.allclose(output, expected, rtol=1e-4, atol=1e-6),
+        trainable=output.requires_grad,
+        kept=_kept(rewritten),
+    )
+    if shape != expected_shape or not seen.trainable:
+        return seen
+    wanted, gradients = _gradients(original, expected, labels), _gradients(rewritten, output, labels)
+    peak, error = 0, ""
+    try:
+        peak = peak_bytes(make(), batch)
+    except TraceError as failure:
+        error = str(failure)
+    return replace(
+        seen,
+        without_gradient=tuple(name for name in wanted if name not in gradients),
+        same_gradients=wanted.keys() == gradients.keys()
+        and all(torch.allclose(gradients[name], wanted[name], rtol=1e-4, atol=1e-6) for name in wanted),
+        peak=peak,
+        trace_error=error,
+    )
+
+
+def _load(rewritten: nn.Module, original: nn.Module) -> str:
+    """Give the rewritten network the original's weights; says what differs if that is impossible."""
+    ours = {name: tuple(p.shape) for name, p in original.state_dict().items()}
+    theirs = {name: tuple(p.shape) for name, p in rewritten.state_dict().items()}
+    if ours == theirs:
+        rewritten.load_state_dict(copy.deepcopy(original.state_dict()))
+        return ""
+    names = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    return ", ".join(names[:3])
+
+
+def _gradients(network: nn.Module, output: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    network.zero_grad()
+    nn.functional.cross_entropy(output, labels).backward()
+    return {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+
+
+def _kept(network: nn.Module) -> int:
+    """Tensors of more than one value in the plain attributes of a network and its layers."""
+
+    def count(value: object) -> int:
+        if isinstance(value, Tensor):
+            return int(value.numel() > 1)
+        if isinstance(value, dict):
+            return sum(map(count, value.values()))
+        return sum(map(count, value)) if isinstance(value, list | tuple | set) else 0
+
+    internal = ("_parameters", "_buffers", "_modules")
+    return sum(count(v) for module in network.modules() for k, v in vars(module).items() if k not in internal)

@@ -1,0 +1,92 @@
+"""What a graded cell does: call the learner's function on inputs drawn from the class seed, print what it returns.
+
+Nothing here knows a right answer. nbval compares the printed lines, from outside the learner's process, with those of
+the solution. The seed is the environment variable COURSE_SEED, 0 if unset. One module a topic draws the inputs:
+`from course_utils.grading.graded import memory as graded`, then `graded.map_bytes(map_bytes)`.
+
+Must never import torch by itself, figures or explorers.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from IPython.utils.capture import capture_output
+
+from course_utils.checks.core import as_number, attempt, has_dots, is_about_dots
+
+NOT_ATTEMPTED = "not attempted"
+CRASHED = "crashed"
+
+
+def class_seed() -> int:
+    """The seed all inputs of a class are drawn from."""
+    return int(os.environ.get("COURSE_SEED", "0"))
+
+
+def draws_for(question: str) -> random.Random:
+    """Random numbers that depend on the class seed and the question alone, on every machine."""
+    return random.Random(f"{class_seed()} {question}")
+
+
+def canonical(value: Any) -> str:
+    """One text for equal results: 2.0 prints as 2, other floats to six digits, a tuple as a list, keys in order."""
+    number = as_number(value)
+    if isinstance(number, float):
+        if math.isfinite(number) and math.isclose(number, round(number), rel_tol=1e-9, abs_tol=1e-9):
+            return str(round(number))
+        return f"{number:.6g}"
+    if number is not None:
+        return str(number)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(sorted(f"{canonical(k)}: {canonical(v)}" for k, v in value.items())) + "}"
+    if isinstance(value, set | frozenset):
+        return "{" + ", ".join(sorted(map(canonical, value))) + "}"
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(canonical, value)) + "]"
+    if value is None or isinstance(value, bool | str | bytes):
+        return repr(value)
+    return f"a {type(value).__name__}"  # its repr may hold an address
+
+
+class Graded:
+    """The graded cell of one question whose answer is a function.
+
+    Args:
+        question: the name of the question.
+        draw: argument tuples from a random generator.
+    """
+
+    def __init__(self, question: str, draw: Callable[[random.Random], Sequence[tuple[Any, ...]]]) -> None:
+        self.question = question
+        self.draw = draw
+
+    def __call__(self, answer: object = ...) -> None:
+        """Print a line for each input. A crash costs its own line only; what the learner prints is dropped."""
+        for line in self.lines(answer):
+            print(line)
+
+    def lines(self, answer: object) -> list[str]:
+        """The lines of the graded cell."""
+        if has_dots(answer):
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        if not callable(answer):
+            return [f"{self.question}: {CRASHED}: it is no function"]
+        return [self._line(answer, arguments) for arguments in self.draw(draws_for(self.question))]
+
+    def _line(self, answer: Callable[..., Any], arguments: Sequence[Any]) -> str:
+        with capture_output():
+            one = attempt(self.question, answer, arguments)
+        call = f"{self.question}({', '.join(map(canonical, arguments))})"
+        if has_dots(one.value) or is_about_dots(one.error):
+            return f"{call}: {NOT_ATTEMPTED}"
+        if one.error is not None:
+            return f"{call}: {CRASHED}: {type(one.error).__name__}"
+        changed = f" and changed {one.changed}" if one.changed else ""
+        return f"{call} = {canonical(one.value)}{changed}"

@@ -1,0 +1,112 @@
+"""The inputs of exercise 03, "Where the memory goes", drawn from the class seed. No right answer is known here.
+
+Must never import `course_utils.checks.memory`, which knows them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from IPython.utils.capture import capture_output
+
+from course_utils.checks import rewrites
+from course_utils.checks.core import has_dots, is_about_dots
+from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED, Graded, draws_for
+
+OPTIMIZERS = ("sgd", "momentum", "adam")
+Case = tuple[object, ...]
+
+
+def _maps(draw: random.Random) -> list[Case]:
+    shapes = [
+        (draw.randint(2, 256), draw.randint(2, 512), draw.randint(2, 99), draw.randint(100, 224)) for _ in "123456"
+    ]
+    return [*shapes[:3], *((*shape, draw.choice((1, 2, 8))) for shape in shapes[3:])]
+
+
+def _parameters(draw: random.Random) -> list[Case]:
+    return [(draw.randint(1, 10**power), name) for power in (3, 9) for name in OPTIMIZERS]
+
+
+def _pools(draw: random.Random) -> list[Case]:
+    sizes = [(draw.randint(1, 128), draw.randint(1, 512)) for _ in "1234"]
+    odd, even = [2 * draw.randint(2, 99) + 1 for _ in "1234"], [2 * draw.randint(2, 99) for _ in "1234"]
+    sides = [(odd[0], even[0]), (even[1], odd[1]), (odd[2], odd[3]), (even[2], even[3])]
+    return [(*size, *side) for size, side in zip(sizes, sides, strict=True)]
+
+
+def _networks(draw: random.Random) -> list[Case]:
+    def one(power: int) -> Case:
+        maps = draw.randint(10**power, 10 ** (power + 1))
+        largest = draw.randint(maps // 9, maps // 3)
+        return maps, draw.randint(10, maps), draw.randint(10, 10 * maps), largest, draw.randint(2, 256)
+
+    return [one(power) for power in (2, 4, 6, 7)]
+
+
+def _moments(draw: random.Random) -> list[Case]:
+    """Steps where a high flat moment and a low steep one take turns as the peak; batches stay below 1,000."""
+    cases: list[Case] = []
+    for decides in ("steep", "flat", "steep", "flat"):
+        flat, steep = draw.randint(1, 9), draw.randint(30, 90)
+        turn, low = draw.randint(50, 200), draw.randint(0, 500)
+        high = low + turn * (steep - flat)  # both need the same at batch `turn`
+        batch = turn + draw.randint(5, 500) if decides == "steep" else draw.randint(5, turn - 5)
+        limit = max(low + steep * batch, high + flat * batch) + draw.randint(0, flat - 1) * (len(cases) % 2)
+        moments = [(high, flat), (low, steep), (low // 2, steep // 2), (high // 3, 0)]
+        cases.append((draw.sample(moments, len(moments)), limit))
+    low, steep = draw.randint(100, 900), draw.randint(10, 90)
+    nothing = [([(low, steep), (low // 2, 2 * steep)], low + steep - 1), ([(low, steep), (9 * low, 1)], 8 * low)]
+    return [*cases, *nothing]
+
+
+map_bytes = Graded("map_bytes", _maps)
+training_bytes = Graded("training_bytes", _parameters)
+pool_saved_bytes = Graded("pool_saved_bytes", _pools)
+network_wide = Graded("network_wide", _networks)
+largest_batch = Graded("largest_batch", _moments)
+
+
+class GradedRewrite:
+    """The graded cell of question 6: prints which properties the rewritten network has."""
+
+    question = "keep_less"
+    share = 0.5  # of the original's peak, at most
+
+    def __call__(self, answer: object = ...) -> None:
+        """Print a line for each property."""
+        for line in self.lines(answer):
+            print(line)
+
+    def lines(self, answer: object) -> Sequence[str]:
+        """The lines of the graded cell, for a class."""
+        if has_dots(answer):
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        make = rewrites.network_maker(answer)
+        if make is None:
+            return [f"{self.question}: {CRASHED}: it is no network"]
+        draw = draws_for(self.question)
+        batch, seed = draw.randint(16, 64), draw.randint(0, 10**6)
+        try:
+            with capture_output():
+                seen = rewrites.compare(make, batch, seed)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's network may raise anything
+            return [
+                f"{self.question}: {NOT_ATTEMPTED if is_about_dots(error) else f'{CRASHED}: {type(error).__name__}'}"
+            ]
+        if seen.returned == "ellipsis":
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        properties = {
+            "parameters kept": not seen.parameters_differ,
+            "output shape kept": seen.returned == "Tensor" and seen.shape == seen.expected_shape,
+            "same output": seen.same_output,
+            "same gradients": seen.same_gradients,
+            f"peak at batch {batch} at most {self.share:.0%} of the original": 0
+            < seen.peak
+            <= self.share * seen.original_peak,
+        }
+        return [f"{name}: {'yes' if held else 'no'}" for name, held in properties.items()]
+
+
+keep_less = GradedRewrite()

@@ -1,0 +1,450 @@
+"""Checks and graded cells: right answers of every kind pass, every slip is refused with its own message."""
+
+import functools
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.checkpoint import checkpoint
+
+from course_utils.checks import memory, rewrites
+from course_utils.checks.core import Check, Feedback, Outcome, Slip, equal
+from course_utils.checks.rewrites import Watched
+from course_utils.grading.graded import canonical
+from course_utils.grading.graded import memory as graded_memory
+from course_utils.units import GIB
+
+NESTED = st.recursive(
+    st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+TOPICS = {"03_memory": (memory, graded_memory)}
+
+
+def checks_of(module) -> dict:
+    return {value.question: value for value in vars(module).values() if hasattr(value, "question")}
+
+
+CHECKS = {question: check for module, _ in TOPICS.values() for question, check in checks_of(module).items()}
+GRADED = {question: graded for _, module in TOPICS.values() for question, graded in checks_of(module).items()}
+SLIPS = [(question, slip) for question, check in CHECKS.items() for slip in check.slips]
+
+
+class Plain(Watched):
+    def forward(self, pictures):
+        x = pictures
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class AtOnce(Watched):
+    def forward(self, pictures):
+        return self.layers(pictures)
+
+
+class KeepsMeans(Watched):
+    def forward(self, pictures):
+        self.means, x = [], pictures
+        for layer in self.layers:
+            x = layer(x)
+            self.means.append(x.mean().item())
+            self.means.append(float(x.detach().std()))
+        return x
+
+
+class KeepsLast(Watched):
+    def forward(self, pictures):
+        for layer in self.layers:
+            pictures = layer(pictures)
+            self.maps = [pictures]
+        return pictures
+
+
+class InPlaceToo(AtOnce):
+    def __init__(self):
+        super().__init__()
+        for layer in self.layers:
+            if isinstance(layer, torch.nn.ReLU):
+                layer.inplace = True
+
+
+class Recomputes(Watched):
+    def forward(self, pictures):
+        x = checkpoint(self.layers[:9], pictures, use_reentrant=False)
+        return self.layers[9:](x)
+
+
+def largest_by_counting(events, limit):
+    batch = 0
+    while all(fixed + per_sample * (batch + 1) <= limit for fixed, per_sample in events):
+        batch += 1
+    return batch
+
+
+def largest_by_halving(events, limit):
+    low, high = 0, limit + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if max(f + s * middle for f, s in events) <= limit else (low, middle)
+    return low
+
+
+def largest_as_array(events, limit):
+    fixed, per_sample = np.array(events).T
+    growing = per_sample > 0
+    return max(0, np.where(fixed > limit, -1, np.min((limit - fixed[growing]) // per_sample[growing])).min())
+
+
+def training_by_cases(parameters, optimizer="sgd"):
+    if optimizer == "adam":
+        return parameters * 16.0
+    if optimizer == "momentum":
+        return parameters * 12.0
+    return parameters * 8.0
+
+
+RIGHT = {
+    "map_bytes": [
+        lambda batch, channels, height, width, value_bytes=4: batch * channels * height * width * value_bytes,
+        lambda *sizes: math.prod(sizes) * (4 if len(sizes) == 4 else 1),
+        lambda n, c, h, w, v=4: np.prod([n, c, h, w, v]),
+        lambda n, c, h, w, v=4: torch.tensor([n, c, h, w, v]).prod(),
+        lambda n, c, h, w, v=4: n * c * h * w * v / 2**20 * 2**20,
+        lambda n, c, h, w, v=4: torch.empty(n, c, h, w, device="meta").numel() * v,
+        functools.partial(lambda extra, n, c, h, w, v=4: n * c * h * w * v, None),
+    ],
+    "training_bytes": [
+        training_by_cases,
+        lambda p, optimizer: p * {"sgd": 8, "momentum": 12, "adam": 16}[optimizer],
+        lambda p, optimizer: 4 * p + 4 * p + 4 * p * ["sgd", "momentum", "adam"].index(optimizer),
+    ],
+    "pool_saved_bytes": [
+        lambda n, c, h, w: 12 * n * c * (h // 2) * (w // 2),
+        lambda n, c, h, w: 12.0 * n * c * math.floor(h / 2) * math.floor(w / 2),
+        lambda n, c, h, w: sum(
+            t.numel() * t.element_size()
+            for t in torch.nn.functional.max_pool2d(torch.empty(n, c, h, w, device="meta"), 2, return_indices=True)
+        ),
+    ],
+    "network_wide": [
+        lambda m, i, p, g, n: 4 * n * (m + i) + 4 * 2 * n * g + 4 * 2 * p,
+        lambda m, i, p, g, n: np.float64(4) * (n * m + n * i + 2 * p + 2 * g * n),
+    ],
+    "largest_batch": [largest_by_counting, largest_by_halving, largest_as_array],
+    "keep_less": [Plain, AtOnce, KeepsMeans, KeepsLast, InPlaceToo, Recomputes, AtOnce()],
+}
+
+
+def answer_id(value) -> str:
+    return value.name.replace(" ", "_") if isinstance(value, Slip) else str(value)
+
+
+def test_every_question_is_here_and_has_a_catalogue():
+    assert CHECKS.keys() == GRADED.keys() == RIGHT.keys()
+    for check in CHECKS.values():
+        assert len(check.slips) >= 3
+        assert len({slip.name for slip in check.slips}) == len(check.slips)
+
+
+class TestRightAnswers:
+    @pytest.mark.parametrize(
+        ("question", "index"), [(q, i) for q, answers in RIGHT.items() for i in range(len(answers))]
+    )
+    def test_a_right_answer_passes_however_it_is_written(self, question, index, monkeypatch):
+        answer = RIGHT[question][index]
+        feedback = CHECKS[question](answer)
+        assert feedback.outcome is Outcome.CORRECT, feedback
+        assert CHECKS[question].takeaway in feedback.message
+        for seed in ("0", "7"):
+            monkeypatch.setenv("COURSE_SEED", seed)
+            assert GRADED[question].lines(answer) == GRADED[question].lines(RIGHT[question][0])
+
+
+class TestSlips:
+    @pytest.mark.parametrize(("question", "slip"), SLIPS, ids=answer_id)
+    def test_a_slip_is_refused_with_its_own_message(self, question, slip):
+        feedback = CHECKS[question](slip.function)
+        assert feedback.outcome is Outcome.WRONG, feedback
+        assert slip.message in feedback.message
+        others = {other.message for other in CHECKS[question].slips} - {slip.message}
+        assert not [other for other in others if other in feedback.message]
+
+    @pytest.mark.parametrize(("question", "slip"), SLIPS, ids=answer_id)
+    def test_a_slip_earns_no_point_whatever_the_seed(self, question, slip, monkeypatch):
+        seeds = ("0", "1") if question == "keep_less" else map(str, range(20))
+        for seed in seeds:
+            monkeypatch.setenv("COURSE_SEED", seed)
+            assert GRADED[question].lines(slip.function) != GRADED[question].lines(RIGHT[question][0])
+
+    @pytest.mark.parametrize("question", [q for q, check in CHECKS.items() if isinstance(check, Check)])
+    def test_slips_can_be_told_apart_on_the_inputs(self, question):
+        check = CHECKS[question]
+        results = {s.name: [s.function(*case) for case in check.cases] for s in check.slips}
+        messages = {s.name: s.message for s in check.slips}
+        for name, values in results.items():
+            assert not equal(values, check.truth), name
+        for one, other in itertools.combinations(results, 2):
+            assert messages[one] == messages[other] or not equal(results[one], results[other]), (one, other)
+
+
+class TestNotAttempted:
+    @pytest.mark.parametrize("question", CHECKS)
+    def test_dots_are_not_attempted(self, question):
+        class Dots(Watched):
+            def forward(self, pictures):
+                return ...
+
+        class DotsWithin(Watched):
+            def forward(self, pictures):
+                return self.layers(pictures) * ...
+
+        answers = [..., Dots, DotsWithin]
+        if question != "keep_less":
+            answers = [..., lambda *_: ..., lambda *_: 4 * ..., lambda *_: [1, ...], lambda *_: {"a": ...}]
+        for answer in answers:
+            assert CHECKS[question](answer).outcome is Outcome.NOT_ATTEMPTED
+            assert all(line.endswith(": not attempted") for line in GRADED[question].lines(answer))
+        assert CHECKS[question]().outcome is Outcome.NOT_ATTEMPTED
+
+
+UNIT_FACTORS = {"bits": 8, "KiB": 2**-10, "MiB": 2**-20, "GiB": 2**-30, "kB": 1e-3, "MB": 1e-6, "GB": 1e-9}
+IN_BYTES = [q for q, check in CHECKS.items() if getattr(check, "in_bytes", False)]
+
+
+def scaled(question, change):
+    """The reference with its result changed."""
+    return lambda *arguments: change(CHECKS[question].reference(*arguments))
+
+
+class TestPlainDiagnoses:
+    @pytest.mark.parametrize("unit", UNIT_FACTORS)
+    @pytest.mark.parametrize("question", IN_BYTES)
+    def test_another_unit_is_named(self, question, unit):
+        feedback = CHECKS[question](scaled(question, lambda value: value * UNIT_FACTORS[unit]))
+        assert feedback.outcome is Outcome.WRONG
+        assert re.search(rf"\b{unit}\b", feedback.message)
+
+    @pytest.mark.parametrize("question", IN_BYTES)
+    def test_rounded_mebibytes_are_mebibytes(self, question):
+        assert "in MiB" in CHECKS[question](scaled(question, lambda value: value // 2**20)).message
+        assert "in MiB" in CHECKS[question](scaled(question, lambda value: round(value / 2**20))).message
+
+    @pytest.mark.parametrize("question", IN_BYTES)
+    def test_decimal_for_binary_is_noticed(self, question):
+        assert "decimal unit" in CHECKS[question](scaled(question, lambda value: value / GIB * 1e9)).message
+        assert "off by 4.9 %" in CHECKS[question](scaled(question, lambda value: value / 1e6 * 2**20)).message
+
+    @pytest.mark.parametrize("question", [q for q in CHECKS if q != "keep_less"])
+    def test_what_is_no_number_is_named(self, question):
+        check = CHECKS[question]
+        for value, words in {
+            None: "returned nothing",
+            "12": "a text",
+            True: "True or False",
+            float("nan"): "NaN",
+            (1, 2): "a tuple",
+        }.items():
+            feedback = check(lambda *_, value=value: value)
+            assert feedback.outcome is Outcome.WRONG
+            assert words in feedback.message, feedback
+
+    @pytest.mark.parametrize("question", [q for q in CHECKS if q != "keep_less"])
+    def test_a_constant_factor_is_measured(self, question):
+        assert (
+            "Every number you return is 3 times too large"
+            in CHECKS[question](scaled(question, lambda value: 3 * value)).message
+        )
+        assert "negative" in CHECKS[question](scaled(question, lambda value: -value)).message
+        assert "Every number you return is 0" in CHECKS[question](lambda *_: 0).message
+
+    def test_exchanged_arguments_are_named(self):
+        def exchanged(map_values, input_values, largest_map_values, parameters, batch):
+            return 4 * (batch * (map_values + input_values + 2 * largest_map_values) + 2 * parameters)
+
+        assert "`parameters` and `largest_map_values` exchanged" in memory.network_wide(exchanged).message
+
+    def test_an_answer_right_in_part_is_told_where_it_fails(self):
+        feedback = memory.map_bytes(lambda n, c, h, w, v=4: n * c * h * w * v + (n == 16))
+        assert (
+            "Right for 4 of 5 inputs, but `map_bytes(16, 8, 6, 6, 2)` gives 9,217, which is too large"
+            in feedback.message
+        )
+
+    def test_an_argument_that_is_changed_is_named(self):
+        def answer(events, limit):
+            events.sort()
+            return largest_by_counting(events, limit)
+
+        feedback = memory.largest_batch(answer)
+        assert feedback.outcome is Outcome.WRONG
+        assert "changes its argument `events`" in feedback.message
+        assert graded_memory.largest_batch.lines(answer) != graded_memory.largest_batch.lines(largest_by_counting)
+
+    @pytest.mark.parametrize("question", CHECKS)
+    def test_a_result_given_for_the_function_is_explained(self, question):
+        for wrong, words in {12_345: "itself", "text": "itself", None: "itself"}.items():
+            feedback = CHECKS[question](wrong)
+            assert feedback.outcome is Outcome.WRONG
+            assert words in feedback.message
+            assert GRADED[question].lines(wrong)[0].startswith(f"{question}: crashed")
+
+    def test_another_signature_is_explained(self):
+        feedback = memory.map_bytes(lambda batch, channels: 3)
+        assert feedback.outcome is Outcome.CRASHED
+        assert "takes (batch, channels)" in feedback.message
+        assert "batch, channels, height, width" in feedback.message
+
+    def test_structured_results_are_compared_by_content(self):
+        check = Check("shapes", lambda n: {"a": [n, 2.0], "b": "x"}, [(1,), (2,)], [], "good", in_bytes=False)
+        assert check(lambda n: {"b": "x", "a": (np.int64(n), 2)}).outcome is Outcome.CORRECT
+        assert check(lambda n: {"a": [n, 2], "b": "y"}).outcome is Outcome.WRONG
+        assert "Return a dictionary" in check(lambda n: n).message
+
+
+class TestCrashes:
+    def test_the_line_is_named_and_nothing_else(self):
+        def divide(events, limit):
+            worst = max(events)
+            return helper(worst, limit)
+
+        def helper(event, limit):
+            return (limit - event[0]) // 0
+
+        feedback = memory.largest_batch(divide)
+        assert feedback.outcome is Outcome.CRASHED
+        assert re.search(
+            r"raised ZeroDivisionError: .+, in line \d+ of your cell: `return \(limit - event", repr(feedback)
+        )
+        assert "Traceback" not in repr(feedback)
+        assert len(repr(feedback).splitlines()) == 1
+        lines = graded_memory.largest_batch.lines(divide)
+        assert all(line.endswith(": crashed: ZeroDivisionError") for line in lines)
+
+    def test_one_crash_costs_its_own_line_only(self):
+        def answer(batch, channels, height, width, value_bytes=4):
+            if value_bytes != 4:
+                raise SystemExit
+            return batch * channels * height * width * value_bytes
+
+        lines, right = graded_memory.map_bytes.lines(answer), graded_memory.map_bytes.lines(RIGHT["map_bytes"][0])
+        assert lines[:3] == right[:3]
+        assert all(line.endswith(": crashed: SystemExit") for line in lines[3:])
+        assert memory.map_bytes(answer).outcome is Outcome.CRASHED
+
+    def test_a_network_that_raises_is_a_crash_with_its_line(self):
+        class Broken(Watched):
+            def forward(self, pictures):
+                return self.layers(pictures).view(3, 3)
+
+        feedback = memory.keep_less(Broken)
+        assert feedback.outcome is Outcome.CRASHED
+        assert "RuntimeError" in feedback.message
+        assert "`return self.layers(pictures).view(3, 3)`" in feedback.message
+        assert graded_memory.keep_less.lines(Broken) == ["keep_less: crashed: RuntimeError"]
+
+    def test_a_network_that_returns_nothing_is_told_so(self):
+        class Silent(Watched):
+            def forward(self, pictures):
+                self.layers(pictures)
+
+        assert "Is there a `return`?" in memory.keep_less(Silent).message
+
+    def test_a_network_that_keeps_too_much_in_its_own_way_is_told_how_much(self):
+        class Halves(Watched):
+            def forward(self, pictures):
+                self.halves, x = {}, pictures
+                for i, layer in enumerate(self.layers):
+                    x = layer(x)
+                    self.halves[i] = x.detach().half()
+                return x
+
+        message = memory.keep_less(Halves).message
+        assert re.search(r"still too high. It is \d\d% of the original; at most 50% is asked.", message)
+        assert "still holds 21 tensors" in message
+
+
+class TestGraded:
+    def test_what_the_learner_prints_is_dropped(self, capsys):
+        def chatty(batch, channels, height, width, value_bytes=4):
+            print("here")
+            return batch * channels * height * width * value_bytes
+
+        graded_memory.map_bytes(chatty)
+        printed = capsys.readouterr().out
+        assert printed == "".join(f"{line}\n" for line in graded_memory.map_bytes.lines(RIGHT["map_bytes"][0]))
+        assert "here" not in printed
+
+    def test_inputs_follow_the_seed_and_nothing_else(self, monkeypatch):
+        def lines():
+            return GRADED["map_bytes"].lines(RIGHT["map_bytes"][0])
+
+        monkeypatch.delenv("COURSE_SEED", raising=False)
+        first = lines()
+        assert lines() == first
+        monkeypatch.setenv("COURSE_SEED", "0")
+        assert lines() == first
+        monkeypatch.setenv("COURSE_SEED", "1")
+        assert lines() != first
+
+    def test_the_expected_batches_are_the_ones_counted(self, monkeypatch):
+        for seed in range(50):
+            monkeypatch.setenv("COURSE_SEED", str(seed))
+            lines = GRADED["largest_batch"].lines(largest_by_counting)
+            assert lines == GRADED["largest_batch"].lines(memory.largest_batch.reference)
+
+    @given(st.integers(-(2**53), 2**53))
+    def test_equal_numbers_print_alike(self, number):
+        kinds = [number, float(number), np.int64(number), np.float64(number), np.array(number), torch.tensor(number)]
+        assert {canonical(kind) for kind in kinds} == {str(number)}
+        assert all(equal(one, other) for one, other in itertools.product(kinds, kinds))
+
+    @given(st.floats(allow_nan=False, allow_infinity=False, width=32))
+    def test_rounding_of_the_last_digits_does_not_show(self, number):
+        assert equal(number, number * (1 + 1e-12))
+        if abs(number - round(number)) > 1e-3 and abs(number) < 1e5:
+            assert canonical(number) == f"{number:.6g}"
+
+    @given(NESTED)
+    def test_structures_print_by_content(self, value):
+        def turned(v):
+            if isinstance(v, dict):
+                return {k: turned(v[k]) for k in reversed(v)}
+            return tuple(map(turned, v)) if isinstance(v, list) else v
+
+        assert canonical(value) == canonical(turned(value))
+        assert equal(value, turned(value))
+
+    def test_no_address_is_printed(self):
+        assert canonical(object()) == "a object"
+        assert canonical([lambda: 0]) == "[a function]"
+        assert canonical([True, None, math.inf, {2, 1}]) == "[True, None, inf, {1, 2}]"
+
+
+class TestFeedback:
+    @pytest.mark.parametrize("outcome", Outcome)
+    def test_it_reads_the_same_in_text_and_in_a_notebook(self, outcome):
+        feedback = Feedback("q", outcome, "use `a < b` & more")
+        assert repr(feedback) == f"{outcome.value.capitalize()}: use `a < b` & more"
+        page = feedback._repr_html_()
+        assert "use <code>a &lt; b</code> &amp; more" in page
+        assert f"<strong>{outcome.value.capitalize()}.</strong>" in page
+        assert "var(--jp-" in page
+
+    def test_messages_keep_the_course_voice(self):
+        texts = [slip.message for _, slip in SLIPS] + [check.takeaway for check in CHECKS.values()]
+        for text in texts:
+            assert not re.search(r"!|\b(simply|just|obviously)\b", text), text
+
+    def test_the_paper_figures_in_takeaways_are_computed(self):
+        assert rewrites.original_peak(memory.BATCH) > 0
+        vgg16 = memory.network_wide.cases[3]
+        assert f"{memory.network_wide.reference(*vgg16) / 1e9:.2f} GB" in memory.network_wide.takeaway
+        first = memory.map_bytes.reference(128, 64, 224, 224) / 2**20
+        assert f"{first:,.0f} MiB" in memory.map_bytes.takeaway
