@@ -306,6 +306,15 @@ def resnet50(classes: int = 1000) -> nn.Sequential:
     conv5_3). A block that halves the maps does so in its 3×3 convolution, as torchvision does; the paper does it in
     the first 1×1.
     """
+    return _resnet((3, 4, 6, 3), classes)
+
+
+def resnet101(classes: int = 1000) -> nn.Sequential:
+    """ResNet-101: ResNet-50 with 23 blocks in its fourth stage, 44,549,160 parameters at 1000 classes."""
+    return _resnet((3, 4, 23, 3), classes)
+
+
+def _resnet(blocks: Sequence[int], classes: int) -> nn.Sequential:
     layers: list[tuple[str, nn.Module]] = [
         ("conv1", nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)),
         ("bn1", nn.BatchNorm2d(64)),
@@ -313,8 +322,8 @@ def resnet50(classes: int = 1000) -> nn.Sequential:
         ("pool1", nn.MaxPool2d(3, stride=2, padding=1)),
     ]
     channels = 64
-    for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512)), start=2):
-        for index in range(1, blocks + 1):
+    for stage, (count, width) in enumerate(zip(blocks, (64, 128, 256, 512), strict=True), start=2):
+        for index in range(1, count + 1):
             stride = 2 if index == 1 and stage > 2 else 1
             layers.append((f"conv{stage}_{index}", Bottleneck(channels, width, stride)))
             channels = 4 * width

@@ -28,12 +28,12 @@ def format_bytes(count: float, digits: int = 2) -> str:
     >>> format_bytes(-5)
     '-5 B'
     """
-    magnitude = abs(count)
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        # Compare after rounding, so that 1023.999 MiB is written as 1.00 GiB.
-        if round(magnitude / unit, digits) >= 1:
-            return f"{count / unit:,.{digits}f} {name}"
-    return f"{count:,.0f} B"
+    size, names = float(count), ["B", "KiB", "MiB", "GiB"]
+    places = 0  # bytes are whole
+    # Compare as it will be printed, so that 1023.999 MiB is written as 1.00 GiB.
+    while len(names) > 1 and round(abs(size), places) >= 1024:
+        size, names, places = size / 1024, names[1:], digits
+    return f"{size:,.{places}f} {names[0]}"
 
 
 def in_gb(count: float) -> float:

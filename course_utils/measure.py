@@ -1,0 +1,121 @@
+"""The same quantities as the trace, measured on a real step: what the allocator handed out, here.
+
+One code path for both devices: on a GPU the CUDA allocator's own counters, on a CPU the profiler's records of every
+allocation, so that the scratch memory inside kernels counts too. Must never import matplotlib or ipywidgets.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from course_utils.trace import OPTIMIZERS, Criterion
+from course_utils.units import CourseError
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one real training step took.
+
+    Attributes:
+        device: "cpu" or the name of the GPU.
+        peak_bytes: the most bytes the allocator had handed out at once, parameters and optimizer state included.
+        reserved_bytes: what the allocator held of the card; on a CPU, where nothing is held back, None.
+        before_bytes: parameters, optimizer state, input and labels, which are there before the step begins.
+    """
+
+    device: str
+    peak_bytes: int
+    reserved_bytes: int | None
+    before_bytes: int
+
+
+def measure_step(
+    module: nn.Module,
+    input_shape: tuple[int, ...],
+    classes: int,
+    batch: int,
+    optimizer: str = "momentum",
+    device: str | None = None,
+    *,
+    criterion: Criterion = nn.functional.cross_entropy,
+) -> Measurement:
+    """Run two training steps on random data and measure the second, in which the optimizer's state exists.
+
+    Args:
+        module: the network with real tensors; it is moved to the device and trained for two steps.
+        input_shape: shape of one sample, without the batch.
+        classes: labels are drawn from this many.
+        batch: samples in the batch.
+        optimizer: "sgd", "momentum", "adam" or "adamw".
+        device: "cpu" or "cuda"; by default a GPU if there is one.
+        criterion: (output, labels) -> scalar loss.
+
+    Raises:
+        CourseError: an unknown optimizer, or a GPU asked for and not there.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise CourseError(f"unknown optimizer {optimizer!r}: choose one of {', '.join(OPTIMIZERS)}")
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise CourseError("this machine shows PyTorch no GPU: leave device=None to measure on the CPU")
+    model = module.to(device)
+    x = torch.randn((batch, *input_shape), device=device)
+    y = torch.randint(classes, (batch,), device=device)
+    kind, options = OPTIMIZERS[optimizer]
+    update = kind(model.parameters(), **options)
+
+    def step() -> None:
+        loss = criterion(model(x), y)
+        loss.backward()
+        update.step()
+        update.zero_grad(set_to_none=True)
+
+    step()
+    gc.collect()
+    before = _bytes_of(model, update, x, y)
+    if device == "cpu":
+        return Measurement("cpu", before + _cpu_peak_above(step), None, before)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return Measurement(
+        torch.cuda.get_device_name(), torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), before
+    )
+
+
+def _bytes_of(model: nn.Module, update: torch.optim.Optimizer, *others: Tensor) -> int:
+    state = [value for entry in update.state.values() for value in entry.values() if isinstance(value, Tensor)]
+    tensors = [*model.parameters(), *model.buffers(), *state, *others]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())
+
+
+def _cpu_peak_above(step: Callable[[], None]) -> int:
+    """The most bytes the CPU allocator hands out during `step`, above what it had handed out before."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler otherwise writes its stages into the notebook
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as records:
+        step()
+    results = records.profiler.kineto_results
+    changes = sorted((e.start_ns(), e.nbytes()) for e in results.events() if e.name() == "[memory]")
+    peak = level = 0
+    for _, change in changes:
+        level += change
+        peak = max(peak, level)
+    return peak
+
+
+def this_machine() -> str:
+    """The machine in words, for the line under a measurement."""
+    if torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    return f"CPU ({platform.machine()}, {torch.get_num_threads()} threads), torch {torch.__version__}"
