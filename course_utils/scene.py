@@ -167,10 +167,12 @@ def _number(value: float) -> str:
 def _path(points: Points, close: bool) -> str:
     """SVG path data, rounded to a tenth of a pixel; points that change nothing are left out."""
     exact = np.asarray(points, dtype=float)
+    exact = exact[np.concatenate([[True], (np.diff(exact, axis=0) != 0).any(axis=1)])]
     move = np.diff(exact, axis=0)
     turns = np.abs(move[:-1, 0] * move[1:, 1] - move[:-1, 1] * move[1:, 0]) > 1e-6
     reverses = (move[:-1] * move[1:]).sum(axis=1) < 0
-    exact = exact[np.concatenate([[True], turns | reverses, [True]])]
+    if len(exact) > 2:
+        exact = exact[np.concatenate([[True], turns | reverses, [True]])]
     (x, y), *rest = np.round(exact, 1).tolist()
     parts = [f"M{_number(x)} {_number(y)}"]
     for new_x, new_y in rest:

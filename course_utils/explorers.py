@@ -1,0 +1,268 @@
+"""Explorers: a few controls, one picture, three sentences. ipywidgets only; every number comes from a reading.
+
+An explorer has no arithmetic of its own: its controls choose a traced step (`trace`) and a batch, the reading is a
+`memory.Ledger`, the picture a `figures.skyline`. Nothing imports this module but notebooks and tests.
+
+A cell whose last value is an explorer saves a still (picture and sentences) beside the live view, so that the
+notebook reads well where no kernel runs. The bytes of its PNG differ between versions of matplotlib and Pillow:
+nbval compares such a cell with `--nbval-sanitize-with=tests/nbval_sanitize.cfg`, or it is tagged `nbval-ignore-output`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import ipywidgets as widgets
+
+from course_utils.figures import Picture, skyline
+from course_utils.memory import Ledger, StepTrace
+from course_utils.networks import NETWORKS, Network
+from course_utils.style import limit_name, percent
+from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
+from course_utils.units import GIB, CourseError, format_bytes
+
+CARDS_GIB = (4, 6, 8, 11, 12, 16, 24, 40, 80, 141)  # what cards hold, from a laptop's to an H200
+PICTURE_SIZES = (32, 64, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
+LARGEST_BATCH = 512
+STAYS = ("parameters", "optimizer state", "weight gradients")  # the roles that do not grow with the batch
+
+# Controls as large as the text around them, which grows in a lecture; their default is the size of a menu.
+STYLE = "<style>.course-explorer{--jp-widgets-font-size:var(--jp-content-font-size1,14px)}</style>"
+
+
+def sentences(step: StepTrace, ledger: Ledger, limit_bytes: float, card: str | None = None) -> tuple[str, str, str]:
+    """What a skyline says in words: the state, the culprit, the way out.
+
+    Args:
+        step: the step at every batch.
+        ledger: the same step at the batch shown.
+        limit_bytes: what the card holds.
+        card: what it is called, "12 GiB card" if not given.
+    """
+    state = _state(ledger, limit_bytes, card or limit_name(limit_bytes))
+    return state, _culprit(ledger, limit_bytes), _way_out(step, limit_bytes)
+
+
+def _state(ledger: Ledger, limit_bytes: float, card: str) -> str:
+    where = f"in the {ledger.peak_phase} phase" + (f" at {ledger.peak_layer}" if ledger.peak_layer else "")
+    head = f"Batch {ledger.batch:,} on {_article(card)}: peak {format_bytes(ledger.peak_bytes)}, {where}."
+    spare = limit_bytes - ledger.peak_bytes
+    if spare >= 0:
+        return f"{head} It fits with {format_bytes(spare)} to spare."
+    event = int((ledger.matrix.sum(axis=1) > limit_bytes).argmax())
+    layer = f" at {ledger.layers[event]}" if ledger.layers[event] else ""
+    ends = f"memory runs out in the {ledger.phases[event]} phase{layer}"
+    return f"{head} That is {format_bytes(-spare)} too much: {ends}."
+
+
+def _article(card: str) -> str:
+    return f"an {card}" if card.startswith(("8", "11 ", "80")) else f"a {card}"
+
+
+def _culprit(ledger: Ledger, limit_bytes: float) -> str:
+    shares = ledger.by_role()
+    role, stays = str(shares.idxmax()), int(shares[list(STAYS)].sum())
+    verb = "are" if role.endswith("s") else "is"
+    share = percent(shares[role], ledger.peak_bytes)
+    rest = f"{format_bytes(stays)} of parameters, optimizer state and weight gradients stay whatever the batch"
+    if ledger.peak_bytes <= limit_bytes:
+        return f"{role.capitalize()} {verb} {share} of it; {rest}."
+    if stays > limit_bytes:
+        alone = "Parameters, optimizer state and weight gradients alone take"
+        return f"{alone} {format_bytes(stays)}, more than the card holds."
+    breaks = "break" if verb == "are" else "breaks"
+    return f"{role.capitalize()} {breaks} the budget: {format_bytes(shares[role])}, {share} of the peak; {rest}."
+
+
+def _way_out(step: StepTrace, limit_bytes: float) -> str:
+    try:
+        largest = step.largest_batch(limit_bytes)
+    except CourseError as error:
+        return f"{error}."
+    if largest:
+        return f"Largest batch that fits: {largest:,}."
+    least = step.at(1).peak_bytes
+    return (
+        f"No batch fits: one sample alone needs {format_bytes(least)}. "
+        "It takes a smaller picture, a leaner optimizer or a larger card."
+    )
+
+
+class MemoryExplorer(widgets.VBox):  # type: ignore[misc]
+    """Controls over a training step, its skyline, and three sentences on it; made by `memory_explorer`."""
+
+    def __init__(self, networks: Mapping[str, Network], start: Mapping[str, Any]) -> None:
+        self._networks = networks
+        self._steps: dict[tuple[object, ...], StepTrace] = {}
+        self._before: Ledger | None = None
+        self._last: tuple[dict[str, object], int] | None = None
+        wide = widgets.Layout(width="98%")
+        slow: dict[str, Any] = {"style": {"description_width": "6.5em"}, "layout": wide}
+        self.network = widgets.Dropdown(options=list(networks), value=start["network"], description="network", **slow)
+        self.size = widgets.SelectionSlider(
+            options=[(f"{side} × {side}", side) for side in sorted({*PICTURE_SIZES, start["size"]})],
+            value=start["size"],
+            description="picture",
+            continuous_update=False,
+            **slow,
+        )
+        self.optimizer, self.precision = (
+            widgets.Dropdown(options=list(known), value=start[what], description=what, **slow)
+            for what, known in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS))
+        )
+        cards = sorted({*CARDS_GIB, start["card_gib"]})
+        self.card = widgets.Dropdown(
+            options=[(f"{card:g} GiB", card) for card in cards], value=start["card_gib"], description="card", **slow
+        )
+        self.batch = widgets.IntSlider(
+            start["batch"], 1, max(LARGEST_BATCH, start["batch"]), description="batch", style=slow["style"], layout=wide
+        )
+        self.keep = widgets.ToggleButton(value=False, description="keep as outline", layout=wide)
+        self.keep.tooltip = "Draw this skyline as an outline over the next ones"
+        self.figure = widgets.HTML()
+        self.words = widgets.HTML()
+        controls = widgets.GridBox(
+            [self.network, self.size, self.optimizer, self.precision, self.card, self.keep],
+            layout=widgets.Layout(grid_template_columns="repeat(3, minmax(0, 1fr))", max_width="68em"),
+        )
+        self.batch.layout.max_width = "68em"
+        super().__init__([widgets.HTML(STYLE), controls, self.batch, self.figure, self.words])
+        self.add_class("course-explorer")
+        for control in (self.network, self.size, self.optimizer, self.precision, self.card, self.batch):
+            control.observe(self._redraw, names="value")
+        self.keep.observe(self._keep, names="value")
+        self._redraw()
+
+    @property
+    def step(self) -> StepTrace:
+        """The step that the controls ask for, traced at most once.
+
+        Raises:
+            CourseError: this network cannot take these pictures, or cannot be traced.
+        """
+        network = self._networks[self.network.value]
+        pictures = len(network.input_shape) == 3
+        shape = (network.input_shape[0], self.size.value, self.size.value) if pictures else network.input_shape
+        key = (network.name, shape, self.optimizer.value, self.precision.value)
+        if key not in self._steps:
+            self._steps[key] = training_step(
+                network.build(),
+                input_shape=shape,
+                classes=network.classes,
+                optimizer=self.optimizer.value,
+                precision=self.precision.value,
+                name=self.network.value,
+            )
+        return self._steps[key]
+
+    @property
+    def limit_bytes(self) -> float:
+        """What the card holds."""
+        return float(self.card.value * GIB)
+
+    def show(self) -> tuple[Ledger, Picture, tuple[str, str, str]]:
+        """The present settings read, drawn and said in words.
+
+        Raises:
+            CourseError: they cannot be traced.
+        """
+        step = self.step
+        ledger = step.at(self.batch.value)
+        picture = skyline(ledger, self.limit_bytes, self._before, before_name="kept")
+        return ledger, picture, sentences(step, ledger, self.limit_bytes)
+
+    def _settings(self) -> dict[str, object]:
+        controls = (self.network, self.size, self.optimizer, self.precision, self.card, self.batch)
+        return {str(control.description): control.value for control in controls}
+
+    def _redraw(self, _change: object = None) -> None:
+        self.size.disabled = len(self._networks[self.network.value].input_shape) != 3
+        try:
+            ledger, picture, said = self.show()
+        except CourseError as error:  # the old picture stays, faint, and the reason stands where the words were
+            self.figure.layout.opacity = "0.35"
+            self.words.value = f'<p role="alert"><b>{escape(str(error))}</b></p>'
+            return
+        moved = self._last_move(ledger.peak_bytes)
+        self.figure.layout.opacity = "1"
+        self.figure.value = picture.svg
+        lines = "<br>".join(escape(line) for line in said)
+        self.words.value = f'<p aria-live="polite" style="max-width:68em;line-height:1.5">{lines}{moved}</p>'
+
+    def _last_move(self, peak: int) -> str:
+        """What the last change of one control did to the peak."""
+        now, last = self._settings(), self._last
+        self._last = (now, peak)
+        if last is None:
+            return ""
+        changed = [name for name in now if now[name] != last[0][name]]
+        if len(changed) != 1 or changed[0] == "card":
+            return ""
+        name, change = changed[0], peak - last[1]
+        effect = f"{'rises' if change > 0 else 'falls'} by {format_bytes(abs(change))}" if change else "stays the same"
+        return f"<br>Last move, {name} {escape(str(last[0][name]))} to {escape(str(now[name]))}: the peak {effect}."
+
+    def _keep(self, _change: object = None) -> None:
+        try:
+            self._before = self.show()[0] if self.keep.value else None
+        except CourseError:  # nothing is drawn that could be kept
+            self._before = None
+        self._redraw()
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any]:
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs) or {}
+        try:
+            _, picture, said = self.show()
+        except CourseError as error:
+            return {**bundle, "text/plain": str(error)}
+        lines = "<br>".join(escape(line) for line in said)
+        return {
+            **bundle,
+            "text/html": f"{picture.html}<p>{lines}</p>",
+            "image/png": base64.b64encode(picture.png).decode(),
+            "text/plain": "\n".join(said),
+        }
+
+
+def memory_explorer(
+    network: str = "VGG-16",
+    batch: int = 128,
+    size: int = 224,
+    optimizer: str = "momentum",
+    precision: str = "float32",
+    card_gib: float = 12,
+    networks: Mapping[str, Network] = NETWORKS,
+) -> MemoryExplorer:
+    """Where the memory of a training step goes: controls for network, batch, picture, optimizer, precision and card.
+
+    Every move redraws the skyline and says in words how things stand, which role is to blame, and the largest batch
+    that fits. The first drawing of a combination traces it (tens to hundreds of milliseconds), moves of the batch and
+    the card do not.
+
+    Args:
+        network: which of `networks` to start with.
+        batch: samples in the batch to start with.
+        size: side of the square pictures to start with, in pixels; without effect on networks that take no pictures.
+        optimizer: "sgd", "momentum", "adam" or "adamw".
+        precision: "float32", "bfloat16" or "float16" (autocast).
+        card_gib: what the card holds, in GiB.
+        networks: what the first control offers, by name; add your own as `Network(name, build, input_shape, classes)`.
+
+    Raises:
+        CourseError: a starting value that its control cannot take.
+    """
+    for what, value, known in (
+        ("network", network, networks), ("optimizer", optimizer, OPTIMIZERS), ("precision", precision, PRECISIONS),
+    ):  # fmt: skip
+        if value not in known:
+            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
+    for what, number in (("batch", batch), ("size", size)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise CourseError(f"{what} must be a whole number of 1 or more, got {number!r}")
+    if not card_gib > 0:
+        raise CourseError(f"card_gib must be more than 0 GiB, got {card_gib!r}")
+    start = {"network": network, "batch": batch, "size": size, "optimizer": optimizer, "precision": precision}
+    return MemoryExplorer(networks, {**start, "card_gib": card_gib})

@@ -1,0 +1,168 @@
+"""Predict first: a number is asked for, and the answer in a later cell stays hidden until one was entered.
+
+    guess = predict("How much memory does the output of VGG-16's first convolution need, batch 128?", unit="MiB")
+    guess                                                  # one cell
+    reveal(guess, {"by hand": 1568, "trace": traced})      # a later one
+
+Nothing blocks: in Run All and under nbval the later cell says that it waits, and shows the answer as soon as a number
+is entered. In the saved notebook the answer is folded away, for readers without a kernel. A cell whose answer varies
+(a measurement) is tagged `nbval-ignore-output`. ipywidgets only; must never import trace or torch.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import ipywidgets as widgets
+import traitlets
+
+from course_utils.figures import Picture, side_by_side
+from course_utils.units import CourseError
+
+
+def read_number(text: str) -> float:
+    """The number a person wrote: "1568", "1,568", "1 568", "12.5", "12,5" or "1.5e3", 0 or more.
+
+    A comma before three digits separates thousands, any other is a decimal comma.
+
+    Raises:
+        CourseError: it is not a number of 0 or more.
+    """
+    plain = re.sub(r"[\s_]", "", text)
+    if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d*)?", plain):
+        plain = plain.replace(",", "")
+    elif plain.count(",") == 1 and "." not in plain:
+        plain = plain.replace(",", ".")
+    if not re.fullmatch(r"\+?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?", plain):
+        raise CourseError(f"{text.strip()[:40]!r} is not a number of 0 or more: write one such as 12.5, with no unit")
+    return float(plain)
+
+
+def how_far(guess: float, answer: float, unit: str) -> str:
+    """How far a guess is from the answer, in words.
+
+    >>> how_far(90, 1568, "MiB")
+    'Your guess, 90 MiB, is 17.4 times too small.'
+    """
+    said = f"Your guess, {guess:,.6g} {unit},"
+    if guess == answer:
+        return f"{said} is exact."
+    if guess == 0 or answer == 0:
+        return f"{said} is {abs(answer - guess):,.6g} {unit} too {'small' if guess < answer else 'large'}."
+    factor = max(guess, answer) / min(guess, answer)
+    way = "small" if guess < answer else "large"
+    if factor < 1.2:
+        return f"{said} is {100 * abs(guess - answer) / answer:.2g} % too {way}."
+    return f"{said} is {factor:,.{1 if factor < 100 else 0}f} times too {way}."
+
+
+class Prediction(widgets.VBox):  # type: ignore[misc]
+    """A question with a field for one number; made by `predict`.
+
+    Attributes:
+        question: what is asked.
+        unit: what the number counts.
+        number: the number entered, None until then. The first one stands.
+    """
+
+    number = traitlets.Float(None, allow_none=True)
+
+    def __init__(self, question: str, unit: str) -> None:
+        self.question, self.unit = question, unit
+        self.field = widgets.Text(placeholder="a number", continuous_update=False, layout=widgets.Layout(width="10em"))
+        self.button = widgets.Button(description="Predict", layout=widgets.Layout(width="7em"))
+        self.line = widgets.HTML()
+        asked = widgets.HTML(f"<p><b>Predict.</b> {escape(question)}</p>")
+        row = widgets.HBox([self.field, widgets.Label(unit), self.button], layout=widgets.Layout(align_items="center"))
+        super().__init__([asked, row, self.line])
+        self.add_class("course-predict")
+        self.field.observe(self._enter, names="value")  # Enter, or leaving the field
+        self.button.on_click(self._enter)
+
+    def _enter(self, _event: object = None) -> None:
+        if self.number is not None:
+            return
+        if not self.field.value.strip():
+            self.line.value = "<p>Write a number first.</p>"
+            return
+        try:
+            number = read_number(self.field.value)
+        except CourseError as error:
+            self.line.value = f'<p role="alert">{escape(str(error))}.</p>'
+            return
+        self.field.disabled = self.button.disabled = True
+        self.line.value = f"<p>Your guess: <b>{number:,.6g} {escape(self.unit)}</b>. It stays on screen; read on.</p>"
+        self.number = number
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any]:
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs) or {}
+        text = f"Predict. {self.question} ({self.unit})"
+        html = f"<p><b>Predict.</b> {escape(self.question)} ({escape(self.unit)})</p>"
+        return {**bundle, "text/html": html, "text/plain": text}
+
+
+def predict(question: str, unit: str = "MiB") -> Prediction:
+    """Ask for one number before anything is shown. Show it as a cell's last value; `reveal` takes it in a later cell.
+
+    Args:
+        question: what is asked, in words.
+        unit: what the number counts, "MiB" unless said.
+    """
+    return Prediction(question, unit)
+
+
+class Reveal(widgets.VBox):  # type: ignore[misc]
+    """The answer to a prediction, hidden until it was made; made by `reveal`."""
+
+    def __init__(self, guess: Prediction, rows: Mapping[str, float], against: str) -> None:
+        self.guess, self.rows, self.against = guess, dict(rows), against
+        self.content = widgets.HTML()
+        super().__init__([self.content])
+        self.add_class("course-reveal")
+        guess.observe(self._update, names="number")
+        self._update()
+
+    def picture(self) -> Picture:
+        """Guess and answers as bars; the answers alone while there is no guess."""
+        number = self.guess.number
+        guessed = {} if number is None else {"your guess": number}
+        return side_by_side({**guessed, **self.rows}, self.guess.unit, hollow="your guess")
+
+    def words(self) -> str:
+        """How far the guess is from the answer, or that it is waited for."""
+        if self.guess.number is None:
+            return f"Enter your guess above first; then this shows: {', '.join(self.rows)}."
+        return how_far(self.guess.number, self.rows[self.against], self.guess.unit)
+
+    def _update(self, _change: object = None) -> None:
+        shown = "" if self.guess.number is None else self.picture().svg
+        self.content.value = f'<p aria-live="polite"><b>{escape(self.words())}</b></p>{shown}'
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any]:
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs) or {}
+        html = f"<details><summary>The answer, for readers without a kernel</summary>{self.picture().html}</details>"
+        return {**bundle, "text/html": html, "text/plain": self.words()}
+
+
+def reveal(guess: Prediction, rows: Mapping[str, float], against: str | None = None) -> Reveal:
+    """The answer beside the guess: how far off it was in words, and every way to the answer as a bar with its number.
+
+    Args:
+        guess: what `predict` returned.
+        rows: way to the answer ("by hand", "trace", "measured here") -> number in the guess's unit, 0 or more.
+        against: the row the guess is compared with; the first one if not given.
+
+    Raises:
+        CourseError: no rows, a number that is negative or not finite, `against` not among them, or no prediction.
+    """
+    if not isinstance(guess, Prediction):
+        raise CourseError(f"reveal needs what predict(...) returned as its first argument, got {type(guess).__name__}")
+    if not rows or not all(math.isfinite(value) and value >= 0 for value in rows.values()):
+        raise CourseError(f"reveal needs rows with numbers of 0 or more, got {dict(rows)!r}")
+    if against is not None and against not in rows:
+        raise CourseError(f"reveal compares with one of {', '.join(rows)}, got {against!r}")
+    return Reveal(guess, rows, against or next(iter(rows)))

@@ -1,0 +1,163 @@
+"""Lesson 03 in a real JupyterLab in a headless Chromium: it runs, and its pictures answer the reader's hand.
+
+With COURSE_SCREENSHOTS=folder the test leaves pictures of what it saw there, in the light and the dark theme.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lab
+import nbformat
+import pytest
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(bool(lab.missing()), reason=f"browser tests: {lab.missing()}"),
+]
+
+LESSON = lab.REPOSITORY / "notebooks" / "03_memory.ipynb"
+MINIMAL = (
+    """from course_utils import networks
+from course_utils.explorers import memory_explorer
+from course_utils.figures import accountings, batch_lines, layer_bars, side_by_side, skyline
+from course_utils.predict import predict, reveal
+from course_utils.trace import training_step
+from course_utils.units import GIB
+step = training_step(networks.vgg16(), input_shape=(3, 224, 224), optimizer="adam", name="VGG-16")
+ledger = step.at(128)""",
+    """guess = predict("How much memory does the output of VGG-16's first convolution need, at batch 128?", unit="MiB")
+guess""",
+    """reveal(guess, {"by hand": 1568, "trace": 1568.0, "measured here": 1572.5})""",
+    """skyline(ledger, limit_bytes=8 * GIB, before=step.at(64), before_name="batch 64")""",
+    """layer_bars(ledger)""",
+    """accountings([ledger], {"VGG-16": 14e9})""",
+    """batch_lines(step, range(1, 129), limit_bytes=8 * GIB)""",
+    """memory_explorer("AlexNet", batch=128, card_gib=6)""",
+)
+
+
+@pytest.fixture(scope="module")
+def lesson(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the lesson in a folder of its own; a small notebook of the same parts as long as there is no lesson."""
+    folder = tmp_path_factory.mktemp("lesson")
+    copy = folder / "lesson.ipynb"
+    if LESSON.exists():
+        shutil.copy(LESSON, copy)
+    else:
+        cells = [nbformat.v4.new_code_cell(cell) for cell in MINIMAL]
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def page(lesson: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The lesson, opened in JupyterLab, every cell run."""
+    with lab.server(lesson.parent, tmp_path_factory.mktemp("server")) as address, lab.browser() as tab:
+        lab.open_notebook(tab, address, lesson.name)
+        lab.run_all(tab)
+        yield tab
+
+
+def _screenshots(page: Any, name: str) -> None:
+    folder = os.environ.get("COURSE_SCREENSHOTS")
+    if not folder:
+        return
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    size = page.viewport_size
+    for dark in (True, False):
+        lab.set_theme(page, dark)
+        height = page.evaluate(
+            "() => document.querySelector('.jp-NotebookPanel-notebook .jp-WindowedPanel-outer')?.scrollHeight ?? 0"
+        )
+        page.set_viewport_size({"width": size["width"], "height": max(size["height"], int(height) + 200)})
+        page.wait_for_function("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        page.screenshot(path=Path(folder) / f"{name}_{'dark' if dark else 'light'}.png")
+        page.set_viewport_size(size)
+
+
+def _skyline_label(page: Any) -> str:
+    """Alternative text of the explorer's skyline, which holds its numbers."""
+    return str(page.locator(".course-explorer svg[role=img]").first.get_attribute("aria-label"))
+
+
+def _changes(page: Any, before: str) -> None:
+    page.wait_for_function(
+        """before => document.querySelector('.course-explorer svg[role=img]').getAttribute('aria-label') !== before""",
+        arg=before,
+    )
+
+
+def test_every_cell_runs_without_an_error(page: Any) -> None:
+    assert lab.error_outputs(page) == []
+
+
+def test_every_picture_is_drawn_in_the_readers_theme(page: Any) -> None:
+    """Inline SVG of a size, its ink that of the theme; the PNG for untrusted pages does not show beside it."""
+    pictures = page.locator(".course-picture")
+    assert pictures.count() >= 1
+    for i in range(pictures.count()):
+        box = pictures.nth(i).locator("svg[role=img]").bounding_box()
+        assert box["width"] > 300
+        assert box["height"] > 50
+        assert not pictures.nth(i).locator("img").is_visible()
+    inks = []
+    for dark in (False, True):
+        lab.set_theme(page, dark)
+        inks.append(pictures.first.locator("svg text").first.evaluate("text => getComputedStyle(text).fill"))
+    lab.set_theme(page, dark=False)
+    assert inks[0] != inks[1]
+
+
+def test_an_arrow_key_moves_the_batch_the_picture_and_the_words(page: Any) -> None:
+    words = page.locator(".course-explorer [aria-live]").first
+    before, said = _skyline_label(page), words.inner_text()
+    lab.slider(page, "batch").focus()
+    page.keyboard.press("ArrowRight")
+    _changes(page, before)
+    assert words.inner_text() != said
+    assert "Last move, batch" in words.inner_text()
+
+
+def test_dragging_the_batch_slider_redraws(page: Any) -> None:
+    before = page.locator(".course-explorer svg[role=img]").first.inner_html()
+    label, said = _skyline_label(page), page.locator(".course-explorer [aria-live]").first.inner_text()
+    handle = lab.slider(page, "batch")
+    handle.scroll_into_view_if_needed()
+    box = handle.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 150, y, steps=8)
+    page.mouse.up()
+    _changes(page, label)
+    page.wait_for_function(lab.IDLE)
+    assert page.locator(".course-explorer svg[role=img]").first.inner_html() != before
+    assert page.locator(".course-explorer [aria-live]").first.inner_text() != said
+    assert lab.error_outputs(page) == []
+
+
+def test_the_answer_waits_for_a_guess(page: Any) -> None:
+    reveals = page.locator(".course-reveal")
+    assert reveals.count() >= 1
+    assert "Enter your guess above first" in reveals.first.inner_text()
+    assert reveals.first.locator("svg").count() == 0
+    _screenshots(page, "waiting")
+    question = page.locator(".course-predict").first
+    field = question.locator("input")
+    field.fill("ninety")
+    field.press("Enter")
+    question.get_by_text("is not a number").wait_for()
+    field.fill("90")
+    field.press("Enter")
+    reveals.first.locator("svg[role=img]").wait_for()
+    assert "Your guess, 90" in reveals.first.inner_text()
+    assert "Your guess: 90" in question.inner_text()
+    assert field.is_disabled()
+    assert lab.error_outputs(page) == []
+    _screenshots(page, "answered")
