@@ -340,7 +340,10 @@ class Verdicts:
         )
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th style='text-align:left'>{h}</th>" for h in ("", "what people say", "verdict", "computed"))
+        columns = (("", 5), ("what people say", 33), ("verdict", 13), ("computed", 49))
+        widths = "".join(f"<col style='width:{width}%'>" for _, width in columns)
+        table = f"<colgroup>{widths}</colgroup>"
+        head = "".join(f"<th style='text-align:left'>{name}</th>" for name, _ in columns)
         body = "".join(
             f"<tr style='vertical-align:top'><td>{claim.number}</td>"
             f"<td style='text-align:left'>{escape(claim.text)}<br><small>{escape(claim.source)}</small></td>"
@@ -349,7 +352,7 @@ class Verdicts:
             for claim, finding in self.rows
         )
         return (
-            f"<table style='width:100%;font-size:inherit'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            f"<table style='width:100%;font-size:inherit'>{table}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         )
 
 

@@ -42,7 +42,8 @@ from course_utils.units import GB, GIB, MIB, format_bytes, in_gb
 
 # %%
 guess = predict(
-    "Train VGG-16 on batches of 128 pictures of 224 × 224, with momentum. Its 138 million parameters take half a GiB. "
+    "Train VGG-16 on batches of 128 pictures of 224 × 224, with momentum. "
+    "Its 138 million parameters take half a GiB. "
     "How much memory is in use at the worst moment of a training step?",
     unit="GiB",
 )
@@ -62,14 +63,15 @@ guess
 # | input | 4 · 3 · 16 · 16 · 4 | 12,288 |
 # | output, the *feature map* | 4 · 8 · 16 · 16 · 4 | 32,768 |
 #
-# Everything that training keeps for the parameters is 2,688 bytes. The output alone is twelve times that, and only the
-# output grows with the batch. Check the table against the library:
+# Everything that training keeps for the parameters is 2,688 bytes. The output alone is twelve times that, and it
+# grows with the batch, while the parameters do not. Check the table against the library:
 
 # %%
 layer = nn.Conv2d(3, 8, kernel_size=3, padding=1)
-step = training_step(layer, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu")
-one_layer = step.at(batch=4).timeline()
-one_layer[["event", "phase", "parameters", "optimizer state", "weight gradients", "input", "feature maps", "gradient maps"]]
+step = training_step(
+    layer, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu"
+)
+step.at(batch=4).timeline().drop(columns=["layer", "workspace", "other"])
 
 # %% [markdown] slide="subslide"
 # Read that table from top to bottom: it is a training step, one operator a row, and what is alive after it.
@@ -80,16 +82,19 @@ one_layer[["event", "phase", "parameters", "optimizer state", "weight gradients"
 # - `input` holds the pictures and the labels: 12,288 bytes, and 8 for each of the 4 labels.
 #
 # Why does a map have to stay? Because the backward pass of a layer needs what the forward pass put in or out. A
-# convolution needs its input to compute the gradient of its weights; a ReLU needs its output to know where it was zero.
+# convolution needs its input to compute the gradient of its weights; a ReLU needs its output to know where it
+# was zero.
 
 # %% [markdown] slide="slide"
 # ## By hand: all of VGG-16
 #
-# The same arithmetic for each of its layers, for one picture: the 13 convolutions put out 13,547,520 values, the 5 pools
-# 1,530,368. What training keeps of them:
+# The same arithmetic for each of its layers, for one picture: the 13 convolutions put out 13,547,520 values,
+# the 5 pools 1,530,368. What training keeps of them:
 #
-# - every convolution's map once (the ReLU after it saves its output, the map before the ReLU dies): 4 bytes a value;
-# - every pool's map: 4 bytes a value, and for each of its values the *index* of the winner, a 64-bit integer: 8 more;
+# - every convolution's map once (the ReLU after it saves its output, the map before the ReLU dies): 4 bytes a
+#   value;
+# - every pool's map: 4 bytes a value, and for each of its values the *index* of the winner, a 64-bit integer: 8
+#   more;
 # - the picture: 3 · 224 · 224 values.
 #
 # For the parameters, 4 bytes each for the weight, its gradient and its momentum.
@@ -106,14 +111,16 @@ print(f"together              {format_bytes(by_hand):>10}")
 # %% [markdown] slide="slide"
 # ## Trace: the same step, every tensor
 #
-# `training_step` runs the step once on shapes alone, with no data and no GPU, and notes each tensor's birth, death, size,
-# layer and role. It does so at two batches far apart; as every size is a fixed part plus a part per sample, that gives the
-# step at any batch.
+# `training_step` runs the step once on shapes alone, with no data and no GPU, and notes each tensor's birth,
+# death, size, layer and role. It does so at two batches far apart; as every size is a fixed part plus a part
+# per sample, that gives the step at any batch.
 
 # %%
 with torch.device("meta"):  # shapes without numbers: 138 million parameters that take no memory here
     model = networks.vgg16()
-vgg = training_step(model, input_shape=(3, 224, 224), classes=1000, optimizer="momentum", name="VGG-16")
+vgg = training_step(
+    model, input_shape=(3, 224, 224), classes=1000, optimizer="momentum", name="VGG-16"
+)
 ledger = vgg.at(batch=128)
 ledger.by_role().map(format_bytes).to_frame()
 
@@ -123,8 +130,8 @@ reveal(guess, {"by hand": by_hand / GIB, "trace": ledger.peak_bytes / GIB}, agai
 # %% [markdown] slide="slide"
 # ## Reading a skyline
 #
-# Memory over the step, stacked by role. Feature maps pile up in the forward pass and melt away in the backward pass,
-# last made, first freed. The peak is neither at the beginning nor at the end.
+# Memory over the step, stacked by role. Feature maps pile up in the forward pass and melt away in the backward
+# pass, last made, first freed. The peak is neither at the beginning nor at the end.
 
 # %%
 skyline(ledger, limit_bytes=12 * GIB)
@@ -146,16 +153,18 @@ skyline(ledger, limit_bytes=12 * GIB)
 
 # %%
 moment = ledger.timeline().iloc[ledger.peak_event]
-print(f"peak of {format_bytes(ledger.peak_bytes)} in the {ledger.peak_phase} pass, at {ledger.peak_layer} ({moment['event']})")
-print(f"by hand: {format_bytes(by_hand)}, off by {abs(by_hand / ledger.peak_bytes - 1):.1%}")
-print(f"of the weight gradients {moment['weight gradients'] / (4 * parameters):.0%} exist by then, "
-      f"and {format_bytes(moment['gradient maps'])} of gradient maps, which the hand left out")
+gradients = moment["weight gradients"] / (4 * parameters)
+print(f"peak    {format_bytes(ledger.peak_bytes)}, {ledger.peak_phase} pass, {ledger.peak_layer}")
+print(f"by hand {format_bytes(by_hand)}, off by {abs(by_hand / ledger.peak_bytes - 1):.1%}")
+print(f"By then {gradients:.0%} of the weight gradients exist,")
+print(f"and {format_bytes(moment['gradient maps'])} of gradient maps, which the hand left out.")
 
 # %% [markdown] slide="slide"
 # ## Which layers own it
 #
-# The dense layers own the parameters, the first convolutions own the maps. The layer `conv1_1` has 1,792 parameters,
-# 7 KiB, and what follows from it is the widest bar in the picture. Halving *its* weights would save nothing.
+# The dense layers own the parameters, the first convolutions own the maps. The layer `conv1_1` has 1,792
+# parameters, 7 KiB, and what follows from it is the widest bar in the picture. Halving *its* weights would save
+# nothing.
 
 # %%
 layer_bars(ledger)
@@ -163,9 +172,9 @@ layer_bars(ledger)
 # %% [markdown] slide="slide"
 # ## Why the peak must not be extrapolated
 #
-# Each moment of the step is a straight line in the batch. The *peak* is the highest of many such lines, and the highest one
-# changes. With Adam and a small batch the worst moment is the update, whose temporaries know nothing of the batch; with a
-# large one it is the backward pass.
+# Each moment of the step is a straight line in the batch. The *peak* is the highest of many such lines, and the
+# highest one changes. With Adam and a small batch the worst moment is the update, whose temporaries know
+# nothing of the batch; with a large one it is the backward pass.
 
 # %%
 with torch.device("meta"):
@@ -173,18 +182,25 @@ with torch.device("meta"):
 vgg_adam = training_step(model, (3, 224, 224), 1000, optimizer="adam", name="VGG-16 with Adam")
 peak = {batch: vgg_adam.at(batch).peak_bytes for batch in (2, 4, 256)}
 extrapolated = peak[2] + (peak[4] - peak[2]) / 2 * (256 - 2)
-print(f"from batches 2 and 4 to 256: {format_bytes(extrapolated)}; the trace says {format_bytes(peak[256])}")
-print(f"off by {extrapolated / peak[256] - 1:.0%}. Largest batch on 12 GiB: {vgg_adam.largest_batch(12 * GIB)}")
+print(f"batch 256 from batches 2 and 4: {format_bytes(extrapolated)}")
+print(f"batch 256 traced:               {format_bytes(peak[256])}")
+print(f"off by {extrapolated / peak[256] - 1:.0%}")
 
 # %%
-batch_lines(vgg_adam, [2, *range(4, 65, 4)], limit_bytes=6 * GIB)
+turn = next(batch for batch in range(2, 65) if vgg_adam.at(batch).peak_phase == "backward")
+batch_lines(
+    vgg_adam,
+    [2, *range(4, 65, 4)],
+    limit_bytes=6 * GIB,
+    title=f"VGG-16 with Adam: up to batch {turn - 1} the update is the worst moment, then backward is",
+)
 
 # %% [markdown] slide="slide"
 # ## Two accountings: 2016 and today
 #
-# The papers of 2016 counted *network-wide*: every feature map is kept, two buffers as large as the largest map are shared by
-# all gradient maps, activations work in place, and there is no momentum in the sum. Rhu et al. (2016) published 1.1 GB for
-# AlexNet and about 14 GB for VGG-16, at batch 128.
+# The papers of 2016 counted *network-wide*: every feature map is kept, two buffers as large as the largest map
+# are shared by all gradient maps, activations work in place, and there is no momentum in the sum. Rhu et al.
+# (2016) published 1.1 GB for AlexNet and about 14 GB for VGG-16, at batch 128.
 
 # %%
 with torch.device("meta"):
@@ -194,14 +210,16 @@ published = {"AlexNet": 1.1 * GB, "VGG-16": 14 * GB}
 accountings([alexnet.at(128), ledger], published)
 
 # %% [markdown] slide="subslide"
-# Both figures of 2016 come out of the formula, VGG-16's but for the difference below, presumably workspace, which the
-# published figure includes. PyTorch frees maps and gradient maps as it goes, and pays for it with momentum and pool indices.
+# Both figures of 2016 come out of the formula, VGG-16's but for the difference below, presumably workspace,
+# which the published figure includes. PyTorch frees maps and gradient maps as it goes, and pays for it with
+# momentum and pool indices.
 
 # %%
 for network in (alexnet.at(128), ledger):
     parts = {role: round(in_gb(size), 3) for role, size in network.network_wide_parts().items()}
     total = in_gb(network.network_wide_bytes())
-    print(f"{network.name}: {total:.2f} GB network-wide, {published[network.name] / GB - total:+.2f} GB to the published figure")
+    missing = published[network.name] / GB - total
+    print(f"{network.name}: {total:.2f} GB network-wide, {missing:+.2f} GB to the published figure")
     print(f"  {parts}")
     print(f"  PyTorch today: {in_gb(network.peak_bytes):.2f} GB at the peak")
 
@@ -211,7 +229,9 @@ for network in (alexnet.at(128), ledger):
 # An *in-place* ReLU writes over its input instead of making a new map. Everybody has read that it saves memory.
 
 # %%
-guess_inplace = predict("By how many MiB does the peak of VGG-16 fall if all its ReLUs work in place?", unit="MiB")
+guess_inplace = predict(
+    "By how many MiB does the peak of VGG-16 fall if all its ReLUs work in place?", unit="MiB"
+)
 guess_inplace
 
 # %%
@@ -221,22 +241,29 @@ in_place = training_step(model, (3, 224, 224), 1000, name="VGG-16, in-place ReLU
 reveal(guess_inplace, {"trace": (ledger.peak_bytes - in_place.peak_bytes) / MIB})
 
 # %% [markdown] slide="subslide"
-# The convolution before the ReLU does not need its own output for the backward pass, so that map died anyway as soon as the
-# ReLU had run. In place or not, one map a layer stays. Measure, do not assume: with a layer in front that does save its
-# output, the answer would be another one.
+# The convolution before the ReLU does not need its own output for the backward pass, so that map died anyway as
+# soon as the ReLU had run. In place or not, one map a layer stays. Measure, do not assume: with a layer in
+# front that does save its output, the answer would be another one.
 
 # %% [markdown] slide="slide"
 # ## A layer that shrinks the maps and adds memory
 #
-# A 2 × 2 max-pool puts out a quarter of its input. Its input stays saved all the same, and the pool adds its own output, and
-# for every value of it an index: which of the four was the largest. PyTorch keeps that index as a 64-bit integer.
+# A 2 × 2 max-pool puts out a quarter of its input. Its input stays saved all the same, and the pool adds its
+# own output, and for every value of it an index: which of the four was the largest. PyTorch keeps that index as
+# a 64-bit integer.
 
 # %%
-saved = ledger.by_layer().set_index("layer").loc[[f"pool{i}" for i in range(1, 6)], ["shape", "saved feature maps"]]
-saved["output"] = [4 * torch.Size(shape).numel() for shape in saved["shape"]]
-saved["indices"] = saved["saved feature maps"] - saved["output"]
-print(f"indices of all pools: {in_gb(saved['indices'].sum()):.2f} GB")
-saved[["shape", "output", "indices"]].assign(output=saved["output"].map(format_bytes), indices=saved["indices"].map(format_bytes))
+pools_saved = ledger.by_layer().set_index("layer").filter(like="pool", axis="index")
+output = 4 * pools_saved["shape"].map(lambda shape: torch.Size(shape).numel())
+indices = pools_saved["saved feature maps"] - output
+print(f"indices of all pools: {in_gb(indices.sum()):.2f} GB")
+pd.DataFrame(
+    {
+        "shape": pools_saved["shape"],
+        "output": output.map(format_bytes),
+        "indices": indices.map(format_bytes),
+    }
+)
 
 # %% [markdown]
 # Half precision halves the output and leaves the indices as they are: lesson 08 will meet them again.
@@ -244,13 +271,15 @@ saved[["shape", "output", "indices"]].assign(output=saved["output"].map(format_b
 # %% [markdown] slide="slide"
 # ## Memory that appears in step two
 #
-# Momentum and Adam create their state in the first update. A job that fits in its first step can fail in its second.
+# Momentum and Adam create their state in the first update. A job that fits in its first step can fail in its
+# second.
 
 # %%
 small = networks.small_cnn()
 optimizer = torch.optim.SGD(small.parameters(), lr=0.1, momentum=0.9)
 print("tensors of state before the first step:", len(optimizer.state))
-nn.functional.cross_entropy(small(torch.randn(8, 3, 32, 32)), torch.randint(10, (8,))).backward()
+loss = nn.functional.cross_entropy(small(torch.randn(8, 3, 32, 32)), torch.randint(10, (8,)))
+loss.backward()
 optimizer.step()
 print("and after it:", sum(len(state) for state in optimizer.state.values()))
 
@@ -261,9 +290,8 @@ for name in ("sgd", "momentum", "adam"):
         model = networks.vgg16()
     at = training_step(model, (3, 224, 224), 1000, optimizer=name).at(128)
     state = at.by_role()["optimizer state"]
-    rows.append({"optimizer": name, "state": format_bytes(state), "bytes a parameter": state / parameters,
-                 "peak": format_bytes(at.peak_bytes)})
-pd.DataFrame(rows).set_index("optimizer")
+    rows.append((name, format_bytes(state), state / parameters, format_bytes(at.peak_bytes)))
+pd.DataFrame(rows, columns=["optimizer", "state", "bytes a parameter", "peak"]).set_index("optimizer")
 
 # %% [markdown] slide="slide"
 # ## Three counters, three numbers
@@ -271,24 +299,27 @@ pd.DataFrame(rows).set_index("optimizer")
 # Ask how much memory a job uses, and three places answer differently:
 #
 # - *allocated*: the tensors alive, `torch.cuda.memory_allocated()`. The trace is exact here.
-# - *reserved*: what PyTorch's caching allocator holds of the card, `torch.cuda.memory_reserved()`. It rounds up, and keeps
-#   blocks that were freed and that nothing fits into. A replay of its rules gives the second row below.
-# - what `nvidia-smi` shows: reserved, and the *context* that the driver loads for every process. It cannot be computed, and
-#   no tensor of yours is in it.
+# - *reserved*: what PyTorch's caching allocator holds of the card, `torch.cuda.memory_reserved()`. It rounds
+#   up, and keeps blocks that were freed and that nothing fits into. A replay of its rules gives the second row
+#   below.
+# - what `nvidia-smi` shows: reserved, and the *context* that the driver loads for every process. It cannot be
+#   computed, and no tensor of yours is in it.
 #
 # An out-of-memory error strikes when *reserved* meets the card, so leave room.
 
 # %%
 for batch in (64, 128):
     at = vgg.at(batch)
-    print(f"batch {batch}: allocated {format_bytes(at.peak_bytes)}, reserved {format_bytes(at.reserved_bytes())}, "
-          f"{at.reserved_bytes() / at.peak_bytes - 1:.0%} more")
+    reserved = at.reserved_bytes()
+    print(f"batch {batch}: allocated {format_bytes(at.peak_bytes)},", end=" ")
+    print(f"reserved {format_bytes(reserved)}, {reserved / at.peak_bytes - 1:.0%} more")
 
 # %% [markdown] slide="slide"
 # ## Measure
 #
-# A real step, here: AlexNet on 8 random pictures, two steps, the second one measured. On a CPU the measurement is every byte
-# its allocator handed out, the scratch memory inside kernels included; on a GPU it is `max_memory_allocated`.
+# A real step, here: AlexNet on 8 random pictures, two steps, the second one measured. On a CPU the measurement
+# is every byte its allocator handed out, the scratch memory inside kernels included; on a GPU it is
+# `max_memory_allocated`.
 
 # %% tags=["nbval-ignore-output"]
 measured = measure_step(networks.alexnet(), input_shape=(3, 224, 224), classes=1000, batch=8)
@@ -296,33 +327,40 @@ target = "cpu" if measured.device == "cpu" else "cuda"
 with torch.device("meta"):
     model = networks.alexnet()
 traced = training_step(model, (3, 224, 224), 1000, target=target).at(8)
-by_formula = 3 * 4 * 61_100_840 + 8 * 4 * 3 * 224 * 224  # weights, gradients, momentum, pictures: no maps
+no_maps = 3 * 4 * 61_100_840 + 8 * 4 * 3 * 224 * 224  # weights, gradients, momentum, pictures
 difference = measured.peak_bytes / traced.peak_bytes - 1
 side_by_side(
-    {"without maps": by_formula / MIB, "trace": traced.peak_bytes / MIB, "measured here": measured.peak_bytes / MIB},
+    {
+        "without maps": no_maps / MIB,
+        "trace": traced.peak_bytes / MIB,
+        "measured here": measured.peak_bytes / MIB,
+    },
     unit="MiB",
     title=f"AlexNet, batch 8, on this machine: the measurement is {difference:+.2%} from the trace",
 )
 
 # %% [markdown] slide="subslide"
-# What is left over is scratch memory: the convolution's kernels convert and pad into buffers of their own and free them
-# before they return. No tensor shows them. That is the *workspace* role, and the one thing in the picture that depends on the
-# kernel, the card and the library version. The library keeps it out of every number, unless you ask for a band of it:
+# What is left over is scratch memory: the convolution's kernels convert and pad into buffers of their own and
+# free them before they return. No tensor shows them. That is the *workspace* role, and the one thing in the
+# picture that depends on the kernel, the card and the library version. The library keeps it out of every
+# number, unless you ask for a band of it:
 
 # %%
 with_band = vgg.at(128, workspace=512 * MIB)
-print(f"tensors alone {format_bytes(ledger.peak_bytes)}, with 512 MiB for every convolution {format_bytes(with_band.peak_bytes)}")
-print(f"the peak moves from {ledger.peak_layer} to {with_band.peak_layer}")
+print(f"tensors alone                      {format_bytes(ledger.peak_bytes)}, at {ledger.peak_layer}")
+print(f"with 512 MiB for every convolution {format_bytes(with_band.peak_bytes)}, at {with_band.peak_layer}")
 
 # %% [markdown]
-# This version of the course ships no recording from a GPU yet. If PyTorch sees one on your machine, the cell above has measured it;
-# the largest known differences between the two kinds of kernel are listed in `course_utils/kernels.py`.
+# This version of the course ships no recording from a GPU yet. If PyTorch sees one on your machine, the cell
+# above has measured it; the largest known differences between the two kinds of kernel are listed in
+# `course_utils/kernels.py`.
 
 # %% [markdown] slide="slide"
 # ## What matters, and what does not
 #
-# Half the picture's side quarters every map. Half the classes shaves a sliver off the last layer. More training pictures change
-# nothing: a step holds one batch. A recurrent network keeps the maps of every time step, and no more parameters.
+# Half the picture's side quarters every map. Two classes in place of a thousand shave a sliver off the last
+# layer. More training pictures change nothing: a step holds one batch. A recurrent network keeps the maps of
+# every time step, and no more parameters.
 
 # %%
 def at_128(builder, size=224, classes=1000):
@@ -335,39 +373,45 @@ def recurrent(steps):
     return training_step(networks.rnn_from_cells(4, 100), (steps, 4), 10).at(128)
 
 
-rows = [
-    ("VGG-16, pictures of 224", at_128(networks.vgg16)),
-    ("… of 112", at_128(networks.vgg16, size=112)),
-    ("… of 224, 2 classes", at_128(networks.vgg16, classes=2)),
-    ("recurrent net of 100 units, 50 steps: saved maps", recurrent(50).by_layer()["saved feature maps"].sum()),
-    ("… 100 steps: saved maps", recurrent(100).by_layer()["saved feature maps"].sum()),
-    ("… 50 or 100 steps: parameters", 4 * recurrent(50).by_layer()["parameters"].sum()),
-]
-pd.DataFrame([(name, format_bytes(size)) for name, size in rows], columns=["", "memory"]).set_index("")
+steps_50, steps_100 = recurrent(50).by_layer(), recurrent(100).by_layer()
+rows = {
+    "VGG-16, peak, pictures of 224": at_128(networks.vgg16),
+    "VGG-16, peak, pictures of 112": at_128(networks.vgg16, size=112),
+    "VGG-16, peak, 2 classes": at_128(networks.vgg16, classes=2),
+    "recurrent net, saved maps of 50 steps": steps_50["saved feature maps"].sum(),
+    "recurrent net, saved maps of 100 steps": steps_100["saved feature maps"].sum(),
+    "recurrent net, parameters at 50 steps": 4 * steps_50["parameters"].sum(),
+    "recurrent net, parameters at 100 steps": 4 * steps_100["parameters"].sum(),
+}
+pd.Series(rows, name="memory").map(format_bytes).to_frame()
 
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **does it fit, and if not, which role is to blame?** Move the batch with the mouse or the arrow keys. Before each
-# move say what the peak will do.
+# One question: **does it fit, and if not, which role is to blame?** Move the batch with the mouse or the arrow
+# keys. Before each move say what the peak will do.
 
 # %% tags=["nbval-ignore-output"]
 memory_explorer()
 
 # %% [markdown]
-# Try three things. Find the batch at which VGG-16 stops fitting an 11 GiB card. Switch to the dense net: why does the batch hardly
-# matter? Give AlexNet a batch of 2 and switch from momentum to Adam: where does the peak move?
+# Try three things. Find the batch at which VGG-16 stops fitting an 11 GiB card. Switch to the dense net: why
+# does the batch hardly matter? Give AlexNet a batch of 2 and switch from momentum to Adam: where does the peak
+# move?
 
 # %% [markdown] slide="slide"
 # ## Your own model
 #
-# Any module that takes one tensor can be traced. Put yours in place of this one; the errors say which layer fails, and why.
+# Any module that takes one tensor can be traced. Put yours in place of this one; the errors say which layer
+# fails, and why.
 
 # %%
 class Mine(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()
+        )
         self.head = nn.Linear(32, 10)
 
     def forward(self, x):
@@ -380,8 +424,8 @@ skyline(mine.at(256))
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Claims from articles and forums of 2014 to 2017, in our words, with where they were published. Each verdict is computed when the
-# cell runs: change a formula in `course_utils/claims.py`, and it changes.
+# Claims from articles and forums of 2014 to 2017, in our words, with where they were published. Each verdict is
+# computed when the cell runs: change a formula in `course_utils/claims.py`, and it changes.
 
 # %%
 judge([19, 20, 21, 22, 23, 24])
@@ -401,9 +445,12 @@ judge([72, 73, 75])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Feature maps, not parameters, fill the card: they wait from the forward pass for the backward pass of their layer.
-# 2. Each moment of a step is a fixed part plus a part per sample; the peak is the worst moment, and which moment that is changes.
-# 3. Allocated is exact and computable, reserved is more, the driver's figure is more again: say which one you mean.
+# 1. Feature maps, not parameters, fill the card: they wait from the forward pass for the backward pass of their
+#    layer.
+# 2. Each moment of a step is a fixed part plus a part per sample; the peak is the worst moment, and which
+#    moment that is changes.
+# 3. Allocated is exact and computable, reserved is more, the driver's figure is more again: say which one you
+#    mean.
 #
-# Now the exercise: [exercises/03_memory.ipynb](../exercises/03_memory.ipynb). Six questions, 45 minutes. Save, then
-# `course check 03` gives your marks.
+# Now the exercise: [exercises/03_memory.ipynb](../exercises/03_memory.ipynb). Six questions, 45 minutes. Save,
+# then `course check 03` gives your marks.
