@@ -11,12 +11,13 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 LAB ?=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help lab test bench clean
+.PHONY: help lab test bench picture clean
 
 help:
 	@echo "make lab     install, check the set-up, open JupyterLab on the lessons"
 	@echo "make test    install, then run every test"
 	@echo "make bench   print accuracy and speed against other tools"
+	@echo "make picture draw the README's skyline anew"
 	@echo "make clean   remove what these commands installed"
 
 lab: $(VENV)/lab.done
@@ -32,6 +33,9 @@ test: $(VENV)/test.done
 
 bench: $(VENV)/test.done
 	@$(BIN)/python -m benchmarks
+
+picture: $(VENV)/lab.done
+	@$(BIN)/python -m docs.skyline
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -342,7 +342,6 @@ class Verdicts:
     def _repr_html_(self) -> str:
         columns = (("", 5), ("what people say", 33), ("verdict", 13), ("computed", 49))
         widths = "".join(f"<col style='width:{width}%'>" for _, width in columns)
-        table = f"<colgroup>{widths}</colgroup>"
         head = "".join(f"<th style='text-align:left'>{name}</th>" for name, _ in columns)
         body = "".join(
             f"<tr style='vertical-align:top'><td>{claim.number}</td>"
@@ -351,9 +350,8 @@ class Verdicts:
             f"<td style='text-align:left'>{escape(finding.evidence)}. <i>{escape(finding.why)}</i></td></tr>"
             for claim, finding in self.rows
         )
-        return (
-            f"<table style='width:100%;font-size:inherit'>{table}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        table = f"<colgroup>{widths}</colgroup><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        return f"<table style='width:100%;font-size:inherit'>{table}</table>"
 
 
 def judge(numbers: Iterable[int]) -> Verdicts:
