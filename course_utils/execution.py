@@ -76,14 +76,18 @@ def _failure(notebook: NotebookNode, error: Exception) -> CellFailed:
         for cell in run:
             for output in cell.outputs:
                 if output.output_type == "error":
-                    trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output.traceback))
-                    found = re.findall(r"Cell In\[\d+\], line (\d+)", trace)
-                    line = int(found[0]) if found else 1
+                    line = line_of_error(output.traceback) or 1
                     return CellFailed(cell.id, line, f"{error.ename}: {_one_line(error.evalue)}")
     unrun = [c for c in notebook.cells if c.cell_type == "code" and c.source.strip() and c not in run]
     cell = (unrun or run or notebook.cells)[0]
     what = "ran too long" if isinstance(error, CellTimeoutError) else "the kernel died"
     return CellFailed(cell.id, 1, f"{what}: {_one_line(str(error))}")
+
+
+def line_of_error(traceback: list[str]) -> int | None:
+    """The line of the cell, counted from 1, that a kernel's traceback begins at."""
+    found = re.search(r"Cell In\[\d+\], line (\d+)", re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(traceback)))
+    return int(found[1]) if found else None
 
 
 def _one_line(text: str) -> str:

@@ -366,7 +366,7 @@ class TestCrashes:
                 return x
 
         message = memory.keep_less(Halves).message
-        assert re.search(r"still too high. It is \d\d% of the original; at most 50% is asked.", message)
+        assert re.search(r"still too high. It is \d\d % of the original; at most 50 % is asked.", message)
         assert "still holds 21 tensors" in message
 
 

@@ -152,6 +152,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "…"
 
 
+def percent(share: float) -> str:
+    """A share as the course writes it: 0.453 is "45 %"."""
+    return f"{100 * share:.0f} %"
+
+
 # -- trying an answer ------------------------------------------------------------------------------------------------
 
 

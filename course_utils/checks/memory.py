@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.checks import rewrites
-from course_utils.checks.core import Check, Feedback, Outcome, Slip, describe_crash, has_dots, is_about_dots
+from course_utils.checks.core import Check, Feedback, Outcome, Slip, describe_crash, has_dots, is_about_dots, percent
 from course_utils.checks.rewrites import Comparison, Watched
 
 Events = Sequence[tuple[int, int]]
@@ -366,7 +366,6 @@ largest_batch = Check(
 # -- 6. a network that keeps less ------------------------------------------------------------------------------------
 
 BATCH = 32
-SHARE = 0.5  # of the original's peak, at most
 
 
 class _Leaky(Watched):
@@ -537,7 +536,7 @@ class KeepLess:
         message = self._diagnose(seen)
         if message:
             return Outcome.WRONG, message
-        return Outcome.CORRECT, f"the peak falls to {seen.share:.0%}. {self.takeaway}"
+        return Outcome.CORRECT, f"the peak falls to {percent(seen.share)}. {self.takeaway}"
 
     def _diagnose(self, seen: Comparison) -> str:
         """What keeps the network from being right, or ""."""
@@ -560,9 +559,9 @@ class KeepLess:
             if "keeps tensors of every step" in seen.trace_error:
                 return told["the list grows for ever"]
             return f"The step cannot be traced: {seen.trace_error}"
-        if seen.share <= SHARE:
+        if seen.share <= rewrites.SHARE:
             return ""
-        now = f" It is {seen.share:.0%} of the original; at most {SHARE:.0%} is asked."
+        now = f" It is {percent(seen.share)} of the original; at most {percent(rewrites.SHARE)} is asked."
         for slip in self.by_peak:
             if seen.peak == _slip_peak(slip.function):
                 return slip.message + now

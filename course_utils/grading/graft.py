@@ -1,0 +1,179 @@
+"""Put a learner's answers into the trusted notebook. Pure: notebooks in, notebooks out; nothing is run.
+
+The trusted notebook is the executed solution: its set-up, check and graded cells are the ones that count, so deleting
+or rewriting them in one's own file changes nothing. From the learner's file come the texts of the answer cells, nothing
+else: no metadata, no tags, no outputs, and comments that steer nbval are blanked.
+
+Which cell answers a question:
+1. the cells whose metadata say so, or else whose id does (`answer-map_bytes`);
+2. of several, the last that was changed from the placeholder, as it would win when the notebook runs from top to
+   bottom; if it alone does not define what is asked (a cell was split), all changed ones in their order;
+3. if there is none, the last code cell that defines what is asked (cells were merged, or the text was typed anew).
+Whatever is not as it was handed out is flagged in words.
+
+Must never import figures or explorers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from nbformat import NotebookNode
+
+from course_utils.notebook_files import as_notebook
+from course_utils.units import CourseError
+
+NBVAL_MARKER = re.compile(r"^\s*#+\s*(NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a learner's file has for one question."""
+
+    source: str
+    attempted: bool
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of the trusted notebook."""
+
+    name: str
+    title: str
+    points: int
+    stub: str
+    defines: tuple[str, ...]  # the names the graded cell uses
+
+
+@dataclass(frozen=True)
+class Graft:
+    """A learner's answers beside the trusted notebook they will run in."""
+
+    topic: str
+    trusted: NotebookNode
+    questions: tuple[Question, ...]
+    answers: dict[str, Answer]
+    notes: tuple[str, ...]
+
+    def notebook(self, marked: Collection[str], without: Collection[str] = ()) -> NotebookNode:
+        """The code cells to run: check and graded cells of the marked questions, all answers but those left out."""
+        cells = []
+        for cell in self.trusted.cells:
+            if cell.cell_type != "code":
+                continue
+            kind, question = kind_of(cell)
+            if kind in ("check", "graded") and question not in marked:
+                continue
+            if kind == "answer" and question in without:
+                continue
+            cell = as_notebook(cell)
+            cell.metadata = as_notebook({"course": cell.metadata.get("course", {})})
+            if kind == "answer":
+                cell.source = self.answers[question].source
+            if kind != "graded":  # a cell without count and outputs is run, not compared
+                cell.execution_count, cell.outputs = None, []
+            cells.append(cell)
+        return as_notebook(
+            {**self.trusted, "cells": cells, "metadata": {"kernelspec": self.trusted.metadata.kernelspec}}
+        )
+
+
+def kind_of(cell: NotebookNode) -> tuple[str, str]:
+    """(kind, question) of a cell by its metadata, else by its id; ("", "") for a cell that belongs to no question."""
+    course = cell.metadata.get("course")
+    if isinstance(course, dict) and isinstance(course.get("kind"), str) and isinstance(course.get("question"), str):
+        return course["kind"], course["question"]
+    kind, _, question = str(cell.get("id", "")).partition("-")
+    return (kind, question) if kind == "answer" and question else ("", "")
+
+
+def read_questions(trusted: NotebookNode) -> tuple[Question, ...]:
+    """The questions of a solution, in order. Raises CourseError for a notebook that is none or was not executed."""
+    cells = {kind_of(cell): cell for cell in trusted.cells if kind_of(cell)[0]}
+    found = []
+    for (kind, name), cell in cells.items():
+        if kind != "question":
+            continue
+        answer, graded = cells.get(("answer", name)), cells.get(("graded", name))
+        if answer is None or graded is None or not graded.get("outputs"):
+            raise CourseError(f"the solution has no graded output for {name!r}; run `course build` first")
+        names = re.findall(r"^(?:def|class)\s+(\w+)|^(\w+)\s*=", answer.source, re.MULTILINE)
+        used = [n for pair in names for n in pair if n and re.search(rf"\b{n}\b", graded.source)]
+        title = cell.source.split("\n")[0].lstrip("# ")
+        stub = answer.metadata.course.stub
+        found.append(Question(name, title, cell.metadata.course.points, stub, tuple(used)))
+    if not found:
+        raise CourseError("the solution asks no questions; run `course build` first")
+    return tuple(found)
+
+
+def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
+    """Find a learner's answers. Raises CourseError for another exercise's notebook, a lesson or a solution."""
+    topic = trusted.metadata.course.topic
+    course = submission.metadata.get("course")
+    if isinstance(course, dict):
+        if course.get("topic", topic) != topic:
+            raise CourseError(f"this is {course['topic']}, not {topic}")
+        if course.get("kind", "exercise") != "exercise":
+            raise CourseError(f"this is the {course['kind']} of {topic}; mark the exercise")
+    questions = read_questions(trusted)
+    answers = {question.name: _find(question, submission.cells) for question in questions}
+    if not any(kind == "answer" for kind, _ in map(kind_of, submission.cells)) and not any(
+        answer.attempted for answer in answers.values()
+    ):
+        raise CourseError(f"no answer cell of {topic} is in this notebook; is it the right one?")
+    order = [question for kind, question in map(kind_of, submission.cells) if kind == "answer" and question in answers]
+    first = list(dict.fromkeys(order))
+    notes = []
+    if first != [name for name in answers if name in first]:
+        notes.append(
+            "The answers stand in another order than they were handed out; they were marked in the original one."
+        )
+    strangers = sorted(set(order) - set(answers))
+    if strangers:
+        notes.append(f"Answers to unknown questions were left out: {', '.join(strangers)}.")
+    return Graft(topic, trusted, questions, answers, tuple(notes))
+
+
+def _find(question: Question, cells: Sequence[NotebookNode]) -> Answer:
+    flags = []
+    claims = [cell for cell in cells if kind_of(cell) == ("answer", question.name)]
+    if not claims:
+        claims = [c for c in cells if c.cell_type == "code" and _defines(c.source, question.defines)][-1:]
+        if not claims:
+            return Answer(question.stub, False, ("its answer cell is missing",))
+        flags.append(f"its answer cell is missing; the cell that defines `{'`, `'.join(question.defines)}` was marked")
+    changed = [cell for cell in claims if _plain(cell.source) not in ("", _plain(question.stub))]
+    if any(cell.cell_type != "code" for cell in changed or claims):
+        flags.append("its answer cell is no code cell any more; its text was marked as code")
+    if not changed:
+        if all(not cell.source.strip() for cell in claims):
+            flags.append("its answer cell is empty")
+        return Answer(question.stub, False, tuple(flags))
+    chosen = changed[-1:]
+    if len(claims) > 1:
+        if _defines(chosen[0].source, question.defines):
+            flags.append(f"{len(claims)} cells claim it; the last changed one was marked")
+        else:
+            chosen = changed
+            flags.append(f"{len(claims)} cells claim it; they were marked as one, in their order")
+    source = "\n\n".join(cell.source for cell in chosen)
+    if NBVAL_MARKER.search(source):
+        flags.append("comments that steer nbval were blanked")
+    return Answer(NBVAL_MARKER.sub("#", source), True, tuple(flags))
+
+
+def _defines(source: str, names: Collection[str]) -> bool:
+    """Whether a text binds all these names at its top level."""
+    return bool(names) and all(
+        re.search(rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^{name}\s*(?::[^=\n]+)?=(?!=)", source, re.MULTILINE)
+        for name in names
+    )
+
+
+def _plain(source: str) -> str:
+    """A text without differences that no reader sees."""
+    return "\n".join(line.rstrip() for line in source.strip().splitlines())

@@ -1,0 +1,169 @@
+"""Mark grafted answers: run them, read the verdicts as outcomes and points.
+
+Points come from the graded cells alone, whose output nbval compares outside the learner's process; the check cell only
+supplies the words. A cell that never ends or takes the kernel with it costs its own question: the others are run again
+without it. Must never import figures or explorers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from course_utils.checks.core import Outcome
+from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED
+from course_utils.grading.graft import Graft, Question, kind_of
+from course_utils.grading.run import CellVerdict, Limits, run_notebook
+from course_utils.units import CourseError
+
+FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
+LONGEST = 400  # characters of a diagnosis
+
+
+@dataclass(frozen=True)
+class QuestionMark:
+    """The mark of one question."""
+
+    question: str
+    title: str
+    outcome: Outcome
+    points: int
+    out_of: int
+    diagnosis: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks of one exercise, and what is to be said about the file as a whole."""
+
+    topic: str
+    questions: tuple[QuestionMark, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def points(self) -> int:
+        """Points earned."""
+        return sum(q.points for q in self.questions)
+
+    @property
+    def out_of(self) -> int:
+        """Points there are."""
+        return sum(q.out_of for q in self.questions)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` reads it back."""
+        questions = [{**vars(q), "outcome": q.outcome.value, "flags": list(q.flags)} for q in self.questions]
+        return {"topic": self.topic, "questions": questions, "notes": list(self.notes)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Marks:
+        """The marks that `as_json` wrote."""
+        questions = tuple(
+            QuestionMark(**{**q, "outcome": Outcome(q["outcome"]), "flags": tuple(q["flags"])})
+            for q in data["questions"]
+        )
+        return cls(data["topic"], questions, tuple(data["notes"]))
+
+
+def mark(
+    grafted: Graft,
+    limits: Limits | None = None,
+    seed: int = 0,
+    on_question: Callable[[str], None] = lambda question: None,
+) -> Marks:
+    """Mark grafted answers; `on_question` is told whose cell begins. Nothing is run if nothing was attempted.
+
+    Raises CourseError if the solution itself does not run here.
+    """
+    limits = limits or Limits()
+    owners = {cell.id: kind_of(cell) for cell in grafted.trusted.cells}
+    cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
+    todo = [name for name, answer in grafted.answers.items() if answer.attempted]
+    without: list[str] = []
+    while todo:
+        verdicts = run_notebook(
+            grafted.notebook(todo, without), limits, seed, on_cell=lambda cell: on_question(owners[cell][1])
+        )
+        for verdict in verdicts:
+            kind, question = owners[verdict.cell]
+            if question:
+                cells[question].setdefault(kind, verdict)
+        last = verdicts[-1]
+        if not last.fatal:
+            break
+        kind, culprit = owners[last.cell]
+        if not culprit:  # a trusted cell: an answer before it is to blame
+            culprit = _last_answer(verdicts, owners)
+            cells[culprit]["answer"] = last
+        if kind not in ("check", "graded"):  # the definitions in an answer that ran through may serve later questions
+            without.append(culprit)
+        todo = [question for question in todo if question != culprit and "graded" not in cells[question]]
+    marks = tuple(_question_mark(question, grafted, cells[question.name], limits) for question in grafted.questions)
+    return Marks(grafted.topic, marks, grafted.notes)
+
+
+def _last_answer(verdicts: list[CellVerdict], owners: Mapping[str, tuple[str, str]]) -> str:
+    answers = [owners[v.cell][1] for v in verdicts if owners[v.cell][0] == "answer"]
+    if not answers:
+        last = verdicts[-1]
+        raise CourseError(f"cell {last.cell} of the solution does not run here ({last.verdict}); run `course doctor`")
+    return answers[-1]
+
+
+def _question_mark(
+    question: Question, grafted: Graft, cells: Mapping[str, CellVerdict], limits: Limits
+) -> QuestionMark:
+    answer = grafted.answers[question.name]
+    outcome, diagnosis = Outcome.NOT_ATTEMPTED, ""
+    if answer.attempted:
+        outcome, diagnosis = _judge(question, grafted, cells, limits)
+    points = question.points if outcome is Outcome.CORRECT else 0
+    diagnosis = diagnosis if len(diagnosis) <= LONGEST else diagnosis[: LONGEST - 1] + "…"
+    return QuestionMark(question.name, question.title, outcome, points, question.points, diagnosis, answer.flags)
+
+
+def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict], limits: Limits) -> tuple[Outcome, str]:
+    """The outcome of an attempted question, and the words for it."""
+    graded, answered = cells.get("graded"), cells.get("answer")
+    if graded is not None and graded.verdict == "passed":
+        return Outcome.CORRECT, ""
+    for verdict in cells.values():
+        if verdict.verdict == "timeout":
+            return Outcome.CRASHED, f"It ran for more than {limits.cell:g} seconds. Is there a loop that never ends?"
+        if verdict.verdict == "died":
+            return Outcome.CRASHED, "It ended the kernel: by exit, or by using more memory than there is."
+    said = FEEDBACK.search(cells["check"].text) if "check" in cells else None
+    outcome = _printed_outcome(graded)
+    if answered is not None and answered.error:
+        line = f", in line {answered.line} of the answer cell" if answered.line else ""
+        return Outcome.CRASHED, f"{answered.error}{line}"
+    if said is not None and said[1].lower() == outcome.value:
+        return outcome, said[2]
+    if outcome is Outcome.CRASHED:
+        return outcome, (graded.error if graded else "") or _first_difference(graded, grafted)
+    if outcome is Outcome.WRONG:
+        return outcome, f"Right for the inputs of the check, not for others: `{_first_difference(graded, grafted)}`"
+    return outcome, "There are still dots in it."
+
+
+def _printed_outcome(graded: CellVerdict | None) -> Outcome:
+    """What the printed lines of a graded cell that failed amount to."""
+    if graded is None or graded.error:
+        return Outcome.CRASHED
+    lines = graded.text.splitlines()
+    if any(line.endswith(f": {NOT_ATTEMPTED}") for line in lines):
+        return Outcome.NOT_ATTEMPTED
+    return Outcome.CRASHED if any(f": {CRASHED}: " in line for line in lines) else Outcome.WRONG
+
+
+def _first_difference(graded: CellVerdict | None, grafted: Graft) -> str:
+    """The learner's first line that is not the reference's. The reference's own line is never shown."""
+    if graded is None:
+        return ""
+    cell = next(cell for cell in grafted.trusted.cells if cell.id == graded.cell)
+    expected = "".join(output.get("text", "") for output in cell.outputs).splitlines()
+    printed = graded.text.splitlines()
+    return next((line for i, line in enumerate(printed) if line not in expected[i : i + 1]), "nothing was printed")

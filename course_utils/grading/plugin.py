@@ -1,0 +1,128 @@
+"""Our part of the pytest process in which nbval runs a grafted notebook: `-p course_utils.grading.plugin`.
+
+It writes one JSON line for the start of each cell and one for its end, taken from nbval's report objects (a JUnit file
+would show an unexpected pass as a pass); notices a dead kernel at once; bounds the time a cell that swallows interrupts
+can cost; and stops at the first cell that ran too long or killed its kernel, as the rest would only be noise.
+
+Must never import torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Generator
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import nbval.plugin
+import pytest
+from nbval.kernel import RunningKernel
+
+from course_utils.execution import line_of_error
+
+POLL = 0.25  # seconds between two looks at whether the kernel lives
+GRACE = 2.0  # seconds an interrupted cell is given to end
+SETUP_SECONDS = 120.0  # the least a set-up cell is given: importing torch takes long on a busy machine
+LONGEST_TEXT = 20_000  # characters kept of what a cell printed
+
+
+class KernelDied(Exception):
+    """The kernel's process ended while a cell was running."""
+
+
+class LiveKernel(RunningKernel):  # type: ignore[misc]
+    """nbval's kernel, whose waiting ends when the process does."""
+
+    interrupted: float | None = None
+
+    def get_message(self, stream: str, timeout: float | None = None) -> Any:
+        """The next message. Raises Empty after the timeout, KernelDied as soon as nobody can send one."""
+        end = time.monotonic() + (math.inf if timeout is None else timeout)
+        if self.interrupted is not None:
+            end = min(end, self.interrupted + GRACE)
+        while True:
+            left = end - time.monotonic()
+            if left < 0 and self.interrupted is not None:
+                raise Empty  # also while messages keep coming
+            try:
+                return super().get_message(stream, timeout=max(0.0, min(POLL, left)))
+            except Empty:
+                if not self.is_alive():
+                    raise KernelDied from None
+                if time.monotonic() >= end:
+                    raise
+
+    def interrupt(self) -> None:
+        """Ask the kernel to stop what it does."""
+        self.interrupted = time.monotonic()
+        super().interrupt()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where the verdicts go, and how long a cell may take."""
+    parser.addoption("--course-verdicts", required=True, help="file for one JSON line a cell")
+    parser.addoption("--course-cell-seconds", required=True, type=float, help="time for a cell of a question")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make nbval start our kernel."""
+    nbval.plugin.RunningKernel = LiveKernel
+
+
+def _write(item: pytest.Item, **content: object) -> None:
+    with Path(item.config.getoption("--course-verdicts")).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"cell": item.cell.id, **content}) + "\n")  # type: ignore[attr-defined]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note that a cell begins, so that a killed run still names its culprit; give set-up cells time to import."""
+    _write(item, event="start")
+    asked = item.config.getoption("--course-cell-seconds")
+    trusted = not item.cell.metadata.get("course")  # type: ignore[attr-defined]
+    item.config.option.nbval_cell_timeout = max(asked, SETUP_SECONDS) if trusted else asked
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note how a cell ended."""
+    report = yield
+    if call.when == "call" or (call.when == "setup" and report.failed):
+        verdict = _verdict(item, call, report)
+        outputs = item.test_outputs or []  # type: ignore[attr-defined]
+        error = next((o for o in outputs if o.output_type == "error"), None)
+        _write(
+            item,
+            event="end",
+            verdict=verdict,
+            text=_text(outputs),
+            error=f"{error.ename}: {error.evalue}".split("\n")[0] if error else "",
+            line=line_of_error(error.traceback) if error else None,
+        )
+        if verdict in ("timeout", "died"):
+            item.session.shouldstop = f"cell {item.cell.id}: {verdict}"  # type: ignore[attr-defined]
+    return report
+
+
+def _verdict(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> str:
+    """One of passed, differs, raised, timeout, died, failed."""
+    if report.passed and not hasattr(report, "wasxfail"):
+        return "passed"
+    problem = call.excinfo.value if call.excinfo else None
+    if isinstance(problem, KernelDied) or (isinstance(problem, RuntimeError) and "Kernel dead" in str(problem)):
+        return "died"
+    if item.parent.timed_out:  # type: ignore[union-attr]
+        return "timeout"
+    if "outputs differ" in str(problem):
+        return "differs"
+    return "raised" if "caused an exception" in str(problem) else "failed"
+
+
+def _text(outputs: list[Any]) -> str:
+    """What a cell printed and showed, as plain text."""
+    parts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs]
+    return "\n".join(str(part).rstrip("\n") for part in parts if part)[:LONGEST_TEXT]

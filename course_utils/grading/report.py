@@ -1,0 +1,205 @@
+"""The commands `course check` and `course progress`: find the files, have them marked, print tables.
+
+`check` marks afresh and remembers in `.course/marks.json` under the course's folder; `progress` marks only what has no
+remembered marks for these answers and this solution. Must never import figures or explorers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.box import HORIZONTALS
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from course_utils.checks.core import Outcome
+from course_utils.grading.graft import Graft, graft
+from course_utils.grading.mark import Marks, mark
+from course_utils.grading.run import Limits
+from course_utils.notebook_files import read_notebook, to_text, write_whole
+from course_utils.units import CourseError
+
+STYLE = {
+    Outcome.NOT_ATTEMPTED: "dim",
+    Outcome.WRONG: "yellow",
+    Outcome.CRASHED: "red",
+    Outcome.CORRECT: "green",
+}
+CACHE = Path(".course") / "marks.json"
+
+
+def find_root(start: Path) -> Path:
+    """The nearest folder at or above `start` with exercises and solutions, else the library's. Raises CourseError."""
+    for folder in (start, *start.parents, Path(__file__).resolve().parents[2]):
+        if (folder / "exercises").is_dir() and (folder / "solutions").is_dir():
+            return folder
+    raise CourseError("the course's folder is not here; change to the folder you cloned, and run it there")
+
+
+def check_command(args: Sequence[str], root: Path | None = None, console: Console | None = None) -> int:
+    """`course check [03 | FILE …]`: mark saved exercises. Returns 0 if every question of them is correct, else 1.
+
+    Without arguments: every exercise in which something was attempted. Raises CourseError.
+    """
+    parser = argparse.ArgumentParser(
+        prog="course check", description="Mark your own saved exercise, question by question."
+    )
+    parser.add_argument(
+        "exercise", nargs="*", help="a number such as 03, or a notebook; all you have begun when left out"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=Limits().cell, help="time a cell may take (default: %(default)g)"
+    )
+    options = parser.parse_args(list(args))
+    if options.seconds <= 0:
+        raise CourseError("--seconds must be more than 0")
+    root, console = root or find_root(Path.cwd()), console or Console()
+    if options.exercise:
+        pairs = [_find_pair(name, root) for name in options.exercise]
+    else:
+        pairs = [(e, s) for e, s in _all_pairs(root) if e.exists() and _is_begun(_read(e, s))]
+        if not pairs:
+            console.print("Nothing attempted yet: open a notebook in exercises/, replace some dots, and save.")
+            return 1
+    correct = True
+    for submission, trusted in pairs:
+        marks = _mark_now(_read(submission, trusted), root, console, Limits(cell=options.seconds))
+        console.print(_marks_table(marks, submission, root))
+        for line in _remarks(marks):
+            console.print(line, style="yellow", markup=False)
+        correct = correct and marks.points == marks.out_of
+    return 0 if correct else 1
+
+
+def progress_command(args: Sequence[str], root: Path | None = None, console: Console | None = None) -> int:
+    """`course progress`: all exercises at a glance; only those that changed since are run. Raises CourseError."""
+    parser = argparse.ArgumentParser(prog="course progress", description="All exercises at a glance.")
+    parser.parse_args(list(args))
+    root, console = root or find_root(Path.cwd()), console or Console()
+    table = Table(title="Exercises", title_justify="left", box=HORIZONTALS)
+    for name, justify in (("exercise", "left"), ("questions", "left"), ("correct", "right"), ("points", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    points = out_of = 0
+    problems = []
+    remembered = _read_cache(root)
+    for submission, trusted in _all_pairs(root):
+        name = submission.stem
+        try:
+            grafted = _read(submission, trusted)
+            marks = remembered.get(_key(grafted)) or _mark_now(grafted, root, console)
+        except CourseError as error:  # one broken file must not hide the others
+            table.add_row(name, "cannot be read", "", "", style="red")
+            problems.append(str(error))
+            continue
+        boxes = " ".join(f"[{STYLE[q.outcome]}]{_letter(q.outcome)}[/]" for q in marks.questions)
+        correct = sum(q.outcome is Outcome.CORRECT for q in marks.questions)
+        table.add_row(name, boxes, f"{correct} of {len(marks.questions)}", f"{marks.points} of {marks.out_of}")
+        points, out_of = points + marks.points, out_of + marks.out_of
+    table.add_section()
+    table.add_row("all", "", "", f"{points} of {out_of}")
+    console.print(table)
+    console.print(", ".join(f"{_letter(o)} {o.value}" for o in Outcome), style="dim")
+    for problem in problems:
+        console.print(problem, style="red", markup=False)
+    return 0
+
+
+def _letter(outcome: Outcome) -> str:
+    """One sign for an outcome, told apart without colour."""
+    return {Outcome.NOT_ATTEMPTED: "·", Outcome.WRONG: "✗", Outcome.CRASHED: "!", Outcome.CORRECT: "✓"}[outcome]
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def _all_pairs(root: Path) -> list[tuple[Path, Path]]:
+    """(exercise, solution) for every exercise of the course, in order."""
+    return [(root / "exercises" / s.name, s) for s in sorted((root / "solutions").glob("*.ipynb"))]
+
+
+def _find_pair(name: str, root: Path) -> tuple[Path, Path]:
+    """The exercise meant by a number, a name or a path, and its solution. Raises CourseError."""
+    pairs = _all_pairs(root)
+    known = {key: pair for pair in pairs for key in (pair[0].stem, pair[0].stem.split("_")[0])}
+    if name in known:
+        return known[name]
+    path = Path(name)
+    if path.suffix != ".ipynb":
+        numbers = ", ".join(sorted(key for key in known if "_" not in key))
+        raise CourseError(f"no exercise {name!r}; there is {numbers or 'none'}, or name a notebook file")
+    notebook = read_notebook(path)
+    course = notebook.metadata.get("course")
+    topic = str(course.get("topic", path.stem)) if isinstance(course, dict) else path.stem
+    if topic not in known:
+        raise CourseError(f"{path} belongs to no exercise of this course")
+    return path, known[topic][1]
+
+
+def _read(submission: Path, trusted: Path) -> Graft:
+    try:
+        return graft(read_notebook(submission), read_notebook(trusted))
+    except CourseError as error:
+        known = str(error)
+        raise CourseError(
+            known if known.startswith((str(submission), str(trusted))) else f"{submission}: {known}"
+        ) from None
+
+
+def _is_begun(grafted: Graft) -> bool:
+    return any(answer.attempted for answer in grafted.answers.values())
+
+
+# -- marks -----------------------------------------------------------------------------------------------------------
+
+
+def _mark_now(grafted: Graft, root: Path, console: Console, limits: Limits | None = None) -> Marks:
+    """Mark these answers, and remember the marks in place of the exercise's earlier ones."""
+    with console.status(f"{grafted.topic}: starting …") as status:
+        marks = mark(grafted, limits, on_question=lambda q: status.update(f"{grafted.topic}: {q or 'set-up'} …"))
+    kept = {k: m for k, m in _read_cache(root).items() if m.topic != grafted.topic} | {_key(grafted): marks}
+    write_whole(root / CACHE, json.dumps({k: m.as_json() for k, m in kept.items()}, indent=1, sort_keys=True) + "\n")
+    return marks
+
+
+def _key(grafted: Graft) -> str:
+    """What marks depend on: the answers and the solution."""
+    answers = {name: vars(answer) for name, answer in grafted.answers.items()}
+    content = json.dumps([answers, grafted.notes, to_text(grafted.trusted)], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _read_cache(root: Path) -> dict[str, Marks]:
+    """What is remembered; nothing if the file is absent or was damaged, as it can be made again."""
+    try:
+        content = json.loads((root / CACHE).read_text(encoding="utf-8"))
+        return {key: Marks.from_json(marks) for key, marks in content.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _marks_table(marks: Marks, submission: Path, root: Path) -> Table:
+    shown = submission.relative_to(root) if submission.is_relative_to(root) else submission
+    table = Table(
+        title=f"{escape(str(shown))}: {marks.points} of {marks.out_of} points",
+        title_justify="left",
+        show_lines=True,
+        box=HORIZONTALS,
+    )
+    table.add_column("question", ratio=2)
+    table.add_column("outcome", no_wrap=True)
+    table.add_column("points", justify="right", no_wrap=True)
+    table.add_column("what the check says", ratio=5)
+    for q in marks.questions:
+        outcome = f"[{STYLE[q.outcome]}]{q.outcome.value}[/]"
+        table.add_row(escape(q.title), outcome, f"{q.points} of {q.out_of}", escape(q.diagnosis))
+    return table
+
+
+def _remarks(marks: Marks) -> list[str]:
+    """What was not as it was handed out."""
+    return [*marks.notes, *(f"{q.title}: {flag}." for q in marks.questions for flag in q.flags)]

@@ -1,0 +1,142 @@
+"""Run a grafted notebook under nbval in a process of its own, and bring home a verdict for each cell.
+
+The process is bounded by a time for each cell and by a time for the whole; when it is over, nothing of it is left
+running. What the verdicts mean for marks is not decided here.
+
+Must never import torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from nbformat import NotebookNode
+
+from course_utils.execution import kernel_environment
+from course_utils.notebook_files import to_text
+from course_utils.units import CourseError
+
+# pytest, without an optional package that jsonschema would load for checks of addresses that no notebook has: its
+# grammars take 3 of the 5 seconds of processor time that marking a small notebook takes with it.
+PYTEST = "import sys; sys.modules['rfc3987_syntax'] = None; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+
+
+@dataclass(frozen=True)
+class CellVerdict:
+    """How one cell ended: passed, differs (from the reference output), raised, timeout, died, failed."""
+
+    cell: str
+    verdict: str
+    text: str = ""
+    error: str = ""
+    line: int | None = None
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the kernel was of no use after this cell."""
+        return self.verdict in ("timeout", "died")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds: for one cell, for a whole run of the notebook."""
+
+    cell: float = 20.0
+    whole: float = 240.0
+
+
+def run_notebook(
+    notebook: NotebookNode, limits: Limits, seed: int = 0, on_cell: Callable[[str], None] = lambda cell: None
+) -> list[CellVerdict]:
+    """The verdicts of the cells that were reached, in order. `on_cell` is told each cell that begins.
+
+    The last verdict is fatal if the run did not reach the end. Raises CourseError if it did not even begin.
+    """
+    with tempfile.TemporaryDirectory(prefix="course-", ignore_cleanup_errors=True) as folder:
+        path, verdicts, output = (Path(folder) / name for name in ("marked.ipynb", "verdicts", "output"))
+        path.write_text(to_text(notebook), encoding="utf-8")
+        verdicts.touch()
+        command = [
+            sys.executable, "-c", PYTEST, path.name, "--nbval", "--nbval-current-env",
+            f"--course-cell-seconds={limits.cell}", "-p", "nbval.plugin", "-p", "course_utils.grading.plugin",
+            f"--course-verdicts={verdicts}", "-p", "no:cacheprovider", "-q", "--color=no", f"--rootdir={folder}",
+        ]  # fmt: skip
+        environment = kernel_environment(seed) | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        with output.open("wb") as stream:
+            process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
+            )
+            family: set[psutil.Process] = set()
+            try:
+                too_long = _wait(process, verdicts, limits.whole, on_cell, family)
+            finally:
+                _end(process, family)
+        lines = _lines(verdicts)
+        found = [
+            CellVerdict(x["cell"], x["verdict"], x["text"], x["error"], x["line"]) for x in lines if "verdict" in x
+        ]
+        if len(lines) > 2 * len(found):  # a cell began and never ended
+            found.append(CellVerdict(lines[-1]["cell"], "timeout" if too_long else "died"))
+        if not found:
+            said = output.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
+            raise CourseError(f"marking could not start: {said[-1]}; run `course doctor`")
+        return found
+
+
+def _lines(verdicts: Path) -> list[dict[str, Any]]:
+    text = verdicts.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def _wait(
+    process: subprocess.Popen[bytes],
+    verdicts: Path,
+    seconds: float,
+    on_cell: Callable[[str], None],
+    family: set[psutil.Process],
+) -> bool:
+    """Wait for the end, or for the end of the time allowed; collect the process's descendants in `family`.
+
+    Returns whether time ran out.
+    """
+    end, told, looks = time.monotonic() + seconds, 0, 0
+    while process.poll() is None:
+        begun = [line["cell"] for line in _lines(verdicts) if line["event"] == "start"]
+        for cell in begun[told:]:
+            on_cell(cell)
+        told = len(begun)
+        if looks % 10 == 0:
+            _add_children(process, family)
+        looks += 1
+        if time.monotonic() > end:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _add_children(process: subprocess.Popen[bytes], family: set[psutil.Process]) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family.update(psutil.Process(process.pid).children(recursive=True))
+
+
+def _end(process: subprocess.Popen[bytes], family: set[psutil.Process]) -> None:
+    """End the process and all it started: a kernel is in a session of its own and would stay behind."""
+    _add_children(process, family)
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    for child in family:
+        with contextlib.suppress(
+            psutil.NoSuchProcess
+        ):  # psutil makes sure that the id was not given to another process
+            child.kill()
