@@ -86,27 +86,45 @@ def _each(values: list[int], dimensions: int) -> list[int]:
     return list(values) if len(values) == dimensions else list(values) * dimensions
 
 
+def _layout(x: Tensor, weight: Tensor) -> torch.memory_format | None:
+    """The layout a convolution works in: channels last if either tensor has it, as cuDNN and the CPU's library do.
+
+    The meta kernel looks at the input alone. None for tensors in neither layout.
+    """
+    layouts = set()
+    for tensor in (x, weight):
+        if tensor.is_contiguous():
+            layouts.add(torch.contiguous_format)
+        elif tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+            layouts.add(torch.channels_last)
+        else:
+            return None
+    return torch.channels_last if torch.channels_last in layouts else torch.contiguous_format
+
+
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, weight, _bias, stride, padding, dilation, transposed, _output_padding, groups = args
-    plain = not transposed and x.dim() == weight.dim() and x.dtype == weight.dtype
-    if not plain or not x.is_contiguous() or not weight.is_contiguous():
+    layout = _layout(x, weight)
+    if transposed or layout is None or x.dim() != weight.dim() or x.dtype != weight.dtype:
         return NotImplemented
     if x.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
         return NotImplemented
     spatial = weight.dim() - 2
     window = (_each(values, spatial) for values in (stride, padding, dilation))
     sizes = [_windows(*numbers) for numbers in zip(x.shape[2:], weight.shape[2:], *window, strict=True)]
-    return _empty((x.shape[0], weight.shape[0], *sizes), x) if min(sizes, default=1) > 0 else NotImplemented
+    if min(sizes, default=1) < 1:
+        return NotImplemented
+    return torch.empty((x.shape[0], weight.shape[0], *sizes), dtype=x.dtype, device=x.device, memory_format=layout)
 
 
 def _convolution_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _gradient, x, weight, bias_sizes = args[:4]
-    wanted = args[10]
-    if not x.is_contiguous() or not weight.is_contiguous():
+    wanted, layout = args[10], _layout(x, weight)
+    if layout is None:
         return NotImplemented
     return (
-        _twin(x) if wanted[0] else None,
-        _twin(weight) if wanted[1] else None,
+        torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=layout) if wanted[0] else None,
+        torch.empty(weight.shape, dtype=x.dtype, device=x.device, memory_format=layout) if wanted[1] else None,
         _empty(bias_sizes, weight) if wanted[2] else None,
     )
 
@@ -131,15 +149,17 @@ def _like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, training = args[0], args[5]
-    if not x.is_contiguous() or not training or args[1] is None:
+    if not x.is_contiguous() or args[1] is None:
         return NotImplemented
-    # Statistics are kept in the precision of the weights, float32 also under autocast.
-    return _twin(x), _empty((x.shape[1],), args[1]), _empty((x.shape[1],), args[1])
+    # Statistics are kept in the precision of the weights, float32 also under autocast; in eval mode there are none,
+    # where the meta kernel makes them all the same.
+    saved = (x.shape[1] if training else 0,)
+    return _twin(x), _empty(saved, args[1]), _empty(saved, args[1])
 
 
 def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    x, weight, training, wanted = args[1], args[2], args[7], args[9]
-    if not x.is_contiguous() or not training or weight is None:
+    x, weight, wanted = args[1], args[2], args[9]
+    if not x.is_contiguous() or weight is None:
         return NotImplemented
     return (
         _twin(x) if wanted[0] else None,

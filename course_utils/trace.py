@@ -1,8 +1,8 @@
 """`training_step`: one training step run on shapes alone, and every tensor's birth, death, size, layer and role.
 
 The step runs on meta tensors: no data, no GPU, nothing of the size of the network is allocated. Two such runs, at
-batches far apart, give every size as `fixed + per_sample * batch`; a network that cannot be written so is noticed, and traced
-anew at every batch asked for. `course_utils.recorder` does the noting, `course_utils.kernels` knows what real kernels
+batches far apart, give every size as `fixed + per_sample * batch`; a network that cannot be written so is noticed, and
+traced anew at every batch asked for. `course_utils.recorder` does the noting, `course_utils.kernels` knows what real kernels
 do differently, `course_utils.memory` reads the result. Must never import matplotlib or ipywidgets.
 """
 
@@ -65,7 +65,8 @@ def training_step(
     """Trace one steady-state training step (step two or later: the optimizer's state exists) of any module.
 
     The step is `loss = criterion(model(x), y); loss.backward(); optimizer.step();
-    optimizer.zero_grad(set_to_none=True)` with x and y alive throughout. The module is copied shape by shape; it is not run, not moved and not changed.
+    optimizer.zero_grad(set_to_none=True)` with x and y alive throughout. The module is copied shape by
+    shape; it is not run, not moved and not changed.
 
     Args:
         module: any nn.Module that takes one tensor; on any device, "meta" included. Its train/eval flags and
@@ -97,6 +98,9 @@ def training_step(
         raise TraceError(f"input_shape must be a tuple of whole numbers (one sample, no batch), got {input_shape!r}")
     if optimizer is not None and not any(parameter.requires_grad for parameter in module.parameters()):
         raise TraceError(f"{type(module).__name__} has no trainable parameters, so there is nothing to train")
+    lazy = [n for n, p in module.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
+    if lazy:
+        raise TraceError(f"{lazy[0]} has no shape yet: run the network once on a sample, then trace it")
     fused = kernels.fused_recurrence(module)
     if fused is not None:
         raise TraceError(
@@ -308,8 +312,9 @@ class _Tracer:
             ) from error
 
     def _explain(self, recorder: Recorder, doing: str, error: Exception) -> str:
-        path = recorder.modules[-1]
-        kind = type(self.model.get_submodule(path)).__name__ if len(recorder.modules) > 1 else type(self.model).__name__
+        inside = len(recorder.modules) > 1
+        path = recorder.modules[-1] if inside else self.name
+        kind = type(self.model.get_submodule(path) if inside else self.model).__name__
         return f"{path} ({kind}) fails in the {doing} pass on input_shape={self.data.input_shape}: {_cause(error)}"
 
     def _trace_update(self, optimizer_name: str) -> Update:
