@@ -1,9 +1,9 @@
 """`training_step`: one training step run on shapes alone, and every tensor's birth, death, size, layer and role.
 
 The step runs on meta tensors: no data, no GPU, nothing of the size of the network is allocated. Two such runs, at
-batches far apart, give every size as `fixed + per_sample * batch`; a network that cannot be written so is noticed, and
-traced anew at every batch asked for. `course_utils.recorder` does the noting, `course_utils.kernels` knows what real kernels
-do differently, `course_utils.memory` reads the result. Must never import matplotlib or ipywidgets.
+batches far apart, give every size as `fixed + per_sample * batch`; a network that cannot be written so is noticed,
+and traced anew at every batch asked for. `course_utils.recorder` does the noting, `course_utils.kernels` knows what
+real kernels do differently, `course_utils.memory` reads the result. Must never import matplotlib or ipywidgets.
 """
 
 from __future__ import annotations
