@@ -253,7 +253,7 @@ class Check:
 
     def _judge(self, answer: object) -> tuple[Outcome, str]:
         if has_dots(answer):
-            return Outcome.NOT_ATTEMPTED, f"replace the dots in `{self.question}`, run the cell, then this one."
+            return Outcome.NOT_ATTEMPTED, f"Replace the dots in `{self.question}`, run that cell, then this one."
         problem = self._not_a_function(answer)
         if problem:
             return Outcome.WRONG, problem
@@ -264,7 +264,7 @@ class Check:
         tries = [attempt(self.question, answer, case) for case in self.cases]
         for one in tries:
             if has_dots(one.value) or is_about_dots(one.error):
-                return Outcome.NOT_ATTEMPTED, f"there are still dots in `{self.question}`: replace them."
+                return Outcome.NOT_ATTEMPTED, f"There are still dots in `{self.question}`: replace them."
         for one in tries:
             if one.error is not None:
                 return Outcome.CRASHED, f"`{one.call}` raised {describe_crash(one.error, answer)}"

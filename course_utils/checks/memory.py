@@ -519,7 +519,7 @@ class KeepLess:
         return Feedback(self.question, outcome, message)
 
     def _judge(self, answer: object) -> tuple[Outcome, str]:
-        dots = Outcome.NOT_ATTEMPTED, "replace the dots in `KeepsLess.forward`, run the cell, then this one."
+        dots = Outcome.NOT_ATTEMPTED, "Replace the dots in `KeepsLess.forward`, run that cell, then this one."
         if has_dots(answer):
             return dots
         make = rewrites.network_maker(answer)
@@ -530,13 +530,13 @@ class KeepLess:
         except Exception as error:  # noqa: BLE001 - a learner's network may raise anything
             if is_about_dots(error):
                 return dots
-            return Outcome.CRASHED, f"running the network raised {describe_crash(error, answer)}"
+            return Outcome.CRASHED, f"Running the network raised {describe_crash(error, answer)}"
         if seen.returned == "ellipsis":
             return dots
         message = self._diagnose(seen)
         if message:
             return Outcome.WRONG, message
-        return Outcome.CORRECT, f"the peak falls to {percent(seen.share)}. {self.takeaway}"
+        return Outcome.CORRECT, f"The peak falls to {percent(seen.share)}. {self.takeaway}"
 
     def _diagnose(self, seen: Comparison) -> str:
         """What keeps the network from being right, or ""."""
