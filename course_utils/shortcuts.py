@@ -149,17 +149,20 @@ def _like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, training = args[0], args[5]
-    if not x.is_contiguous() or args[1] is None:
+    if not x.is_contiguous():
         return NotImplemented
-    # Statistics are kept in the precision of the weights, float32 also under autocast; in eval mode there are none,
-    # where the meta kernel makes them all the same.
-    saved = (x.shape[1] if training else 0,)
-    return _twin(x), _empty(saved, args[1]), _empty(saved, args[1])
+    if not training:  # no statistics are kept, neither by the CPU's kernel nor by cuDNN's, as torch's meta kernel has it
+        return _twin(x), _empty((0,), x), _empty((0,), x)
+    if args[1] is None:
+        return NotImplemented
+    # Statistics are kept in the precision of the weights, float32 also under autocast.
+    return _twin(x), _empty((x.shape[1],), args[1]), _empty((x.shape[1],), args[1])
 
 
 def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Only the gradients that are wanted; torch's meta kernel makes that of the input in any case."""
     x, weight, wanted = args[1], args[2], args[9]
-    if not x.is_contiguous() or weight is None:
+    if not x.is_contiguous():
         return NotImplemented
     return (
         _twin(x) if wanted[0] else None,
