@@ -100,36 +100,36 @@ class MemoryExplorer(widgets.VBox):  # type: ignore[misc]
         self._before: Ledger | None = None
         self._last: tuple[dict[str, object], int] | None = None
         wide = widgets.Layout(width="98%")
-        slow: dict[str, Any] = {"style": {"description_width": "6.5em"}, "layout": wide}
-        self.network = widgets.Dropdown(options=list(networks), value=start["network"], description="network", **slow)
+        short: dict[str, Any] = {"style": {"description_width": "5.5em"}, "layout": wide}
+        self.network = widgets.Dropdown(options=list(networks), value=start["network"], description="network", **short)
+        self.optimizer, self.precision = (
+            widgets.Dropdown(options=list(known), value=start[what], description=what, **short)
+            for what, known in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS))
+        )
+        cards = [(f"{card:g} GiB", card) for card in sorted({*CARDS_GIB, start["card_gib"]})]
+        self.card = widgets.Dropdown(options=cards, value=start["card_gib"], description="card", **short)
         self.size = widgets.SelectionSlider(
             options=[(f"{side} × {side}", side) for side in sorted({*PICTURE_SIZES, start["size"]})],
             value=start["size"],
             description="picture",
             continuous_update=False,
-            **slow,
+            **short,
         )
-        self.optimizer, self.precision = (
-            widgets.Dropdown(options=list(known), value=start[what], description=what, **slow)
-            for what, known in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS))
-        )
-        cards = sorted({*CARDS_GIB, start["card_gib"]})
-        self.card = widgets.Dropdown(
-            options=[(f"{card:g} GiB", card) for card in cards], value=start["card_gib"], description="card", **slow
-        )
-        self.batch = widgets.IntSlider(
-            start["batch"], 1, max(LARGEST_BATCH, start["batch"]), description="batch", style=slow["style"], layout=wide
-        )
+        most = max(LARGEST_BATCH, start["batch"])
+        self.batch = widgets.IntSlider(start["batch"], 1, most, description="batch", **short)
         self.keep = widgets.ToggleButton(value=False, description="keep as outline", layout=wide)
         self.keep.tooltip = "Draw this skyline as an outline over the next ones"
         self.figure = widgets.HTML()
         self.words = widgets.HTML()
-        controls = widgets.GridBox(
-            [self.network, self.size, self.optimizer, self.precision, self.card, self.keep],
-            layout=widgets.Layout(grid_template_columns="repeat(3, minmax(0, 1fr))", max_width="68em"),
+        chosen = widgets.GridBox(
+            [self.network, self.optimizer, self.precision, self.card],
+            layout=widgets.Layout(grid_template_columns="repeat(4, minmax(0, 1fr))", max_width="68em"),
         )
-        self.batch.layout.max_width = "68em"
-        super().__init__([widgets.HTML(STYLE), controls, self.batch, self.figure, self.words])
+        moved = widgets.GridBox(
+            [self.size, self.keep, self.batch],
+            layout=widgets.Layout(grid_template_columns="minmax(0, 3fr) minmax(0, 1fr)", max_width="68em"),
+        )
+        super().__init__([widgets.HTML(STYLE), chosen, moved, self.figure, self.words])
         self.add_class("course-explorer")
         for control in (self.network, self.size, self.optimizer, self.precision, self.card, self.batch):
             control.observe(self._redraw, names="value")
@@ -184,13 +184,14 @@ class MemoryExplorer(widgets.VBox):  # type: ignore[misc]
             ledger, picture, said = self.show()
         except CourseError as error:  # the old picture stays, faint, and the reason stands where the words were
             self.figure.layout.opacity = "0.35"
-            self.words.value = f'<p role="alert"><b>{escape(str(error))}</b></p>'
+            self.words.value = f'<p role="alert" style="font-size:1.15em"><b>{escape(str(error))}</b></p>'
             return
         moved = self._last_move(ledger.peak_bytes)
         self.figure.layout.opacity = "1"
         self.figure.value = picture.svg
         lines = "<br>".join(escape(line) for line in said)
-        self.words.value = f'<p aria-live="polite" style="max-width:68em;line-height:1.5">{lines}{moved}</p>'
+        style = "font-size:1.15em;max-width:60em;line-height:1.5"
+        self.words.value = f'<p aria-live="polite" style="{style}">{lines}{moved}</p>'
 
     def _last_move(self, peak: int) -> str:
         """What the last change of one control did to the peak."""

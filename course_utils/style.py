@@ -105,7 +105,7 @@ def write_on_band(
     """
     wide = int((max(text_width(line, SIZE, True) for line in lines) + 20) / BAND_COLUMN)
     tall = SIZE * (LINE_HEIGHT * len(lines) + 0.15)
-    if wide >= len(columns):
+    if wide >= len(columns) or (floor - roof).max() < tall:
         return False
     windows = np.lib.stride_tricks.sliding_window_view
     low, high = windows(floor, wide).min(axis=1), windows(roof, wide).max(axis=1)
