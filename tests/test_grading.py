@@ -391,7 +391,7 @@ class TestCommands:
         assert "[said]" in text
 
     def test_check_finds_an_exercise_by_number_name_and_path(self, attempted, asked):
-        for name in ("01", "01_multiples", str(attempted / "exercises" / "01_multiples.ipynb")):
+        for name in ("1", "01", "01_multiples", str(attempted / "exercises" / "01_multiples.ipynb")):
             assert "3 of 21 points" in run(report.check_command, [name], attempted)[1]
         moved = attempted / "mine.ipynb"
         moved.write_text((attempted / "exercises" / "01_multiples.ipynb").read_text())

@@ -126,8 +126,8 @@ def _find_pair(name: str, root: Path) -> tuple[Path, Path]:
     """The exercise meant by a number, a name or a path, and its solution. Raises CourseError."""
     pairs = _all_pairs(root)
     known = {key: pair for pair in pairs for key in (pair[0].stem, pair[0].stem.split("_")[0])}
-    if name in known:
-        return known[name]
+    if name.zfill(2) in known:
+        return known[name.zfill(2)]
     path = Path(name)
     if path.suffix != ".ipynb":
         numbers = ", ".join(sorted(key for key in known if "_" not in key))
