@@ -47,13 +47,13 @@ def sentences(step: StepTrace, ledger: Ledger, limit_bytes: float, card: str | N
 
 
 def _state(ledger: Ledger, limit_bytes: float, card: str) -> str:
-    where = f"in the {ledger.peak_phase} phase" + (f" at {ledger.peak_layer}" if ledger.peak_layer else "")
+    where = f"in the {ledger.peak_phase} phase" + (f", layer {ledger.peak_layer}" if ledger.peak_layer else "")
     head = f"Batch {ledger.batch:,} on {_article(card)}: peak {format_bytes(ledger.peak_bytes)}, {where}."
     spare = limit_bytes - ledger.peak_bytes
     if spare >= 0:
         return f"{head} It fits with {format_bytes(spare)} to spare."
     event = int((ledger.matrix.sum(axis=1) > limit_bytes).argmax())
-    layer = f" at {ledger.layers[event]}" if ledger.layers[event] else ""
+    layer = f", layer {ledger.layers[event]}" if ledger.layers[event] else ""
     ends = f"memory runs out in the {ledger.phases[event]} phase{layer}"
     return f"{head} That is {format_bytes(-spare)} too much: {ends}."
 

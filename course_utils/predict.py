@@ -57,7 +57,8 @@ def how_far(guess: float, answer: float, unit: str) -> str:
     way = "small" if guess < answer else "large"
     if factor < 1.2:
         return f"{said} is {100 * abs(guess - answer) / answer:.2g} % too {way}."
-    return f"{said} is {factor:,.{1 if factor < 100 else 0}f} times too {way}."
+    times = f"{factor:,.{1 if factor < 100 else 0}f}" if factor < 1e6 else f"{factor:.3g}"
+    return f"{said} is {times} times too {way}."
 
 
 class Prediction(widgets.VBox):  # type: ignore[misc]

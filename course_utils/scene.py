@@ -310,7 +310,7 @@ class Picture:
 
     @classmethod
     def from_figure(cls, figure: Figure, alt: str) -> Picture:
-        """Wrap a matplotlib figure drawn in the style "course_utils.course": its inks and paper then follow the theme."""
+        """Wrap a matplotlib figure in the style "course_utils.course": its inks and paper then follow the theme."""
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         buffer = io.StringIO()
         with matplotlib.rc_context({"svg.hashsalt": "course", "svg.fonttype": "none"}):

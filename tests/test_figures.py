@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from drawn import assert_well_laid, corners, paths, ticks, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_steps import VGG, made_step
@@ -19,7 +20,7 @@ from PIL import Image
 from course_utils import figures, scene, style
 from course_utils.figures import ROLE_COLOURS, accountings, batch_lines, layer_bars, side_by_side, skyline
 from course_utils.memory import ROLES
-from course_utils.scene import Area, Lines, Picture, Scene, Words, overlap, text_width, wrap
+from course_utils.scene import Area, Lines, Picture, Scene, Words, text_width, wrap
 from course_utils.skyline import axis_top, describe, finding
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
@@ -96,75 +97,6 @@ def test_in_grey_bands_that_touch_differ_in_lightness_and_no_two_roles_are_equal
 def test_words_on_a_band_are_readable(role):
     one, other = (style.luminance(colour) + 0.05 for colour in (ROLE_COLOURS[role], style.text_on(ROLE_COLOURS[role])))
     assert max(one, other) / min(one, other) >= 4.5  # WCAG 2, level AA
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Reading a picture back
-
-
-def words_of(picture):
-    """The texts of an SVG as Words, in pixels."""
-    found = []
-    for element in ET.fromstring(picture.svg).iter("{http://www.w3.org/2000/svg}text"):
-        x, y, size = (float(element.get(name)) / scene.FINE for name in ("x", "y", "font-size"))
-        anchor = element.get("text-anchor", "start")
-        found.append(Words(x, y, element.text, size, anchor, element.get("font-weight") == "bold", element.get("fill")))
-    return found
-
-
-def canvas(picture):
-    _, _, width, height = map(float, ET.fromstring(picture.svg).get("viewBox").split())
-    return width / scene.FINE, height / scene.FINE
-
-
-def corners(data):
-    """Points of an SVG path, in pixels, one list a subpath."""
-    parts, x, y = [], 0.0, 0.0
-    for letter, numbers in re.findall(r"([MHVLZ])([^MHVLZ]*)", data):
-        values = [float(number) / scene.FINE for number in numbers.split()]
-        if letter == "Z":
-            continue
-        if letter == "H":
-            x = values[0]
-        elif letter == "V":
-            y = values[0]
-        else:
-            x, y = values
-        if letter == "M":
-            parts.append([])
-        parts[-1].append((x, y))
-    return parts
-
-
-def paths(picture, **attributes):
-    elements = ET.fromstring(picture.svg).iter("{http://www.w3.org/2000/svg}path")
-    wanted = {name.replace("_", "-"): value for name, value in attributes.items()}
-    return [corners(e.get("d")) for e in elements if wanted.items() <= e.attrib.items()]
-
-
-def assert_well_laid(picture):
-    """Nothing infinite, no text over another, no text off the canvas, the SVG well formed."""
-    assert not re.search(r"nan|inf(?!orm)", re.sub(r'aria-label="[^"]*"|>[^<]*<', "", picture.svg), re.IGNORECASE)
-    width, height = canvas(picture)
-    texts = words_of(picture)
-    assert texts
-    for text in texts:
-        left, top, right, bottom = text.box
-        assert left >= -0.5, text
-        assert top >= -0.5, text
-        assert right <= width + 0.5, text
-        assert bottom <= height + 0.5, text
-        assert text.size >= 16  # 12 point
-    for one, other in itertools.combinations(texts, 2):
-        assert not overlap(one.box, other.box), (one, other)
-
-
-def ticks(picture, unit):
-    """A function from y to bytes, read off the labels of the vertical axis."""
-    labels = [text for text in words_of(picture) if text.anchor == "end" and text.fill == "var(--faint)"]
-    marks = [(text.y - 0.35 * text.size, float(text.text)) for text in labels]
-    (y0, v0), (y1, v1) = marks[0], marks[-1]
-    return lambda y: (v0 + (y - y0) * (v1 - v0) / (y1 - y0)) * unit
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -430,12 +362,12 @@ def test_ticks_are_round_apart_and_on_the_axis(top, length):
 
 def test_layer_bars_show_the_largest_layers_to_scale_and_sum_up_the_rest():
     ledger = made_step(name="VGG-16").at(128)
-    picture = layer_bars(ledger, top=5)
+    picture = layer_bars(ledger, top=11)
     assert_well_laid(picture)
     table = ledger.by_layer()
     texts = [text.text for text in words_of(picture)]
     assert texts[0] == "VGG-16, batch 128: fc6 owns most parameters, conv1 most feature maps"
-    assert f"{len(table) - 5} smaller layers" in texts
+    assert f"{len(table) - 11} smaller layers" in texts
     assert f"parameters {format_bytes(4 * table['parameters'].sum())}" in texts
     assert f"feature maps kept {format_bytes(table['saved feature maps'].sum())}" in texts
     widths = {}
