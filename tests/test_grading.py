@@ -397,11 +397,6 @@ class TestCommands:
         moved.write_text((attempted / "exercises" / "01_multiples.ipynb").read_text())
         assert "mine.ipynb: 3 of 21" in run(report.check_command, [str(moved)], attempted)[1]
 
-    def test_without_a_root_the_course_is_found_from_the_folder_one_is_in(self, attempted, asked, monkeypatch, capsys):
-        monkeypatch.chdir(attempted / "exercises")
-        assert report.check_command(["01"]) == 1
-        assert "3 of 21 points" in capsys.readouterr().out
-
     def test_check_returns_0_when_everything_is_right(self, attempted, asked):
         path = attempted / "exercises" / "01_multiples.ipynb"
         path.write_text(to_text(answer(read_notebook(path), **{name: right(name) for name in NAMES})))
@@ -480,7 +475,7 @@ class TestCommands:
         assert code == 0
         assert "cannot be read" in text
         assert "3 of 21" in text
-        assert "not valid JSON" in text.replace("\n", " ")
+        assert "not valid JSON" in " ".join(text.split())
 
 
 class TestDefines:
