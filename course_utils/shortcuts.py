@@ -151,7 +151,7 @@ def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, training = args[0], args[5]
     if not x.is_contiguous():
         return NotImplemented
-    if not training:  # no statistics are kept, neither by the CPU's kernel nor by cuDNN's, as torch's meta kernel has it
+    if not training:  # the meta kernel keeps statistics; the CPU's kernel and cuDNN's do not
         return _twin(x), _empty((0,), x), _empty((0,), x)
     if args[1] is None:
         return NotImplemented
