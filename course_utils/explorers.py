@@ -16,6 +16,7 @@ from html import escape
 from typing import Any
 
 import ipywidgets as widgets
+import torch
 
 from course_utils.figures import Picture, skyline
 from course_utils.memory import Ledger, StepTrace
@@ -148,8 +149,10 @@ class MemoryExplorer(widgets.VBox):  # type: ignore[misc]
         shape = (network.input_shape[0], self.size.value, self.size.value) if pictures else network.input_shape
         key = (network.name, shape, self.optimizer.value, self.precision.value)
         if key not in self._steps:
+            with torch.device("meta"):  # a network of shapes: no time and no memory for numbers nobody looks at
+                module = network.build()
             self._steps[key] = training_step(
-                network.build(),
+                module,
                 input_shape=shape,
                 classes=network.classes,
                 optimizer=self.optimizer.value,

@@ -193,12 +193,10 @@ def test_the_saved_notebook_carries_a_still_beside_the_live_view(explorer):
 
 
 def test_the_courses_networks_at_the_corners_of_every_control():
-    explorer = memory_explorer("AlexNet")
     refused = []
     settings = [(32, "sgd", "float32"), (512, "adamw", "float16")]
     for network, (size, optimizer, precision) in itertools.product(NETWORKS, settings):
-        explorer.network.value, explorer.size.value = network, size
-        explorer.optimizer.value, explorer.precision.value = optimizer, precision
+        explorer = memory_explorer(network, 1, size, optimizer, precision)
         for batch, card in itertools.product((1, 512), (4, 141)):
             explorer.batch.value, explorer.card.value = batch, card
             if "alert" in explorer.words.value:
