@@ -262,7 +262,8 @@ class Ledger:
 
         Columns: layer; shape (of its last output, batch first); parameters (how many it owns); saved feature maps
         (bytes it makes in the forward pass that are still alive when the backward pass begins); gradient maps (bytes
-        its backward makes); weight gradients (bytes); flops (forward, a multiply-add counts as two, by torch's formulas).
+        its backward makes); weight gradients (bytes); flops (forward, a multiply-add counts as two, by torch's
+        formulas).
         """
         tape, size = self.tape, self._size()
         forward = tape.event_phase == PHASES.index("forward")

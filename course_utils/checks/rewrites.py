@@ -30,8 +30,10 @@ class Watched(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for i in range(depth):
-            layers += [nn.Conv2d(width if i else 3, width, 3, padding=1, stride=2 if i == 1 else 1), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES))
+            inputs, stride = width if i else 3, 2 if i == 1 else 1
+            layers += [nn.Conv2d(inputs, width, 3, stride, padding=1), nn.ReLU()]
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES)]
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, pictures: Tensor) -> Tensor:
         """(N, 3, H, W) -> (N, 10)."""
