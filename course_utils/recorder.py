@@ -162,6 +162,8 @@ class Recorder(TorchDispatchMode):
         if operator.is_view:
             if self.phase == FORWARD and isinstance(out, Tensor):
                 self.record.layer_shapes[self._forward_layer()] = tuple(out.shape)
+                if self.host_counts or out.device.type != "cpu":  # a constant, or a tensor the module holds by itself
+                    self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], self.modules[-1], is_map=False)
         else:
             self._note(operator, args, out)
         return out

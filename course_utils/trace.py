@@ -29,6 +29,7 @@ from course_utils.recorder import BACKWARD, FORWARD, LOSS, OPTIMIZER, UPDATE, Re
 from course_utils.units import CourseError
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
+Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map
 
 OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "sgd": (torch.optim.SGD, {"lr": 0.1}),
@@ -40,8 +41,9 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": t
 TARGETS = ("cuda", "cpu")
 
 # The two batches traced. Far apart, so that a size that is capped, halved or switched somewhere between them shows as a
-# slope that is no whole number, or as another sequence of operators.
-SMALL_BATCH, LARGE_BATCH = 2, 4096
+# slope that is no whole number, or as another sequence of operators; one even and one prime, so that padding and
+# pairing show too.
+SMALL_BATCH, LARGE_BATCH = 2, 4099
 
 
 class TraceError(CourseError):
@@ -165,6 +167,7 @@ class _Tracer:
         self.parameters = list(self.model.parameters())
         self._trained: list[nn.Parameter] = []  # the parameters that get a gradient
         self._update: Update | None = None
+        self._left: list[Left] = []  # what the last run left in the modules
 
     def _shapes_only(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.fake is None else self.fake
@@ -196,14 +199,14 @@ class _Tracer:
         Raises:
             TraceError: the step fails, or leaves more behind every time it runs.
         """
-        recorder = self._run_once(batch, [])
-        left = self._left_behind(recorder)
-        if left:  # modules keep tensors from one step to the next: a later step starts with those of the one before
-            count = len(left)
-            recorder = self._run_once(batch, left)
-            left = self._left_behind(recorder)
-            if len(left) > count:
-                layers = ", ".join(sorted({layer for _, _, layer, _ in left})[:3])
+        recorder = self._run_once(batch)
+        self._left = self._left_behind(recorder)
+        if self._left:  # modules keep tensors from one step to the next: a later step starts with those of the one before
+            count = len(self._left)
+            recorder = self._run_once(batch)
+            self._left = self._left_behind(recorder)
+            if len(self._left) > count:
+                layers = ", ".join(sorted({layer for _, _, layer, _ in self._left})[:3])
                 raise TraceError(
                     f"{self.name} keeps tensors of every step it runs (made in {layers}): memory grows without end; "
                     "drop what the forward stores before it stores more"
@@ -212,7 +215,7 @@ class _Tracer:
             _as_on_cuda(recorder)
         return recorder.record
 
-    def _left_behind(self, recorder: Recorder) -> list[tuple[Any, tuple[int, ...], str, bool]]:
+    def _left_behind(self, recorder: Recorder) -> list[Left]:
         """Storages born in the step that outlive it, the gradients aside."""
         record = recorder.record
         kept = []
@@ -222,8 +225,8 @@ class _Tracer:
                 kept.append((storage, record.shape[index], record.layer[index], record.is_map[index]))
         return kept
 
-    def _run_once(self, batch: int, left: list[tuple[Any, tuple[int, ...], str, bool]]) -> Recorder:
-        recorder = Recorder(self.name, self.device)
+    def _run_once(self, batch: int) -> Recorder:
+        recorder = Recorder(self.name, self.device, host_counts=self.target == "cpu" or self.fake is not None)
         data, record = self.data, recorder.record
         training = self.optimizer is not None
         with _no_garbage_collection(), self._shapes_only(), warnings.catch_warnings():
@@ -235,15 +238,15 @@ class _Tracer:
                 recorder.weight_made.add(index)
                 recorder.layer_of_parameter[id(parameter)] = self.owner[id(parameter)]
             for path, child in self.modules:
-                for buffer in child._buffers.values():
-                    if buffer is not None:
-                        recorder.watch_tensor(buffer, ROLE["other"], path or self.name)
+                for value in (*child._buffers.values(), *vars(child).values()):
+                    if isinstance(value, Tensor):
+                        recorder.watch_tensor(value, ROLE["other"], path or self.name)
             recorder.watch_tensor(x, ROLE["input"], "input")
             if training:
                 recorder.watch_tensor(y, ROLE["input"], "labels")
-            for storage, shape, layer, is_map in left:
-                recorder.watch(storage, shape, ROLE["feature maps"], layer, is_map)
-            left.clear()
+            while self._left:  # emptied as it is read: nothing here may keep a storage alive
+                recorder.watch(self._left[0][0], self._left[0][1], ROLE["feature maps"], *self._left[0][2:])
+                del self._left[0]
             record.event("start", FORWARD, self.name)
             handles = follow_modules(self.modules, recorder)
             try:
