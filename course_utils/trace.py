@@ -201,7 +201,7 @@ class _Tracer:
         """
         recorder = self._run_once(batch)
         self._left = self._left_behind(recorder)
-        if self._left:  # modules keep tensors for the next step, so that a later one starts with those of the one before
+        if self._left:  # modules keep tensors for the next step, so a later step starts with those of the one before
             count = len(self._left)
             recorder = self._run_once(batch)
             self._left = self._left_behind(recorder)
