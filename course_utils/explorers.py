@@ -21,7 +21,7 @@ import torch
 from course_utils.figures import Picture, skyline
 from course_utils.memory import Ledger, StepTrace
 from course_utils.networks import NETWORKS, Network
-from course_utils.style import limit_name, percent
+from course_utils.style import WIDGET_STYLE, limit_name, percent
 from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
 from course_utils.units import GIB, CourseError, format_bytes
 
@@ -29,9 +29,6 @@ CARDS_GIB = (4, 6, 8, 11, 12, 16, 24, 40, 80, 141)  # what cards hold, from a la
 PICTURE_SIZES = (32, 64, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 LARGEST_BATCH = 512
 STAYS = ("parameters", "optimizer state", "weight gradients")  # the roles that do not grow with the batch
-
-# Controls as large as the text around them, which grows in a lecture; their default is the size of a menu.
-STYLE = "<style>.course-explorer{--jp-widgets-font-size:var(--jp-content-font-size1,14px)}</style>"
 
 
 def sentences(step: StepTrace, ledger: Ledger, limit_bytes: float, card: str | None = None) -> tuple[str, str, str]:
@@ -130,7 +127,8 @@ class MemoryExplorer(widgets.VBox):  # type: ignore[misc]
             [self.size, self.keep, self.batch],
             layout=widgets.Layout(grid_template_columns="minmax(0, 3fr) minmax(0, 1fr)", max_width="68em"),
         )
-        super().__init__([widgets.HTML(STYLE), chosen, moved, self.figure, self.words])
+        super().__init__([widgets.HTML(WIDGET_STYLE), chosen, moved, self.figure, self.words])
+        self.add_class("course-widget")
         self.add_class("course-explorer")
         for control in (self.network, self.size, self.optimizer, self.precision, self.card, self.batch):
             control.observe(self._redraw, names="value")

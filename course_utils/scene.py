@@ -333,14 +333,14 @@ class Picture:
     def html(self) -> str:
         """The SVG, and inside the same element the PNG that shows instead where a page strips SVG and styles.
 
-        JupyterLab cleans the HTML of a notebook it does not trust: it drops `<style>` and `<svg>` but keeps `hidden`,
-        so there the words of the stripped SVG stay hidden and the image shows.
+        JupyterLab cleans the HTML of a notebook it does not trust: it drops `<style>` and `<svg>` but keeps `hidden`
+        (if it has a value), so there the words of the stripped SVG stay hidden and the image shows.
         """
         image = base64.b64encode(self.png).decode()
         return (
             '<div class="course-picture"><style>.course-picture>img{display:none}.course-picture>div{display:block}'
             f'</style><img alt="{escape(self.alt)}" width="{self.width:g}" src="data:image/png;base64,{image}">'
-            f"<div hidden>{self.svg}</div></div>"
+            f'<div hidden="hidden">{self.svg}</div></div>'
         )
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:

@@ -149,7 +149,7 @@ def test_a_picture_is_the_same_each_time():
 
 
 class _Shown(HTMLParser):
-    """What is left of HTML in a page that strips style and SVG elements, as JupyterLab does with untrusted output."""
+    """What is left of HTML where style, SVG and empty attributes are stripped, as JupyterLab does unless it trusts."""
 
     def __init__(self):
         super().__init__()
@@ -159,7 +159,7 @@ class _Shown(HTMLParser):
         if tag == "img":
             self.images += 1
         elif tag not in ("svg", "path", "text"):
-            self.open.append((tag, "hidden" in dict(attributes)))
+            self.open.append((tag, bool(dict(attributes).get("hidden"))))
 
     def handle_endtag(self, tag):
         if tag not in ("svg", "path", "text"):
