@@ -44,6 +44,7 @@ TARGETS = ("cuda", "cpu")
 # slope that is no whole number, or as another sequence of operators; one even and one prime, so that padding and
 # pairing show too.
 SMALL_BATCH, LARGE_BATCH = 2, 4099
+ROUND_BATCH = 128  # tried when both fail: a network may ask for a multiple of something
 
 
 class TraceError(CourseError):
@@ -361,11 +362,13 @@ class _Tracer:
         try:
             small = self.run(SMALL_BATCH)
         except TraceError as error:
-            try:
-                self.run(LARGE_BATCH)
-            except TraceError:
-                raise error from None
-            return None, f"the step fails at batch {SMALL_BATCH} but not at {LARGE_BATCH}"
+            for batch in (LARGE_BATCH, ROUND_BATCH):
+                try:
+                    self.run(batch)
+                except TraceError:
+                    continue
+                return None, f"the step fails at batch {SMALL_BATCH} but not at {batch}"
+            raise error from None
         try:
             return self._tape(small, self.run(LARGE_BATCH)), ""
         except (NotAffine, TraceError) as reason:
