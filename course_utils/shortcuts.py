@@ -31,7 +31,8 @@ def _twin(tensor: Tensor) -> Any:
 
 
 def _like_first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return NotImplemented if kwargs.get("dtype") is not None else _twin(args[0])
+    asked = kwargs.get("dtype") is not None or kwargs.get("memory_format") not in (None, torch.preserve_format)
+    return NotImplemented if asked else _twin(args[0])
 
 
 def _unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -86,6 +87,16 @@ def _each(values: list[int], dimensions: int) -> list[int]:
     return list(values) if len(values) == dimensions else list(values) * dimensions
 
 
+def _in_order(tensor: Tensor) -> bool:
+    """Contiguous, with the usual strides also where a dimension of one would allow others."""
+    expected = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
 def _layout(x: Tensor, weight: Tensor) -> torch.memory_format | None:
     """The layout a convolution works in: channels last if either tensor has it, as cuDNN and the CPU's library do.
 
@@ -93,11 +104,12 @@ def _layout(x: Tensor, weight: Tensor) -> torch.memory_format | None:
     """
     layouts = set()
     for tensor in (x, weight):
-        if tensor.is_contiguous():
+        last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+        if _in_order(tensor):
             layouts.add(torch.contiguous_format)
-        elif tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        elif last and not tensor.is_contiguous():
             layouts.add(torch.channels_last)
-        else:
+        else:  # neither, or, with a dimension of one, both
             return None
     return torch.channels_last if torch.channels_last in layouts else torch.contiguous_format
 
