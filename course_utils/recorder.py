@@ -233,7 +233,7 @@ class Recorder(TorchDispatchMode):
                 and kernels.may_add_in_place(inputs[0], outputs[0])
             ):
                 self.sums.append((len(self.record.ops), left, total))
-        if operator.name in ("empty_like", "bernoulli_", "mul"):
+        if operator.name in ("empty_like", "bernoulli_", "mul", "mul_"):
             self.reads.append((operator.name, read, written))
         if self.phase == FORWARD and outputs:
             self.record.layer_shapes[layer] = tuple(outputs[0].shape)
