@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -217,3 +218,34 @@ def mem_tracker_timeline(case: Case, batch: int) -> tuple[Timeline, int]:
             step()
         peak = int(tracker.get_tracker_snapshot("peak")[cpu]["Total"])
     return sampler.samples, peak
+
+
+def allocator_peak(case: Case, batch: int) -> int:
+    """Peak bytes of the second step of a real run that no mode watches, from the CPU allocator's own records.
+
+    Everything counts, scratch inside kernels and the 8 bytes made of a Python number too.
+    """
+    parts, step = make_step(case, batch)
+    step()
+    live = LiveStorages()
+    live.see([*parts[0].parameters(), *parts[0].buffers(), *parts[1:]])
+    if case.optimizer is not None:
+        live.see([list(state.values()) for state in parts[1].state.values()])
+    before = live.bytes()
+    with _no_garbage_collection(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as records:
+        step()
+    changes: list[tuple[int, int]] = []
+
+    def collect(events: Any) -> None:
+        for event in events:
+            if event.tag.name == "Allocation":
+                changes.append((event.start_time_ns, event.extra_fields.alloc_size))
+            collect(event.children)
+
+    assert records.profiler is not None
+    collect(records.profiler.kineto_results.experimental_event_tree())
+    alive = peak = before
+    for _, size in sorted(changes, key=lambda change: change[0]):
+        alive += size
+        peak = max(peak, alive)
+    return peak
