@@ -200,18 +200,23 @@ class _Tracer:
         Raises:
             TraceError: the step fails, or leaves more behind every time it runs.
         """
-        recorder = self._run_once(batch)
-        self._left = self._left_behind(recorder)
-        if self._left:  # modules keep tensors for the next step, so a later step starts with those of the one before
-            count = len(self._left)
+        for _ in range(4):
+            found = _sizes(self._left)
             recorder = self._run_once(batch)
             self._left = self._left_behind(recorder)
-            if len(self._left) > count:
-                layers = ", ".join(sorted({layer for _, _, layer, _ in self._left})[:3])
-                raise TraceError(
-                    f"{self.name} keeps tensors of every step it runs (made in {layers}): memory grows without end; "
-                    "drop what the forward stores before it stores more"
-                )
+            if _sizes(self._left) == found:
+                break
+            # Either the module keeps tensors for its next step, which must then start with them; or, in a process's
+            # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
+            self._left = []
+            gc.collect()
+            self._left = self._left_behind(recorder)
+        else:
+            layers = ", ".join(sorted({layer for _, _, layer, _ in self._left})[:3])
+            raise TraceError(
+                f"{self.name} leaves more tensors behind with every step (made in {layers}), so its memory has no end: "
+                "drop what the forward stores before it stores more"
+            )
         if self.target == "cuda":
             _as_on_cuda(recorder)
         return recorder.record
@@ -378,6 +383,10 @@ class _Tracer:
         if self.optimizer is not None and self._update is None:
             self._update = self._trace_update(self.optimizer)
         return make_tape(small, large, (SMALL_BATCH, LARGE_BATCH), self._update, self.layer_parameters)
+
+
+def _sizes(left: list[Left]) -> list[tuple[int, str]]:
+    return sorted((storage.nbytes(), layer) for storage, _, layer, _ in left)
 
 
 def _mark_weight_gradient(recorder: Recorder, gradient: Tensor, layer: str) -> None:
