@@ -281,7 +281,8 @@ class Ledger:
         columns = {
             "saved feature maps": per_layer(saved),
             "gradient maps": per_layer(tape.role == ROLE["gradient maps"]),
-            "weight gradients": per_layer(tape.role == ROLE["weight gradients"]),
+            # Of a weight used several times, the sum that zero_grad frees, not the parts it was added up from.
+            "weight gradients": per_layer((tape.role == ROLE["weight gradients"]) & (tape.death >= tape.events - 1)),
             "flops": flops_by_layer,
         }
         code = {name: index for index, name in enumerate(tape.layer_names)}
