@@ -6,6 +6,8 @@ import base64
 import io
 import itertools
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
@@ -459,3 +461,9 @@ def test_one_colour_a_role_and_no_other_in_every_picture():
 
 def test_what_figures_offers_exists():
     assert all(hasattr(figures, name) for name in figures.__all__)
+
+
+def test_pictures_need_neither_torch_nor_widgets():
+    program = "import sys, course_utils.figures; print({'torch', 'ipywidgets', 'matplotlib.pyplot'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
