@@ -425,13 +425,13 @@ def _first_line(error: BaseException) -> str:
 def _cause(error: Exception) -> str:
     """What went wrong, in the words of someone who has only shapes."""
     text = _first_line(error)
-    missing = re.search(r"Could not run '([\w:.]+)'", text)
-    if isinstance(error, NotImplementedError) and missing:
-        return f"operator {missing.group(1)} has no meta kernel, so its shapes cannot be traced"
-    needs_values = ("meta tensor", "item()", "data-dependent", "data-independent", "DataDependent")
+    missing = re.search(r"Could not run '([\w:.]+)'|no fake impl registered for <CustomOpDef\(([\w:.]+)\)", text)
+    if missing:
+        return f"operator {missing.group(1) or missing.group(2)} has no meta kernel, so its shapes cannot be traced"
+    needs_values = r"meta tensor|item\(\)|data-(in)?dependent|DataDependent|DynamicOutputShape|to numpy"
     if "not on the expected device" in text:
         return "it mixes its input with a tensor made elsewhere: create that one with device=x.device"
-    if any(sign in f"{type(error).__name__} {text}" for sign in needs_values):
+    if re.search(needs_values, f"{type(error).__name__} {text}"):
         text = text.split(". ")[0]
         return f"it depends on the values of its data, and a trace has only shapes ({text})"
     return text
