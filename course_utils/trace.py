@@ -51,6 +51,10 @@ class TraceError(CourseError):
     """The step cannot be traced; the message names the layer and the cause in one line."""
 
 
+class LeakError(TraceError):
+    """Every step leaves more tensors behind than the one before: there is no steady state to trace."""
+
+
 def training_step(
     module: nn.Module,
     input_shape: tuple[int, ...],
@@ -167,7 +171,7 @@ class _Tracer:
                     self.layer_parameters[layer] = self.layer_parameters.get(layer, 0) + parameter.numel()
         self.parameters = list(self.model.parameters())
         self._trained: list[nn.Parameter] = []  # the parameters that get a gradient
-        self._update: Update | None = None
+        self._updates: dict[tuple[int, ...], Update] = {}  # by the parameters that get a gradient
         self._left: list[Left] = []  # what the last run left in the modules
 
     def _shapes_only(self) -> AbstractContextManager[Any]:
@@ -198,7 +202,8 @@ class _Tracer:
         """The forward and backward pass at one batch, in a steady state.
 
         Raises:
-            TraceError: the step fails, or leaves more behind every time it runs.
+            TraceError: the step fails.
+            LeakError: it leaves more behind every time it runs.
         """
         for _ in range(4):
             found = _sizes(self._left)
@@ -213,7 +218,7 @@ class _Tracer:
             self._left = self._left_behind(recorder)
         else:
             layers = ", ".join(sorted({layer for _, _, layer, _ in self._left})[:3])
-            raise TraceError(
+            raise LeakError(
                 f"{self.name} leaves more tensors behind with every step (made in {layers}), so its memory has no end: "
                 "drop what the forward stores before it stores more"
             )
@@ -380,9 +385,13 @@ class _Tracer:
             return None, str(reason)
 
     def _tape(self, small: Recording, large: Recording | None) -> Tape:
-        if self.optimizer is not None and self._update is None:
-            self._update = self._trace_update(self.optimizer)
-        return make_tape(small, large, (SMALL_BATCH, LARGE_BATCH), self._update, self.layer_parameters)
+        update = None
+        if self.optimizer is not None:
+            trained = tuple(map(id, self._trained))
+            if trained not in self._updates:
+                self._updates[trained] = self._trace_update(self.optimizer)
+            update = self._updates[trained]
+        return make_tape(small, large, (SMALL_BATCH, LARGE_BATCH), update, self.layer_parameters)
 
 
 def _sizes(left: list[Left]) -> list[tuple[int, str]]:
