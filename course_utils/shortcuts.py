@@ -214,6 +214,23 @@ def _bias_and_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _product((first, second), kwargs)
 
 
+def _reduced_loss(place: int) -> Shortcut:
+    """A loss with its reduction as argument `place`: the one number keeps the storage of the losses it was made from.
+
+    The meta kernels make four bytes. Source: aten/native/Loss.cpp and cuda/Loss.cu, which write into the result and
+    then resize it.
+    """
+
+    def shortcut(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        first, second = args[:2]
+        reduction = args[place] if len(args) > place else kwargs.get("reduction", 1)
+        if reduction == 0 or first.shape != second.shape or first.dtype != second.dtype:
+            return NotImplemented
+        return _empty(first.shape, first).resize_(())
+
+    return shortcut
+
+
 _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_convolution, (aten.convolution.default,)),
     (_convolution_backward, (aten.convolution_backward.default,)),
@@ -224,6 +241,8 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_cat, (aten.cat.default,)),
     (_product, (aten.mm.default,)),
     (_bias_and_product, (aten.addmm.default,)),
+    (_reduced_loss(2), (aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default)),
+    (_reduced_loss(3), (aten.binary_cross_entropy.default,)),
     (_like_first, (aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)),
     (_unary, (aten.relu.default, aten.tanh.default, aten.sigmoid.default, aten.sqrt.default, aten.gelu.default,
               aten.silu.default)),
