@@ -193,6 +193,12 @@ def multiplied(draw: Any, bias: bool = False) -> Arguments:
     ), {}
 
 
+@st.composite
+def compared(draw: Any, *before: Any) -> Arguments:
+    shape, dtype = draw(SHAPES), draw(st.sampled_from([torch.float32, torch.float64]))
+    return (T(shape, "plain", dtype), T(shape, draw(LAYOUTS), dtype), *before, draw(st.sampled_from([0, 1, 2]))), {}
+
+
 ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.convolution.default: convolved(),
     aten.convolution_backward.default: convolved(backward=True),
@@ -203,6 +209,8 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.cat.default: joined(),
     aten.mm.default: multiplied(),
     aten.addmm.default: multiplied(bias=True),
+    **{op.default: compared() for op in (aten.mse_loss, aten.smooth_l1_loss, aten.soft_margin_loss)},
+    aten.binary_cross_entropy.default: compared(None),
     **{op.default: made_like() for op in (aten.empty_like, aten.zeros_like, aten.ones_like)},
     **{op.default: unary() for op in (aten.relu, aten.tanh, aten.sigmoid, aten.sqrt, aten.gelu, aten.silu)},
     aten.threshold_backward.default: two_tensors(0, alike=True),
@@ -250,6 +258,8 @@ def make(arguments: Any, device: str) -> Any:
 META_DIFFERS = (
     *(aten.native_batch_norm.default, aten.native_batch_norm_backward.default),
     *(aten.convolution.default, aten.convolution_backward.default),
+    *(aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default),
+    aten.binary_cross_entropy.default,
 )
 
 
