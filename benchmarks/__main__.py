@@ -3,10 +3,11 @@
     accuracy   the trace against torch's MemTracker and the CPU allocator's own records, in bytes
     speed      the trace beside MemTracker on the same networks in one run, and the cost of a slider move
     history    the published figures of 2016 beside the network-wide accounting, and the allocator's replay
-    exactness  the whole product of networks, optimizers and batches against MemTracker (a quarter of an hour)
+    exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
     latency    key press to changed pixels of the explorer, in a real JupyterLab
+    times      the predicted time of a step beside published GPU times and steps measured here
 
-`exactness` and `latency` run only when named.
+The last three run only when named.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ QUICK = {"accuracy": estimator.accuracy, "speed": estimator.speed, "history": es
 SLOW = {
     "exactness": estimator.exactness,
     "latency": lambda: subprocess.run([sys.executable, HERE / "latency.py"], check=True),
+    "times": lambda: subprocess.run([sys.executable, HERE / "speed.py"], check=True),
 }
 
 
