@@ -24,7 +24,7 @@ Float64 = npt.NDArray[np.float64]
 
 # What kernels reach of a published peak. Chosen once, for every device, network and precision; never fitted to a row.
 # Arithmetic: VGG-16, batch 16, forward with cuDNN 4: 495 GFLOP in 112.0 ms on the Maxwell Titan X of 6.6 TFLOP/s
-# (cnn-benchmarks, 2016) are 0.67 of the peak. That one row is the calibration, so it is no test of the model.
+# (cnn-benchmarks, 2016) are 0.67 of the peak, all layers together; that row is no test of the model.
 ARITHMETIC_EFFICIENCY = 0.67
 # Bandwidth: a copy within a Tesla K40 reaches 202.7 of 288 GB/s, 0.70 (Microway's bandwidthTest, error correction on);
 # 0.75 allows for the cards without it.

@@ -106,8 +106,11 @@ def measure_ceilings(
         raise CourseError(f"precisions must include float32 and be among {', '.join(PRECISIONS)}, got {precisions}")
     if seconds <= 0 or side < 1:
         raise CourseError(f"seconds and side must be above 0, got {seconds} and {side}")
+    copy_bytes = (1024 if on_gpu else 256) * MIB if copy_bytes is None else copy_bytes
+    if copy_bytes < 4:
+        raise CourseError(f"copy_bytes must be 4 or more, got {copy_bytes}")
     timings = {name: _time_product(side, name, device, seconds) for name in precisions}
-    source = torch.randn((copy_bytes or (1024 if on_gpu else 256) * MIB) // 4, device=device)
+    source = torch.randn(copy_bytes // 4, device=device)
     copied = torch.empty_like(source)
     timings["copy"] = _time(lambda: copied.copy_(source), seconds)
     one = torch.zeros(1, device=device)
@@ -161,10 +164,12 @@ def measure_step_time(
         name: what tables call the network; the class name if not given.
 
     Raises:
-        CourseError: an unknown optimizer, or a GPU asked for and not there.
+        CourseError: an unknown optimizer, a batch below 1, or a GPU asked for and not there.
     """
     if optimizer not in OPTIMIZERS:
         raise CourseError(f"unknown optimizer {optimizer!r}: choose one of {', '.join(OPTIMIZERS)}")
+    if batch < 1 or seconds <= 0:
+        raise CourseError(f"batch and seconds must be above 0, got {batch} and {seconds}")
     device = _device(device)
     model = module.to(device)
     x = torch.randn((batch, *input_shape), device=device)
