@@ -24,12 +24,11 @@ lab: $(VENV)/lab.done
 	@$(BIN)/python -m course_utils.cli doctor
 	@$(BIN)/python -m jupyterlab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks $(LAB)
 
-# One pytest for the library's tests and for the notebooks: nbval compares every output that is not tagged as varying.
-# --dist loadfile keeps a notebook's cells in one worker, in order.
+# tests/test_notebooks.py runs nbval over the notebooks: it compares every output that is not tagged as varying.
 test: $(VENV)/test.done
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --nbval --nbval-current-env tests notebooks solutions
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 bench: $(VENV)/test.done
 	@$(BIN)/python -m benchmarks

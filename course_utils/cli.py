@@ -43,15 +43,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one subcommand and return its exit code. Raises CourseError, and SystemExit 2 for a wrong command line."""
     parser = make_parser()
     options, rest = parser.parse_known_args(argv)
-    if options.command == "check":
-        from course_utils.grading.report import check_command
-
-        return check_command(rest)
-    if options.command == "progress":
-        from course_utils.grading.report import progress_command
-
-        return progress_command(rest)
-    if rest:
+    if rest and options.command not in ("check", "progress"):
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     root = find_root(Path.cwd())
     if options.command == "doctor":
@@ -60,6 +52,14 @@ def run(argv: Sequence[str]) -> int:
         return report(root)
     if root is None:
         raise CourseError("the course's folder is not here; change to the folder you cloned, and run it there")
+    if options.command == "check":
+        from course_utils.grading.report import check_command
+
+        return check_command(rest, root)
+    if options.command == "progress":
+        from course_utils.grading.report import progress_command
+
+        return progress_command(rest, root)
     from course_utils.authoring import build
 
     build(options.topics, root)

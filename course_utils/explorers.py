@@ -16,11 +16,12 @@ from html import escape
 from typing import Any
 
 import ipywidgets as widgets
+import torch
 
 from course_utils.figures import Picture, skyline
 from course_utils.memory import Ledger, StepTrace
 from course_utils.networks import NETWORKS, Network
-from course_utils.style import limit_name, percent
+from course_utils.style import WIDGET_STYLE, limit_name, percent
 from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
 from course_utils.units import GIB, CourseError, format_bytes
 
@@ -28,9 +29,6 @@ CARDS_GIB = (4, 6, 8, 11, 12, 16, 24, 40, 80, 141)  # what cards hold, from a la
 PICTURE_SIZES = (32, 64, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 LARGEST_BATCH = 512
 STAYS = ("parameters", "optimizer state", "weight gradients")  # the roles that do not grow with the batch
-
-# Controls as large as the text around them, which grows in a lecture; their default is the size of a menu.
-STYLE = "<style>.course-explorer{--jp-widgets-font-size:var(--jp-content-font-size1,14px)}</style>"
 
 
 def sentences(step: StepTrace, ledger: Ledger, limit_bytes: float, card: str | None = None) -> tuple[str, str, str]:
@@ -47,13 +45,13 @@ def sentences(step: StepTrace, ledger: Ledger, limit_bytes: float, card: str | N
 
 
 def _state(ledger: Ledger, limit_bytes: float, card: str) -> str:
-    where = f"in the {ledger.peak_phase} phase" + (f" at {ledger.peak_layer}" if ledger.peak_layer else "")
+    where = f"in the {ledger.peak_phase} phase" + (f", layer {ledger.peak_layer}" if ledger.peak_layer else "")
     head = f"Batch {ledger.batch:,} on {_article(card)}: peak {format_bytes(ledger.peak_bytes)}, {where}."
     spare = limit_bytes - ledger.peak_bytes
     if spare >= 0:
         return f"{head} It fits with {format_bytes(spare)} to spare."
     event = int((ledger.matrix.sum(axis=1) > limit_bytes).argmax())
-    layer = f" at {ledger.layers[event]}" if ledger.layers[event] else ""
+    layer = f", layer {ledger.layers[event]}" if ledger.layers[event] else ""
     ends = f"memory runs out in the {ledger.phases[event]} phase{layer}"
     return f"{head} That is {format_bytes(-spare)} too much: {ends}."
 
@@ -100,36 +98,37 @@ class MemoryExplorer(widgets.VBox):  # type: ignore[misc]
         self._before: Ledger | None = None
         self._last: tuple[dict[str, object], int] | None = None
         wide = widgets.Layout(width="98%")
-        slow: dict[str, Any] = {"style": {"description_width": "6.5em"}, "layout": wide}
-        self.network = widgets.Dropdown(options=list(networks), value=start["network"], description="network", **slow)
+        short: dict[str, Any] = {"style": {"description_width": "5.5em"}, "layout": wide}
+        self.network = widgets.Dropdown(options=list(networks), value=start["network"], description="network", **short)
+        self.optimizer, self.precision = (
+            widgets.Dropdown(options=list(known), value=start[what], description=what, **short)
+            for what, known in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS))
+        )
+        cards = [(f"{card:g} GiB", card) for card in sorted({*CARDS_GIB, start["card_gib"]})]
+        self.card = widgets.Dropdown(options=cards, value=start["card_gib"], description="card", **short)
         self.size = widgets.SelectionSlider(
             options=[(f"{side} × {side}", side) for side in sorted({*PICTURE_SIZES, start["size"]})],
             value=start["size"],
             description="picture",
             continuous_update=False,
-            **slow,
+            **short,
         )
-        self.optimizer, self.precision = (
-            widgets.Dropdown(options=list(known), value=start[what], description=what, **slow)
-            for what, known in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS))
-        )
-        cards = sorted({*CARDS_GIB, start["card_gib"]})
-        self.card = widgets.Dropdown(
-            options=[(f"{card:g} GiB", card) for card in cards], value=start["card_gib"], description="card", **slow
-        )
-        self.batch = widgets.IntSlider(
-            start["batch"], 1, max(LARGEST_BATCH, start["batch"]), description="batch", style=slow["style"], layout=wide
-        )
+        most = max(LARGEST_BATCH, start["batch"])
+        self.batch = widgets.IntSlider(start["batch"], 1, most, description="batch", **short)
         self.keep = widgets.ToggleButton(value=False, description="keep as outline", layout=wide)
         self.keep.tooltip = "Draw this skyline as an outline over the next ones"
         self.figure = widgets.HTML()
         self.words = widgets.HTML()
-        controls = widgets.GridBox(
-            [self.network, self.size, self.optimizer, self.precision, self.card, self.keep],
-            layout=widgets.Layout(grid_template_columns="repeat(3, minmax(0, 1fr))", max_width="68em"),
+        chosen = widgets.GridBox(
+            [self.network, self.optimizer, self.precision, self.card],
+            layout=widgets.Layout(grid_template_columns="repeat(4, minmax(0, 1fr))", max_width="68em"),
         )
-        self.batch.layout.max_width = "68em"
-        super().__init__([widgets.HTML(STYLE), controls, self.batch, self.figure, self.words])
+        moved = widgets.GridBox(
+            [self.size, self.keep, self.batch],
+            layout=widgets.Layout(grid_template_columns="minmax(0, 3fr) minmax(0, 1fr)", max_width="68em"),
+        )
+        super().__init__([widgets.HTML(WIDGET_STYLE), chosen, moved, self.figure, self.words])
+        self.add_class("course-widget")
         self.add_class("course-explorer")
         for control in (self.network, self.size, self.optimizer, self.precision, self.card, self.batch):
             control.observe(self._redraw, names="value")
@@ -148,8 +147,10 @@ class MemoryExplorer(widgets.VBox):  # type: ignore[misc]
         shape = (network.input_shape[0], self.size.value, self.size.value) if pictures else network.input_shape
         key = (network.name, shape, self.optimizer.value, self.precision.value)
         if key not in self._steps:
+            with torch.device("meta"):  # a network of shapes: no time and no memory for numbers nobody looks at
+                module = network.build()
             self._steps[key] = training_step(
-                network.build(),
+                module,
                 input_shape=shape,
                 classes=network.classes,
                 optimizer=self.optimizer.value,
@@ -184,13 +185,14 @@ class MemoryExplorer(widgets.VBox):  # type: ignore[misc]
             ledger, picture, said = self.show()
         except CourseError as error:  # the old picture stays, faint, and the reason stands where the words were
             self.figure.layout.opacity = "0.35"
-            self.words.value = f'<p role="alert"><b>{escape(str(error))}</b></p>'
+            self.words.value = f'<p role="alert" style="font-size:1.15em"><b>{escape(str(error))}</b></p>'
             return
         moved = self._last_move(ledger.peak_bytes)
         self.figure.layout.opacity = "1"
         self.figure.value = picture.svg
         lines = "<br>".join(escape(line) for line in said)
-        self.words.value = f'<p aria-live="polite" style="max-width:68em;line-height:1.5">{lines}{moved}</p>'
+        style = "font-size:1.15em;max-width:60em;line-height:1.5"
+        self.words.value = f'<p aria-live="polite" style="{style}">{lines}{moved}</p>'
 
     def _last_move(self, peak: int) -> str:
         """What the last change of one control did to the peak."""

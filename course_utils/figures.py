@@ -156,8 +156,10 @@ def side_by_side(rows: Mapping[str, float], unit: str = "MiB", title: str = "", 
 
 
 def _readable(value: float) -> str:
-    """A number with two decimals, none if it is whole, more if it is small."""
-    return f"{value:.3g}" if 0 < value < 0.1 else f"{value:,.2f}".removesuffix(".00")
+    """A number with two decimals, none if it is whole, more if it is small; a power of ten if it is out of bounds."""
+    if 0 < value < 0.1 or value >= 1e9:
+        return f"{value:.3g}"
+    return f"{value:,.2f}".removesuffix(".00")
 
 
 def accountings(ledgers: Sequence[Ledger], published: Mapping[str, float], title: str | None = None) -> Picture:

@@ -157,6 +157,8 @@ def dropout_masks(ops: Iterable[tuple[str, list[int | None], list[int | None]]])
             made.update(written)
         elif op == "bernoulli_" and read[0] in made:
             filled.add(read[0])
+        elif op == "mul_":  # in place: not fused
+            filled.difference_update(read)
         elif op == "mul":
             for mask in filled.intersection(read):
                 filled.discard(mask)

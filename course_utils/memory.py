@@ -262,7 +262,8 @@ class Ledger:
 
         Columns: layer; shape (of its last output, batch first); parameters (how many it owns); saved feature maps
         (bytes it makes in the forward pass that are still alive when the backward pass begins); gradient maps (bytes
-        its backward makes); weight gradients (bytes); flops (forward, a multiply-add counts as two, by torch's formulas).
+        its backward makes); weight gradients (bytes); flops (forward, a multiply-add counts as two, by torch's
+        formulas).
         """
         tape, size = self.tape, self._size()
         forward = tape.event_phase == PHASES.index("forward")
@@ -280,7 +281,8 @@ class Ledger:
         columns = {
             "saved feature maps": per_layer(saved),
             "gradient maps": per_layer(tape.role == ROLE["gradient maps"]),
-            "weight gradients": per_layer(tape.role == ROLE["weight gradients"]),
+            # Of a weight used several times, the sum that zero_grad frees, not the parts it was added up from.
+            "weight gradients": per_layer((tape.role == ROLE["weight gradients"]) & (tape.death >= tape.events - 1)),
             "flops": flops_by_layer,
         }
         code = {name: index for index, name in enumerate(tape.layer_names)}

@@ -21,6 +21,7 @@ import ipywidgets as widgets
 import traitlets
 
 from course_utils.figures import Picture, side_by_side
+from course_utils.style import WIDGET_STYLE
 from course_utils.units import CourseError
 
 
@@ -57,7 +58,8 @@ def how_far(guess: float, answer: float, unit: str) -> str:
     way = "small" if guess < answer else "large"
     if factor < 1.2:
         return f"{said} is {100 * abs(guess - answer) / answer:.2g} % too {way}."
-    return f"{said} is {factor:,.{1 if factor < 100 else 0}f} times too {way}."
+    times = f"{factor:,.{1 if factor < 100 else 0}f}" if factor < 1e6 else f"{factor:.3g}"
+    return f"{said} is {times} times too {way}."
 
 
 class Prediction(widgets.VBox):  # type: ignore[misc]
@@ -76,9 +78,10 @@ class Prediction(widgets.VBox):  # type: ignore[misc]
         self.field = widgets.Text(placeholder="a number", continuous_update=False, layout=widgets.Layout(width="10em"))
         self.button = widgets.Button(description="Predict", layout=widgets.Layout(width="7em"))
         self.line = widgets.HTML()
-        asked = widgets.HTML(f"<p><b>Predict.</b> {escape(question)}</p>")
+        asked = widgets.HTML(f"{WIDGET_STYLE}<p><b>Predict.</b> {escape(question)}</p>")
         row = widgets.HBox([self.field, widgets.Label(unit), self.button], layout=widgets.Layout(align_items="center"))
         super().__init__([asked, row, self.line])
+        self.add_class("course-widget")
         self.add_class("course-predict")
         self.field.observe(self._enter, names="value")  # Enter, or leaving the field
         self.button.on_click(self._enter)
@@ -121,7 +124,8 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
     def __init__(self, guess: Prediction, rows: Mapping[str, float], against: str) -> None:
         self.guess, self.rows, self.against = guess, dict(rows), against
         self.content = widgets.HTML()
-        super().__init__([self.content])
+        super().__init__([widgets.HTML(WIDGET_STYLE), self.content])
+        self.add_class("course-widget")
         self.add_class("course-reveal")
         guess.observe(self._update, names="number")
         self._update()

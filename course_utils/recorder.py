@@ -162,6 +162,8 @@ class Recorder(TorchDispatchMode):
         if operator.is_view:
             if self.phase == FORWARD and isinstance(out, Tensor):
                 self.record.layer_shapes[self._forward_layer()] = tuple(out.shape)
+                if self.host_counts or out.device.type != "cpu":  # a constant, or a tensor the module holds by itself
+                    self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], self.modules[-1], is_map=False)
         else:
             self._note(operator, args, out)
         return out
@@ -231,7 +233,7 @@ class Recorder(TorchDispatchMode):
                 and kernels.may_add_in_place(inputs[0], outputs[0])
             ):
                 self.sums.append((len(self.record.ops), left, total))
-        if operator.name in ("empty_like", "bernoulli_", "mul"):
+        if operator.name in ("empty_like", "bernoulli_", "mul", "mul_"):
             self.reads.append((operator.name, read, written))
         if self.phase == FORWARD and outputs:
             self.record.layer_shapes[layer] = tuple(outputs[0].shape)

@@ -160,29 +160,32 @@ def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
 # Painter 1: SVG
 
 
-def _number(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
+FINE = 10  # SVG units in a pixel: whole numbers are shorter to write and faster to make
+
+
+def _fine(pixels: float) -> int:
+    return round(FINE * pixels)
 
 
 def _path(points: Points, close: bool) -> str:
-    """SVG path data, rounded to a tenth of a pixel; points that change nothing are left out."""
-    exact = np.asarray(points, dtype=float)
-    exact = exact[np.concatenate([[True], (np.diff(exact, axis=0) != 0).any(axis=1)])]
-    move = np.diff(exact, axis=0)
-    turns = np.abs(move[:-1, 0] * move[1:, 1] - move[:-1, 1] * move[1:, 0]) > 1e-6
-    reverses = (move[:-1] * move[1:]).sum(axis=1) < 0
-    if len(exact) > 2:
-        exact = exact[np.concatenate([[True], turns | reverses, [True]])]
-    (x, y), *rest = np.round(exact, 1).tolist()
-    parts = [f"M{_number(x)} {_number(y)}"]
+    """SVG path data in whole tenths of a pixel; points that change nothing are left out."""
+    (x, y), *rest = np.rint(FINE * np.asarray(points, dtype=float)).astype(int).tolist()
+    parts = [f"M{x} {y}"]
+    heading = ""
     for new_x, new_y in rest:
-        if new_y == y and new_x != x:
-            parts.append(f"H{_number(new_x)}")
-        elif new_x == x and new_y != y:
-            parts.append(f"V{_number(new_y)}")
-        elif new_x != x:
-            parts.append(f"L{_number(new_x)} {_number(new_y)}")
-        x, y = new_x, new_y
+        if new_x == x and new_y == y:
+            continue
+        if new_y == y:
+            move, goes = f"H{new_x}", "right" if new_x > x else "left"
+        elif new_x == x:
+            move, goes = f"V{new_y}", "down" if new_y > y else "up"
+        else:
+            move, goes = f"L{new_x} {new_y}", ""
+        if goes and goes == heading:
+            parts[-1] = move  # further the same way
+        else:
+            parts.append(move)
+        heading, x, y = goes, new_x, new_y
     return "".join(parts) + ("Z" if close else "")
 
 
@@ -196,32 +199,34 @@ def _svg_item(item: Area | Lines | Words) -> str:
         return f'<path fill="{_css(item.fill)}"{opacity} d="{_path(item.points, close=True)}"/>'
     if isinstance(item, Lines):
         data = "".join(_path(part, close=False) for part in item.parts)
-        dashes = f' stroke-dasharray="{_number(5 * item.width)} {_number(4 * item.width)}"' if item.dashed else ""
+        dashes = f' stroke-dasharray="{_fine(5 * item.width)} {_fine(4 * item.width)}"' if item.dashed else ""
         return (
-            f'<path fill="none" stroke="{_css(item.stroke)}" stroke-width="{item.width:g}"{dashes} '
+            f'<path fill="none" stroke="{_css(item.stroke)}" stroke-width="{_fine(item.width)}"{dashes} '
             f'stroke-linejoin="round" d="{data}"/>'
         )
     anchor = "" if item.anchor == "start" else f' text-anchor="{item.anchor}"'
     bold = ' font-weight="bold"' if item.bold else ""
     return (
-        f'<text x="{_number(item.x)}" y="{_number(item.y)}" font-size="{item.size:g}"{anchor}{bold} '
+        f'<text x="{_fine(item.x)}" y="{_fine(item.y)}" font-size="{_fine(item.size)}"{anchor}{bold} '
         f'fill="{_css(item.fill)}">{escape(item.text)}</text>'
     )
 
 
 def to_svg(scene: Scene) -> str:
     """The scene as an inline SVG element that takes ink and paper from the page and scales with its font size."""
-    return _svg_element(scene.width, scene.height, scene.alt, "".join(_svg_item(item) for item in scene.items))
+    box = (_fine(scene.width), _fine(scene.height))
+    return _svg_element(scene.width, box, scene.alt, "".join(_svg_item(item) for item in scene.items))
 
 
-def _svg_element(width: float, height: float, alt: str, body: str) -> str:
+def _svg_element(width: float, box: tuple[float, float], alt: str, body: str) -> str:
+    """An SVG element `width` pixels wide whose contents are drawn on `box` units."""
     theme = ";".join(f"--{name}:var({css})" for name, (css, _) in THEME.items())
     # 14 px is JupyterLab's text size: there the picture has its own size, and it grows with larger text in a lecture.
     style = f"{theme};width:{width / 14:.2f}em;max-width:100%;height:auto;display:block"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(alt)}" '
-        f'viewBox="0 0 {_number(width)} {_number(height)}" style="{style}" '
-        f'font-family="system-ui, -apple-system, \'Segoe UI\', Helvetica, Arial, sans-serif">{body}</svg>'
+        f'viewBox="0 0 {box[0]:g} {box[1]:g}" style="{style}" '
+        f"font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">{body}</svg>"
     )
 
 
@@ -305,20 +310,19 @@ class Picture:
 
     @classmethod
     def from_figure(cls, figure: Figure, alt: str) -> Picture:
-        """Wrap a matplotlib figure drawn with `course.mplstyle`: its ink, faint ink and paper then follow the theme."""
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type", "Title"))
+        """Wrap a matplotlib figure in the style "course_utils.course": its inks and paper then follow the theme."""
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         buffer = io.StringIO()
         with matplotlib.rc_context({"svg.hashsalt": "course", "svg.fonttype": "none"}):
             figure.savefig(buffer, format="svg", metadata=nothing, facecolor="none")
         written = buffer.getvalue()
         body = written[written.index(">", written.index("<svg")) + 1 : written.rindex("</svg>")]
+        body = re.sub(r"<style.*?</style>|<metadata>.*?</metadata>", "", body, flags=re.DOTALL)  # would style the page
         for name, (_, colour) in THEME.items():
             body = re.sub(colour, f"var(--{name})", body, flags=re.IGNORECASE)
-        width, height = (72 * inches for inches in figure.get_size_inches())
-        # matplotlib writes points; the element is as many pixels wide as the PNG would be at 100 dots an inch.
-        svg = _svg_element(width, height, alt, body)
-        svg = svg.replace(f"width:{width / 14:.2f}em", f"width:{width / 72 * 100 / 14:.2f}em")
-        return cls(svg, alt, width / 0.72, lambda: figure_png(figure, dpi=150))
+        width, height = figure.get_size_inches()
+        svg = _svg_element(100 * width, (72 * width, 72 * height), alt, body)  # matplotlib's SVG is drawn in points
+        return cls(svg, alt, 100 * width, lambda: figure_png(figure, dpi=150))
 
     @cached_property
     def png(self) -> bytes:
@@ -329,14 +333,14 @@ class Picture:
     def html(self) -> str:
         """The SVG, and inside the same element the PNG that shows instead where a page strips SVG and styles.
 
-        JupyterLab cleans the HTML of a notebook it does not trust: it drops `<style>` and `<svg>` but keeps `hidden`,
-        so there the words of the stripped SVG stay hidden and the image shows.
+        JupyterLab cleans the HTML of a notebook it does not trust: it drops `<style>` and `<svg>` but keeps `hidden`
+        (if it has a value), so there the words of the stripped SVG stay hidden and the image shows.
         """
         image = base64.b64encode(self.png).decode()
         return (
             '<div class="course-picture"><style>.course-picture>img{display:none}.course-picture>div{display:block}'
-            f'</style><img alt="{escape(self.alt)}" width="{_number(self.width)}" src="data:image/png;base64,{image}">'
-            f"<div hidden>{self.svg}</div></div>"
+            f'</style><img alt="{escape(self.alt)}" width="{self.width:g}" src="data:image/png;base64,{image}">'
+            f'<div hidden="hidden">{self.svg}</div></div>'
         )
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:

@@ -31,7 +31,8 @@ def _twin(tensor: Tensor) -> Any:
 
 
 def _like_first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return NotImplemented if kwargs.get("dtype") is not None else _twin(args[0])
+    asked = kwargs.get("dtype") is not None or kwargs.get("memory_format") not in (None, torch.preserve_format)
+    return NotImplemented if asked else _twin(args[0])
 
 
 def _unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -86,6 +87,16 @@ def _each(values: list[int], dimensions: int) -> list[int]:
     return list(values) if len(values) == dimensions else list(values) * dimensions
 
 
+def _in_order(tensor: Tensor) -> bool:
+    """Contiguous, with the usual strides also where a dimension of one would allow others."""
+    expected = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
 def _layout(x: Tensor, weight: Tensor) -> torch.memory_format | None:
     """The layout a convolution works in: channels last if either tensor has it, as cuDNN and the CPU's library do.
 
@@ -93,11 +104,12 @@ def _layout(x: Tensor, weight: Tensor) -> torch.memory_format | None:
     """
     layouts = set()
     for tensor in (x, weight):
-        if tensor.is_contiguous():
+        last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+        if _in_order(tensor):
             layouts.add(torch.contiguous_format)
-        elif tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        elif last and not tensor.is_contiguous():
             layouts.add(torch.channels_last)
-        else:
+        else:  # neither, or, with a dimension of one, both
             return None
     return torch.channels_last if torch.channels_last in layouts else torch.contiguous_format
 
@@ -149,17 +161,20 @@ def _like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, training = args[0], args[5]
-    if not x.is_contiguous() or args[1] is None:
+    if not x.is_contiguous():
         return NotImplemented
-    # Statistics are kept in the precision of the weights, float32 also under autocast; in eval mode there are none,
-    # where the meta kernel makes them all the same.
-    saved = (x.shape[1] if training else 0,)
-    return _twin(x), _empty(saved, args[1]), _empty(saved, args[1])
+    if not training:  # the meta kernel keeps statistics; the CPU's kernel and cuDNN's do not
+        return _twin(x), _empty((0,), x), _empty((0,), x)
+    if args[1] is None:
+        return NotImplemented
+    # Statistics are kept in the precision of the weights, float32 also under autocast.
+    return _twin(x), _empty((x.shape[1],), args[1]), _empty((x.shape[1],), args[1])
 
 
 def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Only the gradients that are wanted; torch's meta kernel makes that of the input in any case."""
     x, weight, wanted = args[1], args[2], args[9]
-    if not x.is_contiguous() or weight is None:
+    if not x.is_contiguous():
         return NotImplemented
     return (
         _twin(x) if wanted[0] else None,

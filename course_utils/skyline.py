@@ -71,13 +71,14 @@ def describe(ledger: Ledger, limit_bytes: float | None = None, name: str | None 
 def axis_top(peak_bytes: float, limit_bytes: float | None) -> float:
     """Upper end of the skyline's axis: room above the peak, and steady while a slider moves.
 
-    With a limit it is 1.25 times the limit, times or over √2 as often as the peak needs; so the picture grows against a
-    line that stands still, and changes scale only now and then.
+    With a limit it is 1.25 times the limit, so that the picture grows against a line that stands still; halved as often
+    as a small peak allows, times √2 as often as a large one needs.
     """
     needed = max(peak_bytes, 1.0) * 1.19
     if not limit_bytes:
         return needed
-    return float(1.25 * limit_bytes * 2.0 ** (np.ceil(2 * np.log2(needed / (1.25 * limit_bytes))) / 2))
+    doublings = float(np.log2(needed / (1.25 * limit_bytes)))
+    return float(1.25 * limit_bytes * 2.0 ** (np.ceil(doublings) if doublings < 0 else np.ceil(2 * doublings) / 2))
 
 
 def skyline(
@@ -308,9 +309,8 @@ class _Plot:
         rows: list[tuple[str, str, float | None]] = []
         for code in codes:
             thickness = self.levels[:, code + 1] - self.levels[:, code]
-            leader = None
-            if (last := thickness[-max(2, len(thickness) // 50) :]).any():  # alive where the column begins
-                event = len(thickness) - len(last) + int(np.argmax(last))
+            leader, event = None, int(np.flatnonzero(thickness)[-1])
+            if event >= len(thickness) - max(2, len(thickness) // 50):  # alive about where the column begins
                 leader = float(self.y(self.levels[event, code] + thickness[event] / 2))
             rows.append((ROLES[code], ROLE_COLOURS[ROLES[code]], leader))
         x = self.right + COLUMN_GAP

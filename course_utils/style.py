@@ -29,6 +29,15 @@ SIZE, TITLE_SIZE = 16.0, 19.0  # pixels at notebook width: 12 and 14 point
 BAND_COLUMN = 4.0  # pixels between the columns at which bands are sampled for room
 COLUMN_GAP, COLUMN_ROW = 16.0, 1.35 * SIZE  # of the column of names beside a plot: its distance, its line height
 
+# Widgets as large as the text around them, which grows in a lecture; their default is the size of a menu. Where no
+# kernel runs, one line in words in place of a broken chain before every control.
+WIDGET_STYLE = """<style>
+.course-widget{--jp-widgets-font-size:var(--jp-content-font-size1,14px)}
+.course-widget .jupyter-widgets-disconnected::before{display:none}
+.course-widget.jupyter-widgets-disconnected::before{content:"At rest: run the cells to use this.";font:inherit;
+font-size:var(--jp-content-font-size1,14px);font-style:italic;color:inherit}
+</style>"""
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -105,7 +114,7 @@ def write_on_band(
     """
     wide = int((max(text_width(line, SIZE, True) for line in lines) + 20) / BAND_COLUMN)
     tall = SIZE * (LINE_HEIGHT * len(lines) + 0.15)
-    if wide >= len(columns):
+    if wide >= len(columns) or (floor - roof).max() < tall:
         return False
     windows = np.lib.stride_tricks.sliding_window_view
     low, high = windows(floor, wide).min(axis=1), windows(roof, wide).max(axis=1)

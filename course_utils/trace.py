@@ -29,6 +29,7 @@ from course_utils.recorder import BACKWARD, FORWARD, LOSS, OPTIMIZER, UPDATE, Re
 from course_utils.units import CourseError
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
+Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map
 
 OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "sgd": (torch.optim.SGD, {"lr": 0.1}),
@@ -40,12 +41,18 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": t
 TARGETS = ("cuda", "cpu")
 
 # The two batches traced. Far apart, so that a size that is capped, halved or switched somewhere between them shows as a
-# slope that is no whole number, or as another sequence of operators.
-SMALL_BATCH, LARGE_BATCH = 2, 4096
+# slope that is no whole number, or as another sequence of operators; one even and one prime, so that padding and
+# pairing show too.
+SMALL_BATCH, LARGE_BATCH = 2, 4099
+ROUND_BATCH = 128  # tried when both fail: a network may ask for a multiple of something
 
 
 class TraceError(CourseError):
     """The step cannot be traced; the message names the layer and the cause in one line."""
+
+
+class LeakError(TraceError):
+    """Every step leaves more tensors behind than the one before: there is no steady state to trace."""
 
 
 def training_step(
@@ -164,7 +171,8 @@ class _Tracer:
                     self.layer_parameters[layer] = self.layer_parameters.get(layer, 0) + parameter.numel()
         self.parameters = list(self.model.parameters())
         self._trained: list[nn.Parameter] = []  # the parameters that get a gradient
-        self._update: Update | None = None
+        self._updates: dict[tuple[int, ...], Update] = {}  # by the parameters that get a gradient
+        self._left: list[Left] = []  # what the last run left in the modules
 
     def _shapes_only(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.fake is None else self.fake
@@ -194,25 +202,31 @@ class _Tracer:
         """The forward and backward pass at one batch, in a steady state.
 
         Raises:
-            TraceError: the step fails, or leaves more behind every time it runs.
+            TraceError: the step fails.
+            LeakError: it leaves more behind every time it runs.
         """
-        recorder = self._run_once(batch, [])
-        left = self._left_behind(recorder)
-        if left:  # modules keep tensors from one step to the next: a later step starts with those of the one before
-            count = len(left)
-            recorder = self._run_once(batch, left)
-            left = self._left_behind(recorder)
-            if len(left) > count:
-                layers = ", ".join(sorted({layer for _, _, layer, _ in left})[:3])
-                raise TraceError(
-                    f"{self.name} keeps tensors of every step it runs (made in {layers}): memory grows without end; "
-                    "drop what the forward stores before it stores more"
-                )
+        for _ in range(4):
+            found = _sizes(self._left)
+            recorder = self._run_once(batch)
+            self._left = self._left_behind(recorder)
+            if _sizes(self._left) == found:
+                break
+            # Either the module keeps tensors for its next step, which must then start with them; or, in a process's
+            # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
+            self._left = []
+            gc.collect()
+            self._left = self._left_behind(recorder)
+        else:
+            layers = ", ".join(sorted({layer for _, _, layer, _ in self._left})[:3])
+            raise LeakError(
+                f"{self.name} leaves more tensors behind with every step (made in {layers}), so its memory has no end: "
+                "drop what the forward stores before it stores more"
+            )
         if self.target == "cuda":
             _as_on_cuda(recorder)
         return recorder.record
 
-    def _left_behind(self, recorder: Recorder) -> list[tuple[Any, tuple[int, ...], str, bool]]:
+    def _left_behind(self, recorder: Recorder) -> list[Left]:
         """Storages born in the step that outlive it, the gradients aside."""
         record = recorder.record
         kept = []
@@ -222,8 +236,8 @@ class _Tracer:
                 kept.append((storage, record.shape[index], record.layer[index], record.is_map[index]))
         return kept
 
-    def _run_once(self, batch: int, left: list[tuple[Any, tuple[int, ...], str, bool]]) -> Recorder:
-        recorder = Recorder(self.name, self.device)
+    def _run_once(self, batch: int) -> Recorder:
+        recorder = Recorder(self.name, self.device, host_counts=self.target == "cpu" or self.fake is not None)
         data, record = self.data, recorder.record
         training = self.optimizer is not None
         with _no_garbage_collection(), self._shapes_only(), warnings.catch_warnings():
@@ -235,15 +249,15 @@ class _Tracer:
                 recorder.weight_made.add(index)
                 recorder.layer_of_parameter[id(parameter)] = self.owner[id(parameter)]
             for path, child in self.modules:
-                for buffer in child._buffers.values():
-                    if buffer is not None:
-                        recorder.watch_tensor(buffer, ROLE["other"], path or self.name)
+                for value in (*child._buffers.values(), *vars(child).values()):
+                    if isinstance(value, Tensor):
+                        recorder.watch_tensor(value, ROLE["other"], path or self.name)
             recorder.watch_tensor(x, ROLE["input"], "input")
             if training:
                 recorder.watch_tensor(y, ROLE["input"], "labels")
-            for storage, shape, layer, is_map in left:
-                recorder.watch(storage, shape, ROLE["feature maps"], layer, is_map)
-            left.clear()
+            while self._left:  # emptied as it is read: nothing here may keep a storage alive
+                recorder.watch(self._left[0][0], self._left[0][1], ROLE["feature maps"], *self._left[0][2:])
+                del self._left[0]
             record.event("start", FORWARD, self.name)
             handles = follow_modules(self.modules, recorder)
             try:
@@ -358,20 +372,30 @@ class _Tracer:
         try:
             small = self.run(SMALL_BATCH)
         except TraceError as error:
-            try:
-                self.run(LARGE_BATCH)
-            except TraceError:
-                raise error from None
-            return None, f"the step fails at batch {SMALL_BATCH} but not at {LARGE_BATCH}"
+            for batch in (LARGE_BATCH, ROUND_BATCH):
+                try:
+                    self.run(batch)
+                except TraceError:
+                    continue
+                return None, f"the step fails at batch {SMALL_BATCH} but not at {batch}"
+            raise error from None
         try:
             return self._tape(small, self.run(LARGE_BATCH)), ""
         except (NotAffine, TraceError) as reason:
             return None, str(reason)
 
     def _tape(self, small: Recording, large: Recording | None) -> Tape:
-        if self.optimizer is not None and self._update is None:
-            self._update = self._trace_update(self.optimizer)
-        return make_tape(small, large, (SMALL_BATCH, LARGE_BATCH), self._update, self.layer_parameters)
+        update = None
+        if self.optimizer is not None:
+            trained = tuple(map(id, self._trained))
+            if trained not in self._updates:
+                self._updates[trained] = self._trace_update(self.optimizer)
+            update = self._updates[trained]
+        return make_tape(small, large, (SMALL_BATCH, LARGE_BATCH), update, self.layer_parameters)
+
+
+def _sizes(left: list[Left]) -> list[tuple[int, str]]:
+    return sorted((storage.nbytes(), layer) for storage, _, layer, _ in left)
 
 
 def _mark_weight_gradient(recorder: Recorder, gradient: Tensor, layer: str) -> None:
@@ -410,13 +434,13 @@ def _first_line(error: BaseException) -> str:
 def _cause(error: Exception) -> str:
     """What went wrong, in the words of someone who has only shapes."""
     text = _first_line(error)
-    missing = re.search(r"Could not run '([\w:.]+)'", text)
-    if isinstance(error, NotImplementedError) and missing:
-        return f"operator {missing.group(1)} has no meta kernel, so its shapes cannot be traced"
-    needs_values = ("meta tensor", "item()", "data-dependent", "data-independent", "DataDependent")
+    missing = re.search(r"Could not run '([\w:.]+)'|no fake impl registered for <CustomOpDef\(([\w:.]+)\)", text)
+    if missing:
+        return f"operator {missing.group(1) or missing.group(2)} has no meta kernel, so its shapes cannot be traced"
+    needs_values = r"meta tensor|item\(\)|data-(in)?dependent|DataDependent|DynamicOutputShape|to numpy"
     if "not on the expected device" in text:
         return "it mixes its input with a tensor made elsewhere: create that one with device=x.device"
-    if any(sign in f"{type(error).__name__} {text}" for sign in needs_values):
+    if re.search(needs_values, f"{type(error).__name__} {text}"):
         text = text.split(". ")[0]
         return f"it depends on the values of its data, and a trace has only shapes ({text})"
     return text

@@ -54,7 +54,7 @@ def _settings(folder: Path) -> None:
 
 @contextmanager
 def server(root: Path, scratch: Path) -> Iterator[str]:
-    """JupyterLab over the folder `root`, with all it writes under `scratch`; gives its address, ends with all kernels."""
+    """JupyterLab over the folder `root`, with all it writes under `scratch`; gives its address, ends all kernels."""
     runtime = scratch / "runtime"
     environment = {
         **os.environ,
@@ -68,8 +68,8 @@ def server(root: Path, scratch: Path) -> Iterator[str]:
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
     _settings(scratch / "settings")
-    options = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", f"--ServerApp.root_dir={root}"]
-    options += ["--IdentityProvider.token=", "--ServerApp.password=", "--LabApp.expose_app_in_browser=True"]
+    options = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
+    options += ["--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True", f"--ServerApp.root_dir={root}"]
     log = scratch / "server.log"
     with log.open("wb") as output:
         command = [sys.executable, "-m", "jupyterlab", *options]
@@ -152,7 +152,8 @@ def error_outputs(page: Any) -> list[str]:
     )
     wrong = [f"{output['ename']}: {output['evalue']}" for output in outputs if output["output_type"] == "error"]
     shown = page.locator(".jp-OutputArea-output").all_inner_texts()
-    return wrong + [text for text in shown if "Traceback (most recent call last)" in text or "Error displaying widget" in text]
+    signs = ("Traceback (most recent call last)", "Error displaying widget")
+    return wrong + [text for text in shown if any(sign in text for sign in signs)]
 
 
 def slider(page: Any, name: str) -> Any:

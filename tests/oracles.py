@@ -1,23 +1,29 @@
-"""Two independent witnesses of a training step's memory, to hold the trace against.
+"""Two independent witnesses of a training step's memory, and the networks they are asked about.
 
 `mem_tracker_timeline`: torch's own MemTracker under FakeTensorMode. `live_storages_timeline`: real CPU tensors whose
 storages are followed by torch's C-level weak references. Both return (operator, bytes alive after it) for each operator
-of the second step that allocates or writes.
+of the second step that allocates or writes. Neither may import anything of ours but the networks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from course_utils import networks
 
 Timeline = list[tuple[str, int]]
 
@@ -25,7 +31,60 @@ MAKE_OPTIMIZER: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
     "adam": lambda parameters: torch.optim.Adam(parameters),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters),
 }
+AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and its data: x is (batch, *input_shape), y one class a sample."""
+
+    build: Callable[[], nn.Module]
+    input_shape: tuple[int, ...]
+    classes: int
+    optimizer: str | None = "sgd"
+    criterion: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy
+    make_input: Callable[..., Tensor] = torch.randn
+    precision: str = "float32"
+
+
+# -- the networks ------------------------------------------------------------------------------------------------------
+
+
+class TokenClassifier(nn.Module):
+    """torch's own encoder layer, dropout included, and a head: its attention chooses its kernel by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.TransformerEncoderLayer(32, 4, dim_feedforward=64, batch_first=True)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, tokens, 32) to (batch, 10)."""
+        scores: Tensor = self.head(self.encoder(tokens).mean(dim=1))
+        return scores
+
+
+LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
+    "alexnet": (networks.alexnet, (3, 224, 224), 1000),
+    "vgg16": (networks.vgg16, (3, 224, 224), 1000),
+    "googlenet": (networks.googlenet, (3, 224, 224), 1000),
+    "resnet50": (networks.resnet50, (3, 224, 224), 1000),
+    "kaggle_mlp": (networks.kaggle_mlp, (9000,), 32),
+}
+SMALL: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
+    "rnn_from_cells": (networks.rnn_from_cells, (7, 4), 10),
+    "encoder_block": (networks.encoder_block, (9, 64), 10),
+    "transformer_encoder_layer": (TokenClassifier, (9, 32), 10),
+    "shared_weights": (networks.shared_weights, (64,), 10),
+    "inplace_cnn": (networks.inplace_cnn, (3, 16, 16), 10),
+    "branching_cnn": (networks.branching_cnn, (3, 16, 16), 10),
+}
+NETWORKS = LARGE | SMALL
+
+
+# -- watching ----------------------------------------------------------------------------------------------------------
 
 
 def _storages(values: Any) -> set[int]:
@@ -35,13 +94,15 @@ def _storages(values: Any) -> set[int]:
 class _Sampler(TorchDispatchMode):
     """Notes (operator, bytes alive) after every operator that allocates or writes, while `on`."""
 
-    def __init__(self, measure: Callable[[], int], see: Callable[[Any], None] = lambda out: None) -> None:
+    def __init__(
+        self, measure: Callable[[], int], see: Callable[[Any], None] = lambda out: None, on: bool = False
+    ) -> None:
         super().__init__()
-        self.measure, self.see, self.on = measure, see, False
+        self.measure, self.see, self.on = measure, see, on
         self.samples: Timeline = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        before = _storages((args, kwargs))
+        before = _storages((args, kwargs)) if self.on else set()
         out = func(*args, **(kwargs or {}))
         self.see(out)
         if self.on and not func.is_view and (func._schema.is_mutable or _storages(out) - before):
@@ -59,72 +120,132 @@ class LiveStorages:
         for tensor in tree_leaves(values):
             if isinstance(tensor, Tensor):
                 storage = tensor.untyped_storage()
-                self._drop_dead()
+                # An address is not used again while a weak reference to it is held.
                 if storage._cdata not in self.known:
                     self.known[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
 
-    def _drop_dead(self) -> None:
-        self.known = {key: entry for key, entry in self.known.items() if not entry[0].expired()}
-
     def bytes(self) -> int:
-        self._drop_dead()
+        self.known = {key: entry for key, entry in self.known.items() if not entry[0].expired()}
         return sum(size for _, size in self.known.values())
 
 
-def _run(
-    model: nn.Module, x: Tensor, y: Tensor, optimizer: torch.optim.Optimizer, sampler: _Sampler, criterion: Any,
-    between: Callable[[], None] = lambda: None,
-) -> None:  # fmt: skip
-    with sampler:
-        for step in range(2):
-            sampler.on = step == 1
-            loss = criterion(model(x), y)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            sampler.on = False
-            del loss
-            between()
+def make_step(case: Case, batch: int) -> tuple[list[Any], Callable[[], None]]:
+    """What the step needs (model, optimizer, x, y), and the step itself, in whatever mode is active."""
+    model = case.build()
+    x, y = case.make_input(batch, *case.input_shape), torch.randint(case.classes, (batch,))
+    precision: Callable[[], AbstractContextManager[Any]] = nullcontext
+    if case.precision != "float32":
+        precision = lambda: torch.autocast("cpu", AUTOCAST[case.precision])  # noqa: E731
+    if case.optimizer is None:
+        model.eval()
+
+        @torch.no_grad()
+        def infer() -> None:
+            with precision():
+                model(x)
+
+        return [model, x], infer
+    optimizer = MAKE_OPTIMIZER[case.optimizer](model.parameters())
+
+    def step() -> None:
+        with precision():
+            loss = case.criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return [model, optimizer, x, y], step
 
 
-def live_storages_timeline(
-    build: Callable[[], nn.Module], make_data: Callable[[], tuple[Tensor, Tensor]], optimizer: str, criterion: Any
-) -> Timeline:
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Deaths come from reference counts alone."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def blank(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """The same builder without the drawing of random weights, which takes longer than a step of a large network."""
+
+    def zeros() -> nn.Module:
+        with mock.patch.object(Tensor, "uniform_", lambda tensor, *limits, **options: tensor.zero_()):
+            return build()
+
+    return zeros
+
+
+def live_storages_timeline(case: Case, batch: int) -> Timeline:
     """The second step of a real run on the CPU."""
-    model = build()
-    x, y = make_data()
+    parts, step = make_step(case, batch)
     live = LiveStorages()
-    live.see((list(model.parameters()), list(model.buffers()), x, y))
+    live.see([*parts[0].parameters(), *parts[0].buffers(), *parts[1:]])
     sampler = _Sampler(live.bytes, live.see)
-    _run(model, x, y, MAKE_OPTIMIZER[optimizer](model.parameters()), sampler, criterion)
+    with _no_garbage_collection(), sampler:
+        step()
+        sampler.on = True
+        step()
     return sampler.samples
 
 
-def mem_tracker_timeline(
-    build: Callable[[], nn.Module], make_data: Callable[[], tuple[Tensor, Tensor]], optimizer: str, criterion: Any
-) -> tuple[Timeline, int]:
-    """The second step under torch's MemTracker on fake CPU tensors, and MemTracker's own peak of that step."""
-    with FakeTensorMode():
-        model = build()
-        x, y = make_data()
-        update = MAKE_OPTIMIZER[optimizer](model.parameters())
+def _nothing(module: nn.Module) -> None:
+    pass
+
+
+def mem_tracker_timeline(case: Case, batch: int) -> tuple[Timeline, int]:
+    """The second step under torch's MemTracker on fake CPU tensors, and MemTracker's own peak of that step.
+
+    In place of a first step, an unwatched update on gradients of no value makes the optimizer's state.
+    """
+    with FakeTensorMode(), _no_garbage_collection():
+        parts, step = make_step(case, batch)
+        if case.optimizer is not None:
+            for parameter in parts[0].parameters():
+                parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
+            parts[1].step()
+            parts[1].zero_grad(set_to_none=True)
         tracker = MemTracker()
-        tracker.track_external(model, update, x, y)
+        tracker.track_external(*parts)
         cpu = torch.device("cpu")
-
-        def measure() -> int:
-            return int(tracker.get_tracker_snapshot("current")[cpu]["Total"])
-
-        sampler = _Sampler(measure)
-        with tracker:
-            _run(model, x, y, update, sampler, criterion, between=tracker.reset_mod_stats)
+        sampler = _Sampler(lambda: int(tracker.get_tracker_snapshot("current")[cpu]["Total"]), on=True)
+        if case.optimizer is not None:  # its figures by module, which nobody reads here, make every operator slow
+            parts[1].register_step_pre_hook(lambda *step: tracker.reset_mod_stats())
+        # MemTracker looks for this on every module at every operator; found at once, a step takes half as long.
+        quick = mock.patch.object(nn.Module, "_fix_weakref", _nothing, create=True)
+        with quick, tracker, sampler:  # the sampler asks after the tracker has noted
+            step()
         peak = int(tracker.get_tracker_snapshot("peak")[cpu]["Total"])
     return sampler.samples, peak
 
 
-def default_data(input_shape: tuple[int, ...], classes: int, batch: int) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Random pictures and labels; under a fake mode they are fake."""
-    return lambda: (torch.randn(batch, *input_shape), torch.randint(classes, (batch,)))
+def allocator_peak(case: Case, batch: int) -> int:
+    """Peak bytes of the second step of a real run that no mode watches, from the CPU allocator's own records.
 
+    Everything counts, scratch inside kernels and the 8 bytes made of a Python number too.
+    """
+    parts, step = make_step(case, batch)
+    step()
+    live = LiveStorages()
+    live.see([*parts[0].parameters(), *parts[0].buffers(), *parts[1:]])
+    if case.optimizer is not None:
+        live.see([list(state.values()) for state in parts[1].state.values()])
+    before = live.bytes()
+    with _no_garbage_collection(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as records:
+        step()
+    changes: list[tuple[int, int]] = []
 
-__all__ = ["LiveStorages", "default_data", "live_storages_timeline", "mem_tracker_timeline", "nullcontext"]
+    def collect(events: Any) -> None:
+        for event in events:
+            if event.tag.name == "Allocation":
+                changes.append((event.start_time_ns, event.extra_fields.alloc_size))
+            collect(event.children)
+
+    assert records.profiler is not None
+    collect(records.profiler.kineto_results.experimental_event_tree())
+    alive = peak = before
+    for _, size in sorted(changes, key=lambda change: change[0]):
+        alive += size
+        peak = max(peak, alive)
+    return peak

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import lab
-import nbformat
 import pytest
 
 pytestmark = [
@@ -21,47 +20,35 @@ pytestmark = [
 ]
 
 LESSON = lab.REPOSITORY / "notebooks" / "03_memory.ipynb"
-MINIMAL = (
-    """from course_utils import networks
-from course_utils.explorers import memory_explorer
-from course_utils.figures import accountings, batch_lines, layer_bars, side_by_side, skyline
-from course_utils.predict import predict, reveal
-from course_utils.trace import training_step
-from course_utils.units import GIB
-step = training_step(networks.vgg16(), input_shape=(3, 224, 224), optimizer="adam", name="VGG-16")
-ledger = step.at(128)""",
-    """guess = predict("How much memory does the output of VGG-16's first convolution need, at batch 128?", unit="MiB")
-guess""",
-    """reveal(guess, {"by hand": 1568, "trace": 1568.0, "measured here": 1572.5})""",
-    """skyline(ledger, limit_bytes=8 * GIB, before=step.at(64), before_name="batch 64")""",
-    """layer_bars(ledger)""",
-    """accountings([ledger], {"VGG-16": 14e9})""",
-    """batch_lines(step, range(1, 129), limit_bytes=8 * GIB)""",
-    """memory_explorer("AlexNet", batch=128, card_gib=6)""",
-)
 
 
 @pytest.fixture(scope="module")
-def lesson(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the lesson in a folder of its own; a small notebook of the same parts as long as there is no lesson."""
-    folder = tmp_path_factory.mktemp("lesson")
-    copy = folder / "lesson.ipynb"
-    if LESSON.exists():
-        shutil.copy(LESSON, copy)
-    else:
-        cells = [nbformat.v4.new_code_cell(cell) for cell in MINIMAL]
-        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), copy)
-    return copy
-
-
-@pytest.fixture(scope="module")
-def page(lesson: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The lesson, opened in JupyterLab, every cell run."""
-    with lab.server(lesson.parent, tmp_path_factory.mktemp("server")) as address, lab.browser() as tab:
-        lab.open_notebook(tab, address, lesson.name)
-        lab.run_all(tab)
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A copy of the lesson in a folder of its own, opened in JupyterLab, which does not trust it yet."""
+    copy = tmp_path_factory.mktemp("lesson") / "lesson.ipynb"
+    shutil.copy(LESSON, copy)
+    with lab.server(copy.parent, tmp_path_factory.mktemp("server")) as address, lab.browser() as tab:
+        lab.open_notebook(tab, address, copy.name)
         yield tab
+
+
+@pytest.fixture(scope="module")
+def stills(opened: Any) -> list[dict[str, Any]]:
+    """Each picture as an untrusted notebook shows it: the words around its image, and the image's width."""
+    seen = "[...document.querySelectorAll('.course-picture')].filter(picture => picture.checkVisibility())"
+    opened.wait_for_function(
+        f"() => {seen}.length > 2 && {seen}.every(picture => picture.querySelector('img').complete)"
+    )
+    what = "({text: picture.innerText.trim(), width: picture.querySelector('img').getBoundingClientRect().width})"
+    found: list[dict[str, Any]] = opened.evaluate(f"() => {seen}.map(picture => {what})")
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(opened: Any, stills: object) -> Any:
+    """The lesson with every cell run."""
+    lab.run_all(opened)
+    return opened
 
 
 def _screenshots(page: Any, name: str) -> None:
@@ -93,13 +80,20 @@ def _changes(page: Any, before: str) -> None:
     )
 
 
+def test_before_anything_runs_every_picture_is_a_still(stills: list[dict[str, Any]]) -> None:
+    assert len(stills) >= 3
+    for still in stills:
+        assert still["width"] > 300
+        assert still["text"] == ""
+
+
 def test_every_cell_runs_without_an_error(page: Any) -> None:
     assert lab.error_outputs(page) == []
 
 
 def test_every_picture_is_drawn_in_the_readers_theme(page: Any) -> None:
     """Inline SVG of a size, its ink that of the theme; the PNG for untrusted pages does not show beside it."""
-    pictures = page.locator(".course-picture")
+    pictures = page.locator(".course-picture:visible")
     assert pictures.count() >= 1
     for i in range(pictures.count()):
         box = pictures.nth(i).locator("svg[role=img]").bounding_box()

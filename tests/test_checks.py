@@ -434,7 +434,7 @@ class TestFeedback:
         assert repr(feedback) == f"{outcome.value.capitalize()}: use `a < b` & more"
         page = feedback._repr_html_()
         assert "use <code>a &lt; b</code> &amp; more" in page
-        assert f"<strong>{outcome.value.capitalize()}.</strong>" in page
+        assert f"<strong>{outcome.value.capitalize()}:</strong>" in page
         assert "var(--jp-" in page
 
     def test_messages_keep_the_course_voice(self):

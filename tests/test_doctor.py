@@ -208,18 +208,21 @@ def replace_room(monkeypatch: pytest.MonkeyPatch, name: str, **functions: object
     monkeypatch.setitem(sys.modules, name, room)
 
 
-def test_check_and_progress_hand_their_arguments_over_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_and_progress_get_their_arguments_untouched_and_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, list[str]]] = []
 
-    def check(args: list[str]) -> int:
+    def check(args: list[str], root: Path) -> int:
+        assert root == ROOT
         calls.append(("check", args))
         return 1
 
-    def progress(args: list[str]) -> int:
+    def progress(args: list[str], root: Path) -> int:
+        assert root == ROOT
         calls.append(("progress", args))
         return 0
 
     replace_room(monkeypatch, "course_utils.grading.report", check_command=check, progress_command=progress)
+    monkeypatch.chdir(ROOT / "tests")
     assert cli.main(["check", "03"]) == 1
     assert cli.main(["check", "a folder/03_memory.ipynb", "--option", "-h"]) == 1
     assert cli.main(["progress"]) == 0

@@ -16,7 +16,7 @@ from rich.console import Console
 from course_utils.authoring import build, plan
 from course_utils.checks.core import Outcome
 from course_utils.grading import plugin, report
-from course_utils.grading.graft import graft
+from course_utils.grading.graft import defines, graft
 from course_utils.grading.mark import Marks, QuestionMark, mark
 from course_utils.grading.run import Limits, _end, _wait, run_notebook
 from course_utils.notebook_files import as_notebook, read_notebook, to_text
@@ -223,7 +223,10 @@ class TestMarking:
             three="def three(n):\n    k = n - n\n    return n // k",
             four="def four(n):\n    return n * 4 if n > 0 else 0",
             five="def five(n):\n    return n * 5\n  pass",
+            six="def six(n):\n    return np.prod([n, factor])",
         )
+        helpers = "import math, numpy as np\n\nfactor = 6"
+        exercise.cells.append(as_notebook({**exercise.cells[1], "id": "mine", "metadata": {}, "source": helpers}))
         marks = mark(graft(exercise, trusted), LIMITS)
         assert outcomes(marks) == {
             "one": Outcome.CORRECT,
@@ -231,13 +234,15 @@ class TestMarking:
             "three": Outcome.CRASHED,
             "four": Outcome.WRONG,
             "five": Outcome.CRASHED,
-            "six": Outcome.NOT_ATTEMPTED,
+            "six": Outcome.CRASHED,
         }
         said = {q.question: q.diagnosis for q in marks.questions}
         assert said["two"] == "You added; multiply."
         assert "ZeroDivisionError: integer division or modulo by zero, in line 3 of your cell" in said["three"]
         assert said["four"] == "Right for the inputs of the check, not for others: `four(-3) = 0`"
         assert said["five"].startswith("IndentationError: ")
+        assert "NameError: name 'np' is not defined" in said["six"]
+        assert said["six"].endswith("move what defines `np` into this one.")
         assert (marks.points, marks.out_of) == (1, 21)
         assert Marks.from_json(json.loads(json.dumps(marks.as_json()))) == marks
 
@@ -386,7 +391,7 @@ class TestCommands:
         assert "[said]" in text
 
     def test_check_finds_an_exercise_by_number_name_and_path(self, attempted, asked):
-        for name in ("01", "01_multiples", str(attempted / "exercises" / "01_multiples.ipynb")):
+        for name in ("1", "01", "01_multiples", str(attempted / "exercises" / "01_multiples.ipynb")):
             assert "3 of 21 points" in run(report.check_command, [name], attempted)[1]
         moved = attempted / "mine.ipynb"
         moved.write_text((attempted / "exercises" / "01_multiples.ipynb").read_text())
@@ -470,7 +475,29 @@ class TestCommands:
         assert code == 0
         assert "cannot be read" in text
         assert "3 of 21" in text
-        assert "not valid JSON" in text.replace("\n", " ")
+        assert "not valid JSON" in " ".join(text.split())
+
+
+class TestDefines:
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "def a(n): pass",
+            "class a:",
+            "a = 3",
+            "a: int = 3",
+            "import a",
+            "import x as a",
+            "from b import x, a",
+            "async def a():",
+        ],
+    )
+    def test_it_sees_what_binds_a_name(self, source):
+        assert defines(f"x = 1\n{source}", ["a"])
+
+    @pytest.mark.parametrize("source", ["a == 3", "    a = 3", "def ab(): pass", "b = a", "# a = 3", "print(a)"])
+    def test_it_sees_nothing_else(self, source):
+        assert not defines(source, ["a"])
 
 
 def test_the_solution_of_exercise_03_earns_every_point():
@@ -479,5 +506,5 @@ def test_the_solution_of_exercise_03_earns_every_point():
     for cell in solution.cells:
         if cell.id.startswith("answer-"):
             cell_of(exercise, cell.id).source = cell.source
-    marks = mark(graft(exercise, solution))
+    marks = mark(graft(exercise, solution), Limits(cell=120))
     assert marks.points == marks.out_of, marks

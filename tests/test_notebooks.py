@@ -50,8 +50,9 @@ def test_nbval_finds_every_output_unchanged(folder, topic):
     assert all(cell.execution_count is not None for cell in codes)
     assert not [cell.id for cell in codes for output in cell.outputs if output.output_type == "error"]
     command = [
-        sys.executable, "-c", PYTEST, f"{folder}/{topic}.ipynb", "--nbval", "--nbval-current-env",
-        "--nbval-cell-timeout=300", "--nbval-sanitize-with=tests/nbval_sanitize.cfg", "-p", "nbval.plugin", "-p", "no:cacheprovider", "-q", "--color=no",
+        sys.executable, "-c", PYTEST, f"{folder}/{topic}.ipynb", "-p", "nbval.plugin", "--nbval", "--nbval-current-env",
+        "--nbval-sanitize-with=tests/nbval_sanitize.cfg", "--nbval-cell-timeout=300",
+        "-p", "no:cacheprovider", "-q", "--color=no",
     ]  # fmt: skip
     environment = kernel_environment() | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)

@@ -78,7 +78,7 @@ class Feedback:
         return (
             f'<div role="status" style="border-left: 4px solid {COLOURS[self.outcome]}; padding: 0.3em 0.8em; '
             'color: var(--jp-content-font-color1, inherit); max-width: 60em">'
-            f"<strong>{self.outcome.value.capitalize()}.</strong> {message}</div>"
+            f"<strong>{self.outcome.value.capitalize()}:</strong> {message}</div>"
         )
 
 

@@ -555,9 +555,9 @@ class KeepLess:
             return told["torch.no_grad"]
         if not seen.same_gradients:
             return told["detached on the way"]
+        if seen.leaks:
+            return told["the list grows for ever"]
         if seen.trace_error:
-            if "keeps tensors of every step" in seen.trace_error:
-                return told["the list grows for ever"]
             return f"The step cannot be traced: {seen.trace_error}"
         if seen.share <= rewrites.SHARE:
             return ""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from course_utils.trace import TraceError, training_step
+from course_utils.trace import LeakError, TraceError, training_step
 
 INPUT_SHAPE = (3, 32, 32)
 CLASSES = 10
@@ -30,8 +30,10 @@ class Watched(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for i in range(depth):
-            layers += [nn.Conv2d(width if i else 3, width, 3, padding=1, stride=2 if i == 1 else 1), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES))
+            inputs, stride = width if i else 3, 2 if i == 1 else 1
+            layers += [nn.Conv2d(inputs, width, 3, stride, padding=1), nn.ReLU()]
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES)]
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, pictures: Tensor) -> Tensor:
         """(N, 3, H, W) -> (N, 10)."""
@@ -58,6 +60,7 @@ class Comparison:
     kept: int  # tensors of more than one value that the network still holds after a forward pass
     peak: int
     original_peak: int
+    leaks: bool  # every step leaves more behind than the one before
     trace_error: str  # why the step could not be traced, or ""
 
     @property
@@ -108,7 +111,7 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
         original = Watched()
         pictures, labels = torch.randn(4, *INPUT_SHAPE), torch.randint(CLASSES, (4,))
         rewritten = make()
-    nothing = Comparison("", "", (), (), False, False, (), False, 0, 0, original_peak(batch), "")
+    nothing = Comparison("", "", (), (), False, False, (), False, 0, 0, original_peak(batch), False, "")
     if differ := _load(rewritten, original):
         return replace(nothing, parameters_differ=differ)
     expected, output = original(pictures), rewritten(pictures)
@@ -127,17 +130,18 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
     if shape != expected_shape or not seen.trainable:
         return seen
     wanted, gradients = _gradients(original, expected, labels), _gradients(rewritten, output, labels)
-    peak, error = 0, ""
+    peak, leaks, error = 0, False, ""
     try:
         peak = peak_bytes(make(), batch)
     except TraceError as failure:
-        error = str(failure)
+        leaks, error = isinstance(failure, LeakError), str(failure)
     return replace(
         seen,
         without_gradient=tuple(name for name in wanted if name not in gradients),
         same_gradients=wanted.keys() == gradients.keys()
         and all(torch.allclose(gradients[name], wanted[name], rtol=1e-4, atol=1e-6) for name in wanted),
         peak=peak,
+        leaks=leaks,
         trace_error=error,
     )
 

@@ -57,6 +57,7 @@ class Graft:
     questions: tuple[Question, ...]
     answers: dict[str, Answer]
     notes: tuple[str, ...]
+    unmarked: str  # the learner's code outside answer cells, which is not run
 
     def notebook(self, marked: Collection[str], without: Collection[str] = ()) -> NotebookNode:
         """The code cells to run: check and graded cells of the marked questions, all answers but those left out."""
@@ -135,14 +136,15 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
     strangers = sorted(set(order) - set(answers))
     if strangers:
         notes.append(f"Answers to unknown questions were left out: {', '.join(strangers)}.")
-    return Graft(topic, trusted, questions, answers, tuple(notes))
+    unmarked = [cell.source for cell in submission.cells if cell.cell_type == "code" and kind_of(cell)[0] == ""]
+    return Graft(topic, trusted, questions, answers, tuple(notes), "\n".join(unmarked))
 
 
 def _find(question: Question, cells: Sequence[NotebookNode]) -> Answer:
     flags = []
     claims = [cell for cell in cells if kind_of(cell) == ("answer", question.name)]
     if not claims:
-        claims = [c for c in cells if c.cell_type == "code" and _defines(c.source, question.defines)][-1:]
+        claims = [c for c in cells if c.cell_type == "code" and defines(c.source, question.defines)][-1:]
         if not claims:
             return Answer(question.stub, False, ("its answer cell is missing",))
         flags.append(f"its answer cell is missing; the cell that defines `{'`, `'.join(question.defines)}` was marked")
@@ -155,7 +157,7 @@ def _find(question: Question, cells: Sequence[NotebookNode]) -> Answer:
         return Answer(question.stub, False, tuple(flags))
     chosen = changed[-1:]
     if len(claims) > 1:
-        if _defines(chosen[0].source, question.defines):
+        if defines(chosen[0].source, question.defines):
             flags.append(f"{len(claims)} cells claim it; the last changed one was marked")
         else:
             chosen = changed
@@ -166,12 +168,10 @@ def _find(question: Question, cells: Sequence[NotebookNode]) -> Answer:
     return Answer(NBVAL_MARKER.sub("#", source), True, tuple(flags))
 
 
-def _defines(source: str, names: Collection[str]) -> bool:
-    """Whether a text binds all these names at its top level."""
-    return bool(names) and all(
-        re.search(rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^{name}\s*(?::[^=\n]+)?=(?!=)", source, re.MULTILINE)
-        for name in names
-    )
+def defines(source: str, names: Collection[str]) -> bool:
+    """Whether a text binds all these names at its top level: a function, a class, an assignment, an import."""
+    ways = r"^(?:(?:async\s+)?def|class)\s+{0}\b|^{0}\s*(?::[^=\n]+)?=(?!=)|^(?:from\s.+\s)?import\s.*\b{0}\b"
+    return bool(names) and all(re.search(ways.format(re.escape(name)), source, re.MULTILINE) for name in names)
 
 
 def _plain(source: str) -> str:

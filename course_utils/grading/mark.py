@@ -14,7 +14,7 @@ from typing import Any
 
 from course_utils.checks.core import Outcome
 from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED
-from course_utils.grading.graft import Graft, Question, kind_of
+from course_utils.grading.graft import Graft, Question, defines, kind_of
 from course_utils.grading.run import CellVerdict, Limits, run_notebook
 from course_utils.units import CourseError
 
@@ -120,6 +120,9 @@ def _question_mark(
     outcome, diagnosis = Outcome.NOT_ATTEMPTED, ""
     if answer.attempted:
         outcome, diagnosis = _judge(question, grafted, cells, limits)
+        missing = re.search(r"NameError: name '(\w+)' is not defined", diagnosis)
+        if missing and defines(grafted.unmarked, [missing[1]]):
+            diagnosis += f" Only answer cells are marked: move what defines `{missing[1]}` into this one."
     points = question.points if outcome is Outcome.CORRECT else 0
     diagnosis = diagnosis if len(diagnosis) <= LONGEST else diagnosis[: LONGEST - 1] + "…"
     return QuestionMark(question.name, question.title, outcome, points, question.points, diagnosis, answer.flags)

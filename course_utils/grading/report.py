@@ -33,15 +33,7 @@ STYLE = {
 CACHE = Path(".course") / "marks.json"
 
 
-def find_root(start: Path) -> Path:
-    """The nearest folder at or above `start` with exercises and solutions, else the library's. Raises CourseError."""
-    for folder in (start, *start.parents, Path(__file__).resolve().parents[2]):
-        if (folder / "exercises").is_dir() and (folder / "solutions").is_dir():
-            return folder
-    raise CourseError("the course's folder is not here; change to the folder you cloned, and run it there")
-
-
-def check_command(args: Sequence[str], root: Path | None = None, console: Console | None = None) -> int:
+def check_command(args: Sequence[str], root: Path, console: Console | None = None) -> int:
     """`course check [03 | FILE …]`: mark saved exercises. Returns 0 if every question of them is correct, else 1.
 
     Without arguments: every exercise in which something was attempted. Raises CourseError.
@@ -58,7 +50,7 @@ def check_command(args: Sequence[str], root: Path | None = None, console: Consol
     options = parser.parse_args(list(args))
     if options.seconds <= 0:
         raise CourseError("--seconds must be more than 0")
-    root, console = root or find_root(Path.cwd()), console or Console()
+    console = console or Console()
     if options.exercise:
         pairs = [_find_pair(name, root) for name in options.exercise]
     else:
@@ -76,11 +68,11 @@ def check_command(args: Sequence[str], root: Path | None = None, console: Consol
     return 0 if correct else 1
 
 
-def progress_command(args: Sequence[str], root: Path | None = None, console: Console | None = None) -> int:
+def progress_command(args: Sequence[str], root: Path, console: Console | None = None) -> int:
     """`course progress`: all exercises at a glance; only those that changed since are run. Raises CourseError."""
     parser = argparse.ArgumentParser(prog="course progress", description="All exercises at a glance.")
     parser.parse_args(list(args))
-    root, console = root or find_root(Path.cwd()), console or Console()
+    console = console or Console()
     table = Table(title="Exercises", title_justify="left", box=HORIZONTALS)
     for name, justify in (("exercise", "left"), ("questions", "left"), ("correct", "right"), ("points", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
@@ -126,8 +118,8 @@ def _find_pair(name: str, root: Path) -> tuple[Path, Path]:
     """The exercise meant by a number, a name or a path, and its solution. Raises CourseError."""
     pairs = _all_pairs(root)
     known = {key: pair for pair in pairs for key in (pair[0].stem, pair[0].stem.split("_")[0])}
-    if name in known:
-        return known[name]
+    if name.zfill(2) in known:
+        return known[name.zfill(2)]
     path = Path(name)
     if path.suffix != ".ipynb":
         numbers = ", ".join(sorted(key for key in known if "_" not in key))

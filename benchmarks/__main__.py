@@ -1,0 +1,42 @@
+"""`python -m benchmarks [NAME ...]`: accuracy and speed against named peers, printed as tables; no name runs all.
+
+    accuracy   the trace against torch's MemTracker and the CPU allocator's own records, in bytes
+    speed      the trace beside MemTracker on the same networks in one run, and the cost of a slider move
+    history    the published figures of 2016 beside the network-wide accounting, and the allocator's replay
+    exactness  the whole product of networks, optimizers and batches against MemTracker (a quarter of an hour)
+    latency    key press to changed pixels of the explorer, in a real JupyterLab
+
+`exactness` and `latency` run only when named.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks import estimator
+
+HERE = Path(__file__).resolve().parent
+QUICK = {"accuracy": estimator.accuracy, "speed": estimator.speed, "history": estimator.history}
+SLOW = {
+    "exactness": estimator.exactness,
+    "latency": lambda: subprocess.run([sys.executable, HERE / "latency.py"], check=True),
+}
+
+
+def main(names: list[str]) -> int:
+    """Run the named benchmarks, or the quick ones. Returns 2 for an unknown name."""
+    known = QUICK | SLOW
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"no benchmark {unknown[0]!r}: choose from {', '.join(known)}", file=sys.stderr)
+        return 2
+    estimator.machine()
+    for name in names or QUICK:
+        known[name]()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

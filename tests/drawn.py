@@ -1,0 +1,75 @@
+"""Reading a picture back from its SVG: its words, its shapes, and whether it is well laid out."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import xml.etree.ElementTree as ET
+
+from course_utils import scene
+from course_utils.scene import Words, overlap
+
+
+def words_of(picture):
+    """The texts of an SVG as Words, in pixels."""
+    found = []
+    for element in ET.fromstring(picture.svg).iter("{http://www.w3.org/2000/svg}text"):
+        x, y, size = (float(element.get(name)) / scene.FINE for name in ("x", "y", "font-size"))
+        anchor = element.get("text-anchor", "start")
+        found.append(Words(x, y, element.text, size, anchor, element.get("font-weight") == "bold", element.get("fill")))
+    return found
+
+
+def canvas(picture):
+    _, _, width, height = map(float, ET.fromstring(picture.svg).get("viewBox").split())
+    return width / scene.FINE, height / scene.FINE
+
+
+def corners(data):
+    """Points of an SVG path, in pixels, one list a subpath."""
+    parts, x, y = [], 0.0, 0.0
+    for letter, numbers in re.findall(r"([MHVLZ])([^MHVLZ]*)", data):
+        values = [float(number) / scene.FINE for number in numbers.split()]
+        if letter == "Z":
+            continue
+        if letter == "H":
+            x = values[0]
+        elif letter == "V":
+            y = values[0]
+        else:
+            x, y = values
+        if letter == "M":
+            parts.append([])
+        parts[-1].append((x, y))
+    return parts
+
+
+def paths(picture, **attributes):
+    elements = ET.fromstring(picture.svg).iter("{http://www.w3.org/2000/svg}path")
+    wanted = {name.replace("_", "-"): value for name, value in attributes.items()}
+    return [corners(e.get("d")) for e in elements if wanted.items() <= e.attrib.items()]
+
+
+def assert_well_laid(picture):
+    """Nothing infinite, no text over another, no text off the canvas, the SVG well formed."""
+    assert not re.search(r"nan|inf(?!orm)", re.sub(r'aria-label="[^"]*"|>[^<]*<', "", picture.svg), re.IGNORECASE)
+    width, height = canvas(picture)
+    texts = words_of(picture)
+    assert texts
+    for text in texts:
+        left, top, right, bottom = text.box
+        assert left >= -0.5, text
+        assert top >= -0.5, text
+        assert right <= width + 0.5, text
+        assert bottom <= height + 0.5, text
+        assert text.size >= 16  # 12 point
+    for one, other in itertools.combinations(texts, 2):
+        assert not overlap(one.box, other.box), (one, other)
+
+
+def ticks(picture, unit):
+    """A function from y to bytes, read off the labels of the vertical axis."""
+    labels = [text for text in words_of(picture) if text.anchor == "end" and text.fill == "var(--faint)"]
+    marks = [(text.y - 0.35 * text.size, float(text.text)) for text in labels]
+    (y0, v0), (y1, v1) = marks[0], marks[-1]
+    return lambda y: (v0 + (y - y0) * (v1 - v0) / (y1 - y0)) * unit

@@ -1,0 +1,209 @@
+"""The replay of the caching allocator: what holds for any sequence of requests, its constants, and whole steps."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from course_utils.allocator import ROUND, SMALL_REQUEST, Block, CachingAllocator, replay_step
+from course_utils.networks import NETWORKS
+from course_utils.trace import training_step
+
+MIB = 2**20
+# Sizes around every border between the pools and the segments, and anything in between.
+SIZES = st.one_of(
+    st.integers(1, 4096),
+    st.sampled_from([512, MIB, 2 * MIB, 10 * MIB, 20 * MIB]).flatmap(lambda n: st.integers(n - 513, n + 513)),
+    st.integers(1, 64 * MIB),
+)
+
+
+def whole(block: Block) -> tuple[int, int]:
+    """Address and size of the segment a block is cut from."""
+    first = block
+    while first.before is not None:
+        first = first.before
+    size, part = 0, first
+    while part is not None:
+        size += part.size
+        part = part.after  # type: ignore[assignment]
+    return first.address, size
+
+
+def segments(blocks: list[Block]) -> dict[int, int]:
+    return dict(whole(block) for block in blocks)
+
+
+class AnySequence(RuleBasedStateMachine):
+    """Requests and releases in any order."""
+
+    @initialize()
+    def start(self) -> None:
+        self.allocator = CachingAllocator()
+        self.alive: list[tuple[Block, int]] = []
+        self.seen: list[Block] = []
+        self.most = 0
+
+    @rule(size=SIZES)
+    def allocate(self, size: int) -> None:
+        before = self.allocator.reserved
+        block = self.allocator.allocate(size)
+        assert block.size >= size
+        assert not block.free
+        assert block.small == (size <= SMALL_REQUEST)
+        self.alive.append((block, size))
+        self.seen.append(block)
+        grown = self.allocator.reserved - before
+        if grown:  # only what no free block could hold is asked of the card, in the segments of its rules
+            rounded = -(-size // ROUND) * ROUND
+            expected = (
+                2 * MIB if rounded <= MIB else 20 * MIB if rounded < 10 * MIB else -(-rounded // (2 * MIB)) * 2 * MIB
+            )
+            assert grown == expected
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def release(self, data: Any) -> None:
+        block, _ = self.alive.pop(data.draw(st.integers(0, len(self.alive) - 1)))
+        self.allocator.release(block)
+
+    @invariant()
+    def no_two_live_blocks_share_a_byte(self) -> None:
+        spans = sorted((block.address, block.address + block.size) for block, _ in self.alive)
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+    @invariant()
+    def every_block_lies_in_what_is_reserved(self) -> None:
+        assert all(block.address + block.size <= self.allocator.reserved for block, _ in self.alive)
+        assert sum(size for _, size in self.alive) <= self.allocator.reserved
+
+    @invariant()
+    def addresses_are_multiples_of_512(self) -> None:
+        assert all(block.address % ROUND == 0 and block.size % ROUND == 0 for block, _ in self.alive)
+
+    @invariant()
+    def two_free_neighbours_are_one(self) -> None:
+        for pool in self.allocator._free.values():
+            for _, _, block in pool:
+                assert block.free
+                assert block.after is None or not block.after.free
+
+    def teardown(self) -> None:
+        """Everything freed merges back into whole segments, which add up to what is reserved."""
+        if not hasattr(self, "alive"):
+            return
+        for block, _ in self.alive:
+            self.allocator.release(block)
+        left = [block for pool in self.allocator._free.values() for _, _, block in pool]
+        assert all(block.before is None and block.after is None for block in left)
+        assert sum(block.size for block in left) == self.allocator.reserved
+
+
+AnySequence.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnySequence = AnySequence.TestCase
+
+
+@pytest.mark.parametrize(
+    ("size", "block", "segment"),
+    [
+        (1, 512, 2 * MIB),
+        (512, 512, 2 * MIB),
+        (513, 1024, 2 * MIB),
+        (MIB, MIB, 2 * MIB),
+        (MIB + 1, MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
+        # From 10 MiB on a segment of their own size; a rest of up to 1 MiB stays with the block.
+        (10 * MIB, 10 * MIB, 10 * MIB),
+        (11 * MIB, 12 * MIB, 12 * MIB),
+        (12 * MIB + 1, 12 * MIB + 512, 14 * MIB),
+        (19 * MIB, 20 * MIB, 20 * MIB),
+    ],
+)
+def test_rounding_and_segments(size: int, block: int, segment: int) -> None:
+    """The rules of c10/cuda/CUDACachingAllocator.cpp with its default settings, size by size."""
+    allocator = CachingAllocator()
+    assert allocator.allocate(size).size == block
+    assert allocator.reserved == segment
+
+
+def test_the_smallest_block_that_fits_is_taken() -> None:
+    allocator = CachingAllocator()
+    kept = [allocator.allocate(size * MIB) for size in (40, 12, 24)]
+    for block in kept:
+        allocator.release(block)
+    assert allocator.allocate(11 * MIB) is kept[1]
+    assert allocator.allocate(23 * MIB) is kept[2]
+    assert allocator.reserved == 76 * MIB
+
+
+def test_small_and_large_requests_do_not_share_segments() -> None:
+    allocator = CachingAllocator()
+    large = allocator.allocate(10 * MIB)
+    allocator.release(large)
+    allocator.allocate(1000)
+    assert allocator.reserved == 12 * MIB
+
+
+STEPS = st.lists(st.tuples(SIZES, st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=25)
+
+
+def replay(step: list[tuple[int, int, int]], steps: int, lasting: bool = False) -> int:
+    size = np.array([entry[0] for entry in step], dtype=np.int64)
+    birth = np.array([min(entry[1:]) for entry in step], dtype=np.int64)
+    death = np.array([max(entry[1:]) + 1 for entry in step], dtype=np.int64)
+    stays = np.full(len(step), lasting)
+    return replay_step(size, birth, death, stays, np.zeros(len(step), dtype=np.bool_), events=11, steps=steps)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_more_steps_never_reserve_less(step: list[tuple[int, int, int]]) -> None:
+    reserved = [replay(step, steps) for steps in (1, 2, 3)]
+    assert reserved == sorted(reserved)
+
+
+def test_a_second_identical_step_may_reserve_more() -> None:
+    """Best fit looks at what is free: what was cut from a new segment takes another's place the second time."""
+    step = [(5 * MIB, 0, 3), (16 * MIB, 1, 3), (15 * MIB, 2, 3)]
+    assert [replay(step, steps) for steps in (1, 2, 3)] == [36 * MIB, 52 * MIB, 52 * MIB]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("name", ["AlexNet", "VGG-16", "GoogLeNet", "ResNet-50", "52 M dense net"])
+def test_the_courses_networks_reserve_nothing_new_from_the_third_step_on(name: str, optimizer: str) -> None:
+    network = NETWORKS[name]
+    with torch.device("meta"):
+        module = network.build()
+    ledger = training_step(module, network.input_shape, optimizer=optimizer).at(32)
+    replayed = {}
+    for steps in (3, 6):
+        with mock.patch("course_utils.memory.replay_step", partial(replay_step, steps=steps)):
+            replayed[steps] = ledger.reserved_bytes()
+    assert replayed[3] == replayed[6] == ledger.reserved_bytes()
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_reserved_is_at_least_the_peak(step: list[tuple[int, int, int]]) -> None:
+    alive = [sum(size for size, a, b in step if min(a, b) <= event <= max(a, b)) for event in range(10)]
+    assert replay(step, steps=1) >= max(alive)
+    assert replay(step, steps=3, lasting=True) >= sum(size for size, _, _ in step)
+
+
+def test_state_made_late_finds_the_gaps_of_the_first_step() -> None:
+    """Optimizer state is allocated at the end of the first step, into what its maps have left free."""
+    size, flags = np.array([30 * MIB, 30 * MIB]), np.array([False, True])
+    birth, death = np.array([1, 0]), np.array([2, 4])
+    assert replay_step(size, birth, death, flags, flags, events=4, steps=1) == 30 * MIB
+    # The second step's map then needs a segment of its own.
+    assert replay_step(size, birth, death, flags, flags, events=4, steps=2) == 60 * MIB
+    assert replay_step(size, birth, death, flags, ~flags & flags, events=4, steps=1) == 60 * MIB

@@ -1,0 +1,358 @@
+"""Explorers and predict-first widgets at every corner: words and picture agree with the reading, nothing crashes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from drawn import assert_well_laid, words_of
+from hypothesis import given
+from hypothesis import strategies as st
+from made_steps import VGG, made_step
+from torch import nn
+
+from course_utils import explorers
+from course_utils.explorers import memory_explorer, sentences
+from course_utils.figures import Picture
+from course_utils.networks import NETWORKS, Network
+from course_utils.predict import how_far, predict, read_number, reveal
+from course_utils.units import GIB, CourseError, format_bytes
+
+
+def conv(inputs=3):
+    return nn.Sequential(
+        nn.Conv2d(inputs, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)
+    )
+
+
+OWN = {
+    "mine": Network("mine", conv, (3, 64, 64), 5),
+    "dense": Network("dense", lambda: nn.Linear(50, 10), (50,), 10),
+    "picky": Network("picky", lambda: nn.Sequential(nn.MaxPool2d(100), conv()), (3, 224, 224), 5),
+}
+
+
+@pytest.fixture
+def explorer():
+    return memory_explorer("mine", batch=64, size=64, card_gib=4, networks=OWN)
+
+
+def shown(explorer):
+    """The picture and the words on the screen, words without their markup."""
+    return explorer.figure.value, re.sub(r"<br>", "\n", re.sub(r"<(?!br>)[^>]*>", "", explorer.words.value))
+
+
+def as_picture(explorer):
+    return Picture(explorer.figure.value, "", 0, bytes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What it says
+
+
+def test_sentences_when_it_fits():
+    step = made_step(name="net")
+    ledger = step.at(32)
+    state, culprit, way_out = sentences(step, ledger, 12 * GIB)
+    peak, spare = format_bytes(ledger.peak_bytes), format_bytes(12 * GIB - ledger.peak_bytes)
+    assert state.startswith(
+        f"Batch 32 on a 12 GiB card: peak {peak}, in the backward phase, layer {ledger.peak_layer}."
+    )
+    assert state.endswith(f"It fits with {spare} to spare.")
+    assert re.fullmatch(r"Feature maps are \d\d % of it; .* GiB of parameters, .* stay whatever the batch\.", culprit)
+    assert way_out == f"Largest batch that fits: {step.largest_batch(12 * GIB):,}."
+
+
+def test_sentences_when_feature_maps_break_the_budget():
+    step = made_step(name="net")
+    state, culprit, _ = sentences(step, step.at(256), 8 * GIB)
+    over = format_bytes(step.at(256).peak_bytes - 8 * GIB)
+    assert f"Batch 256 on an 8 GiB card: peak {format_bytes(step.at(256).peak_bytes)}" in state
+    assert f"That is {over} too much: memory runs out in the forward phase, layer conv2." in state
+    assert culprit.startswith(
+        f"Feature maps break the budget: {format_bytes(step.at(256).by_role()['feature maps'])}, "
+    )
+
+
+def test_sentences_when_parameters_alone_are_too_much():
+    step = made_step(name="net")
+    _, culprit, way_out = sentences(step, step.at(4), GIB, "my card")
+    assert culprit.startswith("Parameters, optimizer state and weight gradients alone take 1.5")
+    assert culprit.endswith("more than the card holds.")
+    assert way_out.startswith(f"No batch fits: one sample alone needs {format_bytes(step.at(1).peak_bytes)}.")
+
+
+def test_sentences_when_memory_does_not_grow():
+    step = made_step([("a", 100, 0)], sample=0, name="net")
+    assert "does not grow with the batch" in sentences(step, step.at(1), GIB)[2]
+
+
+@pytest.mark.parametrize("card", explorers.CARDS_GIB)
+@pytest.mark.parametrize("batch", [1, 7, 512])
+def test_the_largest_batch_said_is_the_largest(card, batch):
+    step = made_step(VGG)
+    said = sentences(step, step.at(batch), card * GIB)[2]
+    largest = int(said.removeprefix("Largest batch that fits: ").rstrip(".").replace(",", ""))
+    assert step.at(largest).peak_bytes <= card * GIB < step.at(largest + 1).peak_bytes
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The explorer
+
+
+def test_the_screen_shows_the_reading(explorer):
+    picture, words = shown(explorer)
+    ledger = explorer.step.at(64)
+    assert format_bytes(ledger.peak_bytes) in picture
+    assert words == "\n".join(sentences(explorer.step, ledger, 4 * GIB))
+
+
+def test_every_control_changes_picture_or_words(explorer):
+    moves = {"batch": 65, "size": 112, "optimizer": "adam", "precision": "bfloat16", "card": 141, "network": "dense"}
+    for name, value in moves.items():
+        before = shown(explorer)
+        getattr(explorer, name).value = value
+        assert shown(explorer) != before, name
+        assert_well_laid(as_picture(explorer))
+
+
+def test_it_says_what_the_last_move_did(explorer):
+    step = explorer.step
+    explorer.batch.value = 65
+    change = format_bytes(step.at(65).peak_bytes - step.at(64).peak_bytes)
+    assert shown(explorer)[1].endswith(f"Last move, batch 64 to 65: the peak rises by {change}.")
+    explorer.batch.value = 64
+    assert shown(explorer)[1].endswith(f"Last move, batch 65 to 64: the peak falls by {change}.")
+    explorer.card.value = 24
+    assert "Last move" not in shown(explorer)[1]
+
+
+def test_a_combination_is_traced_once(explorer, monkeypatch):
+    calls = []
+
+    def count(*arguments, **settings):
+        calls.append(settings)
+        return real(*arguments, **settings)
+
+    real = explorers.training_step
+    monkeypatch.setattr(explorers, "training_step", count)
+    for batch in range(1, 30):
+        explorer.batch.value = batch
+    explorer.card.value = 80
+    assert calls == []
+    explorer.optimizer.value = "adam"
+    explorer.optimizer.value = "momentum"
+    explorer.optimizer.value = "adam"
+    assert [call["optimizer"] for call in calls] == ["adam"]
+
+
+def test_a_network_that_cannot_take_the_picture_says_so_in_one_line(explorer):
+    explorer.size.value = 224
+    explorer.network.value = "picky"
+    picture = explorer.figure.value
+    explorer.size.value = 32
+    words = shown(explorer)[1]
+    assert 'role="alert"' in explorer.words.value
+    assert "Traceback" not in words
+    assert "\n" not in words
+    assert "MaxPool2d" in words
+    assert explorer.figure.value == picture
+    assert explorer.figure.layout.opacity == "0.35"
+    assert explorer._repr_mimebundle_()["text/plain"] == words
+    explorer.keep.value = True  # nothing to keep
+    explorer.size.value = 256
+    assert explorer.figure.layout.opacity == "1"
+    assert "alert" not in explorer.words.value
+
+
+def test_the_picture_size_is_off_where_there_are_no_pictures(explorer):
+    assert not explorer.size.disabled
+    explorer.network.value = "dense"
+    assert explorer.size.disabled
+    assert "alert" not in explorer.words.value
+
+
+def test_a_kept_outline_stays_while_the_batch_moves(explorer):
+    kept = f"kept: {format_bytes(explorer.step.at(64).peak_bytes)}"
+    explorer.keep.value = True
+    explorer.batch.value = 200
+    assert kept in [text.text for text in words_of(as_picture(explorer))]
+    explorer.keep.value = False
+    assert kept not in [text.text for text in words_of(as_picture(explorer))]
+
+
+def test_the_saved_notebook_carries_a_still_beside_the_live_view(explorer):
+    bundle = explorer._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    said = sentences(explorer.step, explorer.step.at(64), 4 * GIB)
+    assert bundle["text/plain"] == "\n".join(said)
+    assert bundle["text/html"].startswith('<div class="course-picture">')
+    assert said[0] in bundle["text/html"]
+    assert bundle["image/png"]
+
+
+def test_the_courses_networks_at_the_corners_of_every_control():
+    refused = []
+    settings = [(32, "sgd", "float32"), (512, "adamw", "float16")]
+    for network, (size, optimizer, precision) in itertools.product(NETWORKS, settings):
+        explorer = memory_explorer(network, 1, size, optimizer, precision)
+        for batch, card in itertools.product((1, 512), (4, 141)):
+            explorer.batch.value, explorer.card.value = batch, card
+            if "alert" in explorer.words.value:
+                refused.append((network, size))
+            else:
+                assert_well_laid(as_picture(explorer))
+                assert f"Batch {batch}" in explorer.words.value
+                assert f"{card} GiB card" in explorer.words.value
+                assert not re.search(r"\b(nan|inf|None)\b", explorer.words.value)
+    assert {size for _, size in refused} <= {32}  # only pictures too small for a network's pools
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"network": "LeNet"}, "unknown network 'LeNet': choose one of mine, dense, picky"),
+        ({"optimizer": "lion"}, "unknown optimizer 'lion': choose one of sgd, momentum, adam, adamw"),
+        ({"precision": "int8"}, "unknown precision 'int8'"),
+        ({"batch": 0}, "batch must be a whole number of 1 or more, got 0"),
+        ({"size": 12.5}, "size must be a whole number of 1 or more, got 12.5"),
+        ({"card_gib": 0}, "card_gib must be more than 0 GiB, got 0"),
+    ],
+)
+def test_wrong_starts_are_refused_in_one_line(wrong, message):
+    with pytest.raises(CourseError, match=re.escape(message)):
+        memory_explorer(**{"network": "mine", "networks": OWN, **wrong})
+
+
+def test_unusual_starts_are_offered_too():
+    explorer = memory_explorer("mine", batch=3000, size=50, card_gib=5.5, networks=OWN)
+    assert (explorer.batch.value, explorer.size.value, explorer.card.value) == (3000, 50, 5.5)
+    assert "5.5 GiB card" in explorer.words.value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Predict and reveal
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1568", 1568), (" 1,568 ", 1568), ("1 568", 1568), ("1,568,000.5", 1568000.5), ("12.5", 12.5), ("12,5", 12.5),
+        ("1.5e3", 1500), (".5", 0.5), ("0", 0), ("+3", 3), ("1_000", 1000),
+    ],
+)  # fmt: skip
+def test_numbers_as_people_write_them(text, number):
+    assert read_number(text) == number
+
+
+@pytest.mark.parametrize("text", ["ninety", "90 MiB", "-3", "nan", "inf", "1e999", "1.2.3", "", "1,2,3"])
+def test_what_is_no_number_is_refused_in_one_line(text):
+    with pytest.raises(CourseError, match=r"is not a number of 0 or more: write one such as 12\.5"):
+        read_number(text)
+
+
+@given(st.integers(0, 10**12))
+def test_thousands_separators_do_not_matter(number):
+    assert read_number(f"{number:,}") == read_number(str(number)) == number
+
+
+@pytest.mark.parametrize(
+    ("guess", "answer", "words"),
+    [
+        (90, 1568, "Your guess, 90 MiB, is 17.4 times too small."),
+        (3000, 1500, "Your guess, 3,000 MiB, is 2.0 times too large."),
+        (1500, 1568, "Your guess, 1,500 MiB, is 4.3 % too small."),
+        (1568, 1568, "Your guess, 1,568 MiB, is exact."),
+        (0, 1568, "Your guess, 0 MiB, is 1,568 MiB too small."),
+        (5, 0, "Your guess, 5 MiB, is 5 MiB too large."),
+        (1, 50_000, "Your guess, 1 MiB, is 50,000 times too small."),
+        (1e90, 1, "Your guess, 1e+90 MiB, is 1e+90 times too large."),
+    ],
+)
+def test_how_far_off_in_words(guess, answer, words):
+    assert how_far(guess, answer, "MiB") == words
+
+
+@pytest.fixture
+def question():
+    return predict("How much does it need?", unit="MiB")
+
+
+def test_the_answer_is_hidden_until_a_number_was_entered(question):
+    answer = reveal(question, {"by hand": 1568, "measured here": 1572.5})
+    assert "Enter your guess above first" in answer.content.value
+    assert "1,568" not in answer.content.value
+    assert "1,568" not in answer._repr_mimebundle_()["text/plain"]
+    question.field.value = "90"
+    assert "17.4 times too small" in answer.content.value
+    texts = [text.text for text in words_of(answer.picture())]
+    assert {"90 MiB", "1,568 MiB", "1,572.50 MiB"} <= set(texts)
+    assert_well_laid(answer.picture())
+
+
+def test_an_answer_made_after_the_guess_is_shown_at_once(question):
+    question.field.value = "90"
+    assert "17.4 times too small" in reveal(question, {"trace": 1568.0}).content.value
+
+
+def test_a_guess_out_of_this_world_is_drawn_too(question):
+    question.field.value = "1e99"
+    assert_well_laid(reveal(question, {"trace": 1568.0}).picture())
+
+
+def test_the_guess_is_compared_with_the_row_named(question):
+    question.field.value = "100"
+    assert "2.0 times too small" in reveal(question, {"a": 400.0, "b": 200.0}, against="b").words()
+    assert "4.0 times too small" in reveal(question, {"a": 400.0, "b": 200.0}).words()
+
+
+def test_an_invalid_entry_gets_one_line_and_the_field_stays_open(question):
+    question.field.value = "ninety"
+    assert "&#x27;ninety&#x27; is not a number" in question.line.value
+    assert question.number is None
+    assert not question.field.disabled
+    question.field.value = "<b>"
+    assert "<b>" not in question.line.value.replace("<b>Predict", "")
+    question.field.value = ""
+    question.button.click()
+    assert "Write a number first" in question.line.value
+    question.field.value = "12,5"
+    assert question.number == 12.5
+
+
+def test_the_first_guess_stands(question):
+    question.field.value = "90"
+    question.field.value = "1568"
+    question.button.click()
+    assert question.number == 90
+    assert question.field.disabled
+    assert "90 MiB" in question.line.value
+
+
+def test_a_reader_without_a_kernel_can_unfold_the_answer(question):
+    html = reveal(question, {"by hand": 1568})._repr_mimebundle_()["text/html"]
+    assert html.startswith("<details><summary>")
+    assert "1,568 MiB" in html
+    asked = question._repr_mimebundle_()
+    assert asked["text/plain"] == "Predict. How much does it need? (MiB)"
+    assert "How much does it need?" in asked["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "against", "message"),
+    [
+        ({}, None, "reveal needs rows with numbers of 0 or more"),
+        ({"a": -1.0}, None, "reveal needs rows with numbers of 0 or more"),
+        ({"a": float("nan")}, None, "reveal needs rows with numbers of 0 or more"),
+        ({"a": 1.0}, "b", "reveal compares with one of a, got 'b'"),
+    ],
+)
+def test_reveal_refuses_what_it_cannot_show(question, rows, against, message):
+    with pytest.raises(CourseError, match=message):
+        reveal(question, rows, against)
+
+
+def test_reveal_needs_a_prediction():
+    with pytest.raises(CourseError, match=r"needs what predict\(\.\.\.\) returned as its first argument, got float"):
+        reveal(90.0, {"a": 1.0})
