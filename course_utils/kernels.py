@@ -84,6 +84,13 @@ def _cpu_picks_fused(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, 
 _ORIGINAL_ATTENTION = nn.functional.scaled_dot_product_attention
 
 
+def _as_bias(mask: Tensor | None, query: Tensor) -> Tensor | None:
+    """What the fused kernels take: 0 or minus infinity for every value of a bool mask."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.where(mask, 0.0, torch.scalar_tensor(-torch.inf, dtype=query.dtype, device=query.device))
+
+
 def _first(results: tuple[Tensor, ...]) -> Tensor:
     return results[0]
 
@@ -122,7 +129,7 @@ def attention(target: str) -> Iterator[AttentionCalls]:
             if half and attn_mask is None and query.shape[-1] <= 256:
                 flash = aten._scaled_dot_product_flash_attention
                 return _first(flash(query, key, value, dropout_p, is_causal, False, scale=scale))
-            bias = attn_mask if attn_mask is None or attn_mask.dtype != torch.bool else attn_mask.to(query.dtype)
+            bias = _as_bias(attn_mask, query)
             if bias is not None:
                 bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
             needs = query.requires_grad or key.requires_grad or value.requires_grad
@@ -130,7 +137,8 @@ def attention(target: str) -> Iterator[AttentionCalls]:
             return _first(efficient(query, key, value, bias, needs, dropout_p, is_causal, scale=scale))
         if _cpu_picks_fused(query, key, value, **options):
             flash = aten._scaled_dot_product_flash_attention_for_cpu
-            return _first(flash(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale))
+            bias = _as_bias(attn_mask, query)
+            return _first(flash(query, key, value, dropout_p, is_causal, attn_mask=bias, scale=scale))
         calls.unfused = True
         return _ORIGINAL_ATTENTION(query, key, value, **options)
 
