@@ -1,0 +1,81 @@
+"""The verdicts of lesson 03's claims: each follows from its number, and another number gives another verdict."""
+
+import pytest
+
+from course_utils import claims, digits
+from course_utils.claims import CLAIMS, MISLEADING, OPEN, PARTLY, RIGHT, WRONG, judge
+from course_utils.memory import Ledger, StepTrace
+from course_utils.units import CourseError
+
+# What the literature says, worked out apart from the code: counts of layers and parameters from the papers, totals by
+# hand (AlexNet 0.375 + 0.198 + 0.489 GB; VGG-16 7.80 + 3.29 + 1.11 GB), the rest from what each claim leaves out.
+EXPECTED = {
+    19: PARTLY, 20: RIGHT, 21: WRONG, 22: RIGHT, 23: WRONG, 24: MISLEADING, 27: PARTLY, 28: RIGHT, 29: PARTLY,
+    30: RIGHT, 35: PARTLY, 60: WRONG, 66: PARTLY, 67: RIGHT, 69: RIGHT, 70: OPEN, 71: MISLEADING, 72: RIGHT,
+    73: WRONG, 74: MISLEADING, 75: WRONG,
+}  # fmt: skip
+
+
+def finding(number: int) -> claims.Finding:
+    return judge([number]).rows[0][1]
+
+
+@pytest.fixture(autouse=True)
+def fresh_traces():
+    """A patched reading must not be hidden by, nor leak into, a trace that is kept."""
+    claims._step.cache_clear()
+    yield
+    claims._step.cache_clear()
+
+
+def test_every_claim_of_the_lesson_is_here_and_no_other():
+    assert set(CLAIMS) == set(EXPECTED)
+    assert all(claim.number == number and claim.text and claim.source for number, claim in CLAIMS.items())
+
+
+@pytest.mark.parametrize("number", EXPECTED)
+def test_verdict(number):
+    found = finding(number)
+    assert found.verdict == EXPECTED[number], found
+    assert any(character.isdigit() for character in found.evidence), "the evidence holds a number"
+
+
+@pytest.mark.parametrize(
+    ("number", "reading", "value"),
+    [
+        (20, "network_wide_bytes", lambda ledger: 2_000_000_000),
+        (22, "network_wide_bytes", lambda ledger: 5_000_000_000),
+        (69, "network_wide_bytes", lambda ledger: 12_000_000_000),
+        (30, "network_wide_parts", lambda ledger: {"gradient maps": 8_000_000_000}),
+        (19, "reserved_bytes", lambda ledger: ledger.peak_bytes),
+    ],
+)
+def test_another_number_another_verdict(monkeypatch, number, reading, value):
+    before = finding(number).verdict
+    monkeypatch.setattr(Ledger, reading, value)
+    assert finding(number).verdict != before
+
+
+def test_verdicts_of_layers_batches_and_training_follow_too(monkeypatch):
+    monkeypatch.setattr(claims, "_count", lambda module, kind: {"Conv2d": 16, "Linear": 3}[kind.__name__])
+    assert finding(23).verdict == RIGHT
+    monkeypatch.setattr(StepTrace, "at", lambda step, batch: (_ for _ in ()).throw(AssertionError("not used")))
+    monkeypatch.setattr(digits, "gap", lambda share: share)
+    monkeypatch.setattr(digits, "memorised", lambda units: 1 / units)
+    monkeypatch.setattr(digits, "difference_of_halves", lambda: 0.1)
+    assert [finding(number).verdict for number in (72, 73, 75)] == [WRONG, OPEN, RIGHT]
+
+
+def test_shown_as_text_and_as_a_table_with_nothing_unescaped(monkeypatch):
+    hostile = claims.Finding(RIGHT, "<script>1</script>", "why & how")
+    monkeypatch.setitem(CLAIMS, 20, claims.Claim(20, "a < b", "somebody", lambda: hostile))
+    verdicts = judge([20])
+    assert "RIGHT: a < b" in repr(verdicts)
+    page = verdicts._repr_html_()
+    assert "<script>" not in page
+    assert "why &amp; how" in page
+
+
+def test_an_unknown_number_is_one_line():
+    with pytest.raises(CourseError, match=r"^no claim number 999; there are 19, 20, "):
+        judge([999])
