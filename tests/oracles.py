@@ -38,7 +38,7 @@ AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 @dataclass(frozen=True)
 class Case:
-    """A network and its data: x is (batch, *input_shape), y one class a sample."""
+    """A network and its data: x is (batch, *input_shape), y one class a sample unless `make_target` says otherwise."""
 
     build: Callable[[], nn.Module]
     input_shape: tuple[int, ...]
@@ -46,6 +46,7 @@ class Case:
     optimizer: str | None = "sgd"
     criterion: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy
     make_input: Callable[..., Tensor] = torch.randn
+    make_target: Callable[[int], Tensor] | None = None  # batch -> y
     precision: str = "float32"
 
 
@@ -132,7 +133,8 @@ class LiveStorages:
 def make_step(case: Case, batch: int) -> tuple[list[Any], Callable[[], None]]:
     """What the step needs (model, optimizer, x, y), and the step itself, in whatever mode is active."""
     model = case.build()
-    x, y = case.make_input(batch, *case.input_shape), torch.randint(case.classes, (batch,))
+    x = case.make_input(batch, *case.input_shape)
+    y = torch.randint(case.classes, (batch,)) if case.make_target is None else case.make_target(batch)
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext
     if case.precision != "float32":
         precision = lambda: torch.autocast("cpu", AUTOCAST[case.precision])  # noqa: E731

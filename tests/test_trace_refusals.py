@@ -1,0 +1,232 @@
+"""What a trace refuses: one line each, naming the layer where there is one, and the cause."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from small_nets import Net, chain
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.functional import scaled_dot_product_attention
+
+from course_utils import networks
+from course_utils.trace import TraceError, training_step
+from course_utils.units import CourseError
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("course_tests::without_meta_kernel", mutates_args=())
+def without_meta_kernel(x: Tensor) -> Tensor:
+    """An operator that says nothing of the shape it returns."""
+    return x.clone()
+
+
+class FailsBackward(torch.autograd.Function):
+    """A layer whose author left the backward pass for later."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise ValueError("not written yet\nsecond line")
+
+
+def grows(net: Any, x: Tensor) -> Tensor:
+    net.__dict__.setdefault("all", []).append(net.a(x).detach())
+    return chain(net, x)
+
+
+def generator_inside() -> nn.Module:
+    net = Net(chain)
+    net.numbers = (i for i in range(3))
+    return net
+
+
+def recurrent() -> nn.Module:
+    net = Net(lambda net, x: net.c(net.recurrent(x)[0][:, -1]))
+    net.recurrent = nn.LSTM(8, 16, batch_first=True)
+    return net
+
+
+def mixing_in(constant: Tensor) -> Callable[[Any, Tensor], Tensor]:
+    return lambda net, x: chain(net, x) * constant
+
+
+def by_item(net: Any, x: Tensor) -> Tensor:
+    return chain(net, x) * x.sum().item()
+
+
+def by_mask(net: Any, x: Tensor) -> Tensor:
+    return chain(net, x) + x[x > 0].sum()
+
+
+def by_numpy(net: Any, x: Tensor) -> Tensor:
+    return chain(net, x) + float(x.detach().numpy().sum())
+
+
+def by_sign(net: Any, x: Tensor) -> Tensor:
+    return chain(net, x) if x.sum() > 0 else -chain(net, x)
+
+
+def attention_by_another_name(net: Any, x: Tensor) -> Tensor:
+    maps = net.a(x)[:, None]
+    out: Tensor = net.c(scaled_dot_product_attention(maps, maps, maps)[:, 0].mean(1))
+    return out
+
+
+plain = partial(Net, chain)
+VALUES = "it depends on the values of its data, and a trace has only shapes"
+FORWARD_OF_NET = r"^Net \(Net\) fails in the forward pass on input_shape=\(8,\): "
+# name -> builder, positional arguments, options, what the message must match
+REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], dict[str, Any], str]] = {
+    "layers that do not fit": (
+        lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(17, 5)),
+        ((8,),),
+        {},
+        r"^2 \(Linear\) fails in the forward pass on input_shape=\(8,\): .*\[2, 16\] X \[17, 5\]",
+    ),
+    "wrong channels": (
+        networks.alexnet,
+        ((1, 224, 224),),
+        {},
+        r"^conv1 \(Conv2d\) fails in the forward pass on input_shape=\(1, 224, 224\): .*channel",
+    ),
+    "too small a picture": (
+        networks.alexnet,
+        ((3, 20, 20),),
+        {},
+        r"^pool2 \(MaxPool2d\) fails .* Output size is too small",
+    ),
+    "the batch in the shape": (plain, ((4, 9),), {}, r"^a \(Linear\) fails .*input_shape=\(4, 9\)"),
+    "unknown optimizer": (
+        plain,
+        ((8,),),
+        {"optimizer": "rmsprop"},
+        "^unknown optimizer 'rmsprop': choose one of sgd, momentum, adam, adamw, None$",
+    ),
+    "unknown precision": (
+        plain,
+        ((8,),),
+        {"precision": "int8"},
+        "^unknown precision 'int8': choose one of float32, bfloat16, float16$",
+    ),
+    "unknown target": (plain, ((8,),), {"target": "tpu"}, "^unknown target 'tpu': choose one of cuda, cpu$"),
+    "no parameters": (nn.ReLU, ((8,),), {}, "^ReLU has no trainable parameters, so there is nothing to train$"),
+    "all frozen": (lambda: plain().requires_grad_(False), ((8,),), {}, "^Net has no trainable parameters"),
+    "no module": (lambda: chain, ((8,),), {}, "^module must be an nn.Module, got function$"),
+    "a list as shape": (plain, ([8],), {}, r"^input_shape must be a tuple of whole numbers .* got \[8\]$"),
+    "an empty dimension": (plain, ((0,),), {}, r"^input_shape must be a tuple .* got \(0,\)$"),
+    "other classes": (plain, ((8,), 10), {}, r"^Net returns shape \(batch, 5\), but classes=10$"),
+    "a tuple returned": (
+        partial(Net, lambda net, x: (chain(net, x), 1)),
+        ((8,),),
+        {},
+        "^Net must return one tensor, got tuple$",
+    ),
+    "no meta kernel": (
+        partial(Net, lambda net, x: chain(net, without_meta_kernel(x))),
+        ((8,),),
+        {},
+        FORWARD_OF_NET + "operator course_tests::without_meta_kernel has no meta kernel",
+    ),
+    "item()": (partial(Net, by_item), ((8,),), {}, FORWARD_OF_NET + VALUES),
+    "item() under autocast": (
+        partial(Net, by_item),
+        ((8,),),
+        {"precision": "bfloat16"},
+        FORWARD_OF_NET + VALUES,
+    ),
+    "a decision on values": (partial(Net, by_sign), ((8,),), {}, FORWARD_OF_NET + VALUES),
+    "a boolean mask": (partial(Net, by_mask), ((8,),), {}, FORWARD_OF_NET + VALUES),
+    "a boolean mask under autocast": (
+        partial(Net, by_mask),
+        ((8,),),
+        {"precision": "bfloat16"},
+        FORWARD_OF_NET + VALUES,
+    ),
+    "numpy": (partial(Net, by_numpy), ((8,),), {}, FORWARD_OF_NET + VALUES),
+    "a fused recurrence": (recurrent, ((3, 8),), {}, r"^recurrent \(LSTM\) runs in one fused kernel .* from cells"),
+    "a leak": (partial(Net, grows), ((8,),), {}, r"^Net leaves more tensors behind with every step \(made in a\)"),
+    "attention by another name": (
+        partial(Net, attention_by_another_name),
+        ((3, 8),),
+        {},
+        r"^Net calls attention by a name bound at import, .* torch\.nn\.functional\.scaled_dot_product_attention$",
+    ),
+    "a tensor of elsewhere": (
+        partial(Net, mixing_in(torch.ones(5))),
+        ((8,),),
+        {},
+        FORWARD_OF_NET + r".* create that one with device=x\.device$",
+    ),
+    "shapes still open": (lambda: nn.Sequential(nn.LazyLinear(5)), ((8,),), {}, r"^0\.weight has no shape yet"),
+    "no copy": (generator_inside, ((8,),), {}, "^Net cannot be copied: cannot pickle 'generator' object$"),
+    "two inputs": (
+        lambda: nn.Bilinear(8, 8, 5),
+        ((8,),),
+        {},
+        r"^Bilinear \(Bilinear\) fails .* missing 1 required positional argument: 'input2'$",
+    ),
+    "a criterion that does not fit": (
+        plain,
+        ((8,),),
+        {"criterion": F.mse_loss},
+        r"^the criterion fails on an output of shape \(2, 5\) and y of shape \(2,\): ",
+    ),
+    "a loss for each sample": (
+        plain,
+        ((8,),),
+        {"criterion": partial(F.cross_entropy, reduction="none")},
+        "^Net: the criterion must return one number that depends on parameters$",
+    ),
+    "a loss of nothing": (
+        plain,
+        ((8,),),
+        {"criterion": lambda out, y: F.cross_entropy(out.detach(), y)},
+        "^Net: the criterion must return one number that depends on parameters$",
+    ),
+    "a backward that fails": (
+        partial(Net, lambda net, x: net.c(FailsBackward.apply(net.a(x)))),
+        ((8,),),
+        {},
+        r"^Net \(Net\) fails in the backward pass .*: not written yet$",
+    ),
+    "overwritten in place": (
+        partial(Net, lambda net, x: net.c(torch.sigmoid(net.a(x)).mul_(2))),
+        ((8,),),
+        {},
+        "^Net .* fails in the backward pass .* modified by an inplace operation",
+    ),
+    "letters as numbers": (
+        lambda: nn.Sequential(nn.Embedding(50, 16), nn.Flatten(), nn.Linear(7 * 16, 5)),
+        ((7,),),
+        {},
+        r"^0 \(Embedding\) fails .* torch\.float32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_in_one_line_that_names_the_cause(name: str) -> None:
+    build, args, options, message = REFUSED[name]
+    with pytest.raises(TraceError, match=message) as caught:
+        training_step(build(), *args, **options)
+    assert isinstance(caught.value, CourseError)
+    assert "\n" not in str(caught.value)
+    assert torch.get_default_device().type == "cpu"
+    assert gc.isenabled()
+
+
+def test_a_batch_that_the_network_cannot_take_is_refused_when_asked_for() -> None:
+    step = training_step(nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 5)), (8,))
+    assert step.affine
+    with pytest.raises(TraceError, match=r"1 \(BatchNorm1d\) fails .* Expected more than 1 value per channel"):
+        step.at(1)
