@@ -15,7 +15,7 @@ from html import escape
 import torch
 from torch import nn
 
-from course_utils import networks
+from course_utils import hardware, networks
 from course_utils.allocator import CachingAllocator
 from course_utils.memory import StepTrace
 from course_utils.trace import training_step
@@ -252,6 +252,19 @@ def _first_layers() -> Finding:
     evidence = f"VGG-16: block 1 holds {blocks[0]:.0%} of the map values, blocks 1 and 2 {sum(blocks):.0%}"
     evidence += f", the picture {picture:.0%}"
     return Finding(verdict, evidence, "Maps are widest before the pools; the picture itself is small.")
+
+
+@_claim(68, DATAGURU, "The best results on ImageNet need a card of at least 12 GB.")
+def _at_least_12_gb() -> Finding:
+    best_of_2015 = _step(networks.resnet101).at(32).peak_bytes
+    largest = max(hardware.devices(), key=lambda device: device.memory_gb)
+    verdict = OUTDATED if best_of_2015 < 12 * GIB and largest.memory_gb > 12 else RIGHT
+    return Finding(
+        verdict,
+        f"ResNet-101, batch 32: {format_bytes(best_of_2015)}; the largest card of the catalogue, {largest.name}, "
+        f"has {largest.memory_gb:.0f} GB",
+        "12 GB was the largest card of its time. Batch and technique decide what is needed, and both can be chosen.",
+    )
 
 
 @_claim(69, DATAGURU, "Pictures of 112² need 4 to 6 GB where 224² need 12.")

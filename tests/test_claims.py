@@ -3,7 +3,7 @@
 import pytest
 
 from course_utils import claims, digits
-from course_utils.claims import CLAIMS, MISLEADING, OPEN, PARTLY, RIGHT, WRONG, judge
+from course_utils.claims import CLAIMS, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, judge
 from course_utils.memory import Ledger, StepTrace
 from course_utils.units import CourseError
 
@@ -11,8 +11,8 @@ from course_utils.units import CourseError
 # hand (AlexNet 0.375 + 0.198 + 0.489 GB; VGG-16 7.80 + 3.29 + 1.11 GB), the rest from what each claim leaves out.
 EXPECTED = {
     19: PARTLY, 20: RIGHT, 21: WRONG, 22: RIGHT, 23: WRONG, 24: MISLEADING, 27: PARTLY, 28: RIGHT, 29: PARTLY,
-    30: RIGHT, 35: PARTLY, 60: WRONG, 66: PARTLY, 67: RIGHT, 69: RIGHT, 70: OPEN, 71: MISLEADING, 72: RIGHT,
-    73: WRONG, 74: MISLEADING, 75: WRONG,
+    30: RIGHT, 35: PARTLY, 60: WRONG, 66: PARTLY, 67: RIGHT, 68: OUTDATED, 69: RIGHT, 70: OPEN, 71: MISLEADING,
+    72: RIGHT, 73: WRONG, 74: MISLEADING, 75: WRONG,
 }  # fmt: skip
 
 

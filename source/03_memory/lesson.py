@@ -434,7 +434,7 @@ judge([19, 20, 21, 22, 23, 24])
 judge([27, 28, 29, 30, 35, 60])
 
 # %% slide="subslide"
-judge([66, 67, 69, 70, 71, 74])
+judge([66, 67, 68, 69, 70, 71, 74])
 
 # %% [markdown] slide="subslide"
 # Three claims are about learning rather than memory; small networks on real handwritten digits decide them.
