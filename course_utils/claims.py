@@ -263,7 +263,7 @@ def _at_least_12_gb() -> Finding:
         verdict,
         f"ResNet-101, batch 32: {format_bytes(best_of_2015)}; the largest card of the catalogue, {largest.name}, "
         f"has {largest.memory_gb:.0f} GB",
-        "12 GB was the largest card of its time. Batch and technique decide what is needed, and both can be chosen.",
+        "Cards have grown since. Batch and technique decide what is needed, and both can be chosen.",
     )
 
 
