@@ -230,6 +230,7 @@ class Recorder(TorchDispatchMode):
                 left is not None
                 and total is not None
                 and left in self.made_from
+                and left not in read[1:]  # a gradient added to itself has two holders
                 and kernels.may_add_in_place(inputs[0], outputs[0])
             ):
                 self.sums.append((len(self.record.ops), left, total))
