@@ -222,8 +222,10 @@ def mem_tracker_timeline(case: Case, batch: int) -> tuple[Timeline, int]:
     return sampler.samples, peak
 
 
-def allocator_peak(case: Case, batch: int) -> int:
-    """Peak bytes of the second step of a real run that no mode watches, from the CPU allocator's own records.
+def allocator_records(case: Case, batch: int) -> tuple[int, list[int]]:
+    """The second step of a real run that no mode watches, from the CPU allocator's own records.
+
+    Returns the peak, in bytes, and the size of each request of the step.
 
     Everything counts, scratch inside kernels and the 8 bytes made of a Python number too.
     """
@@ -250,4 +252,4 @@ def allocator_peak(case: Case, batch: int) -> int:
     for _, size in sorted(changes, key=lambda change: change[0]):
         alive += size
         peak = max(peak, alive)
-    return peak
+    return peak, [size for _, size in changes if size > 0]

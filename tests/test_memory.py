@@ -264,6 +264,29 @@ def test_the_largest_batch_at_exactly_the_limit() -> None:
         assert step.largest_batch(peak - 1) == batch - 1
 
 
+class OtherwiseAlone(nn.Module):
+    """Takes a shorter path for one sample than for several."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(8, 500), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, 8) to (batch, 5)."""
+        scores: Tensor = self.head(x)
+        return scores if len(x) == 1 else scores + self.inner(x).relu().mean(1, keepdim=True)
+
+
+def test_the_largest_batch_where_one_sample_takes_another_path() -> None:
+    """One sample is never read from the two traces; with one as with several, the answer is exact."""
+    step = training_step(OtherwiseAlone(), (8,), optimizer="sgd", target="cpu")
+    assert step.affine
+    alone, two = step.at(1).peak_bytes, step.at(2).peak_bytes
+    line = 2 * two - step.at(3).peak_bytes  # where the line of two and three meets one
+    assert alone < line < two
+    assert [step.largest_batch(limit) for limit in (alone - 1, alone, line, two - 1, two)] == [0, 1, 1, 1, 2]
+
+
 def test_the_peak_of_a_large_batch_is_not_on_the_line_through_two_small_ones() -> None:
     """Why peaks are never extrapolated: they move from the update to the backward pass as the batch grows."""
     step = trace_of("vgg16", "adam", "cpu")
