@@ -174,10 +174,9 @@ def dropout_masks(ops: Iterable[tuple[str, list[int | None], list[int | None]]])
                     yield mask
 
 
-def may_add_in_place(left: Tensor, total: Tensor) -> bool:
-    """Whether the engine may write the sum of two gradients over the first: dense and alone in its storage."""
-    whole = left.untyped_storage().nbytes() == left.numel() * left.element_size()
-    return whole and left.shape == total.shape and left.dtype == total.dtype
+def may_add_in_place(left: Tensor) -> bool:
+    """Whether the engine may write the sum of two gradients over the first: a view shares its storage with its base."""
+    return not left._is_view()
 
 
 class _SkipWrites(TorchDispatchMode):

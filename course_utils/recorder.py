@@ -231,7 +231,7 @@ class Recorder(TorchDispatchMode):
                 and total is not None
                 and left in self.made_from
                 and left not in read[1:]  # a gradient added to itself has two holders
-                and kernels.may_add_in_place(inputs[0], outputs[0])
+                and kernels.may_add_in_place(inputs[0])
             ):
                 self.sums.append((len(self.record.ops), left, total))
         if operator.name in ("empty_like", "bernoulli_", "mul", "mul_"):
