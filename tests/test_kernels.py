@@ -409,18 +409,20 @@ class RandomGraph(nn.Module):
             elif kind in ("add", "mul"):
                 maps.append(getattr(torch, kind)(a, b))
             elif kind == "linear":
-                maps.append(layer(a))
+                maps.append(-layer(a))  # the sign keeps stretched gradients from products, which would copy them
             elif kind == "cat":
-                maps.append(layer(torch.cat([a, b], 1)))
+                maps.append(-layer(torch.cat([a, b], 1)))
             elif kind == "turn":
                 maps.append((-a.t()).t())
             elif kind == "cut":
                 maps.append(torch.cat([a[:, 8:], a[:, :8]], 1))
             else:  # the gradient of a sum is one value seen many times
                 maps.append((a.mean(1, keepdim=True) if kind == "stretch" else a.sum(1, keepdim=True)) + b)
+        used = {place for _, *places in self.plan for place in places}
         total = maps[-1]
-        for other in maps[1:-1]:
-            total = total + other
+        for place, other in enumerate(maps[:-1]):
+            if place not in used:
+                total = total + other
         scores: Tensor = self.head(total)
         return scores
 
