@@ -26,6 +26,11 @@ from course_utils.units import GB, format_bytes, in_gb
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from oracles import NETWORKS, Case, make_step, mem_tracker_timeline
 
+try:
+    import torchinfo  # a peer to compare with; nothing of ours needs it
+except ImportError:
+    torchinfo = None
+
 CONSOLE = Console()
 BATCHES = (1, 2, 37, 128, 256)
 LIMIT = {"AlexNet": 150, "VGG-16": 150, "ResNet-50": 300, "GoogLeNet": 300}  # milliseconds we hold training_step to
@@ -59,7 +64,7 @@ def accuracy() -> None:
         "allocator",
         "trace",
         "MemTracker",
-        "trace off by",
+        *(["torchinfo"] if torchinfo else []),
     )
     cases = [
         ("AlexNet", 16, "momentum"), ("AlexNet", 16, "adam"), ("VGG-16", 2, "momentum"), ("ResNet-50", 8, "momentum"),
@@ -73,11 +78,21 @@ def accuracy() -> None:
         traced = _trace(name, optimizer, "cpu").at(batch).peak_bytes
         _, tracked = mem_tracker_timeline(Case(network.build, network.input_shape, network.classes, optimizer), batch)
         table.add_row(
-            f"{name}, {batch}, {optimizer}", f"{measured:,} B", f"{traced:,} B", f"{tracked - traced:+,} B",
-            f"{traced / measured - 1:+.2%}",
+            f"{name}, {batch}, {optimizer}", f"{in_gb(measured):.3f} GB", f"{traced / measured - 1:+.2%}",
+            f"{tracked - traced:+,} B",
+            *([f"{_by_torchinfo(network, batch) / measured - 1:+.0%}"] if torchinfo else []),
         )  # fmt: skip
     CONSOLE.print(table)
-    CONSOLE.print("MemTracker: difference to the trace. The allocator's surplus is scratch memory inside kernels.\n")
+    CONSOLE.print("Trace and torchinfo: off the allocator, whose surplus over the trace is scratch inside kernels.")
+    CONSOLE.print(f"MemTracker: off the trace.{'' if torchinfo else ' torchinfo is not installed, so left out.'}\n")
+
+
+def _by_torchinfo(network: networks.Network, batch: int) -> int:
+    """The "Estimated Total Size" of torchinfo: input, outputs of layers with parameters twice, parameters."""
+    with torch.device("meta"):
+        model = network.build()
+    found = torchinfo.summary(model, (batch, *network.input_shape), device="meta", verbose=0)
+    return int(found.total_input + found.total_output_bytes + found.total_param_bytes)
 
 
 def _median_ms(work: Callable[[], object], repeats: int) -> float:
