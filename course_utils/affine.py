@@ -1,7 +1,8 @@
 """Two recordings of one step, at two batches, become one `Tape`: every size as `fixed + per_sample * batch`.
 
 Never extrapolates what does not fit: a size, a shape or an order of events that no straight line describes raises
-`NotAffine` with the place. Must never import torch, matplotlib or ipywidgets directly.
+`NotAffine` with the place. What two batches cannot show is a network that takes another path at some batches between
+them alone, such as `if len(x) == 64`. Must never import torch, matplotlib or ipywidgets directly.
 """
 
 from __future__ import annotations
