@@ -1,17 +1,25 @@
 """Small real training on real data: scikit-learn's 1,797 handwritten digits, 8 × 8 pixels, bundled with the package.
 
-Seeded and full-batch, a second or less each on two cores. Must never import matplotlib or ipywidgets.
+What claims need (`gap`, `memorised`, `difference_of_halves`) is full-batch and takes a second or less; `compare` trains
+convolutional variants side by side for the lessons on techniques. Must never import matplotlib or ipywidgets.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
+import pandas as pd
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
+from course_utils.measure import autocast, check_known, measure_step
 from course_utils.networks import mlp
+from course_utils.trace import PRECISIONS, training_step
+from course_utils.units import CourseError
 
 CLASSES = 10
 
@@ -78,3 +86,129 @@ def difference_of_halves() -> float:
 
     whole, first, second = gradient(slice(0, 256)), gradient(slice(0, 128)), gradient(slice(128, 256))
     return max(float((w - (a + b) / 2).abs().max()) for w, a, b in zip(whole, first, second, strict=True))
+
+
+def pictures(side: int = 16) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(training pictures, labels, test pictures, labels): the digits enlarged to (n, 1, side, side), values 0 to 1.
+
+    Enlarged by bilinear interpolation: nothing is added to see, but maps take memory as those of larger pictures do.
+    """
+    x, y, test_x, test_y = load()
+
+    def enlarge(flat: Tensor) -> Tensor:
+        small = flat.view(-1, 1, 8, 8)
+        if side == 8:
+            return small
+        return nn.functional.interpolate(small, size=(side, side), mode="bilinear", align_corners=False)
+
+    return enlarge(x), y, enlarge(test_x), test_y
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to train: a network, and how it is fed.
+
+    Attributes:
+        build: makes the network, from (n, 1, side, side) to (n, 10); called once a seed, with torch seeded.
+        batch: pictures that go through the network at once.
+        accumulate: such batches whose gradients are added up before each update.
+        precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
+    """
+
+    build: Callable[[], nn.Module]
+    batch: int = 64
+    accumulate: int = 1
+    precision: str = "float32"
+
+
+def compare(
+    variants: Mapping[str, Variant],
+    epochs: int = 4,
+    seeds: Sequence[int] = (0, 1, 2),
+    side: int = 16,
+    rate: float = 3e-3,
+) -> pd.DataFrame:
+    """Train every variant on the digits, on the CPU, and tell memory, time and accuracy together.
+
+    The variants take turns, so that whatever else the machine does hits them alike.
+
+    Args:
+        variants: name -> variant.
+        epochs: times that every training picture is seen.
+        seeds: a training for each, of weights and order of pictures.
+        side: of the pictures, in pixels.
+        rate: learning rate of Adam.
+
+    Returns:
+        One row a variant: "traced peak" and "measured peak" (bytes of a step of one batch with Adam, on the CPU),
+        "epoch seconds" (median), "accuracy" (mean over the seeds, share of the 500 test pictures), "lowest" and
+        "highest" (over the seeds).
+
+    Raises:
+        CourseError: no variants or seeds, an unknown precision, or a batch, accumulation or epoch count below 1.
+    """
+    if not variants or not seeds or epochs < 1:
+        raise CourseError("compare needs a variant, a seed and an epoch, at least one of each")
+    for name, variant in variants.items():
+        check_known("precision", variant.precision, PRECISIONS)
+        if variant.batch < 1 or variant.accumulate < 1:
+            raise CourseError(f"batch and accumulate of {name!r} must be 1 or more")
+    data = pictures(side)
+    shares: dict[str, list[float]] = {name: [] for name in variants}
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for seed in seeds:
+        for name, variant in variants.items():
+            share, times = _train_variant(variant, data, epochs, seed, rate)
+            shares[name].append(share)
+            seconds[name] += times
+    rows = []
+    for name, variant in variants.items():
+        shape, precision = (1, side, side), variant.precision
+        with torch.device("meta"):
+            module = variant.build()
+        step = training_step(module, shape, CLASSES, "adam", precision=precision, target="cpu", name=name)
+        with torch.random.fork_rng(devices=[]):
+            measured = measure_step(variant.build(), shape, CLASSES, variant.batch, "adam", "cpu", precision=precision)
+        own = pd.Series(shares[name])
+        rows.append(
+            {
+                "variant": name,
+                "traced peak": step.at(variant.batch).peak_bytes,
+                "measured peak": measured.peak_bytes,
+                "epoch seconds": pd.Series(seconds[name]).median(),
+                "accuracy": own.mean(),
+                "lowest": own.min(),
+                "highest": own.max(),
+            }
+        )
+    return pd.DataFrame(rows).set_index("variant")
+
+
+def _train_variant(
+    variant: Variant, data: tuple[Tensor, Tensor, Tensor, Tensor], epochs: int, seed: int, rate: float
+) -> tuple[float, list[float]]:
+    """(share of test pictures that are right, seconds of each epoch). Torch's own random state is left as it was."""
+    x, y, test_x, test_y = data
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = variant.build()
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+        scaler = torch.amp.GradScaler("cpu", enabled=variant.precision == "float16")
+        times = []
+        for _ in range(epochs):
+            order = torch.randperm(len(x))
+            started = time.perf_counter()
+            # Whole updates only: the few pictures that would make a smaller one are left for the next epoch's order.
+            for update in order[: len(x) - len(x) % (variant.batch * variant.accumulate)].view(
+                -1, variant.accumulate, variant.batch
+            ):
+                for rows in update:
+                    with autocast("cpu", variant.precision):
+                        loss = nn.functional.cross_entropy(model(x[rows]), y[rows])
+                    scaler.scale(loss / variant.accumulate).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad(set_to_none=True)
+            times.append(time.perf_counter() - started)
+        model.eval()
+        return accuracy(model, test_x, test_y), times

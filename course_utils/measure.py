@@ -9,14 +9,15 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from course_utils.trace import OPTIMIZERS, Criterion
+from course_utils.trace import OPTIMIZERS, PRECISIONS, Criterion
 from course_utils.units import CourseError
 
 
@@ -45,6 +46,7 @@ def measure_step(
     optimizer: str = "momentum",
     device: str | None = None,
     *,
+    precision: str = "float32",
     criterion: Criterion = nn.functional.cross_entropy,
 ) -> Measurement:
     """Run two training steps on random data and measure the second, in which the optimizer's state exists.
@@ -56,13 +58,14 @@ def measure_step(
         batch: samples in the batch.
         optimizer: "sgd", "momentum", "adam" or "adamw".
         device: "cpu" or "cuda"; by default a GPU if there is one.
+        precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
         criterion: (output, labels) -> scalar loss.
 
     Raises:
-        CourseError: an unknown optimizer, or a GPU asked for and not there.
+        CourseError: an unknown optimizer or precision, or a GPU asked for and not there.
     """
-    if optimizer not in OPTIMIZERS:
-        raise CourseError(f"unknown optimizer {optimizer!r}: choose one of {', '.join(OPTIMIZERS)}")
+    check_known("optimizer", optimizer, OPTIMIZERS)
+    check_known("precision", precision, PRECISIONS)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -74,7 +77,8 @@ def measure_step(
     update = kind(model.parameters(), **options)
 
     def step() -> None:
-        loss = criterion(model(x), y)
+        with autocast(device, precision):
+            loss = criterion(model(x), y)
         loss.backward()
         update.step()
         update.zero_grad(set_to_none=True)
@@ -91,6 +95,19 @@ def measure_step(
     return Measurement(
         torch.cuda.get_device_name(), torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), before
     )
+
+
+def check_known(what: str, value: str, known: Iterable[str]) -> None:
+    """Raise a CourseError that lists the choices, unless the value is one of them."""
+    if value not in known:
+        raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
+
+
+def autocast(device: str, precision: str) -> AbstractContextManager[object]:
+    """Where forward passes run in this precision: torch's autocast, or nothing for "float32"."""
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(torch.device(device).type, dtype=PRECISIONS[precision])
 
 
 def _bytes_of(model: nn.Module, update: torch.optim.Optimizer, *others: Tensor) -> int:

@@ -21,7 +21,7 @@ import ipywidgets as widgets
 import traitlets
 
 from course_utils.figures import Picture, side_by_side
-from course_utils.style import WIDGET_STYLE
+from course_utils.figures.style import WIDGET_STYLE
 from course_utils.units import CourseError
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 import psutil
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
 from course_utils.hardware import THIS_MACHINE, Device
-from course_utils.measure import this_machine
+from course_utils.measure import autocast, check_known, this_machine
 from course_utils.trace import OPTIMIZERS, PRECISIONS, Criterion
 from course_utils.units import GB, GIB, MIB, CourseError
 
@@ -146,6 +146,7 @@ def measure_step_time(
     optimizer: str = "momentum",
     device: str | None = None,
     *,
+    precision: str = "float32",
     seconds: float = 1.0,
     criterion: Criterion = nn.functional.cross_entropy,
     name: str | None = None,
@@ -159,15 +160,16 @@ def measure_step_time(
         batch: samples in the batch.
         optimizer: "sgd", "momentum", "adam" or "adamw".
         device: "cpu" or "cuda"; by default a GPU if there is one.
+        precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
         seconds: how long forward and step are each measured at least; a slow step is run three times at least.
         criterion: (output, labels) -> scalar loss.
         name: what tables call the network; the class name if not given.
 
     Raises:
-        CourseError: an unknown optimizer, a batch below 1, or a GPU asked for and not there.
+        CourseError: an unknown optimizer or precision, a batch below 1, or a GPU asked for and not there.
     """
-    if optimizer not in OPTIMIZERS:
-        raise CourseError(f"unknown optimizer {optimizer!r}: choose one of {', '.join(OPTIMIZERS)}")
+    check_known("optimizer", optimizer, OPTIMIZERS)
+    check_known("precision", precision, PRECISIONS)
     if batch < 1 or seconds <= 0:
         raise CourseError(f"batch and seconds must be above 0, got {batch} and {seconds}")
     device = _device(device)
@@ -177,14 +179,17 @@ def measure_step_time(
     kind, options = OPTIMIZERS[optimizer]
     update = kind(model.parameters(), **options)
 
+    def forward() -> Tensor:
+        with autocast(device, precision):
+            return criterion(model(x), y)
+
     def step() -> None:
-        criterion(model(x), y).backward()
+        forward().backward()
         update.step()
         update.zero_grad(set_to_none=True)
 
     step()  # makes the optimizer's state, and lets kernels be chosen
-    forward = _time(lambda: criterion(model(x), y), seconds)
-    return MeasuredStep(name or type(module).__name__, batch, device, forward, _time(step, seconds))
+    return MeasuredStep(name or type(module).__name__, batch, device, _time(forward, seconds), _time(step, seconds))
 
 
 def _device(name: str | None) -> str:

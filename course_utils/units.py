@@ -1,4 +1,4 @@
-"""Bytes as people write them, and errors that print as one line. Imports nothing of ours, and no torch.
+"""Bytes and seconds as people write them, and errors that print as one line. Imports nothing of ours, and no torch.
 
 Memory is given in binary units (1 GiB = 2**30 bytes), rates in decimal ones (1 GB/s = 10**9 bytes a second); the
 published figures of 2014 to 2017 are decimal and are always written with their unit.
@@ -39,3 +39,21 @@ def format_bytes(count: float, digits: int = 2) -> str:
 def in_gb(count: float) -> float:
     """Decimal gigabytes, the unit of the papers of 2014 to 2017."""
     return count / GB
+
+
+def format_seconds(seconds: float, digits: int = 3) -> str:
+    """Write a time in the largest of s, ms, µs, ns that keeps it at 1 or more, to so many significant digits.
+
+    >>> format_seconds(0.0726)
+    '72.6 ms'
+    >>> format_seconds(1200)
+    '1,200 s'
+    """
+    size, name = float(seconds), "s"
+    for name in ("s", "ms", "µs", "ns"):
+        if abs(float(f"{size:.{digits}g}")) >= 1 or name == "ns" or not size:
+            break
+        size *= 1000
+    name = name if seconds else "s"
+    rounded = float(f"{size:.{digits}g}")
+    return f"{rounded:,.0f} {name}" if abs(rounded) >= 10 ** (digits - 1) else f"{size:.{digits}g} {name}"

@@ -6,8 +6,8 @@ import itertools
 import re
 import xml.etree.ElementTree as ET
 
-from course_utils import scene
-from course_utils.scene import Words, overlap
+from course_utils.figures import scene
+from course_utils.figures.scene import Words, overlap
 
 
 def words_of(picture):

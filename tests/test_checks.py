@@ -1,8 +1,8 @@
 """Checks and graded cells: right answers of every kind pass, every slip is refused with its own message."""
 
-import functools
 import itertools
 import math
+import pkgutil
 import re
 
 import numpy as np
@@ -10,11 +10,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.checkpoint import checkpoint
+from right_answers import CHECKS, GRADED, RIGHT, SHARED, SLIPS, TOPICS, UNTOUCHED
+from right_answers.memory import largest_by_counting
 
+from course_utils import checks
 from course_utils.checks import memory, rewrites
-from course_utils.checks.core import Check, Feedback, Outcome, Slip, equal
+from course_utils.checks.core import Check, Feedback, Outcome, Slip, as_number, equal
 from course_utils.checks.rewrites import Watched
+from course_utils.grading import graded
 from course_utils.grading.graded import canonical
 from course_utils.grading.graded import memory as graded_memory
 from course_utils.units import GIB
@@ -24,122 +27,6 @@ NESTED = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
-TOPICS = {"03_memory": (memory, graded_memory)}
-
-
-def checks_of(module) -> dict:
-    return {value.question: value for value in vars(module).values() if hasattr(value, "question")}
-
-
-CHECKS = {question: check for module, _ in TOPICS.values() for question, check in checks_of(module).items()}
-GRADED = {question: graded for _, module in TOPICS.values() for question, graded in checks_of(module).items()}
-SLIPS = [(question, slip) for question, check in CHECKS.items() for slip in check.slips]
-
-
-class Plain(Watched):
-    def forward(self, pictures):
-        x = pictures
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
-class AtOnce(Watched):
-    def forward(self, pictures):
-        return self.layers(pictures)
-
-
-class KeepsMeans(Watched):
-    def forward(self, pictures):
-        self.means, x = [], pictures
-        for layer in self.layers:
-            x = layer(x)
-            self.means.append(x.mean().item())
-            self.means.append(float(x.detach().std()))
-        return x
-
-
-class KeepsLast(Watched):
-    def forward(self, pictures):
-        for layer in self.layers:
-            pictures = layer(pictures)
-            self.maps = [pictures]
-        return pictures
-
-
-class InPlaceToo(AtOnce):
-    def __init__(self):
-        super().__init__()
-        for layer in self.layers:
-            if isinstance(layer, torch.nn.ReLU):
-                layer.inplace = True
-
-
-class Recomputes(Watched):
-    def forward(self, pictures):
-        x = checkpoint(self.layers[:9], pictures, use_reentrant=False)
-        return self.layers[9:](x)
-
-
-def largest_by_counting(events, limit):
-    batch = 0
-    while all(fixed + per_sample * (batch + 1) <= limit for fixed, per_sample in events):
-        batch += 1
-    return batch
-
-
-def largest_by_halving(events, limit):
-    low, high = 0, limit + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if max(f + s * middle for f, s in events) <= limit else (low, middle)
-    return low
-
-
-def largest_as_array(events, limit):
-    fixed, per_sample = np.array(events).T
-    growing = per_sample > 0
-    return max(0, np.where(fixed > limit, -1, np.min((limit - fixed[growing]) // per_sample[growing])).min())
-
-
-def training_by_cases(parameters, optimizer="sgd"):
-    if optimizer == "adam":
-        return parameters * 16.0
-    if optimizer == "momentum":
-        return parameters * 12.0
-    return parameters * 8.0
-
-
-RIGHT = {
-    "map_bytes": [
-        lambda batch, channels, height, width, value_bytes=4: batch * channels * height * width * value_bytes,
-        lambda *sizes: math.prod(sizes) * (4 if len(sizes) == 4 else 1),
-        lambda n, c, h, w, v=4: np.prod([n, c, h, w, v]),
-        lambda n, c, h, w, v=4: torch.tensor([n, c, h, w, v]).prod(),
-        lambda n, c, h, w, v=4: n * c * h * w * v / 2**20 * 2**20,
-        lambda n, c, h, w, v=4: torch.empty(n, c, h, w, device="meta").numel() * v,
-        functools.partial(lambda extra, n, c, h, w, v=4: n * c * h * w * v, None),
-    ],
-    "training_bytes": [
-        training_by_cases,
-        lambda p, optimizer: p * {"sgd": 8, "momentum": 12, "adam": 16}[optimizer],
-        lambda p, optimizer: 4 * p + 4 * p + 4 * p * ["sgd", "momentum", "adam"].index(optimizer),
-    ],
-    "pool_saved_bytes": [
-        lambda n, c, h, w: 12 * n * c * (h // 2) * (w // 2),
-        lambda n, c, h, w: 12.0 * n * c * math.floor(h / 2) * math.floor(w / 2),
-        lambda n, c, h, w: sum(
-            t.numel() * t.element_size()
-            for t in torch.nn.functional.max_pool2d(torch.empty(n, c, h, w, device="meta"), 2, return_indices=True)
-        ),
-    ],
-    "network_wide": [
-        lambda m, i, p, g, n: 4 * n * (m + i) + 4 * 2 * n * g + 4 * 2 * p,
-        lambda m, i, p, g, n: np.float64(4) * (n * m + n * i + 2 * p + 2 * g * n),
-    ],
-    "largest_batch": [largest_by_counting, largest_by_halving, largest_as_array],
-    "keep_less": [Plain, AtOnce, KeepsMeans, KeepsLast, InPlaceToo, Recomputes, AtOnce()],
-}
 
 
 def answer_id(value) -> str:
@@ -148,6 +35,8 @@ def answer_id(value) -> str:
 
 def test_every_question_is_here_and_has_a_catalogue():
     assert CHECKS.keys() == GRADED.keys() == RIGHT.keys()
+    topics = {name for _, name, _ in pkgutil.iter_modules(checks.__path__)} - SHARED
+    assert topics == set(TOPICS) == {name for _, name, _ in pkgutil.iter_modules(graded.__path__)}
     for check in CHECKS.values():
         assert len(check.slips) >= 3
         assert len({slip.name for slip in check.slips}) == len(check.slips)
@@ -178,7 +67,7 @@ class TestSlips:
 
     @pytest.mark.parametrize(("question", "slip"), SLIPS, ids=answer_id)
     def test_a_slip_earns_no_point_whatever_the_seed(self, question, slip, monkeypatch):
-        seeds = ("0", "1") if question == "keep_less" else map(str, range(20))
+        seeds = ("0", "1") if question in UNTOUCHED else map(str, range(20))
         for seed in seeds:
             monkeypatch.setenv("COURSE_SEED", seed)
             assert GRADED[question].lines(slip.function) != GRADED[question].lines(RIGHT[question][0])
@@ -197,24 +86,16 @@ class TestSlips:
 class TestNotAttempted:
     @pytest.mark.parametrize("question", CHECKS)
     def test_dots_are_not_attempted(self, question):
-        class Dots(Watched):
-            def forward(self, pictures):
-                return ...
-
-        class DotsWithin(Watched):
-            def forward(self, pictures):
-                return self.layers(pictures) * ...
-
-        answers = [..., Dots, DotsWithin]
-        if question != "keep_less":
-            answers = [..., lambda *_: ..., lambda *_: 4 * ..., lambda *_: [1, ...], lambda *_: {"a": ...}]
-        for answer in answers:
+        plain = [..., lambda *_: ..., lambda *_: 4 * ..., lambda *_: [1, ...], lambda *_: {"a": ...}]
+        for answer in UNTOUCHED.get(question, plain):
             assert CHECKS[question](answer).outcome is Outcome.NOT_ATTEMPTED
             assert all(line.endswith(": not attempted") for line in GRADED[question].lines(answer))
         assert CHECKS[question]().outcome is Outcome.NOT_ATTEMPTED
 
 
 UNIT_FACTORS = {"bits": 8, "KiB": 2**-10, "MiB": 2**-20, "GiB": 2**-30, "kB": 1e-3, "MB": 1e-6, "GB": 1e-9}
+# Questions answered by one number for each input.
+NUMBERS = [q for q in CHECKS if q not in UNTOUCHED and as_number(CHECKS[q].truth[0]) is not None]
 IN_BYTES = [q for q, check in CHECKS.items() if getattr(check, "in_bytes", False)]
 
 
@@ -241,7 +122,7 @@ class TestPlainDiagnoses:
         assert "decimal unit" in CHECKS[question](scaled(question, lambda value: value / GIB * 1e9)).message
         assert "off by 4.9 %" in CHECKS[question](scaled(question, lambda value: value / 1e6 * 2**20)).message
 
-    @pytest.mark.parametrize("question", [q for q in CHECKS if q != "keep_less"])
+    @pytest.mark.parametrize("question", NUMBERS)
     def test_what_is_no_number_is_named(self, question):
         check = CHECKS[question]
         for value, words in {
@@ -255,11 +136,11 @@ class TestPlainDiagnoses:
             assert feedback.outcome is Outcome.WRONG
             assert words in feedback.message, feedback
 
-    @pytest.mark.parametrize("question", [q for q in CHECKS if q != "keep_less"])
+    @pytest.mark.parametrize("question", NUMBERS)
     def test_a_constant_factor_is_measured(self, question):
         assert (
-            "Every number you return is 3 times too large"
-            in CHECKS[question](scaled(question, lambda value: 3 * value)).message
+            "Every number you return is 7 times too large"
+            in CHECKS[question](scaled(question, lambda value: 7 * value)).message
         )
         assert "negative" in CHECKS[question](scaled(question, lambda value: -value)).message
         assert "Every number you return is 0" in CHECKS[question](lambda *_: 0).message

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from made_steps import VGG, made_step
 from torch import nn
 
-from course_utils import explorers
-from course_utils.explorers import memory_explorer, sentences
+from course_utils.explorers import memory as explorers
+from course_utils.explorers.memory import memory_explorer, sentences
 from course_utils.figures import Picture
 from course_utils.networks import NETWORKS, Network
 from course_utils.predict import how_far, predict, read_number, reveal

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from made_steps import VGG, made_step
 from PIL import Image
 
-from course_utils import figures, scene, style
-from course_utils.figures import ROLE_COLOURS, accountings, batch_lines, layer_bars, side_by_side, skyline
+from course_utils import figures
+from course_utils.figures import ROLE_COLOURS, accountings, batch_lines, layer_bars, scene, side_by_side, skyline, style
+from course_utils.figures.scene import Area, Lines, Picture, Scene, Words, text_width, wrap
+from course_utils.figures.skyline import axis_top, describe, finding
 from course_utils.memory import ROLES
-from course_utils.scene import Area, Lines, Picture, Scene, Words, text_width, wrap
-from course_utils.skyline import axis_top, describe, finding
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -68,9 +68,7 @@ guess
 
 # %%
 layer = nn.Conv2d(3, 8, kernel_size=3, padding=1)
-step = training_step(
-    layer, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu"
-)
+step = training_step(layer, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu")
 step.at(batch=4).timeline().drop(columns=["layer", "workspace", "other"])
 
 # %% [markdown] slide="subslide"
@@ -118,9 +116,7 @@ print(f"together              {format_bytes(by_hand):>10}")
 # %%
 with torch.device("meta"):  # shapes without numbers: 138 million parameters that take no memory here
     model = networks.vgg16()
-vgg = training_step(
-    model, input_shape=(3, 224, 224), classes=1000, optimizer="momentum", name="VGG-16"
-)
+vgg = training_step(model, input_shape=(3, 224, 224), classes=1000, optimizer="momentum", name="VGG-16")
 ledger = vgg.at(batch=128)
 ledger.by_role().map(format_bytes).to_frame()
 
@@ -229,9 +225,7 @@ for network in (alexnet.at(128), ledger):
 # An *in-place* ReLU writes over its input instead of making a new map. Everybody has read that it saves memory.
 
 # %%
-guess_inplace = predict(
-    "By how many MiB does the peak of VGG-16 fall if all its ReLUs work in place?", unit="MiB"
-)
+guess_inplace = predict("By how many MiB does the peak of VGG-16 fall if all its ReLUs work in place?", unit="MiB")
 guess_inplace
 
 # %%
@@ -362,6 +356,7 @@ print(f"with 512 MiB for every convolution {format_bytes(with_band.peak_bytes)},
 # layer. More training pictures change nothing: a step holds one batch. A recurrent network keeps the maps of
 # every time step, and no more parameters.
 
+
 # %%
 def at_128(builder, size=224, classes=1000):
     with torch.device("meta"):
@@ -405,13 +400,12 @@ memory_explorer()
 # Any module that takes one tensor can be traced. Put yours in place of this one; the errors say which layer
 # fails, and why.
 
+
 # %%
 class Mine(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()
-        )
+        self.body = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU())
         self.head = nn.Linear(32, 10)
 
     def forward(self, x):
@@ -425,7 +419,7 @@ skyline(mine.at(256))
 # ## What people believe
 #
 # Claims from articles and forums of 2014 to 2017, in our words, with where they were published. Each verdict is
-# computed when the cell runs: change a formula in `course_utils/claims.py`, and it changes.
+# computed when the cell runs: change a formula in `course_utils/claims/memory.py`, and it changes.
 
 # %%
 judge([19, 20, 21, 22, 23, 24])

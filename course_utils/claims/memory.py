@@ -1,79 +1,38 @@
-"""What people believe about memory and GPUs, and the verdict that a computed number gives.
-
-Each claim is told in our own words with the publication it comes from; its judge computes the evidence and derives the
-verdict from it, so that a changed formula changes the verdict. Numbers are those of the course's table of claims, of
-which the ones of finished lessons are here. Must never import matplotlib or ipywidgets.
-"""
+"""Claims of lesson 03, where the memory goes."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import lru_cache
-from html import escape
 
 import torch
 from torch import nn
 
 from course_utils import hardware, networks
 from course_utils.allocator import CachingAllocator
+from course_utils.claims.core import (
+    DATAGURU,
+    EXCHANGE,
+    MISLEADING,
+    OPEN,
+    OUTDATED,
+    PARTLY,
+    RIGHT,
+    SYNCED,
+    WRONG,
+    Finding,
+    claim,
+    traced,
+)  # fmt: skip
 from course_utils.memory import StepTrace
 from course_utils.trace import training_step
-from course_utils.units import GIB, MIB, CourseError, format_bytes, in_gb
-
-RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
-
-SYNCED = "Zhu, Synced (2017), on Rhu et al. (2016)"
-EXCHANGE = "Data Science Stack Exchange, question 19220"
-DATAGURU = "DataGuru Caffe course, lesson 13, after Dettmers (2016)"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A verdict, the computed evidence in one phrase, and why."""
-
-    verdict: str
-    evidence: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One belief: its number in the table of claims, the belief, where it was published, and its judge."""
-
-    number: int
-    text: str
-    source: str
-    judge: Callable[[], Finding]
-
-
-CLAIMS: dict[int, Claim] = {}
-
-
-def _claim(number: int, source: str, text: str) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
-    def register(judge: Callable[[], Finding]) -> Callable[[], Finding]:
-        CLAIMS[number] = Claim(number, text, source, judge)
-        return judge
-
-    return register
-
-
-@lru_cache(maxsize=32)
-def _step(
-    builder: Callable[..., nn.Module], size: int = 224, classes: int = 1000, layers: int | None = None
-) -> StepTrace:
-    with torch.device("meta"):
-        module = builder(classes=classes) if layers is None else builder(layers, classes=classes)
-    return training_step(module, (3, size, size), classes, name=builder.__name__)
+from course_utils.units import GIB, MIB, format_bytes, in_gb
 
 
 def _count(module: nn.Module, kind: type[nn.Module]) -> int:
     return sum(isinstance(child, kind) for child in module.modules())
 
 
-@_claim(19, SYNCED, "The memory a network needs follows from the model and the batch, without running it.")
+@claim(19, SYNCED, "The memory a network needs follows from the model and the batch, without running it.")
 def _follows_from_the_model() -> Finding:
-    ledger = _step(networks.vgg16).at(128)
+    ledger = traced(networks.vgg16).at(128)
     extra = ledger.reserved_bytes() / ledger.peak_bytes - 1
     return Finding(
         PARTLY if extra > 0.01 else RIGHT,
@@ -82,14 +41,14 @@ def _follows_from_the_model() -> Finding:
     )
 
 
-@_claim(20, SYNCED, "AlexNet with a batch of 128 takes 1.1 GB.")
+@claim(20, SYNCED, "AlexNet with a batch of 128 takes 1.1 GB.")
 def _alexnet_total() -> Finding:
-    total = in_gb(_step(networks.alexnet).at(128).network_wide_bytes())
+    total = in_gb(traced(networks.alexnet).at(128).network_wide_bytes())
     verdict = RIGHT if round(total, 1) == 1.1 else WRONG
     return Finding(verdict, f"{total:.2f} GB", "Every map kept, two shared gradient buffers, no workspace.")
 
 
-@_claim(21, SYNCED, "AlexNet has five convolutions and two dense layers.")
+@claim(21, SYNCED, "AlexNet has five convolutions and two dense layers.")
 def _alexnet_layers() -> Finding:
     with torch.device("meta"):
         model = networks.alexnet()
@@ -98,15 +57,15 @@ def _alexnet_layers() -> Finding:
     return Finding(verdict, f"{found[0]} convolutions, {found[1]} dense layers", "The classifier is a layer too.")
 
 
-@_claim(22, SYNCED, "VGG-16 with a batch of 128 takes about 14 GB.")
+@claim(22, SYNCED, "VGG-16 with a batch of 128 takes about 14 GB.")
 def _vgg_total() -> Finding:
-    total = in_gb(_step(networks.vgg16).at(128).network_wide_bytes())
+    total = in_gb(traced(networks.vgg16).at(128).network_wide_bytes())
     verdict = RIGHT if 0.85 * 14 <= total <= 14 else WRONG
     why = f"The {14 - total:.1f} GB that are missing are presumably workspace, which the published figure includes."
     return Finding(verdict, f"{total:.2f} GB before workspace", why)
 
 
-@_claim(23, SYNCED, "VGG-16 has 16 convolutions and three dense layers.")
+@claim(23, SYNCED, "VGG-16 has 16 convolutions and three dense layers.")
 def _vgg_layers() -> Finding:
     with torch.device("meta"):
         model = networks.vgg16()
@@ -115,9 +74,9 @@ def _vgg_layers() -> Finding:
     return Finding(verdict, f"{found[0]} convolutions, {found[1]} dense layers", "16 counts both kinds together.")
 
 
-@_claim(24, SYNCED, "VGG-16 is much smaller than ResNets of a hundred layers.")
+@claim(24, SYNCED, "VGG-16 is much smaller than ResNets of a hundred layers.")
 def _vgg_against_resnet() -> Finding:
-    tables = [_step(builder).at(2).by_layer() for builder in (networks.vgg16, networks.resnet101)]
+    tables = [traced(builder).at(2).by_layer() for builder in (networks.vgg16, networks.resnet101)]
     (vgg, vgg_flops), (resnet, resnet_flops) = [(t["parameters"].sum(), t["flops"].sum() / 2) for t in tables]
     verdict = MISLEADING if vgg > resnet and vgg_flops > resnet_flops else RIGHT
     return Finding(
@@ -128,9 +87,9 @@ def _vgg_against_resnet() -> Finding:
     )
 
 
-@_claim(27, SYNCED, "Training memory is parameters, feature maps, gradient maps and workspace.")
+@claim(27, SYNCED, "Training memory is parameters, feature maps, gradient maps and workspace.")
 def _four_parts() -> Finding:
-    ledger = _step(networks.vgg16).at(128)
+    ledger = traced(networks.vgg16).at(128)
     roles = ledger.by_role()
     missing = int(roles["optimizer state"] + roles["weight gradients"])
     verdict = PARTLY if missing > 0.01 * ledger.peak_bytes else RIGHT
@@ -141,14 +100,14 @@ def _four_parts() -> Finding:
     )
 
 
-@_claim(28, SYNCED, "Feature maps are over half of VGG-16's memory, and more the deeper the network.")
+@claim(28, SYNCED, "Feature maps are over half of VGG-16's memory, and more the deeper the network.")
 def _feature_map_share() -> Finding:
     def share(step: StepTrace, batch: int) -> float:
         ledger = step.at(batch)
         return ledger.network_wide_parts()["feature maps"] / ledger.network_wide_bytes()
 
-    vgg = [share(_step(networks.vgg16), batch) for batch in (64, 128, 256)]
-    deep = share(_step(networks.vgg_deep, layers=416), 32)
+    vgg = [share(traced(networks.vgg16), batch) for batch in (64, 128, 256)]
+    deep = share(traced(networks.vgg_deep, layers=416), 32)
     verdict = RIGHT if min(vgg) > 0.5 and deep > max(vgg) else WRONG
     shares = ", ".join(f"{value:.0%}" for value in vgg)
     return Finding(verdict, f"{shares} at batch 64, 128, 256; VGG-416 {deep:.0%} at 32", "In the 2016 accounting.")
@@ -176,7 +135,7 @@ def shared_maps(module: nn.Module, input_shape: tuple[int, ...]) -> int:
     return sum(count > 1 for count in users.values())
 
 
-@_claim(29, SYNCED, "A feature map is used once in the forward pass and once in the backward pass.")
+@claim(29, SYNCED, "A feature map is used once in the forward pass and once in the backward pass.")
 def _used_once() -> Finding:
     counts = {}
     for name in ("VGG-16", "GoogLeNet", "ResNet-50"):
@@ -190,9 +149,9 @@ def _used_once() -> Finding:
     )
 
 
-@_claim(30, SYNCED, "At any moment most of the memory is idle.")
+@claim(30, SYNCED, "At any moment most of the memory is idle.")
 def _mostly_idle() -> Finding:
-    ledger = _step(networks.vgg16).at(128)
+    ledger = traced(networks.vgg16).at(128)
     parts = ledger.network_wide_parts()
     working = 3 * parts["gradient maps"] // 2  # conv1_2 reads X and dY and writes dX, all as large as the largest map
     idle = 1 - working / ledger.network_wide_bytes()
@@ -200,7 +159,7 @@ def _mostly_idle() -> Finding:
     return Finding(verdict, f"{idle:.0%} idle at the worst moment", "conv1_2 works on its input and two gradient maps.")
 
 
-@_claim(35, SYNCED, "Workspace is freed when the convolution returns.")
+@claim(35, SYNCED, "Workspace is freed when the convolution returns.")
 def _workspace_freed() -> Finding:
     allocator = CachingAllocator()
     block = allocator.allocate(GIB)
@@ -213,7 +172,7 @@ def _workspace_freed() -> Finding:
     )
 
 
-@_claim(60, EXCHANGE, "A recurrent layer of 100 units has as many parameters as a dense one (or always more).")
+@claim(60, EXCHANGE, "A recurrent layer of 100 units has as many parameters as a dense one (or always more).")
 def _recurrent_parameters() -> Finding:
     dense = sum(p.numel() for p in nn.Linear(4, 100, device="meta").parameters())
     recurrent = sum(p.numel() for p in nn.RNNCell(4, 100, device="meta").parameters())
@@ -228,9 +187,9 @@ def _recurrent_parameters() -> Finding:
     )
 
 
-@_claim(66, DATAGURU, "Activations and their errors dominate: add up both for every layer.")
+@claim(66, DATAGURU, "Activations and their errors dominate: add up both for every layer.")
 def _data_and_errors() -> Finding:
-    ledger = _step(networks.vgg16).at(128)
+    ledger = traced(networks.vgg16).at(128)
     both = 2 * in_gb(ledger.network_wide_parts()["feature maps"])
     errors = in_gb(ledger.matrix[:, 5].max())
     verdict = PARTLY if errors < both / 4 else RIGHT
@@ -241,9 +200,9 @@ def _data_and_errors() -> Finding:
     )
 
 
-@_claim(67, DATAGURU, "The first layers need most of the memory.")
+@claim(67, DATAGURU, "The first layers need most of the memory.")
 def _first_layers() -> Finding:
-    table = _step(networks.vgg16).at(1).by_layer()
+    table = traced(networks.vgg16).at(1).by_layer()
     values = {layer: torch.Size(shape).numel() for layer, shape in zip(table["layer"], table["shape"], strict=True)}
     maps = {layer: count for layer, count in values.items() if layer.startswith(("conv", "pool"))}
     blocks = [sum(n for layer, n in maps.items() if layer.startswith(f"conv{i}")) / sum(maps.values()) for i in (1, 2)]
@@ -254,9 +213,9 @@ def _first_layers() -> Finding:
     return Finding(verdict, evidence, "Maps are widest before the pools; the picture itself is small.")
 
 
-@_claim(68, DATAGURU, "The best results on ImageNet need a card of at least 12 GB.")
+@claim(68, DATAGURU, "The best results on ImageNet need a card of at least 12 GB.")
 def _at_least_12_gb() -> Finding:
-    best_of_2015 = _step(networks.resnet101).at(32).peak_bytes
+    best_of_2015 = traced(networks.resnet101).at(32).peak_bytes
     largest = max(hardware.devices(), key=lambda device: device.memory_gb)
     verdict = OUTDATED if best_of_2015 < 12 * GIB and largest.memory_gb > 12 else RIGHT
     return Finding(
@@ -267,19 +226,19 @@ def _at_least_12_gb() -> Finding:
     )
 
 
-@_claim(69, DATAGURU, "Pictures of 112² need 4 to 6 GB where 224² need 12.")
+@claim(69, DATAGURU, "Pictures of 112² need 4 to 6 GB where 224² need 12.")
 def _smaller_pictures() -> Finding:
-    large, small = (in_gb(_step(networks.vgg16, size).at(128).network_wide_bytes()) for size in (224, 112))
+    large, small = (in_gb(traced(networks.vgg16, size).at(128).network_wide_bytes()) for size in (224, 112))
     verdict = RIGHT if 3.5 <= small <= 6 and round(large) == 12 else WRONG
     return Finding(
         verdict, f"{large:.2f} GB and {small:.2f} GB", "A quarter of the maps; parameters stay. Overheads do the rest."
     )
 
 
-@_claim(70, DATAGURU, "Video of 25 × 75 × 75 × 3 may not fit 12 GB.")
+@claim(70, DATAGURU, "Video of 25 × 75 × 75 × 3 may not fit 12 GB.")
 def _video() -> Finding:
     pictures = 25 * 75 * 75 * 3 / (224 * 224 * 3)
-    largest = _step(networks.vgg16).largest_batch(12 * GIB)
+    largest = traced(networks.vgg16).largest_batch(12 * GIB)
     return Finding(
         OPEN if pictures > 1 else WRONG,
         f"a clip is {pictures:.2f} pictures of 224²; VGG-16 fits {largest} pictures or {largest / pictures:.0f} clips",
@@ -287,9 +246,9 @@ def _video() -> Finding:
     )
 
 
-@_claim(71, DATAGURU, "Fewer training pictures need less GPU memory.")
+@claim(71, DATAGURU, "Fewer training pictures need less GPU memory.")
 def _data_set_size() -> Finding:
-    step = _step(networks.vgg16)
+    step = traced(networks.vgg16)
     peaks = {size: step.at(min(128, size)).peak_bytes for size in (1_281_167, 128_117)}
     same = len(set(peaks.values())) == 1
     return Finding(
@@ -299,7 +258,7 @@ def _data_set_size() -> Finding:
     )
 
 
-@_claim(72, DATAGURU, "A tenth of the data overfits quickly.")
+@claim(72, DATAGURU, "A tenth of the data overfits quickly.")
 def _tenth_of_the_data() -> Finding:
     from course_utils.digits import gap
 
@@ -309,7 +268,7 @@ def _tenth_of_the_data() -> Finding:
     return Finding(verdict, evidence, "Measured on a small dense network; expect the same of large ones.")
 
 
-@_claim(73, DATAGURU, "Training on several GPUs makes overfitting more likely.")
+@claim(73, DATAGURU, "Training on several GPUs makes overfitting more likely.")
 def _several_gpus() -> Finding:
     from course_utils.digits import difference_of_halves
 
@@ -319,9 +278,9 @@ def _several_gpus() -> Finding:
     return Finding(verdict, evidence, "Two devices compute the same gradient. The number of devices is not in it.")
 
 
-@_claim(74, DATAGURU, "Two classes need less memory than a thousand.")
+@claim(74, DATAGURU, "Two classes need less memory than a thousand.")
 def _two_classes() -> Finding:
-    many, two = (_step(networks.vgg16, classes=classes).at(128) for classes in (1000, 2))
+    many, two = (traced(networks.vgg16, classes=classes).at(128) for classes in (1000, 2))
     saved = many.peak_bytes - two.peak_bytes
     fewer = int(many.by_layer()["parameters"].sum() - two.by_layer()["parameters"].sum())
     verdict = MISLEADING if saved < 0.01 * many.peak_bytes else RIGHT
@@ -329,7 +288,7 @@ def _two_classes() -> Finding:
     return Finding(verdict, evidence, "Less, and nobody will notice.")
 
 
-@_claim(75, DATAGURU, "Fewer parameters make overfitting easier.")
+@claim(75, DATAGURU, "Fewer parameters make overfitting easier.")
 def _fewer_parameters() -> Finding:
     from course_utils.digits import memorised
 
@@ -337,43 +296,3 @@ def _fewer_parameters() -> Finding:
     verdict = WRONG if large > small + 0.2 else RIGHT
     evidence = f"random labels learned by heart: {small:.0%} with 2 hidden units, {large:.0%} with 256"
     return Finding(verdict, evidence, "Learning noise by heart takes capacity; the argument runs the other way.")
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """Claims with their findings, shown as a table."""
-
-    rows: tuple[tuple[Claim, Finding], ...]
-
-    def __repr__(self) -> str:
-        return "\n".join(
-            f"{claim.number:>3}  {finding.verdict.upper()}: {claim.text}\n"
-            f"     {finding.evidence}. {finding.why} [{claim.source}]"
-            for claim, finding in self.rows
-        )
-
-    def _repr_html_(self) -> str:
-        columns = (("", 5), ("what people say", 33), ("verdict", 13), ("computed", 49))
-        widths = "".join(f"<col style='width:{width}%'>" for _, width in columns)
-        head = "".join(f"<th style='text-align:left'>{name}</th>" for name, _ in columns)
-        body = "".join(
-            f"<tr style='vertical-align:top'><td>{claim.number}</td>"
-            f"<td style='text-align:left'>{escape(claim.text)}<br><small>{escape(claim.source)}</small></td>"
-            f"<td style='text-align:left;white-space:nowrap'><b>{finding.verdict}</b></td>"
-            f"<td style='text-align:left'>{escape(finding.evidence)}. <i>{escape(finding.why)}</i></td></tr>"
-            for claim, finding in self.rows
-        )
-        table = f"<colgroup>{widths}</colgroup><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-        return f"<table style='width:100%;font-size:inherit'>{table}</table>"
-
-
-def judge(numbers: Iterable[int]) -> Verdicts:
-    """Compute the verdicts of the claims with these numbers.
-
-    Raises:
-        CourseError: no claim has such a number.
-    """
-    unknown = [number for number in numbers if number not in CLAIMS]
-    if unknown:
-        raise CourseError(f"no claim number {unknown[0]}; there are {', '.join(map(str, sorted(CLAIMS)))}")
-    return Verdicts(tuple((CLAIMS[number], CLAIMS[number].judge()) for number in numbers))

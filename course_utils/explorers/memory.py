@@ -1,27 +1,22 @@
-"""Explorers: a few controls, one picture, three sentences. ipywidgets only; every number comes from a reading.
+"""Explorer of lesson 03: where the memory of a training step goes, and whether it fits a card.
 
-An explorer has no arithmetic of its own: its controls choose a traced step (`trace`) and a batch, the reading is a
-`memory.Ledger`, the picture a `figures.skyline`. Nothing imports this module but notebooks and tests.
-
-A cell whose last value is an explorer saves a still (picture and sentences) beside the live view, so that the
-notebook reads well where no kernel runs. The bytes of its PNG differ between versions of matplotlib and Pillow:
-nbval compares such a cell with `--nbval-sanitize-with=tests/nbval_sanitize.cfg`, or it is tagged `nbval-ignore-output`.
+Its controls choose a traced step (`trace`) and a batch, the reading is a `memory.Ledger`, the picture a
+`figures.skyline`. Only notebooks, tests and `explorers/__init__.py` import this module.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 import ipywidgets as widgets
 import torch
 
-from course_utils.figures import Picture, skyline
+from course_utils.explorers.base import Explorer, View, described
+from course_utils.figures import skyline
+from course_utils.figures.style import limit_name, percent
 from course_utils.memory import Ledger, StepTrace
 from course_utils.networks import NETWORKS, Network
-from course_utils.style import WIDGET_STYLE, limit_name, percent
 from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
 from course_utils.units import GIB, CourseError, format_bytes
 
@@ -89,51 +84,36 @@ def _way_out(step: StepTrace, limit_bytes: float) -> str:
     )
 
 
-class MemoryExplorer(widgets.VBox):  # type: ignore[misc]
+class MemoryExplorer(Explorer):
     """Controls over a training step, its skyline, and three sentences on it; made by `memory_explorer`."""
 
     def __init__(self, networks: Mapping[str, Network], start: Mapping[str, Any]) -> None:
         self._networks = networks
         self._steps: dict[tuple[object, ...], StepTrace] = {}
         self._before: Ledger | None = None
-        self._last: tuple[dict[str, object], int] | None = None
-        wide = widgets.Layout(width="98%")
-        short: dict[str, Any] = {"style": {"description_width": "5.5em"}, "layout": wide}
-        self.network = widgets.Dropdown(options=list(networks), value=start["network"], description="network", **short)
+        dropdown, size = widgets.Dropdown, start["size"]
+        self.network = described(dropdown, "network", options=list(networks), value=start["network"])
         self.optimizer, self.precision = (
-            widgets.Dropdown(options=list(known), value=start[what], description=what, **short)
+            described(dropdown, what, options=list(known), value=start[what])
             for what, known in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS))
         )
         cards = [(f"{card:g} GiB", card) for card in sorted({*CARDS_GIB, start["card_gib"]})]
-        self.card = widgets.Dropdown(options=cards, value=start["card_gib"], description="card", **short)
-        self.size = widgets.SelectionSlider(
-            options=[(f"{side} × {side}", side) for side in sorted({*PICTURE_SIZES, start["size"]})],
-            value=start["size"],
-            description="picture",
-            continuous_update=False,
-            **short,
-        )
+        self.card = described(dropdown, "card", options=cards, value=start["card_gib"])
+        sizes = [(f"{side} × {side}", side) for side in sorted({*PICTURE_SIZES, size})]
+        self.size = described(widgets.SelectionSlider, "picture", options=sizes, value=size, continuous_update=False)
         most = max(LARGEST_BATCH, start["batch"])
-        self.batch = widgets.IntSlider(start["batch"], 1, most, description="batch", **short)
-        self.keep = widgets.ToggleButton(value=False, description="keep as outline", layout=wide)
+        self.batch = described(widgets.IntSlider, "batch", value=start["batch"], min=1, max=most)
+        self.keep = widgets.ToggleButton(value=False, description="keep as outline", layout=widgets.Layout(width="98%"))
         self.keep.tooltip = "Draw this skyline as an outline over the next ones"
-        self.figure = widgets.HTML()
-        self.words = widgets.HTML()
-        chosen = widgets.GridBox(
-            [self.network, self.optimizer, self.precision, self.card],
-            layout=widgets.Layout(grid_template_columns="repeat(4, minmax(0, 1fr))", max_width="68em"),
+        moving = (self.network, self.size, self.optimizer, self.precision, self.card, self.batch)
+        self.lay_out(
+            [
+                ("1fr 1fr 1fr 1fr", [self.network, self.optimizer, self.precision, self.card]),
+                ("3fr 1fr", [self.size, self.keep, self.batch]),
+            ],
+            {control.description: control for control in moving},
         )
-        moved = widgets.GridBox(
-            [self.size, self.keep, self.batch],
-            layout=widgets.Layout(grid_template_columns="minmax(0, 3fr) minmax(0, 1fr)", max_width="68em"),
-        )
-        super().__init__([widgets.HTML(WIDGET_STYLE), chosen, moved, self.figure, self.words])
-        self.add_class("course-widget")
-        self.add_class("course-explorer")
-        for control in (self.network, self.size, self.optimizer, self.precision, self.card, self.batch):
-            control.observe(self._redraw, names="value")
         self.keep.observe(self._keep, names="value")
-        self._redraw()
 
     @property
     def step(self) -> StepTrace:
@@ -164,69 +144,21 @@ class MemoryExplorer(widgets.VBox):  # type: ignore[misc]
         """What the card holds."""
         return float(self.card.value * GIB)
 
-    def show(self) -> tuple[Ledger, Picture, tuple[str, str, str]]:
-        """The present settings read, drawn and said in words.
-
-        Raises:
-            CourseError: they cannot be traced.
-        """
+    def view(self) -> View:
+        """Skyline and sentences of the present settings; the peak is watched."""
+        self.size.disabled = len(self._networks[self.network.value].input_shape) != 3
         step = self.step
         ledger = step.at(self.batch.value)
         picture = skyline(ledger, self.limit_bytes, self._before, before_name="kept")
-        return ledger, picture, sentences(step, ledger, self.limit_bytes)
-
-    def _settings(self) -> dict[str, object]:
-        controls = (self.network, self.size, self.optimizer, self.precision, self.card, self.batch)
-        return {str(control.description): control.value for control in controls}
-
-    def _redraw(self, _change: object = None) -> None:
-        self.size.disabled = len(self._networks[self.network.value].input_shape) != 3
-        try:
-            ledger, picture, said = self.show()
-        except CourseError as error:  # the old picture stays, faint, and the reason stands where the words were
-            self.figure.layout.opacity = "0.35"
-            self.words.value = f'<p role="alert" style="font-size:1.15em"><b>{escape(str(error))}</b></p>'
-            return
-        moved = self._last_move(ledger.peak_bytes)
-        self.figure.layout.opacity = "1"
-        self.figure.value = picture.svg
-        lines = "<br>".join(escape(line) for line in said)
-        style = "font-size:1.15em;max-width:60em;line-height:1.5"
-        self.words.value = f'<p aria-live="polite" style="{style}">{lines}{moved}</p>'
-
-    def _last_move(self, peak: int) -> str:
-        """What the last change of one control did to the peak."""
-        now, last = self._settings(), self._last
-        self._last = (now, peak)
-        if last is None:
-            return ""
-        changed = [name for name in now if now[name] != last[0][name]]
-        if len(changed) != 1 or changed[0] == "card":
-            return ""
-        name, change = changed[0], peak - last[1]
-        effect = f"{'rises' if change > 0 else 'falls'} by {format_bytes(abs(change))}" if change else "stays the same"
-        return f"<br>Last move, {name} {escape(str(last[0][name]))} to {escape(str(now[name]))}: the peak {effect}."
+        said = sentences(step, ledger, self.limit_bytes)
+        return View(picture, said, ledger.peak_bytes, uncaused=["card"])
 
     def _keep(self, _change: object = None) -> None:
         try:
-            self._before = self.show()[0] if self.keep.value else None
+            self._before = self.step.at(self.batch.value) if self.keep.value else None
         except CourseError:  # nothing is drawn that could be kept
             self._before = None
-        self._redraw()
-
-    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any]:
-        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs) or {}
-        try:
-            _, picture, said = self.show()
-        except CourseError as error:
-            return {**bundle, "text/plain": str(error)}
-        lines = "<br>".join(escape(line) for line in said)
-        return {
-            **bundle,
-            "text/html": f"{picture.html}<p>{lines}</p>",
-            "image/png": base64.b64encode(picture.png).decode(),
-            "text/plain": "\n".join(said),
-        }
+        self.redraw()
 
 
 def memory_explorer(

@@ -12,9 +12,8 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from course_utils.memory import ROLES, Ledger
-from course_utils.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words, text_width
-from course_utils.style import (
+from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words, text_width
+from course_utils.figures.style import (
     BAND_COLUMN,
     COLUMN_GAP,
     COLUMN_ROW,
@@ -28,6 +27,7 @@ from course_utils.style import (
     write_on_band,
     write_title,
 )
+from course_utils.memory import ROLES, Ledger
 from course_utils.units import format_bytes
 
 Floats = npt.NDArray[np.float64]

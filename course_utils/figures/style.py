@@ -11,8 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from course_utils.figures.scene import (
+    FAINT,
+    INK,
+    LINE_HEIGHT,
+    Area,
+    Lines,
+    Points,
+    Scene,
+    Words,
+    overlap,
+    text_width,
+    wrap,
+)
 from course_utils.memory import ROLES
-from course_utils.scene import FAINT, INK, LINE_HEIGHT, Area, Lines, Scene, Words, overlap, text_width, wrap
 from course_utils.units import GIB, KIB, MIB, format_bytes
 
 # Chosen by search so that every pair stays apart (CIEDE2000 of 14 or more) for normal sight and for red-, green- and
@@ -24,8 +36,13 @@ ROLE_COLOURS = dict(
         strict=True,
     )
 )
+# For things that are no roles (devices, techniques): four of Okabe and Ito's colours, which stay apart without colour
+# vision and are dark enough for lines on white and light enough for lines on black.
+SERIES_COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")
 DARK_TEXT, LIGHT_TEXT = "#111111", "#ffffff"
 SIZE, TITLE_SIZE = 16.0, 19.0  # pixels at notebook width: 12 and 14 point
+ROW = 27.0  # pixels from one bar to the next
+BAR = 19.0  # pixels a bar is high
 BAND_COLUMN = 4.0  # pixels between the columns at which bands are sampled for room
 COLUMN_GAP, COLUMN_ROW = 16.0, 1.35 * SIZE  # of the column of names beside a plot: its distance, its line height
 
@@ -88,6 +105,28 @@ def write_title(scene: Scene, title: str) -> float:
         scene.add(Words(12, y, line, TITLE_SIZE))
         y += TITLE_SIZE * LINE_HEIGHT
     return y - TITLE_SIZE * LINE_HEIGHT + 10
+
+
+def bar_at(left: float, y: float, right: float) -> Points:
+    """The corners of a bar whose middle is at y."""
+    return [(left, y - BAR / 2), (right, y - BAR / 2), (right, y + BAR / 2), (left, y + BAR / 2)]
+
+
+def beside(x: float, y: float, text: str, end: bool = False, bold: bool = False, fill: str = INK) -> Words:
+    """Words on the line of a bar whose middle is at y."""
+    return Words(x, y + 0.35 * SIZE, text, SIZE, "end" if end else "start", bold, fill)
+
+
+def colour_key(scene: Scene, roles: Sequence[str], left: float, y: float) -> float:
+    """A line (or two) of squares with names, for roles that no bar could name; returns the y of the last line."""
+    x = left
+    for role in roles:
+        if x + 40 + text_width(role, SIZE) > scene.width:
+            x, y = left, y + ROW
+        square = [(x, y - 7), (x + 14, y - 7), (x + 14, y + 7), (x, y + 7)]
+        scene.add(Area(square, ROLE_COLOURS[role]), Lines([[*square, square[0]]], FAINT, 0.8), beside(x + 20, y, role))
+        x += 44 + text_width(role, SIZE)
+    return y
 
 
 def write_on_band(

@@ -1,0 +1,10 @@
+"""What people believe about memory and GPUs, and the verdict that a computed number gives.
+
+`judge([22, 23])` in a lesson shows the claims with these numbers. `core` holds what a claim is, the other modules the
+claims of one lesson each; a claim that concerns several is with the first. Must never import matplotlib or ipywidgets.
+"""
+
+from course_utils.claims import memory
+from course_utils.claims.core import CLAIMS, Claim, Finding, Verdicts, judge
+
+__all__ = ["CLAIMS", "Claim", "Finding", "Verdicts", "judge", "memory"]

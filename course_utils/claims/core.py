@@ -1,0 +1,117 @@
+"""What a claim is, the table of claims, and how verdicts are shown.
+
+Each claim is told in our own words with the publication it comes from; its judge computes the evidence and derives the
+verdict from it, so that a changed formula changes the verdict. One module a lesson registers its claims with `claim`.
+Must never import matplotlib or ipywidgets, nor a module of claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+
+import torch
+from torch import nn
+
+from course_utils.memory import StepTrace
+from course_utils.trace import training_step
+from course_utils.units import CourseError
+
+RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
+
+SYNCED = "Zhu, Synced (2017), on Rhu et al. (2016)"
+EXCHANGE = "Data Science Stack Exchange, question 19220"
+DATAGURU = "DataGuru Caffe course, lesson 13, after Dettmers (2016)"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict, the computed evidence in one phrase, and why."""
+
+    verdict: str
+    evidence: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One belief: its number in the table of claims, the belief, where it was published, and its judge."""
+
+    number: int
+    text: str
+    source: str
+    judge: Callable[[], Finding]
+
+
+CLAIMS: dict[int, Claim] = {}
+
+
+def claim(number: int, source: str, text: str) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
+    """Decorate a claim's judge: its number in the table of claims, where it was published, the claim in our words."""
+
+    def register(judge: Callable[[], Finding]) -> Callable[[], Finding]:
+        if number in CLAIMS:
+            raise CourseError(f"claim {number} has two judges")
+        CLAIMS[number] = Claim(number, text, source, judge)
+        return judge
+
+    return register
+
+
+@lru_cache(maxsize=32)
+def traced(
+    builder: Callable[..., nn.Module], size: int = 224, classes: int = 1000, layers: int | None = None
+) -> StepTrace:
+    """The training step of one of `course_utils.networks`, kept for the next claim that asks.
+
+    Args:
+        builder: of the network.
+        size: side of its square pictures, in pixels.
+        classes: it tells apart.
+        layers: for builders that take a depth.
+    """
+    with torch.device("meta"):
+        module = builder(classes=classes) if layers is None else builder(layers, classes=classes)
+    return training_step(module, (3, size, size), classes, name=builder.__name__)
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Claims with their findings, shown as a table."""
+
+    rows: tuple[tuple[Claim, Finding], ...]
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            f"{claim.number:>3}  {finding.verdict.upper()}: {claim.text}\n"
+            f"     {finding.evidence}. {finding.why} [{claim.source}]"
+            for claim, finding in self.rows
+        )
+
+    def _repr_html_(self) -> str:
+        columns = (("", 5), ("what people say", 33), ("verdict", 13), ("computed", 49))
+        widths = "".join(f"<col style='width:{width}%'>" for _, width in columns)
+        head = "".join(f"<th style='text-align:left'>{name}</th>" for name, _ in columns)
+        body = "".join(
+            f"<tr style='vertical-align:top'><td>{claim.number}</td>"
+            f"<td style='text-align:left'>{escape(claim.text)}<br><small>{escape(claim.source)}</small></td>"
+            f"<td style='text-align:left;white-space:nowrap'><b>{finding.verdict}</b></td>"
+            f"<td style='text-align:left'>{escape(finding.evidence)}. <i>{escape(finding.why)}</i></td></tr>"
+            for claim, finding in self.rows
+        )
+        table = f"<colgroup>{widths}</colgroup><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        return f"<table style='width:100%;font-size:inherit'>{table}</table>"
+
+
+def judge(numbers: Iterable[int]) -> Verdicts:
+    """Compute the verdicts of the claims with these numbers.
+
+    Raises:
+        CourseError: no claim has such a number.
+    """
+    unknown = [number for number in numbers if number not in CLAIMS]
+    if unknown:
+        raise CourseError(f"no claim number {unknown[0]}; there are {', '.join(map(str, sorted(CLAIMS)))}")
+    return Verdicts(tuple((CLAIMS[number], CLAIMS[number].judge()) for number in numbers))

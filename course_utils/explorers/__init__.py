@@ -1,0 +1,9 @@
+"""Explorers: a few controls, one picture, three sentences. One module a question; `base` is what they share.
+
+Each is one call in a notebook cell, `memory_explorer()`. A cell whose last value is an explorer is tagged
+`nbval-ignore-output`: the bytes of a PNG differ between versions of matplotlib and Pillow.
+"""
+
+from course_utils.explorers.memory import memory_explorer
+
+__all__ = ["memory_explorer"]

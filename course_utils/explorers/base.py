@@ -1,0 +1,133 @@
+"""What every explorer shares: controls over one picture, sentences under it, and what the last move did.
+
+An explorer has no arithmetic of its own: `view` takes what the controls say, asks a reading, and returns a `View`. The
+base draws it, says in words what the last move changed, shows an impossible setting's reason in one line over the old
+picture, and saves a still (picture and sentences) beside the live view, so that the notebook reads well where no
+kernel runs. ipywidgets only; must never import torch or trace.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import ipywidgets as widgets
+
+from course_utils.figures import Picture
+from course_utils.figures.style import WIDGET_STYLE
+from course_utils.units import CourseError, format_bytes
+
+DESCRIPTION_WIDTH = "5.5em"  # of the words before a control, unless they are longer
+WORDS_STYLE = "font-size:1.15em;max-width:60em;line-height:1.5"
+
+
+@dataclass(frozen=True)
+class View:
+    """What an explorer shows at one setting of its controls.
+
+    Attributes:
+        picture: the figure.
+        sentences: one for the state, one for the culprit, one for the way out.
+        number: what is watched from move to move, such as the peak in bytes; None to say nothing of moves.
+        what: its name with the article, as in "the peak rises by 3 MiB".
+        write: how a difference of it is written.
+        uncaused: names of controls whose moves do not change it by their nature, and of which nothing is said.
+    """
+
+    picture: Picture
+    sentences: Sequence[str]
+    number: float | None = None
+    what: str = "the peak"
+    write: Callable[[float], str] = format_bytes
+    uncaused: Sequence[str] = ()
+
+
+def described(kind: type[Any], description: str, width: str = DESCRIPTION_WIDTH, **options: Any) -> Any:
+    """A control of this kind with its name before it, as wide as its place in the row allows."""
+    options.setdefault("layout", widgets.Layout(width="98%"))
+    return kind(description=description, style={"description_width": width}, **options)
+
+
+class Explorer(widgets.VBox):  # type: ignore[misc]
+    """Rows of controls, a picture, sentences. Subclasses make their controls, call `lay_out`, and define `view`."""
+
+    def lay_out(self, rows: Sequence[tuple[str, Sequence[Any]]], controls: Mapping[str, Any]) -> None:
+        """Put the controls in rows over picture and words, and draw the first view.
+
+        Args:
+            rows: widths of the columns of a row, such as "1fr 1fr 3fr", and the controls in it.
+            controls: by the name that words use for it ("batch"), every control whose move redraws.
+        """
+        self._controls = dict(controls)
+        self._last: tuple[dict[str, str], float] | None = None
+        self.figure, self.words = widgets.HTML(), widgets.HTML()
+        grids = [
+            widgets.GridBox(
+                list(row),
+                layout=widgets.Layout(
+                    grid_template_columns=" ".join(f"minmax(0, {width})" for width in widths.split()), max_width="68em"
+                ),
+            )
+            for widths, row in rows
+        ]
+        super().__init__([widgets.HTML(WIDGET_STYLE), *grids, self.figure, self.words])
+        self.add_class("course-widget")
+        self.add_class("course-explorer")
+        for control in self._controls.values():
+            control.observe(self.redraw, names="value")
+        self.redraw()
+
+    def view(self) -> View:
+        """The present settings read, drawn and said in words.
+
+        Raises:
+            CourseError: they cannot be; its message stands where the words were.
+        """
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, str]:
+        """What every control says, by its name, as it is written on the screen."""
+        return {name: str(getattr(control, "label", None) or control.value) for name, control in self._controls.items()}
+
+    def redraw(self, _change: object = None) -> None:
+        """Show the present settings."""
+        try:
+            view = self.view()
+        except CourseError as error:  # the old picture stays, faint, and the reason stands where the words were
+            self.figure.layout.opacity = "0.35"
+            self.words.value = f'<p role="alert" style="font-size:1.15em"><b>{escape(str(error))}</b></p>'
+            return
+        self.figure.layout.opacity = "1"
+        self.figure.value = view.picture.svg
+        lines = "<br>".join(escape(line) for line in [*view.sentences, *self._last_move(view)])
+        self.words.value = f'<p aria-live="polite" style="{WORDS_STYLE}">{lines}</p>'
+
+    def _last_move(self, view: View) -> list[str]:
+        """What the last change of one control did to the number watched."""
+        if view.number is None:
+            return []
+        now, last = self.settings(), self._last
+        self._last = (now, view.number)
+        changed = [name for name in now if last is not None and now[name] != last[0][name]]
+        if last is None or len(changed) != 1 or changed[0] in view.uncaused:
+            return []
+        name, change = changed[0], view.number - last[1]
+        effect = f"{'rises' if change > 0 else 'falls'} by {view.write(abs(change))}" if change else "stays the same"
+        return [f"Last move, {name} {last[0][name]} to {now[name]}: {view.what} {effect}."]
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any]:
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs) or {}
+        try:
+            view = self.view()
+        except CourseError as error:
+            return {**bundle, "text/plain": str(error)}
+        lines = "<br>".join(escape(line) for line in view.sentences)
+        return {
+            **bundle,
+            "text/html": f"{view.picture.html}<p>{lines}</p>",
+            "image/png": base64.b64encode(view.picture.png).decode(),
+            "text/plain": "\n".join(view.sentences),
+        }

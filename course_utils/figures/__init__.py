@@ -1,0 +1,17 @@
+"""The course's pictures: readings in, `Picture` out. One colour per role everywhere, the finding as the title.
+
+`skyline` is the signature figure; `bars`, `batch` and `plane` (curves and points over two axes) are in the same manner.
+Each is laid out on a `scene.Scene`, with the colours and sizes of `style`. Must never import torch or ipywidgets.
+"""
+
+from course_utils.figures.bars import accountings, layer_bars, side_by_side
+from course_utils.figures.batch import batch_lines
+from course_utils.figures.plane import Axis, Curve, Spot, plane
+from course_utils.figures.scene import Picture
+from course_utils.figures.skyline import describe, finding, skyline
+from course_utils.figures.style import ROLE_COLOURS
+
+__all__ = [
+    "ROLE_COLOURS", "Axis", "Curve", "Picture", "Spot", "accountings", "batch_lines", "describe", "finding",
+    "layer_bars", "plane", "side_by_side", "skyline",
+]  # fmt: skip

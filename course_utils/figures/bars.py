@@ -1,0 +1,184 @@
+"""Bars: layers, one quantity found in several ways, two accountings. Must never import torch or ipywidgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from course_utils.figures.scene import FAINT, INK, WIDTH, Area, Lines, Picture, Scene, Words, text_width
+from course_utils.figures.style import (
+    ROLE_COLOURS,
+    ROW,
+    SIZE,
+    ByteScale,
+    bar_at,
+    beside,
+    colour_key,
+    text_on,
+    write_title,
+)
+from course_utils.memory import ROLES, Ledger
+from course_utils.units import CourseError, format_bytes, in_gb
+
+
+def layer_bars(ledger: Ledger, top: int = 14, title: str | None = None, parameter_bytes: int = 4) -> Picture:
+    """Per layer: parameters to the left, feature maps kept for the backward pass to the right, on one scale of bytes.
+
+    Args:
+        ledger: the step to read.
+        top: how many layers get a row of their own, those with most bytes; the rest share the last row.
+        title: the finding; by default it says which layers own most of each.
+        parameter_bytes: bytes of one parameter, 4 for float32 (also under autocast, which keeps float32 weights).
+
+    Raises:
+        CourseError: top is less than 1.
+    """
+    if top < 1:
+        raise CourseError(f"top must be 1 layer or more, got {top}")
+    table = ledger.by_layer()
+    sizes = pd.DataFrame({"parameters": table["parameters"] * parameter_bytes, "maps": table["saved feature maps"]})
+    layers = [str(layer) for layer in table["layer"]]
+    kept = sorted(np.argsort(-sizes.max(axis=1).to_numpy(), kind="stable")[:top])
+    rows = [(layers[i], float(sizes["parameters"].iloc[i]), float(sizes["maps"].iloc[i])) for i in kept]
+    rest = sizes.drop(index=kept).sum()
+    if rest.any():
+        rows.append((f"{len(sizes) - len(kept)} smaller layers", float(rest["parameters"]), float(rest["maps"])))
+    total = sizes.sum()
+    if title is None:
+        first = {column: layers[int(np.argmax(sizes[column]))] for column in sizes}
+        head = f"{ledger.name}, batch {ledger.batch:,}"
+        title = f"{head}: {first['parameters']} owns most parameters, {first['maps']} most feature maps"
+    said = "; ".join(f"{name}: {format_bytes(own)} and {format_bytes(maps)}" for name, own, maps in rows)
+    scene = Scene(WIDTH, 0, f"{title}. Parameters and feature maps per layer. {said}.")
+    y = write_title(scene, title) + 24
+    names = max(text_width(name, SIZE) for name, _, _ in rows) + 24
+    heads = [f"parameters {format_bytes(total['parameters'])}", f"feature maps kept {format_bytes(total['maps'])}"]
+    value = text_width("1,023.99 MiB", SIZE) + 12
+    longest = (max(own for _, own, _ in rows), max(maps for _, _, maps in rows))
+    least = [text_width(head, SIZE, True) + 14 for head in heads]
+
+    def needs(pixels_a_byte: float) -> list[float]:
+        """Width of either side: its longest bar with the number beside it, or its heading if that is wider."""
+        return [max(pixels_a_byte * size + value, head) for size, head in zip(longest, least, strict=True)]
+
+    room = WIDTH - names - 8
+    low, high = 0.0, room / max(*longest, 1.0)
+    for _ in range(40):  # the largest scale that both sides have room for
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(needs(middle)) <= room else (low, middle)
+    scale, zero = ByteScale(1.0, low), names + needs(low)[0]
+    scene.add(beside(zero - 10, y, heads[0], end=True, bold=True), beside(zero + 10, y, heads[1], bold=True))
+    y += 8
+    start = y + ROW / 2
+    for name, own, maps in rows:
+        y += ROW
+        scene.add(beside(12, y, name))
+        if own:
+            scene.add(Area(bar_at(zero - scale.pixels(own), y, zero), ROLE_COLOURS["parameters"]))
+            scene.add(beside(zero - scale.pixels(own) - 7, y, format_bytes(own), end=True, fill=FAINT))
+        if maps:
+            scene.add(Area(bar_at(zero, y, zero + scale.pixels(maps)), ROLE_COLOURS["feature maps"]))
+            scene.add(beside(zero + scale.pixels(maps) + 7, y, format_bytes(maps), fill=FAINT))
+    scene.add(Lines([[(zero, start), (zero, y + ROW / 2)]], INK, 1.2))
+    scene.height = y + ROW
+    return Picture.from_scene(scene)
+
+
+def side_by_side(rows: Mapping[str, float], unit: str = "MiB", title: str = "", hollow: str | None = None) -> Picture:
+    """One quantity found in several ways (guess, formula, trace, measurement) as bars from zero with their numbers.
+
+    Args:
+        rows: name of the way -> the number it gives, in `unit`, 0 or more.
+        unit: what the numbers count.
+        title: the finding.
+        hollow: the row to draw as an outline, such as the learner's guess.
+
+    Raises:
+        CourseError: no rows, or a number that is negative or not finite.
+    """
+    if not rows or not all(np.isfinite(value) and value >= 0 for value in rows.values()):
+        raise CourseError(f"side_by_side needs numbers of 0 or more, got {dict(rows)!r}")
+    texts = {name: f"{_readable(value)} {unit}" for name, value in rows.items()}
+    said = "; ".join(f"{name}: {text}" for name, text in texts.items())
+    scene = Scene(WIDTH, 0, f"{title}. {said}." if title else f"{said}.")
+    y = write_title(scene, title) if title else 4.0
+    zero = max(text_width(name, SIZE, True) for name in rows) + 26
+    room = WIDTH - zero - max(text_width(text, SIZE, True) for text in texts.values()) - 20
+    most = max(rows.values()) or 1.0
+    for name, value in rows.items():
+        y += ROW
+        right = zero + room * value / most
+        scene.add(beside(12, y, name))
+        if name == hollow:
+            corners = bar_at(zero, y, max(right, zero + 1))
+            scene.add(Lines([[*corners, corners[0]]], INK, 1.8, dashed=True))
+        else:
+            scene.add(Area(bar_at(zero, y, max(right, zero + 1)), FAINT))
+        scene.add(beside(right + 8, y, texts[name], bold=True))
+    scene.height = y + ROW
+    return Picture.from_scene(scene)
+
+
+def _readable(value: float) -> str:
+    """A number with two decimals, none if it is whole, more if it is small; a power of ten if it is out of bounds."""
+    if 0 < value < 0.1 or value >= 1e9:
+        return f"{value:.3g}"
+    return f"{value:,.2f}".removesuffix(".00")
+
+
+def accountings(ledgers: Sequence[Ledger], published: Mapping[str, float], title: str | None = None) -> Picture:
+    """The network-wide accounting of 2016 beside the peak of a step in PyTorch, and what was published.
+
+    Args:
+        ledgers: one a network.
+        published: ledger name -> bytes as published, decimal GB as the papers of the time give them.
+        title: the finding.
+    """
+    title = title or "What was counted in 2016, and what a step needs at its peak today"
+    rows: list[tuple[str, str, dict[str, float] | None, float]] = []
+    for ledger in ledgers:
+        head = f"{ledger.name}, batch {ledger.batch:,}"
+        if ledger.name in published:
+            rows.append((head, "published", None, published[ledger.name]))
+            head = ""
+        parts = {role: float(count) for role, count in ledger.network_wide_parts().items()}
+        rows.append((head, "2016 accounting, computed", parts, float(sum(parts.values()))))
+        peak = {str(role): float(count) for role, count in ledger.by_role().items()}
+        rows.append(("", "PyTorch, peak of the step", peak, float(ledger.peak_bytes)))
+    said = "; ".join(f"{head + ' ' if head else ''}{way} {in_gb(total):.2f} GB" for head, way, _, total in rows)
+    scene = Scene(WIDTH, 0, f"{title}. {said}.")
+    y = write_title(scene, title)
+    zero = max(text_width(way, SIZE) for _, way, _, _ in rows) + 30
+    room = WIDTH - zero - text_width("0,000.00 GB", SIZE, True) - 20
+    scale = ByteScale(max(total for *_, total in rows), room)
+    silent: dict[str, None] = {}  # roles that found no bar wide enough for their name, in order
+    written: set[str] = set()
+    for head, way, shares, total in rows:
+        if head:
+            y += ROW * 1.15
+            scene.add(beside(12, y, head, bold=True))
+        y += ROW
+        scene.add(beside(20, y, way))
+        right = zero + scale.pixels(total)
+        if shares is None:
+            corners = bar_at(zero, y, right)
+            scene.add(Lines([[*corners, corners[0]]], INK, 1.8, dashed=True))
+        else:
+            x = zero
+            for role in (role for role in ROLES if shares.get(role)):
+                wide, colour = scale.pixels(shares[role]), ROLE_COLOURS[role]
+                scene.add(Area(bar_at(x, y, x + wide), colour))
+                if text_width(role, SIZE) + 8 <= wide:
+                    scene.add(Words(x + wide / 2, y + 0.35 * SIZE, role, SIZE, "middle", fill=text_on(colour)))
+                    written.add(role)
+                else:
+                    silent[role] = None
+                x += wide
+            corners = bar_at(zero, y, right)
+            scene.add(Lines([[*corners, corners[0]]], INK, 0.8))
+        scene.add(beside(right + 8, y, f"{in_gb(total):.2f} GB", bold=True))
+    y = colour_key(scene, [role for role in ROLES if role in silent and role not in written], zero, y + ROW * 1.3)
+    scene.height = y + ROW / 2
+    return Picture.from_scene(scene)

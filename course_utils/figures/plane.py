@@ -1,0 +1,309 @@
+"""Curves and points over two axes, each linear or logarithmic: crossovers, rooflines, prices, Pareto fronts.
+
+Names stand at the things themselves: a curve's at its right end, a point's beside it. Must never import torch or
+ipywidgets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+
+import numpy as np
+
+from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words, text_width
+from course_utils.figures.style import SIZE, write_title
+from course_utils.units import CourseError
+
+HEIGHT = 460.0  # pixels, with the title on one line
+DOT = 5.5  # radius of a point, in pixels
+NAME_GAP = 1.3 * SIZE  # between the names of two curves
+
+
+def write_plain(value: float) -> str:
+    """A tick's number with thousands separators and no needless zeros."""
+    return f"{value:,.10g}"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: what it shows with its unit, whether it is logarithmic, its ends (fitted if None), how ticks read."""
+
+    label: str
+    log: bool = False
+    low: float | None = None
+    high: float | None = None
+    write: Callable[[float], str] = write_plain
+
+    def fit(self, values: Sequence[float]) -> Axis:
+        """The same axis with both ends: around the values, from 0 if linear, a little room on every open side."""
+        low, high = self.low, self.high
+        if self.log:
+            low = min(values) / 1.3 if low is None else low
+            high = max(values) * 1.3 if high is None else high
+        else:
+            low = min(0.0, *values) if low is None else low
+            high = low + 1.12 * (max(values) - low) if high is None else high
+        if not low < high:
+            low, high = (low / 2, low * 2) if self.log else (low, low + 1)
+        return Axis(self.label, self.log, low, high, self.write)
+
+    def share(self, value: float) -> float:
+        """Where a value lies between the ends: 0 at the low end, 1 at the high one."""
+        assert self.low is not None
+        assert self.high is not None
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self, length: float, gap: float) -> list[float]:
+        """Round values within the ends, at least `gap` of `length` pixels apart."""
+        assert self.low is not None
+        assert self.high is not None
+        if self.log:
+            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            for factors in ((1, 2, 5), (1,)):
+                ticks = [f * 10.0**power for power in range(first, last + 1) for f in factors]
+                ticks = [tick for tick in ticks if self.low * 0.999 <= tick <= self.high * 1.001]
+                apart = [abs(self.share(b) - self.share(a)) * length for a, b in pairwise(ticks)]
+                if not apart or min(apart) >= gap:
+                    return ticks
+            every = math.ceil(gap / min(apart))
+            return ticks[:: max(1, every)]
+        least = gap * (self.high - self.low) / length
+        power = 10.0 ** math.floor(math.log10(least))
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+        return [i * step for i in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line through points, named at its right end; x increasing."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str = INK
+    dashed: bool = False
+    width: float = 2.4
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A named point. A hollow one is a guess, or somebody else's figure."""
+
+    name: str
+    x: float
+    y: float
+    colour: str = INK
+    hollow: bool = False
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Pixels of the plot's edges, and the axes."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    x: Axis
+    y: Axis
+    names: list[tuple[float, str, bool]] = field(default_factory=list)
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Pixels of a point, clipped to a little beyond the plot so that lines leave it at the right slope."""
+        across, up = (min(max(share, -3.0), 4.0) for share in (self.x.share(x), self.y.share(y)))
+        return self.left + across * (self.right - self.left), self.bottom - up * (self.bottom - self.top)
+
+
+def plane(
+    x: Axis,
+    y: Axis,
+    curves: Sequence[Curve] = (),
+    spots: Sequence[Spot] = (),
+    title: str = "",
+    limits: Mapping[str, float] | None = None,
+    marks: Mapping[str, float] | None = None,
+    height: float = HEIGHT,
+) -> Picture:
+    """Curves and points over two axes.
+
+    Args:
+        x: the axis to the right.
+        y: the axis upwards.
+        curves: lines, drawn in this order.
+        spots: points, drawn over them. Names that find no room are left to the alternative text.
+        title: the finding.
+        limits: name -> y of a dashed horizontal line, such as what a card holds.
+        marks: name -> x of a dashed vertical line, such as a crossover.
+        height: pixels of the picture.
+
+    Raises:
+        CourseError: nothing to draw, a number that is not finite, or one of 0 or less on a logarithmic axis.
+    """
+    limits, marks = dict(limits or {}), dict(marks or {})
+    xs = [*chain.from_iterable(c.x for c in curves), *(s.x for s in spots), *marks.values()]
+    ys = [*chain.from_iterable(c.y for c in curves), *(s.y for s in spots), *limits.values()]
+    if not xs or not ys:
+        raise CourseError("plane needs a curve or a point to draw")
+    for axis, values in ((x, xs), (y, ys)):
+        if not all(map(math.isfinite, values)) or (axis.log and min(values) <= 0):
+            what = "finite numbers above 0 on a logarithmic axis" if axis.log else "finite numbers"
+            raise CourseError(f"plane needs {what} for {axis.label!r}")
+    scene = Scene(WIDTH, height, _alternative(x, y, curves, spots, title, limits, marks))
+    top = write_title(scene, title) + 26 if title else 30.0
+    x, y = x.fit(xs), y.fit(ys)
+    bottom = height - 62.0
+    ticks = [(tick, y.write(tick)) for tick in y.ticks(bottom - top, 2.2 * SIZE)]
+    names = [text_width(curve.name, SIZE, True) for curve in curves] + [text_width(name, SIZE, True) for name in limits]
+    left = max((text_width(text, SIZE) for _, text in ticks), default=0.0) + 26
+    frame = _Frame(left, top, WIDTH - max([*names, 20.0]) - 26, bottom, x, y)
+    _axes(scene, frame, ticks)
+    for value in marks.values():
+        px = frame.at(value, 1.0 if y.log else 0.0)[0]
+        scene.add(Lines([[(px, top), (px, bottom)]], INK, 1.6, dashed=True))
+    for value in limits.values():
+        py = frame.at(xs[0], value)[1]
+        line = [[(left, py), (frame.right, py)]]
+        scene.add(Lines(line, PAPER, 4), Lines(line, INK, 1.8, dashed=True))
+    drawn: list[Box] = []
+    for curve in curves:
+        points = _within(frame, np.array([frame.at(a, b) for a, b in zip(curve.x, curve.y, strict=True)]))
+        if len(points) > 1:
+            scene.add(Lines([points], curve.colour, curve.width, curve.dashed))
+            drawn += _boxes(points)
+    _end_names(scene, frame, curves, limits)
+    dots = [frame.at(spot.x, spot.y) for spot in spots]
+    drawn += [(px - DOT, py - DOT, px + DOT, py + DOT) for px, py in dots]
+    for spot, (px, py) in zip(spots, dots, strict=True):
+        ring = [(px + DOT * math.cos(a), py + DOT * math.sin(a)) for a in np.linspace(0, 2 * math.pi, 25)]
+        scene.add(Area(ring, PAPER if spot.hollow else spot.colour), Lines([ring], spot.colour, 2.0))
+    for name, value in marks.items():
+        px = frame.at(value, 1.0 if y.log else 0.0)[0]
+        words = (
+            Words(px + side * 8, top + lift, name, SIZE, "start" if side > 0 else "end", bold=True)
+            for lift in (14, 36, 58, 80, 102)
+            for side in (1, -1)
+        )
+        scene.place(words, drawn)
+    for spot, (px, py) in zip(spots, dots, strict=True):
+        if spot.name:
+            scene.place(_around(spot, px, py), drawn)
+    return Picture.from_scene(scene)
+
+
+def _axes(scene: Scene, frame: _Frame, ticks: Sequence[tuple[float, str]]) -> None:
+    left, top, right, bottom = frame.left, frame.top, frame.right, frame.bottom
+    scene.add(Lines([[(left, top), (left, bottom), (right, bottom)]], FAINT))
+    scene.add(Words(12, top - 10, frame.y.label, SIZE, fill=FAINT))
+    for value, text in ticks:
+        py = bottom - frame.y.share(value) * (bottom - top)
+        scene.add(Lines([[(left - 5, py), (left, py)]], FAINT))
+        scene.add(Words(left - 9, py + 0.35 * SIZE, text, SIZE, "end", fill=FAINT))
+    widest = max(text_width(frame.x.write(end or 1.0), SIZE) for end in (frame.x.low, frame.x.high))
+    for value in frame.x.ticks(right - left, max(60.0, widest + 16)):
+        px = left + frame.x.share(value) * (right - left)
+        scene.add(Lines([[(px, bottom), (px, bottom + 5)]], FAINT))
+        scene.place([Words(px, bottom + 22, frame.x.write(value), SIZE, "middle", fill=FAINT)])
+    scene.add(Words((left + right) / 2, bottom + 46, frame.x.label, SIZE, "middle", fill=FAINT))
+
+
+def _within(frame: _Frame, points: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> list[tuple[float, float]]:
+    """The part of a polyline inside the plot, cut at its edges: the first stretch that is."""
+    kept: list[tuple[float, float]] = []
+    for (ax, ay), (bx, by) in pairwise(points):
+        start, end = 0.0, 1.0
+        for a, b, low, high in ((ax, bx, frame.left, frame.right), (ay, by, frame.top, frame.bottom)):
+            if a == b:
+                if not low <= a <= high:
+                    start, end = 1.0, 0.0
+            else:
+                one, other = sorted(((low - a) / (b - a), (high - a) / (b - a)))
+                start, end = max(start, one), min(end, other)
+        if start >= end:
+            if kept:
+                break
+            continue
+        if not kept:
+            kept.append((ax + start * (bx - ax), ay + start * (by - ay)))
+        kept.append((ax + end * (bx - ax), ay + end * (by - ay)))
+    return kept
+
+
+def _boxes(points: Sequence[tuple[float, float]]) -> list[Box]:
+    """Small boxes along a polyline, which words keep clear of."""
+    line = np.array(points)
+    far = np.hypot(*np.diff(line, axis=0).T)
+    along = np.concatenate([[0.0], np.cumsum(far)])
+    steps = np.arange(0.0, along[-1] + 1, 8.0)
+    return [
+        (px - 3, py - 3, px + 3, py + 3)
+        for px, py in zip(np.interp(steps, along, line[:, 0]), np.interp(steps, along, line[:, 1]), strict=True)
+    ]
+
+
+def _end_names(scene: Scene, frame: _Frame, curves: Sequence[Curve], limits: Mapping[str, float]) -> None:
+    """Names to the right of the plot at the height where a line ends, moved apart where they would touch."""
+    ends: list[tuple[float, str, str]] = []
+    for curve in curves:
+        points = _within(frame, np.array([frame.at(a, b) for a, b in zip(curve.x, curve.y, strict=True)]))
+        if curve.name and points:
+            ends.append((points[-1][1], curve.name, curve.colour))
+    some_x = frame.x.low if frame.x.low is not None else 1.0
+    ends += [(frame.at(some_x, value)[1], name, INK) for name, value in limits.items()]
+    ends.sort()
+    heights = [y for y, _, _ in ends]
+    for _ in range(60):  # push neighbours apart, a little each round
+        for i in range(len(heights) - 1):
+            missing = NAME_GAP - (heights[i + 1] - heights[i])
+            if missing > 0:
+                heights[i] -= missing / 2
+                heights[i + 1] += missing / 2
+        heights = [min(max(y, frame.top), frame.bottom) for y in heights]
+    for y, (end, name, colour) in zip(heights, ends, strict=True):
+        if abs(y - end) > 3:
+            scene.add(Lines([[(frame.right, end), (frame.right + 12, y)]], FAINT))
+        scene.add(Words(frame.right + 16, y + 0.35 * SIZE, name, SIZE, bold=True, fill=colour))
+
+
+def _around(spot: Spot, px: float, py: float) -> list[Words]:
+    """Where a point's name may stand, best first."""
+    near = [
+        Words(px + 10, py + 0.35 * SIZE, spot.name, SIZE, "start", spot.bold),
+        Words(px - 10, py + 0.35 * SIZE, spot.name, SIZE, "end", spot.bold),
+        Words(px, py - 12, spot.name, SIZE, "middle", spot.bold),
+        Words(px, py + 24, spot.name, SIZE, "middle", spot.bold),
+    ]
+    corners = [
+        Words(px + dx, py + dy, spot.name, SIZE, "start" if dx > 0 else "end", spot.bold)
+        for dy in (-8, 20, -22, 32)
+        for dx in (8, -8)
+    ]
+    return [*near, *corners]
+
+
+def _alternative(
+    x: Axis,
+    y: Axis,
+    curves: Sequence[Curve],
+    spots: Sequence[Spot],
+    title: str,
+    limits: Mapping[str, float],
+    marks: Mapping[str, float],
+) -> str:
+    """The picture in words: every curve from its first to its last point, every named point, line and mark."""
+    parts = [
+        f"{curve.name}: from {y.write(curve.y[0])} at {x.write(curve.x[0])} to {y.write(curve.y[-1])} at "
+        f"{x.write(curve.x[-1])}"
+        for curve in curves
+        if len(curve.x)
+    ]
+    parts += [f"{spot.name}: {y.write(spot.y)} at {x.write(spot.x)}" for spot in spots if spot.name]
+    parts += [f"{name}: {y.write(value)}" for name, value in limits.items()]
+    parts += [f"{name}: {x.write(value)}" for name, value in marks.items()]
+    head = f"{title}. " if title else ""
+    return f"{head}{y.label} against {x.label}. {'; '.join(parts)}."

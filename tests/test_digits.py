@@ -1,0 +1,72 @@
+"""Training on the digits: seeded, comparable, and honest about what it took."""
+
+import pytest
+import torch
+from torch import nn
+
+from course_utils import digits
+from course_utils.digits import Variant, compare, pictures
+from course_utils.units import CourseError
+
+
+def dense() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+
+
+def wide() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+@pytest.mark.parametrize("side", [8, 16, 24])
+def test_pictures_keep_what_is_to_be_seen(side):
+    x, y, test_x, test_y = pictures(side)
+    assert x.shape == (1297, 1, side, side)
+    assert test_x.shape == (500, 1, side, side)
+    assert len(y) == 1297
+    assert len(test_y) == 500
+    assert 0 <= float(x.min()) < float(x.max()) <= 1
+    back = nn.functional.adaptive_avg_pool2d(x, 8).flatten(1)
+    assert torch.corrcoef(torch.stack([back.flatten(), digits.load()[0].flatten()]))[0, 1] > 0.9
+
+
+def test_a_seed_decides_everything_but_time():
+    torch.manual_seed(5)
+    state = torch.random.get_rng_state()
+    first, second = (compare({"a": Variant(dense)}, epochs=2, seeds=(0, 1), side=8) for _ in range(2))
+    assert torch.equal(state, torch.random.get_rng_state())
+    columns = ["traced peak", "measured peak", "accuracy", "lowest", "highest"]
+    assert first[columns].equals(second[columns])
+    assert first.loc["a", "lowest"] <= first.loc["a", "accuracy"] <= first.loc["a", "highest"]
+
+
+def test_it_learns_and_memory_is_that_of_one_batch():
+    table = compare({"few": Variant(dense, 32), "many": Variant(dense, 256), "wide": Variant(wide, 32)}, 8, (0,), 8)
+    assert table["accuracy"].min() > 0.8
+    assert table.loc["few", "traced peak"] < table.loc["many", "traced peak"]
+    assert table.loc["few", "traced peak"] < table.loc["wide", "traced peak"]
+    assert (table["measured peak"] - table["traced peak"]).between(0, 64).all()
+
+
+def test_accumulated_batches_are_the_large_batch():
+    table = compare({"whole": Variant(dense, 64), "parts": Variant(dense, 16, accumulate=4)}, 3, (0, 1), 8)
+    assert table.loc["whole", "accuracy"] == pytest.approx(table.loc["parts", "accuracy"], abs=0.004)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_reduced_precision_learns_too(precision):
+    assert compare({"half": Variant(dense, precision=precision)}, 8, (0,), 8)["accuracy"].min() > 0.8
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"variants": {}}, "needs a variant"),
+        ({"seeds": ()}, "needs a variant, a seed"),
+        ({"epochs": 0}, "needs a variant, a seed and an epoch"),
+        ({"variants": {"a": Variant(dense, 0)}}, "batch and accumulate of 'a' must be 1 or more"),
+        ({"variants": {"a": Variant(dense, precision="int8")}}, "unknown precision 'int8'"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(wrong, message):
+    with pytest.raises(CourseError, match=message):
+        compare(**{"variants": {"a": Variant(dense)}, **wrong})
