@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from course_utils.units import GB, GIB, KIB, MIB, CourseError, format_bytes, in_gb
+from course_utils.units import GB, GIB, KIB, MIB, CourseError, format_bytes, format_seconds, in_gb
 
 UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 BYTES = st.integers(min_value=-(2**50), max_value=2**50)
@@ -82,3 +82,23 @@ def test_a_subclass_prints_under_its_own_name() -> None:
         pass
 
     assert TraceError("no parameters")._render_traceback_() == ["TraceError: no parameters"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        (0, "0 s"), (1, "1 s"), (0.0726, "72.6 ms"), (0.4506, "451 ms"), (1e-5, "10 µs"), (2.5e-9, "2.5 ns"),
+        (1e-12, "0.001 ns"), (0.9999, "1 s"), (1200, "1,200 s"), (12345.6, "12,300 s"), (-0.02, "-20 ms"),
+    ],
+)  # fmt: skip
+def test_seconds_as_people_write_them(seconds: float, written: str) -> None:
+    assert format_seconds(seconds) == written
+
+
+@given(st.floats(1e-9, 1e6), st.integers(2, 5))
+def test_seconds_are_within_half_a_last_digit(seconds: float, digits: int) -> None:
+    number, unit = format_seconds(seconds, digits).split()
+    size = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
+    assert float(number.replace(",", "")) * size == pytest.approx(seconds, rel=0.5 * 10.0 ** (1 - digits) * 1.001)
+    assert unit == "ns" or float(number.replace(",", "")) >= 1
+    assert unit == "s" or float(number.replace(",", "")) < 1000

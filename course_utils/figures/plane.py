@@ -202,8 +202,8 @@ def _axes(scene: Scene, frame: _Frame, ticks: Sequence[tuple[float, str]]) -> No
     scene.add(Words(12, top - 10, frame.y.label, SIZE, fill=FAINT))
     for value, text in ticks:
         py = bottom - frame.y.share(value) * (bottom - top)
-        scene.add(Lines([[(left - 5, py), (left, py)]], FAINT))
-        scene.add(Words(left - 9, py + 0.35 * SIZE, text, SIZE, "end", fill=FAINT))
+        if scene.place([Words(left - 9, py + 0.35 * SIZE, text, SIZE, "end", fill=FAINT)]):  # else the label is there
+            scene.add(Lines([[(left - 5, py), (left, py)]], FAINT))
     widest = max(text_width(frame.x.write(end or 1.0), SIZE) for end in (frame.x.low, frame.x.high))
     for value in frame.x.ticks(right - left, max(60.0, widest + 16)):
         px = left + frame.x.share(value) * (right - left)
@@ -263,7 +263,7 @@ def _end_names(scene: Scene, frame: _Frame, curves: Sequence[Curve], limits: Map
             if missing > 0:
                 heights[i] -= missing / 2
                 heights[i + 1] += missing / 2
-        heights = [min(max(y, frame.top), frame.bottom) for y in heights]
+        heights = [min(max(y, frame.top + 2), frame.bottom - 2) for y in heights]
     for y, (end, name, colour) in zip(heights, ends, strict=True):
         if abs(y - end) > 3:
             scene.add(Lines([[(frame.right, end), (frame.right + 12, y)]], FAINT))
