@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +23,7 @@ from course_utils.units import CourseError
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one real training step took.
+    """What one real training step took, or one forward pass of inference.
 
     Attributes:
         device: "cpu" or the name of the GPU.
@@ -43,7 +43,7 @@ def measure_step(
     input_shape: tuple[int, ...],
     classes: int,
     batch: int,
-    optimizer: str = "momentum",
+    optimizer: str | None = "momentum",
     device: str | None = None,
     *,
     precision: str = "float32",
@@ -56,7 +56,8 @@ def measure_step(
         input_shape: shape of one sample, without the batch.
         classes: labels are drawn from this many.
         batch: samples in the batch.
-        optimizer: "sgd", "momentum", "adam" or "adamw".
+        optimizer: "sgd", "momentum", "adam" or "adamw"; None measures inference as `training_step` traces it: the
+            forward pass alone, in eval mode, without gradients and without labels.
         device: "cpu" or "cuda"; by default a GPU if there is one.
         precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
         criterion: (output, labels) -> scalar loss.
@@ -64,7 +65,8 @@ def measure_step(
     Raises:
         CourseError: an unknown optimizer or precision, or a GPU asked for and not there.
     """
-    check_known("optimizer", optimizer, OPTIMIZERS)
+    if optimizer is not None:
+        check_known("optimizer", optimizer, OPTIMIZERS)
     check_known("precision", precision, PRECISIONS)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -72,20 +74,27 @@ def measure_step(
         raise CourseError("this machine shows PyTorch no GPU: leave device=None to measure on the CPU")
     model = module.to(device)
     x = torch.randn((batch, *input_shape), device=device)
-    y = torch.randint(classes, (batch,), device=device)
-    kind, options = OPTIMIZERS[optimizer]
-    update = kind(model.parameters(), **options)
+    inputs = [x]
+    update: torch.optim.Optimizer | None = None
+    if optimizer is not None:
+        inputs.append(torch.randint(classes, (batch,), device=device))
+        kind, options = OPTIMIZERS[optimizer]
+        update = kind(model.parameters(), **options)
 
     def step() -> None:
+        if update is None:
+            with inference(model), autocast(device, precision):
+                model(x)
+            return
         with autocast(device, precision):
-            loss = criterion(model(x), y)
+            loss = criterion(model(x), inputs[1])
         loss.backward()
         update.step()
         update.zero_grad(set_to_none=True)
 
     step()
     gc.collect()
-    before = _bytes_of(model, update, x, y)
+    before = _bytes_of(model, update, *inputs)
     if device == "cpu":
         return Measurement("cpu", before + _cpu_peak_above(step), None, before)
     torch.cuda.synchronize()
@@ -110,8 +119,22 @@ def autocast(device: str, precision: str) -> AbstractContextManager[object]:
     return torch.autocast(torch.device(device).type, dtype=PRECISIONS[precision])
 
 
-def _bytes_of(model: nn.Module, update: torch.optim.Optimizer, *others: Tensor) -> int:
-    state = [value for entry in update.state.values() for value in entry.values() if isinstance(value, Tensor)]
+@contextmanager
+def inference(model: nn.Module) -> Iterator[None]:
+    """Where a network only answers: eval mode and torch.inference_mode; its layers' modes are put back afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _bytes_of(model: nn.Module, update: torch.optim.Optimizer | None, *others: Tensor) -> int:
+    entries = [] if update is None else update.state.values()
+    state = [value for entry in entries for value in entry.values() if isinstance(value, Tensor)]
     tensors = [*model.parameters(), *model.buffers(), *state, *others]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())

@@ -6,7 +6,7 @@ ipywidgets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
 from course_utils.hardware import THIS_MACHINE, Device
-from course_utils.measure import autocast, check_known, this_machine
+from course_utils.measure import autocast, check_known, inference, this_machine
 from course_utils.trace import OPTIMIZERS, PRECISIONS, Criterion
 from course_utils.units import GB, GIB, MIB, CourseError
 
@@ -129,7 +129,10 @@ def measure_ceilings(
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """A real training step, timed: the forward pass with its graph, and the whole step with the update."""
+    """A real training step, timed: the forward pass with its graph, and the whole step with the update.
+
+    Of inference, where there is a forward pass alone, both are its time.
+    """
 
     name: str
     batch: int
@@ -143,7 +146,7 @@ def measure_step_time(
     input_shape: tuple[int, ...],
     classes: int,
     batch: int,
-    optimizer: str = "momentum",
+    optimizer: str | None = "momentum",
     device: str | None = None,
     *,
     precision: str = "float32",
@@ -158,7 +161,7 @@ def measure_step_time(
         input_shape: shape of one sample, without the batch.
         classes: labels are drawn from this many.
         batch: samples in the batch.
-        optimizer: "sgd", "momentum", "adam" or "adamw".
+        optimizer: "sgd", "momentum", "adam" or "adamw"; None times inference: eval mode, torch.inference_mode.
         device: "cpu" or "cuda"; by default a GPU if there is one.
         precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
         seconds: how long forward and step are each measured at least; a slow step is run three times at least.
@@ -168,13 +171,24 @@ def measure_step_time(
     Raises:
         CourseError: an unknown optimizer or precision, a batch below 1, or a GPU asked for and not there.
     """
-    check_known("optimizer", optimizer, OPTIMIZERS)
+    if optimizer is not None:
+        check_known("optimizer", optimizer, OPTIMIZERS)
     check_known("precision", precision, PRECISIONS)
     if batch < 1 or seconds <= 0:
         raise CourseError(f"batch and seconds must be above 0, got {batch} and {seconds}")
     device = _device(device)
     model = module.to(device)
     x = torch.randn((batch, *input_shape), device=device)
+    name = name or type(module).__name__
+    if optimizer is None:
+
+        def answer() -> None:
+            with inference(model), autocast(device, precision):
+                model(x)
+
+        answer()
+        timing = _time(answer, seconds)
+        return MeasuredStep(name, batch, device, timing, timing)
     y = torch.randint(classes, (batch,), device=device)
     kind, options = OPTIMIZERS[optimizer]
     update = kind(model.parameters(), **options)
@@ -189,7 +203,53 @@ def measure_step_time(
         update.zero_grad(set_to_none=True)
 
     step()  # makes the optimizer's state, and lets kernels be chosen
-    return MeasuredStep(name or type(module).__name__, batch, device, _time(forward, seconds), _time(step, seconds))
+    return MeasuredStep(name, batch, device, _time(forward, seconds), _time(step, seconds))
+
+
+def measure_threads(
+    build: Callable[[], nn.Module],
+    input_shape: tuple[int, ...],
+    classes: int,
+    batch: int,
+    threads: Sequence[int] | None = None,
+    seconds: float = 0.5,
+) -> pd.DataFrame:
+    """Time a training step (momentum, on the CPU) with several numbers of threads; torch's own number is put back.
+
+    Args:
+        build: makes the network, anew for each number of threads.
+        input_shape: shape of one sample, without the batch.
+        classes: labels are drawn from this many.
+        batch: samples in the batch.
+        threads: the numbers to try; by default 1, 2, 4, … up to the number torch uses, and that number.
+        seconds: how long each is measured at least.
+
+    Returns:
+        One row a number of threads: "seconds" (median of a step), "spread" (between the quartiles), "speed-up"
+        (against the first row).
+
+    Raises:
+        CourseError: a number of threads below 1, or as `measure_step_time` does.
+    """
+    most = torch.get_num_threads()
+    numbers = list(threads) if threads is not None else sorted({*(2**i for i in range(most.bit_length())), most})
+    if not numbers or min(numbers) < 1:
+        raise CourseError(f"threads must be 1 or more each, got {numbers}")
+    steps = []
+    try:
+        for number in numbers:
+            torch.set_num_threads(number)
+            steps.append(measure_step_time(build(), input_shape, classes, batch, device="cpu", seconds=seconds).step)
+    finally:
+        torch.set_num_threads(most)
+    return pd.DataFrame(
+        {
+            "seconds": [step.median for step in steps],
+            "spread": [step.spread for step in steps],
+            "speed-up": [steps[0].median / step.median for step in steps],
+        },
+        index=pd.Index(numbers, name="threads"),
+    )
 
 
 def _device(name: str | None) -> str:

@@ -84,6 +84,31 @@ class Frozen(Net):
             getattr(self, layer).requires_grad_(False)
 
 
+class FrozenBackbone(nn.Module):
+    """Pretrained convolutions, pools and norms that are not trained, and a head that is: transfer learning's network.
+
+    `how`: "requires_grad" on their parameters, "no_grad" around their forward pass, "detach" of what they put out, or
+    "below" the first layer, which is trained too, so that gradients have to come back through all of them.
+    """
+
+    def __init__(self, how: str, evaluation: bool = False) -> None:
+        super().__init__()
+        self.how = how
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.rest = nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+        self.head = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(16 * 4, 5))
+        for part in (self.first, self.rest):
+            part.requires_grad_(how in ("no_grad", "detach"))
+            part.train(not evaluation)
+        self.first[0].requires_grad_(how == "below")
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.how != "no_grad"):
+            maps = self.rest(self.first(x))
+        scores: Tensor = self.head(maps.detach() if self.how == "detach" else maps)
+        return scores
+
+
 class WithNorms(nn.Module):
     """Batch norm in training, in evaluation mode, without weights, without statistics, and first of all."""
 
@@ -127,6 +152,11 @@ PEOPLE_BRING: dict[str, tuple[Case, dict[str, Any]]] = {
     "the first layer frozen": (Case(partial(Frozen, "a"), (8,), 5), {}),
     "the middle layer frozen": (Case(partial(Frozen, "b"), (8,), 5), {}),
     "all but the head frozen": (Case(partial(Frozen, "a", "b"), (8,), 5), {}),
+    **{
+        f"a frozen backbone, {how}": (Case(partial(FrozenBackbone, how), (3, 8, 8), 5), {})
+        for how in ("requires_grad", "no_grad", "detach", "below")
+    },
+    "a frozen backbone in evaluation mode": (Case(partial(FrozenBackbone, "requires_grad", True), (3, 8, 8), 5), {}),
     "a layer that is not used": (Case(partial(Net, lambda net, x: net.c(net.a(x))), (8,), 5), {}),
     "a layer used three times": (Case(partial(Net, lambda net, x: net.c(net.b(net.b(net.b(net.a(x)))))), (8,), 5), {}),
     "all kinds of batch norm": (Case(WithNorms, (3, 6, 6), 5), {}),

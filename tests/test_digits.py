@@ -57,6 +57,19 @@ def test_reduced_precision_learns_too(precision):
     assert compare({"half": Variant(dense, precision=precision)}, 8, (0,), 8)["accuracy"].min() > 0.8
 
 
+def test_some_digits_alone():
+    x, y, test_x, test_y = digits.only(range(5, 10), 8)
+    assert set(y.tolist()) == set(test_y.tolist()) == set(range(5, 10))
+    others = digits.only(range(5), 8)
+    assert len(y) + len(others[1]) == 1297
+    assert len(test_y) + len(others[3]) == 500
+    assert x.shape[1:] == test_x.shape[1:] == (1, 8, 8)
+    table = compare({"a": Variant(dense)}, 8, (0,), 8, data=(x, y, test_x, test_y))
+    assert table.loc["a", "accuracy"] > 0.8
+    with pytest.raises(CourseError, match=r"no digit is one of \[12\]"):
+        digits.only([12])
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -41,6 +41,27 @@ def test_state_is_there_before_the_measured_step():
     assert adam - plain == 2 * parameters + 4 * 4  # and a step counter for each of the four tensors
 
 
+def test_inference_is_the_trace_without_gradients_and_leaves_the_network_in_its_mode():
+    network = networks.mlp((50, 300, 200, 10))
+    network[1].eval()
+    modes = [module.training for module in network.modules()]
+    measured = measure_step(network, (50,), 10, 64, optimizer=None, device="cpu")
+    traced = training_step(network, (50,), 10, optimizer=None, target="cpu").at(64)
+    assert 0 <= measured.peak_bytes - traced.peak_bytes <= 64
+    parameters = 4 * sum(p.numel() for p in network.parameters())
+    assert measured.before_bytes == parameters + 4 * 64 * 50
+    assert [module.training for module in network.modules()] == modes
+
+
+@pytest.mark.parametrize("frozen", [0, 2, 4])
+def test_frozen_layers_cost_what_the_trace_says(frozen):
+    network = networks.mlp((50, 300, 200, 10))
+    network[:frozen].requires_grad_(False)
+    measured = measure_step(network, (50,), 10, 64, "adam", "cpu")
+    traced = training_step(network, (50,), 10, "adam", target="cpu").at(64)
+    assert 0 <= measured.peak_bytes - traced.peak_bytes <= 64
+
+
 def test_wrong_arguments_are_one_line(monkeypatch):
     with pytest.raises(CourseError, match="unknown optimizer 'rmsprop'"):
         measure_step(networks.small_cnn(), (3, 32, 32), 10, 2, "rmsprop")

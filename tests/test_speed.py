@@ -17,7 +17,7 @@ from course_utils import networks, timing
 from course_utils.hardware import Device, Link, device, devices, links
 from course_utils.memory import StepTrace
 from course_utils.speed import NO_KERNEL, predict_step
-from course_utils.timing import measure_ceilings, measure_step_time
+from course_utils.timing import measure_ceilings, measure_step_time, measure_threads
 from course_utils.trace import training_step
 from course_utils.units import CourseError
 
@@ -204,10 +204,32 @@ def test_a_real_step_is_timed_with_its_spread() -> None:
         assert part.spread >= 0
 
 
+def test_inference_is_timed_without_a_backward_pass_and_leaves_the_mode() -> None:
+    network = networks.mlp([8, 4, 3])
+    found = measure_step_time(network, (8,), 3, 5, optimizer=None, device="cpu", seconds=0.01)
+    assert found.forward == found.step
+    assert network.training
+    assert all(p.grad is None for p in network.parameters())
+
+
 def test_threads_are_left_as_they_were() -> None:
     before = torch.get_num_threads()
     measure_ceilings("cpu", 0.01, side=16, copy_bytes=2**12)
     assert torch.get_num_threads() == before
+    table = measure_threads(lambda: networks.mlp([8, 4, 3]), (8,), 3, 5, threads=(1, 3), seconds=0.01)
+    assert torch.get_num_threads() == before
+    assert list(table.index) == [1, 3]
+    assert table["speed-up"].iloc[0] == 1
+    assert (table["seconds"] > 0).all()
+    with pytest.raises(CourseError, match="threads must be 1 or more"):
+        measure_threads(lambda: networks.mlp([8, 3]), (8,), 3, 5, threads=(0, 1))
+
+
+def test_the_threads_tried_reach_those_torch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    table = measure_threads(lambda: networks.mlp([8, 3]), (8,), 3, 5, seconds=0.001)
+    assert list(table.index) == [1, 2, 4, 6]
 
 
 def test_wrong_arguments_of_measurements_are_one_line() -> None:
