@@ -1,17 +1,19 @@
 """The skyline: memory over one training step, stacked by role, with a card's limit across it.
 
 The course's signature figure. A reading (`memory.Ledger`) goes in, a `scene.Picture` comes out; each label is put where
-there is room for it, and every number in words comes from the ledger. Must never import torch or ipywidgets.
+there is room for it, and every number in words comes from the ledger. With a `speed.StepTime` the horizontal axis is
+predicted time instead of one operator after another. Must never import torch or ipywidgets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from course_utils.figures.events import Events, Floats, Span, by_operator, by_time, under
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words, text_width
 from course_utils.figures.style import (
     BAND_COLUMN,
@@ -28,11 +30,10 @@ from course_utils.figures.style import (
     write_title,
 )
 from course_utils.memory import ROLES, Ledger
-from course_utils.units import format_bytes
+from course_utils.speed import StepTime
+from course_utils.units import CourseError, format_bytes, format_seconds
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-MOST_EVENTS = 300  # more would be narrower than two and a half pixels
+LEFT = 62.0  # pixels to the vertical axis
 
 
 def finding(ledger: Ledger, limit_bytes: float | None = None, name: str | None = None) -> str:
@@ -54,13 +55,19 @@ def _is(role: str) -> str:
     return "are" if role.endswith("s") else "is"
 
 
-def describe(ledger: Ledger, limit_bytes: float | None = None, name: str | None = None) -> str:
-    """Alternative text of a skyline: what is drawn, the peak, what it consists of, and the limit."""
+def describe(
+    ledger: Ledger, limit_bytes: float | None = None, name: str | None = None, time: StepTime | None = None
+) -> str:
+    """Alternative text of a skyline: what is drawn, the peak, what it consists of, the time, and the limit."""
     parts = [f"{role} {format_bytes(count)}" for role, count in ledger.by_role().items() if count]
     text = (
         f"Memory over one training step of {ledger.name} at batch {ledger.batch:,}, stacked by role. "
         f"Peak {format_bytes(ledger.peak_bytes)}, {ledger.peak_phase}, at {ledger.peak_layer}: {', '.join(parts)}."
     )
+    if time is not None:
+        took = [f"{phase} {format_seconds(s)}" for phase, s in time.by_phase().items() if s]
+        whole = format_seconds(time.total_seconds)
+        text += f" Over the {whole} predicted for {time.device.name}: {', '.join(took)}."
     if limit_bytes is None:
         return text
     spare = limit_bytes - ledger.peak_bytes
@@ -88,6 +95,8 @@ def skyline(
     title: str | None = None,
     limit: str | None = None,
     before_name: str = "before",
+    time: StepTime | None = None,
+    before_time: StepTime | None = None,
 ) -> Picture:
     """Memory over one training step, stacked by role, with a card's limit across it.
 
@@ -98,62 +107,71 @@ def skyline(
         title: the finding; computed by `finding` if not given.
         limit: the name of the limit, "12 GiB card" if not given.
         before_name: what the outline is called.
+        time: the predicted time of this step, `predict_step(ledger, device)`. The horizontal axis is then time: every
+            operator as wide as the seconds it takes, the transfer before the step if there is one.
+        before_time: the predicted time of `before`, drawn on the same scale; needed where both are given.
+
+    Raises:
+        CourseError: a time that is another step's, or an outline that has no time where the axis is time.
     """
+    _check_times(ledger, before, time, before_time)
     name = limit or (limit_name(limit_bytes) if limit_bytes is not None else "")
-    scene = Scene(WIDTH, 440, describe(ledger, limit_bytes, name))
+    scene = Scene(WIDTH, 440, describe(ledger, limit_bytes, name, time))
     head = write_title(scene, title or finding(ledger, limit_bytes, name))
     ghost_name = f"{before_name}: {format_bytes(before.peak_bytes)}" if before else ""
+    if before_time is not None:
+        ghost_name += f", {format_seconds(before_time.total_seconds)}"
     named = max(text_width(f"↑ {name}", SIZE, True), text_width(ghost_name, SIZE) + 16)
     column = max(text_width("weight gradients", SIZE) + 20, named) + COLUMN_GAP + 8
-    plot = _Plot(scene, ledger, limit_bytes, before, top=head + 26, right=WIDTH - min(column, WIDTH / 2))
+    right = WIDTH - min(column, WIDTH / 2)
+    if time is None:
+        events = by_operator(ledger, LEFT, right)
+        ghost = under(before, events.spans) if before else None
+        heading = "alive after each event of the step"
+    else:
+        longest = max(each.total_seconds for each in (time, before_time) if each is not None)
+        events, *rest = (
+            by_time(each, LEFT, (right - LEFT) / (longest or 1.0)) for each in (time, before_time) if each is not None
+        )
+        ghost = rest[0] if rest else None
+        heading = f"alive over the {format_seconds(time.total_seconds)} predicted for {time.device.name}"
+    plot = _Plot(scene, ledger, limit_bytes, events, ghost, heading, head + 26, right)
     plot.draw()
     plot.label(name, ghost_name)
     return Picture.from_scene(scene)
 
 
+def _check_times(ledger: Ledger, before: Ledger | None, time: StepTime | None, before_time: StepTime | None) -> None:
+    if time is None and before_time is not None:
+        raise CourseError("before_time is given and time is not: both steps need one, or neither")
+    if time is not None and before is not None and before_time is None:
+        raise CourseError("before needs its own before_time where the axis is time: give predict_step(before, device)")
+    for what, step, own in (("time", ledger, time), ("before_time", before, before_time)):
+        if own is not None and own.ledger is not step:
+            raise CourseError(f"{what} must be the time of the very step drawn: predict_step of the same ledger")
+
+
 # ---------------------------------------------------------------------------------------------------------------------
-# From events to pixels
-
-
-def _spans(phases: Sequence[str], left: float, right: float) -> list[tuple[str, int, float, float]]:
-    """(phase, events, left, right): as wide as its events, but wide enough for its name; the update a fifth at most."""
-    runs = [(phase, len(list(group))) for phase, group in groupby(phases)]
-    weight = np.array([count for _, count in runs], dtype=float)
-    weight /= weight.sum()
-    if len(runs) > 1:
-        for index, (phase, _) in enumerate(runs):
-            if phase == "update":
-                weight[index] = min(weight[index], 0.25 * (1 - weight[index]))
-        weight = np.maximum(weight / weight.sum(), 0.12)
-        weight /= weight.sum()
-    edges = left + (right - left) * np.concatenate([[0.0], np.cumsum(weight)])
-    return [(phase, count, edges[i], edges[i + 1]) for i, (phase, count) in enumerate(runs)]
-
-
-def _event_edges(spans: Sequence[tuple[str, int, float, float]]) -> Floats:
-    pieces = [np.linspace(start, end, count + 1)[:-1] for _, count, start, end in spans]
-    return np.concatenate([*pieces, [spans[-1][3]]])
-
-
-def _thin(ledger: Ledger) -> tuple[Ints, list[str]]:
-    """Bytes and phase of about MOST_EVENTS events at most: of neighbours the one with most, so no peak is lost."""
-    matrix, phases = ledger.matrix, list(ledger.phases)
-    if len(matrix) <= MOST_EVENTS:
-        return matrix, phases
-    every = -(-len(matrix) // MOST_EVENTS)
-    total = matrix.sum(axis=1)
-    keep: list[int] = []
-    start = 0
-    for _, group in groupby(phases):
-        end = start + len(list(group))
-        keep += [i + int(np.argmax(total[i : min(i + every, end)])) for i in range(start, end, every)]
-        start = end
-    return matrix[keep], [phases[i] for i in keep]
+# Shapes and words
 
 
 def _steps(edges: Floats, level: Floats) -> Floats:
     """Corners of a step line: level[i] between edges[i] and edges[i + 1]."""
     return np.column_stack([np.repeat(edges, 2)[1:-1], np.repeat(level, 2)])
+
+
+def _apart(wanted: Sequence[float], widths: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Middles of labels in one row, in order: as near to where they are wanted as the row's ends and gaps allow."""
+    places: list[float] = []
+    left = low
+    for x, width in zip(wanted, widths, strict=True):
+        places.append(max(x, left + width / 2))
+        left = places[-1] + width / 2 + gap
+    right = high
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], right - widths[i] / 2)
+        right = places[i] - widths[i] / 2 - gap
+    return places
 
 
 def _ring(x: float, y: float, radius: float) -> Floats:
@@ -165,16 +183,22 @@ class _Plot:
     """The plot of one ledger on a scene: first everything is drawn, then every label finds its place."""
 
     def __init__(
-        self, scene: Scene, ledger: Ledger, limit: float | None, before: Ledger | None, top: float, right: float
+        self,
+        scene: Scene,
+        ledger: Ledger,
+        limit: float | None,
+        events: Events,
+        ghost: Events | None,
+        heading: str,
+        top: float,
+        right: float,
     ) -> None:
-        self.scene, self.ledger, self.before = scene, ledger, before
-        self.matrix, phases = _thin(ledger)
-        self.total = self.matrix.sum(axis=1)
-        self.levels = np.concatenate([np.zeros((len(self.matrix), 1)), np.cumsum(self.matrix, axis=1)], axis=1)
-        self.left, self.right, self.top, self.bottom = 62.0, right, top, scene.height - 38.0
-        self.spans = _spans(phases, self.left, self.right)
-        self.edges = _event_edges(self.spans)
-        highest = max(int(self.total.max()), before.peak_bytes if before else 0)
+        self.scene, self.ledger, self.events, self.ghost, self.heading = scene, ledger, events, ghost, heading
+        self.total = events.total
+        self.levels = np.concatenate([np.zeros((len(self.total), 1)), np.cumsum(events.matrix, axis=1)], axis=1)
+        self.timed = events.spans[0].seconds is not None
+        self.right, self.top, self.bottom = right, top, scene.height - (52.0 if self.timed else 38.0)
+        highest = max(int(each.total.max()) for each in (events, ghost) if each is not None)
         self.scale = ByteScale(axis_top(highest, limit), self.bottom - top)
         self.limit = limit
         self.limit_shown = limit is not None and limit <= self.scale.top
@@ -183,63 +207,67 @@ class _Plot:
         """Bytes to pixels."""
         return self.bottom - np.asarray(count, dtype=float) * (self.scale.length / self.scale.top)
 
-    def event_at(self, x: Floats) -> Ints:
-        """Index of the event drawn at each x."""
-        return np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, len(self.matrix) - 1)
-
     # Shapes
 
     def draw(self) -> None:
         """Axis, bands, what exceeds the limit, the outline of the whole, phases, limit and ghost, in this order."""
         self._draw_axis()
         for code, role in enumerate(ROLES):
-            if self.matrix[:, code].any():
-                upper = _steps(self.edges, self.y(self.levels[:, code + 1]))
-                lower = _steps(self.edges, self.y(self.levels[:, code]))
+            if self.events.matrix[:, code].any():
+                upper = _steps(self.events.edges, self.y(self.levels[:, code + 1]))
+                lower = _steps(self.events.edges, self.y(self.levels[:, code]))
                 self.scene.add(Area(np.concatenate([upper, lower[::-1]]), ROLE_COLOURS[role]))
         if self.limit is not None and self.limit_shown:
             self._draw_overshoot(self.limit)
-        self.scene.add(Lines([_steps(self.edges, self.y(self.total))], INK, 1.2))
-        for _, _, start, _ in self.spans[1:]:
-            self.scene.add(Lines([[(start, self.top), (start, self.bottom)]], PAPER, 2.5))
+        self.scene.add(Lines([_steps(self.events.edges, self.y(self.total))], INK, 1.2))
+        for span, following in pairwise(self.events.spans):
+            if min(span.end - span.start, following.end - following.start) > 8:
+                self.scene.add(Lines([[(span.end, self.top), (span.end, self.bottom)]], PAPER, 2.5))
         if self.limit is not None and self.limit_shown:
             y = float(self.y(self.limit))
-            line = [[(self.left, y), (self.right, y)]]
+            line = [[(LEFT, y), (self.right, y)]]
             self.scene.add(Lines(line, PAPER, 4), Lines(line, INK, 1.8, dashed=True))
-        if self.before is not None:
-            outline = [self._ghost(self.before)]
+        if self.ghost is not None:
+            outline = [_steps(self.ghost.edges, self.y(self.ghost.total))]
             self.scene.add(Lines(outline, PAPER, 4), Lines(outline, INK, 1.8, dashed=True))
 
     def _draw_axis(self) -> None:
         unit = self.scale.unit[1]
-        self.scene.add(Words(12, self.top - 8, f"{unit} alive after each event of the step", SIZE, fill=FAINT))
+        self.scene.add(Words(12, self.top - 8, f"{unit} {self.heading}", SIZE, fill=FAINT))
         for count, label in self.scale.ticks(gap=44):
             y = float(self.y(count))
             if y >= self.top + 4:
-                self.scene.add(Words(self.left - 9, y + 0.35 * SIZE, label, SIZE, "end", fill=FAINT))
-                self.scene.add(Lines([[(self.left - 5, y), (self.left, y)]], FAINT))
-        self.scene.add(Lines([[(self.left, self.top), (self.left, self.bottom), (self.right, self.bottom)]], FAINT))
-        for phase, _, start, end in self.spans:
-            self.scene.add(Words((start + end) / 2, self.bottom + 24, phase, SIZE, "middle"))
+                self.scene.add(Words(LEFT - 9, y + 0.35 * SIZE, label, SIZE, "end", fill=FAINT))
+                self.scene.add(Lines([[(LEFT - 5, y), (LEFT, y)]], FAINT))
+        self.scene.add(Lines([[(LEFT, self.top), (LEFT, self.bottom), (self.right, self.bottom)]], FAINT))
+        if self.timed:
+            self._name_timed(self.events.spans)
+            return
+        for span in self.events.spans:
+            self.scene.add(Words((span.start + span.end) / 2, self.bottom + 24, span.name, SIZE, "middle"))
+
+    def _name_timed(self, spans: Sequence[Span]) -> None:
+        """Phases and their seconds in one row under the axis, each under its span or led to it by a line."""
+        texts = [f"{span.name} {format_seconds(span.seconds or 0.0)}" for span in spans]
+        widths = [text_width(text, SIZE) for text in texts]
+        wanted = [(span.start + span.end) / 2 for span in spans]
+        places = _apart(wanted, widths, 14.0, 4.0, WIDTH - 4)
+        for x, span, text, width in zip(places, spans, texts, widths, strict=True):
+            middle, ends = (span.start + span.end) / 2, (span.start + 1.5, max(span.end - 1.5, span.start + 2))
+            self.scene.add(Lines([[(ends[0], self.bottom + 8), (ends[1], self.bottom + 8)]], INK, 2))
+            aim = min(max(middle, x - width / 2 + 4), x + width / 2 - 4)
+            self.scene.add(Lines([[(middle, self.bottom + 8), (aim, self.bottom + 24)]], FAINT))
+            self.scene.add(Words(x, self.bottom + 40, text, SIZE, "middle"))
 
     def _draw_overshoot(self, limit: float) -> None:
-        x = np.arange(self.left + 3, self.right, 6.0)
-        over = np.flatnonzero(self.total[self.event_at(x)] > limit)
-        floor, roofs = float(self.y(limit)), self.y(self.total[self.event_at(x)])
+        x = np.arange(LEFT + 3, self.events.end, 6.0)
+        over = np.flatnonzero(self.total[self.events.at(x)] > limit)
+        floor, roofs = float(self.y(limit)), self.y(self.total[self.events.at(x)])
         if len(over):
             self.scene.add(Lines([[(x[i], floor), (x[i], roofs[i])] for i in over], PAPER, 1.6))
             # Where the step first needs more than there is.
-            at = float(self.edges[int(np.argmax(self.total > limit))])
+            at = float(self.events.edges[int(np.argmax(self.total > limit))])
             self.scene.add(Lines([_ring(at, floor, 6)], PAPER, 5), Lines([_ring(at, floor, 6)], INK, 2))
-
-    def _ghost(self, before: Ledger) -> Floats:
-        """The outline of another step, each of its phases stretched over the same phase of this one."""
-        matrix, phases = _thin(before)
-        places = {phase: (start, end) for phase, _, start, end in self.spans}
-        own = [(phase, len(list(group))) for phase, group in groupby(phases)]
-        kept = np.array([phase in places for phase in phases])
-        spans = [(phase, count, *places[phase]) for phase, count in own if phase in places]
-        return _steps(_event_edges(spans), self.y(matrix.sum(axis=1)[kept]))
 
     # Words
 
@@ -248,15 +276,15 @@ class _Plot:
         self._label_peak()
         if self.limit is not None and self.limit_shown and self.total.max() > self.limit:
             self._label_crossing(self.limit)
-        columns = np.arange(self.left + 2, self.right - 2, BAND_COLUMN)
-        event = self.event_at(columns)
+        columns = np.arange(LEFT + 2, self.events.end - 2, BAND_COLUMN)
+        event = self.events.at(columns)
         blocked = np.zeros(len(columns), dtype=bool)
-        for _, _, start, _ in self.spans[1:]:
-            blocked |= np.abs(columns - start) < 6
+        for span in self.events.spans[1:]:
+            blocked |= np.abs(columns - span.start) < 6
         crossing = float(self.y(self.limit)) if self.limit is not None and self.limit_shown else None
         shares = self.ledger.by_role()
         beside = []
-        for code in np.flatnonzero(self.matrix.any(axis=0)):
+        for code in np.flatnonzero(self.events.matrix.any(axis=0)):
             share = f"{percent(shares.iloc[code], self.ledger.peak_bytes)} of the peak"
             floor, roof = self.y(self.levels[event, code]), self.y(self.levels[event, code + 1])
             if not any(
@@ -268,38 +296,49 @@ class _Plot:
 
     def _clear(self) -> list[Box]:
         """The vertical axis and the strip around the limit's line, which words must not touch."""
-        boxes = [(self.left - 2, self.top, self.left + 2, self.bottom)]
+        boxes = [(LEFT - 2, self.top, LEFT + 2, self.bottom)]
         if self.limit is not None and self.limit_shown:
             y = float(self.y(self.limit))
-            boxes.append((self.left, y - 2, self.right, y + 2))
+            boxes.append((LEFT, y - 2, self.right, y + 2))
         return boxes
+
+    def _outline(self) -> list[Box]:
+        """The strip around the ghost's line, in short pieces, which words keep off where they can."""
+        if self.ghost is None:
+            return []
+        ends = np.arange(LEFT, self.ghost.end, 12.0)
+        y = self.y(self.ghost.total[self.ghost.at(ends)])
+        return [(a, min(m, n) - 2, b, max(m, n) + 2) for (a, m), (b, n) in pairwise(zip(ends, y, strict=True))]
 
     def _above(self, x: float, y: float, text: str, bold: bool = False) -> list[Words]:
         """Places for a label over a point, best first: straight above, then higher, then to the sides."""
         half = text_width(text, SIZE, bold) / 2
         places = [(aside, lift) for lift in (10, 16, 24, 32, 44) for aside in (0.0, -half, half)]
-        low, high = self.left + half + 6, self.right - half
+        low, high = LEFT + half + 6, self.right - half
         return [Words(min(max(x + aside, low), high), y - lift, text, SIZE, "middle", bold) for aside, lift in places]
 
     def _label_peak(self) -> None:
         ledger, event = self.ledger, int(np.argmax(self.total))
-        x, y = float(self.edges[event] + self.edges[event + 1]) / 2, float(self.y(self.total[event]))
+        x, y = float(self.events.edges[event] + self.events.edges[event + 1]) / 2, float(self.y(self.total[event]))
         self.scene.add(Area(_ring(x, y, 5), PAPER), Area(_ring(x, y, 3.5), INK))
         bold = self.limit is not None and ledger.peak_bytes > self.limit
         peak = f"peak {format_bytes(ledger.peak_bytes)}"
         where = f"{ledger.peak_phase}, {ledger.peak_layer}" if ledger.peak_layer else ledger.peak_phase
         texts = (f"{peak}: {where}", f"{peak}: {ledger.peak_phase}", peak)
-        self.scene.place([words for text in texts for words in self._above(x, y, text, bold)], self._clear())
+        places = [words for text in texts for words in self._above(x, y, text, bold)]
+        _ = self.scene.place(places, [*self._clear(), *self._outline()]) or self.scene.place(places, self._clear())
 
     def _label_crossing(self, limit: float) -> None:
         """Beside the ring, over the line: to its left nothing is drawn there, as the step is still below the limit."""
-        x, y = float(self.edges[int(np.argmax(self.total > limit))]), float(self.y(limit))
+        x, y = float(self.events.edges[int(np.argmax(self.total > limit))]), float(self.y(limit))
         text = "out of memory here"
         if self.scene.place([Words(x - 12, y - 8, text, SIZE, "end")], self._clear()):
             return
         # No room: above the roofs, with a line down to the ring.
-        start = max(x - 4, self.left + 6)
-        roof = float(self.y(self.total[self.event_at(np.arange(start, start + text_width(text, SIZE) + 8, 4.0))].max()))
+        start = max(x - 4, LEFT + 6)
+        roof = float(
+            self.y(self.total[self.events.at(np.arange(start, start + text_width(text, SIZE) + 8, 4.0))].max())
+        )
         words = self.scene.place([Words(start, roof - lift, text, SIZE) for lift in (10, 18, 30, 40)], self._clear())
         if words is not None:
             self.scene.add(Lines([[(x, words.y + 5), (x, y - 6)]], INK, 1.5))
@@ -310,7 +349,8 @@ class _Plot:
         for code in codes:
             thickness = self.levels[:, code + 1] - self.levels[:, code]
             leader, event = None, int(np.flatnonzero(thickness)[-1])
-            if event >= len(thickness) - max(2, len(thickness) // 50):  # alive about where the column begins
+            late = event >= len(thickness) - max(2, len(thickness) // 50)
+            if late and self.events.end > self.right - 12:  # alive about where the column begins
                 leader = float(self.y(self.levels[event, code] + thickness[event] / 2))
             rows.append((ROLES[code], ROLE_COLOURS[ROLES[code]], leader))
         x = self.right + COLUMN_GAP
@@ -320,8 +360,8 @@ class _Plot:
             names.append((float(self.y(self.limit)), True))
         elif self.limit is not None:
             self.scene.add(Words(x + 2, self.top - 8, f"↑ {limit_name}", SIZE, bold=True))
-        if self.before is not None:
-            names.append((float(self._ghost(self.before)[:, 1].min()), False))
+        if self.ghost is not None:
+            names.append((float(self.y(self.ghost.total.max())), False))
         for line, is_limit in sorted(names, reverse=True):
             if is_limit:
                 roof = name_limit(self.scene, self.right, line, roof, limit_name)

@@ -1,0 +1,135 @@
+"""The events of a step from left to right: how wide each is, by operator or by predicted time, and its bytes.
+
+`skyline` draws what is laid out here. Must never import torch or ipywidgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+from course_utils.memory import Ledger
+from course_utils.speed import StepTime
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+MOST_EVENTS = 300  # more would be narrower than two and a half pixels
+NARROW = 2.5  # pixels: events that take less time than this are drawn together
+TRANSFER = "transfer"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A phase of the step, or the transfer before it, in pixels; its seconds, None where the axis is no time."""
+
+    name: str
+    start: float
+    end: float
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Events:
+    """Bytes of n events by role, and where they stand: event i from edges[i] to edges[i + 1], in pixels.
+
+    Where many events are drawn as one, it has the bytes of the one with most, so that no peak is lost.
+    """
+
+    matrix: Ints
+    edges: Floats
+    spans: list[Span]
+
+    @property
+    def total(self) -> Ints:
+        """(n,) bytes of all roles."""
+        total: Ints = self.matrix.sum(axis=1)
+        return total
+
+    @property
+    def end(self) -> float:
+        """Pixels of the right end."""
+        return float(self.edges[-1])
+
+    def at(self, x: Floats) -> Ints:
+        """Index of the event drawn at each x."""
+        return np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, len(self.matrix) - 1)
+
+
+def by_operator(ledger: Ledger, left: float, right: float) -> Events:
+    """All events of a phase equally wide; a phase as wide as its events, but wide enough for its name."""
+    matrix, phases = _thin(ledger)
+    runs = _runs(phases)
+    weight = np.array([count for _, count in runs], dtype=float)
+    weight /= weight.sum()
+    if len(runs) > 1:
+        for index, (phase, _) in enumerate(runs):
+            if phase == "update":  # a fifth at most
+                weight[index] = min(weight[index], 0.25 * (1 - weight[index]))
+        weight = np.maximum(weight / weight.sum(), 0.12)
+        weight /= weight.sum()
+    edges = left + (right - left) * np.concatenate([[0.0], np.cumsum(weight)])
+    spans = [Span(phase, float(edges[i]), float(edges[i + 1])) for i, (phase, _) in enumerate(runs)]
+    return Events(matrix, _equally_wide(spans, [count for _, count in runs]), spans)
+
+
+def under(ledger: Ledger, spans: Sequence[Span]) -> Events:
+    """Another step, each of its phases stretched over the same phase of the first; phases the first lacks left out."""
+    matrix, phases = _thin(ledger)
+    places = {span.name: span for span in spans}
+    kept = np.array([phase in places for phase in phases])
+    runs = [(phase, count) for phase, count in _runs(phases) if phase in places]
+    own = [places[phase] for phase, _ in runs]
+    return Events(matrix[kept], _equally_wide(own, [count for _, count in runs]), own)
+
+
+def by_time(time: StepTime, left: float, pixels_a_second: float) -> Events:
+    """Every event as wide as the seconds it takes, after the transfer, in which input and labels come in."""
+    matrix, phases, seconds = time.ledger.matrix, list(time.ledger.phases), time.seconds
+    if time.transfer_seconds > 0:
+        matrix, phases = np.concatenate([matrix[:1], matrix]), [TRANSFER, *phases]
+        seconds = np.concatenate([[time.transfer_seconds], seconds])
+    edges = left + pixels_a_second * np.concatenate([[0.0], np.cumsum(seconds)])
+    spans, start = [], 0
+    for phase, count in _runs(phases):
+        end = start + count
+        took = float(seconds[start:end].sum())
+        spans.append(Span(str(phase), float(edges[start]), float(edges[end]), took))
+        start = end
+    # Narrow events that begin within the same few pixels of the same phase are drawn as one.
+    wide = np.diff(edges) >= NARROW
+    cell = np.floor((edges[:-1] - left) / NARROW)
+    phase_code = np.unique(np.array(phases), return_inverse=True)[1]
+    apart = wide[1:] | wide[:-1] | (np.diff(cell) != 0) | (np.diff(phase_code) != 0)
+    starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
+    total = matrix.sum(axis=1)
+    keep = [a + int(np.argmax(total[a:b])) for a, b in zip(starts, [*starts[1:], len(total)], strict=True)]
+    return Events(matrix[keep], edges[[*starts, len(total)]], spans)
+
+
+def _runs(phases: Sequence[str]) -> list[tuple[str, int]]:
+    return [(phase, len(list(group))) for phase, group in groupby(phases)]
+
+
+def _equally_wide(spans: Sequence[Span], counts: Sequence[int]) -> Floats:
+    pieces = [np.linspace(s.start, s.end, n + 1)[:-1] for s, n in zip(spans, counts, strict=True)]
+    return np.concatenate([*pieces, [spans[-1].end]])
+
+
+def _thin(ledger: Ledger) -> tuple[Ints, list[str]]:
+    """Bytes and phase of about MOST_EVENTS events at most: of neighbours the one with most, so no peak is lost."""
+    matrix, phases = ledger.matrix, list(ledger.phases)
+    if len(matrix) <= MOST_EVENTS:
+        return matrix, phases
+    every = -(-len(matrix) // MOST_EVENTS)
+    total = matrix.sum(axis=1)
+    keep: list[int] = []
+    start = 0
+    for _, count in _runs(phases):
+        end = start + count
+        keep += [i + int(np.argmax(total[i : min(i + every, end)])) for i in range(start, end, every)]
+        start = end
+    return matrix[keep], [phases[i] for i in keep]
