@@ -119,6 +119,11 @@ class StepTrace:
     _traced: dict[int, Tape] = field(default_factory=dict, repr=False, compare=False)
 
     @property
+    def precision(self) -> str:
+        """Of matrix products and convolutions: "float32", or the half precision the step was traced with."""
+        return str(self.settings.get("precision", "float32"))
+
+    @property
     def affine(self) -> bool:
         """Whether two traces stand for every batch; if not, each is traced by itself and `why` says what broke."""
         return self.tape is not None
@@ -138,7 +143,7 @@ class StepTrace:
             raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
         if workspace < 0:
             raise CourseError(f"workspace must be 0 bytes or more, got {workspace!r}")
-        return Ledger(self.name, self._tape_for(int(batch)), int(batch), int(workspace))
+        return Ledger(self.name, self._tape_for(int(batch)), int(batch), int(workspace), self.precision)
 
     def _tape_for(self, batch: int) -> Tape:
         if self.tape is not None and batch > 1:
@@ -190,12 +195,21 @@ class StepTrace:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Every byte of one training step at one batch size. All figures are bytes of tensors, exact, unless said."""
+    """Every byte of one training step at one batch size. All figures are bytes of tensors, exact, unless said.
+
+    Attributes:
+        name: what the network is called in tables and pictures.
+        tape: the step.
+        batch: samples in the batch.
+        workspace: scratch bytes assumed for every convolution while it runs.
+        precision: of matrix products and convolutions, as traced; `course_utils.speed` predicts times in it.
+    """
 
     name: str
     tape: Tape
     batch: int
     workspace: int = 0
+    precision: str = "float32"
 
     def _size(self) -> Int64:
         return self.tape.fixed + self.tape.per_sample * self.batch

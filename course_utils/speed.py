@@ -121,7 +121,7 @@ class StepTime:
 
 
 def predict_step(
-    ledger: Ledger, device: Device | str, precision: str = "float32", link: Link | str | None = None
+    ledger: Ledger, device: Device | str, precision: str | None = None, link: Link | str | None = None
 ) -> StepTime:
     """The time of a traced step on a device: launch and roofline of every operator, one after the other.
 
@@ -131,7 +131,7 @@ def predict_step(
     Args:
         ledger: the step at one batch, `training_step(...).at(batch)`.
         device: a Device, or the name of one in the catalogue.
-        precision: of convolutions and products; give the one the step was traced with, whose sizes the traffic has.
+        precision: of convolutions and products; the one the step was traced with, whose sizes the traffic has, if None.
         link: what input and labels come over, a Link or its name; None: they are on the device already.
 
     Raises:
@@ -139,6 +139,7 @@ def predict_step(
     """
     device = hardware.device(device) if isinstance(device, str) else device
     link = hardware.link(link) if isinstance(link, str) else link
+    precision = ledger.precision if precision is None else precision
     tape, batch = ledger.tape, ledger.batch
     runs = np.array([op not in NO_KERNEL for op in tape.event_ops])
     flops = (tape.event_flops[:, 0] + tape.event_flops[:, 1] * batch) * runs

@@ -150,6 +150,25 @@ def test_half_precision_is_faster_where_tensor_cores_are_and_where_bytes_count()
         assert faster.any() or not gains
 
 
+def test_a_step_is_timed_in_the_precision_it_was_traced_with() -> None:
+    half, full = step("small", "float16").at(64), step("small").at(64)
+    assert (
+        (half.precision, full.precision)
+        == (step("small", "float16").at(1).precision, "float32")
+        == ("float16", "float32")
+    )
+    assert half.with_workspace(5).precision == "float16"
+    by_itself, asked = predict_step(half, "A100"), predict_step(half, "A100", "float16")
+    assert by_itself.precision == "float16"
+    assert np.array_equal(by_itself.seconds, asked.seconds)
+    assert predict_step(full, "A100").precision == "float32"
+    in_float32 = predict_step(half, "A100", "float32")  # the traffic of halves at float32's rate
+    assert in_float32.precision == "float32"
+    assert in_float32.total_seconds > by_itself.total_seconds
+    with pytest.raises(CourseError, match="T4 does not compute in bfloat16"):
+        predict_step(step("small", "bfloat16").at(64), "T4")
+
+
 def test_a_network_traced_at_one_batch_is_timed_too() -> None:
     ledger = step("small").at(1)
     assert predict_step(ledger, "T4").total_seconds > 0
