@@ -116,6 +116,7 @@ def make_tape(
         layer_shapes=shapes,
         layer_parameters=layer_parameters,
         count_flops=count_flops,
+        uses=np.array(small.uses, dtype=np.int64).reshape(-1, 3),
     )
 
 
@@ -149,8 +150,11 @@ def _check_same_step(small: Recording, large: Recording, batches: tuple[int, int
         differing = [i for i, (a, b) in enumerate(zip(small.ops, large.ops, strict=False)) if a != b]
         at = differing[0] if differing else min(len(small.ops), len(large.ops)) - 1
         raise NotAffine(f"{small.event_layer[at]} runs other operators at batch {first} than at {second}")
-    ours = (small.role, small.layer, small.birth, small.death, small.event_layer, small.layer_shapes.keys())
-    if ours != (large.role, large.layer, large.birth, large.death, large.event_layer, large.layer_shapes.keys()):
+    ours, theirs = (
+        (run.role, run.layer, run.birth, run.death, run.event_layer, run.layer_shapes.keys(), run.uses)
+        for run in (small, large)
+    )
+    if ours != theirs:
         raise NotAffine(f"tensors live differently at batch {first} than at {second}")
     for shape, other, layer in zip(small.shape, large.shape, small.layer, strict=True):
         growth = [b - a for a, b in zip(shape, other, strict=True) if a != b] if len(shape) == len(other) else [0, 0]

@@ -65,6 +65,8 @@ class Tape:
     layer_shapes: dict[str, tuple[tuple[int, int], ...]]  # layer -> output dimensions, each (fixed, per sample)
     layer_parameters: dict[str, int]  # layer -> number of parameters it owns
     count_flops: Callable[[], Int64]  # counts `event_flops`; slower than the trace itself, so only when asked
+    # (U, 3): event, storage, 1 if written and 0 if read, in the order of events; of the forward and backward pass only
+    uses: Int64 = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
 
     @property
     def events(self) -> int:

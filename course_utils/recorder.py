@@ -43,6 +43,7 @@ class Recording:
     event_layer: list[str] = field(default_factory=list)
     work: list[Work | None] = field(default_factory=list)
     traffic: list[int] = field(default_factory=list)
+    uses: list[tuple[int, int, int]] = field(default_factory=list)  # event, storage, whether it is written
     layer_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def event(self, op: str, phase: int, layer: str, work: Work | None = None, traffic: int = 0) -> None:
@@ -238,6 +239,9 @@ class Recorder(TorchDispatchMode):
             self.reads.append((operator.name, read, written))
         if self.phase == FORWARD and outputs:
             self.record.layer_shapes[layer] = tuple(outputs[0].shape)
+        event = len(self.record.ops)
+        self.record.uses += [(event, i, 0) for i in dict.fromkeys(read) if i is not None and i not in written]
+        self.record.uses += [(event, i, 1) for i in dict.fromkeys(written) if i is not None]
         work = None if operator.counted is None else (operator.counted, [_shape(a) for a in args], _shape(out))
         traffic = sum(t.numel() * t.element_size() for t in inputs) + sum(t.numel() * t.element_size() for t in outputs)
         self.record.event(operator.name, self.phase, layer, work, traffic)

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from course_utils import networks
-from course_utils.memory import ROLE, StepTrace, Tape
+from course_utils.memory import ROLE, ROLES, StepTrace, Tape
 from course_utils.trace import LARGE_BATCH, TraceError, training_step
 
 # -- what is left alone ------------------------------------------------------------------------------------------------
@@ -349,3 +349,49 @@ def test_inference_needs_no_parameters() -> None:
 def test_the_second_batch_traced_is_odd_and_shares_no_divisor_with_anything() -> None:
     """Padding and pairing hide between two batches that divide by the same number."""
     assert all(LARGE_BATCH % n for n in range(2, LARGE_BATCH))
+
+
+# -- what reads and writes what ----------------------------------------------------------------------------------------
+
+
+def named_uses(tape: Tape) -> list[tuple[str, list[str], list[str]]]:
+    """Of each event that touches maps: its operator, the maps it reads and those it writes, named by who made them."""
+    made_by = [
+        f"{ROLES[tape.role[s]]} of {tape.layer_names[tape.layer[s]]} by {tape.event_ops[tape.birth[s]]}"
+        for s in range(len(tape.birth))
+    ]
+    maps = {ROLE["feature maps"], ROLE["input"]}
+    found: dict[int, tuple[str, list[str], list[str]]] = {}
+    for event, storage, written in tape.uses.tolist():
+        if tape.role[storage] in maps:
+            row = found.setdefault(event, (tape.event_ops[event], [], []))
+            row[1 + written].append(made_by[storage])
+    return [found[event] for event in sorted(found)]
+
+
+def test_uses_name_every_map_an_operator_reads_and_writes() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 5))
+    tape = training_step(net, (3, 8, 8), 5).at(4).tape
+    conv, pool, fc = "feature maps of 0 by convolution", "feature maps of 2 by max_pool2d_with_indices", "addmm"
+    scores = "feature maps of 4 by addmm"
+    uses = named_uses(tape)
+    assert uses[:4] == [
+        ("convolution", ["input of input by start"], [conv]),
+        ("relu_", [], [conv]),
+        ("max_pool2d_with_indices", [conv], [pool, pool]),  # maps and indices
+        (fc, [pool], [scores]),
+    ]
+    assert uses[-3:] == [
+        ("max_pool2d_with_indices_backward", [conv, pool], []),  # its input and the indices
+        ("threshold_backward", [conv], []),
+        ("convolution_backward", ["input of input by start"], []),
+    ]
+
+
+def test_nothing_is_used_before_it_is_born_or_after_it_died() -> None:
+    for build, shape in ((networks.branching_cnn, (3, 16, 16)), (networks.shared_weights, (64,))):
+        tape = training_step(build(), shape, 10).at(3).tape
+        event, storage, _ = tape.uses.T
+        assert len(event) > 20
+        assert (tape.birth[storage] <= event).all()
+        assert (event < tape.death[storage]).all()
