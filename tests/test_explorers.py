@@ -13,11 +13,12 @@ from made_steps import VGG, made_step
 from torch import nn
 
 from course_utils.explorers import memory as explorers
-from course_utils.explorers.memory import memory_explorer, sentences
+from course_utils.explorers.memory import memory_explorer, sentences, time_sentence
 from course_utils.figures import Picture
 from course_utils.networks import NETWORKS, Network
 from course_utils.predict import how_far, predict, read_number, reveal
-from course_utils.units import GIB, CourseError, format_bytes
+from course_utils.speed import predict_step
+from course_utils.units import GIB, CourseError, format_bytes, format_seconds
 
 
 def conv(inputs=3):
@@ -109,7 +110,15 @@ def test_the_screen_shows_the_reading(explorer):
 
 
 def test_every_control_changes_picture_or_words(explorer):
-    moves = {"batch": 65, "size": 112, "optimizer": "adam", "precision": "bfloat16", "card": 141, "network": "dense"}
+    moves = {
+        "batch": 65,
+        "size": 112,
+        "optimizer": "adam",
+        "precision": "bfloat16",
+        "card": 141,
+        "device": "A100",
+        "network": "dense",
+    }
     for name, value in moves.items():
         before = shown(explorer)
         getattr(explorer, name).value = value
@@ -140,6 +149,8 @@ def test_a_combination_is_traced_once(explorer, monkeypatch):
     for batch in range(1, 30):
         explorer.batch.value = batch
     explorer.card.value = 80
+    explorer.device.value = "A100"
+    explorer.device.value = "operators"
     assert calls == []
     explorer.optimizer.value = "adam"
     explorer.optimizer.value = "momentum"
@@ -182,6 +193,66 @@ def test_a_kept_outline_stays_while_the_batch_moves(explorer):
     assert kept not in [text.text for text in words_of(as_picture(explorer))]
 
 
+def test_with_a_device_picture_and_words_tell_its_time(explorer):
+    explorer.device.value = "GTX 1080"
+    picture, words = shown(explorer)
+    time = predict_step(explorer.step.at(64), "GTX 1080")
+    whole = format_seconds(time.total_seconds)
+    assert f"alive over the {whole} predicted for GTX 1080" in picture
+    assert words.splitlines()[-1] == time_sentence(time)
+    assert time_sentence(time).startswith(f"Predicted on GTX 1080: {whole} a step, ")
+    explorer.device.value = "operators"
+    assert "redicted" not in "".join(shown(explorer))
+
+
+def test_a_device_brings_its_card_and_another_can_be_chosen_after_it(explorer):
+    explorer.device.value = "GTX 1080"
+    assert explorer.card.value == 8
+    assert "on an 8 GiB card" in shown(explorer)[1]
+    explorer.card.value = 24
+    assert "on a 24 GiB card" in shown(explorer)[1]
+    explorer.device.value = "operators"
+    assert explorer.card.value == 24
+    assert memory_explorer("mine", size=64, networks=OWN, device="B200").card.value == 179
+    assert memory_explorer("mine", size=64, networks=OWN, device="B200", card_gib=12).card.value == 12
+
+
+def test_a_kept_outline_keeps_the_device_it_was_kept_on(explorer):
+    explorer.device.value = "Tesla K40"
+    explorer.keep.value = True
+    explorer.device.value = "V100"
+    ledger = explorer.step.at(64)
+    slow, fast = (predict_step(ledger, name).total_seconds for name in ("Tesla K40", "V100"))
+    texts = [text.text for text in words_of(as_picture(explorer))]
+    assert f"kept: {format_bytes(ledger.peak_bytes)}, {format_seconds(slow)}" in texts
+    assert any(format_seconds(fast) in text for text in texts)
+    explorer.device.value = "operators"
+    assert f"kept: {format_bytes(ledger.peak_bytes)}" in [text.text for text in words_of(as_picture(explorer))]
+
+
+def test_what_a_device_cannot_compute_is_one_line(explorer):
+    explorer.precision.value = "bfloat16"
+    explorer.keep.value = True  # kept without a device
+    explorer.device.value = "T4"
+    assert shown(explorer)[1] == "T4 does not compute in bfloat16: choose float16 or float32"
+    explorer.precision.value = "float32"
+    assert shown(explorer)[1].startswith("the outline kept has no time: T4 does not compute in bfloat16")
+    explorer.keep.value = False
+    assert "alert" not in explorer.words.value
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_time_at_the_corners_of_every_device(network):
+    explorer = memory_explorer(network, 1, device="GTX Titan")
+    explorer.keep.value = True
+    for name, batch in itertools.product(("GTX Titan", "Tesla K80", "B200"), (1, 512)):
+        explorer.device.value, explorer.batch.value = name, batch
+        assert "alert" not in explorer.words.value
+        assert_well_laid(as_picture(explorer))
+        assert f"Predicted on {name}: " in explorer.words.value
+        assert not re.search(r"\b(nan|inf|None)\b", explorer.words.value)
+
+
 def test_the_saved_notebook_carries_a_still_beside_the_live_view(explorer):
     bundle = explorer._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
@@ -217,6 +288,7 @@ def test_the_courses_networks_at_the_corners_of_every_control():
         ({"precision": "int8"}, "unknown precision 'int8'"),
         ({"batch": 0}, "batch must be a whole number of 1 or more, got 0"),
         ({"size": 12.5}, "size must be a whole number of 1 or more, got 12.5"),
+        ({"device": "K40"}, "unknown device 'K40': choose one of operators, GTX Titan"),
         ({"card_gib": 0}, "card_gib must be more than 0 GiB, got 0"),
     ],
 )

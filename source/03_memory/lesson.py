@@ -390,9 +390,9 @@ pd.Series(rows, name="memory").map(format_bytes).to_frame()
 memory_explorer()
 
 # %% [markdown]
-# Try three things. Find the batch at which VGG-16 stops fitting an 11 GiB card. Switch to the dense net: why
+# Try these. Find the batch at which VGG-16 stops fitting an 11 GiB card. Switch to the dense net: why
 # does the batch hardly matter? Give AlexNet a batch of 2 and switch from momentum to Adam: where does the peak
-# move?
+# move? Then choose a device: the axis becomes the time predicted there, and each operator is as wide as it takes.
 
 # %% [markdown] slide="slide"
 # ## Your own model
