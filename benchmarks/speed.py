@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import pandas as pd
@@ -22,63 +21,13 @@ from torch.profiler import ProfilerActivity, profile
 
 from course_utils import networks
 from course_utils.memory import StepTrace
+from course_utils.published import TIMES, XEONS
 from course_utils.speed import StepTime, predict_step
 from course_utils.timing import Ceilings, measure_ceilings, measure_step_time
 from course_utils.trace import training_step
 
-
-@dataclass(frozen=True)
-class Published:
-    """Milliseconds of a forward and backward pass somebody measured in float32; no update, input on the card."""
-
-    source: str
-    network: str
-    batch: int
-    device: str
-    library: str
-    forward_ms: float | None
-    both_ms: float
-
-
-JOHNSON = "cnn-benchmarks, 2016-17"  # jcjohnson on GitHub, README; the K40 from its first revisions, totals
-SOUMITH = "convnet-benchmarks, 2016"  # soumith on GitHub, README, Torch with cuDNN R4 in float32
-CAFFE2 = "Caffe2 notes, 2017"  # Inception, which the notes do not define further: predicted as GoogLeNet
-
 CALIBRATION = ("VGG-16", 16, "Titan X (Maxwell)", "cuDNN 4.0")
-
-
-def _johnson(network: str, device: str, rows: Iterable[tuple[str, float, float]]) -> list[Published]:
-    return [Published(JOHNSON, network, 16, device, f"cuDNN {v}", forward, both) for v, forward, both in rows]
-
-
-PUBLISHED = [
-    *_johnson("AlexNet, two columns", "Tesla K40", [("5.0", 18.32, 61.48)]),
-    *_johnson("AlexNet, two columns", "Titan X (Maxwell)", [("4.0", 8.03, 25.94), ("5.1", 7.09, 21.85)]),
-    *_johnson("AlexNet, two columns", "GTX 1080", [("5.1", 7.00, 20.74)]),
-    *_johnson("AlexNet, two columns", "Titan X (Pascal)", [("5.1", 5.04, 14.56)]),
-    *_johnson("VGG-16", "Tesla K40", [("5.0", 265.77, 920.21)]),
-    *_johnson("VGG-16", "Titan X (Maxwell)", [("4.0", 111.99, 338.69), ("5.1", 62.30, 192.78)]),
-    *_johnson("VGG-16", "GTX 1080", [("5.1", 59.37, 182.79)]),
-    *_johnson("VGG-16", "Titan X (Pascal)", [("5.1", 41.59, 128.62)]),
-    *_johnson("GoogLeNet", "Titan X (Maxwell)", [("4.0", 21.04, 70.45), ("5.1", 19.29, 61.98)]),
-    *_johnson("GoogLeNet", "GTX 1080", [("5.0", 16.08, 56.16)]),
-    *_johnson("GoogLeNet", "Titan X (Pascal)", [("5.1", 12.06, 39.14)]),
-    *_johnson("ResNet-50", "Tesla K40", [("5.0", 129.21, 449.90)]),
-    *_johnson("ResNet-50", "Titan X (Maxwell)", [("4.0", 62.03, 178.84), ("5.1", 55.75, 159.62)]),
-    *_johnson("ResNet-50", "GTX 1080", [("5.1", 50.64, 149.82)]),
-    *_johnson("ResNet-50", "Titan X (Pascal)", [("5.1", 35.03, 103.58)]),
-    *_johnson("ResNet-101", "Tesla K40", [("5.0", 220.92, 797.89)]),
-    *_johnson("ResNet-101", "Titan X (Maxwell)", [("4.0", 108.96, 298.90), ("5.1", 87.76, 247.49)]),
-    *_johnson("ResNet-101", "GTX 1080", [("5.1", 77.59, 225.80)]),
-    *_johnson("ResNet-101", "Titan X (Pascal)", [("5.1", 53.38, 156.44)]),
-    Published(SOUMITH, "AlexNet", 128, "Titan X (Maxwell)", "cuDNN 4.0", 27, 80),
-    Published(SOUMITH, "OverFeat", 128, "Titan X (Maxwell)", "cuDNN 4.0", 94, 268),
-    Published(SOUMITH, "GoogLeNet", 128, "Titan X (Maxwell)", "cuDNN 4.0", 130, 470),
-    *(
-        Published(CAFFE2, "GoogLeNet", batch, "Titan X (Maxwell)", "cuDNN", None, both)
-        for batch, both in ((16, 72.7), (32, 127.5), (64, 233.6), (128, 450.6))
-    ),
-]
+GPU_TIMES = [row for row in TIMES if row.device != XEONS]
 
 BUILDERS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "AlexNet": (networks.alexnet, 224),
@@ -125,7 +74,7 @@ def _both_flops(time: StepTime) -> float:
 def published_table() -> pd.DataFrame:
     """Every published row beside its prediction: forward, and forward with backward, in ms, with errors in percent."""
     rows = []
-    for row in PUBLISHED:
+    for row in GPU_TIMES:
         time = predict_step(_step(row.network, "cuda").at(row.batch), row.device)
         forward, both = _milliseconds(time, "forward"), _milliseconds(time, "forward", "backward")
         rows.append(
