@@ -36,6 +36,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("check", add_help=False, help="mark your own saved exercise, question by question")
     commands.add_parser("progress", add_help=False, help="all exercises at a glance")
+    slides = commands.add_parser("slides", help="each lesson as one HTML file of slides that needs no network")
+    slides.add_argument("topics", nargs="*", metavar="NN", help="lesson numbers such as 03; all when none is given")
+    slides.add_argument("--out", type=Path, metavar="DIR", help="where to write them; slides/ in the course's folder")
     return parser
 
 
@@ -60,6 +63,11 @@ def run(argv: Sequence[str]) -> int:
         from course_utils.grading.report import progress_command
 
         return progress_command(rest, root)
+    if options.command == "slides":
+        from course_utils.slides import export
+
+        export(options.topics, root, options.out or root / "slides")
+        return 0
     from course_utils.authoring import build
 
     build(options.topics, root)

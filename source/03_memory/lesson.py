@@ -66,12 +66,12 @@ guess
 # Everything that training keeps for the parameters is 2,688 bytes. The output alone is twelve times that, and it
 # grows with the batch, while the parameters do not. Check the table against the library:
 
-# %%
+# %% slide="subslide"
 layer = nn.Conv2d(3, 8, kernel_size=3, padding=1)
 step = training_step(layer, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu")
 step.at(batch=4).timeline().drop(columns=["layer", "workspace", "other"])
 
-# %% [markdown] slide="subslide"
+# %% [markdown]
 # Read that table from top to bottom: it is a training step, one operator a row, and what is alive after it.
 #
 # - Parameters and *optimizer state* (momentum keeps one number for every parameter) are there all the time.
@@ -234,7 +234,7 @@ with torch.device("meta"):
 in_place = training_step(model, (3, 224, 224), 1000, name="VGG-16, in-place ReLU").at(128)
 reveal(guess_inplace, {"trace": (ledger.peak_bytes - in_place.peak_bytes) / MIB})
 
-# %% [markdown] slide="subslide"
+# %% [markdown]
 # The convolution before the ReLU does not need its own output for the backward pass, so that map died anyway as
 # soon as the ReLU had run. In place or not, one map a layer stays. Measure, do not assume: with a layer in
 # front that does save its output, the answer would be another one.
@@ -333,7 +333,7 @@ side_by_side(
     title=f"AlexNet, batch 8, on this machine: the measurement is {difference:+.2%} from the trace",
 )
 
-# %% [markdown] slide="subslide"
+# %% [markdown]
 # What is left over is scratch memory: the convolution's kernels convert and pad into buffers of their own and
 # free them before they return. No tensor shows them. That is the *workspace* role, and the one thing in the
 # picture that depends on the kernel, the card and the library version. The library keeps it out of every
@@ -344,7 +344,7 @@ with_band = vgg.at(128, workspace=512 * MIB)
 print(f"tensors alone                      {format_bytes(ledger.peak_bytes)}, at {ledger.peak_layer}")
 print(f"with 512 MiB for every convolution {format_bytes(with_band.peak_bytes)}, at {with_band.peak_layer}")
 
-# %% [markdown]
+# %% [markdown] slide="skip"
 # This version of the course ships no recording from a GPU yet. If PyTorch sees one on your machine, the cell
 # above has measured it; the largest known differences between the two kinds of kernel are listed in
 # `course_utils/kernels.py`.
@@ -389,7 +389,7 @@ pd.Series(rows, name="memory").map(format_bytes).to_frame()
 # %% tags=["nbval-ignore-output"]
 memory_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Try these. Find the batch at which VGG-16 stops fitting an 11 GiB card. Switch to the dense net: why
 # does the batch hardly matter? Give AlexNet a batch of 2 and switch from momentum to Adam: where does the peak
 # move? Then choose a device: the axis becomes the time predicted there, and each operator is as wide as it takes.
