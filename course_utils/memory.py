@@ -213,7 +213,9 @@ class Ledger:
     workspace: int = 0
     precision: str = "float32"
 
-    def _size(self) -> Int64:
+    @cached_property
+    def size(self) -> Int64:
+        """Bytes of each storage: (S,), in the order of the tape."""
         return self.tape.fixed + self.tape.per_sample * self.batch
 
     @cached_property
@@ -281,7 +283,7 @@ class Ledger:
         its backward makes); weight gradients (bytes); flops (forward, a multiply-add counts as two, by torch's
         formulas).
         """
-        tape, size = self.tape, self._size()
+        tape, size = self.tape, self.size
         forward = tape.event_phase == PHASES.index("forward")
         last_forward = int(np.flatnonzero(forward)[-1])
         saved = (tape.role == ROLE["feature maps"]) & (tape.birth <= last_forward) & (tape.death > last_forward)
@@ -316,15 +318,15 @@ class Ledger:
         neither workspace, optimizer state nor pooling indices count: the baseline of Rhu et al., MICRO-49 2016.
         """
         maps, largest = self._maps_2016()
-        fixed = self._size()[(self.tape.role == ROLE["parameters"])].sum()
-        network_input = self._size()[(self.tape.role == ROLE["input"]) & self.tape.is_map].sum()
+        fixed = self.size[self.tape.role == ROLE["parameters"]].sum()
+        network_input = self.size[(self.tape.role == ROLE["input"]) & self.tape.is_map].sum()
         return int(network_input + maps + 2 * largest + 2 * fixed)
 
     def network_wide_parts(self) -> dict[str, int]:
         """The terms of `network_wide_bytes` by role; the input counts as a feature map."""
         maps, largest = self._maps_2016()
-        parameters = int(self._size()[self.tape.role == ROLE["parameters"]].sum())
-        network_input = int(self._size()[(self.tape.role == ROLE["input"]) & self.tape.is_map].sum())
+        parameters = int(self.size[self.tape.role == ROLE["parameters"]].sum())
+        network_input = int(self.size[(self.tape.role == ROLE["input"]) & self.tape.is_map].sum())
         return {
             "feature maps": network_input + maps,
             "gradient maps": 2 * largest,
@@ -332,19 +334,24 @@ class Ledger:
             "weight gradients": parameters,
         }
 
-    def _maps_2016(self) -> tuple[int, int]:
+    @cached_property
+    def maps_2016(self) -> npt.NDArray[np.bool_]:
+        """(S,) True for the feature maps that the 2016 accounting counts: those no in-place operator made."""
         tape = self.tape
         counted = np.array([op not in IN_PLACE_2016 for op in tape.event_ops])
         loss = np.array([layer == "loss" for layer in tape.layer_names])
-        born_forward = tape.event_phase[np.minimum(tape.birth, tape.events - 1)] == 0
-        keep = (
+        born = np.minimum(tape.birth, tape.events - 1)
+        keep: npt.NDArray[np.bool_] = (
             (tape.role == ROLE["feature maps"])
             & tape.is_map
-            & born_forward
-            & counted[np.minimum(tape.birth, tape.events - 1)]
+            & (tape.event_phase[born] == 0)
+            & counted[born]
             & ~loss[tape.layer]
         )
-        sizes = self._size()[keep]
+        return keep
+
+    def _maps_2016(self) -> tuple[int, int]:
+        sizes = self.size[self.maps_2016]
         return int(sizes.sum()), int(sizes.max(initial=0))
 
     def reserved_bytes(self) -> int:
@@ -356,7 +363,7 @@ class Ledger:
         tape = self.tape
         lasting = (tape.birth == 0) & (tape.death > tape.events - 1)
         late = tape.role == ROLE["optimizer state"]
-        return replay_step(self._size(), tape.birth, tape.death, lasting, late, tape.events)
+        return replay_step(self.size, tape.birth, tape.death, lasting, late, tape.events)
 
     def with_workspace(self, workspace: int) -> Ledger:
         """The same step with `workspace` scratch bytes assumed for every convolution."""
