@@ -156,8 +156,9 @@ def compare(
         data: (training pictures, labels, test pictures, labels) of that side; by default `pictures(side)`, all digits.
 
     Returns:
-        One row a variant: "traced peak" and "measured peak" (bytes of a step of one batch with Adam, on the CPU),
-        "epoch seconds" (median), "accuracy" (mean over the seeds, share of the test pictures), "lowest" and
+        One row a variant: "traced peak" and "measured peak" (bytes of a step with Adam on the CPU, of all the
+        batches that are accumulated in it), "epoch seconds" (median), "accuracy" (mean over the seeds, share of the
+        test pictures), "lowest" and
         "highest" (over the seeds).
 
     Raises:
@@ -182,9 +183,14 @@ def compare(
         shape, precision = (1, side, side), variant.precision
         with torch.device("meta"):
             module = variant.build()
-        step = training_step(module, shape, CLASSES, "adam", precision=precision, target="cpu", name=name)
+        step = training_step(
+            module, shape, CLASSES, "adam", precision, target="cpu", accumulate=variant.accumulate, name=name
+        )
         with torch.random.fork_rng(devices=[]):
-            measured = measure_step(variant.build(), shape, CLASSES, variant.batch, "adam", "cpu", precision=precision)
+            measured = measure_step(
+                variant.build(), shape, CLASSES, variant.batch, "adam", "cpu", precision=precision,
+                accumulate=variant.accumulate,
+            )  # fmt: skip
         own = pd.Series(shares[name])
         rows.append(
             {

@@ -47,6 +47,7 @@ def measure_step(
     device: str | None = None,
     *,
     precision: str = "float32",
+    accumulate: int = 1,
     criterion: Criterion = nn.functional.cross_entropy,
 ) -> Measurement:
     """Run two training steps on random data and measure the second, in which the optimizer's state exists.
@@ -55,19 +56,22 @@ def measure_step(
         module: the network with real tensors; it is moved to the device and trained for two steps.
         input_shape: shape of one sample, without the batch.
         classes: labels are drawn from this many.
-        batch: samples in the batch.
+        batch: samples in the batch, or in each micro-batch.
         optimizer: "sgd", "momentum", "adam" or "adamw"; None measures inference as `training_step` traces it: the
             forward pass alone, in eval mode, without gradients and without labels.
         device: "cpu" or "cuda"; by default a GPU if there is one.
         precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
+        accumulate: micro-batches whose gradients are added up before the update, the same data each time.
         criterion: (output, labels) -> scalar loss.
 
     Raises:
-        CourseError: an unknown optimizer or precision, or a GPU asked for and not there.
+        CourseError: an unknown optimizer or precision, accumulate below 1, or a GPU asked for and not there.
     """
     if optimizer is not None:
         check_known("optimizer", optimizer, OPTIMIZERS)
     check_known("precision", precision, PRECISIONS)
+    if accumulate < 1:
+        raise CourseError(f"accumulate must be 1 or more, got {accumulate}")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -86,9 +90,10 @@ def measure_step(
             with inference(model), autocast(device, precision):
                 model(x)
             return
-        with autocast(device, precision):
-            loss = criterion(model(x), inputs[1])
-        loss.backward()
+        for _ in range(accumulate):
+            with autocast(device, precision):
+                loss = criterion(model(x), inputs[1])
+            (loss / accumulate if accumulate > 1 else loss).backward()
         update.step()
         update.zero_grad(set_to_none=True)
 

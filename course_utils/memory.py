@@ -96,6 +96,12 @@ class Tape:
         return fixed.sum(axis=1), per_sample.sum(axis=1)
 
     @cached_property
+    def last_pass(self) -> int:
+        """The event that begins the last forward pass: 0 unless several batches are accumulated in a step."""
+        forward = self.event_phase == PHASES.index("forward")
+        return int(np.flatnonzero(forward & ~np.concatenate([[False], forward[:-1]]))[-1])
+
+    @cached_property
     def convolutions(self) -> npt.NDArray[np.bool_]:
         """(E,) True for the events in which a convolution, or its backward, runs and may ask for workspace."""
         return np.array([op.startswith(("convolution", "cudnn_convolution")) for op in self.event_ops])
@@ -281,10 +287,10 @@ class Ledger:
         Columns: layer; shape (of its last output, batch first); parameters (how many it owns); saved feature maps
         (bytes it makes in the forward pass that are still alive when the backward pass begins); gradient maps (bytes
         its backward makes); weight gradients (bytes); flops (forward, a multiply-add counts as two, by torch's
-        formulas).
+        formulas). Of a step that accumulates several micro-batches, all of it is about the last one.
         """
         tape, size = self.tape, self.size
-        forward = tape.event_phase == PHASES.index("forward")
+        forward = (tape.event_phase == PHASES.index("forward")) & (np.arange(tape.events) >= tape.last_pass)
         last_forward = int(np.flatnonzero(forward)[-1])
         saved = (tape.role == ROLE["feature maps"]) & (tape.birth <= last_forward) & (tape.death > last_forward)
         flops = (tape.event_flops[:, 0] + tape.event_flops[:, 1] * self.batch) * forward
@@ -298,7 +304,7 @@ class Ledger:
         np.add.at(flops_by_layer, tape.event_layer, flops)
         columns = {
             "saved feature maps": per_layer(saved),
-            "gradient maps": per_layer(tape.role == ROLE["gradient maps"]),
+            "gradient maps": per_layer((tape.role == ROLE["gradient maps"]) & (tape.birth >= tape.last_pass)),
             # Of a weight used several times, the sum that zero_grad frees, not the parts it was added up from.
             "weight gradients": per_layer((tape.role == ROLE["weight gradients"]) & (tape.death >= tape.events - 1)),
             "flops": flops_by_layer,
@@ -344,6 +350,7 @@ class Ledger:
         keep: npt.NDArray[np.bool_] = (
             (tape.role == ROLE["feature maps"])
             & tape.is_map
+            & (tape.birth >= tape.last_pass)
             & (tape.event_phase[born] == 0)
             & counted[born]
             & ~loss[tape.layer]

@@ -125,6 +125,7 @@ class Recorder(TorchDispatchMode):
             int, list[int | None]
         ] = {}  # storage made in the backward pass -> storages it was made from
         self.sums: list[tuple[int, int, int]] = []  # (event, left, total): gradients added in the backward pass
+        self.accumulated: list[tuple[int | None, str]] = []  # (storage, layer): gradients added to those already there
         self.reads: list[tuple[str, list[int | None], list[int | None]]] = []  # what dropout is recognised by
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
 
@@ -188,7 +189,7 @@ class Recorder(TorchDispatchMode):
         node = torch._C._current_autograd_node()
         if node is None:
             return LOSS  # the gradient of the loss by itself, which starts the backward pass
-        parameter = getattr(node, "variable", None)
+        parameter = _parameter_of_node()
         if parameter is not None:
             return self.layer_of_parameter.get(id(parameter), self.modules[0])
         sequence = node._sequence_nr()
@@ -235,6 +236,8 @@ class Recorder(TorchDispatchMode):
                 and kernels.may_add_in_place(inputs[0])
             ):
                 self.sums.append((len(self.record.ops), left, total))
+        if operator.name == "add_" and self.phase == BACKWARD and _parameter_of_node() is not None:
+            self.accumulated.append((read[1], layer))
         if operator.name in ("empty_like", "bernoulli_", "mul", "mul_"):
             self.reads.append((operator.name, read, written))
         if self.phase == FORWARD and outputs:
@@ -245,6 +248,11 @@ class Recorder(TorchDispatchMode):
         work = None if operator.counted is None else (operator.counted, [_shape(a) for a in args], _shape(out))
         traffic = sum(t.numel() * t.element_size() for t in inputs) + sum(t.numel() * t.element_size() for t in outputs)
         self.record.event(operator.name, self.phase, layer, work, traffic)
+
+
+def _parameter_of_node() -> Any:
+    """The parameter whose gradient autograd is about to store or add to; None anywhere else."""
+    return getattr(torch._C._current_autograd_node(), "variable", None)
 
 
 def _shape(value: Any) -> Any:

@@ -63,6 +63,7 @@ def training_step(
     precision: str = "float32",
     target: str = "cuda",
     *,
+    accumulate: int = 1,
     criterion: Criterion = nn.functional.cross_entropy,
     input_dtype: torch.dtype = torch.float32,
     target_shape: tuple[int, ...] = (),
@@ -75,6 +76,10 @@ def training_step(
     optimizer.zero_grad(set_to_none=True)` with x and y alive throughout. The module is copied shape by
     shape; it is not run, not moved and not changed.
 
+    With `accumulate` above 1 the first line runs so many times before the update, with the loss divided by as many: the
+    batch of `StepTrace.at` is then a micro-batch, and one micro-batch of input is alive at a time. From the second one
+    on, the weight gradients of those before are alive in the forward pass too.
+
     Args:
         module: any nn.Module that takes one tensor; on any device, "meta" included. Its train/eval flags and
             `requires_grad` are respected.
@@ -83,6 +88,7 @@ def training_step(
         optimizer: "sgd", "momentum", "adam", "adamw"; None traces inference: forward only, eval mode, no gradients.
         precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
         target: whose kernels: "cuda" (eager mode, one GPU) or "cpu". `course_utils.kernels` lists the differences.
+        accumulate: micro-batches whose gradients are added up before the update.
         criterion: (output, y) -> scalar loss.
         input_dtype: dtype of x, torch.int64 for token ids.
         target_shape: shape of one sample of y; () for one class label a sample.
@@ -99,6 +105,10 @@ def training_step(
     ):
         if value not in known:
             raise TraceError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
+    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        raise TraceError(f"accumulate must be a whole number of 1 or more, got {accumulate!r}")
+    if optimizer is None and accumulate > 1:
+        raise TraceError("there are no gradients to accumulate in inference: leave accumulate=1 with optimizer=None")
     if not isinstance(module, nn.Module):
         raise TraceError(f"module must be an nn.Module, got {type(module).__name__}")
     if not isinstance(input_shape, tuple) or not all(isinstance(n, int) and n > 0 for n in input_shape):
@@ -114,12 +124,13 @@ def training_step(
             f"{fused} runs in one fused kernel that hides its buffers from a trace: "
             "write the recurrence from cells (nn.RNNCell, nn.LSTMCell, nn.GRUCell)"
         )
-    data = _Data(input_shape, input_dtype, target_shape, target_dtype, criterion, classes)
+    data = _Data(input_shape, input_dtype, target_shape, target_dtype, criterion, classes, accumulate)
     with _no_garbage_collection():
         tracer = _Tracer(module, data, optimizer, precision, target, name or type(module).__name__)
         tape, why = tracer.affine()
     settings: dict[str, object] = {
         "input_shape": input_shape, "optimizer": optimizer, "precision": precision, "target": target,
+        "accumulate": accumulate,
     }  # fmt: skip
     return StepTrace(tracer.name, tape, tracer.tape_at, why, settings)
 
@@ -134,6 +145,7 @@ class _Data:
     target_dtype: torch.dtype
     criterion: Criterion
     classes: int | None
+    accumulate: int
 
 
 @contextmanager
@@ -287,13 +299,18 @@ class _Tracer:
                     record.event("end", FORWARD, self.name)
                     recorder.closed = True
                     return
-                with self._autocast():
-                    loss = self._criterion(recorder, model(x), y)
-                if loss.dim() > 0 or not loss.requires_grad:
-                    raise TraceError(f"{self.name}: the criterion must return one number that depends on parameters")
-                doing = "backward"
-                recorder.phase = BACKWARD
-                loss.backward()
+                for _ in range(self.data.accumulate):
+                    doing, recorder.phase, recorder.modules[0] = "forward", FORWARD, self.name
+                    with self._autocast():
+                        loss = self._criterion(recorder, model(x), y)
+                    if loss.dim() > 0 or not loss.requires_grad:
+                        raise TraceError(
+                            f"{self.name}: the criterion must return one number that depends on parameters"
+                        )
+                    if self.data.accumulate > 1:
+                        loss = loss / self.data.accumulate
+                    doing, recorder.phase = "backward", BACKWARD
+                    loss.backward()
                 recorder.closed = True  # what dies from here on is freed by zero_grad, not by this pass
         except TraceError:
             raise
@@ -301,7 +318,9 @@ class _Tracer:
             raise TraceError(self._explain(recorder, doing, error)) from error
         for parameter in self.parameters:
             if parameter.grad is not None:
-                _mark_weight_gradient(recorder, parameter.grad, self.owner[id(parameter)])
+                _mark_weight_gradient(recorder, recorder.index_of(parameter.grad), self.owner[id(parameter)])
+        for index, layer in recorder.accumulated:
+            _mark_weight_gradient(recorder, index, layer)
         self._trained = [parameter for parameter in self.parameters if parameter.grad is not None]
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -398,10 +417,10 @@ def _sizes(left: list[Left]) -> list[tuple[int, str]]:
     return sorted((storage.nbytes(), layer) for storage, _, layer, _ in left)
 
 
-def _mark_weight_gradient(recorder: Recorder, gradient: Tensor, layer: str) -> None:
-    """Give a gradient, and the partial sums it was added up from, the role of a weight gradient."""
+def _mark_weight_gradient(recorder: Recorder, gradient: int | None, layer: str) -> None:
+    """Give the storage of a gradient, and the partial sums it was added up from, the role of a weight gradient."""
     record = recorder.record
-    waiting = [recorder.index_of(gradient)]
+    waiting = [gradient]
     while waiting:
         index = waiting.pop()
         if index is None or record.role[index] != ROLE["gradient maps"]:

@@ -48,6 +48,7 @@ class Case:
     make_input: Callable[..., Tensor] = torch.randn
     make_target: Callable[[int], Tensor] | None = None  # batch -> y
     precision: str = "float32"
+    accumulate: int = 1  # micro-batches before each update
 
 
 # -- the networks ------------------------------------------------------------------------------------------------------
@@ -130,8 +131,17 @@ class LiveStorages:
         return sum(size for _, size in self.known.values())
 
 
-def make_step(case: Case, batch: int) -> tuple[list[Any], Callable[[], None]]:
-    """What the step needs (model, optimizer, x, y), and the step itself, in whatever mode is active."""
+def _nothing(*anything: Any) -> None:
+    pass
+
+
+def make_step(
+    case: Case, batch: int, before_each: Callable[[], None] = _nothing
+) -> tuple[list[Any], Callable[[], None]]:
+    """What the step needs (model, optimizer, x, y), and the step itself, in whatever mode is active.
+
+    `before_each` is called before each micro-batch but the first.
+    """
     model = case.build()
     x = case.make_input(batch, *case.input_shape)
     y = torch.randint(case.classes, (batch,)) if case.make_target is None else case.make_target(batch)
@@ -150,9 +160,14 @@ def make_step(case: Case, batch: int) -> tuple[list[Any], Callable[[], None]]:
     optimizer = MAKE_OPTIMIZER[case.optimizer](model.parameters())
 
     def step() -> None:
-        with precision():
-            loss = case.criterion(model(x), y)
-        loss.backward()
+        for part in range(case.accumulate):
+            if part:
+                before_each()
+            with precision():
+                loss = case.criterion(model(x), y)
+            if case.accumulate > 1:
+                loss = loss / case.accumulate
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -192,23 +207,19 @@ def live_storages_timeline(case: Case, batch: int) -> Timeline:
     return sampler.samples
 
 
-def _nothing(module: nn.Module) -> None:
-    pass
-
-
 def mem_tracker_timeline(case: Case, batch: int) -> tuple[Timeline, int]:
     """The second step under torch's MemTracker on fake CPU tensors, and MemTracker's own peak of that step.
 
     In place of a first step, an unwatched update on gradients of no value makes the optimizer's state.
     """
     with FakeTensorMode(), _no_garbage_collection():
-        parts, step = make_step(case, batch)
+        tracker = MemTracker()
+        parts, step = make_step(case, batch, tracker.reset_mod_stats)  # it cannot tell two passes apart by itself
         if case.optimizer is not None:
             for parameter in parts[0].parameters():
                 parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
             parts[1].step()
             parts[1].zero_grad(set_to_none=True)
-        tracker = MemTracker()
         tracker.track_external(*parts)
         cpu = torch.device("cpu")
         sampler = _Sampler(lambda: int(tracker.get_tracker_snapshot("current")[cpu]["Total"]), on=True)

@@ -8,6 +8,7 @@ for batch 1, as in use):
   every optimizer at every batch; not every triple, which takes minutes: `python -m benchmarks exactness` runs the whole
   product.
 - Live storages of real CPU tensors: small networks at 1, 2, 37 × all optimizers; large ones at 1 and 2, by turns.
+- Accumulated micro-batches, both witnesses: small networks by turns, AlexNet with MemTracker.
 - Random networks drawn by hypothesis, both witnesses: tests/test_random_networks.py.
 - bfloat16 autocast: MemTracker.
 """
@@ -21,7 +22,7 @@ from functools import cache
 import pytest
 import torch
 from oracles import LARGE, NETWORKS, SMALL, Case, blank, live_storages_timeline, mem_tracker_timeline
-from small_nets import operators
+from small_nets import on_meta, operators
 
 from course_utils.memory import StepTrace
 from course_utils.trace import training_step
@@ -95,6 +96,37 @@ def test_equals_live_storages_of_real_tensors(name: str, batch: int, optimizer: 
     case = case_of(name, optimizer)
     timeline = live_storages_timeline(replace(case, build=blank(case.build)), batch)
     assert operators(trace_of(name, optimizer).at(batch)) == timeline
+
+
+# -- accumulation ------------------------------------------------------------------------------------------------------
+
+ACCUMULATED = [
+    (name, batch, OPTIMIZERS[(i + j) % 3], 2 + (i + j) % 2)
+    for i, name in enumerate(SMALL)
+    for j, batch in enumerate((1, 2, 37))
+]
+
+
+@pytest.mark.parametrize(("name", "batch", "optimizer", "parts"), [*ACCUMULATED, ("alexnet", 37, "momentum", 2)])
+def test_accumulated_micro_batches_equal_both_witnesses(name: str, batch: int, optimizer: str, parts: int) -> None:
+    build, input_shape, classes = NETWORKS[name]
+    step = training_step(on_meta(build), input_shape, classes, optimizer, target="cpu", accumulate=parts)
+    assert step.affine, step.why
+    case = replace(case_of(name, optimizer), accumulate=parts)
+    timeline, peak = mem_tracker_timeline(case, batch)
+    assert operators(step.at(batch)) == timeline
+    assert step.at(batch).peak_bytes == peak
+    if name in SMALL:
+        assert operators(step.at(batch)) == live_storages_timeline(replace(case, build=blank(case.build)), batch)
+
+
+@pytest.mark.parametrize("name", ["branching_cnn", "encoder_block"])
+def test_accumulated_under_autocast_equals_mem_tracker(name: str) -> None:
+    build, input_shape, classes = NETWORKS[name]
+    step = training_step(on_meta(build), input_shape, classes, "adam", "bfloat16", target="cpu", accumulate=2)
+    timeline, peak = mem_tracker_timeline(replace(case_of(name, "adam", "bfloat16"), accumulate=2), 37)
+    assert operators(step.at(37)) == timeline
+    assert step.at(37).peak_bytes == peak
 
 
 # -- bfloat16 ----------------------------------------------------------------------------------------------------------

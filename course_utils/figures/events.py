@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from course_utils.memory import Ledger
+from course_utils.memory import PHASES, Ledger
 from course_utils.speed import StepTime
 
 Floats = npt.NDArray[np.float64]
@@ -20,6 +20,7 @@ Ints = npt.NDArray[np.int64]
 MOST_EVENTS = 300  # more would be narrower than two and a half pixels
 NARROW = 2.5  # pixels: events that take less time than this are drawn together
 TRANSFER = "transfer"
+UPDATE = PHASES[-1]
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,25 @@ def by_operator(ledger: Ledger, left: float, right: float) -> Events:
 
 
 def under(ledger: Ledger, spans: Sequence[Span]) -> Events:
-    """Another step, each of its phases stretched over the same phase of the first; phases the first lacks left out."""
+    """Another step, each of its phases stretched over the same phase of the first; phases the first lacks left out.
+
+    Where only one of the two accumulates several batches, its passes are stretched over all passes of the first.
+    """
     matrix, phases = _thin(ledger)
-    places = {span.name: span for span in spans}
-    kept = np.array([phase in places for phase in phases])
-    runs = [(phase, count) for phase, count in _runs(phases) if phase in places]
-    own = [places[phase] for phase, _ in runs]
-    return Events(matrix[kept], _equally_wide(own, [count for _, count in runs]), own)
+    runs = _runs(phases)
+    if [phase for phase, _ in runs] == [span.name for span in spans]:
+        own = list(spans)
+    elif max(len(runs), len(spans)) > len(PHASES):
+        update = next((span for span in spans if span.name == UPDATE), Span(UPDATE, spans[-1].end, spans[-1].end))
+        passes = sum(count for phase, count in runs if phase != UPDATE)
+        runs = [("passes", passes), (UPDATE, len(phases) - passes)]
+        own = [Span("passes", spans[0].start, update.start), update]
+    else:
+        places = {span.name: span for span in spans}
+        matrix = matrix[[phase in places for phase in phases]]
+        runs = [(phase, count) for phase, count in runs if phase in places]
+        own = [places[phase] for phase, _ in runs]
+    return Events(matrix, _equally_wide(own, [count for _, count in runs]), own)
 
 
 def by_time(time: StepTime, left: float, pixels_a_second: float) -> Events:

@@ -174,6 +174,12 @@ def _apart(wanted: Sequence[float], widths: Sequence[float], gap: float, low: fl
     return places
 
 
+def _with_room(spans: Sequence[Span], most: int) -> list[Span]:
+    """The spans to name: all, or of more than `most` (a step that accumulates) those wide enough for their names."""
+    needed = [text_width(span.name if span.seconds is None else f"{span.name} 99.9 ms", SIZE) + 14 for span in spans]
+    return [s for s, width in zip(spans, needed, strict=True) if len(spans) <= most or width <= s.end - s.start]
+
+
 def _ring(x: float, y: float, radius: float) -> Floats:
     angle = np.linspace(0, 2 * np.pi, 25)
     return np.column_stack([x + radius * np.cos(angle), y + radius * np.sin(angle)])
@@ -241,9 +247,9 @@ class _Plot:
                 self.scene.add(Lines([[(LEFT - 5, y), (LEFT, y)]], FAINT))
         self.scene.add(Lines([[(LEFT, self.top), (LEFT, self.bottom), (self.right, self.bottom)]], FAINT))
         if self.timed:
-            self._name_timed(self.events.spans)
+            self._name_timed(_with_room(self.events.spans, 4))
             return
-        for span in self.events.spans:
+        for span in _with_room(self.events.spans, 3):
             self.scene.add(Words((span.start + span.end) / 2, self.bottom + 24, span.name, SIZE, "middle"))
 
     def _name_timed(self, spans: Sequence[Span]) -> None:
