@@ -248,7 +248,7 @@ def test_a_chain_takes_the_sums_of_the_longer_of_kernel_and_copy() -> None:
         (4, 1.0, LATE),
     ]
     assert schedule.explain(schedule.stalls[0]) == (
-        "conv2 waits 2 s: 6 B of map1 has to leave first; the copy takes 6 s and began with conv1"
+        "conv2 waits 2 s: 6 B of map1 has to leave first; the copy takes 6 s and was issued with conv1"
     )
     assert schedule.slowdown == pytest.approx(3 / 24)
     assert schedule.loss == pytest.approx(3 / 27)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from course_utils.hardware import Float64
-from course_utils.memory import PHASES, Int64
+from course_utils.memory import PHASES, ROLE, ROLES, Int64
 from course_utils.offload.work import BACKWARD, Bools, Work
 from course_utils.units import CourseError, format_bytes, format_seconds
 
@@ -148,12 +148,14 @@ class Schedule:
         size = f"{format_bytes(copy.bytes, 1)} of {self.work.owners[copy.tensor]}"
         took = format_seconds(copy.ends - copy.begins, 2)
         head = f"{self.kernel_name(stall.kernel)} waits {format_seconds(stall.seconds, 2)}"
-        beside = self.kernel_name(copy.beside)
         if stall.reason == ON_DEMAND:
             return f"{head}: it needs {size}, which nobody fetched ahead; the copy takes {took}"
-        if stall.reason == LATE:
-            return f"{head}: {size} came back too late; the copy takes {took} and began with {beside}"
-        return f"{head}: {size} has to leave first; the copy takes {took} and began with {beside}"
+        queued = copy.begins - float(self.begins[copy.beside])
+        began = f"was issued with {self.kernel_name(copy.beside)}"
+        if queued > 1e-9:
+            began += f" and queued {format_seconds(queued, 2)} behind others"
+        what = "came back too late" if stall.reason == LATE else "has to leave first"
+        return f"{head}: {size} {what}; the copy takes {took} and {began}"
 
     def kernel_name(self, kernel: int) -> str:
         """Layer and pass of a kernel, as people say it: "conv1_2", "conv1_2 backward"."""
@@ -174,22 +176,39 @@ class Schedule:
 
         The first is 0; the last level ends with the step.
         """
-        work = self.work
-        change_at, change = [self.begins], [np.diff(work.levels, prepend=0)]
-        workspace = np.where(self.fast & work.convolution, work.workspace, 0)
+        times, by_role = self.memory_by_role
+        return times, by_role.sum(axis=1)
+
+    @cached_property
+    def memory_by_role(self) -> tuple[Float64, Int64]:
+        """`memory` by role: (B,) seconds, and (B, len(ROLES)) bytes."""
+        work, moved, scratch = self.work, np.flatnonzero(self.moved), ROLE["workspace"]
+        starts = np.append(self.begins, np.inf)
+        workspace = self._workspace
+        used = np.flatnonzero(workspace)
         if work.static:
-            change_at.append(np.zeros(1))
-            change.append(workspace.max(initial=0, keepdims=True))
+            begins, ends, scratch_bytes = np.zeros(1), np.full(1, np.inf), workspace.max(initial=0, keepdims=True)
         else:
-            change_at += [self.begins, self.ends]
-            change += [workspace, -workspace]
-        moved = np.flatnonzero(self.moved)
-        change_at += [self.released[moved], self.returned[moved]]
-        change += [-work.size[moved], work.size[moved]]
-        times, place = np.unique(np.concatenate(change_at), return_inverse=True)
-        steps = np.zeros(len(times), dtype=np.int64)
-        np.add.at(steps, place, np.concatenate(change).astype(np.int64))
-        return times, np.cumsum(steps)
+            begins, ends, scratch_bytes = self.begins[used], self.ends[used], workspace[used]
+        changes = [  # seconds, bytes, role
+            (self.begins[:1], np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)),
+            (starts[work.birth], work.size, work.role),
+            (starts[work.death], -work.size, work.role),
+            (self.released[moved], -work.size[moved], work.role[moved]),
+            (self.returned[moved], work.size[moved], work.role[moved]),
+            (begins, scratch_bytes, np.full(len(begins), scratch)),
+            (ends, -scratch_bytes, np.full(len(begins), scratch)),
+        ]
+        at, change, role = (np.concatenate(column) for column in zip(*changes, strict=True))
+        inside = np.isfinite(at)
+        times, place = np.unique(at[inside], return_inverse=True)
+        steps = np.zeros((len(times), len(ROLES)), dtype=np.int64)
+        np.add.at(steps, (place, role[inside]), change[inside])
+        return times, np.cumsum(steps, axis=0)
+
+    @property
+    def _workspace(self) -> Int64:
+        return np.where(self.fast & self.work.convolution, self.work.workspace, 0)
 
     @cached_property
     def peak_bytes(self) -> int:
@@ -220,7 +239,7 @@ class Schedule:
     @cached_property
     def at_kernels(self) -> Int64:
         """(K,) bytes as each kernel begins to run; for policy "none" the timeline of the ledger."""
-        work, workspace = self.work, np.where(self.fast & self.work.convolution, self.work.workspace, 0)
+        work, workspace = self.work, self._workspace
         moved = np.flatnonzero(self.moved)
         away = self.away(self.begins[:, None], moved)
         if work.static:

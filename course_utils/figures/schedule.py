@@ -1,0 +1,452 @@
+"""The two-lane schedule: computation and copies over the time of one step, what waits for what, and memory below.
+
+A reading (`offload.Schedule`) goes in, a `scene.Picture` comes out; every number in words comes from the schedule. Must
+never import torch or ipywidgets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise, product
+
+import numpy as np
+
+from course_utils.figures.scene import (
+    FAINT,
+    INK,
+    PAPER,
+    WIDTH,
+    Area,
+    Box,
+    Lines,
+    Picture,
+    Scene,
+    Words,
+    overlap,
+    text_width,
+)
+from course_utils.figures.skyline import axis_top
+from course_utils.figures.style import (
+    BAND_COLUMN,
+    COLUMN_GAP,
+    COLUMN_ROW,
+    ROLE_COLOURS,
+    SERIES_COLOURS,
+    SIZE,
+    ByteScale,
+    Floats,
+    label_column,
+    limit_name,
+    name_limit,
+    text_on,
+    write_on_band,
+    write_title,
+)  # fmt: skip
+from course_utils.memory import PHASES, ROLES, Int64
+from course_utils.offload.schedule import BACK, OUT, Schedule
+from course_utils.units import format_bytes, format_seconds
+
+LANE = 34.0  # pixels a lane is high
+STALL_ROWS = 2  # rows of words over the lanes that name what waits
+MEMORY_HEIGHT = 250.0
+SMALLEST = 4.0  # pixels; narrower kernels and copies are drawn together
+COMPUTE_COLOUR = SERIES_COLOURS[1]
+COPY_COLOURS = {OUT: SERIES_COLOURS[0], BACK: SERIES_COLOURS[2]}
+COPY_NAMES = {OUT: "copies to the host", BACK: "copies back"}
+
+
+def what_it_is(schedule: Schedule) -> str:
+    """Network, batch and policy: "VGG-16, batch 128, policy all (p)"."""
+    work = schedule.work
+    how = "mixed algorithms" if schedule.algorithm == "mixed" else schedule.algorithm
+    window = f", window {schedule.window}" if schedule.window else ""
+    return f"{work.name}, batch {work.batch:,}, policy {schedule.policy} ({how}{window})"
+
+
+def schedule_finding(schedule: Schedule, before: Schedule | None = None) -> str:
+    """The finding in words: what the peak becomes, and what that costs in time."""
+    head = f"{what_it_is(schedule)}: peak {format_bytes(schedule.peak_bytes, 1)}"
+    if not schedule.copies:
+        return f"{head} in {_time(schedule)}, nothing moves"
+    if before is None:
+        waits = schedule.total_seconds - schedule.compute_seconds
+        return f"{head}; the device waits {_percent(waits / schedule.total_seconds)} of {_time(schedule)}"
+    more = schedule.total_seconds / before.total_seconds - 1
+    cost = f"{_percent(more)} more time" if more >= 0.0005 else "no more time"
+    return f"{head} instead of {format_bytes(before.peak_bytes, 1)}, for {cost}"
+
+
+def describe_schedule(schedule: Schedule, limit_bytes: float | None = None, before: Schedule | None = None) -> str:
+    """Alternative text: the lanes, the longest waits with their reasons, and memory."""
+    traffic = schedule.traffic_bytes()
+    parts = [
+        f"Two lanes over one training step of {what_it_is(schedule)}: computation "
+        f"{format_seconds(schedule.compute_seconds)} in a step of {_time(schedule)}; copies of "
+        f"{format_bytes(traffic[OUT])} to the host and {format_bytes(traffic[BACK])} back"
+    ]
+    longest = sorted(schedule.stalls, key=lambda stall: stall.seconds, reverse=True)[:3]
+    parts += [f"{schedule.explain(stall)}" for stall in longest] or ["Nothing waits"]
+    average = format_bytes(schedule.average_bytes)
+    where = schedule.kernel_name(schedule.peak_kernel)
+    parts.append(f"Memory below: peak {format_bytes(schedule.peak_bytes)} at {where}, average {average}")
+    if before is not None:
+        parts.append(f"With nothing moved: {format_bytes(before.peak_bytes)}, {_time(before)}")
+    if limit_bytes is not None:
+        parts.append(f"Limit: {limit_name(limit_bytes)}")
+    return ". ".join(parts) + "."
+
+
+def schedule_lanes(
+    schedule: Schedule,
+    limit_bytes: float | None = None,
+    before: Schedule | None = None,
+    title: str | None = None,
+    limit: str | None = None,
+) -> Picture:
+    """Computation and copies as two lanes over time, stalls named, and memory over the same time below.
+
+    Args:
+        schedule: the step to draw.
+        limit_bytes: what the card holds.
+        before: the same step with nothing moved, drawn as a dashed outline over the memory.
+        title: the finding; computed if not given.
+        limit: the name of the limit, "12 GiB card" if not given.
+    """
+    name = limit or (limit_name(limit_bytes) if limit_bytes is not None else "")
+    height = 2 * LANE + 12 + (STALL_ROWS + 1) * 1.4 * SIZE + MEMORY_HEIGHT + 150
+    scene = Scene(WIDTH, height, describe_schedule(schedule, limit_bytes, before))
+    head = write_title(scene, title or schedule_finding(schedule, before))
+    named = max(text_width(name, SIZE, True), text_width("nothing moved", SIZE) + 16)
+    column = max(text_width("weight gradients", SIZE) + 20, named) + COLUMN_GAP
+    left = text_width("computation", SIZE) + 24
+    seconds = max(schedule.total_seconds, before.total_seconds if before else 0.0)
+    frame = _Frame(scene, schedule, left, WIDTH - column - 12, seconds)
+    bottom = frame.lanes(head + STALL_ROWS * 1.4 * SIZE + 16)
+    frame.memory(bottom + 44, height - 62, limit_bytes, before)
+    frame.words(limit_bytes, name, before)
+    return Picture.from_scene(scene)
+
+
+def _time(schedule: Schedule) -> str:
+    return format_seconds(schedule.total_seconds)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+
+
+def _box(left: float, top: float, right: float, bottom: float) -> list[tuple[float, float]]:
+    return [(left, top), (right, top), (right, bottom), (left, bottom)]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A stretch of a lane with one name."""
+
+    name: str
+    colour: str
+    left: float
+    right: float
+
+
+class _Frame:
+    """The plot: everything is drawn first, then what names it."""
+
+    def __init__(self, scene: Scene, schedule: Schedule, left: float, right: float, seconds: float) -> None:
+        self.scene, self.schedule, self.left, self.right = scene, schedule, left, right
+        self.seconds = seconds or 1.0
+        self.lane_top = self.lane_bottom = self.top = self.bottom = 0.0
+        self.scale = ByteScale(1.0, 1.0)
+        self.keep_clear: list[Box] = []  # the dashed outline and the lines between passes
+        self.edges: Floats = np.zeros(1)
+        self.levels: Floats = np.zeros((1, len(ROLES) + 1))
+
+    def x(self, seconds: float) -> float:
+        """Seconds to pixels."""
+        return self.left + seconds / self.seconds * (self.right - self.left)
+
+    # Lanes
+
+    def lanes(self, top: float) -> float:
+        """Both lanes, their names and the waits over them; returns the y below."""
+        scene, schedule = self.scene, self.schedule
+        self.lane_top = top
+        rows = ((top, "computation", self._kernels()), (top + LANE + 12, "copies", self._copies()))
+        for y, name, blocks in rows:
+            scene.add(Words(self.left - 12, y + LANE / 2 + 0.35 * SIZE, name, SIZE, "end"))
+            scene.add(Lines([[(self.left, y + LANE), (self.x(schedule.total_seconds), y + LANE)]], FAINT))
+            for block in blocks:
+                scene.add(Area(_box(block.left, y, block.right, y + LANE), block.colour))
+            self._separate(blocks, y)
+        self._stalls(top)
+        for y, _, blocks in rows:
+            for block in blocks:
+                self._name(block, y)
+        bottom = rows[1][0] + LANE
+        x = self.left
+        for way, colour in COPY_COLOURS.items():
+            if any(copy.direction == way for copy in schedule.copies):
+                sent = f"{COPY_NAMES[way]}: {format_bytes(schedule.traffic_bytes()[way], 1)}"
+                scene.add(Area(_box(x, bottom + 10, x + 14, bottom + 24), colour))
+                scene.add(Words(x + 20, bottom + 23, sent, SIZE))
+                x += 44 + text_width(sent, SIZE)
+        if not schedule.copies:
+            scene.add(Words(x, bottom + 23, "nothing is copied", SIZE, fill=FAINT))
+        self.lane_bottom = bottom
+        return bottom + 24
+
+    def _name(self, block: _Block, y: float) -> None:
+        """The layer's name on its block; where that is too narrow, without the "conv" or "relu" it begins with."""
+        for text in (block.name, re.sub("^(conv|relu)(?=[0-9])", "", block.name)):
+            if text and text_width(text, SIZE) + 6 <= block.right - block.left:
+                middle, ink = (block.left + block.right) / 2, text_on(block.colour)
+                self.scene.add(Words(middle, y + LANE / 2 + 0.35 * SIZE, text, SIZE, "middle", fill=ink))
+                return
+
+    def _kernels(self) -> list[_Block]:
+        """Consecutive kernels of one layer and pass as one block; no block across a stall."""
+        schedule = self.schedule
+        work = schedule.work
+        blocks = []
+        waits = {stall.kernel for stall in schedule.stalls}
+        group = np.cumsum([kernel in waits for kernel in range(work.kernels)])
+        keys = [(int(group[k]), work.layers[k], int(work.phase[k])) for k in range(work.kernels)]
+        for (_, layer, _), members in groupby(range(work.kernels), key=lambda kernel: keys[kernel]):
+            kernels = list(members)
+            begins, ends = self.x(schedule.begins[kernels[0]]), self.x(schedule.ends[kernels[-1]])
+            if ends > begins:
+                blocks.append(_Block(layer, COMPUTE_COLOUR, begins, ends))
+        return _merged(blocks)
+
+    def _copies(self) -> list[_Block]:
+        owners = self.schedule.work.owners
+        return _merged(
+            [
+                _Block(owners[copy.tensor], COPY_COLOURS[copy.direction], self.x(copy.begins), self.x(copy.ends))
+                for copy in self.schedule.copies
+            ]
+        )
+
+    def _separate(self, blocks: Sequence[_Block], y: float) -> None:
+        cuts = [
+            [(after.left, y), (after.left, y + LANE)]
+            for one, after in pairwise(blocks)
+            if abs(one.right - after.left) < 1 and min(one.right - one.left, after.right - after.left) >= SMALLEST
+        ]
+        if cuts:
+            self.scene.add(Lines(cuts, PAPER, 1.5))
+
+    def _stalls(self, top: float) -> None:
+        """Stripes where the device waits, and the longest waits by name."""
+        schedule = self.schedule
+        stripes = []
+        for stall in schedule.stalls:
+            left, right = self.x(stall.begins), self.x(stall.begins + stall.seconds)
+            stripes += [[(x, top + 2), (x, top + LANE - 2)] for x in np.arange(left + 1.5, right - 0.5, 4.0)]
+        if stripes:
+            self.scene.add(Lines(stripes, FAINT, 1.2))
+        by_kernel: dict[int, float] = {}
+        begins: dict[int, float] = {}
+        for stall in schedule.stalls:
+            by_kernel[stall.kernel] = by_kernel.get(stall.kernel, 0.0) + stall.seconds
+            begins.setdefault(stall.kernel, stall.begins)
+        longest = sorted(by_kernel, key=lambda kernel: by_kernel[kernel], reverse=True)[:5]
+        named = [
+            (self.x(begins[kernel] + by_kernel[kernel] / 2),
+             f"{schedule.kernel_name(kernel)} waits {format_seconds(by_kernel[kernel], 2)}")
+            for kernel in longest if self.x(by_kernel[kernel]) - self.left >= 1.5
+        ]  # fmt: skip
+        ways = [self._name_stalls(named, top, rows) for rows in ((0, 1), (1, 0))]
+        for words, leader in max(ways, key=len):
+            self.scene.add(words, Lines([leader], INK, 1.2))
+
+    def _name_stalls(
+        self, named: Sequence[tuple[float, str]], top: float, rows: tuple[int, ...]
+    ) -> list[tuple[Words, list[tuple[float, float]]]]:
+        """Words over the lanes with a line down to what they name, neither crossing another; what has no room is left.
+
+        Each is put into the first of `rows`, counted upwards, that has room for it.
+        """
+        placed: list[tuple[Words, list[tuple[float, float]]]] = []
+        for x, text in named:
+            half = text_width(text, SIZE) / 2
+            low, high = self.left - 4 + half, WIDTH - half - 4
+            for row, aside in product(rows, (0.0, half - 6, 6 - half)):
+                words = Words(min(max(x + aside, low), high), top - 12 - row * 1.4 * SIZE, text, SIZE, "middle")
+                leader = (x - 3, words.y + 4, x + 3, top - 1)
+                others = [(other.box, (line[0][0] - 3, line[0][1] - 1, line[0][0] + 3, top)) for other, line in placed]
+                if not any(
+                    overlap(words.box, box) or overlap(words.box, line) or overlap(leader, box) for box, line in others
+                ):
+                    placed.append((words, [(x, words.y + 5), (x, top - 1)]))
+                    break
+        return placed
+
+    # Memory
+
+    def memory(self, top: float, bottom: float, limit_bytes: float | None, before: Schedule | None) -> None:
+        """Memory over time, stacked by role, the limit and the outline of the step with nothing moved."""
+        scene, schedule = self.scene, self.schedule
+        self.top, self.bottom = top, bottom
+        highest = max(schedule.peak_bytes, before.peak_bytes if before else 0)
+        self.scale = ByteScale(axis_top(highest, limit_bytes), bottom - top)
+        times, by_role = schedule.memory_by_role
+        edges, levels = _thinned(np.array([self.x(t) for t in (*times, schedule.total_seconds)]), by_role)
+        self.edges = edges
+        self.levels = np.concatenate([np.zeros((len(levels), 1)), np.cumsum(levels, axis=1)], axis=1)
+        self._axes()
+        for code, role in enumerate(ROLES):
+            if levels[:, code].any():
+                upper = _steps(edges, self.y(self.levels[:, code + 1]))
+                lower = _steps(edges, self.y(self.levels[:, code]))
+                scene.add(Area(np.concatenate([upper, lower[::-1]]), ROLE_COLOURS[role]))
+        scene.add(Lines([_steps(edges, self.y(self.levels[:, -1]))], INK, 1.2))
+        if before is not None:
+            when, level = before.memory
+            ghost_edges, ghost = _thinned(np.array([self.x(t) for t in (*when, before.total_seconds)]), level[:, None])
+            line = [_steps(ghost_edges, self.y(ghost[:, 0]))]
+            scene.add(Lines(line, PAPER, 4), Lines(line, INK, 1.8, dashed=True))
+            for (ax, ay), (bx, by) in pairwise(line[0]):
+                self.keep_clear.append((min(ax, bx) - 3, min(ay, by) - 3, max(ax, bx) + 3, max(ay, by) + 3))
+        if limit_bytes is not None and limit_bytes <= self.scale.top:
+            y = float(self.y(np.array(limit_bytes)))
+            across = [[(self.left, y), (self.right, y)]]
+            scene.add(Lines(across, PAPER, 4), Lines(across, INK, 1.8, dashed=True))
+
+    def y(self, count: Floats) -> Floats:
+        """Bytes to pixels."""
+        return self.bottom - np.asarray(count, dtype=float) * (self.scale.length / self.scale.top)
+
+    def _axes(self) -> None:
+        scene = self.scene
+        scene.add(Words(12, self.top - 8, f"{self.scale.unit[1]} over the time of the step", SIZE, fill=FAINT))
+        for count, label in self.scale.ticks(gap=40):
+            y = self.bottom - self.scale.pixels(count)
+            if y >= self.top + 4:
+                scene.add(Words(self.left - 9, y + 0.35 * SIZE, label, SIZE, "end", fill=FAINT))
+                scene.add(Lines([[(self.left - 5, y), (self.left, y)]], FAINT))
+        scene.add(Lines([[(self.left, self.top), (self.left, self.bottom), (self.right, self.bottom)]], FAINT))
+        step, unit, name = _time_ticks(self.seconds)
+        for i in range(int(self.seconds / step + 1e-9) + 1):
+            x = self.x(i * step)
+            scene.add(Lines([[(x, self.bottom), (x, self.bottom + 5)]], FAINT))
+            label = f"{i * step / unit:.10g}" + (f" {name}" if i == 0 else "")
+            scene.add(Words(x, self.bottom + 24, label, SIZE, "middle", fill=FAINT))
+        self._phases()
+
+    def _phases(self) -> None:
+        """Where a pass begins: a line through the lanes and the memory; its name under the axis."""
+        schedule = self.schedule
+        for phase, name in enumerate(PHASES):
+            own = np.flatnonzero(schedule.work.phase == phase)
+            if not len(own):
+                continue
+            left, right = self.x(schedule.begins[own[0]]), self.x(schedule.ends[own[-1]])
+            if phase:
+                marks = [(self.lane_top - 4, self.lane_bottom), (self.top, self.bottom)]
+                self.scene.add(Lines([[(left, y) for y in mark] for mark in marks], FAINT, 1.2))
+                self.keep_clear.append((left - 2, self.top, left + 2, self.bottom))
+            if right - left > text_width(name, SIZE) + 8:
+                self.scene.place([Words((left + right) / 2, self.bottom + 48, name, SIZE, "middle")])
+
+    # Words
+
+    def words(self, limit_bytes: float | None, limit: str, before: Schedule | None) -> None:
+        """Peak and average, the bands by name, the limit and the outline in the column beside the plot."""
+        schedule, scene = self.schedule, self.scene
+        end = self.x(schedule.total_seconds)
+        columns = np.arange(self.left + 2, end - 2, BAND_COLUMN)
+        event = np.clip(np.searchsorted(self.edges, columns, side="right") - 1, 0, len(self.levels) - 1)
+        crossing = None
+        if limit_bytes is not None and limit_bytes <= self.scale.top:
+            crossing = float(self.y(np.array(limit_bytes)))
+        self._peak(crossing)
+        beside = []
+        for code in np.flatnonzero((self.levels[:, 1:] > self.levels[:, :-1]).any(axis=0)):
+            floor, roof = self.y(self.levels[event, code]), self.y(self.levels[event, code + 1])
+            blocked = np.zeros(len(columns), dtype=np.bool_)
+            colour = ROLE_COLOURS[ROLES[code]]
+            if not len(columns) or not write_on_band(
+                scene, columns, floor, roof, blocked, [ROLES[code]], colour, crossing
+            ):
+                beside.append((ROLES[code], colour, None))
+        roof_y = label_column(scene, self.right, self.bottom, beside)
+        names: list[tuple[float, str, bool]] = []
+        if crossing is not None:
+            names.append((crossing, limit, True))
+        if before is not None:
+            names.append((float(self.y(np.array(before.peak_bytes))), "nothing moved", False))
+        for y, name, is_limit in sorted(names, reverse=True):
+            if is_limit:
+                roof_y = name_limit(scene, self.right, y, roof_y, name)
+            else:
+                y = min(y, roof_y)
+                x = self.right + COLUMN_GAP
+                scene.add(Lines([[(x - 10, y), (x + 10, y)]], INK, 1.8, dashed=True))
+                scene.add(Words(x + 14, y + 0.35 * SIZE, name, SIZE))
+                roof_y = y - COLUMN_ROW
+
+    def _peak(self, crossing: float | None) -> None:
+        total = self.levels[:, -1]
+        at = int(np.argmax(total))
+        x, y = float(self.edges[at] + self.edges[at + 1]) / 2, float(self.y(total[at]))
+        peak = format_bytes(self.schedule.peak_bytes, 1)
+        where = self.schedule.kernel_name(self.schedule.peak_kernel)
+        texts = [f"peak {peak}: {where}", f"peak {peak}"]
+        clear = [*self.keep_clear, *([] if crossing is None else [(self.left, crossing - 2, self.right, crossing + 2)])]
+        spots = []
+        for text in texts:
+            half = text_width(text, SIZE) / 2
+            low, high = self.left + half + 6, self.right - half
+            spots += [
+                Words(min(max(x + aside, low), high), y - lift, text, SIZE, "middle")
+                for lift in (10, 18, 28, 40, 60, 80)
+                for aside in (0.0, -half, half)
+            ]
+        self.scene.place(spots, clear)
+
+
+def _merged(blocks: Sequence[_Block]) -> list[_Block]:
+    """Neighbours of one colour that touch, where one is too narrow to be told apart, as one block without a name."""
+    merged: list[_Block] = []
+    for block in blocks:
+        last = merged[-1] if merged else None
+        touches = last is not None and last.colour == block.colour and block.left - last.right < 0.6
+        if last is not None and touches and min(last.right - last.left, block.right - block.left) < SMALLEST:
+            wider = max(last, block, key=lambda one: one.right - one.left)
+            name = wider.name if wider.right - wider.left > 10 * SMALLEST else ""
+            merged[-1] = _Block(name, block.colour, last.left, block.right)
+        else:
+            merged.append(block)
+    return merged
+
+
+def _thinned(edges: Floats, levels: Int64) -> tuple[Floats, Floats]:
+    """(n + 1,) edges and (n, …) levels with stretches of at least half a pixel: of those joined, the highest."""
+    total = levels.sum(axis=1)
+    starts: list[int] = []
+    keep: list[int] = []
+    for i in range(len(levels)):
+        if starts and edges[i + 1] - edges[starts[-1]] < 0.5:
+            if total[i] > total[keep[-1]]:
+                keep[-1] = i
+        else:
+            starts.append(i)
+            keep.append(i)
+    return np.append(edges[starts], edges[-1]), np.asarray(levels[keep], dtype=float)
+
+
+def _steps(edges: Floats, level: Floats) -> Floats:
+    """Corners of a step line: level[i] between edges[i] and edges[i + 1]."""
+    return np.column_stack([np.repeat(edges, 2)[1:-1], np.repeat(level, 2)])
+
+
+def _time_ticks(seconds: float) -> tuple[float, float, str]:
+    """Seconds between ticks, seconds of the unit, its name: about six round ticks."""
+    unit, name = next(((u, n) for u, n in ((1.0, "s"), (1e-3, "ms")) if seconds >= 2 * u), (1e-6, "µs"))
+    least = seconds / unit / 7
+    power = 10.0 ** np.floor(np.log10(least))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+    return float(step * unit), unit, name
