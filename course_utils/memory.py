@@ -1,7 +1,8 @@
 """What a traced training step says about memory: peak, timeline, per layer, per role, the 2016 accounting.
 
-Pure NumPy and pandas over the arrays that `course_utils.trace` records; must never import torch, matplotlib or
-ipywidgets. A `StepTrace` knows the step at every batch size; `StepTrace.at(batch)` is a `Ledger`, the same step at one.
+Pure NumPy over the arrays that `course_utils.trace` records, pandas only for tables and only when one is asked for, so
+that a step can be measured where pandas is not installed; must never import torch, matplotlib or ipywidgets. A
+`StepTrace` knows the step at every batch size; `StepTrace.at(batch)` is a `Ledger`, the same step at one.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from course_utils.allocator import replay_step
 from course_utils.units import CourseError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Int64 = npt.NDArray[np.int64]
 
@@ -272,10 +276,14 @@ class Ledger:
 
     def by_role(self) -> pd.Series:
         """Bytes at the peak by role: a Series over ROLES that sums to `peak_bytes`."""
+        import pandas as pd
+
         return pd.Series(self.matrix[self.peak_event], index=pd.Index(ROLES, name="role"), name="bytes")
 
     def timeline(self) -> pd.DataFrame:
         """One row an event: event (operator), phase, layer, bytes alive after it by role, and their total."""
+        import pandas as pd
+
         frame = pd.DataFrame({"event": self.tape.event_ops, "phase": self.phases, "layer": self.layers})
         for code, role in enumerate(ROLES):
             frame[role] = self.matrix[:, code]
@@ -289,6 +297,8 @@ class Ledger:
         its backward makes); weight gradients (bytes); flops (forward, a multiply-add counts as two, by torch's
         formulas). Of a step that accumulates several micro-batches, all of it is about the last one.
         """
+        import pandas as pd
+
         tape, size = self.tape, self.size
         forward = (tape.event_phase == PHASES.index("forward")) & (np.arange(tape.events) >= tape.last_pass)
         last_forward = int(np.flatnonzero(forward)[-1])

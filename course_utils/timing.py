@@ -1,34 +1,38 @@
 """Time measured on this machine: its ceilings, which make it a device to predict for, and real training steps.
 
-By torch.utils.benchmark, which waits for a GPU to finish; medians with their spread. Must never import matplotlib or
-ipywidgets.
+By the clock of torch.utils.benchmark, which waits for a GPU to finish; medians with their spread. Imports torch and
+NumPy alone, pandas only for tables, so that it runs on a GPU machine with nothing else installed. Must never import
+matplotlib or ipywidgets.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
-import psutil
 import torch
 from torch import Tensor, nn
-from torch.utils.benchmark import Timer
+from torch.utils.benchmark import timer
 
 from course_utils.hardware import THIS_MACHINE, Device
 from course_utils.measure import autocast, check_known, inference, this_machine
 from course_utils.trace import OPTIMIZERS, PRECISIONS, Criterion
 from course_utils.units import GB, GIB, MIB, CourseError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 @dataclass(frozen=True)
 class Timing:
     """Seconds of something run repeatedly: the median, the distance between the quartiles, and how many runs."""
 
-    median: float
-    spread: float
-    runs: int
+    median: float = field(metadata={"unit": "s", "above 0": True})
+    spread: float = field(metadata={"unit": "s"})
+    runs: int = field(metadata={"above 0": True})
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,11 @@ class Ceilings:
     memory_bytes: int
     bfloat16: bool
 
-    def as_device(self) -> Device:
+    def as_device(self, name: str = THIS_MACHINE) -> Device:
         """This machine as a device of the catalogue's kind, with measured rates in place of published peaks."""
         half = self.flops_per_s.get("float16", self.flops_per_s.get("bfloat16"))
         return Device(
-            name=THIS_MACHINE, year=0, dies=1, memory_gb=self.memory_bytes / GIB, usable_gb=None,
+            name=name, year=0, dies=1, memory_gb=self.memory_bytes / GIB, usable_gb=None,
             bandwidth_gb_s=self.bytes_per_s / GB, float32_tflops=self.flops_per_s["float32"] / 1e12, float32_clock="",
             float16_tflops=None if half is None else half / 1e12, tensor_tflops=None, bfloat16=self.bfloat16,
             pcie=None, launch_usd=None, sources=f"measured here: {self.machine}", measured=True,
@@ -66,6 +70,8 @@ class Ceilings:
 
     def table(self) -> pd.DataFrame:
         """One row a quantity: quantity, value, unit, spread (between the quartiles, as a share of the median), runs."""
+        import pandas as pd
+
         rows = [
             (f"product, {name}", rate / 1e9, "GFLOP/s", self.timings[name]) for name, rate in self.flops_per_s.items()
         ]
@@ -109,20 +115,16 @@ def measure_ceilings(
     copy_bytes = (1024 if on_gpu else 256) * MIB if copy_bytes is None else copy_bytes
     if copy_bytes < 4:
         raise CourseError(f"copy_bytes must be 4 or more, got {copy_bytes}")
-    timings = {name: _time_product(side, name, device, seconds) for name in precisions}
-    source = torch.randn(copy_bytes // 4, device=device)
-    copied = torch.empty_like(source)
-    timings["copy"] = _time(lambda: copied.copy_(source), seconds)
-    one = torch.zeros(1, device=device)
-    timings["launch"] = _time(lambda: one.add_(1.0), min(seconds, 0.2))
-    memory = torch.cuda.get_device_properties(device).total_memory if on_gpu else psutil.virtual_memory().total
+    timings = {name: time_product(side, name, device, seconds) for name in precisions}
+    timings["copy"] = time_copy(copy_bytes, device, seconds)
+    timings["launch"] = time_launch(device, min(seconds, 0.2))
     return Ceilings(
         machine=this_machine() if on_gpu or not torch.cuda.is_available() else f"CPU, torch {torch.__version__}",
         flops_per_s={name: 2 * side**3 / timings[name].median for name in precisions},
-        bytes_per_s=2 * source.nbytes / timings["copy"].median,
+        bytes_per_s=2 * (copy_bytes // 4 * 4) / timings["copy"].median,
         launch_seconds=timings["launch"].median,
         timings=timings,
-        memory_bytes=int(memory),
+        memory_bytes=memory_bytes(device),
         bfloat16=torch.cuda.is_bf16_supported() if on_gpu else "bfloat16" in precisions,
     )
 
@@ -187,7 +189,7 @@ def measure_step_time(
                 model(x)
 
         answer()
-        timing = _time(answer, seconds)
+        timing = time_runs(answer, seconds)
         return MeasuredStep(name, batch, device, timing, timing)
     y = torch.randint(classes, (batch,), device=device)
     kind, options = OPTIMIZERS[optimizer]
@@ -203,7 +205,7 @@ def measure_step_time(
         update.zero_grad(set_to_none=True)
 
     step()  # makes the optimizer's state, and lets kernels be chosen
-    return MeasuredStep(name, batch, device, _time(forward, seconds), _time(step, seconds))
+    return MeasuredStep(name, batch, device, time_runs(forward, seconds), time_runs(step, seconds))
 
 
 def measure_threads(
@@ -231,6 +233,8 @@ def measure_threads(
     Raises:
         CourseError: a number of threads below 1, or as `measure_step_time` does.
     """
+    import pandas as pd
+
     most = torch.get_num_threads()
     numbers = list(threads) if threads is not None else sorted({*(2**i for i in range(most.bit_length())), most})
     if not numbers or min(numbers) < 1:
@@ -260,17 +264,83 @@ def _device(name: str | None) -> str:
     return name
 
 
-def _time(run: Callable[[], object], seconds: float) -> Timing:
-    """At least three runs; with all of torch's threads, where torch.utils.benchmark by itself takes one."""
-    timer = Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
-    times = timer.blocked_autorange(min_run_time=seconds).times
-    while len(times) < 3:
-        times = [*times, *timer.timeit(1).times]
-    low, median, high = np.percentile(times, [25, 50, 75])
-    return Timing(float(median), float(high - low), len(times))
+BLOCK_SECONDS = 5e-3  # of runs between two looks at the clock: the looks then cost a thousandth or two
 
 
-def _time_product(side: int, precision: str, device: str, seconds: float) -> Timing:
+def time_runs(run: Callable[[], object], seconds: float) -> Timing:
+    """Time something that has run before, for `seconds` and at least three blocks of runs, with all of torch's threads.
+
+    Runs of a block follow each other without waiting for the device in between, as those of a training loop do; a run
+    that takes milliseconds is a block of its own. torch.utils.benchmark's own blocks take a thousand times the cost of
+    a look at the clock each: too long for the many steps of a recording.
+    """
+
+    def block(number: int) -> float:
+        began = timer()
+        for _ in range(number):
+            run()
+        return float(timer() - began)
+
+    number = 1
+    while (took := block(number)) < BLOCK_SECONDS:
+        number = max(2 * number, min(100 * number, int(number * BLOCK_SECONDS / max(took, 1e-9))))
+    blocks = [took]
+    while len(blocks) < 3 or sum(blocks) < seconds:
+        blocks.append(block(number))
+    low, median, high = np.percentile(blocks, [25, 50, 75]) / number
+    return Timing(float(median), float(high - low), len(blocks) * number)
+
+
+def time_product(side: int, precision: str, device: str, seconds: float) -> Timing:
+    """A product of two square matrices: 2 · side³ operations."""
     left, right = (torch.randn(side, side, device=device).to(PRECISIONS[precision]) for _ in range(2))
     product = torch.empty_like(left)
-    return _time(lambda: torch.mm(left, right, out=product), seconds)
+    return _time_warm(lambda: torch.mm(left, right, out=product), seconds)
+
+
+def time_copy(count: int, device: str, seconds: float) -> Timing:
+    """A copy of `count` bytes (a multiple of 4) within the device's memory: each is read once and written once."""
+    source = torch.randn(count // 4, device=device)
+    copied = torch.empty_like(source)
+    return _time_warm(lambda: copied.copy_(source), seconds)
+
+
+def time_launch(device: str, seconds: float, awaited: bool = False) -> Timing:
+    """An addition of one number, which is all launch: issued one after another, or each awaited before the next."""
+    one = torch.zeros(1, device=device)
+
+    def add() -> None:
+        one.add_(1.0)
+        if awaited and one.is_cuda:
+            torch.cuda.synchronize()
+
+    return _time_warm(add, seconds)
+
+
+def time_transfer(count: int, pinned: bool, to_host: bool, seconds: float) -> Timing:
+    """A copy of `count` bytes between the host's memory and a GPU's, one way.
+
+    Raises:
+        CourseError: there is no GPU.
+    """
+    device = _device("cuda")
+    here = torch.zeros(count, dtype=torch.uint8, pin_memory=pinned)
+    there = torch.zeros(count, dtype=torch.uint8, device=device)
+    source, target = (there, here) if to_host else (here, there)
+    return _time_warm(lambda: target.copy_(source, non_blocking=pinned), seconds)
+
+
+def _time_warm(run: Callable[[], object], seconds: float) -> Timing:
+    run()
+    return time_runs(run, seconds)
+
+
+def memory_bytes(device: str) -> int:
+    """What the device has in all: a GPU's memory, or the host's."""
+    if device != "cpu":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        import psutil
+    except ImportError:  # where only a recording is made
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    return int(psutil.virtual_memory().total)
