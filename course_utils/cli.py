@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,11 @@ def make_parser() -> argparse.ArgumentParser:
     slides = commands.add_parser("slides", help="each lesson as one HTML file of slides that needs no network")
     slides.add_argument("topics", nargs="*", metavar="NN", help="lesson numbers such as 03; all when none is given")
     slides.add_argument("--out", type=Path, metavar="DIR", help="where to write them; slides/ in the course's folder")
+    record = commands.add_parser("record", help="measure this machine's GPU for the lessons, in one file")
+    record.add_argument("--out", type=Path, metavar="FILE", help="where to write; by default where lessons look")
+    record.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu only tries the workings")
+    record.add_argument("--quick", action="store_true", help="tiny networks alone, in seconds, to try the workings")
+    record.add_argument("--minutes", type=float, default=7.0, help="how long it may take (default: 7)")
     return parser
 
 
@@ -53,6 +59,10 @@ def run(argv: Sequence[str]) -> int:
         from course_utils.doctor import report
 
         return report(root)
+    if options.command == "record":  # needs neither the course's folder nor most of its packages
+        from course_utils.recordings.making import record_command
+
+        return record_command(options, shlex.join(["course", *argv]))
     if root is None:
         raise CourseError("the course's folder is not here; change to the folder you cloned, and run it there")
     if options.command == "check":

@@ -145,7 +145,7 @@ def _bytes_of(model: nn.Module, update: torch.optim.Optimizer | None, *others: T
     return sum(storages.values())
 
 
-def _cpu_peak_above(step: Callable[[], None]) -> int:
+def _cpu_peak_above(step: Callable[[], object]) -> int:
     """The most bytes the CPU allocator hands out during `step`, above what it had handed out before."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler otherwise writes its stages into the notebook
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as records:
@@ -164,3 +164,15 @@ def this_machine() -> str:
     if torch.cuda.is_available():
         return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     return f"CPU ({platform.machine()}, {torch.get_num_threads()} threads), torch {torch.__version__}"
+
+
+def peak_above(run: Callable[[], object], device: str) -> int:
+    """The most bytes that stand allocated at once while `run` runs, above what stood before."""
+    if device == "cpu":
+        return _cpu_peak_above(run)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before

@@ -1,0 +1,627 @@
+"""`course record`: everything the lessons need from a GPU, measured within minutes and written as one file.
+
+A list of items in order of importance, each with a limit of its own; what time does not suffice for, what runs out of
+memory and what fails is written down as such. The measuring is that of `measure` and `timing`, which lessons call
+live. Needs torch, NumPy and this package alone (tqdm for a progress bar, if it is there), because a GPU machine may
+have nothing else; must never import pandas, psutil, matplotlib, ipywidgets or scikit-learn.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint_sequential
+
+from course_utils import __version__
+from course_utils.measure import measure_step, peak_above
+from course_utils.networks import NETWORKS, Network, mlp, small_cnn
+from course_utils.recordings.schema import (
+    FORMAT,
+    PLAIN,
+    WAYS,
+    Contents,
+    Contest,
+    Context,
+    Copy,
+    Entry,
+    Launch,
+    Product,
+    Provenance,
+    RecordingError,
+    Skipped,
+    Step,
+    Transfer,
+    Workspace,
+    read,
+    write,
+)
+from course_utils.timing import (
+    measure_step_time,
+    memory_bytes,
+    time_copy,
+    time_launch,
+    time_product,
+    time_runs,
+    time_transfer,
+)
+from course_utils.trace import PRECISIONS
+from course_utils.units import GIB, KIB, MIB, CourseError
+
+BUDGET_SECONDS = 420.0  # of the 8 minutes a recording may take, the start and the last item's overrun set aside
+SAVE_SECONDS = 20.0  # between two writings of what there is so far
+SHORT = 0.05  # seconds that each figure of a sweep is measured at least
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and how large."""
+
+    networks: dict[str, Network]
+    first_batches: tuple[int, ...]  # of momentum in float32, and of the other precisions
+    other_batches: tuple[int, ...]  # of the other optimizers
+    precisions: tuple[str, ...]
+    optimizers: tuple[str, ...]
+    sides: tuple[int, ...]
+    copies: tuple[int, ...]
+    transfers: tuple[int, ...]
+    contest: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # inputs, units, batches
+    ways: tuple[tuple[str, int], ...]  # network, batch
+    workspaces: tuple[tuple[str, int], ...]
+    seconds: float
+
+
+FULL = Plan(
+    networks=NETWORKS,
+    first_batches=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+    other_batches=(16, 64, 128, 256),
+    precisions=tuple(PRECISIONS),
+    optimizers=("momentum", "adam", "sgd", "adamw"),
+    sides=(256, 512, 1024, 2048, 4096, 8192, 16384),
+    copies=(64 * KIB, MIB, 16 * MIB, 256 * MIB, GIB),
+    transfers=(4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB),
+    contest=((4, 64, 784, 4096), (10, 100, 1000, 10_000), (1, 16, 128, 1024)),
+    ways=(("VGG-16", 32), ("ResNet-50", 32), ("ResNet-50", 128), ("AlexNet", 128)),
+    workspaces=(("VGG-16", 16), ("VGG-16", 128), ("AlexNet", 128)),
+    seconds=SHORT,
+)
+QUICK = Plan(
+    networks={
+        "small CNN": Network("small CNN", lambda: small_cnn(size=16), (3, 16, 16), 10),
+        "small dense net": Network("small dense net", lambda: mlp((20, 30, 10)), (20,), 10),
+    },
+    first_batches=(2, 4),
+    other_batches=(2,),
+    precisions=("float32", "bfloat16"),
+    optimizers=("momentum", "adam"),
+    sides=(16, 64),
+    copies=(4 * KIB, MIB),
+    transfers=(4 * KIB, MIB),
+    contest=((4, 16), (10,), (1, 8)),
+    ways=(("small CNN", 4),),
+    workspaces=(("small CNN", 2),),
+    seconds=0.002,
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One measurement each
+
+
+class OnItsWay(nn.Module):
+    """A network whose saved maps are kept, moved to the host and back by torch, or computed again."""
+
+    def __init__(self, inner: nn.Module, way: str) -> None:
+        super().__init__()
+        self.inner, self.way = inner, way
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the network's own."""
+        if self.way == PLAIN:
+            found: Tensor = self.inner(x)
+        elif self.way == "checkpoint":
+            assert isinstance(self.inner, nn.Sequential)
+            segments = max(1, round(len(self.inner) ** 0.5))  # √n segments, after Chen et al. (2016)
+            found = checkpoint_sequential(self.inner, segments, x, use_reentrant=False)
+        else:
+            with torch.autograd.graph.save_on_cpu(pin_memory=self.way.endswith("pinned")):
+                found = self.inner(x)
+        return found
+
+
+def measure_one(
+    network: Network,
+    batch: int,
+    precision: str = "float32",
+    optimizer: str = "momentum",
+    way: str = PLAIN,
+    device: str = "cuda",
+    seconds: float = SHORT,
+) -> Step:
+    """Memory and time of a real step; both None where the device runs out of memory.
+
+    Raises:
+        CourseError: an unknown optimizer or precision, or no such device.
+    """
+    made = Step(network.name, batch, precision, optimizer, way, None, None, None)
+    free(device)
+    try:
+        with torch.device(device):  # parameters are drawn where they are used, which is faster
+            module = OnItsWay(network.build(), way)
+        shape, classes = network.input_shape, network.classes
+        memory = measure_step(module, shape, classes, batch, optimizer, device, precision=precision)
+        timed = measure_step_time(
+            module, shape, classes, batch, optimizer, device, precision=precision, seconds=seconds
+        )
+        return replace(made, memory=memory, forward=timed.forward, step=timed.step)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+    free(device)  # after the exception, whose traceback held the tensors
+    return made
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that a device, or the host, has too little memory."""
+    words = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in words or "not enough memory" in words
+
+
+def free(device: str) -> None:
+    """Give back to the device what nothing uses, so that one measurement's cache does not count in the next."""
+    gc.collect()
+    if device != "cpu":
+        torch.cuda.empty_cache()
+
+
+def measure_contest(inputs: int, units: int, batch: int, device: str = "cuda", seconds: float = SHORT) -> Contest:
+    """A step of a network of one hidden layer: on the CPU, on the device, on the device with its data transferred."""
+    x, y = torch.randn(batch, inputs), torch.randint(10, (batch,))
+
+    def step_on(where: str, transferred: bool) -> Callable[[], None]:
+        with torch.device(where):
+            model = mlp((inputs, units, 10))
+        update = torch.optim.SGD(model.parameters(), lr=0.1)
+        held = (x.to(where), y.to(where))
+
+        def step() -> None:
+            picture, label = (x.to(where, copy=True), y.to(where, copy=True)) if transferred else held
+            nn.functional.cross_entropy(model(picture), label).backward()
+            update.step()
+            update.zero_grad(set_to_none=True)
+
+        step()
+        step()
+        return step
+
+    cpu, there, transferred = (
+        time_runs(step_on(where, moved), seconds) for where, moved in (("cpu", False), (device, False), (device, True))
+    )
+    return Contest(inputs, units, batch, cpu, there, transferred)
+
+
+def measure_workspaces(network: Network, batch: int, benchmark: bool, device: str = "cuda") -> Iterator[Workspace]:
+    """Scratch memory of every convolution of a network, each run by itself on maps of its own."""
+    seen: set[tuple[object, ...]] = set()
+    for layer, module, shape, first in convolutions(network):
+        key = (tuple(module.weight.shape), module.stride, module.padding, module.groups, shape, first)
+        if key in seen:  # the same convolution on maps of the same size
+            continue
+        seen.add(key)
+        free(device)
+        real = module.to_empty(device=device)
+        for parameter in real.parameters():
+            nn.init.normal_(parameter, std=0.01)
+        x = torch.randn((batch, *shape), device=device, requires_grad=not first)
+        wanted = [*real.parameters(), *([] if first else [x])]
+        peaks: list[tuple[int, int]] = []
+        with torch.backends.cudnn.flags(enabled=True, benchmark=benchmark):
+            for _ in range(2):
+                peaks.append(_scratch(real, x, wanted, device))
+        first_call, (forward, backward) = peaks
+        yield Workspace(network.name, layer, batch, benchmark, forward, backward, max(first_call))
+
+
+def _scratch(layer: nn.Module, x: Tensor, wanted: list[Tensor], device: str) -> tuple[int, int]:
+    """How far the peaks of a layer's forward and backward stand above the tensors they make."""
+    made: list[Tensor] = []
+    forward = peak_above(lambda: made.append(layer(x)), device) - _allocated(made[0], device)
+    gradient = torch.ones_like(made[0])
+    results = sum(_allocated(tensor, device) for tensor in wanted)
+    backward = peak_above(lambda: torch.autograd.grad(made[0], wanted, gradient), device) - results
+    return max(0, forward), max(0, backward)
+
+
+def _allocated(tensor: Tensor, device: str) -> int:
+    """Bytes the allocator counts for a tensor: on a GPU in blocks of 512."""
+    return tensor.nbytes if device == "cpu" else -(-tensor.nbytes // 512) * 512
+
+
+def convolutions(network: Network) -> list[tuple[str, nn.Conv2d, tuple[int, ...], bool]]:
+    """(name, layer, shape of one sample of its input, whether it is the network's own input) of each convolution."""
+    found: list[tuple[str, nn.Conv2d, tuple[int, ...], bool]] = []
+    with torch.device("meta"):
+        model = network.build()
+        x = torch.empty((1, *network.input_shape))
+
+    def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            assert isinstance(module, nn.Conv2d)
+            found.append((name, module, tuple(inputs[0].shape[1:]), inputs[0] is x))
+
+        return hook
+
+    named = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Conv2d)]
+    hooks = [module.register_forward_pre_hook(note(name)) for name, module in named]
+    with torch.no_grad():
+        model(x)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def measure_context(device: str, libraries: bool, others: int | None) -> Context:
+    """What the driver counts as used, beside what PyTorch reserved."""
+    if libraries:
+        maps = torch.randn(2, 8, 32, 32, device=device)
+        nn.functional.conv2d(maps, torch.randn(8, 8, 3, 3, device=device))
+        maps[0, 0] @ maps[0, 1]
+    else:
+        torch.zeros(1, device=device)
+    torch.cuda.synchronize()
+    left, whole = torch.cuda.mem_get_info()
+    return Context(libraries, whole - left, torch.cuda.memory_reserved(), others)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The list
+
+
+@dataclass
+class Clock:
+    """Time left: of the whole, and of the item under way."""
+
+    ends: float
+    item_ends: float = 0.0
+
+    def left(self) -> float:
+        """Seconds left for the item under way."""
+        return min(self.ends, self.item_ends) - time.monotonic()
+
+    def start(self, cap: float) -> None:
+        """Begin an item that may take `cap` seconds."""
+        self.item_ends = time.monotonic() + cap
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something to measure: its name, what it may take in seconds, and the measuring, one entry after another."""
+
+    name: str
+    cap: float
+    run: Callable[[Clock], Iterator[Entry]]
+
+
+def sweep(
+    plan: Plan, network: str, batches: Sequence[int], precision: str, optimizer: str, device: str, clock: Clock
+) -> Iterator[Entry]:
+    """Steps at growing batches, until memory runs out or the next one would take longer than there is time."""
+    item, took, last = f"steps of {network}, {precision}, {optimizer}", 0.0, 0
+    for batch in batches:
+        if last and took * batch / last > clock.left():
+            yield Skipped(item, f"batch {batch} and above: no time left")
+            return
+        began = time.monotonic()
+        step = measure_one(plan.networks[network], batch, precision, optimizer, device=device, seconds=plan.seconds)
+        yield step
+        if step.out_of_memory:
+            return
+        took, last = time.monotonic() - began, batch
+
+
+def ways(plan: Plan, network: str, batch: int, device: str, clock: Clock) -> Iterator[Entry]:
+    """The same step with its saved maps kept, moved and computed again."""
+    for way in WAYS:
+        if way.endswith("pinned") and device == "cpu":
+            yield Skipped(f"{way}, {network}", "pinned memory is for transfers to a GPU")
+            continue
+        yield measure_one(plan.networks[network], batch, way=way, device=device, seconds=plan.seconds)
+
+
+def items(plan: Plan, device: str, others: int | None) -> Iterator[Item]:
+    """Everything to measure, the most important first."""
+    on_gpu, seconds = device != "cpu", plan.seconds
+
+    def contexts(clock: Clock) -> Iterator[Entry]:
+        for libraries in (False, True):
+            yield measure_context(device, libraries, others)
+
+    def ceilings(clock: Clock) -> Iterator[Entry]:
+        for side, precision in itertools.product(plan.sides, plan.precisions):
+            yield Product(side, precision, time_product(side, precision, device, seconds))
+        for size in plan.copies:
+            yield Copy(size, time_copy(size, device, seconds))
+        for kind in ("issued", "awaited"):
+            yield Launch(kind, time_launch(device, seconds, awaited=kind == "awaited"))
+
+    def transfers(clock: Clock) -> Iterator[Entry]:
+        for size, pinned, to_host in itertools.product(plan.transfers, (True, False), (False, True)):
+            timing = time_transfer(size, pinned, to_host, seconds)
+            yield Transfer(size, pinned, "to host" if to_host else "to device", timing)
+
+    def contests(clock: Clock) -> Iterator[Entry]:
+        for inputs, units, batch in itertools.product(*plan.contest):
+            yield measure_contest(inputs, units, batch, device, seconds)
+
+    def steps(network: str, precision: str, optimizer: str, batches: Sequence[int]) -> Item:
+        name = f"steps of {network}, {precision}, {optimizer}"
+        return Item(name, 45, lambda clock: sweep(plan, network, batches, precision, optimizer, device, clock))
+
+    gpu_only = [Item("context", 10, contexts), Item("transfers", 30, transfers)]
+    if on_gpu:
+        yield gpu_only[0]
+    yield Item("ceilings", 40, ceilings)
+    if on_gpu:
+        yield gpu_only[1]
+    yield Item("contests of CPU and device", 60, contests)
+    first, *others_precise = plan.precisions
+    for network in plan.networks:
+        yield steps(network, first, "momentum", plan.first_batches)
+    for network, batch in plan.ways:
+        name = f"ways to keep maps, {network}, batch {batch}"
+        yield Item(name, 25, lambda clock, n=network, b=batch: ways(plan, n, b, device, clock))  # type: ignore[misc]
+    for network, batch in plan.workspaces:
+        for benchmark in (False, True):
+            yield Item(
+                f"workspace of {network}, batch {batch}, benchmark {'on' if benchmark else 'off'}",
+                15,
+                lambda clock, n=network, b=batch, on=benchmark: measure_workspaces(  # type: ignore[misc]
+                    plan.networks[n], b, on, device
+                ),
+            )
+    for precision, network in itertools.product(others_precise, plan.networks):
+        yield steps(network, precision, "momentum", plan.first_batches)
+    for precision, optimizer, network in itertools.product(plan.precisions, plan.optimizers, plan.networks):
+        if optimizer != "momentum":
+            yield steps(network, precision, optimizer, plan.other_batches)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where and when
+
+
+def _ask(*command: str) -> str:
+    """What a command prints, or nothing if it is not there or fails."""
+    if shutil.which(command[0]) is None:
+        return ""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def ask_driver(*fields: str) -> list[str]:
+    """What nvidia-smi says of the first visible GPU, one text a field; empty where it says nothing."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
+    said = _ask("nvidia-smi", f"--id={visible}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+    found = [part.strip() for part in said.splitlines()[0].split(",")] if said else []
+    return found if len(found) == len(fields) else [""] * len(fields)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _commit() -> str:
+    here = str(Path(__file__).resolve().parents[2])
+    commit = _ask("git", "-C", here, "rev-parse", "--short=12", "HEAD")
+    changed = _ask("git", "-C", here, "status", "--porcelain", "--untracked-files=no", "--", "course_utils")
+    return f"{commit}-dirty" if commit and changed else commit
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def provenance(device: str, quick: bool, command: str) -> Provenance:
+    """Where and when: read before the first measurement, but for clocks and the time it took."""
+    on_gpu = device != "cpu"
+    return Provenance(
+        device="cuda" if on_gpu else "cpu",
+        name=torch.cuda.get_device_name() if on_gpu else _processor(),
+        memory_bytes=memory_bytes(device),
+        driver=ask_driver("driver_version")[0] if on_gpu else "",
+        torch=torch.__version__,
+        cuda=(torch.version.cuda or "") if on_gpu else "",
+        cudnn=str(torch.backends.cudnn.version() or "") if on_gpu else "",
+        python=platform.python_version(),
+        system=platform.platform(),
+        cpu=_processor(),
+        threads=torch.get_num_threads(),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command,
+        course=__version__,
+        commit=_commit(),
+        quick=quick,
+        tf32_convolutions=torch.backends.cudnn.allow_tf32,
+        tf32_products=torch.backends.cuda.matmul.allow_tf32,
+        clock_mhz=None,
+        clock_limit_mhz=None,
+        memory_clock_mhz=None,
+        took_s=0.0,
+    )
+
+
+def _clocks(where: Provenance, device: str) -> Provenance:
+    """With the clocks, read while a product keeps the GPU busy."""
+    if device == "cpu":
+        return where
+    matrix = torch.randn(4096, 4096, device=device)
+    for _ in range(200):
+        matrix @ matrix  # queued: the GPU works on them while the driver is asked
+    now, limit, memory = map(_number, ask_driver("clocks.sm", "clocks.max.sm", "clocks.mem"))
+    torch.cuda.synchronize()
+    return replace(where, clock_mhz=now, clock_limit_mhz=limit, memory_clock_mhz=memory)
+
+
+@contextmanager
+def _ended_politely() -> Iterator[None]:
+    """A request to end (SIGTERM, as `timeout` sends it) is taken as Ctrl-C, so that what there is gets written."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before: Any = None
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread, where signals do not arrive
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _progress(todo: Sequence[Item]) -> Iterable[Item]:
+    """The items, with a bar where tqdm is installed and a line each where it is not."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        for i, item in enumerate(todo):
+            print(f"{i + 1}/{len(todo)} {item.name}", file=sys.stderr, flush=True)
+            yield item
+        return
+    with tqdm(todo, unit="item", file=sys.stderr) as bar:
+        for item in bar:
+            bar.set_description(item.name[:48])
+            yield item
+
+
+def record(
+    out: Path,
+    device: str = "cuda",
+    quick: bool = False,
+    minutes: float = BUDGET_SECONDS / 60,
+    command: str = "",
+    plan: Plan | None = None,
+) -> Contents:
+    """Measure everything and write it to `out`; also what there is when interrupted, marked as not complete.
+
+    Args:
+        out: the file; it must not exist yet.
+        device: "cuda" or "cpu".
+        quick: whether to measure tiny networks alone, in seconds, to try the workings.
+        minutes: how long it may take in all; the last item may overrun by a little.
+        command: the command line, for the provenance.
+        plan: what to measure; by default FULL, or QUICK.
+
+    Raises:
+        CourseError: no GPU, a file that is there already or cannot be written, or time that is no time.
+        KeyboardInterrupt: interrupted; what was measured is in the file.
+    """
+    if device not in ("cuda", "cpu"):
+        raise CourseError(f"unknown device {device!r}: choose cuda or cpu")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise CourseError("this machine shows PyTorch no GPU: add --device cpu --quick to try the recorder without one")
+    if not minutes > 0:
+        raise CourseError(f"minutes must be above 0, got {minutes}")
+    if out.exists():
+        raise RecordingError(f"{out} is there already: move it away or choose another name with --out")
+    if not out.parent.is_dir():
+        raise RecordingError(f"there is no folder {out.parent}: make it or choose another place with --out")
+    began = time.monotonic()
+    used = _number(ask_driver("memory.used")[0]) if device == "cuda" else None  # before the context exists
+    torch.manual_seed(0)
+    contents = Contents(FORMAT, False, provenance(device, quick, command))
+    write(contents, out)  # before minutes are spent: a place that cannot be written to fails now
+    todo = list(items(plan or (QUICK if quick else FULL), device, None if used is None else int(used * MIB)))
+    clock = Clock(began + 60 * minutes)
+    saved = began
+    try:
+        with _ended_politely():
+            for item in _progress(todo):
+                _do(item, clock, contents, device)
+                if item.name == "ceilings":
+                    contents = replace(contents, provenance=_clocks(contents.provenance, device))
+                if time.monotonic() - saved > SAVE_SECONDS:
+                    _save(contents, out, began)
+                    saved = time.monotonic()
+        contents = replace(contents, complete=True)
+    finally:
+        contents = _save(contents, out, began)
+    return contents
+
+
+def _save(contents: Contents, out: Path, began: float) -> Contents:
+    contents = replace(contents, provenance=replace(contents.provenance, took_s=round(time.monotonic() - began, 1)))
+    write(contents, out)
+    return contents
+
+
+def _do(item: Item, clock: Clock, contents: Contents, device: str) -> None:
+    """Measure one item as far as time allows; what fails is written down, and the rest goes on."""
+    clock.start(item.cap)
+    entries = item.run(clock)
+    try:
+        while True:
+            if clock.left() <= 0:
+                contents.add(Skipped(item.name, "stopped: its time was up"))
+                return
+            try:
+                contents.add(next(entries))
+            except StopIteration:
+                return
+    except (RuntimeError, CourseError) as error:
+        reason = "out of memory" if out_of_memory(error) else (str(error).strip() or type(error).__name__)
+        contents.add(Skipped(item.name, reason.splitlines()[0][:300]))
+    free(device)
+
+
+def default_out(device: str, quick: bool) -> Path:
+    """Where a recording goes by itself: a GPU's to the folder lessons read, anything else to the current one."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    if device == "cpu" or quick:
+        return Path(f"recording-{device}-{stamp}.json")
+    name = "".join(c if c.isalnum() else "-" for c in torch.cuda.get_device_name().lower())
+    return Path(__file__).parent / f"{name}-{stamp}.json"
+
+
+def record_command(options: Any, command: str) -> int:
+    """`course record`: record, then say what there is. Returns the exit code."""
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise CourseError("this machine shows PyTorch no GPU: add --device cpu --quick to try the recorder without one")
+    out = options.out or default_out(options.device, options.quick)
+    try:
+        contents = record(out, options.device, options.quick, options.minutes, command)
+    except KeyboardInterrupt:
+        print(f"course: interrupted; what was measured so far is in {out}", file=sys.stderr)
+        return 130
+    contents = read(out)  # as a lesson will
+    print(f"{out}: {len(contents.steps)} steps measured, {contents.provenance.took_s:.0f} s in all")
+    for skipped in contents.skipped:
+        print(f"  not measured: {skipped.item}: {skipped.reason}")
+    return 0
