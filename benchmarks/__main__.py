@@ -3,6 +3,7 @@
     accuracy   the trace against torch's MemTracker and the CPU allocator's own records, in bytes
     speed      the trace beside MemTracker on the same networks in one run, and the cost of a slider move
     history    the published figures of 2016 beside the network-wide accounting, and the allocator's replay
+    offload    the schedule of offload to host memory beside the published figures, and its sensitivity
     exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
     latency    key press to changed pixels of the explorer, in a real JupyterLab
     times      the predicted time of a step beside published GPU times and steps measured here
@@ -16,10 +17,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import estimator
+from benchmarks import estimator, offload
 
 HERE = Path(__file__).resolve().parent
-QUICK = {"accuracy": estimator.accuracy, "speed": estimator.speed, "history": estimator.history}
+QUICK = {
+    "accuracy": estimator.accuracy,
+    "speed": estimator.speed,
+    "history": estimator.history,
+    "offload": offload.offload,
+}
 SLOW = {
     "exactness": estimator.exactness,
     "latency": lambda: subprocess.run([sys.executable, HERE / "latency.py"], check=True),

@@ -86,7 +86,7 @@ def test_words_name_the_longest_wait_and_the_peak(steps: dict[str, StepTrace]) -
     more = schedule.total_seconds / none.total_seconds - 1
     title = schedule_finding(schedule, none)
     assert f"for {100 * more:.0f} % more time" in title
-    assert f"peak {format_bytes(schedule.peak_bytes, 1)} instead of {format_bytes(none.peak_bytes, 1)}" in title
+    assert f"peak {format_bytes(schedule.peak_bytes)} instead of {format_bytes(none.peak_bytes)}" in title
     assert "waits" in schedule_finding(schedule)
     assert schedule_finding(none, none).endswith("nothing moves")
 

@@ -67,7 +67,7 @@ def what_it_is(schedule: Schedule) -> str:
 
 def schedule_finding(schedule: Schedule, before: Schedule | None = None) -> str:
     """The finding in words: what the peak becomes, and what that costs in time."""
-    head = f"{what_it_is(schedule)}: peak {format_bytes(schedule.peak_bytes, 1)}"
+    head = f"{what_it_is(schedule)}: peak {format_bytes(schedule.peak_bytes)}"
     if not schedule.copies:
         return f"{head} in {_time(schedule)}, nothing moves"
     if before is None:
@@ -75,7 +75,7 @@ def schedule_finding(schedule: Schedule, before: Schedule | None = None) -> str:
         return f"{head}; the device waits {_percent(waits / schedule.total_seconds)} of {_time(schedule)}"
     more = schedule.total_seconds / before.total_seconds - 1
     cost = f"{_percent(more)} more time" if more >= 0.0005 else "no more time"
-    return f"{head} instead of {format_bytes(before.peak_bytes, 1)}, for {cost}"
+    return f"{head} instead of {format_bytes(before.peak_bytes)}, for {cost}"
 
 
 def describe_schedule(schedule: Schedule, limit_bytes: float | None = None, before: Schedule | None = None) -> str:

@@ -128,7 +128,7 @@ class Schedule:
     @property
     def loss(self) -> float:
         """Performance lost, as the publications of 2016 count it: 1 - fastest / total."""
-        return 1 - self.fastest_seconds / self.total_seconds
+        return 1 - min(1.0, self.fastest_seconds / self.total_seconds)  # sums in another order differ in the last digit
 
     @property
     def copy_floor_seconds(self) -> float:
@@ -304,10 +304,10 @@ def run(
 
     Forward: a copy to the host is issued when the last kernel to use the tensor begins (it only reads, so both run
     together), and a layer begins when all but the latest `window` of these copies have ended. Memory is free when both
-    the copy and that kernel have ended. Backward: with `window` 0 each layer that begins issues the copies back for the
-    nearest kernel that needs any, looking no further than the next convolution, and the next layer waits for them; with
-    a larger one up to `window` tensors are fetched ahead of use and only their user waits. What nobody fetched is
-    copied on demand. One copy at a time.
+    the copy and that kernel have ended. Backward: with `window` 0 each layer that begins issues the copies back that it
+    still misses and those for the nearest kernel after it that needs any, looking no further than the next convolution,
+    and the next layer waits for them; with a larger one up to `window` tensors are fetched ahead of use and only their
+    user waits. What nobody fetched is copied on demand. One copy at a time.
 
     Args:
         work: kernels and tensors.
@@ -419,10 +419,12 @@ class _Run:
             return self.queue[first : self.fetched]
         if not work.begins_layer[kernel]:
             return []
-        own = True  # still in the layer that begins with this kernel
+        fetch: list[int] = []
+        own = True  # still in the layer that begins with this kernel, whose own needs are late already
         for later in range(kernel + 1, work.kernels):
             own = own and not work.begins_layer[later]
             missing = [tensor for tensor in self.needed.get(later, ()) if tensor not in self.back]
-            if missing or (work.convolution[later] and not own):
-                return missing
-        return []
+            fetch += missing
+            if not own and (missing or work.convolution[later]):
+                break
+        return fetch
