@@ -196,8 +196,8 @@ ROWS = (
     ),
     Row(
         "VGG-16", 256, "performance lost, %", 18, 18, VDNN, lambda runs: (runs.loss("VGG-16", 256, "dyn"),) * 2, 0.06,
-        "the model's search moves only what feeds convolutions and slows one kernel down, with no room for a driver left, "
-        "so the real search had to slow down or move more",
+        "the model's search moves only what feeds convolutions and slows one kernel down, which leaves no room for a "
+        "driver: the real search had to slow down or move more",
     ),
     Row(
         "VGG-16", 256, "peak with all moved, GB of 12.88", 0, 12.88, VDNN,
