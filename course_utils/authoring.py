@@ -23,7 +23,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course_utils import execution
+from course_utils import deck, execution
 from course_utils.notebook_files import as_notebook, read_notebook, to_text, write_whole
 from course_utils.units import CourseError
 
@@ -311,6 +311,8 @@ def _notebook(topic: str, kind: str, cells: Sequence[SourceCell]) -> tuple[Noteb
         minutes = sum(c.options["minutes"] for c in asked)
         made[0].source += f"\n\n*{len(asked)} questions, {sum(points.values())} points, about {minutes} minutes*"
     metadata = {**NOTEBOOK_METADATA, "course": {"kind": kind, "topic": topic}}
+    if kind == "lesson":
+        metadata[deck.METADATA_KEY] = deck.live_style(made)
     return as_notebook(new_notebook(cells=made, metadata=metadata)), lines  # type: ignore[no-untyped-call]
 
 
@@ -336,10 +338,13 @@ def _cell(cell: SourceCell, kind: str, identity: str, points: int) -> NotebookNo
         metadata["deletable"] = False
     elif cell.kind == "check":
         metadata["deletable"] = metadata["editable"] = False
+    tags = list(cell.options.get("tags", []))
     if "slide" in cell.options:
-        metadata["slideshow"] = {"slide_type": cell.options["slide"]}
-    if "tags" in cell.options:
-        metadata["tags"] = list(cell.options["tags"])
+        notes = cell.options["slide"] == "notes"  # a live deck stops at such a cell, and passes one that is skipped
+        metadata["slideshow"] = {"slide_type": "skip" if notes else cell.options["slide"]}
+        tags += [deck.NOTES] * notes
+    if tags:
+        metadata["tags"] = tags
     make = new_markdown_cell if cell.kind == "text" or KINDS.get(cell.kind) else new_code_cell
     return as_notebook(make(text, id=identity, metadata=metadata))  # type: ignore[no-untyped-call]
 

@@ -5,7 +5,7 @@ the cells' slide types. What Python cannot know, how tall a text comes out, is s
 `slides.html` gives each slide the largest text that fits, and pictures the room that is left.
 
 Markdown and code are rendered by nbconvert and Pygments; reveal.js comes from the package sphinx-revealjs, of which
-nothing else is used. Must never import torch, nor anything of ours but `notebook_files` and `units`.
+nothing else is used. Must never import torch, nor anything of ours but `deck`, `notebook_files` and `units`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
+from course_utils.deck import HIDE_CELL, HIDE_OUTPUT, NOTES, is_short
 from course_utils.notebook_files import read_notebook, write_whole
 from course_utils.units import CourseError, format_bytes
 
@@ -32,9 +33,7 @@ REVEAL_FILES = {
 }
 WIDTH, HEIGHT = 1280, 720  # pixels of a slide's own canvas, which is scaled to the window
 MIN_WORDS, MIN_PICTURE_WORDS = 18, 14  # pixels on that canvas: 1/40 and about 1/50 of the height
-CODE_LINES, CODE_COLUMNS = 8, 100  # code that is longer, or wider, stays in the notebook
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-HIDE_CODE, HIDE_OUTPUT, HIDE_CELL = "remove-input", "remove-output", "remove-cell"  # Jupyter Book's names for these
 
 
 @dataclass
@@ -73,8 +72,9 @@ def cut(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, list[Sli
     title, heading = "", ""
     slides: list[Slide] = []
     for cell in notebook.cells:
-        kind = cell.metadata.get("slideshow", {}).get("slide_type", "-")
-        if kind == "skip" or HIDE_CELL in cell.metadata.get("tags", []) or cell.cell_type == "raw":
+        kind, tags = cell.metadata.get("slideshow", {}).get("slide_type", "-"), cell.metadata.get("tags", [])
+        kind = "notes" if NOTES in tags else kind
+        if kind == "skip" or HIDE_CELL in tags or cell.cell_type == "raw":
             continue
         blocks = list(_blocks(cell, f"{label}, cell {cell.get('id', '?')}", folder))
         if kind in ("slide", "subslide") or not slides:
@@ -98,19 +98,12 @@ def _blocks(cell: NotebookNode, where: str, folder: Path) -> Iterator[str]:
         yield _markdown(cell.source, where, folder)
         return
     tags = cell.metadata.get("tags", [])
-    if HIDE_CODE not in tags and _is_short(cell):
+    # A widget's code says nothing that the widget does not.
+    if is_short(cell) and not any(WIDGET_VIEW in output.get("data", {}) for output in cell.outputs):
         yield _code(cell.source)
     if HIDE_OUTPUT not in tags:
         for output in cell.outputs:
             yield _output(output, where)
-
-
-def _is_short(cell: NotebookNode) -> bool:
-    """Whether a cell's code is for the room too. A widget's says nothing that the widget does not."""
-    if any(WIDGET_VIEW in output.get("data", {}) for output in cell.outputs):
-        return False
-    lines = cell.source.strip().splitlines()
-    return 0 < len(lines) <= CODE_LINES and max(map(len, lines)) <= CODE_COLUMNS
 
 
 def _markdown(text: str, where: str, folder: Path) -> str:

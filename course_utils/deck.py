@@ -1,0 +1,60 @@
+"""How a lesson looks when it is presented live, by the extension jupyterlab-deck: large text, and little code.
+
+The extension reads styles from a notebook's metadata (as jupyterlab-fonts defines them), so they travel with the
+lesson, act while it is presented and at no other time. Pure; must never import anything of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nbformat import NotebookNode
+
+METADATA_KEY = "@deathbeds/jupyterlab-fonts"
+PRESENTING = "body[data-jp-deck-mode='presenting'] &"  # & is the notebook's panel
+HIDE_CODE, HIDE_OUTPUT, HIDE_CELL = "remove-input", "remove-output", "remove-cell"  # Jupyter Book's names for these
+NOTES = "speaker-notes"  # the tag of a cell that only the speaker sees
+CODE_LINES, CODE_COLUMNS = 8, 100  # code that is longer, or wider, is read in the notebook, not in a lecture
+
+# Sizes follow the window's width: 22 pixels of text at 1280, 34 at 1920.
+STYLE: dict[str, dict[str, str]] = {
+    "": {
+        "--jp-content-font-size1": "1.75vw",
+        "--jp-code-font-size": "1.3vw",
+        "--jp-content-line-height": "1.35",
+        "--jp-code-line-height": "1.25",
+    },
+    ".jp-Notebook": {"padding": "0 2vw !important"},
+    # JupyterLab's room after the last cell would let a slide scroll out of sight.
+    ".jp-WindowedPanel-outer::after": {"display": "none !important"},
+    ".jp-RenderedHTMLCommon h1, .jp-RenderedHTMLCommon h2": {"margin": "0 0 0.4em"},
+    ".jp-RenderedHTMLCommon table": {"font-size": "1.3vw !important"},
+    ".jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th": {"padding": "0.2em 0.6em"},
+    ".jp-Cell.jp-mod-active": {"border-color": "transparent !important", "box-shadow": "none !important"},
+    ".jp-Collapser": {"visibility": "hidden"},
+    ".course-picture svg, .course-reveal svg": {"max-height": "60vh"},
+    ".course-explorer svg": {"max-height": "44vh"},
+    ".course-explorer .widget-gridbox": {"max-width": "none !important"},
+    ".course-explorer": {"--jp-widgets-font-size": "1.3vw", "font-size": "1.2vw"},
+    ".jp-CodeCell:has(.course-widget) .jp-Cell-inputWrapper": {"display": "none"},
+}
+
+
+def is_short(cell: NotebookNode) -> bool:
+    """Whether a cell's code is shown in a lecture too."""
+    lines = cell.source.strip().splitlines()
+    asked_away = HIDE_CODE in cell.metadata.get("tags", [])
+    return not asked_away and 0 < len(lines) <= CODE_LINES and max(map(len, lines)) <= CODE_COLUMNS
+
+
+def live_style(cells: Sequence[NotebookNode]) -> dict[str, Any]:
+    """The value of a notebook's metadata key METADATA_KEY: STYLE, and without the code that is not short."""
+    rules = {
+        ", ".join(f"{PRESENTING} {part}".rstrip() for part in key.split(", ")): value for key, value in STYLE.items()
+    }
+    long = [cell.id for cell in cells if cell.cell_type == "code" and not is_short(cell)]
+    if long:
+        hidden = (f'{PRESENTING} .jp-Cell[data-jpf-cell-id="{identity}"] .jp-Cell-inputWrapper' for identity in long)
+        rules[", ".join(hidden)] = {"display": "none"}
+    return {"styles": {":root": rules}}
