@@ -714,10 +714,13 @@ def test_transfers_reach_their_target():
 
 @pytest.mark.gpu
 @needs_gpu
-def test_a_live_gpu_measures_what_the_functions_of_measure_do():
+def test_on_a_gpu_the_peak_is_the_trace_and_at_most_the_workspace_measured():
     network = NETWORKS["AlexNet"]
-    step = Live(seconds=1e-3).step("AlexNet", 16)
+    live = Live(seconds=1e-3)
     with torch.backends.cudnn.flags(enabled=True, benchmark=False):
-        traced = training_step(network.build(), network.input_shape, network.classes).at(16)
-    assert step.memory.reserved_bytes >= step.memory.peak_bytes
-    assert abs(traced.peak_bytes / step.memory.peak_bytes - 1) < 0.1
+        memory = live.step("AlexNet", 16).memory
+        scratch = [max(each.forward_bytes, each.backward_bytes) for each in live.workspaces("AlexNet", 16)]
+    traced = training_step(network.build(), network.input_shape, network.classes).at(16).peak_bytes
+    room = 64 * 2**20  # what cuBLAS keeps differs from card to card
+    assert traced - room <= memory.peak_bytes <= traced + max(scratch) + room
+    assert memory.reserved_bytes >= memory.peak_bytes

@@ -273,8 +273,59 @@ def test_a_gpu_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
         measure_ceilings("cuda")
 
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; PyTorch sees none")
+
+
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@needs_gpu
 def test_a_gpu_is_measured_in_both_precisions() -> None:
-    here = measure_ceilings("cuda", 0.1, side=1024, copy_bytes=2**24).as_device()
+    ceilings = measure_ceilings("cuda", 0.1, side=1024, copy_bytes=2**24)
+    here = ceilings.as_device()
     assert here.flops_per_s("float16") > 0
+    assert ceilings.memory_bytes == torch.cuda.get_device_properties(0).total_memory
+    assert torch.cuda.get_device_name() in ceilings.machine
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_a_real_step_is_timed_on_a_gpu(precision: str) -> None:
+    found = measure_step_time(networks.small_cnn(), (3, 32, 32), 10, 8, precision=precision, seconds=0.01)
+    assert found.device == "cuda"
+    assert found.step.runs >= 3
+    assert found.forward.median > 0
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_timing_waits_for_the_gpu() -> None:
+    """A product of 8,192² takes longer than any card's peak allows to issue it: 1.1 TFLOP, whatever the precision."""
+    time = timing.time_product(8192, "float32", "cuda", 0.01)
+    assert 2 * 8192**3 / time.median < 5e15  # as a launch alone it would come out above
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("pinned", [True, False])
+@pytest.mark.parametrize("to_host", [True, False])
+def test_transfers_are_timed_both_ways(pinned: bool, to_host: bool) -> None:
+    time = timing.time_transfer(2**20, pinned, to_host, 0.01)
+    assert time.runs >= 3
+    assert time.median > 0
+    assert timing.time_launch("cuda", 0.01, awaited=True).median > 0
+
+
+def test_transfers_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(CourseError, match="this machine shows PyTorch no GPU"):
+        timing.time_transfer(8, True, False, 0.01)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 3000))
+def test_a_timing_counts_every_run_of_its_blocks(work: int) -> None:
+    calls = []
+    found = timing.time_runs(lambda: calls.append(sum(range(work))), 1e-4)
+    assert 3 <= found.runs <= len(calls)
+    assert found.median > 0
+    assert found.spread >= 0

@@ -606,7 +606,8 @@ def default_out(device: str, quick: bool) -> Path:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     if device == "cpu" or quick:
         return Path(f"recording-{device}-{stamp}.json")
-    name = "".join(c if c.isalnum() else "-" for c in torch.cuda.get_device_name().lower())
+    name = ask_driver("name")[0] or "gpu"  # PyTorch would make the context, whose size is to be measured
+    name = "".join(c if c.isalnum() else "-" for c in name.lower())
     return Path(__file__).parent / f"{name}-{stamp}.json"
 
 
