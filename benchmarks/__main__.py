@@ -1,12 +1,12 @@
 """`python -m benchmarks [NAME ...]`: accuracy and speed against named peers, printed as tables; no name runs all.
 
-    accuracy   the trace against torch's MemTracker and the CPU allocator's own records, in bytes
+    accuracy   the trace, torch's MemTracker and (where it is installed) torchinfo against the CPU allocator's records
     speed      the trace beside MemTracker on the same networks in one run, and the cost of a slider move
     history    the published figures of 2016 beside the network-wide accounting, and the allocator's replay
     offload    the schedule of offload to host memory beside the published figures, and its sensitivity
     exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
     latency    key press to changed pixels of the explorer, in a real JupyterLab
-    times      the predicted time of a step beside published GPU times and steps measured here
+    times      the predicted time of a step beside published GPU times and steps measured here (quiet machine)
 
 The last three run only when named.
 """

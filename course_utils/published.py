@@ -79,6 +79,7 @@ TIMES: tuple[PublishedTime, ...] = (
     *_johnson("ResNet-101", "Titan X (Pascal)", [("cuDNN 5.1", 53.38, 156.44)]),
     PublishedTime(SOUMITH, "AlexNet", 128, "Titan X (Maxwell)", "cuDNN 4.0", 27, 80),
     PublishedTime(SOUMITH, "OverFeat", 128, "Titan X (Maxwell)", "cuDNN 4.0", 94, 268),
+    PublishedTime(SOUMITH, "VGG-A", 64, "Titan X (Maxwell)", "cuDNN 4.0", 162, 528),
     PublishedTime(SOUMITH, "GoogLeNet", 128, "Titan X (Maxwell)", "cuDNN 4.0", 130, 470),
     *(
         PublishedTime(CAFFE2, "GoogLeNet", batch, "Titan X (Maxwell)", "cuDNN", None, both)
