@@ -29,8 +29,8 @@ ARITHMETIC_EFFICIENCY = 0.67
 # Bandwidth: a copy within a Tesla K40 reaches 202.7 of 288 GB/s, 0.70 (Microway's bandwidthTest, error correction on);
 # 0.75 allows for the cards without it.
 BANDWIDTH_EFFICIENCY = 0.75
-# What issuing one operator from Python costs on a GPU: the middle of the 5 to 15 µs usually seen. The course's own
-# estimate; no publication stands behind it, and where this machine is measured its own figure is used instead.
+# What issuing one operator from Python costs on a GPU: the middle of the 5 to 15 µs usually given (indepth.dev, "GPU
+# overhead: why our MNIST model trains faster on CPU"). Where this machine is measured its own figure is used instead.
 LAUNCH_SECONDS = 10e-6
 
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -120,6 +120,33 @@ class Device:
     def ridge(self, precision: str = "float32") -> float:
         """Operations a byte at which both ceilings take as long: below it bandwidth decides, above it arithmetic."""
         return self.reached_flops_per_s(precision) / self.reached_bytes_per_s()
+
+
+# A CPU for figures that have to come out the same everywhere: the host of cnn-benchmarks, two Xeon E5-2630 v3 of 2014.
+# It is no GPU and not in the catalogue; where a lesson can, it measures the learner's own instead.
+REFERENCE_CPU = Device(
+    name="two 8-core Xeons",
+    year=2014,
+    dies=1,
+    memory_gb=64,
+    usable_gb=None,
+    bandwidth_gb_s=88.5,
+    float32_tflops=0.174,
+    float32_clock="",
+    float16_tflops=None,
+    tensor_tflops=None,
+    bfloat16=False,
+    pcie=None,
+    launch_usd=None,
+    sources="cnn-benchmarks (jcjohnson on GitHub); Intel's data sheet; DeepLearningCourse (MICS-Lab on GitHub)",
+    derived=(
+        "float32_tflops: what it reached, VGG-16, batch 16, forward and backward in 8,495 ms; its peak is 1.2, "
+        "16 cores x 32 operations x 2.4 GHz; bandwidth_gb_s: 0.75 of 2 x 59 GB/s; launch_seconds: half of the 4.42 µs "
+        "measured for two operators on one number"
+    ),
+    measured=True,
+    launch_seconds=2.2e-6,
+)
 
 
 @dataclass(frozen=True)

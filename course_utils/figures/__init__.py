@@ -7,12 +7,14 @@ Each is laid out on a `scene.Scene`, with the colours and sizes of `style`. Must
 from course_utils.figures.bars import accountings, layer_bars, side_by_side
 from course_utils.figures.batch import batch_lines
 from course_utils.figures.plane import Axis, Curve, Spot, plane
+from course_utils.figures.roofline import Reached, roofline
 from course_utils.figures.scene import Picture
 from course_utils.figures.schedule import describe_schedule, schedule_finding, schedule_lanes
 from course_utils.figures.skyline import describe, finding, skyline
 from course_utils.figures.style import ROLE_COLOURS
 
 __all__ = [
-    "ROLE_COLOURS", "Axis", "Curve", "Picture", "Spot", "accountings", "batch_lines", "describe", "describe_schedule",
-    "finding", "layer_bars", "plane", "schedule_finding", "schedule_lanes", "side_by_side", "skyline",
+    "ROLE_COLOURS", "Axis", "Curve", "Picture", "Reached", "Spot", "accountings", "batch_lines", "describe",
+    "describe_schedule", "finding", "layer_bars", "plane", "roofline", "schedule_finding", "schedule_lanes",
+    "side_by_side", "skyline",
 ]  # fmt: skip
