@@ -114,6 +114,7 @@ crossover_batch = Check(
         (300_000, 100, 170_000, 100),  # always, though each sample takes as long
         (300_000, 90, 170_000, 20),  # always, and more so with every sample
         (1_000, 7, 1_010, 2),  # a tie at 2
+        (10, 50, 40, 20),  # a tie at the first sample
     ],
     slips=[
         Slip(
@@ -316,7 +317,7 @@ saturates_at = Check(
             "You return the largest batch of the table, the advice to fill the card. Ask what each step up gained.",
         ),
     ],
-    takeaway="Inception on a Titan X: from 64 to 128 an image gains 3.5 %. The batch time was never flat there.",
+    takeaway="Inception on a Titan X: from 64 to 128 an image gains 3.6 %. The batch time was never flat there.",
     in_bytes=False,
 )  # fmt: skip
 

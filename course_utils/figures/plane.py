@@ -190,6 +190,7 @@ def plane(
             for side in (1, -1)
         )
         scene.place(words, drawn)
+    drawn += [(px - 2, top, px + 2, bottom) for px in (frame.at(v, 1.0 if y.log else 0.0)[0] for v in marks.values())]
     for spot, (px, py) in zip(spots, dots, strict=True):
         if spot.name:
             scene.place(_around(spot, px, py), drawn)
