@@ -219,7 +219,7 @@ def _poker_bot() -> Finding:
     return Finding(
         verdict,
         f"4–100–10 at batch 1: the GPU takes {format_seconds(float(gpu.at(1)))}, nearly all launches, a CPU in the "
-        f"same framework {format_seconds(float(cpu.at(1)))}: {framework:.1f} times less; without any launches {bare:.0f}",
+        f"same framework {format_seconds(float(cpu.at(1)))}: {framework:.1f} times less; with no launches {bare:.0f}",
         "Plausible for a small program without a framework. The network was not published.",
     )
 

@@ -77,11 +77,13 @@ shown.style.format({"GFLOP/s": "{:,.3g}", "times faster": "{:,.0f}"})
 large = measure_products(1024, seconds=0.1, python=False)
 one, all_of_them = (large["GFLOP/s"].iloc[row] for row in (1, 2))
 print(f"a product of 1,024 × 1,024: one thread {one:,.0f} GFLOP/s, all threads {all_of_them:,.0f}")
-print(f"of 128 × 128:               one thread {small['GFLOP/s'].iloc[2]:,.0f}, all {small['GFLOP/s'].iloc[3]:,.0f}")
+print(f"of 128 × 128:               one thread {small['GFLOP/s'].iloc[2]:,.3g}, all {small['GFLOP/s'].iloc[3]:,.3g}")
+torch.set_num_threads(torch.get_num_threads() if all_of_them > one else 1)
+print(f"threads used from here on: {torch.get_num_threads()}")
 
 # %% [markdown]
 # More threads help where there is work for each of them. Handing it out costs time too: on a small product, or on a
-# machine that is busy, they can be slower than one.
+# machine that is busy, they can be slower than one. The rest of this page uses what was faster on the large product.
 
 # %% [markdown] slide="slide"
 # ## By hand: the time of one operator
@@ -107,28 +109,27 @@ print(f"of 128 × 128:               one thread {small['GFLOP/s'].iloc[2]:,.0f},
 # | bytes read and written | 4 · (32 · 784 + 784 · 100 + 32 · 100) | 426,752 |
 # | *arithmetic intensity* | operations a byte | 11.8 |
 #
-# Two devices of one time: the two CPUs on which cnn-benchmarks ran, with the rate they reached there, and the Titan X
-# of 2015. Of a GPU's published peak the course expects two thirds, of its bandwidth three quarters.
+# Two devices of one time: the CPU on which cnn-benchmarks ran, two chips of 8 cores, with the rate it reached there,
+# and the Titan X of 2015. Of a GPU's published peak the course expects two thirds, of its bandwidth three quarters.
 
 # %%
 titan = device("Titan X (Maxwell)")
 flops, traffic = 5_017_600, 426_752
 rows = {}
-for name, chip in (("CPUs", REFERENCE_CPU), ("Titan X", titan)):
+for name, chip in (("CPU", REFERENCE_CPU), ("Titan X", titan)):
     arithmetic, bandwidth = flops / chip.reached_flops_per_s(), traffic / chip.reached_bytes_per_s()
     whole = chip.launch_seconds + roofline_seconds(flops, traffic, chip)
     rows[name] = {"launch": chip.launch_seconds, "arithmetic": arithmetic, "bandwidth": bandwidth, "time": whole}
 pd.DataFrame(rows).T.map(format_seconds)
 
 # %% [markdown] slide="subslide"
-# The card computes this product 25 times faster than the CPUs, and then it has waited for the launch six times as
-# long as for the product. That ratio is the lesson.
+# The card's arithmetic is far faster, and most of the time it waits for the launch. These ratios are the lesson.
 
 # %%
 launch, work = rows["Titan X"]["launch"], rows["Titan X"]["time"] - rows["Titan X"]["launch"]
-print(f"arithmetic: {rows['CPUs']['arithmetic'] / rows['Titan X']['arithmetic']:.0f} times faster on the Titan X")
+print(f"arithmetic: {rows['CPU']['arithmetic'] / rows['Titan X']['arithmetic']:.0f} times faster on the Titan X")
 print(f"launch: {launch / work:.0f} times as long as the product itself")
-print(f"the whole operator: {rows['CPUs']['time'] / rows['Titan X']['time']:.1f} times faster")
+print(f"the whole operator: {rows['CPU']['time'] / rows['Titan X']['time']:.1f} times faster")
 
 # %% [markdown] slide="slide"
 # ## Trace: the whole step
@@ -140,11 +141,10 @@ print(f"the whole operator: {rows['CPUs']['time'] / rows['Titan X']['time']:.1f}
 forum = {target: hidden_layer_step(inputs=4, units=100, target=target) for target in ("cpu", "cuda")}
 on_cpu = predict_step(forum["cpu"].at(batch=32), REFERENCE_CPU)
 on_gpu = predict_step(forum["cuda"].at(batch=32), titan)
-for name, time in (("CPUs", on_cpu), ("Titan X", on_gpu)):
+for name, time in (("CPU", on_cpu), ("Titan X", on_gpu)):
     count, launches = int((time.launch > 0).sum()), time.launch.sum()
-    print(
-        f"{name:8} {format_seconds(time.total_seconds):>7} a step: {count} launches, {launches / time.total_seconds:.0%}"
-    )
+    share = launches / time.total_seconds
+    print(f"{name:8} {format_seconds(time.total_seconds):>7} a step: {count} launches take {share:.1%} of it")
 
 # %%
 epoch = published.MNIST_EPOCH_SECONDS  # 784 inputs, 128 units, batches of 32, another CPU and GPU
@@ -153,9 +153,9 @@ reveal(guess, {"model": on_cpu.total_seconds / on_gpu.total_seconds, "published"
 # %% [markdown] slide="subslide"
 # The card is *slower*, by its launches. Its cores wait.
 #
-# The published row is another small network, 784 inputs and 128 units at batch 32, on a Core i9 of 2020 and a Quadro
-# RTX 5000: 4.4 s an epoch on the CPU, 6.5 s on the GPU (indepth.dev, "GPU overhead: why our MNIST model trains faster on
-# CPU"). The model leaves out what the CPU's caches save and what Python itself adds; it is right about who wins.
+# The published row is another small network, 784 inputs and 128 units, on a Core i9 and a Quadro RTX 5000: 4.4 s an
+# epoch on the CPU, 6.5 s on the GPU (indepth.dev, "GPU overhead: why our MNIST model trains faster on CPU"). Other
+# chips and another network, so no test of the model, but the same winner.
 
 # %% [markdown] slide="slide"
 # ## Both in one picture
@@ -175,23 +175,23 @@ plane(
     Axis("samples in the batch", log=True, low=1),
     Axis("time of a training step, 784–100–10", log=True, write=format_seconds),
     [
-        Curve("CPUs", batches, slow.at(batches), CPU),
+        Curve("CPU", batches, slow.at(batches), CPU),
         Curve("Titan X", batches, fast.at(batches), GPU),
         Curve("… over PCIe 3", batches, over_the_link.at(batches), GPU, dashed=True),
     ],
-    title=f"The CPUs win up to batch {meets - 1}, the Titan X above, and by {gain:.0f} times at {batches[-1]:,}",
+    title=f"The CPU wins up to batch {meets - 1}, the Titan X above, and by {gain:.0f} times at {batches[-1]:,}",
     marks={f"crossover at {meets}": meets},
 )
 
 # %% [markdown] slide="subslide"
 # The dashed line is the same card when input and labels of each batch come over the *link*, the way between the
-# computer's memory and the card's, here PCIe 3.0 with 10 GB/s in use. At small batches nobody notices. At large ones the
-# card computes faster than it is fed.
+# computer's memory and the card's, here PCIe 3.0 with 10 GB/s in use. At small batches nobody notices. At large ones
+# the card computes faster than it is fed.
 
 # %%
 for name, times in (("on the card", fast), ("over the link", over_the_link)):
     ratio = float(slow.at(batches[-1]) / times.at(batches[-1]))
-    print(f"data {name:13}: {said('CPUs', 'Titan X', leads(slow, times))}; {ratio:.1f} times at {batches[-1]:,}")
+    print(f"data {name:13}: {said('CPU', 'Titan X', leads(slow, times))}; {ratio:.1f} times at {batches[-1]:,}")
 
 # %% [markdown] slide="slide"
 # ## By hand: the crossover
@@ -204,15 +204,15 @@ for name, times in (("on the card", fast), ("over the link", over_the_link)):
 # For the network of the forum, 4 inputs and 100 units, with a pencil:
 
 # %%
-times = {"CPUs": batch_times(forum["cpu"], REFERENCE_CPU), "Titan X": batch_times(forum["cuda"], titan)}
+times = {"CPU": batch_times(forum["cpu"], REFERENCE_CPU), "Titan X": batch_times(forum["cuda"], titan)}
 start, later = 1_000, 3_000
 each = {name: float(line.at(later) - line.at(start)) / (later - start) for name, line in times.items()}
 fixed = {name: float(line.at(start)) - start * each[name] for name, line in times.items()}
-head_start, gained = fixed["Titan X"] - fixed["CPUs"], each["CPUs"] - each["Titan X"]
+head_start, gained = fixed["Titan X"] - fixed["CPU"], each["CPU"] - each["Titan X"]
 for name in times:
     print(f"{name:8} {format_seconds(fixed[name])} + {format_seconds(each[name])} · batch")
 print(f"by hand: {format_seconds(head_start)} / {format_seconds(gained)} = {head_start / gained:,.0f}")
-print(f"exactly, operator by operator: {crossover(times['CPUs'], times['Titan X']):,}")
+print(f"exactly, operator by operator: {crossover(times['CPU'], times['Titan X']):,}")
 
 # %% [markdown] slide="subslide"
 # So the answer to the forum's question is a number. A hundred units on four inputs are small: with batches of 32 or
@@ -239,22 +239,24 @@ pd.DataFrame(table).T.rename_axis("100 units: the GPU wins from batch")
 # GPU wins from the first sample on.
 
 # %%
-widths = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
-curves = []
+widths = sorted({round(10 ** (1 + power / 8)) for power in range(25)})
+curves, ends, found = [], [], {}
 for inputs, colour in zip((4096, 784, 64, 4), SERIES_COLOURS, strict=True):
-    found = {}
     for units in widths:
         here = batch_times(hidden_layer_step(inputs, units, "cpu"), REFERENCE_CPU)
         there = batch_times(hidden_layer_step(inputs, units, "cuda"), titan)
-        found[units] = crossover(here, there)
-    line = [(units, batch) for units, batch in found.items() if batch]
-    stop = next((i for i, (_, batch) in enumerate(line) if batch == 1), len(line) - 1)
-    curves.append(Curve(f"{inputs:,} inputs", *zip(*line[: stop + 1], strict=True), colour))
+        found[inputs, units] = crossover(here, there)
+        if found[inputs, units] == 1:
+            break
+    line = {width: batch for (size, width), batch in found.items() if size == inputs}
+    curves.append(Curve("", list(line), list(line.values()), colour))
+    ends.append(Spot(f"{inputs:,} inputs", min(line), line[min(line)], colour, bold=True))
 plane(
-    Axis("units of the hidden layer", log=True, low=10, high=10_000),
-    Axis("batch from which the Titan X wins", log=True, low=1),
+    Axis("units of the hidden layer", log=True, low=8, high=10_000),
+    Axis("batch from which the Titan X wins", log=True, low=1, high=40_000),
     curves,
-    title="Ten times the units, a tenth of the crossover: work for each launch decides, not the number of layers",
+    ends,
+    title=f"4 inputs: the crossover falls from {found[4, 10]:,} with 10 units to {found[4, 10_000]:,} with 10,000",
 )
 
 # %% [markdown] slide="slide"
@@ -265,7 +267,7 @@ plane(
 
 # %%
 play = {
-    "CPUs": predict_step(forum["cpu"].at(1), REFERENCE_CPU),
+    "CPU": predict_step(forum["cpu"].at(1), REFERENCE_CPU),
     "Titan X": predict_step(forum["cuda"].at(1), titan, link="PCIe 3.0 x16"),
 }
 pd.DataFrame(
@@ -281,7 +283,7 @@ pd.DataFrame(
 )
 
 # %% [markdown] slide="subslide"
-# The work of the CPUs is some hundred nanoseconds, the rest is the framework. Written without one, in a language that
+# The CPU's work is some hundred nanoseconds, the rest is the framework. Written without one, in a language that
 # is compiled, the step has no launches to pay, and ten times faster than a GPU is modest. Whether the bot of the
 # thread was such a program, nobody knows: its network was not published.
 #
@@ -409,7 +411,7 @@ roofline(
     mine,
     layers,
     f"VGG-16 here: arithmetic limits {len(right)} layers, bandwidth {len(layers) - len(right)}; "
-    f"half of them reach {shares[len(shares) // 2]:.0%} of the roof or more",
+    f"in the middle they reach {shares[len(shares) // 2]:.0%}",
 )
 
 # %% [markdown] slide="subslide"
@@ -514,9 +516,9 @@ else:
 figure
 
 # %% [markdown] slide="subslide"
-# A large network is another world: 9 to 66 times faster than two CPUs. The model's arithmetic rate was read off the
-# rows *Torch* and *cuDNN 4.0*, so those prove nothing. The others show its limits: the K40's kernels reach less of their
-# peak than it believes, and from cuDNN 5.1 on convolutions multiply less than the formula says.
+# A large network is another world: the last column. The model's arithmetic rates were read off the rows *Torch* and
+# *cuDNN 4.0*, so those prove nothing. The others show its limits: the K40's kernels reach less of their peak than it
+# believes, and from cuDNN 5.1 on convolutions multiply less than the formula says.
 
 # %% [markdown] slide="slide"
 # ## Fewer launches
@@ -532,14 +534,14 @@ with torch.no_grad():
     one_by_one = Timer("[layer(x) for x in samples]", globals=globals()).blocked_autorange(min_run_time=0.2).median
     at_once = Timer("layer(samples)", globals=globals()).blocked_autorange(min_run_time=0.2).median
 side_by_side(
-    {"256 launches": 1e6 * one_by_one, "1 launch": 1e6 * at_once},
+    {"256 launches": round(1e6 * one_by_one), "1 launch": round(1e6 * at_once)},
     unit="µs",
     title=f"The same 256 samples: {one_by_one / at_once:.0f} times faster at once, on this CPU",
 )
 
 # %% [markdown]
-# On a CPU a launch is cheap, and it shows all the same. On a GPU it shows more. The last question of the exercise is such
-# a loop.
+# On a CPU a launch is cheap, and it shows all the same. On a GPU it shows more. The last question of the exercise is
+# such a loop.
 
 # %% [markdown] slide="slide"
 # ## Explore
