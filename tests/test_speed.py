@@ -329,3 +329,43 @@ def test_a_timing_counts_every_run_of_its_blocks(work: int) -> None:
     assert 3 <= found.runs <= len(calls)
     assert found.median > 0
     assert found.spread >= 0
+
+
+def test_layers_are_timed_each_and_the_module_is_left_as_it_was() -> None:
+    model = networks.small_cnn().eval()
+    hooks = [len(layer._forward_hooks) for layer in model.modules()]
+    took = timing.measure_layers(model, torch.randn(2, 3, 32, 32), runs=2, only=(nn.Conv2d, nn.Linear))
+    assert list(took) == ["conv1", "conv2", "fc"]
+    assert all(seconds > 0 for seconds in took.values())
+    assert [len(layer._forward_hooks) for layer in model.modules()] == hooks
+    assert len(timing.measure_layers(model, torch.randn(1, 3, 32, 32), runs=1)) == 8
+    with pytest.raises(CourseError, match="runs must be 1 or more, got 0"):
+        timing.measure_layers(model, torch.randn(1, 3, 32, 32), runs=0)
+
+
+def test_a_layer_used_twice_is_timed_twice_and_an_unused_one_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.used(self.used(x))  # type: ignore[no-any-return]
+
+    clock = iter(range(1000))
+    monkeypatch.setattr(timing, "timer", lambda: float(next(clock)))
+    assert timing.measure_layers(Twice(), torch.randn(3, 4), runs=3) == {"used": 2.0}
+
+
+def test_products_are_timed_in_four_ways_and_torchs_threads_put_back() -> None:
+    threads = torch.get_num_threads()
+    table = timing.measure_products(16, seconds=0.01)
+    assert len(table) == 4
+    assert table.index[0] == "Python's loops"
+    assert (table["seconds"] > 0).all()
+    assert table["times faster"].iloc[0] == 1
+    np.testing.assert_allclose(table["GFLOP/s"] * table["seconds"], 2 * 16**3 / 1e9)
+    assert timing.measure_products(16, seconds=0.01, python=False).index[0] == "NumPy"
+    assert torch.get_num_threads() == threads
+    with pytest.raises(CourseError, match="side must be 1 or more, got 0"):
+        timing.measure_products(0)

@@ -57,7 +57,7 @@ def roofline(device: Device, layers: Sequence[Reached], title: str = "", precisi
     """
     for layer in layers:
         if min(layer.flops, layer.traffic, layer.seconds) <= 0:
-            raise CourseError(f"roofline needs operations, bytes and seconds above 0, {layer.name!r} has none of one")
+            raise CourseError(f"roofline needs operations, bytes and seconds above 0, {layer.name!r} lacks one")
     top, ridge = device.reached_flops_per_s(precision) / 1e9, device.ridge(precision)
     at = [layer.intensity for layer in layers]
     low, high = min([ridge / 8, *at]) / 1.6, max([ridge * 8, *at]) * 1.6

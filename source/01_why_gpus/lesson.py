@@ -37,7 +37,7 @@ from course_utils.hardware import REFERENCE_CPU, device, devices, links, rooflin
 from course_utils.hidden_layer import hidden_layer_step
 from course_utils.predict import predict, reveal
 from course_utils.speed import predict_step
-from course_utils.timing import measure_ceilings, measure_layers, measure_products, measure_step_time
+from course_utils.timing import measure_ceilings, measure_layers, measure_products, measure_step_time, time_runs
 from course_utils.trace import training_step
 from course_utils.units import format_seconds
 
@@ -310,17 +310,27 @@ plane(
     title=f"Measured: the GPU wins between batch {before} and {first}, and its time stays flat to {max(gpu_ms)}",
 )
 
-# %% [markdown] slide="slide"
-# ## Where that ends
-#
-# Flat means that launches, or idle cores, take the time. Once every core is busy, twice the batch takes twice as
-# long. That is *saturation*. The authors of Caffe2 timed Inception on a Titan X (forward and backward, 2017):
+# %% [markdown] slide="subslide"
+# Flat means that something else than the samples takes the time: the launches, or the weights, which are read once for
+# the whole batch. The larger the network, the sooner the samples weigh more. The model says how far the time on the
+# Titan X stays within a tenth of that of one sample:
 
 # %%
-rows = published.published("GoogLeNet", source=published.CAFFE2)  # the notes do not say which Inception
 with torch.device("meta"):
     model = networks.googlenet()
 googlenet = training_step(model, (3, 224, 224), 1000, name="GoogLeNet")
+steps = [hidden_layer_step(*sizes) for sizes in ((4, 100), (784, 100), (4096, 1000))]
+for step in (*steps, googlenet):
+    print(f"{step.name:18} flat up to batch {batch_times(step, titan).flat_until(1.1):,}")
+
+# %% [markdown] slide="slide"
+# ## Where that ends
+#
+# Once every core is busy, twice the batch takes twice as long. That is *saturation*. The authors of Caffe2 timed
+# Inception on a Titan X (forward and backward, 2017):
+
+# %%
+rows = published.published("GoogLeNet", source=published.CAFFE2)  # the notes do not say which Inception
 modelled = {
     row.batch: 1e3 * predict_step(googlenet.at(row.batch), titan).by_phase()[["forward", "backward"]].sum()
     for row in rows
@@ -527,12 +537,10 @@ figure
 # numbers, the same operations, 1 launch in place of 256.
 
 # %% tags=["nbval-ignore-output"]
-from torch.utils.benchmark import Timer
-
 layer, samples = nn.Linear(100, 100), torch.randn(256, 100)
 with torch.no_grad():
-    one_by_one = Timer("[layer(x) for x in samples]", globals=globals()).blocked_autorange(min_run_time=0.2).median
-    at_once = Timer("layer(samples)", globals=globals()).blocked_autorange(min_run_time=0.2).median
+    one_by_one = time_runs(lambda: [layer(x) for x in samples], seconds=0.2).median
+    at_once = time_runs(lambda: layer(samples), seconds=0.2).median
 side_by_side(
     {"256 launches": round(1e6 * one_by_one), "1 launch": round(1e6 * at_once)},
     unit="µs",
