@@ -335,8 +335,10 @@ def sweep(
 
 
 def ways(plan: Plan, network: str, batch: int, device: str, clock: Clock) -> Iterator[Entry]:
-    """The same step with its saved maps kept, moved and computed again."""
+    """The same step with its saved maps moved and computed again; and kept, unless a sweep has measured that."""
     for way in WAYS:
+        if way == PLAIN and batch in plan.first_batches:
+            continue
         if way.endswith("pinned") and device == "cpu":
             yield Skipped(f"{way}, {network}", "pinned memory is for transfers to a GPU")
             continue

@@ -26,7 +26,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from course_utils import networks
+from course_utils import networks, recordings
 from course_utils.claims import judge
 from course_utils.explorers import memory_explorer
 from course_utils.figures import accountings, batch_lines, layer_bars, side_by_side, skyline
@@ -345,9 +345,16 @@ print(f"tensors alone                      {format_bytes(ledger.peak_bytes)}, at
 print(f"with 512 MiB for every convolution {format_bytes(with_band.peak_bytes)}, at {with_band.peak_layer}")
 
 # %% [markdown] slide="skip"
-# This version of the course ships no recording from a GPU yet. If PyTorch sees one on your machine, the cell
-# above has measured it; the largest known differences between the two kinds of kernel are listed in
-# `course_utils/kernels.py`.
+# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
+# neither. The largest known differences between the two kinds of kernel are listed in `course_utils/kernels.py`.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+gpu = recordings.gpu()
+print(recordings.sentence(gpu))
+for recorded in gpu.sweep("VGG-16", batches=(16, 64, 128)) if gpu else []:
+    at = vgg.at(recorded.batch)
+    found = "out of memory" if recorded.memory is None else format_bytes(recorded.memory.peak_bytes)
+    print(f"VGG-16, batch {recorded.batch}: trace {format_bytes(at.peak_bytes)}, allocated {found}")
 
 # %% [markdown] slide="slide"
 # ## What matters, and what does not
