@@ -7,7 +7,8 @@ convolutional variants side by side for the lessons on techniques. Must never im
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -175,7 +176,8 @@ def compare(
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for seed in seeds:
         for name, variant in variants.items():
-            share, times = _train_variant(variant, data, epochs, seed, rate)
+            with one_thread():
+                share, times = _train_variant(variant, data, epochs, seed, rate)
             shares[name].append(share)
             seconds[name] += times
     rows = []
@@ -204,6 +206,20 @@ def compare(
             }
         )
     return pd.DataFrame(rows).set_index("variant")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Networks as small as these gain nothing from a second thread, and on a busy machine two wait for each other.
+
+    It also makes the sums, and so the accuracies, independent of how many cores there are.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _train_variant(

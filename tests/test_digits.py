@@ -29,6 +29,25 @@ def test_pictures_keep_what_is_to_be_seen(side):
     assert torch.corrcoef(torch.stack([back.flatten(), digits.load()[0].flatten()]))[0, 1] > 0.9
 
 
+def test_training_runs_on_one_thread_and_gives_the_others_back():
+    seen = []
+
+    class Asks(nn.Linear):
+        def forward(self, x):
+            if x.device.type != "meta":
+                seen.append(torch.get_num_threads())
+            return super().forward(x.flatten(1))
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        compare({"a": Variant(lambda: Asks(64, 10), batch=512)}, epochs=1, seeds=(0,), side=8)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen[0] == 1
+
+
 def test_a_seed_decides_everything_but_time():
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
