@@ -5,6 +5,7 @@ Each is one call in a notebook cell, `memory_explorer()`. A cell whose last valu
 """
 
 from course_utils.explorers.memory import memory_explorer
+from course_utils.explorers.stride import stride_explorer
 from course_utils.explorers.why_gpus import who_wins_explorer
 
-__all__ = ["memory_explorer", "who_wins_explorer"]
+__all__ = ["memory_explorer", "stride_explorer", "who_wins_explorer"]

@@ -6,6 +6,7 @@ Each is laid out on a `scene.Scene`, with the colours and sizes of `style`. Must
 
 from course_utils.figures.bars import accountings, layer_bars, side_by_side
 from course_utils.figures.batch import batch_lines
+from course_utils.figures.layers import layer_changes
 from course_utils.figures.plane import Axis, Curve, Spot, plane
 from course_utils.figures.roofline import Reached, roofline
 from course_utils.figures.scene import Picture
@@ -15,6 +16,6 @@ from course_utils.figures.style import ROLE_COLOURS
 
 __all__ = [
     "ROLE_COLOURS", "Axis", "Curve", "Picture", "Reached", "Spot", "accountings", "batch_lines", "describe",
-    "describe_schedule", "finding", "layer_bars", "plane", "roofline", "schedule_finding", "schedule_lanes",
-    "side_by_side", "skyline",
+    "describe_schedule", "finding", "layer_bars", "layer_changes", "plane", "roofline", "schedule_finding",
+    "schedule_lanes", "side_by_side", "skyline",
 ]  # fmt: skip

@@ -1,0 +1,161 @@
+"""One network changed at one place: the same training step before and after, at every batch.
+
+A function for each kind of change makes it to one of `course_utils.networks` and traces both; every change is
+traced once and kept. What they do to a network is plain PyTorch, as the lessons show it: a module is given another
+stride, or put in another's place. Must never import matplotlib or ipywidgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import torch
+from torch import nn
+
+from course_utils.memory import Ledger, StepTrace
+from course_utils.networks import Bottleneck, Network
+from course_utils.trace import training_step
+from course_utils.units import CourseError
+
+STAYS = ("parameters", "optimizer state", "weight gradients")  # the roles that do not grow with the batch
+
+
+@dataclass(frozen=True)
+class Change:
+    """A step before and after a change at one layer.
+
+    Attributes:
+        layer: the layer changed, as the network before the change calls it.
+        before: the step of the network as published.
+        after: the step of the network changed.
+    """
+
+    layer: str
+    before: StepTrace
+    after: StepTrace
+
+    def peaks(self, batch: int) -> tuple[int, int]:
+        """Peak bytes before and after."""
+        return self.before.at(batch).peak_bytes, self.after.at(batch).peak_bytes
+
+    @property
+    def output_values(self) -> tuple[int, int]:
+        """Values that the changed place puts out for one sample, before and after."""
+        old, new = (_values(step, self.layer) for step in (self.before, self.after))
+        return old, new
+
+    def above(self, batch: int) -> int:
+        """Bytes of feature maps that layers before the changed one keep: no change at this place reaches them."""
+        kept = 0
+        for name, saved in self._kept(self.after, batch):
+            if name == self.layer or name.startswith(f"{self.layer}."):
+                return kept
+            kept += saved
+        return kept
+
+    def added(self, batch: int) -> int:
+        """Bytes of feature maps more (or, negative, fewer) that all layers together keep after the change."""
+        old, new = (sum(saved for _, saved in self._kept(step, batch)) for step in (self.before, self.after))
+        return new - old
+
+    @property
+    def parameters_added(self) -> int:
+        """Parameters more (or, negative, fewer) after the change."""
+        old, new = (int(step.at(2).by_layer()["parameters"].sum()) for step in (self.before, self.after))
+        return new - old
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        """Operations of the forward pass for one sample, before and after; a multiply-add counts as two."""
+        old, new = (int(step.at(2).by_layer()["flops"].sum()) // 2 for step in (self.before, self.after))
+        return old, new
+
+    @staticmethod
+    def _kept(step: StepTrace, batch: int) -> list[tuple[str, int]]:
+        table = step.at(batch).by_layer()
+        return [(str(n), int(s)) for n, s in zip(table["layer"], table["saved feature maps"], strict=True)]
+
+
+def stays(ledger: Ledger) -> int:
+    """Bytes at the peak that do not grow with the batch: parameters, their gradients, optimizer state."""
+    return int(ledger.by_role()[list(STAYS)].sum())
+
+
+def _values(step: StepTrace, layer: str) -> int:
+    """Values a sample of a layer's output; of a layer with parts, of the last part that ran."""
+    table = step.at(2).by_layer()
+    own = [shape for name, shape in zip(table["layer"], table["shape"], strict=True) if str(name) == layer and shape]
+    if not own:
+        raise CourseError(f"{step.name} has no layer {layer!r} with an output of its own")
+    return prod(own[-1][1:])
+
+
+def _network(network: Network) -> nn.Module:
+    with torch.device("meta"):
+        return network.build()
+
+
+def _trace(module: nn.Module, network: Network, precision: str, name: str) -> StepTrace:
+    return training_step(module, network.input_shape, network.classes, precision=precision, name=name)
+
+
+@lru_cache(maxsize=64)
+def unchanged(network: Network, precision: str = "float32") -> StepTrace:
+    """The step of a network as published, with momentum."""
+    return _trace(_network(network), network, precision, network.name)
+
+
+def _changed(
+    network: Network, layer: str, name: str, edit: Callable[[nn.Module], None], precision: str = "float32"
+) -> Change:
+    module = _network(network)
+    if layer not in dict(module.named_modules()):
+        raise CourseError(f"{network.name} has no layer {layer!r}")
+    with torch.device("meta"):
+        edit(module)
+    after = _trace(module, network, precision, f"{network.name}, {name}")
+    return Change(layer, unchanged(network, precision), after)
+
+
+# -- stride -----------------------------------------------------------------------------------------------------------
+
+
+def next_pool(network: Network, layer: str) -> str | None:
+    """The first pool after a layer of a chain, or None."""
+    names = [name for name, _ in _network(network).named_children()]
+    children = dict(_network(network).named_children())
+    after = names[names.index(layer) + 1 :] if layer in names else []
+    return next((name for name in after if isinstance(children[name], nn.MaxPool2d)), None)
+
+
+@lru_cache(maxsize=256)
+def stride(network: Network, layer: str, step: int, drop_pool: bool = False) -> Change:
+    """Give a convolution (or a residual block that has a convolution on its shortcut) this stride.
+
+    Args:
+        network: as published.
+        layer: name of the convolution or block, among the direct children of the network.
+        step: the stride, in place of the layer's own.
+        drop_pool: leave out the first pool after it, so that a stride of 2 leaves all later maps their size.
+
+    Raises:
+        CourseError: no such layer, or one that takes no stride; the step with it cannot be traced.
+    """
+
+    def edit(module: nn.Module) -> None:
+        part = module.get_submodule(layer)
+        convolutions = [part]
+        if isinstance(part, Bottleneck):
+            convolutions = [part.conv2, part.shortcut[0] if isinstance(part.shortcut, nn.Sequential) else part]
+        for convolution in convolutions:
+            if not isinstance(convolution, nn.Conv2d):
+                raise CourseError(f"{layer} of {network.name} takes no stride: choose a convolution")
+            convolution.stride = (step, step)
+        pool = next_pool(network, layer) if drop_pool else None
+        if pool is not None:
+            setattr(module, pool, nn.Identity())
+
+    return _changed(network, layer, f"{layer} at stride {step}", edit)

@@ -1,0 +1,385 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # 04 · Stride
+#
+# **The question:** what does skipping positions save, and what does it cost?
+#
+# Afterwards you can
+#
+# 1. say how large the output of any convolution is, rounding included;
+# 2. say which maps a stride shrinks and which it cannot reach;
+# 3. explain why the peak of a network never falls by the factor that one layer's output does;
+# 4. put strides in place of pools without changing a single shape after them;
+# 5. say what it costs in accuracy, and where you would rather not stride.
+#
+# About 45 minutes, and 40 for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
+# is needed.
+
+# %% slide="skip"
+import pandas as pd
+import torch
+from torch import nn
+
+from course_utils import networks
+from course_utils.changes import stays
+from course_utils.claims import judge
+from course_utils.digits import Variant, compare
+from course_utils.explorers import stride_explorer
+from course_utils.figures import Axis, Curve, layer_changes, plane, skyline
+from course_utils.figures.style import SERIES_COLOURS
+from course_utils.predict import predict, reveal
+from course_utils.trace import training_step
+from course_utils.units import GIB, MIB, format_bytes
+
+# %% [markdown] slide="slide"
+# ## Predict
+#
+# The *stride* of a convolution is how far its kernel moves from one position to the next. With stride 2 it
+# visits every second row and every second column.
+
+# %%
+guess = predict(
+    "VGG-16 at batch 128 peaks at 10.3 GiB. Now its first convolution gets stride 2, and every map of the network has "
+    "a quarter of its values. Nothing else is changed. What is the peak now?",
+    unit="GiB",
+)
+guess
+
+# %% [markdown] slide="slide"
+# ## By hand: where the kernel stands
+#
+# A kernel of width 3 on 8 values, padded by 1 on either side. Its left edge may start at 0 and must stop at 7,
+# where its right edge meets the padding.
+#
+# | stride | left edge at | positions |
+# |---:|---|---:|
+# | 1 | 0 1 2 3 4 5 6 7 | 8 |
+# | 2 | 0 2 4 6 | 4 |
+# | 3 | 0 3 6 | 3 |
+# | 4 | 0 4 | 2 |
+#
+# The way is `side + 2 · padding − kernel` long, 7 here. It holds `way // stride` whole steps, and one position
+# more, the one before the first step:
+#
+# **side of the output = (side + 2 · padding − kernel) // stride + 1**
+
+# %% slide="subslide"
+rows = []
+for name, side, kernel, padding, stride in (
+    ("VGG-16 conv1_1", 224, 3, 1, 1),
+    ("the same at stride 2", 224, 3, 1, 2),
+    ("the same at stride 3", 224, 3, 1, 3),
+    ("AlexNet conv1", 224, 11, 2, 4),
+    ("ResNet-50 conv1", 224, 7, 3, 2),
+):
+    formula = (side + 2 * padding - kernel) // stride + 1
+    layer = nn.Conv2d(3, 1, kernel, stride, padding, device="meta")
+    pytorch = layer(torch.empty(1, 3, side, side, device="meta")).shape[-1]
+    rows.append((name, side, kernel, padding, stride, formula, pytorch))
+columns = ["layer", "side", "kernel", "padding", "stride", "formula", "PyTorch"]
+pd.DataFrame(rows, columns=columns).set_index("layer")
+
+# %% [markdown]
+# Both sides of the map shrink, so the *values* shrink by s²: 4 at stride 2, 16 at stride 4. Almost: 224 at
+# stride 3 gives 75 and not 74.67, and AlexNet's 217 at stride 4 gives 55 positions and leaves one column over.
+# Steps are whole.
+
+# %% [markdown] slide="slide"
+# ## By hand: all of VGG-16
+#
+# Lesson 03 counted what VGG-16 keeps for one picture: the picture, 13,547,520 values of convolutions, and
+# 1,530,368 of pools with an index of 8 bytes each. With stride 2 in `conv1_1` the picture stays, and the rest
+# is a quarter. The kernels have the same weights at every stride, so the parameters stay too.
+
+# %%
+picture, convolutions, pools, parameters = 3 * 224 * 224, 13_547_520, 1_530_368, 138_357_544
+maps = 4 * (convolutions + pools) + 8 * pools
+fixed = 3 * 4 * parameters
+for stride in (1, 2):
+    per_picture = 4 * picture + maps / stride**2
+    print(f"stride {stride}: {format_bytes(128 * per_picture):>9} of maps and pictures", end=", ")
+    print(f"{format_bytes(fixed)} for parameters, {format_bytes(fixed + 128 * per_picture)} together")
+by_hand = fixed + 128 * (4 * picture + maps / 4)
+
+# %% [markdown] slide="slide"
+# ## Trace
+#
+# In code the change is one line. VGG-16's head expects maps of 7 × 7 and now gets 3 × 3; our network averages
+# (here: repeats) maps to 7 × 7, so that the dense layers keep their shape and the comparison stays fair.
+
+
+# %%
+def vgg16_with(strides, dropped=()):
+    """The traced step of VGG-16 with strides by layer name, and without the pools named in `dropped`."""
+    with torch.device("meta"):
+        model = networks.vgg16()
+        for layer, stride in strides.items():
+            model.get_submodule(layer).stride = (stride, stride)
+        for pool in dropped:
+            setattr(model, pool, nn.Identity())
+    return training_step(model, (3, 224, 224), 1000, name="VGG-16")
+
+
+published = vgg16_with({}).at(128)
+strided = vgg16_with({"conv1_1": 2}).at(128)
+reveal(guess, {"by hand": by_hand / GIB, "trace": strided.peak_bytes / GIB}, against="trace")
+
+# %% [markdown] slide="slide"
+# ## Not four times smaller
+#
+# The dashed outline is the network as published. Every map is a quarter, and still the peak is not.
+
+# %%
+factor = published.peak_bytes / strided.peak_bytes
+fixed_share = stays(strided) / strided.peak_bytes
+skyline(
+    strided,
+    before=published,
+    title=f"Stride 2 in conv1_1: maps 4 times smaller, the peak {factor:.1f} times",
+)
+
+# %%
+print(f"stay whatever the maps: {format_bytes(stays(published))} before, {format_bytes(stays(strided))} after,")
+print(f"that is {stays(published) / published.peak_bytes:.0%} of the peak before and {fixed_share:.0%} after.")
+print(f"A quarter of the old peak would be {format_bytes(published.peak_bytes / 4)}.")
+
+# %% [markdown] slide="slide"
+# ## The same stride, four layers later
+#
+# Layer by layer, what is kept for the backward pass. *Downstream*, from the strided layer on, every map is a
+# quarter. Upstream nothing moves. The strided layer reads its input at fewer positions, but the input was made
+# at full size by the layer before, and has to be kept at full size for the backward pass.
+
+# %%
+later = vgg16_with({"conv3_1": 2}).at(128)
+fall = 1 - later.peak_bytes / published.peak_bytes
+layer_changes(
+    published,
+    later,
+    title=f"Stride 2 in conv3_1: nothing before it shrinks, and the peak falls by {fall:.0%}",
+)
+
+# %% [markdown] slide="slide"
+# ## Predict once more
+
+# %%
+guess_late = predict("By how many MiB does the peak of VGG-16 fall if conv5_1 gets stride 2?", unit="MiB")
+guess_late
+
+# %%
+late = vgg16_with({"conv5_1": 2}).at(128)
+saved_maps = [int(step.by_layer()["saved feature maps"].sum()) for step in (published, late)]
+reveal(guess_late, {"trace": (published.peak_bytes - late.peak_bytes) / MIB})
+
+# %% slide="subslide"
+print(f"kept at the end of the forward pass: {format_bytes(saved_maps[0] - saved_maps[1])} less")
+print(f"peak before: {format_bytes(published.peak_bytes)}, {published.peak_phase}, {published.peak_layer}")
+print(f"peak after:  {format_bytes(late.peak_bytes)}, {late.peak_phase}, {late.peak_layer}")
+
+# %% [markdown]
+# The maps of group 5 do shrink. But the peak stands in the backward pass at `relu4_3`: by then the maps of
+# group 5 are gone, whatever their size. A saving counts at the peak only if it is alive there.
+
+# %% [markdown] slide="slide"
+# ## A floor under every place
+#
+# A larger stride must help more? Up to a floor. Once everything downstream is small, the peak moves upstream, to
+# backward through the layers before the stride, and there a larger stride changes nothing.
+
+# %%
+places, strides = ("conv5_1", "conv3_1", "conv2_1", "conv1_1"), (1, 2, 3, 4)
+peaks = {place: [vgg16_with({place: stride}).at(128).peak_bytes / GIB for stride in strides] for place in places}
+floor = peaks["conv3_1"]
+finding = f"conv3_1: stride 2 reaches {floor[1]:.2f} GiB and stride 4 {floor[3]:.2f}; only conv1_1 goes on falling"
+lines = [
+    Curve(place, strides, peak, colour) for (place, peak), colour in zip(peaks.items(), SERIES_COLOURS, strict=True)
+]
+plane(
+    Axis("stride of that layer alone", low=1, high=4, write=lambda s: f"{s:g}" if s == int(s) else ""),
+    Axis("GiB at the peak, batch 128", low=0, write=lambda gib: f"{gib:.4g}"),
+    [Curve("divided by s²", strides, [peaks["conv1_1"][0] / s**2 for s in strides], dashed=True, width=1.6), *lines],
+    title=finding,
+)
+
+# %% [markdown] slide="slide"
+# ## A stride in place of a pool
+#
+# Networks rarely add a stride: they swap one for a pool, so that every later map keeps its shape. The pool
+# goes, with its output and its indices, and the map in front of it is made small from the start.
+
+# %%
+swaps = {"conv1_2": "pool1", "conv2_2": "pool2", "conv3_3": "pool3", "conv4_3": "pool4", "conv5_3": "pool5"}
+rows = []
+for layer, pool in swaps.items():
+    step = vgg16_with({layer: 2}, dropped=[pool]).at(128)
+    rows.append((f"{layer} for {pool}", format_bytes(step.peak_bytes), f"{published.peak_bytes / step.peak_bytes:.2f}"))
+everywhere = vgg16_with(dict.fromkeys(swaps, 2), dropped=swaps.values()).at(128)
+factor = published.peak_bytes / everywhere.peak_bytes
+rows.append(("all five", format_bytes(everywhere.peak_bytes), f"{factor:.2f}"))
+pd.DataFrame(rows, columns=["stride 2 in", "peak at batch 128", "times smaller"]).set_index("stride 2 in")
+
+# %% slide="subslide"
+skyline(
+    everywhere,
+    before=published,
+    title=f"A stride for each of the five pools: the same shapes after each, the peak {factor:.1f} times smaller",
+)
+
+# %% [markdown] slide="subslide"
+# It is another network. A max pool looks at all four positions and keeps the largest; a stride computes one of
+# them and never sees the others.
+#
+# Springenberg et al. (*Striving for simplicity: the all convolutional net*, 2015, table 3) did this swap on
+# CIFAR-10 without data augmentation: the error went from 9.74 % with pools to 10.19 % with strides in the same
+# convolutions, and to 9.08 % where strided convolutions were *added* in place of the pools. Stride is not worse
+# as such. It is a different model, with more or less capacity.
+
+# %% [markdown] slide="slide"
+# ## What is never read
+#
+# A kernel narrower than its stride leaves values out for good. Which, can be asked of autograd: the gradient of
+# an input value that nobody reads is zero.
+
+
+# %%
+def share_read(kernel, stride, side=64):
+    """Share of the values of a map that a convolution looks at."""
+    layer = nn.Conv2d(1, 1, kernel, stride, padding=kernel // 2, bias=False)
+    nn.init.ones_(layer.weight)
+    x = torch.zeros(1, 1, side, side, requires_grad=True)
+    layer(x).sum().backward()
+    return float((x.grad != 0).float().mean())
+
+
+kernels, strides = (1, 3, 5, 7), (1, 2, 3, 4)
+read = [[f"{share_read(kernel, stride):.0%}" for stride in strides] for kernel in kernels]
+pd.DataFrame(
+    read,
+    index=pd.Index([f"kernel {kernel} × {kernel}" for kernel in kernels], name="share of the input that is read"),
+    columns=[f"stride {stride}" for stride in strides],
+)
+
+# %% [markdown]
+# ResNet-50 halves its maps three times with a 1 × 1 kernel at stride 2 on the shortcut: three quarters of what
+# arrives there is thrown away unseen. AlexNet's 11 × 11 at stride 4 reads every value, many of them several
+# times.
+
+# %% [markdown] slide="slide"
+# ## ResNet-50 strides already
+#
+# It has strides in `conv1`, `conv3_1`, `conv4_1` and `conv5_1`. What if one of them were
+# left out?
+
+# %%
+resnet = {}
+for place in ("as published", "conv1", "conv3_1", "conv4_1", "conv5_1"):
+    with torch.device("meta"):
+        model = networks.resnet50()
+        if place == "conv1":
+            model.conv1.stride = (1, 1)
+        elif place in model._modules:
+            block = model.get_submodule(place)
+            block.conv2.stride = block.shortcut.conv.stride = (1, 1)
+    resnet[place] = training_step(model, (3, 224, 224), 1000, name="ResNet-50").at(128)
+table = pd.DataFrame(
+    {
+        "peak at batch 128": {place: format_bytes(step.peak_bytes) for place, step in resnet.items()},
+        "GFLOP forward, one picture": {
+            place: f"{step.by_layer()['flops'].sum() / 128e9:.1f}" for place, step in resnet.items()
+        },
+    }
+)
+table.rename_axis("without the stride of")
+
+# %% [markdown]
+# The earlier the stride, the more hangs on it. And the arithmetic follows the maps: what a stride saves in memory
+# downstream, it saves in operations as well.
+
+# %% [markdown] slide="slide"
+# ## Measure: memory, time, accuracy
+#
+# A small network on scikit-learn's handwritten digits, enlarged to 16 × 16. Its first convolution gets stride
+# 1, 2, 4 or 8; its head averages what arrives to 4 × 4, so all four have the same parameters. Each is
+# trained three times from different seeds.
+
+
+# %%
+def digit_net(stride):
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, stride, padding=1), nn.ReLU(),
+        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 10),
+    )  # fmt: skip
+
+
+print(f"{sum(p.numel() for p in digit_net(1).parameters()):,} parameters at every stride;", end=" ")
+print(f"at stride 8 the first layer reads {share_read(3, 8, side=16):.0%} of the picture")
+
+# %% tags=["nbval-ignore-output"]
+variants = {f"stride {stride}": Variant(lambda stride=stride: digit_net(stride)) for stride in (1, 2, 4, 8)}
+trained = compare(variants, epochs=3, side=16)
+trained.style.format(
+    {
+        "traced peak": format_bytes, "measured peak": format_bytes, "epoch seconds": "{:.2f}",
+        "accuracy": "{:.1%}", "lowest": "{:.1%}", "highest": "{:.1%}",
+    }
+)  # fmt: skip
+
+# %% tags=["nbval-ignore-output"]
+first = trained.iloc[0]
+for name, row in trained.iloc[1:].iterrows():
+    apart = "within" if row["highest"] >= first["lowest"] else "beyond"
+    print(f"{name}: traced peak {first['traced peak'] / row['traced peak']:.1f} times smaller,", end=" ")
+    print(f"an epoch in {row['epoch seconds'] / first['epoch seconds']:.0%} of the time,", end=" ")
+    print(f"accuracy {row['accuracy'] - first['accuracy']:+.1%}, {apart} the spread of the seeds")
+
+# %% [markdown] slide="subslide"
+# Stride 2 is free here: a digit of 8 × 8 that was blown up to 16 × 16 holds nothing that every second position
+# misses. At stride 8 four positions are left of the whole picture, and most of its values are never read.
+#
+# Three seeds tell a large effect from none, not a small one: differences of a point or two are noise. And what
+# a digit can spare, a photograph may not.
+#
+# The measured peak is above the traced one by what the convolution's kernels use for themselves: workspace, as in
+# lesson 03. This version of the course ships no recording from a GPU.
+
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# One question: **which layer should get the stride, and what comes of s² at the peak?** Before each move say
+# whether the peak will fall, and by how much.
+
+# %% tags=["nbval-ignore-output"]
+stride_explorer()
+
+# %% [markdown]
+# Try three things. Walk stride 2 from `conv1_1` to `conv5_3`: from which layer on does it save nothing? Set
+# `conv3_1` and compare strides 2, 3 and 4. Leave out the next pool: which maps have their old size again?
+
+# %% [markdown] slide="slide"
+# ## What people believe
+#
+# In our words, with where it was published. The verdict is computed when the cell runs.
+
+# %%
+judge([76])
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. A stride of s makes s² times fewer values of every map downstream, rounded to whole positions; the input it
+#    skips through is kept whole.
+# 2. The peak falls by less than s²: parameters stay, maps upstream stay, and a saving that is not alive at the
+#    peak does not count.
+# 3. It costs nothing in parameters and changes the model: early strides save most, and throw away most.
+#
+# Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). Four questions, 40 minutes. Save,
+# then `course check 04` gives your marks.

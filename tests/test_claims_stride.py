@@ -1,0 +1,30 @@
+"""The claim of lesson 04: its verdict follows from computed numbers, and other numbers give another."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from course_utils import changes
+from course_utils.claims import judge
+from course_utils.claims.core import PARTLY, RIGHT, WRONG
+
+
+def finding():
+    return judge([76]).rows[0][1]
+
+
+def test_verdict():
+    # 3 × 3, padding 1, 224: 112 positions at stride 2, 56 at stride 4, so exactly 4 and 16 times fewer values.
+    found = finding()
+    assert found.verdict == RIGHT
+    assert "stride 2: output 4 times smaller" in found.evidence
+    assert "stride 4: output 16 times smaller" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("values", "peaks", "verdict"), [((16, 8), (9, 5), PARTLY), ((16, 4), (9, 9), WRONG), ((16, 4), (9, 10), WRONG)]
+)
+def test_another_number_another_verdict(monkeypatch, values, peaks, verdict):
+    fake = SimpleNamespace(output_values=values, peaks=lambda batch: peaks)
+    monkeypatch.setattr(changes, "stride", lambda *_: fake)
+    assert finding().verdict == verdict
