@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Literal
 
@@ -40,6 +41,12 @@ class Finding:
 
 def examine(root: Path | None) -> Iterator[Finding]:
     """Every finding, in the order of the report, as it is made. `root`: the course's folder, None where not found."""
+    yield from examine_setup(root)
+    yield from describe_tools()
+
+
+def examine_setup(root: Path | None) -> Iterator[Finding]:
+    """The findings that matter to a learner; arguments as in `examine`."""
     yield from check_requirements()
     yield check_torch()
     yield check_kernel()
@@ -153,11 +160,11 @@ def check_folders(root: Path | None) -> Iterator[Finding]:
         except OSError:
             yield Finding("FAIL", f"{folder} cannot be written.", "change its owner or permissions, or clone elsewhere")
         else:
-            yield Finding("OK", f"{folder} can be written")
+            yield Finding("OK", f"the folder {name} can be written")
 
 
 def describe_machine() -> Iterator[Finding]:
-    """What the machine has that the course can use and does not need: CUDA, memory, a browser, a sandbox."""
+    """What the machine has that the lessons can use and do not need: CUDA, cores, memory."""
     try:
         import torch
     except (ImportError, OSError):
@@ -179,6 +186,10 @@ def describe_machine() -> Iterator[Finding]:
             f"{os.cpu_count()} CPU cores, {format_bytes(memory.total, 1)} of memory, "
             f"{format_bytes(memory.available, 1)} of it free",
         )
+
+
+def describe_tools() -> Iterator[Finding]:
+    """What an author or a teacher can use besides: a browser for the tests, a sandbox for marking."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     yield Finding("info", f"browser for the browser tests: {browser or 'none found; those tests are skipped'}")
     sandbox = shutil.which("bwrap")
@@ -188,16 +199,53 @@ def describe_machine() -> Iterator[Finding]:
     )
 
 
+def summary(failures: int) -> str:
+    """The report's last line in the terminal, its first in a notebook."""
+    if not failures:
+        return "Everything the course needs is here."
+    return f"{failures} of the course's requirements {'fails' if failures == 1 else 'fail'}; see the FAIL lines above."
+
+
 def report(root: Path | None) -> int:
     """Print the findings as they are made, then a summary. Returns the exit code: 1 when a requirement fails."""
     failures = 0
     for finding in examine(root):
         print(finding, flush=True)
         failures += finding.status == "FAIL"
-    if failures:
-        print(
-            f"{failures} of the course's requirements {'fails' if failures == 1 else 'fail'}; see the FAIL lines above."
+    print(summary(failures))
+    return 1 if failures else 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Findings as a notebook shows them: what fails with its fix first, what is in order in one row."""
+
+    findings: tuple[Finding, ...]
+
+    def __repr__(self) -> str:
+        failures = [finding for finding in self.findings if finding.status == "FAIL"]
+        return "\n".join([*map(str, self.findings), summary(len(failures))])
+
+    def _repr_html_(self) -> str:
+        by_status = {
+            status: [finding for finding in self.findings if finding.status == status]
+            for status in ("FAIL", "OK", "info")
+        }
+        failures = len(by_status["FAIL"])
+        rows = [("FAIL", f"{escape(f.text)}<br><b>Fix:</b> {escape(f.fix)}") for f in by_status["FAIL"]]
+        if by_status["OK"]:
+            rows.append(("OK", escape(", ".join(finding.text for finding in by_status["OK"]))))
+        rows += [("info", escape(finding.text)) for finding in by_status["info"]]
+        body = "".join(
+            f"<tr style='vertical-align:top'><td><b>{status}</b></td><td style='text-align:left'>{text}</td></tr>"
+            for status, text in rows
         )
-        return 1
-    print("Everything the course needs is here.")
-    return 0
+        said = summary(failures).replace("see the FAIL lines above", "each with its fix below")
+        return f"<p><b>{escape(said)}</b></p><table style='font-size:inherit'><tbody>{body}</tbody></table>"
+
+
+def show() -> Report:
+    """What `course doctor` checks of a learner's set-up, as the last value of a notebook's cell."""
+    here = Path(__file__).resolve().parents[1]
+    root = here if (here / "notebooks").is_dir() else None
+    return Report(tuple(examine_setup(root)))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from course_utils import cli, doctor
+from course_utils.notebook_files import read_notebook
 from course_utils.units import CourseError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,7 +164,7 @@ def test_the_folders_check_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_machine_lines_never_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
-    findings = list(doctor.describe_machine())
+    findings = [*doctor.describe_machine(), *doctor.describe_tools()]
     assert {finding.status for finding in findings} == {"info"}
     assert any("bubblewrap not found" in finding.text for finding in findings)
 
@@ -178,6 +179,36 @@ def test_one_failure_makes_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: 
         "info  x",
         "1 of the course's requirements fails; see the FAIL lines above.",
     ]
+
+
+def test_a_notebook_shows_what_fails_first_with_its_fix() -> None:
+    fine, broken = doctor.Finding("OK", "torch <2>"), doctor.Finding("FAIL", "broken.", "mend it")
+    good, bad = doctor.Report((fine, fine)), doctor.Report((fine, broken, doctor.Finding("info", "2 cores")))
+    assert repr(bad).splitlines()[1:] == [
+        "FAIL  broken. Fix: mend it",
+        "info  2 cores",
+        "1 of the course's requirements fails; see the FAIL lines above.",
+    ]
+    html = bad._repr_html_()
+    assert "1 of the course&#x27;s requirements fails; each with its fix below." in html
+    assert html.index("broken.") < html.index("mend it") < html.index("torch &lt;2&gt;") < html.index("2 cores")
+    assert "Everything the course needs is here." in good._repr_html_()
+    assert good._repr_html_().count("<tr") == 1
+
+
+@installed
+def test_a_notebook_is_shown_the_set_up_without_what_only_authors_need() -> None:
+    shown = doctor.show()
+    assert {finding.status for finding in shown.findings} == {"OK", "info"}
+    assert "sandbox" not in repr(shown)
+
+
+def test_lesson_00_is_committed_with_a_set_up_in_order_and_no_path_of_a_machine() -> None:
+    lesson = read_notebook(ROOT / "notebooks" / "00_start_here.ipynb")
+    [cell] = [cell for cell in lesson.cells if "doctor.show()" in cell.source]
+    said = cell.outputs[0].data["text/plain"]
+    assert said.endswith("Everything the course needs is here.")
+    assert "/" not in said
 
 
 # ---------------------------------------------------------------------------------------------------------------------
