@@ -1,0 +1,121 @@
+"""The inputs of exercise 02, "Which hardware, or none", drawn from the class seed. No right answer is known here.
+
+Must never import `course_utils.checks.hardware`, which knows them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from IPython.utils.capture import capture_output
+
+from course_utils.checks import transfer
+from course_utils.checks.core import has_dots, is_about_dots
+from course_utils.checks.rewrites import network_maker
+from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED, Graded, draws_for
+
+OPTIMIZERS = ("sgd", "momentum", "adam")
+Case = tuple[object, ...]
+
+
+def _cards_and_buffers(draw: random.Random) -> list[Case]:
+    """Rooms that 3 does not divide, so that rounding shows with momentum, and a card smaller than its buffer."""
+    cases: list[Case] = []
+    for name in OPTIMIZERS:
+        for most in (30, 60_000):
+            buffer = draw.randint(1, most)
+            cases.append((buffer + 3 * draw.randint(1, most) + draw.choice((1, 2)), buffer, name))
+    return [*cases, (draw.randint(100, 300), draw.randint(301, 500), draw.choice(OPTIMIZERS))]
+
+
+def _sizes(draw: random.Random) -> list[Case]:
+    return [([draw.randint(2, 5_000) for _ in range(length)],) for length in (2, 3, 4, 5, 6)]
+
+
+def _catalogues(draw: random.Random) -> list[Case]:
+    """Made-up cards: every way to go wrong shows on each of them."""
+    cases: list[Case] = []
+    for bfloat16 in (False, True, False):
+        needed = draw.randint(6, 40)
+        prices = draw.sample(range(100, 5_000), 8)
+        memory = [draw.randint(needed + 1, 3 * needed) for _ in range(8)]
+        cards = [
+            {"name": f"card {letter}", "memory_gib": size, "dies": 1, "launch_usd": price, "bfloat16": True}
+            for letter, size, price in zip("ABCDEFGH", memory, prices, strict=True)
+        ]
+        cards[0]["memory_gib"] = needed  # exactly enough
+        cards[1] |= {"memory_gib": 2 * needed - 1, "dies": 2}  # enough on two dies alone
+        cards[2]["launch_usd"] = None
+        cards[3]["bfloat16"] = False
+        cards[4]["memory_gib"] = needed - 1
+        # The dearest of the last three has the least memory, so that price and memory give different orders.
+        for card, price, size in zip(cards[5:], sorted(prices[5:]), sorted(memory[5:], reverse=True), strict=True):
+            card["launch_usd"], card["memory_gib"] = price, size
+        cards[0]["launch_usd"] = max(prices) + draw.randint(1, 99)
+        cards[7]["memory_gib"] = needed + 1
+        cases.append((draw.sample(cards[::-1], len(cards)), needed, bfloat16))
+    return cases
+
+
+def _frozen_networks(draw: random.Random) -> list[Case]:
+    def layers(*trained: bool) -> list[tuple[int, int, bool]]:
+        return [(draw.randint(10, 9_999), draw.randint(10, 9_999), learns) for learns in trained]
+
+    networks = [
+        layers(False, False, True),
+        layers(False, True, False, True),
+        layers(True, False, False, False),
+        layers(False, False, True, False),
+    ]
+    return [
+        (network, draw.randint(10, 9_999), draw.randint(2, 256), name)
+        for network, name in zip(networks, ("adam", "momentum", "adam", "sgd"), strict=True)
+    ]
+
+
+largest_parameters = Graded("largest_parameters", _cards_and_buffers)
+dense_parameters = Graded("dense_parameters", _sizes)
+cards_that_hold = Graded("cards_that_hold", _catalogues)
+frozen_step_bytes = Graded("frozen_step_bytes", _frozen_networks)
+
+
+class GradedHead:
+    """The graded cell of question 5: prints which properties the changed network has."""
+
+    question = "head_only"
+
+    def __call__(self, answer: object = ...) -> None:
+        """Print a line for each property."""
+        for line in self.lines(answer):
+            print(line)
+
+    def lines(self, answer: object) -> Sequence[str]:
+        """The lines of the graded cell, for a class."""
+        if has_dots(answer):
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        make = network_maker(answer)
+        if make is None:
+            return [f"{self.question}: {CRASHED}: it is no network"]
+        draw = draws_for(self.question)
+        batch, seed = draw.randint(16, 64), draw.randint(0, 10**6)
+        try:
+            with capture_output():
+                seen = transfer.compare(make, batch, seed)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's network may raise anything
+            return [
+                f"{self.question}: {NOT_ATTEMPTED if is_about_dots(error) else f'{CRASHED}: {type(error).__name__}'}"
+            ]
+        if seen.returned == "ellipsis":
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        properties = {
+            "parameters kept": not seen.parameters_differ,
+            "same output": seen.same_output,
+            "head learns as before": seen.head_learns,
+            "backbone gets no gradient": seen.returned == "Tensor" and not seen.backbone_gradients,
+            "peak low enough": 0 < seen.peak <= transfer.SHARE * seen.original_peak,
+        }
+        return [f"{name}: {'yes' if held else 'no'}" for name, held in properties.items()]
+
+
+head_only = GradedHead()
