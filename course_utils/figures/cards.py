@@ -61,6 +61,8 @@ def cards(
         columns.append(right)
         right -= max(text_width(text, SIZE, True) for text in (headings[i], *(bar.notes[i] for bar in bars))) + 22
 
+    right = min(right, WIDTH - 30)  # the last mark's number stands half beyond it
+
     def at(size: float) -> float:
         share = math.log(size / LOW) / math.log(HIGH / LOW)
         return left + min(max(share, 0.0), 1.0) * (right - left)

@@ -83,8 +83,8 @@ def dense_parameters(sizes):
     """Weights and biases of a dense network."""
     # BEGIN SOLUTION
     total = 0
-    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
-        total += inputs * outputs + outputs
+    for i in range(1, len(sizes)):
+        total += sizes[i - 1] * sizes[i] + sizes[i]
     return total
     # END SOLUTION
 
@@ -199,7 +199,8 @@ check.frozen_step_bytes(frozen_step_bytes)
 # gradient passes through it.
 
 # %% [markdown] hint="frozen_step_bytes"
-# **It is right for batch 1 and wrong for the rest.** Ask of each line of the list: does a second sample need this again?
+# **It is right for batch 1 and wrong for the rest.** Ask of each line of the list: does a second sample
+# need this again?
 
 # %% [markdown] hint="frozen_step_bytes"
 # **The maps are off by one layer.** The triple holds what a layer puts *out*. What a layer takes in stands in the
@@ -244,8 +245,8 @@ check.head_only(HeadOnly)
 # `.detach()` cuts when the backbone has run. The maps were kept until then. Say it before the backbone runs.
 
 # %% [markdown] hint="head_only"
-# **The check says that the head cannot learn.** Only part of `forward` may run under `torch.no_grad()`. Which lines have to be
-# indented?
+# **The check says that the head cannot learn.** Only part of `forward` may run under `torch.no_grad()`. Which
+# lines have to be indented?
 
 # %% [markdown] hint="head_only"
 # **It crashes with "Inference tensors cannot be saved for backward".** `torch.inference_mode()` goes further than
