@@ -124,13 +124,12 @@ pd.DataFrame(check.catalogue(), dtype=object)
 def cards_that_hold(cards, needed_gib, bfloat16):
     """Names of the cards that hold a step of so many GiB, cheapest first."""
     # BEGIN SOLUTION
-    good = [
-        card
-        for card in cards
-        if card["memory_gib"] / card["dies"] >= needed_gib
-        and card["launch_usd"] is not None
-        and (card["bfloat16"] or not bfloat16)
-    ]
+    good = []
+    for card in cards:
+        of_one_die = card["memory_gib"] / card["dies"]
+        if of_one_die < needed_gib or card["launch_usd"] is None or (bfloat16 and not card["bfloat16"]):
+            continue
+        good.append(card)
     return [card["name"] for card in sorted(good, key=lambda card: card["launch_usd"])]
     # END SOLUTION
 

@@ -41,6 +41,7 @@ from course_utils.hardware import devices
 from course_utils.measure import measure_step
 from course_utils.networks import NETWORKS
 from course_utils.predict import predict, reveal
+from course_utils.recordings import gpu, sentence
 from course_utils.timing import measure_ceilings, measure_step_time, measure_threads
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes, format_seconds
@@ -210,15 +211,15 @@ print(f"                  context, assumed {format_bytes(CONTEXT_BYTES):>10}")
 
 # %% [markdown]
 # A card with less than tensors and context cannot hold the step; one with room for all three surely does; between the
-# two it is *tight*. If this machine has a GPU, the next line shows what its driver reports beyond PyTorch's tensors.
+# two it is *tight*. On a GPU, this machine's or a recorded one, the driver counts beside PyTorch's own memory:
 
 # %% tags=["nbval-ignore-output"]
-if torch.cuda.is_available():
-    torch.zeros(1, device="cuda")
-    free, total = torch.cuda.mem_get_info()
-    print(f"in use beyond PyTorch's: {format_bytes(total - free - torch.cuda.memory_reserved())}")
-else:
-    print("no GPU here, and this version of the course ships no recording from one")
+source = gpu()
+if source is not None:
+    context = source.context()
+    own = context.used_bytes - context.reserved_bytes - (context.others_bytes or 0)
+    print(f"context, libraries loaded: {format_bytes(own)}")
+print(sentence(source))
 
 # %% [markdown] slide="slide"
 # ## Price and memory
