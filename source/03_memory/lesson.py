@@ -24,6 +24,7 @@
 # %% slide="skip"
 import pandas as pd
 import torch
+from IPython.display import Markdown, display
 from torch import nn
 
 from course_utils import networks, recordings
@@ -350,7 +351,7 @@ print(f"with 512 MiB for every convolution {format_bytes(with_band.peak_bytes)},
 
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
-print(recordings.sentence(gpu))
+display(Markdown(recordings.sentence(gpu)))
 for recorded in gpu.sweep("VGG-16", batches=(16, 64, 128)) if gpu else []:
     at = vgg.at(recorded.batch)
     found = "out of memory" if recorded.memory is None else format_bytes(recorded.memory.peak_bytes)
