@@ -9,6 +9,7 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	$$name -c '$(SUPPORTED)' 2>/dev/null && echo $$name && break; done)
 # More options for JupyterLab: make lab LAB="--no-browser --port=9999"
 LAB ?=
+FIRST := /lab/tree/notebooks/00_start_here.ipynb
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help lab test bench picture clean
@@ -22,7 +23,7 @@ help:
 
 lab: $(VENV)/lab.done
 	@$(BIN)/python -m course_utils.cli doctor
-	@$(BIN)/python -m jupyterlab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks $(LAB)
+	@$(BIN)/python -m jupyterlab --notebook-dir=. --LabApp.default_url=$(FIRST) $(LAB)
 
 # tests/test_notebooks.py runs nbval over the notebooks: it compares every output that is not tagged as varying.
 test: $(VENV)/test.done

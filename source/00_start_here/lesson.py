@@ -74,7 +74,7 @@ doctor.show()
 # - *backward*: from the last layer to the first, the gradient of the loss for each output and each parameter;
 # - *update*: the optimizer changes the parameters.
 #
-# What one step needs, every step needs. So this course looks at one step, closely.
+# One step is like the next, so this course looks at one, closely.
 
 # %% [markdown] slide="slide"
 # ## The skyline of a tiny network
@@ -169,6 +169,7 @@ def mean(output, labels):  # a loss for a network that ends in maps
 layer = nn.Sequential(OrderedDict(conv=nn.Conv2d(3, 16, kernel_size=3, padding=1), relu=nn.ReLU()))
 traced = training_step(layer, input_shape=(3, 64, 64), classes=16, criterion=mean, name="conv and ReLU").at(batch=32)
 print(f"trace {traced.peak_bytes / MIB:.2f} MiB, in the {traced.peak_phase} phase, at {traced.peak_layer}")
+print(f"{traced.peak_bytes - by_hand:,} bytes more than by hand: parameters, momentum, labels, the loss")
 
 # %%
 skyline(traced)
@@ -180,7 +181,9 @@ skyline(traced)
 
 # %% tags=["nbval-ignore-output"]
 measured = measure_step(layer, input_shape=(3, 64, 64), classes=16, batch=32, criterion=mean)
-print(f"measured on this machine {measured.peak_bytes / MIB:.2f} MiB")
+print(
+    f"measured {measured.peak_bytes / MIB:.2f} MiB, {measured.peak_bytes - traced.peak_bytes:+,} bytes from the trace"
+)
 
 # %% tags=["nbval-ignore-output"]
 reveal(
@@ -194,8 +197,8 @@ reveal(
 )
 
 # %% [markdown]
-# The hand left out the parameters, their gradients and the labels. What a measurement has above the trace is workspace
-# inside the kernels, which no tensor shows. Every lesson says how far its numbers are apart, and why.
+# What a measurement has above the trace is workspace inside the kernels, which no tensor shows. Every lesson says how
+# far its numbers are apart, and why.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -224,8 +227,8 @@ memory_explorer()
 # | *correct* | right, also for inputs that you did not try |
 #
 # For points, save the notebook and run two commands in a terminal, in the course's folder. `course check 03` marks
-# exercise 03 on other inputs; `course progress` shows all exercises at a glance. Installed with `make lab`, they are
-# `.venv/bin/course`.
+# exercise 03 on other inputs; `course progress` shows all exercises at a glance. Installed with `make lab`, the
+# command is `.venv/bin/course`.
 
 # %% [markdown] slide="slide"
 # ## Recap
