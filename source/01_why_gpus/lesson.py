@@ -27,7 +27,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from course_utils import networks, published
+from course_utils import networks, published, recordings
 from course_utils.claims import judge
 from course_utils.crossover import batch_times, crossover, leads, said
 from course_utils.explorers import who_wins_explorer
@@ -37,7 +37,13 @@ from course_utils.hardware import REFERENCE_CPU, device, devices, links, rooflin
 from course_utils.hidden_layer import hidden_layer_step
 from course_utils.predict import predict, reveal
 from course_utils.speed import predict_step
-from course_utils.timing import measure_ceilings, measure_layers, measure_products, measure_step_time, time_runs
+from course_utils.timing import (
+    measure_ceilings,
+    measure_layers,
+    measure_products,
+    measure_step_time,
+    time_runs,
+)
 from course_utils.trace import training_step
 from course_utils.units import format_seconds
 
@@ -50,8 +56,9 @@ CPU, GPU = SERIES_COLOURS[0], SERIES_COLOURS[1]  # one colour a device in every 
 
 # %%
 guess = predict(
-    "4 inputs, 100 hidden units, 10 outputs, batches of 32. How many times faster is a training step on a Titan X of "
-    "2015, a graphics card with 3,072 cores, than on two 8-core CPUs of 2014? Below 1 means slower.",
+    "4 inputs, 100 hidden units, 10 outputs, batches of 32. How many times faster is a training "
+    "step on a Titan X of 2015, a graphics card with 3,072 cores, than on two 8-core CPUs of 2014? "
+    "Below 1 means slower.",
     unit="times",
 )
 guess
@@ -63,27 +70,28 @@ guess
 
 # %% tags=["nbval-ignore-output"]
 small = measure_products(128, seconds=0.05)
-shown = small.assign(seconds=small["seconds"].map(format_seconds)).rename(columns={"seconds": "time"})
-shown.style.format({"GFLOP/s": "{:,.3g}", "times faster": "{:,.0f}"})
+small.insert(0, "time", small.pop("seconds").map(format_seconds))
+small.style.format({"GFLOP/s": "{:,.3g}", "times faster": "{:,.0f}"})
 
-# %% [markdown] slide="subslide"
+# %% [markdown]
 # The chip is the same each time. Python's loop pays for every multiplication: find the number, look up its type, make
 # a new one. NumPy and torch pay once for the whole product, and then the chip does what it can.
 #
 # What is paid before any work is done, for each *operator* that is issued, is its **launch cost**. On a CPU it is some
 # microseconds, on a GPU more: the work has to be handed to another chip.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] slide="skip"
 large = measure_products(1024, seconds=0.1, python=False)
-one, all_of_them = (large["GFLOP/s"].iloc[row] for row in (1, 2))
-print(f"a product of 1,024 × 1,024: one thread {one:,.0f} GFLOP/s, all threads {all_of_them:,.0f}")
-print(f"of 128 × 128:               one thread {small['GFLOP/s'].iloc[2]:,.3g}, all {small['GFLOP/s'].iloc[3]:,.3g}")
-torch.set_num_threads(torch.get_num_threads() if all_of_them > one else 1)
-print(f"threads used from here on: {torch.get_num_threads()}")
+one, every = large["GFLOP/s"].iloc[1:]
+print(f"1,024 × 1,024: one thread {one:,.0f} GFLOP/s, all threads {every:,.0f}")
+one_small, every_small = small["GFLOP/s"].iloc[2:]
+print(f"128 × 128:     one thread {one_small:,.0f} GFLOP/s, all threads {every_small:,.3g}")
+threads = torch.get_num_threads() if every > one else 1
+torch.set_num_threads(threads)
 
-# %% [markdown]
+# %% [markdown] slide="skip"
 # More threads help where there is work for each of them. Handing it out costs time too: on a small product, or on a
-# machine that is busy, they can be slower than one. The rest of this page uses what was faster on the large product.
+# machine that is busy, they can be slower than one. This page goes on with what was faster on the large product.
 
 # %% [markdown] slide="slide"
 # ## By hand: the time of one operator
@@ -117,19 +125,23 @@ titan = device("Titan X (Maxwell)")
 flops, traffic = 5_017_600, 426_752
 rows = {}
 for name, chip in (("CPU", REFERENCE_CPU), ("Titan X", titan)):
-    arithmetic, bandwidth = flops / chip.reached_flops_per_s(), traffic / chip.reached_bytes_per_s()
-    whole = chip.launch_seconds + roofline_seconds(flops, traffic, chip)
-    rows[name] = {"launch": chip.launch_seconds, "arithmetic": arithmetic, "bandwidth": bandwidth, "time": whole}
+    rows[name] = {
+        "launch": chip.launch_seconds,
+        "arithmetic": flops / chip.reached_flops_per_s(),
+        "bandwidth": traffic / chip.reached_bytes_per_s(),
+        "time": chip.launch_seconds + roofline_seconds(flops, traffic, chip),
+    }
 pd.DataFrame(rows).T.map(format_seconds)
 
-# %% [markdown] slide="subslide"
+# %% [markdown]
 # The card's arithmetic is far faster, and most of the time it waits for the launch. These ratios are the lesson.
 
 # %%
-launch, work = rows["Titan X"]["launch"], rows["Titan X"]["time"] - rows["Titan X"]["launch"]
-print(f"arithmetic: {rows['CPU']['arithmetic'] / rows['Titan X']['arithmetic']:.0f} times faster on the Titan X")
-print(f"launch: {launch / work:.0f} times as long as the product itself")
-print(f"the whole operator: {rows['CPU']['time'] / rows['Titan X']['time']:.1f} times faster")
+slow, fast = rows["CPU"], rows["Titan X"]
+print(f"arithmetic: {slow['arithmetic'] / fast['arithmetic']:.0f} times faster on the Titan X")
+waits = fast["launch"] / (fast["time"] - fast["launch"])
+print(f"launch: {waits:.0f} times as long as the product itself")
+print(f"the whole operator: {slow['time'] / fast['time']:.1f} times faster")
 
 # %% [markdown] slide="slide"
 # ## Trace: the whole step
@@ -138,19 +150,24 @@ print(f"the whole operator: {rows['CPU']['time'] / rows['Titan X']['time']:.1f} 
 # all that backwards. The trace knows each one's operations and bytes, so the model gives the time of the step.
 
 # %%
-forum = {target: hidden_layer_step(inputs=4, units=100, target=target) for target in ("cpu", "cuda")}
-on_cpu = predict_step(forum["cpu"].at(batch=32), REFERENCE_CPU)
-on_gpu = predict_step(forum["cuda"].at(batch=32), titan)
+forum_cpu = hidden_layer_step(inputs=4, units=100, target="cpu")
+forum_gpu = hidden_layer_step(inputs=4, units=100, target="cuda")
+on_cpu = predict_step(forum_cpu.at(batch=32), REFERENCE_CPU)
+on_gpu = predict_step(forum_gpu.at(batch=32), titan)
 for name, time in (("CPU", on_cpu), ("Titan X", on_gpu)):
-    count, launches = int((time.launch > 0).sum()), time.launch.sum()
+    count, launches = (time.launch > 0).sum(), time.launch.sum()
     share = launches / time.total_seconds
-    print(f"{name:8} {format_seconds(time.total_seconds):>7} a step: {count} launches take {share:.1%} of it")
+    print(f"{name:8}{format_seconds(time.total_seconds)}: {count} launches take {share:.1%} of it")
 
 # %%
-epoch = published.MNIST_EPOCH_SECONDS  # 784 inputs, 128 units, batches of 32, another CPU and GPU
-reveal(guess, {"model": on_cpu.total_seconds / on_gpu.total_seconds, "published": epoch["CPU"] / epoch["GPU"]})
+epoch = published.MNIST_EPOCH_SECONDS  # 784 inputs, 128 units, batches of 32, other devices
+ways = {
+    "model": on_cpu.total_seconds / on_gpu.total_seconds,
+    "published": epoch["CPU"] / epoch["GPU"],
+}
+reveal(guess, ways)
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="skip"
 # The card is *slower*, by its launches. Its cores wait.
 #
 # The published row is another small network, 784 inputs and 128 units, on a Core i9 and a Quadro RTX 5000: 4.4 s an
@@ -163,35 +180,41 @@ reveal(guess, {"model": on_cpu.total_seconds / on_gpu.total_seconds, "published"
 # Now let the batch grow. Below the crossover the CPU wins, above it the GPU. At first neither time grows with the
 # batch: launches take as long for one sample as for fifty.
 
+
 # %%
-digits = {target: hidden_layer_step(784, 100, target) for target in ("cpu", "cuda")}
-slow = batch_times(digits["cpu"], REFERENCE_CPU)
-fast = batch_times(digits["cuda"], titan)
-over_the_link = batch_times(digits["cuda"], titan, link="PCIe 3.0 x16")
-batches = [2**power for power in range(19)]
-meets = crossover(slow, fast)
-gain = float(slow.at(batches[-1]) / fast.at(batches[-1]))
+def both(inputs, units, link=None):
+    """The CPU's and the Titan X's time of a step of such a network, at every batch."""
+    here = hidden_layer_step(inputs, units, "cpu")
+    there = hidden_layer_step(inputs, units, "cuda")
+    return batch_times(here, REFERENCE_CPU), batch_times(there, titan, link=link)
+
+
+slow, fast = both(784, 100)
+_, linked = both(784, 100, link="PCIe 3.0 x16")
+n = [2**power for power in range(19)]
+meets, gain = crossover(slow, fast), slow.at(n[-1]) / fast.at(n[-1])
 plane(
     Axis("samples in the batch", log=True, low=1),
     Axis("time of a training step, 784–100–10", log=True, write=format_seconds),
     [
-        Curve("CPU", batches, slow.at(batches), CPU),
-        Curve("Titan X", batches, fast.at(batches), GPU),
-        Curve("… over PCIe 3", batches, over_the_link.at(batches), GPU, dashed=True),
+        Curve("CPU", n, slow.at(n), CPU),
+        Curve("Titan X", n, fast.at(n), GPU),
+        Curve("… over PCIe 3", n, linked.at(n), GPU, dashed=True),
     ],
-    title=f"The CPU wins up to batch {meets - 1}, the Titan X above, and by {gain:.0f} times at {batches[-1]:,}",
+    title=f"The CPU wins up to batch {meets - 1}, the Titan X above, and by {gain:.0f} times at {n[-1]:,}",
     marks={f"crossover at {meets}": meets},
 )
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="skip"
 # The dashed line is the same card when input and labels of each batch come over the *link*, the way between the
 # computer's memory and the card's, here PCIe 3.0 with 10 GB/s in use. At small batches nobody notices. At large ones
 # the card computes faster than it is fed.
 
-# %%
-for name, times in (("on the card", fast), ("over the link", over_the_link)):
-    ratio = float(slow.at(batches[-1]) / times.at(batches[-1]))
-    print(f"data {name:13}: {said('CPU', 'Titan X', leads(slow, times))}; {ratio:.1f} times at {batches[-1]:,}")
+# %% slide="skip"
+for name, times in (("on the card", fast), ("over the link", linked)):
+    ratio = float(slow.at(n[-1]) / times.at(n[-1]))
+    print(f"data {name}: {said('CPU', 'Titan X', leads(slow, times))},")
+    print(f"  and is {ratio:.1f} times faster at {n[-1]:,}")
 
 # %% [markdown] slide="slide"
 # ## By hand: the crossover
@@ -204,31 +227,25 @@ for name, times in (("on the card", fast), ("over the link", over_the_link)):
 # For the network of the forum, 4 inputs and 100 units, with a pencil:
 
 # %%
-times = {"CPU": batch_times(forum["cpu"], REFERENCE_CPU), "Titan X": batch_times(forum["cuda"], titan)}
-start, later = 1_000, 3_000
-each = {name: float(line.at(later) - line.at(start)) / (later - start) for name, line in times.items()}
-fixed = {name: float(line.at(start)) - start * each[name] for name, line in times.items()}
+fixed, each = {}, {}
+for name, line in zip(("CPU", "Titan X"), times := both(4, 100), strict=True):
+    each[name] = float(line.at(3000) - line.at(1000)) / 2000
+    fixed[name] = float(line.at(1000)) - 1000 * each[name]
+    print(f"{name:8}{format_seconds(fixed[name])} + {format_seconds(each[name])} · batch")
 head_start, gained = fixed["Titan X"] - fixed["CPU"], each["CPU"] - each["Titan X"]
-for name in times:
-    print(f"{name:8} {format_seconds(fixed[name])} + {format_seconds(each[name])} · batch")
-print(f"by hand: {format_seconds(head_start)} / {format_seconds(gained)} = {head_start / gained:,.0f}")
-print(f"exactly, operator by operator: {crossover(times['CPU'], times['Titan X']):,}")
+here = f"{format_seconds(head_start)} / {format_seconds(gained)}"
+print(f"by hand: {here} = {head_start / gained:,.0f}")
+print(f"exactly, operator by operator: {crossover(*times):,}")
 
 # %% [markdown] slide="subslide"
 # So the answer to the forum's question is a number. A hundred units on four inputs are small: with batches of 32 or
 # 128 the CPU wins, and nobody trains with batches of two thousand on such data. But "100 units" alone says little:
 
 # %%
-sizes, ways = (4, 64, 784, 4096), {"on the card": None, **{link.name: link for link in links()[:2]}}
+ways = {"on the card": None, **{link.name: link for link in links()[:2]}}
 table = {
-    f"{inputs:,} inputs": {
-        way: crossover(
-            batch_times(hidden_layer_step(inputs, 100, "cpu"), REFERENCE_CPU),
-            batch_times(hidden_layer_step(inputs, 100, "cuda"), titan, link=link),
-        )
-        for way, link in ways.items()
-    }
-    for inputs in sizes
+    f"{inputs:,} inputs": {way: crossover(*both(inputs, 100, ways[way])) for way in ways}
+    for inputs in (4, 64, 784, 4096)
 }
 pd.DataFrame(table).T.rename_axis("100 units: the GPU wins from batch")
 
@@ -240,23 +257,18 @@ pd.DataFrame(table).T.rename_axis("100 units: the GPU wins from batch")
 
 # %%
 widths = sorted({round(10 ** (1 + power / 8)) for power in range(25)})
-curves, ends, found = [], [], {}
+curves, names = [], []
 for inputs, colour in zip((4096, 784, 64, 4), SERIES_COLOURS, strict=True):
-    for units in widths:
-        here = batch_times(hidden_layer_step(inputs, units, "cpu"), REFERENCE_CPU)
-        there = batch_times(hidden_layer_step(inputs, units, "cuda"), titan)
-        found[inputs, units] = crossover(here, there)
-        if found[inputs, units] == 1:
-            break
-    line = {width: batch for (size, width), batch in found.items() if size == inputs}
-    curves.append(Curve("", list(line), list(line.values()), colour))
-    ends.append(Spot(f"{inputs:,} inputs", min(line), line[min(line)], colour, bold=True))
+    meets = {units: crossover(*both(inputs, units)) for units in widths}
+    line = [units for units in widths if meets[units] > 1]
+    curves.append(Curve("", line, [meets[units] for units in line], colour))
+    names.append(Spot(f"{inputs:,} inputs", 10, meets[10], colour, bold=True))
 plane(
-    Axis("units of the hidden layer", log=True, low=8, high=10_000),
+    Axis("units of the hidden layer", log=True, low=3, high=10_000),
     Axis("batch from which the Titan X wins", log=True, low=1, high=40_000),
     curves,
-    ends,
-    title=f"4 inputs: the crossover falls from {found[4, 10]:,} with 10 units to {found[4, 10_000]:,} with 10,000",
+    names,
+    f"4 inputs: the crossover falls from {meets[10]:,} with 10 units to {meets[10_000]} with 10,000",
 )
 
 # %% [markdown] slide="slide"
@@ -267,22 +279,15 @@ plane(
 
 # %%
 play = {
-    "CPU": predict_step(forum["cpu"].at(1), REFERENCE_CPU),
-    "Titan X": predict_step(forum["cuda"].at(1), titan, link="PCIe 3.0 x16"),
+    "CPU": predict_step(forum_cpu.at(1), REFERENCE_CPU),
+    "Titan X": predict_step(forum_gpu.at(1), titan, link="PCIe 3.0 x16"),
 }
-pd.DataFrame(
-    {
-        name: {
-            "launches": format_seconds(time.launch.sum()),
-            "work": format_seconds(time.work.sum()),
-            "transfer": format_seconds(time.transfer_seconds),
-            "step": format_seconds(time.total_seconds),
-        }
-        for name, time in play.items()
-    }
-)
+parts = {
+    name: [time.launch.sum(), time.work.sum(), time.transfer_seconds, time.total_seconds] for name, time in play.items()
+}
+pd.DataFrame(parts, index=["launches", "work", "transfer", "step"]).map(format_seconds)
 
-# %% [markdown] slide="subslide"
+# %% [markdown]
 # The CPU's work is some hundred nanoseconds, the rest is the framework. Written without one, in a language that
 # is compiled, the step has no launches to pay, and ten times faster than a GPU is modest. Whether the bot of the
 # thread was such a program, nobody knows: its network was not published.
@@ -297,25 +302,23 @@ pd.DataFrame(
 
 # %%
 cpu_ms, gpu_ms = published.DIGITS_CPU_MS, published.DIGITS_GPU_MS
-first = next(batch for batch in cpu_ms if gpu_ms[batch] < cpu_ms[batch])
-before = max(batch for batch in cpu_ms if batch < first)
+batches, slow, fast = list(cpu_ms), list(cpu_ms.values()), list(gpu_ms.values())
+first = next(i for i in range(len(batches)) if fast[i] < slow[i])
 plane(
     Axis("pictures in the batch", log=True, low=1),
     Axis(f"ms, forward pass ({published.DIGITS_SOURCE})", log=True),
-    [
-        Curve("CPU", list(cpu_ms), list(cpu_ms.values()), CPU),
-        Curve("GPU", list(gpu_ms), list(gpu_ms.values()), GPU),
-    ],
-    [Spot("", n, ms, CPU) for n, ms in cpu_ms.items()] + [Spot("", n, ms, GPU) for n, ms in gpu_ms.items()],
-    title=f"Measured: the GPU wins between batch {before} and {first}, and its time stays flat to {max(gpu_ms)}",
+    [Curve("CPU", batches, slow, CPU), Curve("GPU", batches, fast, GPU)],
+    [Spot("", *at, CPU) for at in cpu_ms.items()] + [Spot("", *at, GPU) for at in gpu_ms.items()],
+    f"Measured: the GPU wins between batch {batches[first - 1]} and {batches[first]}, "
+    f"and its time stays flat to {batches[-1]}",
 )
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="skip"
 # Flat means that something else than the samples takes the time: the launches, or the weights, which are read once for
 # the whole batch. The larger the network, the sooner the samples weigh more. The model says how far the time on the
 # Titan X stays within a tenth of that of one sample:
 
-# %%
+# %% slide="skip"
 with torch.device("meta"):
     model = networks.googlenet()
 googlenet = training_step(model, (3, 224, 224), 1000, name="GoogLeNet")
@@ -329,41 +332,43 @@ for step in (*steps, googlenet):
 # Once every core is busy, twice the batch takes twice as long. That is *saturation*. The authors of Caffe2 timed
 # Inception on a Titan X (forward and backward, 2017):
 
+
 # %%
-rows = published.published("GoogLeNet", source=published.CAFFE2)  # the notes do not say which Inception
-modelled = {
-    row.batch: 1e3 * predict_step(googlenet.at(row.batch), titan).by_phase()[["forward", "backward"]].sum()
-    for row in rows
-}
+def forward_backward_ms(step, batch, chip=titan):
+    return 1e3 * predict_step(step.at(batch), chip).by_phase()[["forward", "backward"]].sum()
+
+
+rows = published.published("GoogLeNet", source=published.CAFFE2)  # which Inception, they do not say
 table = pd.DataFrame(
     {
-        "ms a batch": {row.batch: row.both_ms for row in rows},
-        "ms an image": {row.batch: row.per_sample_ms for row in rows},
-        "model, ms a batch": modelled,
-    }
-).rename_axis("batch")
-table["saved"] = -table["ms an image"].pct_change()
-table["model is off by"] = table["model, ms a batch"] / table["ms a batch"] - 1
-form = {"saved": "{:.1%}", "model is off by": "{:+.0%}", "ms an image": "{:.2f}", "model, ms a batch": "{:.1f}"}
-table.style.format({**form, "ms a batch": "{:.1f}"}, na_rep="")
+        "ms a batch": [row.both_ms for row in rows],
+        "ms an image": [row.per_sample_ms for row in rows],
+        "model, ms a batch": [forward_backward_ms(googlenet, row.batch) for row in rows],
+    },
+    index=pd.Index([row.batch for row in rows], name="batch"),
+)
+table.insert(2, "saved", -table["ms an image"].pct_change())
+table["off by"] = table["model, ms a batch"] / table["ms a batch"] - 1
+table.style.format("{:.1f}", na_rep="").format("{:.2f}", "ms an image").format("{:+.0%}", ["off by"]).format(
+    "{:.1%}", "saved", na_rep=""
+)
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="skip"
 # Eight times the images take six times as long. From 64 to 128 an image is hardly cheaper: the card is full.
 #
 # The model, for the GoogLeNet of 2014, is too fast by a fifth to a third. It takes every kernel to reach two thirds of
 # the card's peak, and the small kernels of this network do not. It sees the saturation, not the milliseconds.
 
-# %%
-sizes = [1, 2, 4, 8, *modelled]
-ms = [1e3 * predict_step(googlenet.at(n), titan).by_phase()[["forward", "backward"]].sum() for n in sizes]
-factor = rows[-1].both_ms / rows[0].both_ms
+# %% slide="skip"
+sizes = [1, 2, 4, 8, 16, 32, 64, 128]
+first, last = rows[0], rows[-1]
 plane(
     Axis("images in the batch", log=True, low=1),
     Axis("ms, forward and backward", log=True),
-    [Curve("model", sizes, ms, GPU)],
+    [Curve("model", sizes, [forward_backward_ms(googlenet, size) for size in sizes], GPU)],
     [Spot(f"{row.both_ms:g}", row.batch, row.both_ms, GPU, hollow=True) for row in rows],
-    title=f"Inception, Titan X, published as rings: {rows[-1].batch / rows[0].batch:.0f} times the images take "
-    f"{factor:.1f} times as long",
+    f"Inception, Titan X, published as rings: {last.batch / first.batch:.0f} times the images take "
+    f"{last.both_ms / first.both_ms:.1f} times as long",
 )
 
 # %% [markdown] slide="slide"
@@ -373,14 +378,11 @@ plane(
 # operations as it has units: ten units are not worth a trip. With 4,096 inputs:
 
 # %%
-rows = {}
+faster = {}
 for units in (10, 100, 1000):
-    here = batch_times(hidden_layer_step(4096, units, "cpu"), REFERENCE_CPU)
-    rows[f"{units:,} units"] = {
-        way: float(here.at(4096) / batch_times(hidden_layer_step(4096, units, "cuda"), titan, link=link).at(4096))
-        for way, link in ways.items()
-    }
-pd.DataFrame(rows).T.rename_axis("times faster at batch 4,096").style.format("{:.1f}")
+    pairs = {way: both(4096, units, link) for way, link in ways.items()}
+    faster[f"{units:,} units"] = {way: cpu.at(4096) / gpu.at(4096) for way, (cpu, gpu) in pairs.items()}
+pd.DataFrame(faster, dtype=float).T.rename_axis("times faster at batch 4,096").round(1)
 
 # %% [markdown]
 # Below 1 the transfer has eaten the gain, and more. Data that stays on the card for many steps pays once.
@@ -407,22 +409,17 @@ ceilings.table().style.format({"value": "{:,.3g}", "spread": "{:.0%}"}).hide(axi
 # allows: it rises with the bandwidth, and is flat at the arithmetic rate. Where they meet is the *ridge*.
 
 # %% tags=["nbval-ignore-output"]
-model = networks.vgg16().eval()
-took = measure_layers(model, torch.randn(1, 3, 224, 224), runs=2, only=(nn.Conv2d, nn.Linear))
-del model
 with torch.device("meta"):
     model = networks.vgg16()
 vgg = training_step(model, (3, 224, 224), 1000, optimizer=None, target="cpu", name="VGG-16")
+picture, kinds = torch.randn(1, 3, 224, 224), (nn.Conv2d, nn.Linear)
+took = measure_layers(networks.vgg16().eval(), picture, runs=2, only=kinds)
 events = predict_step(vgg.at(1), mine).timeline().query("flops > 0")
-layers = [Reached(row.layer, row.flops, row.traffic, took[row.layer]) for row in events.itertuples()]
+layers = [Reached(e.layer, e.flops, e.traffic, took[e.layer]) for e in events.itertuples()]
 shares = sorted(layer.share_of_roof(mine) for layer in layers)
-right = [layer for layer in layers if layer.intensity > mine.ridge()]
-roofline(
-    mine,
-    layers,
-    f"VGG-16 here: arithmetic limits {len(right)} layers, bandwidth {len(layers) - len(right)}; "
-    f"in the middle they reach {shares[len(shares) // 2]:.0%}",
-)
+right = sum(layer.intensity > mine.ridge() for layer in layers)
+title = f"VGG-16 here: arithmetic limits {right} layers, bandwidth {len(layers) - right}; "
+roofline(mine, layers, f"{title}in the middle they reach {shares[len(shares) // 2]:.0%}")
 
 # %% [markdown] slide="subslide"
 # A convolution uses each weight at thousands of places: hundreds of operations a byte, far right of the ridge. A dense
@@ -432,19 +429,18 @@ roofline(
 # A point above the line is not magic: its kernel multiplies less than the formula says, its weights sat in a cache, or
 # the ceiling was measured while the machine was busy.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] slide="skip"
+some = [layer for layer in layers if layer.name in ("conv1_1", "conv1_2", "conv3_2", "fc6", "fc8")]
+roof = [roofline_seconds(layer.flops, layer.traffic, mine) for layer in some]
 pd.DataFrame(
     {
-        layer.name: {
-            "FLOP a byte": f"{layer.intensity:,.1f}",
-            "measured": format_seconds(layer.seconds),
-            "roofline": format_seconds(roofline_seconds(layer.flops, layer.traffic, mine)),
-            "of the roof": f"{layer.share_of_roof(mine):.0%}",
-        }
-        for layer in layers
-        if layer.name in ("conv1_1", "conv1_2", "conv3_2", "conv5_3", "fc6", "fc8")
-    }
-).T
+        "FLOP a byte": [f"{layer.intensity:,.1f}" for layer in some],
+        "measured": [format_seconds(layer.seconds) for layer in some],
+        "roofline": [format_seconds(seconds) for seconds in roof],
+        "of the roof": [f"{layer.share_of_roof(mine):.0%}" for layer in some],
+    },
+    index=[layer.name for layer in some],
+)
 
 # %% [markdown] slide="slide"
 # ## Guess, model, measurement
@@ -453,29 +449,28 @@ pd.DataFrame(
 # Points: measured. The largest, 4,096 inputs and 10,000 units, is left to the model.
 
 # %% tags=["nbval-ignore-output"]
-units_here, inputs_here = (10, 100, 1000, 10_000), (4, 128, 4096)
-curves, spots, ratios = [], [], {}
-for inputs, colour in zip(inputs_here, SERIES_COLOURS, strict=False):
-    model_line = [float(batch_times(hidden_layer_step(inputs, units, "cpu"), mine).at(32)) for units in units_here]
-    curves.append(Curve(f"{inputs:,} inputs", units_here, model_line, colour))
-    for units, expected in zip(units_here, model_line, strict=True):
-        if inputs * units > 2_000_000 and units == 10_000:
-            continue
-        network = networks.mlp((inputs, units, 10))
-        seconds = measure_step_time(network, (inputs,), 10, 32, device="cpu", seconds=0.05).step.median
-        spots.append(Spot("", units, seconds, colour))
-        ratios[inputs, units] = seconds / expected
-middle = sorted(ratios.values())[len(ratios) // 2]
+curves, spots, ratios = [], [], []
+for inputs, colour in zip((4, 128, 4096), SERIES_COLOURS, strict=False):
+    line = {}
+    for units in (10, 100, 1000, 10_000):
+        step = hidden_layer_step(inputs, units, "cpu")
+        line[units] = float(batch_times(step, mine).at(32))
+        if inputs * units < 10**7:
+            network = networks.mlp((inputs, units, 10))
+            real = measure_step_time(network, (inputs,), 10, 32, device="cpu", seconds=0.05)
+            spots.append(Spot("", units, real.step.median, colour))
+            ratios.append(real.step.median / line[units])
+    curves.append(Curve(f"{inputs:,} inputs", list(line), list(line.values()), colour))
+middle = sorted(ratios)[len(ratios) // 2]
 plane(
     Axis("units of the hidden layer", log=True),
     Axis("time of a training step, batch 32", log=True, write=format_seconds),
     curves,
     spots,
-    f"Measured here against the model: {min(ratios.values()):.1f} to {max(ratios.values()):.1f} times, "
-    f"in the middle {middle:.1f}",
+    f"Measured here against the model: {min(ratios):.1f} to {max(ratios):.1f} times, in the middle {middle:.1f}",
 )
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="skip"
 # Where they differ, and why:
 #
 # - *Small networks take longer than the model says.* An operator with autograd around it costs more than a bare
@@ -486,46 +481,45 @@ plane(
 # The model is good for who wins and why. For milliseconds, measure.
 
 # %% [markdown] slide="slide"
-# ## A GPU, if there is one
+# ## On a real GPU
 #
-# This version of the course ships no recording from a GPU yet. If PyTorch sees one on your machine, the next cell
-# measures the crossover for real. Otherwise it shows times others published, beside the model.
+# If PyTorch sees a GPU on your machine, the next cell measures the crossover there. If not, it shows a recording, where
+# the course has one.
 
 # %% tags=["nbval-ignore-output"]
-if torch.cuda.is_available():
-    real = {"cpu": [], "cuda": []}
-    for chip in real:
-        for batch in (tried := [2**power for power in range(0, 17, 4)]):
-            network = networks.mlp((784, 100, 10))
-            real[chip].append(measure_step_time(network, (784,), 10, batch, device=chip, seconds=0.1).step.median)
-    ahead = [batch for batch, a, b in zip(tried, real["cpu"], real["cuda"], strict=True) if b < a]
-    figure = plane(
-        Axis("samples in the batch", log=True, low=1),
-        Axis("time of a training step, 784–100–10, measured", log=True, write=format_seconds),
-        [Curve("CPU", tried, real["cpu"], CPU), Curve("GPU", tried, real["cuda"], GPU)],
-        title=f"Measured here: the GPU is ahead at batch {ahead}" if ahead else "Measured here: the CPU is ahead",
-    )
-else:
-    cards = {"two 8-core Xeons": REFERENCE_CPU} | {card.name: card for card in devices()}
-    with torch.device("meta"):
-        model = networks.vgg16()
-    step = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(16)
-    lines = {}
-    for row in published.published("VGG-16"):
-        phases = predict_step(step, cards[row.device]).by_phase()
-        lines[f"{row.device}, {row.library}"] = {
-            "published, ms": row.both_ms,
-            "model, ms": 1e3 * phases[["forward", "backward"]].sum(),
-        }
-    figure = pd.DataFrame(lines).T.rename_axis("VGG-16, batch 16 (cnn-benchmarks, 2016-17)")
-    figure["off by"] = figure["model, ms"] / figure["published, ms"] - 1
-    figure["times faster"] = figure["published, ms"].iloc[0] / figure["published, ms"]
-    figure = figure.style.format(
-        {"published, ms": "{:,.0f}", "model, ms": "{:,.0f}", "off by": "{:+.0%}", "times faster": "{:.0f}"}
-    )
-figure
+gpu = recordings.gpu()
+rows = [] if gpu is None else gpu.crossover()
+print(recordings.sentence(gpu))
+contests = [
+    (f"{c.inputs:,}–{c.units:,}–10", c.batch, c.cpu.median, c.device.median, c.transferred.median)
+    for c in rows
+    if c.units in (10, 100, 1000)
+]
+names = ["network", "batch", "CPU", "GPU", "GPU, with transfer"]
+measured = pd.DataFrame(contests, columns=names).set_index(["network", "batch"])
+measured.map(format_seconds) if contests else None
 
-# %% [markdown] slide="subslide"
+# %% [markdown]
+# Others have published theirs. VGG-16, batch 16, forward and backward, from cnn-benchmarks, beside the model:
+
+# %%
+with torch.device("meta"):
+    model = networks.vgg16()
+vgg = training_step(model, (3, 224, 224), 1000, name="VGG-16")
+chips = {REFERENCE_CPU.name: REFERENCE_CPU} | {card.name: card for card in devices()}
+rows = published.published("VGG-16")
+table = pd.DataFrame(
+    {
+        "published, ms": [row.both_ms for row in rows],
+        "model, ms": [forward_backward_ms(vgg, row.batch, chips[row.device]) for row in rows],
+    },
+    index=[f"{row.device}, {row.library}" for row in rows],
+)
+table["off by"] = table["model, ms"] / table["published, ms"] - 1
+table["times faster"] = table["published, ms"].iloc[0] / table["published, ms"]
+table.style.format("{:,.0f}").format("{:+.0%}", "off by")
+
+# %% [markdown]
 # A large network is another world: the last column. The model's arithmetic rates were read off the rows *Torch* and
 # *cuDNN 4.0*, so those prove nothing. The others show its limits: the K40's kernels reach less of their peak than it
 # believes, and from cuDNN 5.1 on convolutions multiply less than the formula says.
@@ -542,7 +536,7 @@ with torch.no_grad():
     one_by_one = time_runs(lambda: [layer(x) for x in samples], seconds=0.2).median
     at_once = time_runs(lambda: layer(samples), seconds=0.2).median
 side_by_side(
-    {"256 launches": round(1e6 * one_by_one), "1 launch": round(1e6 * at_once)},
+    {"256 launches": round(1e6 * one_by_one), "1 launch": round(1e6 * at_once, 1)},
     unit="µs",
     title=f"The same 256 samples: {one_by_one / at_once:.0f} times faster at once, on this CPU",
 )
@@ -580,10 +574,10 @@ judge([40, 49, 50, 51, 52])
 # %% slide="subslide"
 judge([53, 54, 55, 59, 61])
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="skip"
 # One claim is about your machine, and is measured on it.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] slide="skip"
 judge([39])
 
 # %% [markdown] slide="slide"
