@@ -121,7 +121,7 @@ def who_wins_explorer(
     batch: int = 32,
     gpu: str = "Titan X (Maxwell)",
     link_name: str | None = "PCIe 3.0 x16",
-    cpu: Device = REFERENCE_CPU,
+    cpu: Device | None = None,
 ) -> WhoWinsExplorer:
     """Who wins, CPU or GPU, on a network with one hidden layer: controls for its sizes, the batch, devices and link.
 
@@ -134,7 +134,7 @@ def who_wins_explorer(
         batch: samples in the batch.
         gpu: a device of the catalogue.
         link_name: what the input comes over in every step; None: it is on the card already.
-        cpu: what to compare with, such as `measure_ceilings("cpu").as_device()`; the reference CPU is offered too.
+        cpu: offered beside the reference CPU, such as `measure_ceilings("cpu").as_device()`.
 
     Raises:
         CourseError: a starting value that its control cannot take.
@@ -142,7 +142,7 @@ def who_wins_explorer(
     for what, number, least in (("inputs", inputs, 2), ("units", units, 2), ("batch", batch, 1)):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise CourseError(f"{what} must be a whole number of {least} or more, got {number!r}")
-    cpus = {one.name: one for one in (cpu, REFERENCE_CPU)}
+    cpus = {one.name: one for one in (REFERENCE_CPU, cpu) if one is not None}
     way = None if link_name is None else link(link_name).name
     start = {"inputs": inputs, "units": units, "batch": batch, "gpu": device(gpu).name, "link": way}
     return WhoWinsExplorer(cpus, start)
