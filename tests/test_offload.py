@@ -311,6 +311,39 @@ def test_a_joined_map_leaves_with_its_last_consumer() -> None:
     assert out.begins >= schedule.begins[readers[joined[0]][-1]]
 
 
+def test_vgg16_takes_what_the_sums_over_its_layers_say() -> None:
+    """The closed form: forward, the longer of each layer and its copy; backward, of each layer and the copy below it.
+
+    Layer times are read off the timeline; the copies, their order and the sums are worked out here, from the shapes.
+    """
+    batch, rate, latency = 64, 10e9, TITAN_X.launch_seconds
+    schedule = simulate(traced("VGG-16").at(batch), TITAN_X, "all", "p", GEN3, accounting="2016")
+    frame = schedule.timeline()
+    own = frame["layer"].str.replace("relu", "conv")  # an activation is a part of its convolution's layer
+    seconds = frame.groupby([frame["phase"], own])["seconds"].sum()
+    layers, copies, channels, size = [], [], 3, 224
+    for group, (count, width) in enumerate(networks.VGG_GROUPS, start=1):
+        for index in range(1, count + 1):
+            layers.append(f"conv{group}_{index}")
+            copies.append(4 * batch * channels * size**2 / rate + latency)
+            channels = width
+        layers.append(f"pool{group}")
+        copies.append(4 * batch * channels * size**2 / rate + latency)
+        size //= 2
+    forward = sum(max(seconds["forward"][layer], copy) for layer, copy in zip(layers, copies, strict=True))
+    rest = seconds["forward"].drop(layers).sum()
+    begins_backward = frame.loc[frame["phase"] == "backward", "begins"].iloc[0]
+    assert begins_backward == pytest.approx(forward + rest, rel=1e-9)
+
+    # Beside each layer the input of the layer below it returns; the first two beside the first kernels of the loss.
+    below = dict(zip(layers[1:], copies, strict=False)) | {"pool5": 0.0}
+    times = seconds["backward"]
+    first, second, *others = frame.loc[(frame["phase"] == "backward") & (own == "loss"), "seconds"]
+    backward = max(first, copies[-1]) + max(second, copies[-2]) + sum(others)
+    backward += sum(max(times[layer], below.get(layer, 0.0)) for layer in times.index if layer != "loss")
+    assert schedule.total_seconds - begins_backward == pytest.approx(backward, rel=1e-9)
+
+
 # -- what may move -----------------------------------------------------------------------------------------------------
 
 
@@ -421,3 +454,13 @@ def test_network_wide_shares_two_gradient_buffers() -> None:
     buffers = work.size[work.role == ROLE["gradient maps"]]
     assert buffers.tolist() == [4 * 64 * 64 * 224 * 224] * 2
     assert not work.movable.any()
+
+
+def test_inference_has_nothing_to_move() -> None:
+    with torch.device("meta"):
+        ledger = training_step(networks.small_cnn(), (3, 32, 32), 10, optimizer=None).at(8)
+    for accounting in ("pytorch", "2016"):
+        for policy in ("all", "windowed", "dyn"):
+            schedule = simulate(ledger, TITAN_X, policy, link=GEN3, accounting=accounting)
+            assert not schedule.copies
+            assert schedule.slowdown == pytest.approx(0)

@@ -70,8 +70,8 @@ class HostPool:
 class _Record:
     """One storage that went to the host, whatever number of saved tensors look into it."""
 
-    def __init__(self, key: tuple[int, int], number: int, buffer: Tensor, device: torch.device) -> None:
-        self.key, self.number, self.buffer, self.device = key, number, buffer, device
+    def __init__(self, key: tuple[int, int], number: int, buffer: Tensor) -> None:
+        self.key, self.number, self.buffer = key, number, buffer
         self.handles = 0  # saved tensors that may still be asked for
         self.waiting = 0  # of them, those not asked for since it last came back
         self.round = 0  # how often it came back
@@ -121,7 +121,7 @@ class OffloadActivations:
         window: tensors on their way to the host, and fetched ahead, with "windowed" or a function.
         minimum_bytes: storages below this stay.
         keep: modules and tensors that stay besides, such as the input that the training loop holds anyway.
-        device: whose tensors move; the GPU if there is one, else the CPU.
+        device: whose tensors move; the current GPU if there is one, else the CPU.
 
     Raises:
         CourseError: an unknown policy, or a window below 1.
@@ -148,13 +148,17 @@ class OffloadActivations:
             raise CourseError(f"window must be 1 or more tensors, got {window!r}; policy 'all' has one on its way")
         self.policy, self.minimum_bytes, self.keep = policy, minimum_bytes, tuple(keep)
         self.window = 1 if policy in ("all", "conv") else window
-        self.device_type = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")).type
-        self.pool = HostPool(pinned=self.device_type == "cuda")
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.on_gpu = self.device.type == "cuda"
+        if self.on_gpu and self.device.index is None:
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        self.pool = HostPool(pinned=self.on_gpu)
         self.moved_bytes = self.returned_bytes = 0  # over the link, since the object was made
         self.moved_tensors = self.returned_tensors = 0
         self._lock = threading.RLock()
         self._open: contextlib.ExitStack | None = None
-        self._streams: dict[torch.device, Any] = {}
+        # One stream for copies both ways, so that a buffer is never written before it has been read.
+        self._stream = torch.cuda.Stream(self.device) if self.on_gpu else None
         self._records: dict[tuple[int, int], _Record] = {}  # (address of a living storage, its version) -> record
         self._line: list[int] = []  # numbers of the records in the order in which they were last saved
         self._by_number: dict[int, _Record] = {}
@@ -221,7 +225,7 @@ class OffloadActivations:
             key = (storage._cdata, tensor._version)
             record = self._records.get(key)
             if record is None:
-                record = self._send(key, storage, tensor.device)
+                record = self._send(key, storage)
                 self._records[key] = record
                 self._drop_key_with(storage, key)
             else:  # saved again: the backward pass reaches it earlier
@@ -233,7 +237,7 @@ class OffloadActivations:
     def _moves(self, tensor: Tensor) -> bool:
         if self.policy == "none" or (self.policy == "conv" and not self._in_convolution):
             return False
-        if tensor.device.type != self.device_type or type(tensor) not in (Tensor, nn.Parameter):
+        if tensor.device != self.device or type(tensor) not in (Tensor, nn.Parameter):
             return False
         if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.is_inference():
             return False
@@ -242,28 +246,26 @@ class OffloadActivations:
             return False
         return self.policy(tensor) if callable(self.policy) else True
 
-    def _send(self, key: tuple[int, int], storage: torch.UntypedStorage, device: torch.device) -> _Record:
+    def _send(self, key: tuple[int, int], storage: torch.UntypedStorage) -> _Record:
         count = storage.nbytes()
         buffer = self.pool.take(count)
-        source = torch.empty(0, dtype=torch.uint8, device=device).set_(storage, 0, (count,), (1,))
-        if self.device_type == "cuda":
+        source = torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage, 0, (count,), (1,))
+        if self.on_gpu:
             while len(self._leaving) >= self.window:
                 self._let_go()
-            stream = self._copy_stream(device)
-            stream.wait_stream(torch.cuda.current_stream(device))  # who made it may still be at it
-            with torch.cuda.stream(stream):
+            with self._copying():
                 buffer.copy_(source, non_blocking=True)
-                self._leaving.append((source, stream.record_event()))
+                self._leaving.append((source, torch.cuda.current_stream().record_event()))
         else:
             buffer.copy_(source)
         self.moved_bytes += count
         self.moved_tensors += 1
-        return _Record(key, self._number(), buffer, device)
+        return _Record(key, self._number(), buffer)
 
     def _let_go(self) -> None:
         """Give up the oldest tensor on its way: what computes next waits until its copy has ended."""
-        source, done = self._leaving.popleft()
-        torch.cuda.current_stream(source.device).wait_event(done)
+        torch.cuda.current_stream(self.device).wait_event(self._leaving[0][1])
+        self._leaving.popleft()
 
     def _drop_key_with(self, storage: torch.UntypedStorage, key: tuple[int, int]) -> None:
         """Forget an address when its storage dies: another may be given the same."""
@@ -289,8 +291,8 @@ class OffloadActivations:
             resident = record.resident
             assert resident is not None
             if record.arrived is not None:
-                torch.cuda.current_stream(record.device).wait_event(record.arrived)
-            tensor = torch.empty(0, dtype=kept.dtype, device=record.device)
+                torch.cuda.current_stream(self.device).wait_event(record.arrived)
+            tensor = torch.empty(0, dtype=kept.dtype, device=self.device)
             tensor.set_(resident.untyped_storage(), kept.offset, kept.shape, kept.stride)
             if kept.asked != record.round:
                 kept.asked = record.round
@@ -303,13 +305,11 @@ class OffloadActivations:
             return
         record.round += 1
         record.waiting = record.handles
-        record.resident = torch.empty(record.buffer.numel(), dtype=torch.uint8, device=record.device)
-        if self.device_type == "cuda":
-            stream = self._copy_stream(record.device)
-            stream.wait_stream(torch.cuda.current_stream(record.device))  # who had this memory before may be at it
-            with torch.cuda.stream(stream):
+        record.resident = torch.empty(record.buffer.numel(), dtype=torch.uint8, device=self.device)
+        if self.on_gpu:
+            with self._copying():
                 record.resident.copy_(record.buffer, non_blocking=True)
-                record.arrived = stream.record_event()
+                record.arrived = torch.cuda.current_stream().record_event()
         else:
             record.resident.copy_(record.buffer)
         self.returned_bytes += record.buffer.numel()
@@ -328,7 +328,7 @@ class OffloadActivations:
         """Free a record's bytes on the device once every saved tensor that looks into them was asked for."""
         if record.waiting == 0 and record.resident is not None:
             if record.arrived is not None:  # fetched and perhaps never used: nobody may get this memory before the copy
-                torch.cuda.current_stream(record.device).wait_event(record.arrived)
+                torch.cuda.current_stream(self.device).wait_event(record.arrived)
             record.resident = record.arrived = None
 
     def _forget(self, handle: _Handle) -> None:
@@ -359,10 +359,14 @@ class OffloadActivations:
         del self._line[bisect_left(self._line, record.number)]
         del self._by_number[record.number]
 
-    def _copy_stream(self, device: torch.device) -> Any:
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)
-        return self._streams[device]
+    @contextlib.contextmanager
+    def _copying(self) -> Iterator[None]:
+        """The copy stream, after all that was computed so far: what makes a tensor, or used its memory before it."""
+        stream = self._stream
+        assert stream is not None
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            yield
 
     def records(self) -> Iterator[int]:
         """Bytes of each storage that is in host memory now, in the order in which they were last saved."""
