@@ -101,7 +101,7 @@ def measure_step(
     gc.collect()
     before = _bytes_of(model, update, *inputs)
     if device == "cpu":
-        return Measurement("cpu", before + _cpu_peak_above(step), None, before)
+        return Measurement("cpu", before + cpu_peak_above(step), None, before)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     step()
@@ -145,7 +145,7 @@ def _bytes_of(model: nn.Module, update: torch.optim.Optimizer | None, *others: T
     return sum(storages.values())
 
 
-def _cpu_peak_above(step: Callable[[], object]) -> int:
+def cpu_peak_above(step: Callable[[], object]) -> int:
     """The most bytes the CPU allocator hands out during `step`, above what it had handed out before."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler otherwise writes its stages into the notebook
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as records:
@@ -169,7 +169,7 @@ def this_machine() -> str:
 def peak_above(run: Callable[[], object], device: str) -> int:
     """The most bytes that stand allocated at once while `run` runs, above what stood before."""
     if device == "cpu":
-        return _cpu_peak_above(run)
+        return cpu_peak_above(run)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

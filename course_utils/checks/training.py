@@ -1,0 +1,134 @@
+"""A training function written by a learner, judged by what it does: the update it makes, and how high its peak.
+
+`compare` looks at properties only, so any program that has them passes. Nothing here knows a right answer: the whole
+batch at once is what the update is compared with. Must never import figures or explorers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.measure import cpu_peak_above
+
+SHARE = 0.4  # of the whole batch's memory above what was there before: as high as the accumulated step's may be
+SIDE = 16  # of the pictures, in pixels
+CLASSES = 5
+RATE = 0.1
+
+Step = Callable[[nn.Module, torch.optim.Optimizer, Tensor, Tensor, int], Any]
+
+
+def network(seed: int) -> nn.Module:
+    """A small network without batch norm, whose maps take far more than its parameters: (n, 1, 16, 16) to (n, 5)."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1), nn.Tanh(), nn.Conv2d(8, 8, 3, padding=1), nn.Tanh(),
+            nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, CLASSES),
+        )  # fmt: skip
+
+
+def whole_batch(model: nn.Module, optimizer: torch.optim.Optimizer, pictures: Tensor, labels: Tensor) -> None:
+    """One step on all pictures at once: what accumulation is compared with."""
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(pictures), labels).backward()
+    optimizer.step()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a learner's step stands beside the whole batch's.
+
+    Attributes:
+        returned: what the last call returned.
+        even: flattened parameters after one step on micro-batches of one size, the whole batch's beside them.
+        uneven: the same where the last micro-batch is smaller.
+        second: the same after a second step on other pictures.
+        most: pictures that went through the network at once, at most.
+        share: memory asked for during a step, as a share of what the whole batch asks for.
+    """
+
+    returned: object
+    even: tuple[Tensor, Tensor]
+    uneven: tuple[Tensor, Tensor]
+    second: tuple[Tensor, Tensor]
+    most: int
+    share: float
+
+    @property
+    def even_equal(self) -> bool:
+        """Whether equal micro-batches give the whole batch's update."""
+        return close(*self.even)
+
+    @property
+    def uneven_equal(self) -> bool:
+        """Whether they do where the last one is smaller."""
+        return close(*self.uneven)
+
+    @property
+    def second_equal(self) -> bool:
+        """Whether they do in the step after."""
+        return close(*self.second)
+
+
+def close(one: Tensor, other: Tensor) -> bool:
+    """Whether two sets of float64 parameters are equal but for rounding."""
+    return bool(torch.allclose(one, other, rtol=1e-6, atol=1e-9))
+
+
+def compare(step: Step, micro: int, parts: int, seed: int = 0) -> Comparison:
+    """Run a learner's `step(model, optimizer, pictures, labels, micro)` beside the whole batch's, on random pictures.
+
+    Args:
+        step: what the learner wrote.
+        micro: pictures in a micro-batch, 2 or more.
+        parts: micro-batches in the batch, 2 or more.
+        seed: of pictures and parameters.
+
+    Raises:
+        Exception: whatever the learner's code raises.
+    """
+    even, _, _ = _after(step, [micro * parts], micro, seed)
+    uneven, _, _ = _after(step, [micro * parts - micro // 2], micro, seed)
+    second, most, returned = _after(step, [micro * parts, micro * parts], micro, seed)
+    return Comparison(returned, even, uneven, second, most, _share(step, seed))
+
+
+def _after(step: Step, sizes: list[int], micro: int, seed: int) -> tuple[tuple[Tensor, Tensor], int, object]:
+    """(learner's and whole batch's parameters after steps on batches of these sizes, most pictures, returned)."""
+    draw = torch.Generator().manual_seed(seed)
+    seen = 0
+
+    def note(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        nonlocal seen
+        seen = max(seen, len(inputs[0]))
+
+    returned: object = None
+    models = [network(seed).double() for _ in "12"]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=RATE) for model in models]
+    models[0].register_forward_pre_hook(note)
+    for size in sizes:
+        pictures = torch.randn((size, 1, SIDE, SIDE), generator=draw, dtype=torch.float64)
+        labels = torch.randint(CLASSES, (size,), generator=draw)
+        returned = step(models[0], optimizers[0], pictures, labels, micro)
+        whole_batch(models[1], optimizers[1], pictures, labels)
+    ours, theirs = (torch.cat([p.detach().flatten() for p in model.parameters()]) for model in models)
+    return (ours, theirs), seen, returned
+
+
+def _share(step: Step, seed: int) -> float:
+    """Peak of a step of 64 pictures in micro-batches of 8, as a share of the peak of the whole batch at once."""
+
+    def peak(run: Callable[[nn.Module, torch.optim.Optimizer, Tensor, Tensor], Any]) -> int:
+        model = network(seed)
+        optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+        pictures, labels = torch.zeros(64, 1, SIDE, SIDE), torch.zeros(64, dtype=torch.int64)
+        run(model, optimizer, pictures, labels)  # a first step, in which gradients and more may be made
+        return cpu_peak_above(lambda: run(model, optimizer, pictures, labels))
+
+    return peak(lambda *data: step(*data, 8)) / peak(whole_batch)
