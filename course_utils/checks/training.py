@@ -124,7 +124,7 @@ def _after(step: Step, sizes: list[int], micro: int, seed: int) -> tuple[tuple[T
 def _share(step: Step, seed: int) -> float:
     """Peak of a step of 64 pictures in micro-batches of 8, as a share of the peak of the whole batch at once."""
 
-    def peak(run: Callable[[nn.Module, torch.optim.Optimizer, Tensor, Tensor], Any]) -> int:
+    def peak(run: Callable[..., Any]) -> int:
         model = network(seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
         pictures, labels = torch.zeros(64, 1, SIDE, SIDE), torch.zeros(64, dtype=torch.int64)
