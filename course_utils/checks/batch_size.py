@@ -230,7 +230,7 @@ micro_batch = Check(
         (64, 1_000, 400, 10, 1_720),  # exactly 32 with the gradients, but the whole batch fits anyway
         (50, 1_000, 400, 10, 1_450),  # 5 fit: 5
         (128, 1_000, 400, 10, 1_405),  # nothing fits
-        (16, 1_000, 300, 10, 900),  # nor here
+        (16, 1_000, 0, 10, 900),  # nor here
         (97, 100, 50, 10, 900),  # prime: one by one
         (40, 2, 3, 1, 30),  # 25 fit: 20
     ],

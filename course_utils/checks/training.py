@@ -131,4 +131,4 @@ def _share(step: Step, seed: int) -> float:
         run(model, optimizer, pictures, labels)  # a first step, in which gradients and more may be made
         return cpu_peak_above(lambda: run(model, optimizer, pictures, labels))
 
-    return peak(lambda *data: step(*data, 8)) / peak(whole_batch)
+    return peak(lambda model, optimizer, x, y: step(model, optimizer, x, y, 8)) / peak(whole_batch)
