@@ -231,6 +231,7 @@ micro_batch = Check(
         (50, 1_000, 400, 10, 1_450),  # 5 fit: 5
         (128, 1_000, 400, 10, 1_405),  # nothing fits
         (16, 1_000, 0, 10, 900),  # nor here
+        (8, 0, 0, 2_000, 1_000),  # not even one
         (8, 100, 5_000, 10, 170),  # 7 samples would fit, but the gradients would not
         (97, 100, 50, 10, 900),  # prime: one by one
         (40, 2, 3, 1, 30),  # 25 fit: 20

@@ -4,9 +4,10 @@ Each is one call in a notebook cell, `memory_explorer()`. A cell whose last valu
 `nbval-ignore-output`: the bytes of a PNG differ between versions of matplotlib and Pillow.
 """
 
+from course_utils.explorers.batch_size import batch_explorer
 from course_utils.explorers.hardware import hardware_explorer
 from course_utils.explorers.memory import memory_explorer
 from course_utils.explorers.stride import stride_explorer
 from course_utils.explorers.why_gpus import who_wins_explorer
 
-__all__ = ["hardware_explorer", "memory_explorer", "stride_explorer", "who_wins_explorer"]
+__all__ = ["batch_explorer", "hardware_explorer", "memory_explorer", "stride_explorer", "who_wins_explorer"]

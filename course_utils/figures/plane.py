@@ -170,7 +170,10 @@ def plane(
         py = frame.at(xs[0], value)[1]
         line = [[(left, py), (frame.right, py)]]
         scene.add(Lines(line, PAPER, 4), Lines(line, INK, 1.8, dashed=True))
-    drawn: list[Box] = []
+    drawn: list[Box] = [(0.0, bottom - 2, frame.right, bottom + 2), (left - 2, top, left + 2, bottom)]  # the axes
+    for value in limits.values():
+        py = frame.at(xs[0], value)[1]
+        drawn.append((left, py - 2, frame.right, py + 2))
     for curve in curves:
         points = _within(frame, np.array([frame.at(a, b) for a, b in zip(curve.x, curve.y, strict=True)]))
         if len(points) > 1:

@@ -1,0 +1,226 @@
+"""Explorer of lesson 07: which batch, and how to get there on a card that cannot take it at once.
+
+Its controls choose a traced step, a device and a wanted batch; the reading is `accumulation.Accumulation`, the picture
+a `figures.plane` of peak against time. Only notebooks, tests and `explorers/__init__.py` import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+import torch
+
+from course_utils import hardware
+from course_utils.accumulation import Accumulation, Plan, accumulation, micro_batches
+from course_utils.explorers.base import Explorer, View, described
+from course_utils.figures import Axis, Curve, Picture, Spot, plane
+from course_utils.figures.scene import FAINT, INK
+from course_utils.figures.style import SERIES_COLOURS, percent
+from course_utils.hardware import Device
+from course_utils.networks import NETWORKS, Network
+from course_utils.trace import OPTIMIZERS
+from course_utils.units import GIB, CourseError, format_bytes, format_seconds
+
+WANTED = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
+BEYOND = 2.0  # a card that holds more than this many times the highest peak is named, not drawn
+
+WIDE = 8.0  # times that are further apart than this stand on a logarithmic axis
+
+
+def fitting(plans: Sequence[Plan], limit_bytes: float) -> Plan | None:
+    """The plan with the largest micro-batch within the limit; None if no plan is."""
+    return max((plan for plan in plans if plan.peak_bytes <= limit_bytes), key=lambda plan: plan.micro, default=None)
+
+
+def sentences(steps: Accumulation, plans: Sequence[Plan], chosen: Plan, device: Device) -> tuple[str, str, str]:
+    """What a choice means in words: the state, what accumulation adds, the way that loses the least time.
+
+    Args:
+        steps: the network's step.
+        plans: every way to cut the wanted batch.
+        chosen: the one shown.
+        device: whose memory and rates.
+    """
+    return _state(chosen, device), _added(steps, chosen), _way(plans, device)
+
+
+def _cut(plan: Plan) -> str:
+    return f"{plan.wanted:,} at once" if plan.parts == 1 else f"{plan.wanted:,} as {plan.parts:,} × {plan.micro:,}"
+
+
+def _state(plan: Plan, device: Device) -> str:
+    spare = device.memory_bytes - plan.peak_bytes
+    fits = f"fits with {format_bytes(spare)} to spare" if spare >= 0 else f"is {format_bytes(-spare)} too much"
+    return (
+        f"A batch of {_cut(plan)} on {device.name}: the peak of {format_bytes(plan.peak_bytes)} {fits}; "
+        f"{format_seconds(plan.seconds)} predicted for a step, {format_seconds(plan.seconds_per_sample)} a sample."
+    )
+
+
+def _added(steps: Accumulation, plan: Plan) -> str:
+    if plan.parts == 1:
+        return "Nothing is accumulated: the weight gradients come once, in the backward pass."
+    extra = steps.extra_bytes(plan.micro)
+    if not extra:
+        return "Accumulation adds nothing to the peak, which is in the update, where all gradients are alive anyway."
+    return (
+        f"Accumulation adds {format_bytes(extra)} to the peak of a micro-batch: the gradients of those before it "
+        "are alive while it goes through."
+    )
+
+
+def _way(plans: Sequence[Plan], device: Device) -> str:
+    whole, best = plans[-1], fitting(plans, device.memory_bytes)
+    if best is None:
+        least = plans[0]
+        return (
+            f"No micro-batch fits: even {least.micro} samples need {format_bytes(least.peak_bytes)}. "
+            "It takes a smaller picture, a leaner optimizer or a larger card."
+        )
+    if best is whole:
+        return f"Largest micro-batch that fits: {whole.wanted:,}, the whole batch, with no accumulation."
+    lost = best.seconds / whole.seconds - 1
+    return (
+        f"Largest micro-batch that fits: {best.micro:,}, in {best.parts:,} parts. That loses {_share(lost)} of time "
+        "against the whole batch at once, if it fitted."
+    )
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.1 else percent(share, 1.0)
+
+
+def picture(name: str, plans: Sequence[Plan], chosen: Plan, device: Device) -> Picture:
+    """Peak against predicted time: a point for every micro-batch, hollow where the card is too small."""
+    limit = device.memory_bytes
+    whole, highest = plans[-1], max(plan.peak_bytes for plan in plans)
+    shown = limit <= BEYOND * highest
+    label = "GiB at the peak" + ("" if shown else f" (↑ {limit / GIB:,.4g} GiB: {device.name})")
+    best = fitting(plans, limit)
+    if best is None:
+        finding = f"no way to cut a batch of {plans[0].wanted:,} fits {device.name}"
+    elif best.parts == 1:
+        finding = f"a batch of {best.wanted:,} fits {device.name} at once"
+    else:
+        finding = f"a batch of {best.wanted:,} fits {device.name} as {best.parts:,} × {best.micro:,}"
+    spots = [
+        Spot(
+            "at once" if plan.parts == 1 else f"{plan.parts:,} × {plan.micro:,}",
+            plan.seconds,
+            plan.peak_bytes / GIB,
+            SERIES_COLOURS[0] if plan.micro == chosen.micro else INK,
+            hollow=plan.peak_bytes > limit,
+            bold=plan.micro == chosen.micro,
+        )
+        for plan in [chosen, *(plan for plan in plans if plan.micro != chosen.micro)]
+    ]
+    wide = plans[0].seconds > WIDE * whole.seconds
+    curve = Curve("", [p.seconds for p in plans[::-1]], [p.peak_bytes / GIB for p in plans[::-1]], FAINT, width=1.4)
+    return plane(
+        Axis("predicted time of one step with its update", log=wide, write=_seconds),
+        Axis(label),
+        curves=[curve],
+        spots=spots,
+        title=f"{name}: {finding}",
+        limits={f"{limit / GIB:,.4g} GiB": limit / GIB} if shown else None,
+    )
+
+
+def _seconds(value: float) -> str:
+    return format_seconds(value) if value else "0"
+
+
+class BatchExplorer(Explorer):
+    """Controls over a batch and its micro-batches, peak against time, and sentences; made by `batch_explorer`."""
+
+    def __init__(self, networks: Mapping[str, Network], start: Mapping[str, Any]) -> None:
+        self._networks = networks
+        self._steps: dict[tuple[str, str], Accumulation] = {}
+        self._recutting = False
+        dropdown = widgets.Dropdown
+        self.network = described(dropdown, "network", options=list(networks), value=start["network"])
+        self.optimizer = described(dropdown, "optimizer", options=list(OPTIMIZERS), value=start["optimizer"])
+        names = [item.name for item in hardware.devices()]
+        self.device = described(dropdown, "device", options=names, value=start["device"])
+        slider = widgets.SelectionSlider
+        batches = sorted({*WANTED, start["batch"]})
+        self.wanted = described(slider, "batch", "7em", options=[(f"{n:,}", n) for n in batches], value=start["batch"])
+        cuts = micro_batches(start["batch"])
+        self.micro = described(
+            slider, "micro-batch", "7em", options=[(f"{n:,}", n) for n in cuts], value=start["micro"]
+        )
+        self.wanted.observe(self._recut, names="value")  # before the base observes, so that one move draws once
+        moving = (self.network, self.optimizer, self.device, self.wanted, self.micro)
+        self.lay_out(
+            [("1fr 1fr 1fr", [self.network, self.optimizer, self.device]), ("1fr 1fr", [self.wanted, self.micro])],
+            {control.description: control for control in moving},
+        )
+
+    @property
+    def steps(self) -> Accumulation:
+        """The steps that the controls ask for, traced at most once."""
+        key = (self.network.value, self.optimizer.value)
+        if key not in self._steps:
+            network = self._networks[self.network.value]
+            with torch.device("meta"):
+                module = network.build()
+            self._steps[key] = accumulation(module, network.input_shape, network.classes, key[1], name=key[0])
+        return self._steps[key]
+
+    def _recut(self, _change: object = None) -> None:
+        """Offer the micro-batches that divide the new batch; keep the nearest to the one that was chosen."""
+        cuts, before = micro_batches(self.wanted.value), self.micro.value
+        self._recutting = True
+        self.micro.options = [(f"{n:,}", n) for n in cuts]
+        self.micro.value = min(cuts, key=lambda n: (abs(n - before), n))
+        self._recutting = False
+
+    def redraw(self, change: object = None) -> None:
+        """Show the present settings, unless they are on their way to others."""
+        if not self._recutting:
+            super().redraw(change)
+
+    def view(self) -> View:
+        """Peak against time and the sentences of the present settings; the peak is watched."""
+        steps, device = self.steps, hardware.device(self.device.value)
+        plans = steps.plans(self.wanted.value, device)
+        chosen = next(plan for plan in plans if plan.micro == self.micro.value)
+        drawn = picture(self.network.value, plans, chosen, device)
+        return View(drawn, sentences(steps, plans, chosen, device), chosen.peak_bytes, uncaused=["device"])
+
+
+def batch_explorer(
+    network: str = "VGG-16",
+    batch: int = 256,
+    micro: int = 64,
+    optimizer: str = "momentum",
+    device: str = "Titan X (Maxwell)",
+    networks: Mapping[str, Network] = NETWORKS,
+) -> BatchExplorer:
+    """Which batch, and how to get there: controls for network, optimizer, device, wanted batch and micro-batch.
+
+    Every move redraws peak against predicted time for all micro-batches that divide the batch, and says whether the
+    chosen one fits, what accumulation adds, and which one loses the least time.
+
+    Args:
+        network: which of `networks` to start with.
+        batch: samples in the wanted batch, 2 or more.
+        micro: samples in a micro-batch, a divisor of the batch of 2 or more.
+        optimizer: "sgd", "momentum", "adam" or "adamw".
+        device: of the catalogue; its memory is the limit.
+        networks: what the first control offers, by name; add your own as `Network(name, build, input_shape, classes)`.
+
+    Raises:
+        CourseError: a starting value that its control cannot take.
+    """
+    for what, value, known in (("network", network, networks), ("optimizer", optimizer, OPTIMIZERS)):
+        if value not in known:
+            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
+    if isinstance(batch, bool) or not isinstance(batch, int):
+        raise CourseError(f"batch must be a whole number of 2 or more, got {batch!r}")
+    if micro not in micro_batches(batch):
+        raise CourseError(f"micro must be one of {', '.join(map(str, micro_batches(batch)))}, got {micro!r}")
+    start = {"network": network, "batch": batch, "micro": micro, "optimizer": optimizer}
+    return BatchExplorer(networks, {**start, "device": hardware.device(device).name})
