@@ -499,10 +499,10 @@ batch_explorer()
 # ## What people believe
 #
 # Claims from articles and courses of 2016 and 2017, in our words. The verdicts are computed from the traces and from
-# the published times: see `course_utils/claims/batch_size.py`.
+# the published times: see `course_utils/claims/batch_size.py`, and `why_gpus.py` for 54 and 55.
 
 # %%
-judge([26, 79, 80])
+judge([26, 54, 55, 79, 80])
 
 # %% [markdown] slide="slide"
 # ## Recap
