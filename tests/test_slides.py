@@ -299,7 +299,7 @@ def test_every_slide_fits_and_reads(tab: Any, tmp_path: Path, lesson: Path, widt
 PARAGRAPH = "Fifty words of text stand here, and then some more. " * 5
 BAD = {
     "too tall": [cell("\n\n".join([PARAGRAPH] * 12), "slide")],
-    "too wide": [cell("1", "slide", outputs=[new_output("stream", text="wide " * 60)])],
+    "too wide": [cell("1", "slide", outputs=[shown(text_html=f"<p style='white-space:pre'>{'wide ' * 60}</p>")])],
     "a picture is missing": [cell("![gone](https://example.org/gone.png)", "slide")],
     "asks the network": [cell("![gone](https://example.org/gone.png)", "slide")],
     "px words, at least 18": [cell('<p style="font-size:12px">small print</p>', "slide")],
@@ -326,6 +326,23 @@ def test_the_walk_sees_each_kind_of_fault_and_where(tab: Any, tmp_path: Path, fa
     found = [line for line in faults if fault in line]
     assert found, faults
     assert fault == "asks the network" or "slide 2" in found[0]
+
+
+@in_a_browser
+@pytest.mark.browser
+def test_a_printed_line_breaks_only_where_it_must(tab: Any, tmp_path: Path) -> None:
+    def rows(words: int) -> float:
+        said = [new_output("stream", text="words " * words)]
+        notebook = new_notebook(cells=[cell("# One", "slide"), cell("1", outputs=said)])
+        file = tmp_path / "one.html"
+        file.write_text(make_deck(notebook, "one", tmp_path).html, encoding="utf-8")
+        assert walk(tab, file)[0] == []
+        return float(
+            tab.locator("pre.out").evaluate("text => text.clientHeight / parseFloat(getComputedStyle(text).lineHeight)")
+        )
+
+    assert round(rows(15)) == 1
+    assert round(rows(40)) >= 2
 
 
 @in_a_browser
