@@ -91,7 +91,8 @@ tiny = nn.Sequential(
         dense=nn.Linear(8 * 32 * 32, 10),
     )
 )
-skyline(training_step(tiny, input_shape=(3, 32, 32), classes=10, target="cpu", name="A tiny network").at(batch=64))
+step = training_step(tiny, (3, 32, 32), classes=10, target="cpu", name="A tiny network")  # as it runs on a CPU
+skyline(step.at(batch=64))
 
 # %% [markdown] slide="slide"
 # ## Seven roles
@@ -166,10 +167,13 @@ def mean(output, labels):  # a loss for a network that ends in maps
     return output.mean()
 
 
-layer = nn.Sequential(OrderedDict(conv=nn.Conv2d(3, 16, kernel_size=3, padding=1), relu=nn.ReLU()))
-traced = training_step(layer, input_shape=(3, 64, 64), classes=16, criterion=mean, name="conv and ReLU").at(batch=32)
-print(f"trace {traced.peak_bytes / MIB:.2f} MiB, in the {traced.peak_phase} phase, at {traced.peak_layer}")
-print(f"{traced.peak_bytes - by_hand:,} bytes more than by hand: parameters, momentum, labels, the loss")
+conv, relu = nn.Conv2d(3, 16, kernel_size=3, padding=1), nn.ReLU()
+layer = nn.Sequential(OrderedDict(conv=conv, relu=relu))
+step = training_step(layer, (3, 64, 64), classes=16, criterion=mean, name="conv and ReLU")
+traced = step.at(batch=32)
+more = traced.peak_bytes - by_hand
+print(f"trace {traced.peak_bytes / MIB:.2f} MiB, {traced.peak_phase} phase, at {traced.peak_layer}")
+print(f"{more:,} bytes more than by hand: parameters, momentum, labels, the loss")
 
 # %%
 skyline(traced)
@@ -180,10 +184,9 @@ skyline(traced)
 # Now the step for real, on this machine. Enter your guess above, and the four stand side by side.
 
 # %% tags=["nbval-ignore-output"]
-measured = measure_step(layer, input_shape=(3, 64, 64), classes=16, batch=32, criterion=mean)
-print(
-    f"measured {measured.peak_bytes / MIB:.2f} MiB, {measured.peak_bytes - traced.peak_bytes:+,} bytes from the trace"
-)
+measured = measure_step(layer, (3, 64, 64), classes=16, batch=32, criterion=mean)
+more = measured.peak_bytes - traced.peak_bytes
+print(f"measured {measured.peak_bytes / MIB:.2f} MiB, {more:+,} bytes from the trace")
 
 # %% tags=["nbval-ignore-output"]
 reveal(
