@@ -15,7 +15,7 @@ from math import prod
 import torch
 from torch import nn
 
-from course_utils.memory import Ledger, StepTrace
+from course_utils.memory import ROLE, Ledger, StepTrace
 from course_utils.networks import Bottleneck, Network
 from course_utils.trace import training_step
 from course_utils.units import CourseError
@@ -159,3 +159,75 @@ def stride(network: Network, layer: str, step: int, drop_pool: bool = False) -> 
             setattr(module, pool, nn.Identity())
 
     return _changed(network, layer, f"{layer} at stride {step}", edit)
+
+
+# -- pool -------------------------------------------------------------------------------------------------------------
+
+POOL_KINDS = ("max pool", "average pool", "strided convolution", "nothing")
+EVERY_POOL = "every pool"
+
+
+def pools(network: Network) -> list[str]:
+    """The pools of a chain by name, in order."""
+    return [name for name, child in _network(network).named_children() if isinstance(child, nn.MaxPool2d)]
+
+
+@lru_cache(maxsize=256)
+def pool(
+    network: Network, place: str, kind: str = "max pool", size: int | None = None, precision: str = "float32"
+) -> Change:
+    """Put something else where a max pool stands; before and after are in the same precision.
+
+    Args:
+        network: as published.
+        place: a pool among the direct children of the network, or EVERY_POOL.
+        kind: one of POOL_KINDS; the strided convolution keeps the channels, and its kernel is that of the pool.
+        size: kernel and stride of what is put there; those of the published pool if None.
+        precision: "float32", or "bfloat16"/"float16".
+
+    Raises:
+        CourseError: no such pool, an unknown kind, or a network that cannot be traced with it.
+    """
+    names = pools(network)
+    if place not in (*names, EVERY_POOL):
+        raise CourseError(f"{network.name} has no pool {place!r}: choose one of {', '.join([*names, EVERY_POOL])}")
+    if kind not in POOL_KINDS:
+        raise CourseError(f"unknown kind of pool {kind!r}: choose one of {', '.join(POOL_KINDS)}")
+    places = names if place == EVERY_POOL else [place]
+    channels = {str(layer): shape[1] for layer, shape in _shapes(unchanged(network))}
+
+    def edit(module: nn.Module) -> None:
+        for name in places:
+            old = module.get_submodule(name)
+            assert isinstance(old, nn.MaxPool2d)
+            setattr(module, name, _instead(old, kind, size, channels[name]))
+
+    return _changed(network, places[0], f"{kind} in {place}", edit, precision)
+
+
+def _instead(old: nn.MaxPool2d, kind: str, size: int | None, channels: int) -> nn.Module:
+    """What stands in place of a max pool."""
+    kernel, step, padding = (old.kernel_size, old.stride, old.padding) if size is None else (size, size, 0)
+    if kind == "max pool":
+        return nn.MaxPool2d(kernel, step, padding, ceil_mode=old.ceil_mode)
+    if kind == "average pool":
+        return nn.AvgPool2d(kernel, step, padding, ceil_mode=old.ceil_mode)
+    if kind == "strided convolution":
+        return nn.Conv2d(channels, channels, kernel, step, padding)
+    return nn.Identity()
+
+
+def _shapes(step: StepTrace) -> list[tuple[str, tuple[int, ...]]]:
+    table = step.at(2).by_layer()
+    return [(str(layer), shape) for layer, shape in zip(table["layer"], table["shape"], strict=True) if len(shape) > 1]
+
+
+def index_bytes(ledger: Ledger) -> int:
+    """Bytes of pooling indices kept for the backward pass: integers, so they are no maps of values."""
+    tape = ledger.tape
+    last_forward = int((tape.event_phase == 0).nonzero()[0][-1])
+    kept = (tape.role == ROLE["feature maps"]) & (tape.birth <= last_forward) & (tape.death > last_forward)
+    made_by = [tape.event_ops[min(int(event), tape.events - 1)] for event in tape.birth]
+    pooled = [op.startswith("max_pool") for op in made_by]
+    sizes = tape.fixed + tape.per_sample * ledger.batch
+    return int(sizes[kept & ~tape.is_map & pooled].sum())

@@ -142,3 +142,52 @@ def test_no_row_is_refused():
     change = changes.stride(CHAIN, "conv2", 2)
     with pytest.raises(CourseError, match="needs a row to draw"):
         layer_changes(change.before.at(2), change.after.at(2), top=0)
+
+
+# -- pools -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pool_keeps_its_output_and_an_index_for_each_value():
+    published = changes.pool(CHAIN, "pool2").before.at(10)
+    outputs = 10 * 6 * 8 * 8
+    assert kept(published)["pool2"] == (4 + 8) * outputs
+    assert changes.index_bytes(published) == 8 * outputs
+    for kind, parameters in (("average pool", 0), ("strided convolution", 6 * 6 * 4 + 6)):
+        change = changes.pool(CHAIN, "pool2", kind)
+        assert kept(change.after.at(10))["pool2"] == 4 * outputs
+        assert changes.index_bytes(change.after.at(10)) == 0
+        assert change.parameters_added == parameters
+        assert change.added(10) == -8 * outputs
+
+
+def test_in_half_precision_the_index_stays_as_long():
+    change = changes.pool(CHAIN, "pool2", "average pool", precision="float16")
+    outputs = 10 * 6 * 8 * 8
+    assert kept(change.before.at(10))["pool2"] == (2 + 8) * outputs
+    assert changes.index_bytes(change.before.at(10)) == 8 * outputs
+
+
+def test_nothing_in_the_place_of_a_pool_leaves_later_maps_whole():
+    change = changes.pool(CHAIN, "pool2", "nothing")
+    before, after = (kept(step.at(10)) for step in (change.before, change.after))
+    assert after["relu3"] == 4 * before["relu3"]
+
+
+def test_every_pool_is_every_pool():
+    assert changes.pools(VGG) == [f"pool{group}" for group in range(1, 6)]
+    change = changes.pool(VGG, changes.EVERY_POOL, "average pool")
+    # 1,530,368 pooled values of one picture (Simonyan and Zisserman 2015, table 1), 8 bytes each.
+    assert changes.index_bytes(change.before.at(128)) == 8 * 128 * 1_530_368
+    assert changes.index_bytes(change.after.at(128)) == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: changes.pool(CHAIN, "relu1"), "chain has no pool 'relu1': choose one of pool2, every pool"),
+        (lambda: changes.pool(CHAIN, "pool2", "median"), "unknown kind of pool 'median'"),
+    ],
+)
+def test_impossible_pools_are_one_line(make, message):
+    with pytest.raises(CourseError, match=message):
+        make()

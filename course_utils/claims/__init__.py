@@ -4,7 +4,10 @@
 claims of one lesson each; a claim that concerns several is with the first. Must never import matplotlib or ipywidgets.
 """
 
-from course_utils.claims import batch_size, hardware, memory, stride, why_gpus
+from course_utils.claims import batch_size, hardware, memory, pooling, stride, why_gpus
 from course_utils.claims.core import CLAIMS, Claim, Finding, Verdicts, judge
 
-__all__ = ["CLAIMS", "Claim", "Finding", "Verdicts", "batch_size", "hardware", "judge", "memory", "stride", "why_gpus"]
+__all__ = [
+    "CLAIMS", "Claim", "Finding", "Verdicts", "batch_size", "hardware", "judge", "memory", "pooling", "stride",
+    "why_gpus",
+]  # fmt: skip

@@ -44,10 +44,10 @@ def headline(change: Change, batch: int, what: str) -> str:
     return f"{what}: the peak {way} from {format_bytes(old)} to {format_bytes(new)}"
 
 
-def the_rest(change: Change, batch: int) -> str:
-    """Who owns what is left at the peak, and why this place does not reach it."""
+def the_rest(change: Change, batch: int, reach: bool = True) -> str:
+    """Who owns what is left at the peak, and (if `reach`) how much lies before the place, out of its reach."""
     ledger = change.after.at(batch)
-    fixed, above = stays(ledger), change.above(batch)
+    fixed, above = stays(ledger), change.above(batch) if reach else 0
     where = f"{ledger.peak_phase} phase, {ledger.peak_layer}" if ledger.peak_layer else f"{ledger.peak_phase} phase"
     parts = [f"{format_bytes(fixed)} of parameters, gradients and optimizer state stay whatever the maps"]
     if above:

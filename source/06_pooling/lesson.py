@@ -1,0 +1,347 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # 06 · Pooling
+#
+# **The question:** why does the pool itself add memory while the network shrinks?
+#
+# Afterwards you can
+#
+# 1. say to the byte what a pool keeps in training, in any precision, and what for;
+# 2. follow a gradient through a max pool by hand;
+# 3. choose between max pool, average pool and strided convolution by what each adds;
+# 4. say what moving a pool earlier or later does to the peak;
+# 5. correct a sentence that has been copied for years: "pooling takes four layers away".
+#
+# About 45 minutes, and 40 for the exercise. It builds on lessons 03 and 04: feature maps, the peak,
+# *downstream*. No GPU is needed.
+
+# %% slide="skip"
+from collections import OrderedDict
+
+import pandas as pd
+import torch
+from torch import nn
+
+from course_utils import networks
+from course_utils.changes import index_bytes
+from course_utils.claims import judge
+from course_utils.digits import Variant, compare
+from course_utils.explorers import pool_explorer
+from course_utils.figures import Axis, Curve, layer_changes, plane, side_by_side, skyline
+from course_utils.figures.style import SERIES_COLOURS
+from course_utils.predict import predict, reveal
+from course_utils.trace import training_step
+from course_utils.units import GIB, MIB, format_bytes
+
+# %% [markdown] slide="slide"
+# ## Predict
+#
+# A 2 × 2 max pool reads four values and puts out one. It has no parameters. Surely it makes a network smaller.
+
+# %%
+guess = predict(
+    "VGG-16's pool1 stands behind 64 maps of 224 × 224. At batch 128 these maps take 1,568 MiB, and they stay for the "
+    "backward pass, pool or no pool. How many MiB does the pool itself add to what is kept?",
+    unit="MiB",
+)
+guess
+
+# %% [markdown] slide="slide"
+# ## By hand: what a pool must remember
+#
+# Sixteen values, four windows. The pool puts out the largest value of each window, and beside it writes down
+# where it stood: the *pooling index*, the position counted row by row from 0 in the whole map.
+
+# %%
+values = torch.tensor([[1.0, 2, 0, 9], [4, 3, 8, 7], [6, 1, 2, 1], [0, 5, 3, 4]])
+output, index = nn.functional.max_pool2d(values[None, None], kernel_size=2, return_indices=True)
+print("output  ", output[0, 0].tolist(), output.dtype)
+print("index   ", index[0, 0].tolist(), index.dtype)
+
+# %% [markdown] slide="subslide"
+# The backward pass needs the index. The output's gradient belongs to one value of each window, the winner; the
+# other three had no part in the output, and get zero.
+
+# %%
+values.requires_grad_()
+output = nn.functional.max_pool2d(values[None, None], kernel_size=2)[0, 0]
+output.backward(torch.tensor([[10.0, 20], [30, 40]]))
+pd.DataFrame(values.grad.int().numpy())
+
+# %% [markdown] slide="subslide"
+# An average pool has no winner: each of the four values gets a quarter of the gradient, and nothing has to be
+# remembered.
+
+# %%
+values.grad = None
+nn.functional.avg_pool2d(values[None, None], kernel_size=2)[0, 0].backward(torch.tensor([[10.0, 20], [30, 40]]))
+pd.DataFrame(values.grad.numpy())
+
+# %% [markdown] slide="slide"
+# ## By hand: twelve bytes
+#
+# For each value that a max pool puts out, training keeps
+#
+# - the value, because the next convolution needs its input: 4 bytes in float32;
+# - the index, a 64-bit integer: 8 bytes.
+#
+# The pool's *input* is kept too, but not because of the pool: the ReLU before it needs it. So the pool adds 12
+# bytes a value, two thirds of them for positions that two bits could tell.
+
+# %%
+outputs = 128 * 64 * 112 * 112
+by_hand = outputs * (4 + 8)
+print(f"pool1 at batch 128: {outputs:,} values,", end=" ")
+print(f"{format_bytes(4 * outputs)} of them and {format_bytes(8 * outputs)} of indices")
+
+# %% [markdown] slide="slide"
+# ## Trace
+
+
+# %%
+def vgg16_with(pools, precision="float32"):
+    """The traced step of VGG-16 at batch 128, with other modules in the places of its pools."""
+    with torch.device("meta"):
+        model = networks.vgg16()
+        for name, module in pools.items():
+            setattr(model, name, module)
+    return training_step(model, (3, 224, 224), 1000, precision=precision, name="VGG-16").at(128)
+
+
+POOLS = ("pool1", "pool2", "pool3", "pool4", "pool5")
+published = vgg16_with({})
+kept = published.by_layer().set_index("layer")["saved feature maps"]
+reveal(guess, {"by hand": by_hand / MIB, "trace": kept["pool1"] / MIB}, against="trace")
+
+# %% [markdown] slide="slide"
+# ## Then why pool at all?
+#
+# Because of what stands behind it. Take `pool1` out, and every map after it has four times its values.
+# (VGG-16's head gets maps averaged to 7 × 7, so that the dense layers are the same.)
+
+# %%
+without = vgg16_with({"pool1": nn.Identity()})
+factor = without.peak_bytes / published.peak_bytes
+title = f"Without pool1, {format_bytes(kept['pool1'])} of its own are saved, and the peak is {factor:.1f} times as high"
+skyline(without, before=published, before_name="with pool1", title=title)
+
+# %% [markdown] slide="subslide"
+# So both are true. The pool itself adds memory, now. The network shrinks, downstream. It is an investment, and
+# whether it pays depends on how much stands behind it.
+
+# %%
+share = index_bytes(published) / published.peak_bytes
+balance = pd.Series(
+    {
+        "added by pool1 itself": kept["pool1"],
+        "peak without it": without.peak_bytes,
+        "peak with it": published.peak_bytes,
+        "saved at the peak": without.peak_bytes - published.peak_bytes,
+    }
+)
+balance.map(format_bytes).to_frame("VGG-16, batch 128")
+
+# %% [markdown] slide="slide"
+# ## The same shrinking, without the index
+#
+# Average pools shrink the maps as much and remember nothing. Only the pools themselves change, layer by layer:
+
+# %%
+averaged = vgg16_with({name: nn.AvgPool2d(2) for name in POOLS})
+fewer = index_bytes(published) - index_bytes(averaged)
+fall = published.peak_bytes - averaged.peak_bytes
+title = f"Average pools: {format_bytes(fewer)} of indices less, and the peak falls by {format_bytes(fall)}"
+layer_changes(published, averaged, title=title)
+
+# %% [markdown] slide="subslide"
+# The peak falls by less than the indices. It stands in the backward pass at `relu4_3`: by then `pool4` and
+# `pool5` have been through their backward pass, and their indices are gone. What is not alive at the peak
+# cannot be saved there.
+
+# %%
+print(f"the peak stands at {published.peak_layer} in the {published.peak_phase} pass")
+late = 8 * sum(
+    torch.Size(shape).numel() for shape in published.by_layer().set_index("layer")["shape"][["pool4", "pool5"]]
+)
+print(f"indices of pool4 and pool5: {format_bytes(late)}; {format_bytes(fewer)} - {format_bytes(late)} = ", end="")
+print(f"{format_bytes(fewer - late)}, and the peak falls by {format_bytes(fall)}")
+
+# %% [markdown] slide="slide"
+# ## Three ways to a quarter
+#
+# A convolution of 2 × 2 with stride 2 is a third way. It keeps no index, learns what to keep, and pays in
+# parameters and arithmetic.
+
+# %%
+ways = {
+    "max pool": {},
+    "average pool": {name: nn.AvgPool2d(2) for name in POOLS},
+    "strided convolution": {
+        name: nn.Conv2d(width, width, 2, stride=2, device="meta")
+        for name, (_, width) in zip(POOLS, networks.VGG_GROUPS, strict=True)
+    },
+}
+steps = {way: vgg16_with(pools) for way, pools in ways.items()}
+tables = {way: step.by_layer() for way, step in steps.items()}
+pd.DataFrame(
+    {
+        "bytes a value": {
+            way: t.set_index("layer")["saved feature maps"]["pool1"] // outputs for way, t in tables.items()
+        },
+        "peak": {way: format_bytes(step.peak_bytes) for way, step in steps.items()},
+        "parameters": {way: f"{table['parameters'].sum():,}" for way, table in tables.items()},
+        "GFLOP a picture": {way: f"{table['flops'].sum() / 128e9:.1f}" for way, table in tables.items()},
+    }
+)
+
+# %% [markdown] slide="slide"
+# ## Half the value, the whole index
+#
+# Half precision stores a value in 2 bytes (lesson 08 says how one trains like that). An index is an integer and
+# stays at 8 bytes. So a max pool keeps 10 bytes for every value of 2.
+
+# %%
+halved = vgg16_with({}, precision="float16")
+shares = {}
+for name, step in {"float32": published, "float16": halved}.items():
+    everything = step.by_layer()["saved feature maps"].sum()
+    shares[name] = 100 * index_bytes(step) / everything
+    print(f"{name}: {format_bytes(everything)} kept, {format_bytes(index_bytes(step))} of them indices")
+side_by_side(
+    {f"indices, share of what {name} keeps": share for name, share in shares.items()},
+    unit="%",
+    title=f"In half precision the indices of VGG-16 are {shares['float16']:.0f} % of what is kept",
+)
+
+# %% [markdown] slide="slide"
+# ## Early or late
+#
+# Where should the first pool stand? Move `pool1` from behind the second convolution to behind the first, the
+# third, …: every convolution that it waits works on maps of full size.
+
+
+# %%
+def vgg16_moved(convolutions, pool):
+    """VGG-16 at batch 128 with its first pool behind so many convolutions."""
+    with torch.device("meta"):
+        layers, seen = OrderedDict(), 0
+        for name, layer in networks.vgg16().named_children():
+            if name != "pool1":
+                layers[name] = layer
+            seen += isinstance(layer, nn.Conv2d)
+            if isinstance(layer, nn.ReLU) and seen == convolutions and "pool1" not in layers:
+                layers["pool1"] = pool
+    return training_step(nn.Sequential(layers), (3, 224, 224), 1000, name="VGG-16").at(128)
+
+
+behind = (1, 2, 3, 4, 5, 6)
+kinds = {"max pool": nn.MaxPool2d(2), "average pool": nn.AvgPool2d(2)}
+curves = {kind: [vgg16_moved(number, pool).peak_bytes / GIB for number in behind] for kind, pool in kinds.items()}
+first, second, last = (curves["max pool"][position] for position in (0, 1, -1))
+plane(
+    Axis("convolutions in front of the first pool", low=1, high=6),
+    Axis("GiB at the peak, batch 128", low=0, write=lambda gib: f"{gib:.4g}"),
+    [Curve(kind, behind, peaks, colour) for (kind, peaks), colour in zip(curves.items(), SERIES_COLOURS, strict=False)],
+    title=f"The first pool behind 1, 2 and 6 convolutions: {first:.1f}, {second:.1f} and {last:.1f} GiB",
+)
+
+# %% [markdown] slide="subslide"
+# One convolution earlier saves about as much as giving up all the indices. From the third convolution on it
+# hardly matters which kind of pool it is: the peak has moved to the backward pass of the wide maps before the
+# pool, and at that moment its index is gone.
+
+# %% [markdown] slide="slide"
+# ## Measure: memory, time, accuracy
+#
+# Handwritten digits of 16 × 16. One network, one place after its second convolution; what stands there changes.
+# Then the max pool one convolution earlier. The head averages to 4 × 4, so that all have the same shapes behind
+# it.
+
+
+# %%
+def digit_net(there=None, early=None):
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), early or nn.Identity(),
+        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), there or nn.Identity(),
+        nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 10),
+    )  # fmt: skip
+
+
+variants = {
+    "no pool": Variant(digit_net),
+    "max pool": Variant(lambda: digit_net(nn.MaxPool2d(2))),
+    "average pool": Variant(lambda: digit_net(nn.AvgPool2d(2))),
+    "strided convolution": Variant(lambda: digit_net(nn.Conv2d(16, 16, 2, stride=2))),
+    "max pool, earlier": Variant(lambda: digit_net(early=nn.MaxPool2d(2))),
+}
+
+# %% tags=["nbval-ignore-output"]
+trained = compare(variants, epochs=3, side=16)
+trained.style.format(
+    {
+        "traced peak": format_bytes, "measured peak": format_bytes, "epoch seconds": "{:.2f}",
+        "accuracy": "{:.1%}", "lowest": "{:.1%}", "highest": "{:.1%}",
+    }
+)  # fmt: skip
+
+# %% tags=["nbval-ignore-output"]
+least, most = trained["lowest"].min(), trained["highest"].max()
+spread = (trained["highest"] - trained["lowest"]).max()
+gap = trained["accuracy"].max() - trained["accuracy"].min()
+print(f"between the best and the worst mean: {gap:.1%}; between seeds of one variant: up to {spread:.1%}")
+print(f"lowest traced peak: {trained['traced peak'].idxmin()}, {format_bytes(trained['traced peak'].min())}")
+
+# %% [markdown] slide="subslide"
+# Read the spread before the means: three seeds cannot order variants that lie within a few points of one another.
+#
+# The strided convolution has 1,040 parameters more than the pools. The digits are too few and too easy to show
+# whether that helps. On CIFAR-10 it did: Springenberg et al. (2015, table 3) report 9.74 % error with max pools
+# and 9.08 % with strided convolutions *added* in their place.
+#
+# Max pool and average pool have the same peak here. It stands in the backward pass of the wide maps in front of
+# the pool, and by then the index is gone.
+#
+# The measured peak is above the traced one by the workspace of the convolutions. This version of the course
+# ships no recording from a GPU.
+
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# One question: **what should stand where a pool stands?** Before each move, say what becomes of the maps and of
+# the indices.
+
+# %% tags=["nbval-ignore-output"]
+pool_explorer()
+
+# %% [markdown]
+# Try three things. Put nothing in place of `pool5`: does anything happen, and why not? Give `pool1` a size of 4
+# × 4. Go to float16 and replace every pool by an average pool: what share of the peak was that?
+
+# %% [markdown] slide="slide"
+# ## What people believe
+#
+# In our words, with where it was published. The verdict is computed when the cell runs.
+
+# %%
+judge([78])
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. A max pool adds its output and an int64 index for every value of it: 12 bytes in float32, 10 in half
+#    precision.
+# 2. It shrinks everything downstream by the square of its size; that is what it is for, and the earlier it
+#    stands the more there is to shrink.
+# 3. Average pools and strided convolutions shrink as much and keep no index; the one learns nothing, the other
+#    learns and pays in parameters.
+#
+# Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). Four questions, 40 minutes. Save,
+# then `course check 06` gives your marks.
