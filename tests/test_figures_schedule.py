@@ -9,7 +9,8 @@ import torch
 from drawn import assert_well_laid, paths, words_of
 
 from course_utils import hardware, networks
-from course_utils.figures.schedule import COMPUTE_COLOUR, COPY_COLOURS, schedule_finding, schedule_lanes
+from course_utils.figures.lanes import COMPUTE_COLOUR, COPY_COLOURS, LANE
+from course_utils.figures.schedule import schedule_finding, schedule_lanes
 from course_utils.figures.style import ROLE_COLOURS
 from course_utils.memory import StepTrace
 from course_utils.offload import BACK, OUT, Schedule, simulate
@@ -68,7 +69,7 @@ def test_blocks_are_as_long_as_what_they_stand_for(steps: dict[str, StepTrace]) 
         COPY_COLOURS[OUT]: sum(c.ends - c.begins for c in schedule.copies if c.direction == OUT),
         COPY_COLOURS[BACK]: sum(c.ends - c.begins for c in schedule.copies if c.direction == BACK),
     }
-    widths = {colour: sum(lane_widths(picture, colour, 34.0)) for colour in busy}
+    widths = {colour: sum(lane_widths(picture, colour, LANE)) for colour in busy}
     scale = widths[COMPUTE_COLOUR] / busy[COMPUTE_COLOUR]
     for colour, seconds in busy.items():
         assert widths[colour] / scale == pytest.approx(seconds, rel=0.02)

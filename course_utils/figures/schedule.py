@@ -6,13 +6,11 @@ never import torch or ipywidgets.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise, product
+from itertools import pairwise
 
 import numpy as np
 
+from course_utils.figures.lanes import LANES_HEIGHT, STALL_ROWS, TwoLanes
 from course_utils.figures.scene import (
     FAINT,
     INK,
@@ -24,7 +22,6 @@ from course_utils.figures.scene import (
     Picture,
     Scene,
     Words,
-    overlap,
     text_width,
 )
 from course_utils.figures.skyline import axis_top
@@ -33,14 +30,12 @@ from course_utils.figures.style import (
     COLUMN_GAP,
     COLUMN_ROW,
     ROLE_COLOURS,
-    SERIES_COLOURS,
     SIZE,
     ByteScale,
     Floats,
     label_column,
     limit_name,
     name_limit,
-    text_on,
     write_on_band,
     write_title,
 )  # fmt: skip
@@ -48,13 +43,7 @@ from course_utils.memory import PHASES, ROLES, Int64
 from course_utils.offload.schedule import BACK, OUT, Schedule
 from course_utils.units import format_bytes, format_seconds
 
-LANE = 34.0  # pixels a lane is high
-STALL_ROWS = 2  # rows of words over the lanes that name what waits
-MEMORY_HEIGHT = 250.0
-SMALLEST = 4.0  # pixels; narrower kernels and copies are drawn together
-COMPUTE_COLOUR = SERIES_COLOURS[1]
-COPY_COLOURS = {OUT: SERIES_COLOURS[0], BACK: SERIES_COLOURS[2]}
-COPY_NAMES = {OUT: "copies to the host", BACK: "copies back"}
+MEMORY_HEIGHT = 250.0  # pixels
 
 
 def what_it_is(schedule: Schedule) -> str:
@@ -115,17 +104,18 @@ def schedule_lanes(
         limit: the name of the limit, "12 GiB card" if not given.
     """
     name = limit or (limit_name(limit_bytes) if limit_bytes is not None else "")
-    height = 2 * LANE + 12 + (STALL_ROWS + 1) * 1.4 * SIZE + MEMORY_HEIGHT + 150
+    height = LANES_HEIGHT + 1.4 * SIZE + MEMORY_HEIGHT + 150
     scene = Scene(WIDTH, height, describe_schedule(schedule, limit_bytes, before))
     head = write_title(scene, title or schedule_finding(schedule, before))
     named = max(text_width(name, SIZE, True), text_width("nothing moved", SIZE) + 16)
     column = max(text_width("weight gradients", SIZE) + 20, named) + COLUMN_GAP
     left = text_width("computation", SIZE) + 24
     seconds = max(schedule.total_seconds, before.total_seconds if before else 0.0)
-    frame = _Frame(scene, schedule, left, WIDTH - column - 12, seconds)
-    bottom = frame.lanes(head + STALL_ROWS * 1.4 * SIZE + 16)
-    frame.memory(bottom + 44, height - 62, limit_bytes, before)
-    frame.words(limit_bytes, name, before)
+    lanes = TwoLanes(scene, schedule, left, WIDTH - column - 12, seconds)
+    bottom = lanes.draw(head + STALL_ROWS * 1.4 * SIZE + 16)
+    memory = _Memory(lanes, bottom + 44, height - 62)
+    memory.draw(limit_bytes, before)
+    memory.label(limit_bytes, name, before)
     return Picture.from_scene(scene)
 
 
@@ -137,161 +127,23 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 
-def _box(left: float, top: float, right: float, bottom: float) -> list[tuple[float, float]]:
-    return [(left, top), (right, top), (right, bottom), (left, bottom)]
+class _Memory:
+    """Memory under the lanes: everything is drawn first, then what names it."""
 
-
-@dataclass(frozen=True)
-class _Block:
-    """A stretch of a lane with one name."""
-
-    name: str
-    colour: str
-    left: float
-    right: float
-
-
-class _Frame:
-    """The plot: everything is drawn first, then what names it."""
-
-    def __init__(self, scene: Scene, schedule: Schedule, left: float, right: float, seconds: float) -> None:
-        self.scene, self.schedule, self.left, self.right = scene, schedule, left, right
-        self.seconds = seconds or 1.0
-        self.lane_top = self.lane_bottom = self.top = self.bottom = 0.0
+    def __init__(self, lanes: TwoLanes, top: float, bottom: float) -> None:
+        self.lanes, self.scene, self.schedule = lanes, lanes.scene, lanes.schedule
+        self.left, self.right, self.top, self.bottom = lanes.left, lanes.right, top, bottom
+        self.x = lanes.x
         self.scale = ByteScale(1.0, 1.0)
         self.keep_clear: list[Box] = []  # the dashed outline and the lines between passes
         self.edges: Floats = np.zeros(1)
         self.levels: Floats = np.zeros((1, len(ROLES) + 1))
 
-    def x(self, seconds: float) -> float:
-        """Seconds to pixels."""
-        return self.left + seconds / self.seconds * (self.right - self.left)
-
-    # Lanes
-
-    def lanes(self, top: float) -> float:
-        """Both lanes, their names and the waits over them; returns the y below."""
-        scene, schedule = self.scene, self.schedule
-        self.lane_top = top
-        rows = ((top, "computation", self._kernels()), (top + LANE + 12, "copies", self._copies()))
-        for y, name, blocks in rows:
-            scene.add(Words(self.left - 12, y + LANE / 2 + 0.35 * SIZE, name, SIZE, "end"))
-            scene.add(Lines([[(self.left, y + LANE), (self.x(schedule.total_seconds), y + LANE)]], FAINT))
-            for block in blocks:
-                scene.add(Area(_box(block.left, y, block.right, y + LANE), block.colour))
-            self._separate(blocks, y)
-        self._stalls(top)
-        for y, _, blocks in rows:
-            for block in blocks:
-                self._name(block, y)
-        bottom = rows[1][0] + LANE
-        x = self.left
-        for way, colour in COPY_COLOURS.items():
-            if any(copy.direction == way for copy in schedule.copies):
-                sent = f"{COPY_NAMES[way]}: {format_bytes(schedule.traffic_bytes()[way], 1)}"
-                scene.add(Area(_box(x, bottom + 10, x + 14, bottom + 24), colour))
-                scene.add(Words(x + 20, bottom + 23, sent, SIZE))
-                x += 44 + text_width(sent, SIZE)
-        if not schedule.copies:
-            scene.add(Words(x, bottom + 23, "nothing is copied", SIZE, fill=FAINT))
-        self.lane_bottom = bottom
-        return bottom + 24
-
-    def _name(self, block: _Block, y: float) -> None:
-        """The layer's name on its block; where that is too narrow, without the "conv" or "relu" it begins with."""
-        for text in (block.name, re.sub("^(conv|relu)(?=[0-9])", "", block.name)):
-            if text and text_width(text, SIZE) + 6 <= block.right - block.left:
-                middle, ink = (block.left + block.right) / 2, text_on(block.colour)
-                self.scene.add(Words(middle, y + LANE / 2 + 0.35 * SIZE, text, SIZE, "middle", fill=ink))
-                return
-
-    def _kernels(self) -> list[_Block]:
-        """Consecutive kernels of one layer and pass as one block; no block across a stall."""
-        schedule = self.schedule
-        work = schedule.work
-        blocks = []
-        waits = {stall.kernel for stall in schedule.stalls}
-        group = np.cumsum([kernel in waits for kernel in range(work.kernels)])
-        keys = [(int(group[k]), work.layers[k], int(work.phase[k])) for k in range(work.kernels)]
-        for (_, layer, _), members in groupby(range(work.kernels), key=lambda kernel: keys[kernel]):
-            kernels = list(members)
-            begins, ends = self.x(schedule.begins[kernels[0]]), self.x(schedule.ends[kernels[-1]])
-            if ends > begins:
-                blocks.append(_Block(layer, COMPUTE_COLOUR, begins, ends))
-        return _merged(blocks)
-
-    def _copies(self) -> list[_Block]:
-        owners = self.schedule.work.owners
-        return _merged(
-            [
-                _Block(owners[copy.tensor], COPY_COLOURS[copy.direction], self.x(copy.begins), self.x(copy.ends))
-                for copy in self.schedule.copies
-            ]
-        )
-
-    def _separate(self, blocks: Sequence[_Block], y: float) -> None:
-        cuts = [
-            [(after.left, y), (after.left, y + LANE)]
-            for one, after in pairwise(blocks)
-            if abs(one.right - after.left) < 1 and min(one.right - one.left, after.right - after.left) >= SMALLEST
-        ]
-        if cuts:
-            self.scene.add(Lines(cuts, PAPER, 1.5))
-
-    def _stalls(self, top: float) -> None:
-        """Stripes where the device waits, and the longest waits by name."""
-        schedule = self.schedule
-        stripes = []
-        for stall in schedule.stalls:
-            left, right = self.x(stall.begins), self.x(stall.begins + stall.seconds)
-            stripes += [[(x, top + 2), (x, top + LANE - 2)] for x in np.arange(left + 1.5, right - 0.5, 4.0)]
-        if stripes:
-            self.scene.add(Lines(stripes, FAINT, 1.2))
-        by_kernel: dict[int, float] = {}
-        begins: dict[int, float] = {}
-        for stall in schedule.stalls:
-            by_kernel[stall.kernel] = by_kernel.get(stall.kernel, 0.0) + stall.seconds
-            begins.setdefault(stall.kernel, stall.begins)
-        longest = sorted(by_kernel, key=lambda kernel: by_kernel[kernel], reverse=True)[:5]
-        named = [
-            (self.x(begins[kernel] + by_kernel[kernel] / 2),
-             f"{schedule.kernel_name(kernel)} waits {format_seconds(by_kernel[kernel], 2)}")
-            for kernel in longest if self.x(by_kernel[kernel]) - self.left >= 1.5
-        ]  # fmt: skip
-        ways = [self._name_stalls(named, top, rows) for rows in ((0, 1), (1, 0))]
-        for words, leader in max(ways, key=len):
-            self.scene.add(words, Lines([leader], INK, 1.2))
-
-    def _name_stalls(
-        self, named: Sequence[tuple[float, str]], top: float, rows: tuple[int, ...]
-    ) -> list[tuple[Words, list[tuple[float, float]]]]:
-        """Words over the lanes with a line down to what they name, neither crossing another; what has no room is left.
-
-        Each is put into the first of `rows`, counted upwards, that has room for it.
-        """
-        placed: list[tuple[Words, list[tuple[float, float]]]] = []
-        for x, text in named:
-            half = text_width(text, SIZE) / 2
-            low, high = self.left - 4 + half, WIDTH - half - 4
-            for row, aside in product(rows, (0.0, half - 6, 6 - half)):
-                words = Words(min(max(x + aside, low), high), top - 12 - row * 1.4 * SIZE, text, SIZE, "middle")
-                leader = (x - 3, words.y + 4, x + 3, top - 1)
-                others = [(other.box, (line[0][0] - 3, line[0][1] - 1, line[0][0] + 3, top)) for other, line in placed]
-                if not any(
-                    overlap(words.box, box) or overlap(words.box, line) or overlap(leader, box) for box, line in others
-                ):
-                    placed.append((words, [(x, words.y + 5), (x, top - 1)]))
-                    break
-        return placed
-
-    # Memory
-
-    def memory(self, top: float, bottom: float, limit_bytes: float | None, before: Schedule | None) -> None:
+    def draw(self, limit_bytes: float | None, before: Schedule | None) -> None:
         """Memory over time, stacked by role, the limit and the outline of the step with nothing moved."""
         scene, schedule = self.scene, self.schedule
-        self.top, self.bottom = top, bottom
         highest = max(schedule.peak_bytes, before.peak_bytes if before else 0)
-        self.scale = ByteScale(axis_top(highest, limit_bytes), bottom - top)
+        self.scale = ByteScale(axis_top(highest, limit_bytes), self.bottom - self.top)
         times, by_role = schedule.memory_by_role
         edges, levels = _thinned(np.array([self.x(t) for t in (*times, schedule.total_seconds)]), by_role)
         self.edges = edges
@@ -328,8 +180,9 @@ class _Frame:
                 scene.add(Words(self.left - 9, y + 0.35 * SIZE, label, SIZE, "end", fill=FAINT))
                 scene.add(Lines([[(self.left - 5, y), (self.left, y)]], FAINT))
         scene.add(Lines([[(self.left, self.top), (self.left, self.bottom), (self.right, self.bottom)]], FAINT))
-        step, unit, name = _time_ticks(self.seconds)
-        for i in range(int(self.seconds / step + 1e-9) + 1):
+        seconds = self.lanes.seconds
+        step, unit, name = _time_ticks(seconds)
+        for i in range(int(seconds / step + 1e-9) + 1):
             x = self.x(i * step)
             scene.add(Lines([[(x, self.bottom), (x, self.bottom + 5)]], FAINT))
             label = f"{i * step / unit:.10g}" + (f" {name}" if i == 0 else "")
@@ -345,15 +198,13 @@ class _Frame:
                 continue
             left, right = self.x(schedule.begins[own[0]]), self.x(schedule.ends[own[-1]])
             if phase:
-                marks = [(self.lane_top - 4, self.lane_bottom), (self.top, self.bottom)]
+                marks = [(self.lanes.top - 4, self.lanes.bottom), (self.top, self.bottom)]
                 self.scene.add(Lines([[(left, y) for y in mark] for mark in marks], FAINT, 1.2))
                 self.keep_clear.append((left - 2, self.top, left + 2, self.bottom))
             if right - left > text_width(name, SIZE) + 8:
                 self.scene.place([Words((left + right) / 2, self.bottom + 48, name, SIZE, "middle")])
 
-    # Words
-
-    def words(self, limit_bytes: float | None, limit: str, before: Schedule | None) -> None:
+    def label(self, limit_bytes: float | None, limit: str, before: Schedule | None) -> None:
         """Peak and average, the bands by name, the limit and the outline in the column beside the plot."""
         schedule, scene = self.schedule, self.scene
         end = self.x(schedule.total_seconds)
@@ -406,21 +257,6 @@ class _Frame:
                 for aside in (0.0, -half, half)
             ]
         self.scene.place(spots, clear)
-
-
-def _merged(blocks: Sequence[_Block]) -> list[_Block]:
-    """Neighbours of one colour that touch, where one is too narrow to be told apart, as one block without a name."""
-    merged: list[_Block] = []
-    for block in blocks:
-        last = merged[-1] if merged else None
-        touches = last is not None and last.colour == block.colour and block.left - last.right < 0.6
-        if last is not None and touches and min(last.right - last.left, block.right - block.left) < SMALLEST:
-            wider = max(last, block, key=lambda one: one.right - one.left)
-            name = wider.name if wider.right - wider.left > 10 * SMALLEST else ""
-            merged[-1] = _Block(name, block.colour, last.left, block.right)
-        else:
-            merged.append(block)
-    return merged
 
 
 def _thinned(edges: Floats, levels: Int64) -> tuple[Floats, Floats]:

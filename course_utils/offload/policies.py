@@ -14,7 +14,8 @@ import numpy as np
 from course_utils import hardware
 from course_utils.hardware import Device, Link
 from course_utils.memory import Ledger
-from course_utils.offload.schedule import Schedule, run
+from course_utils.offload.schedule import Schedule
+from course_utils.offload.simulation import run
 from course_utils.offload.work import Bools, Work, layerwise_2016, network_wide_2016, pytorch_step
 from course_utils.units import KIB, CourseError, format_bytes, format_seconds
 
