@@ -90,6 +90,8 @@ def test_words_name_the_longest_wait_and_the_peak(steps: dict[str, StepTrace]) -
     assert f"peak {format_bytes(schedule.peak_bytes)} instead of {format_bytes(none.peak_bytes)}" in title
     assert "waits" in schedule_finding(schedule)
     assert schedule_finding(none, none).endswith("nothing moves")
+    dense, before = pair(steps["52 M dense net"], 512, "all", "pytorch", "PCIe 3.0 x16")
+    assert f"peak {format_bytes(before.peak_bytes)} as before, for " in schedule_finding(dense, before)
 
 
 def test_memory_is_the_schedule_s(steps: dict[str, StepTrace]) -> None:

@@ -17,7 +17,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from course_utils import networks
+from course_utils.offload import pytorch_step
 from course_utils.offload.real import HostPool, OffloadActivations
+from course_utils.trace import training_step
 from course_utils.units import CourseError
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -260,6 +262,20 @@ def test_each_storage_moves_once_and_parameters_never() -> None:
     loss.backward()
     assert offload.returned_bytes == offload.moved_bytes
     assert offload.moved_tensors == offload.returned_tensors == 2
+
+
+@pytest.mark.parametrize("name", ["small_cnn", "branching", "in place", "shared weights", "recurrent", "attention"])
+def test_what_moves_is_what_the_trace_says_is_saved(name: str) -> None:
+    """Storage by storage, in bytes: made in the forward pass, used in the backward pass."""
+    build, shape = NETWORKS[name]
+    net, (x, y) = build(), data(shape)
+    work = pytorch_step(training_step(net, shape, 10, target="cpu").at(len(x)), "T4")
+    traced = work.size[work.allowed & (work.first_backward_use >= 0) & (work.size >= 64)]
+    offload = OffloadActivations(minimum_bytes=64, device="cpu", keep=(x, y))
+    with offload:
+        loss = F.cross_entropy(net(x), y)
+    assert sorted(offload.records()) == sorted(traced.tolist())
+    loss.backward()
 
 
 def test_only_what_convolutions_save_with_conv() -> None:

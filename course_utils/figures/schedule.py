@@ -64,6 +64,8 @@ def schedule_finding(schedule: Schedule, before: Schedule | None = None) -> str:
         return f"{head}; the device waits {_percent(waits / schedule.total_seconds)} of {_time(schedule)}"
     more = schedule.total_seconds / before.total_seconds - 1
     cost = f"{_percent(more)} more time" if more >= 0.0005 else "no more time"
+    if format_bytes(schedule.peak_bytes) == format_bytes(before.peak_bytes):
+        return f"{head} as before, for {cost}"
     return f"{head} instead of {format_bytes(before.peak_bytes)}, for {cost}"
 
 
@@ -253,10 +255,12 @@ class _Memory:
             low, high = self.left + half + 6, self.right - half
             spots += [
                 Words(min(max(x + aside, low), high), y - lift, text, SIZE, "middle")
-                for lift in (10, 18, 28, 40, 60, 80)
+                for lift in (*range(10, 45, 8), *range(45, max(46, int(y - self.top) - 16), 16))
                 for aside in (0.0, -half, half)
             ]
-        self.scene.place(spots, clear)
+        words = self.scene.place(spots, clear)
+        if words is not None and y - words.y > 32:
+            self.scene.add(Lines([[(x, words.y + 5), (x, y - 3)]], INK, 1.2))
 
 
 def _thinned(edges: Floats, levels: Int64) -> tuple[Floats, Floats]:
