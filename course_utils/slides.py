@@ -167,8 +167,14 @@ def _html(text: str) -> str:
     )
     text = re.sub(r"<style scoped>.*?</style>", "", text, flags=re.DOTALL)  # pandas': not scoped in any browser
     folded = r"<details[^>]*>\s*<summary>.*?</summary>(.*?)</details>"
+    # A short value ("824.58 MiB", "4 × 16") stays on one line; heads of columns may break.
+    text = re.sub(r"<(td|th)>([^<]{1,18})</\1>(?!\s*(?:<th|</tr>\s*</thead>))", _unbroken, text)
     text = re.sub(r"<br>\s*<small>", "<small><br>", text)  # a slide without room leaves small print out, line and all
     return re.sub(folded, r'<div class="fragment together">\1</div>', text, flags=re.DOTALL).strip()
+
+
+def _unbroken(cell: re.Match[str]) -> str:
+    return cell[0].replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _read_reveal() -> dict[str, str]:

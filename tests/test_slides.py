@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import lab
+import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
@@ -111,6 +112,20 @@ def test_a_picture_is_its_svg_once_and_an_explorer_its_still() -> None:
 def test_what_is_folded_away_comes_with_the_next_key() -> None:
     made = html_of(cell("", outputs=[shown(text_html="<details><summary>S</summary><p>answer</p></details>")]))
     assert made == '<div class="fragment together"><p>answer</p></div>'
+
+
+def test_short_values_of_a_table_stay_on_one_line_and_its_heads_break() -> None:
+    table = pd.DataFrame(
+        {"measured peak": ["824.58 MiB"], "words": ["a sentence that may well be broken"]}, index=["4 × 16"]
+    )
+    made = html_of(cell("", outputs=[shown(text_html=table.to_html())]))
+    for whole in (
+        "824.58\N{NO-BREAK SPACE}MiB",
+        "4\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}16",
+        "measured peak",
+        "may well be",
+    ):
+        assert whole in made
 
 
 def test_links_to_files_of_the_course_are_words() -> None:
