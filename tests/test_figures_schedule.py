@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 
+import pandas as pd
 import pytest
 import torch
 from drawn import assert_well_laid, paths, words_of
 
 from course_utils import hardware, networks
+from course_utils.figures.efficiency import loss_by_efficiency
 from course_utils.figures.lanes import COMPUTE_COLOUR, COPY_COLOURS, LANE
+from course_utils.figures.plane import Spot
 from course_utils.figures.schedule import schedule_finding, schedule_lanes
 from course_utils.figures.style import ROLE_COLOURS
 from course_utils.memory import StepTrace
 from course_utils.offload import BACK, OUT, Schedule, simulate
 from course_utils.trace import training_step
-from course_utils.units import GIB, format_bytes, format_seconds
+from course_utils.units import GIB, CourseError, format_bytes, format_seconds
 
 TITAN_X = hardware.device("Titan X (Maxwell)")
 
@@ -112,3 +115,21 @@ def test_memory_is_the_schedule_s(steps: dict[str, StepTrace]) -> None:
     ]
     highest = v0 + (min(tops) - y0) * (v1 - v0) / (y1 - y0)
     assert highest * GIB == pytest.approx(schedule.peak_bytes, rel=0.01)
+
+
+def test_loss_by_efficiency() -> None:
+    table = pd.DataFrame(
+        {
+            "efficiency": [0.3, 0.6, 1.2] * 2,
+            "GB/s": [10.0] * 3 + [12.0] * 3,
+            "all": [8.0, 17.0, 30.0, 6.0, 12.0, 25.0],
+            "dyn": [7.0, 8.0, 9.0, 6.0, 7.0, 8.0],
+            "conv": [0.0, 1.0, 8.0, 0.0, 0.0, 5.0],
+        }
+    )
+    picture = loss_by_efficiency(table, 12.0, "net", (Spot("published", 0.6, 18.0, hollow=True),), {"the model's": 0.6})
+    assert_well_laid(picture)
+    assert "net: with kernels 4.0 times as fast, moving everything loses 25 % instead of 6 %" in picture.alt
+    assert {"all, no limit", "dyn, must fit", "conv, no limit", "published"} <= {w.text for w in words_of(picture)}
+    with pytest.raises(CourseError, match="the table has rates of 10, 12"):
+        loss_by_efficiency(table, 11.0, "net")

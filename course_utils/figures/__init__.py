@@ -7,6 +7,7 @@ Each is laid out on a `scene.Scene`, with the colours and sizes of `style`. Must
 from course_utils.figures.bars import accountings, layer_bars, side_by_side
 from course_utils.figures.batch import batch_lines
 from course_utils.figures.cards import CardBar, cards
+from course_utils.figures.efficiency import loss_by_efficiency
 from course_utils.figures.layers import layer_changes
 from course_utils.figures.plane import Axis, Curve, Spot, plane
 from course_utils.figures.roofline import Reached, roofline
@@ -17,6 +18,6 @@ from course_utils.figures.style import ROLE_COLOURS
 
 __all__ = [
     "ROLE_COLOURS", "Axis", "CardBar", "Curve", "Picture", "Reached", "Spot", "accountings", "batch_lines", "cards",
-    "describe", "describe_schedule", "finding", "layer_bars", "layer_changes", "plane", "roofline", "schedule_finding",
-    "schedule_lanes", "side_by_side", "skyline",
+    "describe", "describe_schedule", "finding", "layer_bars", "layer_changes", "loss_by_efficiency", "plane",
+    "roofline", "schedule_finding", "schedule_lanes", "side_by_side", "skyline",
 ]  # fmt: skip
