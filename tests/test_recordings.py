@@ -24,7 +24,7 @@ from course_utils import networks, recordings
 from course_utils.cli import main
 from course_utils.measure import Measurement, peak_above
 from course_utils.networks import NETWORKS, Network
-from course_utils.recordings import Recording, RecordingError, making, schema
+from course_utils.recordings import Recording, RecordingError, making, measuring, schema
 from course_utils.recordings.reading import Live, gpu, load, sentence
 from course_utils.recordings.schema import Contents, Provenance, Step, Transfer, as_json, read, write
 from course_utils.speed import predict_step
@@ -177,6 +177,7 @@ def fault_in(path):
         (lambda d: d["steps"][0].update(batch="8"), "a.json, steps[0].batch: must be a whole number, got '8'"),
         (lambda d: d["steps"][0].update(batch=0), "a.json, steps[0].batch: must be above 0"),
         (lambda d: d["steps"][0].update(batch=2.0), "a.json, steps[0].batch: must be a whole number, got 2.0"),
+        (lambda d: d["steps"][0].update(batch=10**400), "a.json, steps[0].batch: is no number a recording may hold"),
         (lambda d: d["steps"][0].update(way="swap"), "a.json, steps[0].way: must be one of kept, save_on_cpu, "),
         (lambda d: d["steps"][0].update(memory=None), "steps[0]: memory, forward and step must all be given"),
         (lambda d: d["steps"][0]["step"].update(median_s=-1.0), "steps[0].step.median_s: must be 0 or more, got -1.0"),
@@ -265,12 +266,12 @@ def test_a_recording_of_this_cpu_in_small(recorded):
     assert {("small CNN", "float32", "momentum", way) for way in ("save_on_cpu", "checkpoint")} <= made_of
     assert {workspace.benchmark for workspace in whole.workspaces} == {False, True}
     assert whole.transfers == whole.contexts == []  # of a GPU alone
-    assert [skipped.item for skipped in whole.skipped] == ["save_on_cpu, pinned, small CNN"]
+    assert [skipped.item for skipped in whole.skipped] == ["maps of small CNN, batch 4: save_on_cpu, pinned"]
 
 
 def test_a_recorded_step_is_the_step_measured_live(recorded):
     network = making.QUICK.networks["small dense net"]
-    live = making.measure_one(network, 4, device="cpu", seconds=1e-4)
+    live = measuring.measure_one(network, 4, device="cpu", seconds=1e-4)
     step = Recording(recorded, read(recorded)).step("small dense net", 4)
     assert type(step) is type(live)
     assert step.memory == live.memory  # to the byte, the time is another
@@ -351,15 +352,32 @@ def test_what_fails_is_written_down_and_the_rest_goes_on(tmp_path, monkeypatch):
     assert whole.steps
 
 
+def test_one_way_that_fails_does_not_cost_the_others(monkeypatch, tmp_path):
+    real = measuring.OnItsWay.forward
+
+    def forward(self, x):
+        if self.way == "save_on_cpu":
+            raise RuntimeError("no")
+        return real(self, x)
+
+    monkeypatch.setattr(measuring.OnItsWay, "forward", forward)
+    plan = replace(TINY, ways=(("small dense net", 8),))  # a batch that no sweep measures, so plain is measured too
+    whole = making.record(tmp_path / "a.json", "cpu", plan=plan)
+    assert [step.way for step in whole.steps if step.batch == 8] == ["kept", "checkpoint"]
+    assert [each.item for each in whole.skipped] == [
+        f"maps of small dense net, batch 8: {way}" for way in ("save_on_cpu", "save_on_cpu, pinned")
+    ]
+
+
 def test_running_out_of_memory_is_recorded_as_such_and_ends_the_sweep(monkeypatch, tmp_path):
-    real = making.measure_step
+    real = measuring.measure_step
 
     def small(module, shape, classes, batch, *arguments, **options):
         if batch > 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return real(module, shape, classes, batch, *arguments, **options)
 
-    monkeypatch.setattr(making, "measure_step", small)
+    monkeypatch.setattr(measuring, "measure_step", small)
     whole = making.record(tmp_path / "a.json", "cpu", plan=replace(TINY, first_batches=(1, 2, 4, 8)))
     assert [(step.batch, step.out_of_memory) for step in whole.steps] == [(1, False), (2, False), (4, True)]
     assert whole.steps[-1].step is whole.steps[-1].per_sample_s is None
@@ -370,9 +388,9 @@ def test_other_errors_are_not_taken_for_lack_of_memory(monkeypatch):
     def fails(*arguments, **options):
         raise RuntimeError("shapes cannot be multiplied")
 
-    monkeypatch.setattr(making, "measure_step", fails)
+    monkeypatch.setattr(measuring, "measure_step", fails)
     with pytest.raises(RuntimeError, match="shapes"):
-        making.measure_one(TINY.networks["small dense net"], 2, device="cpu")
+        measuring.measure_one(TINY.networks["small dense net"], 2, device="cpu")
 
 
 def test_without_time_nothing_is_measured_and_all_is_named(tmp_path):
@@ -436,7 +454,7 @@ def test_every_way_gives_the_same_gradients(way):
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
     gradients = []
     for kept in ("kept", way):
-        model = making.OnItsWay(branching(), kept)
+        model = measuring.OnItsWay(branching(), kept)
         model(x).square().sum().backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     for one, other in zip(*gradients, strict=True):
@@ -444,23 +462,23 @@ def test_every_way_gives_the_same_gradients(way):
 
 
 def test_the_convolutions_of_a_network_with_the_maps_they_get():
-    found = making.convolutions(NETWORKS["AlexNet"])
+    found = measuring.convolutions(NETWORKS["AlexNet"])
     assert len(found) == 5
     assert [first for *_, first in found] == [True, False, False, False, False]
     name, layer, shape, _ = found[1]
     assert (layer.in_channels, layer.kernel_size, shape[0]) == (64, (5, 5), 64)
     assert name in dict(NETWORKS["AlexNet"].build().named_modules())
-    assert len(making.convolutions(NETWORKS["VGG-16"])) == 13
+    assert len(measuring.convolutions(NETWORKS["VGG-16"])) == 13
     assert not found[0][1]._forward_pre_hooks
 
 
 def test_scratch_memory_is_what_stands_above_the_tensors():
     network = Network("net", networks.small_cnn, (3, 32, 32), 10)
-    for entry in making.measure_workspaces(network, 4, benchmark=False, device="cpu"):
+    for entry in measuring.measure_workspaces(network, 4, benchmark=False, device="cpu"):
         assert entry.network == "net"
         assert min(entry.forward_bytes, entry.backward_bytes, entry.first_bytes) >= 0
     pointwise = Network("dense", lambda: nn.Sequential(nn.Linear(4, 4)), (4,), 4)
-    assert list(making.measure_workspaces(pointwise, 4, benchmark=False, device="cpu")) == []
+    assert list(measuring.measure_workspaces(pointwise, 4, benchmark=False, device="cpu")) == []
 
 
 def test_a_peak_is_counted_above_what_stood_before():
@@ -472,7 +490,7 @@ def test_a_peak_is_counted_above_what_stood_before():
 
 
 def test_contests_are_between_the_cpu_and_the_device():
-    contest = making.measure_contest(4, 3, 2, device="cpu", seconds=1e-4)
+    contest = measuring.measure_contest(4, 3, 2, device="cpu", seconds=1e-4)
     assert (contest.inputs, contest.units, contest.batch) == (4, 3, 2)
     assert min(each.median for each in (contest.cpu, contest.device, contest.transferred)) > 0
 
@@ -669,11 +687,11 @@ def test_a_gpu_that_runs_out_of_memory_is_free_again_afterwards():
     )
     a_map = 4 * 64 * 256 * 256
     too_many = torch.cuda.get_device_properties(0).total_memory // a_map + 1
-    step = making.measure_one(network, too_many)
+    step = measuring.measure_one(network, too_many)
     assert step.out_of_memory
-    making.free("cuda")
+    measuring.free("cuda")
     assert torch.cuda.memory_allocated() < 64 * 2**20
-    assert not making.measure_one(network, 1, seconds=1e-3).out_of_memory
+    assert not measuring.measure_one(network, 1, seconds=1e-3).out_of_memory
 
 
 @pytest.mark.gpu
@@ -682,7 +700,7 @@ def test_a_gpu_that_runs_out_of_memory_is_free_again_afterwards():
 def test_on_a_gpu_maps_that_are_not_kept_lower_the_peak(way):
     layers = [layer for _ in range(8) for layer in (nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())]
     network = Network("deep", lambda: nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), (16, 64, 64), 16)
-    kept, moved = (making.measure_one(network, 64, way=each, seconds=1e-3) for each in ("kept", way))
+    kept, moved = (measuring.measure_one(network, 64, way=each, seconds=1e-3) for each in ("kept", way))
     assert moved.memory.peak_bytes < kept.memory.peak_bytes
 
 
@@ -690,7 +708,7 @@ def test_on_a_gpu_maps_that_are_not_kept_lower_the_peak(way):
 @needs_gpu
 def test_on_a_gpu_a_peak_is_counted_in_blocks_of_the_allocator():
     count = peak_above(lambda: torch.empty(3 * 2**20 + 1, dtype=torch.uint8, device="cuda"), "cuda")
-    assert count == making._allocated(torch.empty(3 * 2**20 + 1, dtype=torch.uint8), "cuda") == 3 * 2**20 + 512
+    assert count == measuring._allocated(torch.empty(3 * 2**20 + 1, dtype=torch.uint8), "cuda") == 3 * 2**20 + 512
     assert peak_above(lambda: None, "cuda") == 0
 
 

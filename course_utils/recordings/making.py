@@ -8,13 +8,8 @@ have nothing else; must never import pandas, psutil, matplotlib, ipywidgets or s
 
 from __future__ import annotations
 
-import gc
 import itertools
-import os
-import platform
-import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,47 +20,39 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint_sequential
 
-from course_utils import __version__
-from course_utils.measure import measure_step, peak_above
 from course_utils.networks import NETWORKS, Network, mlp, small_cnn
+from course_utils.recordings.measuring import (
+    SHORT,
+    free,
+    measure_contest,
+    measure_context,
+    measure_one,
+    measure_workspaces,
+    out_of_memory,
+)
 from course_utils.recordings.schema import (
     FORMAT,
     PLAIN,
     WAYS,
     Contents,
-    Contest,
-    Context,
     Copy,
     Entry,
     Launch,
     Product,
-    Provenance,
     RecordingError,
     Skipped,
-    Step,
     Transfer,
-    Workspace,
     read,
     write,
 )
-from course_utils.timing import (
-    measure_step_time,
-    memory_bytes,
-    time_copy,
-    time_launch,
-    time_product,
-    time_runs,
-    time_transfer,
-)
+from course_utils.recordings.whereabouts import as_number, ask_driver, provenance, with_clocks
+from course_utils.timing import time_copy, time_launch, time_product, time_transfer
 from course_utils.trace import PRECISIONS
 from course_utils.units import GIB, KIB, MIB, CourseError
 
 BUDGET_SECONDS = 420.0  # of the 8 minutes a recording may take, the start and the last item's overrun set aside
 SAVE_SECONDS = 20.0  # between two writings of what there is so far
-SHORT = 0.05  # seconds that each figure of a sweep is measured at least
 
 
 @dataclass(frozen=True)
@@ -120,175 +107,6 @@ QUICK = Plan(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One measurement each
-
-
-class OnItsWay(nn.Module):
-    """A network whose saved maps are kept, moved to the host and back by torch, or computed again."""
-
-    def __init__(self, inner: nn.Module, way: str) -> None:
-        super().__init__()
-        self.inner, self.way = inner, way
-
-    def forward(self, x: Tensor) -> Tensor:
-        """As the network's own."""
-        if self.way == PLAIN:
-            found: Tensor = self.inner(x)
-        elif self.way == "checkpoint":
-            assert isinstance(self.inner, nn.Sequential)
-            segments = max(1, round(len(self.inner) ** 0.5))  # √n segments, after Chen et al. (2016)
-            found = checkpoint_sequential(self.inner, segments, x, use_reentrant=False)
-        else:
-            with torch.autograd.graph.save_on_cpu(pin_memory=self.way.endswith("pinned")):
-                found = self.inner(x)
-        return found
-
-
-def measure_one(
-    network: Network,
-    batch: int,
-    precision: str = "float32",
-    optimizer: str = "momentum",
-    way: str = PLAIN,
-    device: str = "cuda",
-    seconds: float = SHORT,
-) -> Step:
-    """Memory and time of a real step; both None where the device runs out of memory.
-
-    Raises:
-        CourseError: an unknown optimizer or precision, or no such device.
-    """
-    made = Step(network.name, batch, precision, optimizer, way, None, None, None)
-    free(device)
-    try:
-        with torch.device(device):  # parameters are drawn where they are used, which is faster
-            module = OnItsWay(network.build(), way)
-        shape, classes = network.input_shape, network.classes
-        memory = measure_step(module, shape, classes, batch, optimizer, device, precision=precision)
-        timed = measure_step_time(
-            module, shape, classes, batch, optimizer, device, precision=precision, seconds=seconds
-        )
-        return replace(made, memory=memory, forward=timed.forward, step=timed.step)
-    except RuntimeError as error:
-        if not out_of_memory(error):
-            raise
-    free(device)  # after the exception, whose traceback held the tensors
-    return made
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that a device, or the host, has too little memory."""
-    words = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in words or "not enough memory" in words
-
-
-def free(device: str) -> None:
-    """Give back to the device what nothing uses, so that one measurement's cache does not count in the next."""
-    gc.collect()
-    if device != "cpu":
-        torch.cuda.empty_cache()
-
-
-def measure_contest(inputs: int, units: int, batch: int, device: str = "cuda", seconds: float = SHORT) -> Contest:
-    """A step of a network of one hidden layer: on the CPU, on the device, on the device with its data transferred."""
-    x, y = torch.randn(batch, inputs), torch.randint(10, (batch,))
-
-    def step_on(where: str, transferred: bool) -> Callable[[], None]:
-        with torch.device(where):
-            model = mlp((inputs, units, 10))
-        update = torch.optim.SGD(model.parameters(), lr=0.1)
-        held = (x.to(where), y.to(where))
-
-        def step() -> None:
-            picture, label = (x.to(where, copy=True), y.to(where, copy=True)) if transferred else held
-            nn.functional.cross_entropy(model(picture), label).backward()
-            update.step()
-            update.zero_grad(set_to_none=True)
-
-        step()
-        step()
-        return step
-
-    cpu, there, transferred = (
-        time_runs(step_on(where, moved), seconds) for where, moved in (("cpu", False), (device, False), (device, True))
-    )
-    return Contest(inputs, units, batch, cpu, there, transferred)
-
-
-def measure_workspaces(network: Network, batch: int, benchmark: bool, device: str = "cuda") -> Iterator[Workspace]:
-    """Scratch memory of every convolution of a network, each run by itself on maps of its own."""
-    seen: set[tuple[object, ...]] = set()
-    for layer, module, shape, first in convolutions(network):
-        key = (tuple(module.weight.shape), module.stride, module.padding, module.groups, shape, first)
-        if key in seen:  # the same convolution on maps of the same size
-            continue
-        seen.add(key)
-        free(device)
-        real = module.to_empty(device=device)
-        for parameter in real.parameters():
-            nn.init.normal_(parameter, std=0.01)
-        x = torch.randn((batch, *shape), device=device, requires_grad=not first)
-        wanted = [*real.parameters(), *([] if first else [x])]
-        peaks: list[tuple[int, int]] = []
-        with torch.backends.cudnn.flags(enabled=True, benchmark=benchmark):
-            for _ in range(2):
-                peaks.append(_scratch(real, x, wanted, device))
-        first_call, (forward, backward) = peaks
-        yield Workspace(network.name, layer, batch, benchmark, forward, backward, max(first_call))
-
-
-def _scratch(layer: nn.Module, x: Tensor, wanted: list[Tensor], device: str) -> tuple[int, int]:
-    """How far the peaks of a layer's forward and backward stand above the tensors they make."""
-    made: list[Tensor] = []
-    forward = peak_above(lambda: made.append(layer(x)), device) - _allocated(made[0], device)
-    gradient = torch.ones_like(made[0])
-    results = sum(_allocated(tensor, device) for tensor in wanted)
-    backward = peak_above(lambda: torch.autograd.grad(made[0], wanted, gradient), device) - results
-    return max(0, forward), max(0, backward)
-
-
-def _allocated(tensor: Tensor, device: str) -> int:
-    """Bytes the allocator counts for a tensor: on a GPU in blocks of 512."""
-    return tensor.nbytes if device == "cpu" else -(-tensor.nbytes // 512) * 512
-
-
-def convolutions(network: Network) -> list[tuple[str, nn.Conv2d, tuple[int, ...], bool]]:
-    """(name, layer, shape of one sample of its input, whether it is the network's own input) of each convolution."""
-    found: list[tuple[str, nn.Conv2d, tuple[int, ...], bool]] = []
-    with torch.device("meta"):
-        model = network.build()
-        x = torch.empty((1, *network.input_shape))
-
-    def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            assert isinstance(module, nn.Conv2d)
-            found.append((name, module, tuple(inputs[0].shape[1:]), inputs[0] is x))
-
-        return hook
-
-    named = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Conv2d)]
-    hooks = [module.register_forward_pre_hook(note(name)) for name, module in named]
-    with torch.no_grad():
-        model(x)
-    for hook in hooks:
-        hook.remove()
-    return found
-
-
-def measure_context(device: str, libraries: bool, others: int | None) -> Context:
-    """What the driver counts as used, beside what PyTorch reserved."""
-    if libraries:
-        maps = torch.randn(2, 8, 32, 32, device=device)
-        nn.functional.conv2d(maps, torch.randn(8, 8, 3, 3, device=device))
-        maps[0, 0] @ maps[0, 1]
-    else:
-        torch.zeros(1, device=device)
-    torch.cuda.synchronize()
-    left, whole = torch.cuda.mem_get_info()
-    return Context(libraries, whole - left, torch.cuda.memory_reserved(), others)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The list
 
 
@@ -334,17 +152,6 @@ def sweep(
         took, last = time.monotonic() - began, batch
 
 
-def ways(plan: Plan, network: str, batch: int, device: str, clock: Clock) -> Iterator[Entry]:
-    """The same step with its saved maps moved and computed again; and kept, unless a sweep has measured that."""
-    for way in WAYS:
-        if way == PLAIN and batch in plan.first_batches:
-            continue
-        if way.endswith("pinned") and device == "cpu":
-            yield Skipped(f"{way}, {network}", "pinned memory is for transfers to a GPU")
-            continue
-        yield measure_one(plan.networks[network], batch, way=way, device=device, seconds=plan.seconds)
-
-
 def items(plan: Plan, device: str, others: int | None) -> Iterator[Item]:
     """Everything to measure, the most important first."""
     on_gpu, seconds = device != "cpu", plan.seconds
@@ -374,6 +181,14 @@ def items(plan: Plan, device: str, others: int | None) -> Iterator[Item]:
         name = f"steps of {network}, {precision}, {optimizer}"
         return Item(name, 45, lambda clock: sweep(plan, network, batches, precision, optimizer, device, clock))
 
+    def moved(network: str, batch: int, way: str) -> Item:
+        def run(clock: Clock) -> Iterator[Entry]:
+            if way.endswith("pinned") and not on_gpu:
+                raise CourseError("pinned memory is for transfers to a GPU")
+            yield measure_one(plan.networks[network], batch, way=way, device=device, seconds=seconds)
+
+        return Item(f"maps of {network}, batch {batch}: {way}", 20, run)
+
     gpu_only = [Item("context", 10, contexts), Item("transfers", 30, transfers)]
     if on_gpu:
         yield gpu_only[0]
@@ -384,9 +199,10 @@ def items(plan: Plan, device: str, others: int | None) -> Iterator[Item]:
     first, *others_precise = plan.precisions
     for network in plan.networks:
         yield steps(network, first, "momentum", plan.first_batches)
-    for network, batch in plan.ways:
-        name = f"ways to keep maps, {network}, batch {batch}"
-        yield Item(name, 25, lambda clock, n=network, b=batch: ways(plan, n, b, device, clock))  # type: ignore[misc]
+    for (network, batch), way in itertools.product(plan.ways, WAYS):
+        if way == PLAIN and batch in plan.first_batches:
+            continue  # a sweep has measured that
+        yield moved(network, batch, way)
     for network, batch in plan.workspaces:
         for benchmark in (False, True):
             yield Item(
@@ -404,89 +220,7 @@ def items(plan: Plan, device: str, others: int | None) -> Iterator[Item]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where and when
-
-
-def _ask(*command: str) -> str:
-    """What a command prints, or nothing if it is not there or fails."""
-    if shutil.which(command[0]) is None:
-        return ""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def ask_driver(*fields: str) -> list[str]:
-    """What nvidia-smi says of the first visible GPU, one text a field; empty where it says nothing."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
-    said = _ask("nvidia-smi", f"--id={visible}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
-    found = [part.strip() for part in said.splitlines()[0].split(",")] if said else []
-    return found if len(found) == len(fields) else [""] * len(fields)
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _commit() -> str:
-    here = str(Path(__file__).resolve().parents[2])
-    commit = _ask("git", "-C", here, "rev-parse", "--short=12", "HEAD")
-    changed = _ask("git", "-C", here, "status", "--porcelain", "--untracked-files=no", "--", "course_utils")
-    return f"{commit}-dirty" if commit and changed else commit
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def provenance(device: str, quick: bool, command: str) -> Provenance:
-    """Where and when: read before the first measurement, but for clocks and the time it took."""
-    on_gpu = device != "cpu"
-    return Provenance(
-        device="cuda" if on_gpu else "cpu",
-        name=torch.cuda.get_device_name() if on_gpu else _processor(),
-        memory_bytes=memory_bytes(device),
-        driver=ask_driver("driver_version")[0] if on_gpu else "",
-        torch=torch.__version__,
-        cuda=(torch.version.cuda or "") if on_gpu else "",
-        cudnn=str(torch.backends.cudnn.version() or "") if on_gpu else "",
-        python=platform.python_version(),
-        system=platform.platform(),
-        cpu=_processor(),
-        threads=torch.get_num_threads(),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=command,
-        course=__version__,
-        commit=_commit(),
-        quick=quick,
-        tf32_convolutions=torch.backends.cudnn.allow_tf32,
-        tf32_products=torch.backends.cuda.matmul.allow_tf32,
-        clock_mhz=None,
-        clock_limit_mhz=None,
-        memory_clock_mhz=None,
-        took_s=0.0,
-    )
-
-
-def _clocks(where: Provenance, device: str) -> Provenance:
-    """With the clocks, read while a product keeps the GPU busy."""
-    if device == "cpu":
-        return where
-    matrix = torch.randn(4096, 4096, device=device)
-    for _ in range(200):
-        matrix @ matrix  # queued: the GPU works on them while the driver is asked
-    now, limit, memory = map(_number, ask_driver("clocks.sm", "clocks.max.sm", "clocks.mem"))
-    torch.cuda.synchronize()
-    return replace(where, clock_mhz=now, clock_limit_mhz=limit, memory_clock_mhz=memory)
+# Recording
 
 
 @contextmanager
@@ -556,7 +290,7 @@ def record(
     if not out.parent.is_dir():
         raise RecordingError(f"there is no folder {out.parent}: make it or choose another place with --out")
     began = time.monotonic()
-    used = _number(ask_driver("memory.used")[0]) if device == "cuda" else None  # before the context exists
+    used = as_number(ask_driver("memory.used")[0]) if device == "cuda" else None  # before the context exists
     torch.manual_seed(0)
     contents = Contents(FORMAT, False, provenance(device, quick, command))
     write(contents, out)  # before minutes are spent: a place that cannot be written to fails now
@@ -568,7 +302,7 @@ def record(
             for item in _progress(todo):
                 _do(item, clock, contents, device)
                 if item.name == "ceilings":
-                    contents = replace(contents, provenance=_clocks(contents.provenance, device))
+                    contents = replace(contents, provenance=with_clocks(contents.provenance, device))
                 if time.monotonic() - saved > SAVE_SECONDS:
                     _save(contents, out, began)
                     saved = time.monotonic()

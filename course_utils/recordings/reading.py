@@ -17,7 +17,7 @@ import torch
 
 from course_utils.measure import this_machine
 from course_utils.networks import NETWORKS
-from course_utils.recordings import making
+from course_utils.recordings import measuring
 from course_utils.recordings.schema import (
     DIRECTIONS,
     PLAIN,
@@ -194,7 +194,7 @@ class Live:
     """This machine's own GPU, asked the questions of a `Recording`; each is measured when first asked."""
 
     device: str = "cuda"
-    seconds: float = making.SHORT
+    seconds: float = measuring.SHORT
     _steps: dict[tuple[str, int, str, str, str], Step] = field(default_factory=dict, repr=False)
 
     @property
@@ -218,7 +218,7 @@ class Live:
             raise CourseError(f"unknown network {network!r}: choose one of {', '.join(NETWORKS)}")
         key = (network, batch, precision, optimizer, way)
         if key not in self._steps:
-            self._steps[key] = making.measure_one(
+            self._steps[key] = measuring.measure_one(
                 NETWORKS[network], batch, precision, optimizer, way, self.device, self.seconds
             )
         return self._steps[key]
@@ -242,7 +242,7 @@ class Live:
     def crossover(self) -> list[Contest]:
         """Networks of one hidden layer on CPU and device: a few of each, in seconds."""
         return [
-            making.measure_contest(inputs, units, batch, self.device, self.seconds)
+            measuring.measure_contest(inputs, units, batch, self.device, self.seconds)
             for inputs in (4, 1024)
             for units in (10, 1000)
             for batch in (1, 128)
@@ -275,11 +275,11 @@ class Live:
 
     def context(self) -> Context:
         """Memory the driver counts beside PyTorch's; whatever else uses the GPU counts as well."""
-        return making.measure_context(self.device, True, None)
+        return measuring.measure_context(self.device, True, None)
 
     def workspaces(self, network: str, batch: int, benchmark: bool = False) -> list[Workspace]:
         """Scratch memory of a network's convolutions, in their order; those alike are there once."""
-        return list(making.measure_workspaces(NETWORKS[network], batch, benchmark, self.device))
+        return list(measuring.measure_workspaces(NETWORKS[network], batch, benchmark, self.device))
 
     def ceilings(self) -> Ceilings:
         """The best product of each precision, the best copy and the launch: `as_device()` makes a device of them."""

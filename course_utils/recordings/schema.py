@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import math
 import os
 import types
 import typing
@@ -343,6 +342,7 @@ def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is no number a recording may hold")
 
 
+LARGEST = 2**63
 T = TypeVar("T")
 NONE: Mapping[str, Any] = types.MappingProxyType({})
 
@@ -371,7 +371,9 @@ def _value(kind: Any, value: Any, file: str, place: str, demands: Mapping[str, A
         return value
     if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
         fault(f"must be a {'whole ' if kind is int else ''}number, got {_name(value)}")
-    if not math.isfinite(value) or value < 0:
+    if not -LARGEST < value < LARGEST:  # false for what is not finite, too
+        fault("is no number a recording may hold")
+    if value < 0:
         fault(f"must be 0 or more, got {value}")
     if value == 0 and demands.get("above 0"):
         fault("must be above 0")

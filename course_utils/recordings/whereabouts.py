@@ -1,0 +1,104 @@
+"""Where and when a recording is made: the machine, its driver, the versions, the clocks.
+
+Whatever cannot be read (no nvidia-smi, no git) is left empty. Needs torch and the standard library; must never import
+pandas, psutil, matplotlib, ipywidgets or scikit-learn.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from course_utils import __version__
+from course_utils.recordings.schema import Provenance
+from course_utils.timing import memory_bytes
+
+
+def _ask(*command: str) -> str:
+    """What a command prints, or nothing if it is not there or fails."""
+    if shutil.which(command[0]) is None:
+        return ""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def ask_driver(*fields: str) -> list[str]:
+    """What nvidia-smi says of the first visible GPU, one text a field; empty where it says nothing."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
+    said = _ask("nvidia-smi", f"--id={visible}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+    found = [part.strip() for part in said.splitlines()[0].split(",")] if said else []
+    return found if len(found) == len(fields) else [""] * len(fields)
+
+
+def as_number(text: str) -> float | None:
+    """The number a text says, None if it says none."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _commit() -> str:
+    here = str(Path(__file__).resolve().parents[2])
+    commit = _ask("git", "-C", here, "rev-parse", "--short=12", "HEAD")
+    changed = _ask("git", "-C", here, "status", "--porcelain", "--untracked-files=no", "--", "course_utils")
+    return f"{commit}-dirty" if commit and changed else commit
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def provenance(device: str, quick: bool, command: str) -> Provenance:
+    """Where and when: read before the first measurement, but for clocks and the time it took."""
+    on_gpu = device != "cpu"
+    return Provenance(
+        device="cuda" if on_gpu else "cpu",
+        name=torch.cuda.get_device_name() if on_gpu else _processor(),
+        memory_bytes=memory_bytes(device),
+        driver=ask_driver("driver_version")[0] if on_gpu else "",
+        torch=torch.__version__,
+        cuda=(torch.version.cuda or "") if on_gpu else "",
+        cudnn=str(torch.backends.cudnn.version() or "") if on_gpu else "",
+        python=platform.python_version(),
+        system=platform.platform(),
+        cpu=_processor(),
+        threads=torch.get_num_threads(),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command,
+        course=__version__,
+        commit=_commit(),
+        quick=quick,
+        tf32_convolutions=torch.backends.cudnn.allow_tf32,
+        tf32_products=torch.backends.cuda.matmul.allow_tf32,
+        clock_mhz=None,
+        clock_limit_mhz=None,
+        memory_clock_mhz=None,
+        took_s=0.0,
+    )
+
+
+def with_clocks(where: Provenance, device: str) -> Provenance:
+    """With the clocks, read while a product keeps the GPU busy."""
+    if device == "cpu":
+        return where
+    matrix = torch.randn(4096, 4096, device=device)
+    for _ in range(200):
+        matrix @ matrix  # queued: the GPU works on them while the driver is asked
+    now, limit, memory = map(as_number, ask_driver("clocks.sm", "clocks.max.sm", "clocks.mem"))
+    torch.cuda.synchronize()
+    return replace(where, clock_mhz=now, clock_limit_mhz=limit, memory_clock_mhz=memory)
