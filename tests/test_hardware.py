@@ -41,23 +41,38 @@ def test_the_catalogue_has_the_eighteen_devices_in_order_of_their_year() -> None
     assert [item.year for item in devices()] == sorted(item.year for item in devices())
 
 
-@pytest.mark.parametrize(
-    ("name", "memory", "bandwidth", "float32", "tensor", "pcie", "price"),
-    [
-        ("GTX Titan", 6, 288.4, 4.5, None, None, 999),
-        ("Titan X (Maxwell)", 12, 336.5, 6.6, None, None, 999),
-        ("V100", 16, 900, 15.7, 125, 3, None),
-        ("H100 SXM", 80, 3350, 67, 989, 5, None),
-        ("RTX 4090", 24, 1008, 82.6, 165, None, 1599),
-    ],
-)  # fmt: skip
-def test_values_are_the_confirmed_ones_and_unconfirmed_ones_are_none(
-    name: str, memory: float, bandwidth: float, float32: float, tensor: float | None, pcie: int | None,
-    price: float | None,
-) -> None:  # fmt: skip
-    item = device(name)
-    found = (item.memory_gb, item.bandwidth_gb_s, item.float32_tflops, item.tensor_tflops, item.pcie, item.launch_usd)
-    assert found == (memory, bandwidth, float32, tensor, pcie, price)
+# Every row again, typed from the publications apart from the file: year, GB and GB/s of one die, float32 and its clock,
+# plain float16, dense tensor rate, bfloat16, PCIe, launch price of the card. None is what nobody confirmed.
+CONFIRMED = {
+    "GTX Titan": (2013, 6, 288.4, 4.5, "base", None, None, False, None, 999),
+    "Tesla K40": (2013, 12, 288, 4.29, "base", None, None, False, 3, 5499),
+    "GTX 980": (2014, 4, 224, 4.6, "base", None, None, False, None, 549),
+    "Tesla K80": (2014, 12, 240, 8.74 / 2, "boost", None, None, False, None, 5000),
+    "Titan X (Maxwell)": (2015, 12, 336.5, 6.6, "boost", None, None, False, None, 999),
+    "Tesla M40": (2015, 12, 288, 6.84, "boost", None, None, False, 3, None),
+    "P100": (2016, 16, 732, 9.5, "boost", 19.1, None, False, 3, 5699),
+    "GTX 1080": (2016, 8, 320, 8.87, "boost", None, None, False, None, 599),
+    "Titan X (Pascal)": (2016, 12, 480, 10.2, "base", None, None, False, None, 1200),
+    "V100": (2017, 16, 900, 15.7, "boost", None, 125, False, 3, None),
+    "RTX 2080": (2018, 8, 448, 10.1, "boost", None, 40.3, False, 3, 699),
+    "T4": (2018, 16, 320, 8.1, "boost", None, 65, False, 3, None),
+    "A100": (2020, 40, 1555, 19.5, "boost", None, 312, True, 4, None),
+    "RTX 3090": (2020, 24, 936, 35.6, "boost", None, 71, True, 4, 1499),
+    "RTX 4090": (2022, 24, 1008, 82.6, "boost", None, 165, True, None, 1599),
+    "H100 SXM": (2022, 80, 3350, 67, "boost", None, 989, True, 5, None),
+    "H200 SXM": (2023, 141, 4800, 67, "boost", None, 989, True, None, None),
+    "B200": (2024, 192, 7700, 75, "boost", None, 2250, True, None, None),
+}
+
+
+def test_every_row_is_what_the_publications_say_and_what_they_do_not_is_none() -> None:
+    assert [item.name for item in devices()] == list(CONFIRMED)
+    for item in devices():
+        found = (
+            item.year, item.memory_gb, item.bandwidth_gb_s, item.float32_tflops, item.float32_clock,
+            item.float16_tflops, item.tensor_tflops, item.bfloat16, item.pcie, item.launch_usd,
+        )  # fmt: skip
+        assert found == CONFIRMED[item.name], item.name
 
 
 def test_no_sparse_rate_is_in_the_catalogue() -> None:

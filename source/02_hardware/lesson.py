@@ -216,9 +216,7 @@ print(f"                  context, assumed {format_bytes(CONTEXT_BYTES):>10}")
 # %% tags=["nbval-ignore-output"]
 source = gpu()
 if source is not None:
-    context = source.context()
-    own = context.used_bytes - context.reserved_bytes - (context.others_bytes or 0)
-    print(f"context, libraries loaded: {format_bytes(own)}")
+    print(f"context, libraries loaded: {format_bytes(source.context().context_bytes)}")
 print(sentence(source))
 
 # %% [markdown] slide="slide"
