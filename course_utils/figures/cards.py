@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words, text_width
-from course_utils.figures.style import SIZE, bar_at, beside, write_title
+from course_utils.figures.style import SIZE, beside, write_title
 from course_utils.units import GIB, CourseError, format_bytes
 
-ROW = 24.0  # pixels from one card to the next: closer than elsewhere, so that all of them fit a screen
+ROW, BAR = 21.0, 15.0  # pixels from one card to the next, and of a bar: less than elsewhere, so that all fit a screen
 LOW, HIGH = GIB / 2, 256 * GIB  # ends of the axis, which do not move with what is drawn
 # (fill, whether the bar is filled) by state; a state without an entry is an outline. Blue and orange stay apart without
 # colour vision, and the words at the bar's end say it again.
@@ -80,7 +80,7 @@ def cards(
     for bar in bars:
         y += ROW
         end = at(bar.memory_bytes)
-        corners = bar_at(left, y, end)
+        corners = [(left, y - BAR / 2), (end, y - BAR / 2), (end, y + BAR / 2), (left, y + BAR / 2)]
         if bar.state in FILLS:
             scene.add(Area(corners, FILLS[bar.state]))
         else:

@@ -25,6 +25,7 @@
 # %% slide="skip"
 import copy
 from itertools import pairwise
+from textwrap import wrap
 
 import pandas as pd
 import torch
@@ -217,7 +218,7 @@ print(f"                  context, assumed {format_bytes(CONTEXT_BYTES):>10}")
 source = gpu()
 if source is not None:
     print(f"context, libraries loaded: {format_bytes(source.context().context_bytes)}")
-print(sentence(source))
+print(*wrap(sentence(source), 90), sep="\n")
 
 # %% [markdown] slide="slide"
 # ## Price and memory
@@ -543,7 +544,7 @@ pd.DataFrame(
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Try three things. What does the move from momentum to Adam cost the dense net, and what VGG-16? Which card suffices
 # for ResNet-50 with a batch of 256, and which to use it only (optimizer: none)? Take bfloat16: why do most cards drop
 # out? What that precision is, lesson 08 says.
