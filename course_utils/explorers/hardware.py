@@ -43,7 +43,8 @@ def sentences(step: StepTrace, batch: int, asked: Demand, fits: Sequence[CardFit
     """
     state = (
         f"{step.name}, batch {batch:,}: {format_bytes(asked.tensors)} of tensors at the peak; "
-        f"{format_bytes(asked.safe)} with the allocator's gaps and an assumed context of {format_bytes(asked.context)}."
+        f"{format_bytes(asked.safe)} with the allocator's gaps and an assumed context of "
+        f"{format_bytes(asked.context, 0)}."
     )
     return state, _which(fits), _else(fits)
 
@@ -60,11 +61,8 @@ def _which(fits: Sequence[CardFit]) -> str:
     if cheap is None:
         return f"{have} The smallest is {priced(least.device)}; no price of any of them is confirmed."
     if cheap.device == least.device:
-        return f"{have} The smallest is also the cheapest whose launch price is confirmed: {priced(cheap.device)}."
-    return (
-        f"{have} The smallest is {priced(least.device)}, the cheapest whose launch price is confirmed "
-        f"{priced(cheap.device)}."
-    )
+        return f"{have} The smallest is the cheapest of confirmed price too: {priced(cheap.device)}."
+    return f"{have} The smallest is {priced(least.device)}, the cheapest of confirmed price {priced(cheap.device)}."
 
 
 def _else(fits: Sequence[CardFit]) -> str:

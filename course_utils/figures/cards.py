@@ -10,7 +10,7 @@ from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Pi
 from course_utils.figures.style import SIZE, beside, write_title
 from course_utils.units import GIB, CourseError, format_bytes
 
-ROW, BAR = 21.0, 15.0  # pixels from one card to the next, and of a bar: less than elsewhere, so that all fit a screen
+ROW, BAR = 20.0, 15.0  # pixels from one card to the next, and of a bar: less than elsewhere, so that all fit a screen
 LOW, HIGH = GIB / 2, 256 * GIB  # ends of the axis, which do not move with what is drawn
 # (fill, whether the bar is filled) by state; a state without an entry is an outline. Blue and orange stay apart without
 # colour vision, and the words at the bar's end say it again.

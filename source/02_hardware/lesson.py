@@ -123,7 +123,7 @@ print(f"{'printed':<13} {512_128_000:>12,}")
 # %%
 reveal(guess_weights, {"computed": sum(products) / 1e6, "printed in 2014": 512.128}, against="computed")
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="fragment"
 # One digit too many went into print. The conclusion beside it was right: 52 million do go into 149 million.
 #
 # The sentence around a number can be true and the number wrong. Recompute what you can. It took three products.
@@ -140,11 +140,11 @@ with torch.device("meta"):
 dense_step = training_step(dense, (9000,), 32, "momentum", name="52 M dense net")
 skyline(dense_step.at(128), limit_bytes=(1536 - 400) * MIB)
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="skip"
 # It fits, and hardly anything in the picture is a feature map. For a dense network on a table of numbers the corrected
 # rule is all there is. By hand, 12 bytes for each of 52,136,032 parameters:
 
-# %%
+# %% slide="skip"
 by_hand = 12 * 52_136_032
 peak = dense_step.at(128).peak_bytes
 side_by_side(
@@ -299,11 +299,11 @@ plane(
     f"memory {final['memory_gb']:.0f}, float32 arithmetic {final['float32_tflops']:.0f}",
 )
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="skip"
 # Arithmetic outruns bandwidth, so a network needs ever more operations a byte to keep a new card busy (lesson 01's
 # ridge). And this machine? It belongs in the table, measured; its GiB are those of the host:
 
-# %% tags=["nbval-ignore-output"]
+# %% slide="skip" tags=["nbval-ignore-output"]
 here = measure_ceilings("cpu", seconds=0.1).as_device()
 some = ("GTX Titan", "Titan X (Maxwell)", "RTX 3090", "H200 SXM")
 table = pd.DataFrame([here, *(device for device in devices() if device.name in some)])
@@ -496,16 +496,18 @@ trained_on_digits = compare(
     data=digits.only(range(5, 10)),
 )
 
-# %% slide="subslide" tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"]
 formats = dict.fromkeys(["traced peak", "measured peak"], format_bytes) | {"epoch seconds": format_seconds}
 formats |= dict.fromkeys(["accuracy", "lowest", "highest"], "{:.1%}".format)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown]
 # Less memory, less time, and right about as often: features learned on some digits serve the others. The random
-# backbone shows that it is the training of the backbone that does it, not the size of the head. How well this goes
-# depends on how alike the two tasks are; five digits and five others are very much alike. Where few maps are kept, a
-# kernel's scratch memory weighs more: compare the two peaks.
+# backbone shows that the training of the backbone does it, not the size of the head.
+
+# %% [markdown] slide="notes"
+# How well this goes depends on how alike the two tasks are; five digits and five others are very much alike. Where few
+# maps are kept, a kernel's scratch memory weighs more: compare the traced peak with the measured one.
 
 # %% [markdown] slide="slide"
 # ## Without a GPU, 3: inference on the CPU
@@ -537,9 +539,8 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **which card do I need?** The solid line is what the tensors of the step take, exact; the dashed one
-# adds the allocator's gaps and the assumed context. A blue bar holds the step, an orange one is tight. Before each move
-# say which card will be the next to drop out.
+# **Which card do I need?** Solid is what the tensors take, exact; dashed adds the allocator's gaps and the assumed
+# context. A blue bar holds the step, an orange one is tight. Before each move: which card drops out next?
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -549,10 +550,10 @@ hardware_explorer()
 # for ResNet-50 with a batch of 256, and which to use it only (optimizer: none)? Take bfloat16: why do most cards drop
 # out? What that precision is, lesson 08 says.
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="skip"
 # The same reading as a table, for a network of your own. Put it in place of this one:
 
-# %%
+# %% slide="skip"
 mine = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 32 * 32, 100))
 step = training_step(mine, (3, 32, 32), classes=100, optimizer="adam", name="mine")
 fits = on_cards(step, batch=4096, devices=devices())
@@ -575,19 +576,19 @@ judge([2, 11, 12, 13, 14, 15])
 # %% slide="subslide"
 judge([8, 16, 17, 18, 25, 68])
 
-# %% slide="subslide"
+# %% slide="skip"
 judge([41, 42, 43, 44, 45, 83])
 
 # %% slide="subslide"
 judge([46, 47, 56, 57, 58, 64])
 
-# %% slide="subslide"
+# %% slide="skip"
 judge([62, 63, 65])
 
-# %% [markdown]
+# %% [markdown] slide="skip"
 # One is about time, and decided by this machine:
 
-# %% tags=["nbval-ignore-output"]
+# %% slide="skip" tags=["nbval-ignore-output"]
 judge([48])
 
 # %% [markdown] slide="slide"
