@@ -362,6 +362,18 @@ def test_a_printed_line_breaks_only_where_it_must(tab: Any, tmp_path: Path) -> N
 
 @in_a_browser
 @pytest.mark.browser
+def test_a_wide_line_or_table_leaves_the_text_around_it_large(tab: Any, tmp_path: Path) -> None:
+    table = pd.DataFrame({f"a column {i}": ["some words"] for i in range(8)}).to_html()
+    for wide in (new_output("stream", text="x" * 95), shown(text_html=table)):
+        notebook = new_notebook(cells=[cell("# One\n\nText.", "slide"), cell("1", outputs=[wide])])
+        file = tmp_path / "one.html"
+        file.write_text(make_deck(notebook, "one", tmp_path).html, encoding="utf-8")
+        assert walk(tab, file)[0] == []
+        assert tab.locator(".page p").first.evaluate("text => getComputedStyle(text).fontSize") == "30px"
+
+
+@in_a_browser
+@pytest.mark.browser
 def test_text_and_pictures_shrink_to_what_is_left(tab: Any, tmp_path: Path) -> None:
     picture = side_by_side({str(i): float(i) for i in range(1, 16)}, "GiB")
     few, many = cell("Short."), cell(PARAGRAPH * 2)
