@@ -22,6 +22,9 @@ from course_utils.offload.real import HostPool, OffloadActivations
 from course_utils.trace import training_step
 from course_utils.units import CourseError
 
+# What fails while a saved tensor is given up cannot be raised there: pytest turns it into a warning.
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "small_cnn": (networks.small_cnn, (3, 32, 32)),
     "branching": (networks.branching_cnn, (3, 16, 16)),
