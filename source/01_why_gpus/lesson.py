@@ -363,9 +363,8 @@ table = pd.DataFrame(
 )
 table.insert(2, "saved", -table["ms an image"].pct_change())
 table["off by"] = table["model, ms a batch"] / table["ms a batch"] - 1
-table.style.format("{:.1f}", na_rep="").format("{:.2f}", "ms an image").format("{:+.0%}", ["off by"]).format(
-    "{:.1%}", "saved", na_rep=""
-)
+forms = ("{:.1f}", "{:.2f}", "{:.1%}", "{:.1f}", "{:+.0%}")  # one a column
+pd.DataFrame({name: table[name].map(form.format) for name, form in zip(table, forms, strict=True)}).replace("nan%", "")
 
 # %% [markdown] slide="skip"
 # Eight times the images take six times as long. From 64 to 128 an image is hardly cheaper: the card is full.
@@ -531,7 +530,8 @@ table = pd.DataFrame(
 )
 table["off by"] = table["model, ms"] / table["published, ms"] - 1
 table["times faster"] = table["published, ms"].iloc[0] / table["published, ms"]
-table.style.format("{:,.0f}").format("{:+.0%}", "off by")
+forms = ("{:,.0f}", "{:,.0f}", "{:+.0%}", "{:,.0f}")
+pd.DataFrame({name: table[name].map(form.format) for name, form in zip(table, forms, strict=True)})
 
 # %% [markdown]
 # A large network is another world: the last column. The model's arithmetic rates were read off the rows *Torch* and
