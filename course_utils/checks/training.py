@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from course_utils.measure import cpu_peak_above
 
-SHARE = 0.4  # of the whole batch's memory above what was there before: as high as the accumulated step's may be
+SHARE = 0.25  # of the whole batch's memory above what was there before: as high as the accumulated step's may be
 SIDE = 16  # of the pictures, in pixels
 CLASSES = 5
 RATE = 0.1

@@ -214,7 +214,7 @@ graded.saturated_from(saturated_from)
 # ### 6. A training step in micro-batches
 #
 # Below is a training step on the whole batch. Write one that makes **the same update** with at most `micro` pictures
-# in the network at a time, so that the step asks for **at most 40 %** of the memory.
+# in the network at a time, so that the step asks for **at most a quarter** of the memory.
 #
 # The last micro-batch may be smaller. The function is called for one batch after the other, so gradients of the step
 # before may still be there when it begins. What it returns does not matter.
