@@ -7,6 +7,7 @@ stride, or put in another's place. Must never import matplotlib or ipywidgets.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -231,3 +232,53 @@ def index_bytes(ledger: Ledger) -> int:
     pooled = [op.startswith("max_pool") for op in made_by]
     sizes = tape.fixed + tape.per_sample * ledger.batch
     return int(sizes[kept & ~tape.is_map & pooled].sum())
+
+
+# -- squeeze ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def squeeze(network: Network, layer: str, channels: int, narrow: int = 0) -> Change:
+    """Put a 1×1 convolution to `channels` (and a ReLU) in front of a convolution of a chain.
+
+    Args:
+        network: as published.
+        layer: a convolution among the direct children of the network; it becomes a sequence of "squeeze", "relu" and
+            "conv", which reads `channels` in place of its own inputs.
+        channels: that the 1×1 convolution puts out.
+        narrow: how many convolutions, `layer` first, put out `channels` too; the one after them widens again. 0:
+            `layer` itself widens again.
+
+    Raises:
+        CourseError: no such convolution, too few convolutions after it, or fewer channels than one.
+    """
+    if channels < 1 or narrow < 0:
+        raise CourseError(f"squeeze needs 1 channel or more and 0 narrow layers or more, got {channels} and {narrow}")
+
+    def edit(module: nn.Module) -> None:
+        convolutions = [name for name, part in module.named_children() if isinstance(part, nn.Conv2d)]
+        if layer not in convolutions:
+            raise CourseError(f"{network.name} has no convolution {layer!r} to squeeze in front of")
+        run = convolutions[convolutions.index(layer) :][: narrow + 1]
+        if len(run) <= narrow:
+            raise CourseError(
+                f"{layer} of {network.name} has {len(run) - 1} convolutions after it, so {narrow} cannot stay narrow: "
+                "one has to widen again"
+            )
+        first = module.get_submodule(layer)
+        assert isinstance(first, nn.Conv2d)
+        for index, name in enumerate(run):
+            old = module.get_submodule(name)
+            assert isinstance(old, nn.Conv2d)
+            outputs = channels if index < narrow else old.out_channels
+            kernel, step, padding = old.kernel_size[0], old.stride[0], old.padding[0]
+            assert isinstance(padding, int)
+            setattr(module, name, nn.Conv2d(channels, outputs, kernel, step, padding))
+        parts = {
+            "squeeze": nn.Conv2d(first.in_channels, channels, 1),
+            "relu": nn.ReLU(),
+            "conv": getattr(module, layer),
+        }
+        setattr(module, layer, nn.Sequential(OrderedDict(parts)))
+
+    return _changed(network, layer, f"{channels} channels before {layer}", edit)

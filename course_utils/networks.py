@@ -299,6 +299,50 @@ class Bottleneck(nn.Module):
         return out
 
 
+class BasicBlock(nn.Module):
+    """A residual block without a squeeze: two 3×3 convolutions of full width, added to a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.relu1 = nn.ReLU()
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = (
+            nn.Identity()
+            if inputs == outputs and stride == 1
+            else _sequence(
+                [("conv", nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)), ("bn", nn.BatchNorm2d(outputs))]
+            )
+        )
+        self.relu2 = nn.ReLU()
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(batch, inputs, height, width) to (batch, outputs, height/stride, width/stride)."""
+        out: Tensor = self.relu1(self.bn1(self.conv1(maps)))
+        out = self.relu2(self.bn2(self.conv2(out)) + self.shortcut(maps))
+        return out
+
+
+def resnet34(classes: int = 1000, width: int = 64) -> nn.Sequential:
+    """ResNet-34: input 3×224×224, 21,797,672 parameters at 1000 classes, 36 convolutions and 1 dense layer.
+
+    He et al. (2016), table 1: as many blocks as ResNet-50, each of two 3×3 convolutions. `width` is that of the first
+    stage's maps, and each stage has twice the channels of the one before; at 256 the maps between the blocks are those
+    of ResNet-50.
+    """
+    channels = 64
+    layers = _resnet_stem()
+    for stage, count in enumerate((3, 4, 6, 3), start=2):
+        outputs = width * 2 ** (stage - 2)
+        for index in range(1, count + 1):
+            stride = 2 if index == 1 and stage > 2 else 1
+            layers.append((f"conv{stage}_{index}", BasicBlock(channels, outputs, stride)))
+            channels = outputs
+    return _sequence([*layers, *_resnet_head(channels, classes)])
+
+
 def resnet50(classes: int = 1000) -> nn.Sequential:
     """ResNet-50: input 3×224×224, 25,557,032 parameters at 1000 classes, 53 convolutions and 1 dense layer.
 
@@ -315,26 +359,27 @@ def resnet101(classes: int = 1000) -> nn.Sequential:
 
 
 def _resnet(blocks: Sequence[int], classes: int) -> nn.Sequential:
-    layers: list[tuple[str, nn.Module]] = [
-        ("conv1", nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)),
-        ("bn1", nn.BatchNorm2d(64)),
-        ("relu1", nn.ReLU()),
-        ("pool1", nn.MaxPool2d(3, stride=2, padding=1)),
-    ]
+    layers = _resnet_stem()
     channels = 64
     for stage, (count, width) in enumerate(zip(blocks, (64, 128, 256, 512), strict=True), start=2):
         for index in range(1, count + 1):
             stride = 2 if index == 1 and stage > 2 else 1
             layers.append((f"conv{stage}_{index}", Bottleneck(channels, width, stride)))
             channels = 4 * width
-    return _sequence(
-        [
-            *layers,
-            ("pool5", nn.AdaptiveAvgPool2d(1)),
-            ("flatten", nn.Flatten()),
-            ("fc", nn.Linear(channels, classes)),
-        ]
-    )
+    return _sequence([*layers, *_resnet_head(channels, classes)])
+
+
+def _resnet_stem() -> list[tuple[str, nn.Module]]:
+    return [
+        ("conv1", nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)),
+        ("bn1", nn.BatchNorm2d(64)),
+        ("relu1", nn.ReLU()),
+        ("pool1", nn.MaxPool2d(3, stride=2, padding=1)),
+    ]
+
+
+def _resnet_head(channels: int, classes: int) -> list[tuple[str, nn.Module]]:
+    return [("pool5", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten()), ("fc", nn.Linear(channels, classes))]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

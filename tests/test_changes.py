@@ -191,3 +191,32 @@ def test_every_pool_is_every_pool():
 def test_impossible_pools_are_one_line(make, message):
     with pytest.raises(CourseError, match=message):
         make()
+
+
+# -- squeezes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("channels", "narrow"), [(2, 0), (3, 1)])
+def test_a_squeeze_adds_its_map_and_narrows_what_stays_narrow(channels, narrow):
+    change = changes.squeeze(CHAIN, "conv2", channels, narrow)
+    before, after = (kept(step.at(10)) for step in (change.before, change.after))
+    assert after["relu1"] == before["relu1"]
+    assert after["conv2.relu"] == 4 * 10 * channels * 16 * 16
+    assert after["relu2"] == 4 * 10 * (channels if narrow else 6) * 16 * 16
+    assert after["relu3"] == before["relu3"]
+    squeeze, middle = 4 * channels + channels, (channels if narrow else 6)
+    convolutions = 9 * channels * middle + middle + 9 * middle * 8 + 8
+    assert change.parameters_added == squeeze + convolutions - (9 * 4 * 6 + 6 + 9 * 6 * 8 + 8)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: changes.squeeze(CHAIN, "relu1", 2), "chain has no convolution 'relu1' to squeeze in front of"),
+        (lambda: changes.squeeze(CHAIN, "conv3", 2, 1), "conv3 of chain has 0 convolutions after it"),
+        (lambda: changes.squeeze(CHAIN, "conv3", 0), "squeeze needs 1 channel or more"),
+    ],
+)
+def test_impossible_squeezes_are_one_line(make, message):
+    with pytest.raises(CourseError, match=message):
+        make()

@@ -17,6 +17,8 @@ BUILDERS = {
     "vgg16": (networks.vgg16, (3, 224, 224), 1000),
     "vgg116": (lambda: networks.vgg_deep(116), (3, 224, 224), 1000),
     "googlenet": (networks.googlenet, (3, 224, 224), 1000),
+    "resnet34": (networks.resnet34, (3, 224, 224), 1000),
+    "resnet34_wide": (lambda: networks.resnet34(width=256), (3, 224, 224), 1000),
     "resnet50": (networks.resnet50, (3, 224, 224), 1000),
     "kaggle_mlp": (networks.kaggle_mlp, (9000,), 32),
     "mlp": (lambda: networks.mlp((5, 3)), (5,), 3),
@@ -107,6 +109,19 @@ def test_builds_on_meta_and_gives_one_score_per_class(name: str) -> None:
         ("googlenet", 6_998_552),
         # He et al. 2016, as every implementation has it.
         ("resnet50", 25_557_032),
+        # He et al. 2016, as every implementation has it.
+        ("resnet34", 21_797_672),
+        # Stem 9,408 + 128; a 3×3 of c channels has 9c² weights, each normalisation 2c. Stages of c = 256, 512, 1024,
+        # 2048 with 3, 4, 6, 3 blocks; in each first block one 3×3 and the shortcut's 1×1 read the stage before.
+        (
+            "resnet34_wide",
+            (9_408 + 128)
+            + (9 * 64 * 256 + 64 * 256 + 5 * 9 * 256**2 + 7 * 2 * 256)
+            + (9 * 256 * 512 + 256 * 512 + 7 * 9 * 512**2 + 9 * 2 * 512)
+            + (9 * 512 * 1024 + 512 * 1024 + 11 * 9 * 1024**2 + 13 * 2 * 1024)
+            + (9 * 1024 * 2048 + 1024 * 2048 + 5 * 9 * 2048**2 + 7 * 2 * 2048)
+            + (2048 * 1000 + 1000),
+        ),
         # Dettmers 2014: 9000·4000 + 4000·4000 + 4000·32 weights (he prints one digit too many) and 8,032 biases.
         ("kaggle_mlp", 52_128_000 + 8_032),
         # 4 inputs and 100 units: 100·4 + 100·100 + two biases of 100 in the cell; the dense layer 100·10 + 10.
@@ -137,6 +152,7 @@ def test_two_column_alexnet_is_the_figure_of_the_claims() -> None:
         ("overfeat", 5, 3),
         ("vgg16", 13, 3),
         ("googlenet", 57, 1),
+        ("resnet34", 36, 1),  # 33 + 1 on the main path give the name; 3 projections
         ("resnet50", 53, 1),  # 49 + 1 on the main path give the name; 4 projections are not counted in it
     ],
 )

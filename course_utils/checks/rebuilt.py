@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.checks.core import Feedback, Outcome, Slip, describe_crash, has_dots, is_about_dots, percent
+from course_utils.memory import Ledger
 from course_utils.trace import TraceError, training_step
 
 MISFIT = re.compile(r"mat1 and mat2|size mismatch|expected input.* to have|Calculated output size|Kernel size can't")
@@ -32,6 +33,9 @@ class Original:
         classes: columns of its output.
         share: of its peak, as high as the other's may be.
         same_kernels: whether the parameters must have the same shapes, in any order.
+        kernels: shapes of parameters that there must be at least so often: shape -> times. (3, 3) stands for every
+            convolution of 3 × 3.
+        full_size: whether every map must have the sides of the input, or a side of 1.
     """
 
     build: Callable[[], nn.Module]
@@ -39,6 +43,8 @@ class Original:
     classes: int
     share: float
     same_kernels: bool = True
+    kernels: tuple[tuple[tuple[int, ...], int], ...] = ()
+    full_size: bool = False
 
     def peak(self, batch: int) -> int:
         """Peak bytes of a traced step (momentum, CPU kernels: no workspace)."""
@@ -56,6 +62,7 @@ class Look:
     kernels_differ: str = ""
     without_gradient: tuple[str, ...] = ()
     trace_error: str = ""
+    shrunk: str = ""  # a layer whose map has another size than the input, where none may
     peak: int = 0
     original_peak: int = 1
 
@@ -100,7 +107,7 @@ def look(make: Callable[[], object], original: Original, batch: int, seed: int =
     if not isinstance(output, Tensor):
         return replace(seen, returned=type(output).__name__)
     seen = replace(seen, shape=tuple(output.shape), kernels_differ=_other_kernels(made, original))
-    if seen.shape != (4, original.classes) or (original.same_kernels and seen.kernels_differ):
+    if seen.shape != (4, original.classes) or seen.kernels_differ:
         return seen
     without = tuple(n for n, p in made.named_parameters() if not p.requires_grad)
     if output.requires_grad:
@@ -111,9 +118,18 @@ def look(make: Callable[[], object], original: Original, batch: int, seed: int =
     if without:
         return replace(seen, without_gradient=without)
     try:
-        return replace(seen, peak=trace_peak(_made(make), original.input_shape, original.classes, batch))
+        step = training_step(_made(make), original.input_shape, original.classes, target="cpu").at(batch)
     except TraceError as error:
         return replace(seen, trace_error=str(error))
+    return replace(seen, peak=step.peak_bytes, shrunk=_shrunk(step, original) if original.full_size else "")
+
+
+def _shrunk(step: Ledger, original: Original) -> str:
+    """The first layer whose map has neither the sides of the input nor a side of 1, or ""."""
+    side = original.input_shape[-1]
+    table = step.by_layer()
+    shapes = zip(table["layer"], table["shape"], strict=True)
+    return next((str(layer) for layer, shape in shapes if len(shape) == 4 and shape[-1] not in (1, side)), "")
 
 
 def _made(make: Callable[[], object]) -> nn.Module:
@@ -123,7 +139,16 @@ def _made(make: Callable[[], object]) -> nn.Module:
 
 
 def _other_kernels(made: nn.Module, original: Original) -> str:
-    """A parameter shape that one of the two has more often than the other, or ""."""
+    """A parameter shape that one of the two has too often or not often enough, or ""."""
+    if not original.same_kernels:
+        shapes = [tuple(p.shape) for p in made.parameters()]
+        for wanted, often in original.kernels:
+            found = sum(
+                shape == wanted or (len(wanted) == 2 and len(shape) == 4 and shape[2:] == wanted) for shape in shapes
+            )
+            if found < often:
+                return f"parameters of shape {wanted}: {found}, where {often} are asked"
+        return ""
     ours, theirs = (Counter(tuple(p.shape) for p in net.parameters()) for net in (original.build(), made))
     for shape in [*ours, *theirs]:
         if ours[shape] != theirs[shape]:
@@ -139,7 +164,7 @@ class RebuildCheck:
         question: its name, and the function's.
         original: the network handed out, and what is asked.
         by_property: slips told apart by what their network is: "misfit", "another output", "other kernels",
-            "untrained", as many as the catalogue has, by these names.
+            "untrained", "shrunk", as many as the catalogue has, by these names.
         by_peak: slips told apart by their peak.
         takeaway: one sentence for whoever has it right.
         batch: at which the peaks are compared.
@@ -202,7 +227,7 @@ class RebuildCheck:
             expected = (4, self.original.classes)
             told = self._told("another output", "The output has another shape than the original's.")
             return f"{told} It is {seen.shape} for 4 pictures, and should be {expected}."
-        if self.original.same_kernels and seen.kernels_differ:
+        if seen.kernels_differ:
             told = self._told("other kernels", "The parameters are not the original's.")
             return f"{told} ({seen.kernels_differ[0].upper()}{seen.kernels_differ[1:]}.)"
         if seen.without_gradient:
@@ -210,6 +235,9 @@ class RebuildCheck:
             return f"{told} (Without a gradient: {', '.join(seen.without_gradient[:3])}.)"
         if seen.trace_error:
             return f"The step cannot be traced: {seen.trace_error}"
+        if seen.shrunk:
+            told = self._told("shrunk", "A map has another size than the input.")
+            return f"{told} (Layer {seen.shrunk}.)"
         if seen.share <= self.original.share:
             return ""
         now = f" It is {percent(seen.share)} of the original; at most {percent(self.original.share)} is asked."

@@ -54,6 +54,8 @@ class GradedBuild:
             "everything trained": seen.peak > 0 and not seen.without_gradient,
             "peak low enough": 0 < seen.peak <= self.original.share * seen.original_peak,
         }
-        if self.original.same_kernels:
+        if self.original.same_kernels or self.original.kernels:
             properties["parameters kept"] = seen.shape != () and not seen.kernels_differ
+        if self.original.full_size:
+            properties["sides kept"] = seen.peak > 0 and not seen.shrunk
         return [f"{name}: {'yes' if held else 'no'}" for name, held in properties.items()]

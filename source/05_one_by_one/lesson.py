@@ -1,0 +1,340 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # 05 · 1×1 convolutions
+#
+# **The question:** what does squeezing channels save, and where?
+#
+# Afterwards you can
+#
+# 1. write down values and weights of a 1×1 convolution with a pencil;
+# 2. say why a squeeze that widens at once costs memory, and how long a network must stay narrow for it to pay;
+# 3. tell what a squeeze does to memory from what it does to arithmetic;
+# 4. explain why ResNet-50, full of squeezes, needs more memory than ResNet-34, which has none.
+#
+# About 45 minutes, and 40 for the exercise. It builds on lessons 03 and 04: feature maps kept, the peak,
+# *downstream*. No GPU is needed.
+
+# %% slide="skip"
+from collections import OrderedDict
+
+import pandas as pd
+import torch
+from torch import nn
+
+from course_utils import networks
+from course_utils.claims import judge
+from course_utils.digits import Variant, compare
+from course_utils.explorers import squeeze_explorer
+from course_utils.figures import Axis, Curve, layer_changes, plane, side_by_side, skyline
+from course_utils.figures.style import SERIES_COLOURS
+from course_utils.predict import predict, reveal
+from course_utils.trace import training_step
+from course_utils.units import GIB, format_bytes
+
+# %% [markdown] slide="slide"
+# ## Predict
+#
+# A *1×1 convolution* looks at one position at a time and mixes its channels: 64 numbers in, 32 out, the same
+# weights everywhere. A *squeeze* puts out fewer channels than it reads.
+
+# %%
+guess = predict(
+    "VGG-16 at batch 128 peaks at 10.3 GiB. Its conv1_2 reads 64 channels of 224 × 224. Put a 1×1 convolution to 32 "
+    "channels (and a ReLU) in front of it, so that it reads half as much. What is the peak now?",
+    unit="GiB",
+)
+guess
+
+# %% [markdown] slide="slide"
+# ## By hand: one squeeze
+#
+# Maps of 64 × 64 with 256 channels, and 96 kernels of 1×1.
+#
+# | what | how | number |
+# |---|---|---:|
+# | values that come in | 64 · 64 · 256 | 1,048,576 |
+# | values that come out | 64 · 64 · 96 | 393,216 |
+# | fewer by | 1 − 96 / 256 | 62.5 % |
+# | weights | 1 · 1 · 256 · 96 | 24,576 |
+# | multiply-adds | 64 · 64 · 24,576 | 100,663,296 |
+#
+# 24,576 weights are 96 KiB. For each picture the map shrinks by 2.5 MiB. A bargain?
+
+# %% slide="subslide"
+squeeze = nn.Conv2d(256, 96, kernel_size=1, bias=False, device="meta")
+maps = torch.empty(1, 256, 64, 64, device="meta")
+print(f"{maps.numel():,} values in, {squeeze(maps).numel():,} out, {squeeze.weight.numel():,} weights")
+
+# %% [markdown]
+# Not yet. To compute the gradient of its weights, the 1×1 convolution needs its *input*. So all 1,048,576
+# values stay until the backward pass, and 393,216 come on top. Where the squeeze stands, memory rises.
+
+# %% [markdown] slide="slide"
+# ## By hand: how long to stay narrow
+#
+# A run of convolutions with C channels. In front of one of them comes a squeeze to m; then k convolutions stay
+# at m channels, and the next one widens to C again. In values a position:
+#
+# | | before | after |
+# |---|---:|---:|
+# | the squeeze | 0 | m |
+# | k convolutions | k · C | k · m |
+# | the one that widens | C | C |
+#
+# The difference is m + k · (m − C). With k = 0 it is always +m: a squeeze that widens at once **only adds**.
+# With k = 1 it saves if m is below half of C, with k = 2 below two thirds.
+
+# %%
+by_hand_added = 4 * 128 * 224 * 224 * 32  # k = 0: the squeezed map of conv1_2, 32 channels
+print(f"squeeze before conv1_2, batch 128: {format_bytes(by_hand_added)} more")
+
+# %% [markdown] slide="slide"
+# ## Trace
+
+
+# %%
+def squeezed_vgg16(layer, channels, narrow=()):
+    """VGG-16 at batch 128 with a squeeze in front of `layer`; the layers in `narrow` put out `channels` too."""
+    with torch.device("meta"):
+        model = networks.vgg16()
+        names = [name for name, part in model.named_children() if isinstance(part, nn.Conv2d)]
+        run = names[names.index(layer) :][: len(narrow) + 1]
+        reads = model.get_submodule(layer).in_channels
+        for name in run:
+            outputs = channels if name in narrow else model.get_submodule(name).out_channels
+            setattr(model, name, nn.Conv2d(channels, outputs, 3, padding=1))
+        parts = {"squeeze": nn.Conv2d(reads, channels, 1), "relu": nn.ReLU(), "conv": model.get_submodule(layer)}
+        setattr(model, layer, nn.Sequential(OrderedDict(parts)))
+    return training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
+
+
+with torch.device("meta"):
+    model = networks.vgg16()
+published = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
+at_once = squeezed_vgg16("conv1_2", 32)
+reveal(
+    guess,
+    {"by hand": (published.peak_bytes + by_hand_added) / GIB, "trace": at_once.peak_bytes / GIB},
+    against="trace",
+)
+
+# %% [markdown] slide="slide"
+# ## The squeeze comes on top
+#
+# Layer by layer: one map is new, and no other is smaller. `conv1_2` has half the weights and half the
+# arithmetic, and puts out 64 channels as before.
+
+# %%
+rise = at_once.peak_bytes - published.peak_bytes
+title = f"A squeeze that widens at once adds its map: {format_bytes(rise)} at the peak"
+layer_changes(published, at_once, top=8, title=title)
+
+# %% [markdown] slide="slide"
+# ## Stay narrow
+#
+# Now `conv1_2` puts out 32 channels too. Its own map is half, and so is everything that only passes it on: the
+# pool with its indices. `conv2_1` reads 32 and widens to 128.
+
+# %%
+narrow = squeezed_vgg16("conv1_2", 32, narrow=["conv1_2"])
+fall = published.peak_bytes - narrow.peak_bytes
+title = f"One layer stays narrow: the peak falls by {format_bytes(fall)}, in spite of the map that is new"
+layer_changes(published, narrow, top=8, title=title)
+
+# %% slide="subslide"
+was, now = (format_bytes(step.peak_bytes) for step in (published, narrow))
+title = f"1×1 to 32 channels, one layer narrow: {now} in place of {was}"
+skyline(narrow, before=published, title=title)
+
+# %% [markdown]
+# Half the channels were promised. The peak falls by a few percent: what was made
+# before stays, parameters stay, and the next layer that widens ends the saving.
+
+# %% [markdown] slide="slide"
+# ## Break even
+#
+# By hand, one narrow layer pays below half of C. Squeeze before `conv3_2` (C = 256) to every width, for zero,
+# one and two layers:
+
+# %%
+widths = (16, 32, 64, 96, 128, 160, 192, 224, 256)
+runs = {"widens at once": [], "one layer narrow": ["conv3_2"], "two layers narrow": ["conv3_2", "conv3_3"]}
+change = {
+    name: [(squeezed_vgg16("conv3_2", m, run).peak_bytes - published.peak_bytes) / GIB for m in widths]
+    for name, run in runs.items()
+}
+pays = {name: sum(gib < 0 for gib in more) for name, more in change.items()}  # how many of the widths save
+one, two = (widths[pays[name] - 1] for name in ("one layer narrow", "two layers narrow"))
+plane(
+    Axis("channels of the squeeze before conv3_2", low=0),
+    Axis("GiB more or less at the peak", low=min(map(min, change.values())) * 1.1, write=lambda gib: f"{gib:+.4g}"),
+    [Curve(name, widths, peaks, colour) for (name, peaks), colour in zip(change.items(), SERIES_COLOURS, strict=False)],
+    limits={"as published": 0.0},
+    title=f"One narrow layer pays up to {one} channels of 256, two up to {two}; widening at once never",
+)
+
+# %% [markdown]
+# One narrow layer pays up to half of C, as the formula says. Two pay beyond its two thirds: `pool3` behind them passes
+# the narrow maps on, with its indices, and was not in the formula. Widening at once never pays.
+
+# %% [markdown] slide="slide"
+# ## What it saves for certain: arithmetic
+#
+# A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1 one. Two layers instead of one, and
+# still less work and fewer weights:
+
+# %%
+rows = {}
+for name, step in {
+    "as published": published,
+    "widens at once": squeezed_vgg16("conv3_2", 64),
+    "one layer narrow": squeezed_vgg16("conv3_2", 64, ["conv3_2"]),
+    "two layers narrow": squeezed_vgg16("conv3_2", 64, ["conv3_2", "conv3_3"]),
+}.items():
+    table = step.by_layer()
+    rows[name] = {
+        "peak": format_bytes(step.peak_bytes),
+        "parameters": f"{table['parameters'].sum():,}",
+        "GFLOP a picture": f"{table['flops'].sum() / 128e9:.1f}",
+    }
+pd.DataFrame(rows).T.rename_axis("64 channels before conv3_2")
+
+# %% [markdown] slide="slide"
+# ## ResNet-50 and ResNet-34
+#
+# A block of ResNet-34 is two 3×3 convolutions at full width. A block of ResNet-50, a *bottleneck*, squeezes by
+# 1×1, does one 3×3 in the narrow, and widens by 1×1. Its squeezed layers are as wide as those of ResNet-34.
+# Which needs more?
+
+# %%
+resnets = {
+    "ResNet-34: two 3×3 at 64": networks.resnet34,
+    "ResNet-50: 256, squeezed to 64": networks.resnet50,
+    "two 3×3 at 256": lambda: networks.resnet34(width=256),
+}
+steps = {}
+for name, build in resnets.items():
+    with torch.device("meta"):
+        model = build()
+    steps[name] = training_step(model, (3, 224, 224), 1000, name=name).at(128)
+side_by_side(
+    {name: step.peak_bytes / GIB for name, step in steps.items()},
+    unit="GiB",
+    title="Squeezed blocks need more than narrow ones, and less than wide ones",
+)
+
+# %% slide="subslide"
+pd.DataFrame(
+    {
+        name: {
+            "peak at batch 128": format_bytes(step.peak_bytes),
+            "parameters": f"{step.by_layer()['parameters'].sum():,}",
+            "GFLOP a picture": f"{step.by_layer()['flops'].sum() / 128e9:.1f}",
+        }
+        for name, step in steps.items()
+    }
+).T
+
+# %% [markdown]
+# Against the same block without a squeeze, the bottleneck saves a third of the memory and more than nine tenths
+# of the arithmetic. But nobody trains that block. What people did with the arithmetic they saved was to make
+# the maps between the blocks four times as wide, and *those* are what ResNet-50 keeps.
+
+# %% slide="subslide"
+block = steps["ResNet-50: 256, squeezed to 64"].by_layer().set_index("layer").filter(like="conv2_2", axis="index")
+block = block[block["saved feature maps"] > 2**20]
+pd.DataFrame({"shape": block["shape"], "kept": block["saved feature maps"].map(format_bytes)})
+
+# %% [markdown]
+# One block, `conv2_2`: normalisation keeps its input and ReLU its output, so each of the three widths is kept
+# twice. The two maps of 256 channels outweigh the four of 64 by two to one.
+
+# %% [markdown] slide="slide"
+# ## Measure: memory, time, accuracy
+#
+# Handwritten digits of 16 × 16, four convolutions of 32 channels. Then a squeeze to 8 in front of the second
+# that widens at once, and one that stays narrow for two layers. For comparison a network that is narrow from
+# the start.
+
+
+# %%
+def digit_net(*parts, first=32, last=32):
+    layers, inputs = [nn.Conv2d(1, first, 3, padding=1), nn.ReLU()], first
+    for kernel, outputs in parts:
+        layers += [nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2), nn.ReLU()]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16 * last, 10))
+
+
+variants = {
+    "wide": Variant(lambda: digit_net((3, 32), (3, 32), (3, 32))),
+    "squeeze, widens at once": Variant(lambda: digit_net((1, 8), (3, 32), (3, 32), (3, 32))),
+    "squeeze, two layers narrow": Variant(lambda: digit_net((1, 8), (3, 8), (3, 8), (3, 32))),
+    "narrow from the start": Variant(lambda: digit_net((3, 8), (3, 8), (3, 8), first=8, last=8)),
+}
+for name, variant in variants.items():
+    print(f"{name}: {sum(p.numel() for p in variant.build().parameters()):,} parameters")
+
+# %% tags=["nbval-ignore-output"]
+trained = compare(variants, epochs=3, side=16)
+trained.style.format(
+    {
+        "traced peak": format_bytes, "measured peak": format_bytes, "epoch seconds": "{:.2f}",
+        "accuracy": "{:.1%}", "lowest": "{:.1%}", "highest": "{:.1%}",
+    }
+)  # fmt: skip
+
+# %% tags=["nbval-ignore-output"]
+first = trained.iloc[0]
+for name, row in trained.iloc[1:].iterrows():
+    apart = "within" if row["highest"] >= first["lowest"] else "beyond"
+    print(f"{name}: traced peak {row['traced peak'] / first['traced peak']:.0%} of the wide one's,", end=" ")
+    print(f"an epoch in {row['epoch seconds'] / first['epoch seconds']:.0%} of the time,", end=" ")
+    print(f"accuracy {row['accuracy'] - first['accuracy']:+.1%}, {apart} the spread of the seeds")
+
+# %% [markdown] slide="subslide"
+# Three seeds and three epochs: they show large effects, not small ones. A network with fewer channels also
+# learns more slowly, so part of a gap would close with more epochs.
+#
+# The measured peak is above the traced one by the workspace of the convolutions. This version of the course
+# ships no recording from a GPU.
+
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# One question: **where to squeeze, to how many channels, and for how long?** Before each move say whether
+# memory rises or falls.
+
+# %% tags=["nbval-ignore-output"]
+squeeze_explorer()
+
+# %% [markdown]
+# Try three things. Let layers stay narrow, none, one, two: when does the peak first fall? Find a squeeze that
+# costs memory *and* weights. Squeeze before `conv5_1`: why does the peak hardly care?
+
+# %% [markdown] slide="slide"
+# ## What people believe
+#
+# In our words, with where it was published. The verdict is computed when the cell runs.
+
+# %%
+judge([77])
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. A 1×1 convolution has a weight for each pair of channels, and none for position: the cheapest way to fewer
+#    channels.
+# 2. Its input stays and its output comes on top. Memory falls only downstream, in layers that stay narrow,
+#    until one widens again.
+# 3. What a squeeze saves for certain is arithmetic and weights; networks have spent that on wider maps.
+#
+# Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). Four questions, 40 minutes.
+# Save, then `course check 05` gives your marks.
