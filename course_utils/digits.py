@@ -127,13 +127,25 @@ class Variant:
         build: makes the network, from (n, 1, side, side) to (n, 10); called once a seed, with torch seeded.
         batch: pictures that go through the network at once.
         accumulate: such batches whose gradients are added up before each update.
-        precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
+        precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights, float16 with loss scaling.
+        pure: without autocast and loss scaling: weights, gradients, optimizer state and pictures in `precision` too.
     """
 
     build: Callable[[], nn.Module]
     batch: int = 64
     accumulate: int = 1
     precision: str = "float32"
+    pure: bool = False
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and pictures."""
+        return PRECISIONS[self.precision] if self.pure else torch.float32
+
+    @property
+    def autocast(self) -> str:
+        """The precision of autocast; "float32" without it."""
+        return "float32" if self.pure else self.precision
 
 
 def compare(
@@ -182,16 +194,17 @@ def compare(
             seconds[name] += times
     rows = []
     for name, variant in variants.items():
-        shape, precision = (1, side, side), variant.precision
+        shape, precision, dtype = (1, side, side), variant.autocast, variant.dtype
         with torch.device("meta"):
-            module = variant.build()
+            module = variant.build().to(dtype)
         step = training_step(
-            module, shape, CLASSES, "adam", precision, target="cpu", accumulate=variant.accumulate, name=name
-        )
+            module, shape, CLASSES, "adam", precision, "cpu", accumulate=variant.accumulate, input_dtype=dtype,
+            name=name,
+        )  # fmt: skip
         with torch.random.fork_rng(devices=[]):
             measured = measure_step(
-                variant.build(), shape, CLASSES, variant.batch, "adam", "cpu", precision=precision,
-                accumulate=variant.accumulate,
+                variant.build().to(dtype), shape, CLASSES, variant.batch, "adam", "cpu", precision=precision,
+                accumulate=variant.accumulate, input_dtype=dtype,
             )  # fmt: skip
         own = pd.Series(shares[name])
         rows.append(
@@ -229,9 +242,10 @@ def _train_variant(
     x, y, test_x, test_y = data
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = variant.build()
+        model = variant.build().to(variant.dtype)
+        x = x.to(variant.dtype)
         optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-        scaler = torch.amp.GradScaler("cpu", enabled=variant.precision == "float16")
+        scaler = torch.amp.GradScaler("cpu", enabled=variant.autocast == "float16")
         times = []
         for _ in range(epochs):
             order = torch.randperm(len(x))
@@ -241,7 +255,7 @@ def _train_variant(
                 -1, variant.accumulate, variant.batch
             ):
                 for rows in update:
-                    with autocast("cpu", variant.precision):
+                    with autocast("cpu", variant.autocast):
                         loss = nn.functional.cross_entropy(model(x[rows]), y[rows])
                     scaler.scale(loss / variant.accumulate).backward()
                 scaler.step(optimizer)
@@ -249,4 +263,4 @@ def _train_variant(
                 optimizer.zero_grad(set_to_none=True)
             times.append(time.perf_counter() - started)
         model.eval()
-        return accuracy(model, test_x, test_y), times
+        return accuracy(model.float(), test_x, test_y), times

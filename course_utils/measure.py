@@ -49,6 +49,7 @@ def measure_step(
     precision: str = "float32",
     accumulate: int = 1,
     criterion: Criterion = nn.functional.cross_entropy,
+    input_dtype: torch.dtype = torch.float32,
 ) -> Measurement:
     """Run two training steps on random data and measure the second, in which the optimizer's state exists.
 
@@ -63,6 +64,7 @@ def measure_step(
         precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
         accumulate: micro-batches whose gradients are added up before the update, the same data each time.
         criterion: (output, labels) -> scalar loss.
+        input_dtype: floating-point type of the samples.
 
     Raises:
         CourseError: an unknown optimizer or precision, accumulate below 1, or a GPU asked for and not there.
@@ -77,7 +79,7 @@ def measure_step(
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise CourseError("this machine shows PyTorch no GPU: leave device=None to measure on the CPU")
     model = module.to(device)
-    x = torch.randn((batch, *input_shape), device=device)
+    x = torch.randn((batch, *input_shape), device=device).to(input_dtype)
     inputs = [x]
     update: torch.optim.Optimizer | None = None
     if optimizer is not None:

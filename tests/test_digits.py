@@ -89,6 +89,21 @@ def test_some_digits_alone():
         digits.only([12])
 
 
+def test_pure_halves_take_half_of_everything_and_adam_divides_by_nothing():
+    """Adam's 1e-8 is 0 in float16, so a weight whose gradient is 0 moves by 0 / 0; bfloat16 has the range for it."""
+    variants = {"full": Variant(dense), "half": Variant(dense, precision="float16", pure=True)}
+    table = compare({**variants, "brain": Variant(dense, precision="bfloat16", pure=True)}, 8, (0,), 8)
+    labels = 64 * 8
+    for name in ("half", "brain"):
+        own = table.loc[name, "traced peak"] - labels
+        assert own == pytest.approx((table.loc["full", "traced peak"] - labels) / 2, rel=0.05)
+        assert (
+            0 <= table.loc[name, "measured peak"] - table.loc[name, "traced peak"] <= 0.25 * own
+        )  # scratch of kernels
+    assert table.loc["half", "accuracy"] < 0.2
+    assert table.loc["brain", "accuracy"] > 0.8
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -1,6 +1,7 @@
 """The course's pictures: readings in, `Picture` out. One colour per role everywhere, the finding as the title.
 
-`skyline` is the signature figure; `bars`, `batch` and `plane` (curves and points over two axes) are in the same manner.
+`skyline` is the signature figure; `bars`, `batch`, `plane` (curves and points over two axes) and `ranges` (sizes of
+numbers beside what formats hold) are in the same manner.
 Each is laid out on a `scene.Scene`, with the colours and sizes of `style`. Must never import torch or ipywidgets.
 """
 
@@ -10,6 +11,7 @@ from course_utils.figures.cards import CardBar, cards
 from course_utils.figures.efficiency import loss_by_efficiency
 from course_utils.figures.layers import layer_changes
 from course_utils.figures.plane import Axis, Curve, Spot, plane
+from course_utils.figures.ranges import Reach, magnitudes
 from course_utils.figures.roofline import Reached, roofline
 from course_utils.figures.scene import Picture
 from course_utils.figures.schedule import describe_schedule, schedule_finding, schedule_lanes
@@ -17,7 +19,7 @@ from course_utils.figures.skyline import describe, finding, skyline
 from course_utils.figures.style import ROLE_COLOURS
 
 __all__ = [
-    "ROLE_COLOURS", "Axis", "CardBar", "Curve", "Picture", "Reached", "Spot", "accountings", "batch_lines", "cards",
-    "describe", "describe_schedule", "finding", "layer_bars", "layer_changes", "loss_by_efficiency", "plane",
-    "roofline", "schedule_finding", "schedule_lanes", "side_by_side", "skyline",
+    "ROLE_COLOURS", "Axis", "CardBar", "Curve", "Picture", "Reach", "Reached", "Spot", "accountings", "batch_lines",
+    "cards", "describe", "describe_schedule", "finding", "layer_bars", "layer_changes", "loss_by_efficiency",
+    "magnitudes", "plane", "roofline", "schedule_finding", "schedule_lanes", "side_by_side", "skyline",
 ]  # fmt: skip
