@@ -15,8 +15,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from course_utils.hardware import Device
 from course_utils.measure import autocast, check_known
-from course_utils.memory import Ledger
+from course_utils.memory import ROLE, Ledger
+from course_utils.speed import predict_step
 from course_utils.trace import PRECISIONS
 from course_utils.units import CourseError
 
@@ -211,10 +213,23 @@ def scales(
 
 def index_bytes(ledger: Ledger) -> int:
     """Bytes of pooling indices alive at the peak: whole numbers of 64 bits, in every precision."""
+    return _alive_at_peak(ledger, "max_pool", "feature maps")
+
+
+def copy_bytes(ledger: Ledger) -> int:
+    """Bytes alive at the peak of the half copies that autocast makes of weights; 0 for a step in float32."""
+    return _alive_at_peak(ledger, "_to_copy", "other")
+
+
+def _alive_at_peak(ledger: Ledger, operator: str, role: str) -> int:
+    """Bytes of the forward pass's storages of a role, made by an operator, that are no floating-point map of it."""
     tape, event = ledger.tape, ledger.peak_event
-    made_by_pool = np.array([tape.event_ops[birth].startswith("max_pool") for birth in tape.birth])
+    made = np.array([op.startswith(operator) for op in tape.event_ops])[tape.birth]
+    forward = tape.event_phase[tape.birth] == 0
     alive = (tape.birth <= event) & (event < tape.death)
-    counted = made_by_pool & alive & ~tape.is_map
+    counted = made & forward & alive & (tape.role == ROLE[role])
+    if role == "feature maps":
+        counted &= ~tape.is_map
     return int((tape.fixed + tape.per_sample * ledger.batch)[counted].sum())
 
 
@@ -228,3 +243,52 @@ def recipe_bytes(ledger: Ledger, copy_bytes: int = 0) -> int:
     parts = ledger.network_wide_parts()
     maps, parameters = parts["feature maps"] + parts["gradient maps"], parts["parameters"] // 4
     return (maps // 2 if copy_bytes else maps) + (12 + copy_bytes) * parameters
+
+
+@dataclass(frozen=True)
+class Halving:
+    """A step traced in float32 and the same one with half maps, each at its own peak.
+
+    Attributes:
+        full: the step in float32.
+        half: the same step under autocast.
+    """
+
+    full: Ledger
+    half: Ledger
+
+    @property
+    def saved_bytes(self) -> int:
+        """What the peak falls by; negative if it rises."""
+        return self.full.peak_bytes - self.half.peak_bytes
+
+    @property
+    def saved(self) -> float:
+        """The same as a share of the peak in float32."""
+        return self.saved_bytes / self.full.peak_bytes
+
+    def by_role(self) -> pd.DataFrame:
+        """Bytes at either peak by role: columns float32, half, change.
+
+        Pool indices have a row apart from the other feature maps, the half copies of weights one apart from "other".
+        """
+        columns = {}
+        for column, ledger in (("float32", self.full), ("half", self.half)):
+            parts = {str(role): int(count) for role, count in ledger.by_role().items()}
+            indices, copies = index_bytes(ledger), copy_bytes(ledger)
+            parts["feature maps"] -= indices
+            parts["other"] -= copies
+            columns[column] = {**parts, "pool indices": indices, "half copies of weights": copies}
+        table = pd.DataFrame(columns)
+        table.index.name = "role"
+        return table.assign(change=table["half"] - table["float32"])
+
+
+def speed_up(halving: Halving, device: Device | str, precision: str) -> float:
+    """How many times as fast the model expects the step with half maps to be on a device.
+
+    Raises:
+        CourseError: no such device, or a precision that it does not compute in.
+    """
+    full = predict_step(halving.full, device).total_seconds
+    return full / predict_step(halving.half, device, precision).total_seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,7 +12,20 @@ from hypothesis import strategies as st
 from torch import nn
 
 from course_utils import networks
-from course_utils.precision import fate, formats, gradients, index_bytes, powers, recipe_bytes, scales, spacing
+from course_utils.hardware import device
+from course_utils.precision import (
+    Halving,
+    copy_bytes,
+    fate,
+    formats,
+    gradients,
+    index_bytes,
+    powers,
+    recipe_bytes,
+    scales,
+    spacing,
+    speed_up,
+)  # fmt: skip
 from course_utils.trace import PRECISIONS, training_step
 from course_utils.units import CourseError
 
@@ -130,3 +144,46 @@ def test_the_recipe_is_the_literatures() -> None:
     full = training_step(net, (3, 224, 224), 1000).at(128)
     assert recipe_bytes(full) / 1e9 == pytest.approx(12.75, abs=0.005)
     assert recipe_bytes(full, copy_bytes=2) / 1e9 == pytest.approx(7.48, abs=0.005)
+
+
+def halving(
+    build: Callable[[], nn.Module], shape: tuple[int, ...], classes: int, optimizer: str, batch: int
+) -> Halving:
+    with torch.device("meta"):
+        net = build()
+    full, half = (training_step(net, shape, classes, optimizer, precision) for precision in ("float32", "float16"))
+    return Halving(full.at(batch), half.at(batch))
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_the_table_of_a_halving_adds_up(optimizer: str) -> None:
+    found = halving(networks.vgg16, (3, 224, 224), 1000, optimizer, 128)
+    table = found.by_role()
+    assert (table["float32"].sum(), table["half"].sum()) == (found.full.peak_bytes, found.half.peak_bytes)
+    assert table["change"].sum() == -found.saved_bytes
+    assert (table.loc[["parameters", "optimizer state", "input"], "change"] == 0).all()
+    maps = 128 * (13_547_520 + 1_530_368)  # values of convolutions and pools; the peak in float32 has lost some
+    assert table.loc["feature maps", "half"] == pytest.approx(2 * maps, rel=0.02)
+    assert table.loc["other"].tolist() == [0, 0, 0]
+    convolutions = 14_714_688 - 4_224  # weights and biases of the 13 layers; fc6 and the rest are through
+    assert table.loc["half copies of weights", "half"] == pytest.approx(2 * convolutions, rel=0.01)
+    assert table.loc["half copies of weights", "float32"] == 0
+
+
+def test_the_dense_net_grows_by_the_half_of_one_gradient() -> None:
+    found = halving(networks.kaggle_mlp, (9000,), 32, "momentum", 128)
+    assert found.saved_bytes < 0
+    assert found.by_role().loc["weight gradients", "change"] == pytest.approx(
+        2 * 9000 * 4000, rel=1e-3
+    )  # beside float32
+    adam = halving(networks.kaggle_mlp, (9000,), 32, "adam", 128)
+    assert (adam.saved_bytes, adam.full.peak_phase, copy_bytes(adam.half)) == (0, "update", 0)
+
+
+def test_only_devices_with_a_rate_of_their_own_gain() -> None:
+    found = halving(networks.vgg16, (3, 224, 224), 1000, "momentum", 64)
+    assert speed_up(found, "P100", "float16") == pytest.approx(19.1 / 9.5, rel=0.03)
+    assert 1 < speed_up(found, "Tesla K40", "float16") < 1.1
+    assert speed_up(found, device("A100"), "bfloat16") == speed_up(found, "A100", "float16") > 5
+    with pytest.raises(CourseError, match="P100 does not compute in bfloat16"):
+        speed_up(found, "P100", "bfloat16")

@@ -4,10 +4,10 @@
 claims of one lesson each; a claim that concerns several is with the first. Must never import matplotlib or ipywidgets.
 """
 
-from course_utils.claims import batch_size, hardware, memory, one_by_one, pooling, stride, why_gpus
+from course_utils.claims import batch_size, half_precision, hardware, memory, one_by_one, pooling, stride, why_gpus
 from course_utils.claims.core import CLAIMS, Claim, Finding, Verdicts, judge
 
 __all__ = [
-    "CLAIMS", "Claim", "Finding", "Verdicts", "batch_size", "hardware", "judge", "memory", "one_by_one", "pooling",
-    "stride", "why_gpus",
+    "CLAIMS", "Claim", "Finding", "Verdicts", "batch_size", "half_precision", "hardware", "judge",
+    "memory", "one_by_one", "pooling", "stride", "why_gpus",
 ]  # fmt: skip
