@@ -12,7 +12,7 @@ from course_utils import checks
 from course_utils.grading import graded
 
 TOPICS = [module.name for module in pkgutil.iter_modules(__path__)]
-SHARED = {"builds", "core", "loops", "rebuilt", "rewrites", "training", "transfer"}
+SHARED = {"builds", "core", "loops", "rebuilt", "rewrites", "scaled_loops", "training", "transfer"}
 
 
 def questions_of(module) -> dict:

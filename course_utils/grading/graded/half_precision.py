@@ -1,0 +1,102 @@
+"""The inputs of exercise 08, "Half precision", drawn from the class seed. No right answer is known here.
+
+Must never import `course_utils.checks.half_precision`, which knows them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from IPython.utils.capture import capture_output
+
+from course_utils.checks import scaled_loops
+from course_utils.checks.core import as_number, has_dots, is_about_dots
+from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED, Graded, draws_for
+
+OPTIMIZERS = ("sgd", "momentum", "adam")
+RECIPES = ("float32", "mixed", "pure")
+FORMATS = ((10, -14), (7, -126))  # fraction bits and lowest exponent of float16 and bfloat16
+Case = tuple[object, ...]
+
+
+def _parameters(draw: random.Random) -> list[Case]:
+    return [(draw.randint(10, 10**9), optimizer, recipe) for recipe in RECIPES for optimizer in OPTIMIZERS]
+
+
+def _maps(draw: random.Random) -> list[Case]:
+    return [(draw.randint(10, 10**power), draw.randint(10, 10**power)) for power in (3, 4, 6, 8)]
+
+
+def _weights(draw: random.Random) -> list[Case]:
+    """In either format a number below and one above the middle of two powers of two, a negative one; a tiny one."""
+    cases: list[Case] = []
+    for bits in FORMATS:
+        for low, high in ((1.05, 1.35), (1.6, 1.95), (-1.35, -1.05)):
+            power = draw.choice([-5, -4, -3, -2, 2, 3, 4, 5])
+            cases.append((round(draw.uniform(low, high), 3) * 2.0**power, *bits))
+    tiny = draw.choice((1, -1)) * 1.25 * 2.0 ** -draw.randint(16, 20)
+    return [*cases, (tiny, *FORMATS[0]), (0.0, *FORMATS[0]), (float(2 ** draw.randint(3, 11)), *FORMATS[0])]
+
+
+def _gradients(draw: random.Random) -> list[Case]:
+    """Gradients over many powers of two, some of them 0 or negative; in the last lists one that is too large."""
+    cases: list[Case] = []
+    for share, largest in ((1.0, -4), (0.75, -6), (0.5, -8), (1.0, 14), (0.9, 12)):
+        sizes = [1.5 * 2.0 ** draw.randint(-37, -30) for _ in range(4)]
+        sizes += [1.5 * 2.0 ** draw.randint(-29, -25) for _ in range(4)] + [1.5 * 2.0**largest]
+        signed = [draw.choice((1, -1)) * size for size in sizes[:-1]] + [sizes[-1], -sizes[0], -sizes[1], 0.0, 0.0, 0.0]
+        cases.append((draw.sample(signed, len(signed)), share))
+    tie = [2.0 ** -draw.randint(30, 34), -(2.0 ** -draw.randint(26, 29)), 2.0**-25, -1.0]
+    return [*cases, (tie, 0.75), ([0.5, -0.25, 0.0], 0.9)]
+
+
+def _flags(draw: random.Random) -> list[Case]:
+    cases: list[Case] = []
+    for interval in (2, 3, 4):
+        flags: list[bool] = [False] * (interval - 1) + [True] + [False] * (2 * interval + 1)
+        flags += [draw.random() < 0.2 for _ in range(8)]
+        cases.append((flags, 2 ** draw.randint(8, 16), interval))
+    return cases
+
+
+recipe_bytes = Graded("recipe_bytes", _parameters)
+share_left = Graded("share_left", _maps)
+smallest_update = Graded("smallest_update", _weights)
+loss_scale = Graded("loss_scale", _gradients)
+next_scales = Graded("next_scales", _flags)
+
+
+class GradedLoop:
+    """The graded cell of question 6: prints which properties the training loop has."""
+
+    question = "keep_small"
+
+    def __call__(self, answer: object = ...) -> None:
+        """Print a line for each property."""
+        for line in self.lines(answer):
+            print(line)
+
+    def lines(self, answer: object) -> Sequence[str]:
+        """The lines of the graded cell, for a training loop."""
+        if has_dots(answer):
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        if not callable(answer):
+            return [f"{self.question}: {CRASHED}: it is no function"]
+        seed = draws_for(self.question).randint(0, 10**6)
+        try:
+            with capture_output():
+                seen = scaled_loops.run(answer, seed)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's loop may raise anything
+            dots = is_about_dots(error)
+            return [f"{self.question}: {NOT_ATTEMPTED if dots else f'{CRASHED}: {type(error).__name__}'}"]
+        if has_dots(seen.returned):
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        properties = {
+            "weights follow float32's": seen.follows,
+            "skipped batches counted": as_number(seen.returned) == seen.skipped,
+        }
+        return [f"{name}: {'yes' if held else 'no'}" for name, held in properties.items()]
+
+
+keep_small = GradedLoop()
