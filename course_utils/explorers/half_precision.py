@@ -82,7 +82,7 @@ def _what_stays(halving: Halving) -> str:
 
 def _time(halving: Halving, device: Device, precision: str) -> str:
     if precision == "bfloat16" and not device.bfloat16:
-        return f"{_the(device).capitalize()} has no bfloat16 arithmetic: choose float16, or a card from 2020 on."
+        return f"The {device.name} has no bfloat16 arithmetic: choose float16, or a card from 2020 on."
     times = speed_up(halving, device, precision)
     peak = device.flops_per_s(precision) / device.flops_per_s()
     why = f"its {precision} arithmetic peaks at {peak:.1f} times float32's"
@@ -91,7 +91,7 @@ def _time(halving: Halving, device: Device, precision: str) -> str:
     elif device.bfloat16:  # from Ampere on
         why += "; TF32, which convolutions may use in place of float32, is not modelled and narrows this"
     if abs(times - 1) < SLIGHT:
-        return f"{_the(device).capitalize()} gains no time: {why}."
+        return f"The {device.name} gains no time: {why}."
     word = "as fast" if times > 1 else "as fast, so slower: the copies cost traffic too"
     return f"Modelled on {_the(device)}, a step is {times:.2f} times {word}; {why}."
 
