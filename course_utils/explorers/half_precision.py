@@ -70,14 +70,14 @@ def _the(device: Device) -> str:
 
 def _what_stays(halving: Halving) -> str:
     table = halving.by_role()
-    before, now = table["float32"].to_dict(), table["half"].to_dict()
-    kept = {role: min(before[role], now[role]) for role in STAYS}
+    now = table["half"].to_dict()
+    kept = {role: now[role] for role in STAYS}
     share = 100 * sum(kept.values()) / halving.half.peak_bytes
     largest = sorted((role for role in STAYS if kept[role]), key=lambda role: -kept[role])[:3]
     parts = ", ".join(f"{role} {format_bytes(kept[role])}" for role in largest)
     copies = now["half copies of weights"]
     new = f" Half copies of weights come on top: {format_bytes(copies)}." if copies else ""
-    return f"What did not shrink is {share:.0f} % of the new peak: {parts} above all.{new}"
+    return f"What halving leaves alone is {share:.0f} % of the new peak: {parts} above all.{new}"
 
 
 def _time(halving: Halving, device: Device, precision: str) -> str:

@@ -25,7 +25,7 @@ import math
 import torch
 
 from course_utils.checks import half_precision as check
-from course_utils.checks.loops import half_loss, loses_small
+from course_utils.checks.scaled_loops import half_loss, loses_small
 
 # %% [markdown] question="recipe_bytes" points=2 difficulty=1 minutes=5
 # ### 1. What a recipe keeps for every parameter

@@ -19,7 +19,7 @@
 # 4. choose a loss scale, and say why nobody has to;
 # 5. tell which devices gain time, and which gain none.
 #
-# About 60 minutes, and 55 for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
+# About 60 minutes, and 54 for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
 # needed.
 
 # %% slide="skip"
@@ -106,13 +106,14 @@ print(f"that is {by_hand['mixed'] / by_hand['float32'] - 1:+.0%}")
 # - the weights themselves stay float32; each copy is made once and kept until the forward pass ends, or longer
 #   where the backward pass needs it.
 #
-# The trace shows it on a single dense layer: each `_to_copy` makes a half of something, or a float32 of a half.
+# The trace shows it on a dense layer of 1,000 × 1,000: each `_to_copy` makes a half of something, or a float32 of a
+# half. Half copies of weights are in the role `other`.
 
 # %%
 with torch.device("meta"):
     layer = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
 timeline = training_step(layer, (1000,), 10, precision="float16", target="cpu").at(64).timeline()
-timeline[timeline["event"].isin(["_to_copy", "addmm", "mm"])][["event", "phase", "layer", "total"]]
+timeline[timeline["layer"] == "0"][["event", "phase", "weight gradients", "gradient maps", "other", "total"]]
 
 # %% [markdown] slide="slide"
 # ## Trace: VGG-16
@@ -132,7 +133,7 @@ skyline(
     vgg.half,
     before=vgg.full,
     before_name="float32",
-    title=f"VGG-16 under autocast: {peaks[1]} in place of {peaks[0]}, {-vgg.saved:.0%}, not −50%",
+    title=f"VGG-16 under autocast: {peaks[1]} in place of {peaks[0]}, −{vgg.saved:.0%}, not −50%",
 )
 
 # %% [markdown]
@@ -210,8 +211,9 @@ side_by_side(
 )
 
 # %% [markdown]
-# Measured stands above traced by what kernels allocate and free inside. CPU kernels reorder their inputs, and some
-# convert halves to float32, in buffers of their own. No GPU recording ships with this version of the course.
+# What measured has above traced is what kernels allocate and free inside: little here, more in float16, which the
+# kernels of a CPU convert to float32 in buffers of their own (the digits below). No GPU recording ships with this
+# version of the course.
 
 # %% [markdown] slide="slide"
 # ## What a 16-bit number can be
@@ -279,8 +281,8 @@ rows.append(("bfloat16, no scale", f"{fate(exact.maps['conv1'], 'bfloat16').lost
 pd.DataFrame(rows, columns=["scale", "conv1's map: becomes 0", "weight gradients: error"]).set_index("scale")
 
 # %% [markdown] slide="subslide"
-# Without a scale nearly the whole gradient is lost; with one, what is left is the rounding of float16. bfloat16 needs
-# no scale and rounds more coarsely. Why powers of two? They move the exponent and touch no digit:
+# Without a scale a large part of the gradient is lost; with one, what is left is the rounding of float16. bfloat16
+# needs no scale and rounds more coarsely. Why powers of two? They move the exponent and touch no digit:
 
 # %%
 values = torch.randn(100_000, generator=torch.Generator().manual_seed(0)) * 1e-3
@@ -319,7 +321,7 @@ print(
 # %% tags=["nbval-ignore-output"] slide="subslide"
 plane(
     Axis("step"),
-    Axis("loss scale", log=True, write=lambda value: f"{value:,.3g}"),
+    Axis("loss scale", log=True, write=lambda value: f"{value:,.0f}"),
     curves=[Curve("scale", list(range(120)), used, colour="#0072b2")],
     title=f"The scale finds its place by itself: {sum(skipped)} of 120 steps skipped, "
     f"{sum(skipped[:20])} of them among the first 20",
@@ -410,8 +412,8 @@ print(f"{slower['float16 autocast, scaled']:.1f} times in float16 autocast.")
 
 # %% [markdown]
 # Pure float16 dies of range: a weight whose gradient is 0 moves by 0 / 0, and every number after that is *nan*. Both
-# autocasts learn as float32 does. Neither is faster here: this CPU may have no arithmetic for halves and converts
-# back and forth. Half precision saves time only where the device computes in it.
+# autocasts learn as float32 does. A CPU without arithmetic for a format converts back and forth, and is slower for
+# it, most of all in float16. Half precision saves time only where the device computes in it.
 
 # %% [markdown] slide="slide"
 # ## Which devices gain
@@ -420,18 +422,7 @@ print(f"{slower['float16 autocast, scaled']:.1f} times in float16 autocast.")
 
 # %%
 vgg_64 = halving("VGG-16", 64)
-chosen = (
-    "Tesla K40",
-    "Titan X (Maxwell)",
-    "GTX 1080",
-    "P100",
-    "V100",
-    "RTX 2080",
-    "T4",
-    "A100",
-    "RTX 4090",
-    "H100 SXM",
-)
+chosen = "Tesla K40, Titan X (Maxwell), GTX 1080, P100, V100, RTX 2080, T4, A100, RTX 4090, H100 SXM".split(", ")
 rows = []
 for card in map(hardware.device, chosen):
     rates = [f"{rate:g}" if rate else "–" for rate in (card.float16_tflops, card.tensor_tflops)]
@@ -459,8 +450,8 @@ gains = {
 side_by_side(
     {name: round(gain, 2) for name, gain in gains.items()},
     unit="times as fast",
-    title=f"Modelled at batch 128: the V100 runs VGG-16 {gains['V100, VGG-16']:.1f} times as fast in halves, "
-    f"and the dense net {gains['V100, dense net']:.1f} times",
+    title=f"In halves the V100 runs VGG-16 {gains['V100, VGG-16']:.1f} times as fast, the dense net "
+    f"{gains['V100, dense net']:.1f} times",
 )
 
 # %% [markdown]
@@ -485,8 +476,8 @@ for name, (full, half) in TITAN_X_2016.items():
 pd.DataFrame(rows, columns=["network", "float32, ms", "float16, ms", "times as fast", "modelled"]).set_index("network")
 
 # %% [markdown]
-# Both say: 0 to 14 %. Which network gains what, the model does not tell: AlexNet's gain comes from other kernels, which
-# no roofline sees.
+# Both stay between nothing and 14 %. Which network gains what, the model does not tell: AlexNet's gain comes from
+# other kernels, which no roofline sees.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -498,8 +489,8 @@ pd.DataFrame(rows, columns=["network", "float32, ms", "float16, ms", "times as f
 half_explorer()
 
 # %% [markdown]
-# Try three things. Find the network that gains most and say which role it lacks. Give the dense net Adam: why does
-# nothing change? Compare AlexNet at batch 8 and at 512.
+# Try three things. Find the network that gains most and say which roles it hardly has. Give the dense net Adam: why
+# does nothing change? Compare AlexNet at batch 8 and at 512.
 
 # %% [markdown] slide="slide"
 # ## What people believe
