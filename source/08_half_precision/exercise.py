@@ -149,7 +149,7 @@ graded.smallest_update(smallest_update)
 # - at least a share of `share` of the gradients *that are not 0* are 2^−24 or more in size after scaling, and
 # - none is above 65504 in size.
 #
-# If no scale does both, return 0. Scales up to 2^39 are enough.
+# If no scale does both, the answer is 0. Scales up to 2^39 are enough.
 
 
 # %% answer="loss_scale"
