@@ -279,7 +279,7 @@ check.keep_small(keep_small)
 
 # %% [markdown] hint="keep_small"
 # **My weights become nan.** `torch.isfinite(parameter.grad).all()` says whether a gradient is a number throughout.
-# Ask it before you step, and `continue` if one is not.
+# Ask it before you step, and leave the batch out if one is not.
 
 # %% graded="keep_small"
 from course_utils.grading.graded import half_precision as graded
