@@ -58,10 +58,12 @@ class Graft:
     answers: dict[str, Answer]
     notes: tuple[str, ...]
     unmarked: str  # the learner's code outside answer cells, which is not run
+    checks: NotebookNode | None = None  # a stranger's notebook has its check cells last, behind this cell
 
     def notebook(self, marked: Collection[str], without: Collection[str] = ()) -> NotebookNode:
         """The code cells to run: check and graded cells of the marked questions, all answers but those left out."""
-        cells = []
+        cells: list[NotebookNode] = []
+        last: list[NotebookNode] = []
         for cell in self.trusted.cells:
             if cell.cell_type != "code":
                 continue
@@ -76,7 +78,9 @@ class Graft:
                 cell.source = self.answers[question].source
             if kind != "graded":  # a cell without count and outputs is run, not compared
                 cell.execution_count, cell.outputs = None, []
-            cells.append(cell)
+            (last if kind == "check" and self.checks is not None else cells).append(cell)
+        if self.checks is not None and last:
+            cells += [self.checks, *last]
         return as_notebook(
             {**self.trusted, "cells": cells, "metadata": {"kernelspec": self.trusted.metadata.kernelspec}}
         )

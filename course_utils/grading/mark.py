@@ -16,6 +16,7 @@ from course_utils.checks.core import Outcome
 from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED
 from course_utils.grading.graft import Graft, Question, defines, kind_of
 from course_utils.grading.run import CellVerdict, Limits, run_notebook
+from course_utils.grading.sandbox import Sandbox
 from course_utils.units import CourseError
 
 FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
@@ -73,19 +74,20 @@ def mark(
     limits: Limits | None = None,
     seed: int = 0,
     on_question: Callable[[str], None] = lambda question: None,
+    sandbox: Sandbox | None = None,
 ) -> Marks:
     """Mark grafted answers; `on_question` is told whose cell begins. Nothing is run if nothing was attempted.
 
     Raises CourseError if the solution itself does not run here.
     """
     limits = limits or Limits()
-    owners = {cell.id: kind_of(cell) for cell in grafted.trusted.cells}
+    owners = {cell.id: kind_of(cell) for cell in (*grafted.trusted.cells, grafted.checks) if cell is not None}
     cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
     todo = [name for name, answer in grafted.answers.items() if answer.attempted]
     without: list[str] = []
     while todo:
         verdicts = run_notebook(
-            grafted.notebook(todo, without), limits, seed, on_cell=lambda cell: on_question(owners[cell][1])
+            grafted.notebook(todo, without), limits, seed, lambda cell: on_question(owners[cell][1]), sandbox
         )
         for verdict in verdicts:
             kind, question = owners[verdict.cell]
@@ -136,6 +138,8 @@ def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict],
     for verdict in cells.values():
         if verdict.verdict == "timeout":
             return Outcome.CRASHED, f"It ran for more than {limits.cell:g} seconds. Is there a loop that never ends?"
+        if verdict.verdict == "excess":
+            return Outcome.CRASHED, f"It was stopped: {verdict.text}."
         if verdict.verdict == "died":
             return Outcome.CRASHED, "It ended the kernel: by exit, or by using more memory than there is."
     said = FEEDBACK.search(cells["check"].text) if "check" in cells else None

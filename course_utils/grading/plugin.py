@@ -22,6 +22,7 @@ import pytest
 from nbval.kernel import RunningKernel
 
 from course_utils.execution import line_of_error
+from course_utils.grading.sandbox import register
 
 POLL = 0.25  # seconds between two looks at whether the kernel lives
 GRACE = 2.0  # seconds an interrupted cell is given to end
@@ -68,7 +69,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make nbval start our kernel."""
+    """Make nbval start our kernel, in a sandbox if the environment asks for it."""
+    register()
     nbval.plugin.RunningKernel = LiveKernel
 
 

@@ -23,6 +23,7 @@ import psutil
 from nbformat import NotebookNode
 
 from course_utils.execution import kernel_environment
+from course_utils.grading.sandbox import Sandbox
 from course_utils.notebook_files import to_text
 from course_utils.units import CourseError
 
@@ -33,7 +34,7 @@ PYTEST = "import sys; sys.modules['rfc3987_syntax'] = None; import pytest; sys.e
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """How one cell ended: passed, differs (from the reference output), raised, timeout, died, failed."""
+    """How one cell ended: passed, differs (from the reference output), raised, timeout, died, excess, failed."""
 
     cell: str
     verdict: str
@@ -44,7 +45,7 @@ class CellVerdict:
     @property
     def fatal(self) -> bool:
         """Whether the kernel was of no use after this cell."""
-        return self.verdict in ("timeout", "died")
+        return self.verdict in ("timeout", "died", "excess")
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,16 @@ class Limits:
 
 
 def run_notebook(
-    notebook: NotebookNode, limits: Limits, seed: int = 0, on_cell: Callable[[str], None] = lambda cell: None
+    notebook: NotebookNode,
+    limits: Limits,
+    seed: int = 0,
+    on_cell: Callable[[str], None] = lambda cell: None,
+    sandbox: Sandbox | None = None,
 ) -> list[CellVerdict]:
     """The verdicts of the cells that were reached, in order. `on_cell` is told each cell that begins.
 
-    The last verdict is fatal if the run did not reach the end. Raises CourseError if it did not even begin.
+    The kernel runs in the sandbox if one is given. The last verdict is fatal if the run did not reach the end. Raises
+    CourseError if it did not even begin.
     """
     with tempfile.TemporaryDirectory(prefix="course-", ignore_cleanup_errors=True) as folder:
         path, verdicts, output = (Path(folder) / name for name in ("marked.ipynb", "verdicts", "output"))
@@ -72,13 +78,16 @@ def run_notebook(
             f"--course-verdicts={verdicts}", "-p", "no:cacheprovider", "-q", "--color=no", f"--rootdir={folder}",
         ]  # fmt: skip
         environment = kernel_environment(seed) | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        if sandbox is not None:
+            sandbox.settle()
+            environment |= sandbox.environment()
         with output.open("wb") as stream:
             process = subprocess.Popen(
                 command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
             )
             family: set[psutil.Process] = set()
             try:
-                too_long = _wait(process, verdicts, limits.whole, on_cell, family)
+                too_long, excess = _wait(process, verdicts, limits.whole, on_cell, family, sandbox)
             finally:
                 _end(process, family)
         lines = _lines(verdicts)
@@ -86,7 +95,8 @@ def run_notebook(
             CellVerdict(x["cell"], x["verdict"], x["text"], x["error"], x["line"]) for x in lines if "verdict" in x
         ]
         if len(lines) > 2 * len(found):  # a cell began and never ended
-            found.append(CellVerdict(lines[-1]["cell"], "timeout" if too_long else "died"))
+            verdict = "excess" if excess else "timeout" if too_long else "died"
+            found.append(CellVerdict(lines[-1]["cell"], verdict, excess or ""))
         if not found:
             said = output.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
             raise CourseError(f"marking could not start: {said[-1]}; run `course doctor`")
@@ -104,10 +114,11 @@ def _wait(
     seconds: float,
     on_cell: Callable[[str], None],
     family: set[psutil.Process],
-) -> bool:
-    """Wait for the end, or for the end of the time allowed; collect the process's descendants in `family`.
+    sandbox: Sandbox | None = None,
+) -> tuple[bool, str | None]:
+    """Wait for the end, or for the end of what is allowed; collect the process's descendants in `family`.
 
-    Returns whether time ran out.
+    Returns whether time ran out, and what else the kernel took too much of.
     """
     end, told, looks = time.monotonic() + seconds, 0, 0
     while process.poll() is None:
@@ -118,10 +129,11 @@ def _wait(
         if looks % 10 == 0:
             _add_children(process, family)
         looks += 1
-        if time.monotonic() > end:
-            return True
+        excess = sandbox.excess() if sandbox else None
+        if excess or time.monotonic() > end:
+            return excess is None, excess
         time.sleep(0.1)
-    return False
+    return False, None
 
 
 def _add_children(process: subprocess.Popen[bytes], family: set[psutil.Process]) -> None:

@@ -1,8 +1,9 @@
 """What a graded cell does: call the learner's function on inputs drawn from the class seed, print what it returns.
 
 Nothing here knows a right answer. nbval compares the printed lines, from outside the learner's process, with those of
-the solution. The seed is the environment variable COURSE_SEED, 0 if unset. One module a topic draws the inputs:
-`from course_utils.grading.graded import memory as graded`, then `graded.map_bytes(map_bytes)`.
+the solution. The seed is the environment variable COURSE_SEED, 0 if unset; where strangers are graded it never enters
+their process: `draw_from` gets a token for each question, from which the seed cannot be found. One module a topic draws
+the inputs: `from course_utils.grading.graded import memory as graded`, then `graded.map_bytes(map_bytes)`.
 
 Must never import torch by itself, figures or explorers.
 """
@@ -21,6 +22,7 @@ from course_utils.checks.core import as_number, attempt, has_dots, is_about_dots
 
 NOT_ATTEMPTED = "not attempted"
 CRASHED = "crashed"
+_tokens: dict[str, str] = {}
 
 
 def class_seed() -> int:
@@ -28,9 +30,14 @@ def class_seed() -> int:
     return int(os.environ.get("COURSE_SEED", "0"))
 
 
+def draw_from(question: str, token: str) -> None:
+    """Draw this question's inputs from a token in place of the class seed, from now on."""
+    _tokens[question] = token
+
+
 def draws_for(question: str) -> random.Random:
-    """Random numbers that depend on the class seed and the question alone, on every machine."""
-    return random.Random(f"{class_seed()} {question}")
+    """Random numbers that depend on the class seed (or the question's token) and the question alone, everywhere."""
+    return random.Random(_tokens.get(question) or f"{class_seed()} {question}")
 
 
 def canonical(value: Any) -> str:

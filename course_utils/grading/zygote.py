@@ -1,0 +1,180 @@
+"""The warm parent of sandboxed kernels: it has imported what every kernel needs, and forks one for each submission.
+
+Runs inside a bubblewrap sandbox of its own (`sandbox.zygote_command`) and is trusted: it never runs a line of a
+submission. Each child gets namespaces of its own before it does: its own processes, mounts, IPC and network, its own
+scratch folder, and of the folder of sockets only its own. It then gives up every capability for good and becomes an
+ordinary IPython kernel. A child lives as long as the connection that asked for it.
+
+Talks to `sandbox.SandboxProvisioner` over one Unix socket: a line of JSON asks for a kernel, closing the connection
+ends it, and the zygote closes it when the kernel has ended. Must be importable without anything of ours but this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+# From Linux's headers: <linux/sched.h>, <linux/mount.h>, <linux/prctl.h>, <linux/capability.h>.
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
+    0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
+)  # fmt: skip
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (
+    1,
+    2,
+    4,
+    8,
+    32,
+    4096,
+    16384,
+    1 << 18,
+)
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+CAPABILITY_VERSION = 0x20080522
+NOBODY = 65534
+WARM = ("ipykernel.kernelapp", "IPython", "numpy", "torch", "course_utils.trace", "matplotlib_inline.backend_inline")
+
+
+def serve(control: str) -> NoReturn:
+    """Fork kernels for whoever connects to the Unix socket at this path, until the process is killed."""
+    for name in WARM:
+        with contextlib.suppress(ImportError):
+            __import__(name)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(control)
+    listener.listen(64)
+    print("ready", flush=True)
+    kernels: dict[socket.socket, int] = {}
+    while True:
+        readable, _, _ = select.select([listener, *kernels], [], [], 0.1)
+        for one in readable:
+            if one is listener:
+                connection, _ = listener.accept()
+                with contextlib.suppress(OSError, ValueError, KeyError):
+                    kernels[connection] = _fork(connection, listener, kernels)
+                    continue
+                connection.close()
+            elif not one.recv(4096):
+                os.kill(kernels[one], signal.SIGKILL)
+        _collect(kernels)
+
+
+def _collect(kernels: dict[socket.socket, int]) -> None:
+    """Hang up on kernels that have ended."""
+    for connection, child in list(kernels.items()):
+        if os.waitpid(child, os.WNOHANG)[0]:
+            connection.close()
+            del kernels[connection]
+
+
+def _fork(connection: socket.socket, listener: socket.socket, kernels: dict[socket.socket, int]) -> int:
+    """Read what is asked for, and fork a keeper, which forks the kernel; returns the keeper's id."""
+    connection.settimeout(5)
+    asked = json.loads(connection.makefile("r").readline())
+    connection.settimeout(None)
+    keeper = os.fork()
+    if keeper:
+        return keeper
+    status = 1
+    try:
+        for other in (connection, listener, *kernels):
+            other.close()
+        libc = ctypes.CDLL(None, use_errno=True)
+        _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _call(libc.unshare, CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS)
+        kernel = os.fork()  # the first process of the new process namespace: when it ends, all in it do
+        if kernel == 0:
+            _become_kernel(libc, asked)
+        status = os.waitstatus_to_exitcode(os.waitpid(kernel, 0)[1]) & 0xFF
+    except Exception as error:  # noqa: BLE001 - said, and the process ends
+        print(f"no kernel: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(status)
+
+
+def _become_kernel(libc: Any, asked: dict[str, Any]) -> NoReturn:
+    try:
+        _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        folder = Path(asked["folder"])
+        if asked["uid"] is not None:
+            for path in (folder, *folder.iterdir()):
+                os.chown(path, asked["uid"], asked["uid"])
+        _shut_in(libc, folder, asked["scratch"], asked["scratch_bytes"])
+        for name, value in asked["rlimits"].items():
+            resource.setrlimit(getattr(resource, name), (value, value))
+        _become_nobody(libc, asked["uid"])
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nowhere, descriptor)
+        os.closerange(3, 512)
+        os.chdir(asked["scratch"])
+        from ipykernel.kernelapp import launch_new_instance
+
+        launch_new_instance(argv=asked["argv"])
+    except Exception as error:  # noqa: BLE001 - said, and the process ends
+        print(f"no kernel: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(1)
+
+
+def _shut_in(libc: Any, folder: Path, scratch: str, scratch_bytes: int) -> None:
+    """Mounts of its own: fresh scratch folders, its own processes, and of the sockets' parent only its own folder."""
+    _call(libc.mount, b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+    aside, options = b"/mnt", f"size={scratch_bytes},mode=1777".encode()
+    _call(libc.mount, str(folder).encode(), aside, None, MS_BIND, None)
+    _call(libc.mount, b"tmpfs", str(folder.parent).encode(), b"tmpfs", MS_NOSUID | MS_NODEV, b"size=64k")
+    folder.mkdir()
+    _call(libc.mount, aside, str(folder).encode(), None, MS_BIND, None)
+    _call(libc.umount2, aside, 0)
+    for volatile in (scratch, "/dev/shm"):
+        _call(libc.mount, b"tmpfs", volatile.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, options)
+    _call(libc.mount, b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
+    for place in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):  # what a process of root might write
+        if os.path.exists(place):
+            _call(libc.mount, place.encode(), place.encode(), None, MS_BIND | MS_REC, None)
+            _call(libc.mount, None, place.encode(), None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, None)
+
+
+def _become_nobody(libc: Any, uid: int | None) -> None:
+    """Another user, with no capability now, none after exec, and none by a set-uid program.
+
+    With a uid, this process is the machine's root and becomes that user, whose processes the system counts by
+    themselves. Without one it is an ordinary user's, and becomes "nobody" in a user namespace of its own.
+    """
+    last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
+    if uid is None:
+        own_uid, own_gid = os.geteuid(), os.getegid()
+        _call(libc.unshare, CLONE_NEWUSER)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{NOBODY} {own_uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{NOBODY} {own_gid} 1")
+    for capability in range(last + 1):
+        _call(libc.prctl, PR_CAPBSET_DROP, capability, 0, 0, 0)
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    _call(libc.prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _call(libc.capset, header, nothing)
+    _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user cleared it
+
+
+def _call(function: Any, *arguments: Any) -> None:
+    if function(*arguments) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{function.__name__}{arguments}: {os.strerror(error)}")
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
