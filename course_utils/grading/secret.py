@@ -77,7 +77,7 @@ def checks_cell() -> NotebookNode:
     modules = {path.stem: path.read_text(encoding="utf-8") for path in topic_checks(Path(__file__).parents[1])}
     source = SERVE.format(texts=repr(modules))
     course = {"kind": "checks", "question": ""}
-    cell = {
+    cell: dict[str, object] = {
         "cell_type": "code", "id": "course-checks", "source": source, "metadata": {"course": course},
         "execution_count": None, "outputs": [],
     }  # fmt: skip
