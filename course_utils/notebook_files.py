@@ -24,24 +24,34 @@ def read_notebook(path: Path) -> NotebookNode:
     Raises CourseError: not found, a folder, empty, not JSON, conflict markers of git, not a notebook.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        content = path.read_bytes()
     except FileNotFoundError:
         raise CourseError(f"{path} is not there; check the name") from None
     except IsADirectoryError:
         raise CourseError(f"{path} is a folder; name a notebook in it") from None
-    except UnicodeDecodeError:
-        raise CourseError(f"{path} is not a text file, so it is no notebook") from None
     except OSError as error:
         raise CourseError(f"{path} cannot be read: {error.strerror or error}") from None
+    return parse_notebook(content, str(path))
+
+
+def parse_notebook(data: bytes, name: str) -> NotebookNode:
+    """The bytes of a notebook file as `read_notebook` gives them; `name` is what errors call the file.
+
+    UTF-8 with or without a byte order mark, or UTF-16 with one. Raises CourseError as `read_notebook` does.
+    """
+    try:
+        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError:
+        raise CourseError(f"{name} is not a text file, so it is no notebook") from None
     if not text.strip():
-        raise CourseError(f"{path} is empty; save the notebook in JupyterLab first")
+        raise CourseError(f"{name} is empty; save the notebook in JupyterLab first")
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         if "\n<<<<<<< " in text or text.startswith("<<<<<<< "):
-            raise CourseError(f"{path} holds conflict markers of git (<<<<<<<); settle the conflict first") from None
+            raise CourseError(f"{name} holds conflict markers of git (<<<<<<<); settle the conflict first") from None
         line = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise CourseError(f"{path} is damaged: not valid JSON{line}; restore a checkpoint in JupyterLab") from None
+        raise CourseError(f"{name} is damaged: not valid JSON{line}; restore a checkpoint in JupyterLab") from None
     try:
         if content["nbformat"] < 4:
             content = nbformat.convert(nbformat.reads(text, as_version=4), 4)  # type: ignore[no-untyped-call]
@@ -53,7 +63,7 @@ def read_notebook(path: Path) -> NotebookNode:
         if not all(isinstance(cell.source, str) and isinstance(cell.cell_type, str) for cell in notebook.cells):
             raise TypeError("a cell without text")
     except (KeyError, TypeError, AttributeError, ValueError, nbformat.ValidationError):
-        raise CourseError(f"{path} is JSON but no notebook; is it the right file?") from None
+        raise CourseError(f"{name} is JSON but no notebook; is it the right file?") from None
     return as_notebook(notebook)
 
 
