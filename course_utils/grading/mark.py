@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nbformat import NotebookNode
+
 from course_utils.checks.core import Outcome
 from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED
-from course_utils.grading.graft import Graft, Question, defines, kind_of
+from course_utils.grading.graft import Graft, Question, defines, kind_of, read_questions
 from course_utils.grading.run import CellVerdict, Limits, run_notebook
 from course_utils.grading.sandbox import Sandbox
 from course_utils.units import CourseError
@@ -67,6 +69,14 @@ class Marks:
             for q in data["questions"]
         )
         return cls(data["topic"], questions, tuple(data["notes"]))
+
+
+def unattempted(trusted: NotebookNode) -> Marks:
+    """The marks of a learner of whom there is nothing to mark."""
+    return Marks(
+        trusted.metadata.course.topic,
+        tuple(QuestionMark(q.name, q.title, Outcome.NOT_ATTEMPTED, 0, q.points) for q in read_questions(trusted)),
+    )
 
 
 def mark(

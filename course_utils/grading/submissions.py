@@ -159,7 +159,8 @@ def _read_file(path: Path, place: PurePosixPath) -> _Found:
 
 
 def _too_large(size: int) -> str:
-    return f"it is {format_bytes(size)} large, more than {format_bytes(LARGEST_FILE)}; clear its outputs and hand it in anew"
+    most = format_bytes(LARGEST_FILE)
+    return f"it is {format_bytes(size)} large, more than {most}; clear its outputs and hand it in anew"
 
 
 def _in_zip(path: Path) -> Iterator[_Found]:

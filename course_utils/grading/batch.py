@@ -1,0 +1,203 @@
+"""Grade a class: every submission marked by itself, in parallel, resumable, whatever the others do.
+
+A task holds all that one marking needs and can go to any process: of this machine's pool, or of a Dask cluster. A
+worker keeps one warm sandbox for all its tasks. Results come back as they are ready and are written whole, one file a
+learner; started again, a grading takes up what is missing and redoes nothing finished. Must never import torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import multiprocessing.util
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from course_utils.grading.graft import Graft, graft
+from course_utils.grading.mark import Marks, QuestionMark, mark, unattempted
+from course_utils.grading.run import Limits
+from course_utils.grading.sandbox import Confinement, Sandbox
+from course_utils.grading.secret import checks_cell
+from course_utils.grading.submissions import Submission
+from course_utils.notebook_files import as_notebook, parse_notebook, write_whole
+from course_utils.units import CourseError
+
+TRIES = 2  # a submission whose marking fails through no visible fault of its own is tried this often
+
+
+@dataclass(frozen=True)
+class Task:
+    """One marking: the submission, and the reference (a notebook's text) it is compared with."""
+
+    submission: Submission
+    reference: str
+    limits: Limits
+    confinement: Confinement | None  # None: without a sandbox, for files that are trusted
+
+    @property
+    def key(self) -> str:
+        """What the marks depend on."""
+        parts = (
+            self.submission.data or b"",
+            repr((self.submission.problem, self.limits)).encode(),
+            self.reference.encode(),
+        )
+        return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+@dataclass(frozen=True)
+class Result:
+    """The marks of one submission. `failed` says why it could not be marked: its points then mean nothing."""
+
+    learner: str
+    number: str
+    file: str
+    key: str
+    marks: Marks
+    problem: str = ""
+    failed: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` reads it back."""
+        return {**vars(self), "marks": self.marks.as_json()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Result:
+        """The result that `as_json` wrote."""
+        return cls(**{**data, "marks": Marks.from_json(data["marks"])})
+
+
+def grade_one(task: Task) -> Result:
+    """Mark one submission in this process's sandbox. Never raises for what a submission does."""
+    submission, reference = task.submission, as_notebook(json.loads(task.reference))
+
+    def result(marks: Marks | None, problem: str = "", failed: str = "") -> Result:
+        marks = marks or unattempted(reference)
+        marks = dataclasses.replace(marks, notes=(*submission.notes, *marks.notes))
+        return Result(submission.learner, submission.number, submission.file, task.key, marks, problem, failed)
+
+    if submission.data is None:
+        return result(None, submission.problem)
+    try:
+        grafted = graft(parse_notebook(submission.data, submission.file), reference)
+    except (CourseError, RecursionError, MemoryError) as error:
+        return result(None, str(error) or type(error).__name__)
+    grafted = dataclasses.replace(grafted, checks=checks_cell())
+    said = ""
+    for _ in range(TRIES):
+        try:
+            return result(_mark(grafted, task))
+        except (CourseError, OSError) as error:
+            said = str(error)
+            _give_up_sandbox()
+    return result(None, failed=said)
+
+
+def _mark(grafted: Graft, task: Task) -> Marks:
+    return mark(grafted, task.limits, sandbox=_sandbox(task.confinement) if task.confinement else None)
+
+
+_kept: dict[str, Sandbox] = {}  # this worker's
+
+
+def _sandbox(confinement: Confinement) -> Sandbox:
+    """This process's sandbox, made when it is first asked for."""
+    if "sandbox" not in _kept:
+        sandbox = Sandbox(confinement, slot=os.getpid() % 4096)
+        _kept["sandbox"] = sandbox.__enter__()
+    return _kept["sandbox"]
+
+
+def _give_up_sandbox() -> None:
+    sandbox = _kept.pop("sandbox", None)
+    if sandbox is not None:
+        sandbox.__exit__(None, None, None)
+
+
+def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
+    """Results as they are ready, from a pool of processes. A worker that is killed costs nobody a mark."""
+    left = {(task.submission.learner, task.submission.number): task for task in tasks}
+    kills = dict.fromkeys(left, 0)  # workers killed while this was graded alone
+    alone = False  # after a worker was killed, until it is known by which task
+    while left:
+        who = max(left, key=lambda key: kills[key])
+        batch = [left[who]] if alone else list(left.values())
+        spawn = multiprocessing.get_context("spawn")  # a fork would share this process's open files and threads
+        with ProcessPoolExecutor(min(jobs, len(batch)), spawn, _start_worker) as pool:
+            futures = {pool.submit(grade_one, task) for task in batch}
+            try:
+                for future in _as_ready(futures):
+                    result = future.result()
+                    del left[result.learner, result.number]
+                    yield result
+            except BrokenProcessPool:
+                if not alone:
+                    alone = True
+                    continue
+                kills[who] += 1
+                if kills[who] >= TRIES:
+                    alone = False
+                    yield _lost(left.pop(who))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+def _start_worker() -> None:
+    """Have the sandbox given up when the worker ends; its processes do not run what `atexit` would."""
+    multiprocessing.util.Finalize(None, _give_up_sandbox, exitpriority=1)
+
+
+def _as_ready(futures: set[Future[Result]]) -> Iterator[Future[Result]]:
+    waiting = set(futures)
+    while waiting:
+        done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+        yield from done
+
+
+def _lost(task: Task) -> Result:
+    submission = task.submission
+    marks = unattempted(as_notebook(json.loads(task.reference)))
+    failed = "the process that marked it was killed, more than once; mark it by hand"
+    return Result(submission.learner, submission.number, submission.file, task.key, marks, failed=failed)
+
+
+# -- results on disk ---------------------------------------------------------------------------------------------------
+
+
+def file_name(learner: str, number: str = "") -> str:
+    """A file name for a learner: readable, harmless on every system, different for different learners."""
+    plain = re.sub(r"[^\w.-]+", "_", learner, flags=re.ASCII).strip("._")[:60] or "learner"
+    return f"{plain}-{hashlib.sha256(repr((learner, number)).encode()).hexdigest()[:8]}"
+
+
+def read_results(folder: Path) -> dict[tuple[str, str], Result]:
+    """What is graded already, by learner; a damaged file is as if it were not there, and is made again."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            result = Result.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+        found[result.learner, result.number] = result
+    return found
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """One learner's result, whole."""
+    text = json.dumps(result.as_json(), indent=1, sort_keys=True) + "\n"
+    write_whole(folder / f"{file_name(result.learner, result.number)}.json", text)
+
+
+def changed_marks(before: Result, after: Result) -> list[tuple[QuestionMark, QuestionMark]]:
+    """(before, after) of every question whose points differ."""
+    old = {q.question: q for q in before.marks.questions}
+    pairs = [(old[q.question], q) for q in after.marks.questions if q.question in old]
+    return [(one, other) for one, other in pairs if one.points != other.points]

@@ -1,0 +1,174 @@
+"""What comes out of a grading: a gradebook in three forms, and a page of feedback for each learner.
+
+Everything a learner wrote is escaped and nothing on a page runs: no script, no style, no link of theirs reaches the
+teacher's browser, no formula the teacher's spreadsheet. Must never import torch, figures or explorers.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+
+from course_utils.checks.core import Outcome
+from course_utils.grading.batch import Result
+from course_utils.units import CourseError
+
+COLOURS = {
+    Outcome.CORRECT: "#0e6b51", Outcome.WRONG: "#8a5a00", Outcome.CRASHED: "#a3262c", Outcome.NOT_ATTEMPTED: "#666666",
+}  # fmt: skip
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def cell(value: object) -> str:
+    """A value for a spreadsheet. A text that a spreadsheet would run as a formula gets an apostrophe before it."""
+    text = str(value)
+    return f"'{text}" if text[:1] in tuple("=+-@\t\r") and not isinstance(value, int | float) else text
+
+
+def _csv(rows: Sequence[Sequence[object]]) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([[cell(value) for value in row] for row in rows])
+    return stream.getvalue()
+
+
+def plain_csv(results: Sequence[Result]) -> str:
+    """One row a learner: points of each question, their sum, and what a teacher should look at."""
+    questions = results[0].marks.questions
+    head = ["learner", "number", "file", *(q.question for q in questions), "points", "out of", "remarks"]
+    rows = [
+        [
+            r.learner,
+            r.number,
+            r.file,
+            *_points(r),
+            r.marks.points if not r.failed else "",
+            r.marks.out_of,
+            "; ".join(remarks(r)),
+        ]
+        for r in results
+    ]
+    return _csv([head, *rows])
+
+
+def _points(result: Result) -> list[object]:
+    return ["" if result.failed else q.points for q in result.marks.questions]
+
+
+def moodle_csv(results: Sequence[Result]) -> str:
+    """Moodle's grading worksheet: its own identifier, the grade, and a comment."""
+    head = ["Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"]
+    rows = [
+        [
+            f"Participant {r.number}" if r.number else "",
+            r.learner,
+            r.marks.points,
+            r.marks.out_of,
+            "; ".join(remarks(r)),
+        ]
+        for r in results
+        if not r.failed
+    ]
+    return _csv([head, *rows])
+
+
+def canvas_csv(results: Sequence[Result], assignment: str) -> str:
+    """Canvas's gradebook import: the row of points possible, then one row a learner."""
+    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment]
+    possible = ["    Points Possible", "", "", "", "", results[0].marks.out_of]
+    rows = [[r.learner, r.number, "", "", "", r.marks.points] for r in results if not r.failed]
+    return _csv([head, possible, *rows])
+
+
+def remarks(result: Result) -> list[str]:
+    """What a teacher should look at: problems, flags, overridden marks."""
+    flags = [f"{q.question}: {flag}" for q in result.marks.questions for flag in q.flags]
+    first = [f"NOT MARKED: {result.failed}"] if result.failed else [result.problem] if result.problem else []
+    return [*first, *result.marks.notes, *flags]
+
+
+# -- overrides ---------------------------------------------------------------------------------------------------------
+
+
+def read_overrides(path: Path) -> dict[tuple[str, str], tuple[int, str]]:
+    """(learner, question) -> (points, reason), from a CSV with the columns learner, question, points, reason.
+
+    Raises CourseError for a missing column, a row without a reason, or points that are no whole number.
+    """
+    found = {}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            missing = {"learner", "question", "points", "reason"} - set(reader.fieldnames or [])
+            if missing:
+                raise CourseError(
+                    f"{path} has no column {sorted(missing)[0]!r}; it needs learner, question, points, reason"
+                )
+            for number, row in enumerate(reader, start=2):
+                points, reason = (row["points"] or "").strip(), (row["reason"] or "").strip()
+                if not points.isdecimal():
+                    raise CourseError(f"{path}, line {number}: points must be a whole number, got {points!r}")
+                if not reason:
+                    raise CourseError(f"{path}, line {number}: an override needs a reason")
+                found[row["learner"], row["question"]] = (int(points), reason)
+    except (OSError, UnicodeDecodeError) as error:
+        raise CourseError(f"{path} cannot be read: {error}") from None
+    return found
+
+
+def override(results: Sequence[Result], overrides: Mapping[tuple[str, str], tuple[int, str]]) -> list[Result]:
+    """The results with the teacher's points in place of those computed. Raises CourseError for one that fits nobody."""
+    known = {(r.learner, q.question): q for r in results for q in r.marks.questions}
+    for (learner, question), (points, _) in overrides.items():
+        if (learner, question) not in known:
+            raise CourseError(f"an override is for {learner!r}, question {question!r}: there is no such")
+        if points > known[learner, question].out_of:
+            raise CourseError(f"an override gives {learner!r} {points} of {known[learner, question].out_of} points")
+    changed = []
+    for result in results:
+        questions = []
+        for q in result.marks.questions:
+            points, reason = overrides.get((result.learner, q.question), (q.points, ""))
+            flags = (
+                (*q.flags, f"{points} points by the teacher in place of {q.points}: {reason}") if reason else q.flags
+            )
+            questions.append(replace(q, points=points, flags=flags))
+        changed.append(replace(result, marks=replace(result.marks, questions=tuple(questions))))
+    return changed
+
+
+# -- feedback ----------------------------------------------------------------------------------------------------------
+
+
+def feedback_page(result: Result) -> str:
+    """One learner's page: for each question the outcome, the points, and what the check says. Self-contained HTML."""
+    marks = result.marks
+    rows = "".join(
+        f"<tr><td>{escape(q.title)}</td>"
+        f"<td style='color:{COLOURS[q.outcome]};font-weight:600;white-space:nowrap'>{escape(q.outcome.value)}</td>"
+        f"<td style='text-align:right;white-space:nowrap'>{q.points} of {q.out_of}</td>"
+        f"<td>{escape(q.diagnosis)}{''.join(f'<br><i>{escape(flag)}.</i>' for flag in q.flags)}</td></tr>"
+        for q in marks.questions
+    )
+    said = (
+        [f"This could not be marked: {result.failed}"] if result.failed else [result.problem] if result.problem else []
+    )
+    notes = "".join(f"<p>{escape(line)}</p>" for line in [*said, *marks.notes])
+    total = "" if result.failed else f"<p><b>{marks.points} of {marks.out_of} points</b></p>"
+    head = "".join(
+        f"<th style='text-align:left'>{name}</th>" for name in ("question", "outcome", "points", "what the check says")
+    )
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{escape(marks.topic)}: {escape(result.learner)}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; background: #fff }}
+table {{ border-collapse: collapse; width: 100% }} td, th {{ padding: .5rem .75rem; border-bottom: 1px solid #ccc; vertical-align: top }}
+</style></head><body>
+<h1>{escape(marks.topic)}</h1><p>{escape(result.learner)}{f", {escape(result.file)}" if result.file else ""}</p>
+{total}{notes}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>
+</body></html>
+"""
