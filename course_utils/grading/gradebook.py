@@ -20,6 +20,11 @@ from course_utils.units import CourseError
 COLOURS = {
     Outcome.CORRECT: "#0e6b51", Outcome.WRONG: "#8a5a00", Outcome.CRASHED: "#a3262c", Outcome.NOT_ATTEMPTED: "#666666",
 }  # fmt: skip
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; width: 100%; }
+td, th { padding: .5rem .75rem; border-bottom: 1px solid #ccc; vertical-align: top; text-align: left; }
+"""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -29,65 +34,49 @@ def cell(value: object) -> str:
     return f"'{text}" if text[:1] in tuple("=+-@\t\r") and not isinstance(value, int | float) else text
 
 
-def _csv(rows: Sequence[Sequence[object]]) -> str:
+def table(rows: Sequence[Sequence[object]]) -> str:
+    """Rows as CSV, every value safe in a spreadsheet."""
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows([[cell(value) for value in row] for row in rows])
     return stream.getvalue()
 
 
+def remarks(result: Result) -> list[str]:
+    """What a teacher should look at: problems, flags, overridden marks."""
+    first = f"NOT MARKED: {result.failed}" if result.failed else result.problem
+    flags = [f"{q.question}: {flag}" for q in result.marks.questions for flag in q.flags]
+    return [line for line in (first, *result.marks.notes, *flags) if line]
+
+
 def plain_csv(results: Sequence[Result]) -> str:
     """One row a learner: points of each question, their sum, and what a teacher should look at."""
-    questions = results[0].marks.questions
-    head = ["learner", "number", "file", *(q.question for q in questions), "points", "out of", "remarks"]
-    rows = [
-        [
-            r.learner,
-            r.number,
-            r.file,
-            *_points(r),
-            r.marks.points if not r.failed else "",
-            r.marks.out_of,
-            "; ".join(remarks(r)),
-        ]
-        for r in results
-    ]
-    return _csv([head, *rows])
-
-
-def _points(result: Result) -> list[object]:
-    return ["" if result.failed else q.points for q in result.marks.questions]
+    questions = [q.question for q in results[0].marks.questions]
+    head = ["learner", "number", "file", *questions, "points", "out of", "remarks"]
+    rows = []
+    for r in results:
+        points = [*(q.points for q in r.marks.questions), r.marks.points]
+        shown = ["" for _ in points] if r.failed else points
+        rows.append([r.learner, r.number, r.file, *shown, r.marks.out_of, "; ".join(remarks(r))])
+    return table([head, *rows])
 
 
 def moodle_csv(results: Sequence[Result]) -> str:
-    """Moodle's grading worksheet: its own identifier, the grade, and a comment."""
+    """Moodle's grading worksheet: its own identifier, the grade, and a comment. Who could not be marked is left out."""
     head = ["Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"]
-    rows = [
-        [
-            f"Participant {r.number}" if r.number else "",
-            r.learner,
-            r.marks.points,
-            r.marks.out_of,
-            "; ".join(remarks(r)),
-        ]
-        for r in results
-        if not r.failed
-    ]
-    return _csv([head, *rows])
+    rows = []
+    for r in results:
+        if not r.failed:
+            who = f"Participant {r.number}" if r.number else ""
+            rows.append([who, r.learner, r.marks.points, r.marks.out_of, "; ".join(remarks(r))])
+    return table([head, *rows])
 
 
 def canvas_csv(results: Sequence[Result], assignment: str) -> str:
-    """Canvas's gradebook import: the row of points possible, then one row a learner."""
+    """Canvas's gradebook import: points possible, then a row a learner. Who could not be marked is left out."""
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment]
     possible = ["    Points Possible", "", "", "", "", results[0].marks.out_of]
     rows = [[r.learner, r.number, "", "", "", r.marks.points] for r in results if not r.failed]
-    return _csv([head, possible, *rows])
-
-
-def remarks(result: Result) -> list[str]:
-    """What a teacher should look at: problems, flags, overridden marks."""
-    flags = [f"{q.question}: {flag}" for q in result.marks.questions for flag in q.flags]
-    first = [f"NOT MARKED: {result.failed}"] if result.failed else [result.problem] if result.problem else []
-    return [*first, *result.marks.notes, *flags]
+    return table([head, possible, *rows])
 
 
 # -- overrides ---------------------------------------------------------------------------------------------------------
@@ -102,11 +91,10 @@ def read_overrides(path: Path) -> dict[tuple[str, str], tuple[int, str]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
-            missing = {"learner", "question", "points", "reason"} - set(reader.fieldnames or [])
+            missing = sorted({"learner", "question", "points", "reason"} - set(reader.fieldnames or []))
             if missing:
-                raise CourseError(
-                    f"{path} has no column {sorted(missing)[0]!r}; it needs learner, question, points, reason"
-                )
+                need = "it needs learner, question, points, reason"
+                raise CourseError(f"{path} has no column {missing[0]!r}; {need}")
             for number, row in enumerate(reader, start=2):
                 points, reason = (row["points"] or "").strip(), (row["reason"] or "").strip()
                 if not points.isdecimal():
@@ -132,10 +120,8 @@ def override(results: Sequence[Result], overrides: Mapping[tuple[str, str], tupl
         questions = []
         for q in result.marks.questions:
             points, reason = overrides.get((result.learner, q.question), (q.points, ""))
-            flags = (
-                (*q.flags, f"{points} points by the teacher in place of {q.points}: {reason}") if reason else q.flags
-            )
-            questions.append(replace(q, points=points, flags=flags))
+            by_hand = f"{points} points by the teacher in place of {q.points}: {reason}"
+            questions.append(replace(q, points=points, flags=(*q.flags, by_hand) if reason else q.flags))
         changed.append(replace(result, marks=replace(result.marks, questions=tuple(questions))))
     return changed
 
@@ -149,26 +135,19 @@ def feedback_page(result: Result) -> str:
     rows = "".join(
         f"<tr><td>{escape(q.title)}</td>"
         f"<td style='color:{COLOURS[q.outcome]};font-weight:600;white-space:nowrap'>{escape(q.outcome.value)}</td>"
-        f"<td style='text-align:right;white-space:nowrap'>{q.points} of {q.out_of}</td>"
+        f"<td style='white-space:nowrap'>{q.points} of {q.out_of}</td>"
         f"<td>{escape(q.diagnosis)}{''.join(f'<br><i>{escape(flag)}.</i>' for flag in q.flags)}</td></tr>"
         for q in marks.questions
     )
-    said = (
-        [f"This could not be marked: {result.failed}"] if result.failed else [result.problem] if result.problem else []
-    )
-    notes = "".join(f"<p>{escape(line)}</p>" for line in [*said, *marks.notes])
+    said = f"This could not be marked: {result.failed}" if result.failed else result.problem
+    notes = "".join(f"<p>{escape(line)}</p>" for line in (said, *marks.notes) if line)
     total = "" if result.failed else f"<p><b>{marks.points} of {marks.out_of} points</b></p>"
-    head = "".join(
-        f"<th style='text-align:left'>{name}</th>" for name in ("question", "outcome", "points", "what the check says")
-    )
+    head = "".join(f"<th>{name}</th>" for name in ("question", "outcome", "points", "what the check says"))
+    file = f", {escape(result.file)}" if result.file else ""
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{escape(marks.topic)}: {escape(result.learner)}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; background: #fff }}
-table {{ border-collapse: collapse; width: 100% }} td, th {{ padding: .5rem .75rem; border-bottom: 1px solid #ccc; vertical-align: top }}
-</style></head><body>
-<h1>{escape(marks.topic)}</h1><p>{escape(result.learner)}{f", {escape(result.file)}" if result.file else ""}</p>
+<title>{escape(marks.topic)}: {escape(result.learner)}</title><style>{STYLE}</style></head><body>
+<h1>{escape(marks.topic)}</h1><p>{escape(result.learner)}{file}</p>
 {total}{notes}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>
 </body></html>
 """

@@ -1,0 +1,150 @@
+"""The command `course grade`: from a folder of submissions to marks, feedback and a gradebook.
+
+    course grade SUBMISSIONS --exercise 03 --out DIR
+
+DIR keeps everything: `grading.json` and `reference.ipynb` (the seed and what right answers print: not for learners),
+`results/` (one file a learner), `feedback/` (one page a learner), the gradebooks, and `changes.csv` when a mark differs
+from the grading before. Started again, it redoes nothing that is finished. Must never import torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from course_utils.execution import CellFailed
+from course_utils.grading import gradebook
+from course_utils.grading.batch import Result, Task, changed_marks, file_name, grade_all, read_results, write_result
+from course_utils.grading.run import Limits
+from course_utils.grading.sandbox import Confinement, why_not
+from course_utils.grading.secret import reference
+from course_utils.grading.submissions import collect
+from course_utils.notebook_files import outline, read_notebook, to_text, write_whole
+from course_utils.units import CourseError
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `course grade`."""
+    parser = argparse.ArgumentParser(
+        prog="course grade", description="Grade a class: every submission in a sandbox of its own."
+    )
+    add, jobs = parser.add_argument, os.cpu_count() or 1
+    add("submissions", type=Path, help="folder of notebooks, folder of folders, or a platform's zip")
+    add("--exercise", required=True, metavar="NN", help="number of the exercise, such as 03")
+    add("--out", type=Path, required=True, metavar="DIR", help="where everything is kept")
+    add("--seed", help="what inputs are drawn from; a random one by default, kept in DIR")
+    add("--jobs", type=int, default=jobs, help="markings at a time (default: %(default)s)")
+    add("--seconds", type=float, default=Limits().cell, help="time for a cell (default: %(default)g)")
+    add("--overrides", type=Path, help="CSV with the columns learner, question, points, reason")
+    add("--no-sandbox", action="store_true", help="run the files as they are: only for files you trust")
+    return parser
+
+
+def grade_command(args: Sequence[str], root: Path, console: Console | None = None) -> int:
+    """`course grade`: returns 0, or 1 if a submission could not be marked. Raises CourseError."""
+    options = make_parser().parse_args(list(args))
+    console = console or Console()
+    if options.seconds <= 0 or options.jobs < 1:
+        raise CourseError("--seconds and --jobs must be more than 0")
+    solutions = sorted((root / "solutions").glob(f"{options.exercise.zfill(2)}_*.ipynb"))
+    if not solutions:
+        raise CourseError(f"no exercise {options.exercise!r}; solutions/ has none of this number")
+    problem = None if options.no_sandbox else why_not()
+    if problem is not None:
+        raise CourseError(problem)
+    submissions = collect(options.submissions)
+    overrides = gradebook.read_overrides(options.overrides) if options.overrides else {}
+    out: Path = options.out
+    text = _reference(solutions[0], out, options.seed, console)
+    limits = Limits(cell=options.seconds, whole=max(Limits().whole, 12 * options.seconds))
+    confinement = None if options.no_sandbox else Confinement()
+    tasks = [Task(submission, text, limits, confinement) for submission in submissions]
+    before = read_results(out / "results")
+    results = _grade(tasks, before, out, options.jobs, console)
+    changes = [
+        [result.learner, old.question, old.points, new.points]
+        for who, result in results.items()
+        if who in before
+        for old, new in changed_marks(before[who], result)
+    ]
+    if changes:
+        write_whole(out / "changes.csv", gradebook.table([["learner", "question", "before", "now"], *changes]))
+        console.print(f"{len(changes)} marks differ from the grading before: {out / 'changes.csv'}")
+    ordered = gradebook.override([results[key] for key in sorted(results)], overrides)
+    _write(ordered, out)
+    failed = [result for result in ordered if result.failed]
+    for result in failed:
+        console.print(f"{result.learner}: not marked: {result.failed}", style="red", markup=False)
+    odd = sum(bool(gradebook.remarks(result)) for result in ordered)
+    console.print(f"{len(ordered) - len(failed)} of {len(ordered)} marked, {odd} with remarks: {out / 'gradebook.csv'}")
+    return 1 if failed else 0
+
+
+def _reference(solution: Path, out: Path, seed: str | None, console: Console) -> str:
+    """The text of the reference, made once and kept; made anew if the solution or the seed has changed."""
+    notebook = read_notebook(solution)
+    settings, kept = out / "grading.json", out / "reference.ipynb"
+    known: dict[str, Any] = {}
+    if settings.exists():
+        try:
+            known = json.loads(settings.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise CourseError(f"{settings} is damaged; name another --out, or give the --seed that was used") from None
+    if known and known.get("topic") != solution.stem:
+        raise CourseError(f"{out} holds a grading of {known.get('topic')}; name another --out")
+    seed = seed or known.get("seed") or secrets.token_hex(8)
+    wanted = {"topic": solution.stem, "seed": seed, "solution": outline(notebook)}
+    if known == wanted and kept.exists():
+        return kept.read_text(encoding="utf-8")
+    with console.status("running the solution once, for what right answers print …"):
+        try:
+            text = to_text(reference(notebook, seed))
+        except CellFailed as error:
+            raise CourseError(f"the solution does not run here, cell {error.cell_id}: {error}") from None
+    out.mkdir(parents=True, exist_ok=True)
+    write_whole(kept, text)
+    write_whole(settings, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+    for path in (kept, settings):
+        path.chmod(0o600)
+    return text
+
+
+def _grade(
+    tasks: list[Task], before: dict[tuple[str, str], Result], out: Path, jobs: int, console: Console
+) -> dict[tuple[str, str], Result]:
+    """Results of all tasks: those that are there already, and the rest as they are made."""
+    results, missing = {}, []
+    for task in tasks:
+        who = (task.submission.learner, task.submission.number)
+        if who in before and before[who].key == task.key and not before[who].failed:
+            results[who] = before[who]
+        else:
+            missing.append(task)
+    if results:
+        console.print(f"{len(results)} graded before and unchanged")
+    columns = (TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        done = bar.add_task("grading", total=len(missing))
+        for result in grade_all(missing, jobs):
+            write_result(out / "results", result)
+            results[result.learner, result.number] = result
+            bar.advance(done)
+    return results
+
+
+def _write(results: list[Result], out: Path) -> None:
+    topic = results[0].marks.topic
+    write_whole(out / "gradebook.csv", gradebook.plain_csv(results))
+    write_whole(out / "moodle.csv", gradebook.moodle_csv(results))
+    write_whole(out / "canvas.csv", gradebook.canvas_csv(results, topic))
+    for result in results:
+        page = out / "feedback" / f"{file_name(result.learner, result.number)}.html"
+        write_whole(page, gradebook.feedback_page(result))
