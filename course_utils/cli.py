@@ -37,6 +37,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("check", add_help=False, help="mark your own saved exercise, question by question")
     commands.add_parser("progress", add_help=False, help="all exercises at a glance")
+    commands.add_parser("grade", add_help=False, help="grade a class's submissions, each in a sandbox (for teachers)")
     slides = commands.add_parser("slides", help="each lesson as one HTML file of slides that needs no network")
     slides.add_argument("topics", nargs="*", metavar="NN", help="lesson numbers such as 03; all when none is given")
     slides.add_argument("--out", type=Path, metavar="DIR", help="where to write them; slides/ in the course's folder")
@@ -52,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one subcommand and return its exit code. Raises CourseError, and SystemExit 2 for a wrong command line."""
     parser = make_parser()
     options, rest = parser.parse_known_args(argv)
-    if rest and options.command not in ("check", "progress"):
+    if rest and options.command not in ("check", "progress", "grade"):
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     root = find_root(Path.cwd())
     if options.command == "doctor":
@@ -78,6 +79,10 @@ def run(argv: Sequence[str]) -> int:
 
         export(options.topics, root, options.out or root / "slides")
         return 0
+    if options.command == "grade":
+        from course_utils.grading.command import grade_command
+
+        return grade_command(rest, root)
     from course_utils.authoring import build
 
     build(options.topics, root)

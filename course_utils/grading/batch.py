@@ -26,7 +26,7 @@ from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Confinement, Sandbox
 from course_utils.grading.secret import checks_cell
 from course_utils.grading.submissions import Submission
-from course_utils.notebook_files import as_notebook, parse_notebook, write_whole
+from course_utils.notebook_files import parse_notebook, write_whole
 from course_utils.units import CourseError
 
 TRIES = 2  # a submission whose marking fails through no visible fault of its own is tried this often
@@ -76,7 +76,7 @@ class Result:
 
 def grade_one(task: Task) -> Result:
     """Mark one submission in this process's sandbox. Never raises for what a submission does."""
-    submission, reference = task.submission, as_notebook(json.loads(task.reference))
+    submission, reference = task.submission, parse_notebook(task.reference.encode(), "the reference")
 
     def result(marks: Marks | None, problem: str = "", failed: str = "") -> Result:
         marks = marks or unattempted(reference)
@@ -164,7 +164,7 @@ def _as_ready(futures: set[Future[Result]]) -> Iterator[Future[Result]]:
 
 def _lost(task: Task) -> Result:
     submission = task.submission
-    marks = unattempted(as_notebook(json.loads(task.reference)))
+    marks = unattempted(parse_notebook(task.reference.encode(), "the reference"))
     failed = "the process that marked it was killed, more than once; mark it by hand"
     return Result(submission.learner, submission.number, submission.file, task.key, marks, failed=failed)
 
