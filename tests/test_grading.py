@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import nbval.plugin
 import psutil
 import pytest
+from multiples import NAMES, answer, build_course, cell_of, right, wrong
 from rich.console import Console
 
-from course_utils.authoring import build, plan
+from course_utils.authoring import plan
 from course_utils.checks.core import Outcome
 from course_utils.grading import plugin, report
 from course_utils.grading.graft import defines, graft
@@ -24,62 +25,12 @@ from course_utils.units import CourseError
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = Limits(cell=3)
-NAMES = ("one", "two", "three", "four", "five", "six")
-
-# A small exercise of six alike questions, without torch: `one(n)` is 1 * n, `two(n)` is 2 * n, and so on.
-SOURCE = """\
-# %% [markdown]
-# # Multiples
-
-# %%
-from types import SimpleNamespace
-
-from course_utils.checks.core import Check, Slip
-from course_utils.grading.graded import Graded
-
-NAMES = ("one", "two", "three", "four", "five", "six")
-
-def checks(name, factor):
-    slip = Slip("added", lambda n: n + factor, "You added; multiply.")
-    return Check(name, lambda n: n * factor, [(5,), (7,)], [slip], "good", in_bytes=False)
-
-check = SimpleNamespace(**{name: checks(name, i + 1) for i, name in enumerate(NAMES)})
-graded = SimpleNamespace(**{name: Graded(name, lambda draw: [(draw.randint(10, 99),), (-3,)]) for name in NAMES})
-"""
-QUESTION = """
-# %% [markdown] question="{name}" points={points} difficulty=1 minutes=1
-# ### {points}. Times {name}
-
-# %% answer="{name}"
-def {name}(n):
-    # BEGIN SOLUTION
-    return n * {points}
-    # END SOLUTION
-
-# %% check="{name}"
-check.{name}({name})
-
-# %% [markdown] hint="{name}"
-# **a** b
-
-# %% [markdown] hint="{name}"
-# **c** d
-
-# %% graded="{name}"
-graded.{name}({name})
-"""
 
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory) -> Path:
     """A course of one exercise, built."""
-    root = tmp_path_factory.mktemp("course")
-    folder = root / "source" / "01_multiples"
-    folder.mkdir(parents=True)
-    questions = [QUESTION.format(name=name, points=i + 1) for i, name in enumerate(NAMES)]
-    (folder / "exercise.py").write_text(SOURCE + "".join(questions))
-    build([], root)
-    return root
+    return build_course(tmp_path_factory.mktemp("course"))
 
 
 @pytest.fixture(scope="module")
@@ -90,25 +41,6 @@ def trusted(course):
 @pytest.fixture
 def exercise(course):
     return read_notebook(course / "exercises" / "01_multiples.ipynb")
-
-
-def cell_of(notebook, identity):
-    return next(cell for cell in notebook.cells if cell.id == identity)
-
-
-def answer(notebook, **sources):
-    """The exercise with these texts in its answer cells."""
-    for name, source in sources.items():
-        cell_of(notebook, f"answer-{name}").source = source
-    return notebook
-
-
-def right(name):
-    return f"def {name}(n):\n    return n * {NAMES.index(name) + 1}"
-
-
-def wrong(name):
-    return f"def {name}(n):\n    return n + {NAMES.index(name) + 1}"
 
 
 def outcomes(marks):

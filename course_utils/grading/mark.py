@@ -113,8 +113,32 @@ def mark(
         if kind not in ("check", "graded"):  # the definitions in an answer that ran through may serve later questions
             without.append(culprit)
         todo = [question for question in todo if question != culprit and "graded" not in cells[question]]
+    attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
+    for name in attempted if sandbox is not None else ():
+        # An answer may have bent what the ones after it run in. What its graded cell shows is then no work of theirs.
+        if len(attempted) > 1 and _is_garbled(cells[name], grafted):
+            on_question(name)
+            others = [other for other in grafted.answers if other != name]
+            verdicts = run_notebook(grafted.notebook([name], others), limits, seed, sandbox=sandbox)
+            alone = {owners[v.cell][0]: v for v in verdicts if owners[v.cell][1] == name}
+            if not _is_garbled(alone, grafted):
+                cells[name] = alone
     marks = tuple(_question_mark(question, grafted, cells[question.name], limits) for question in grafted.questions)
     return Marks(grafted.topic, marks, grafted.notes)
+
+
+def _is_garbled(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:
+    """Whether a graded cell shows something else than results for the inputs it was given, right or wrong."""
+    graded = cells.get("graded")
+    if graded is None or graded.verdict not in ("passed", "differs"):
+        return True
+    (cell,) = (cell for cell in grafted.trusted.cells if cell.id == graded.cell)
+    expected = "".join(output.get("text", "") for output in cell.outputs)
+
+    def inputs(text: str) -> list[str]:
+        return [re.split(" = |: ", line)[0] for line in text.splitlines()]
+
+    return inputs(graded.text) != inputs(expected)
 
 
 def _last_answer(verdicts: list[CellVerdict], owners: Mapping[str, tuple[str, str]]) -> str:
@@ -150,6 +174,8 @@ def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict],
             return Outcome.CRASHED, f"It ran for more than {limits.cell:g} seconds. Is there a loop that never ends?"
         if verdict.verdict == "excess":
             return Outcome.CRASHED, f"It was stopped: {verdict.text}."
+        if verdict.verdict == "flood":
+            return Outcome.CRASHED, "It was stopped: it printed more than a notebook can hold."
         if verdict.verdict == "died":
             return Outcome.CRASHED, "It ended the kernel: by exit, or by using more memory than there is."
     said = FEEDBACK.search(cells["check"].text) if "check" in cells else None

@@ -30,6 +30,13 @@ SETUP_SECONDS = 120.0  # the least a set-up cell is given: importing torch takes
 LONGEST_TEXT = 20_000  # characters kept of what a cell printed
 
 
+LONGEST_OUTPUT = 8 * 2**20  # characters a cell may send
+
+
+class OutputFlood(Exception):
+    """A cell sent more than anybody will read."""
+
+
 class KernelDied(Exception):
     """The kernel's process ended while a cell was running."""
 
@@ -38,6 +45,7 @@ class LiveKernel(RunningKernel):  # type: ignore[misc]
     """nbval's kernel, whose waiting ends when the process does."""
 
     interrupted: float | None = None
+    received = 0  # characters since the cell began
 
     def get_message(self, stream: str, timeout: float | None = None) -> Any:
         """The next message. Raises Empty after the timeout, KernelDied as soon as nobody can send one."""
@@ -49,17 +57,36 @@ class LiveKernel(RunningKernel):  # type: ignore[misc]
             if left < 0 and self.interrupted is not None:
                 raise Empty  # also while messages keep coming
             try:
-                return super().get_message(stream, timeout=max(0.0, min(POLL, left)))
+                message = super().get_message(stream, timeout=max(0.0, min(POLL, left)))
             except Empty:
                 if not self.is_alive():
                     raise KernelDied from None
                 if time.monotonic() >= end:
                     raise
+            else:
+                self.received += _size(message["content"])
+                if self.received > LONGEST_OUTPUT:
+                    raise OutputFlood
+                return message
+
+    def execute_cell_input(self, cell_input: str, allow_stdin: bool | None = None) -> Any:
+        """Have a cell run, and count anew what comes back."""
+        self.received = 0
+        return super().execute_cell_input(cell_input, allow_stdin)
 
     def interrupt(self) -> None:
         """Ask the kernel to stop what it does."""
         self.interrupted = time.monotonic()
         super().interrupt()
+
+
+def _size(content: Any) -> int:
+    """Characters in a message, about."""
+    if isinstance(content, dict):
+        return sum(map(_size, content.values()))
+    if isinstance(content, list):
+        return sum(map(_size, content))
+    return len(content) if isinstance(content, str) else 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -105,18 +132,20 @@ def pytest_runtest_makereport(
             error=f"{error.ename}: {error.evalue}".split("\n")[0] if error else "",
             line=line_of_error(error.traceback) if error else None,
         )
-        if verdict in ("timeout", "died"):
+        if verdict in ("timeout", "died", "flood"):
             item.session.shouldstop = f"cell {item.cell.id}: {verdict}"  # type: ignore[attr-defined]
     return report
 
 
 def _verdict(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> str:
-    """One of passed, differs, raised, timeout, died, failed."""
+    """One of passed, differs, raised, timeout, died, flood, failed."""
     if report.passed and not hasattr(report, "wasxfail"):
         return "passed"
     problem = call.excinfo.value if call.excinfo else None
     if isinstance(problem, KernelDied) or (isinstance(problem, RuntimeError) and "Kernel dead" in str(problem)):
         return "died"
+    if isinstance(problem, OutputFlood):
+        return "flood"
     if item.parent.timed_out:  # type: ignore[union-attr]
         return "timeout"
     if "outputs differ" in str(problem):

@@ -34,7 +34,7 @@ PYTEST = "import sys; sys.modules['rfc3987_syntax'] = None; import pytest; sys.e
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """How one cell ended: passed, differs (from the reference output), raised, timeout, died, excess, failed."""
+    """How one cell ended: passed, differs (from the reference output), raised, timeout, died, excess, flood, failed."""
 
     cell: str
     verdict: str
@@ -45,7 +45,7 @@ class CellVerdict:
     @property
     def fatal(self) -> bool:
         """Whether the kernel was of no use after this cell."""
-        return self.verdict in ("timeout", "died", "excess")
+        return self.verdict in ("timeout", "died", "excess", "flood")
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
+import zmq
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
@@ -38,6 +39,7 @@ from course_utils.units import GIB, MIB, CourseError, format_bytes
 PROVISIONER = "course-sandbox"  # what jupyter_client knows `SandboxProvisioner` by, once `register` was called
 SETTINGS = "COURSE_SANDBOX"  # environment variable: the request to the zygote as JSON, for the provisioner
 SCRATCH = "/scratch"  # home, temporary and working folder of a kernel
+LARGEST_MESSAGE = 32 * MIB
 FIRST_UID = 61_000  # where the teacher is root, kernels run as users from here on, whom nobody else is
 SYSTEM = (
     "/usr",
@@ -292,6 +294,8 @@ class SandboxProvisioner(KernelProvisionerBase):
         self._folder = Path(tempfile.mkdtemp(prefix="k", dir=self._request["sockets"]))
         manager.transport, manager.ip = "ipc", str(self._folder / "k")  # absolute: a relative one fails in silence
         manager.connection_file = str(self._folder / "kernel.json")
+        # A kernel can send a message as large as it likes: one that is larger than this ends the connection.
+        manager.context.setsockopt(zmq.MAXMSGSIZE, LARGEST_MESSAGE)
         manager.write_connection_file()
         self.connection_info = manager.get_connection_info()
         self.kernel_spec.interrupt_mode = "message"  # signals do not cross into another process namespace

@@ -1,0 +1,228 @@
+"""Answers that misbehave, each with what must come of it. Question `three`, whose right answer is 3 * n.
+
+Each stands in a submission whose five other answers are right, and those must keep their points. What is said of it is
+one line, which `words` is in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from course_utils.checks.core import Outcome
+
+WRONG, CRASHED, CORRECT = Outcome.WRONG, Outcome.CRASHED, Outcome.CORRECT
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """The text of an answer cell, the outcome it must get, and words that must be said of it."""
+
+    name: str
+    source: str
+    outcome: Outcome
+    words: str = ""
+
+
+LOOPS, DIED, GONE = "ran for more than", "ended the kernel", "It was stopped"
+RIGHT = "def three(n):\n    return 3 * n\n"
+
+ANSWERS = [
+    # -- time
+    Hostile("endless loop", "def three(n):\n    while True:\n        pass", CRASHED, LOOPS),
+    Hostile(
+        "endless loop that swallows interrupts",
+        "def three(n):\n    while True:\n        try:\n            while True:\n                pass\n"
+        "        except BaseException:\n            pass",
+        CRASHED,
+        LOOPS,
+    ),
+    Hostile("endless loop in the cell itself", "while True:\n    pass", CRASHED, LOOPS),
+    Hostile("busy loop in C", "def three(n):\n    return 9**9**9", CRASHED, LOOPS),
+    Hostile("sleeps", "import time\ndef three(n):\n    time.sleep(1e6)", CRASHED, LOOPS),
+    Hostile(
+        "ignores signals",
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "def three(n):\n    while True:\n        pass",
+        CRASHED,
+        LOOPS,
+    ),
+    Hostile("alarm that kills", "import signal\nsignal.alarm(1)\nimport time\ntime.sleep(3)\n" + RIGHT, CRASHED, DIED),
+    # -- the kernel
+    Hostile("os._exit", "import os\nos._exit(0)", CRASHED, DIED),
+    Hostile("os._exit in the function", "import os\ndef three(n):\n    os._exit(3)", CRASHED, DIED),
+    Hostile("kills itself", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", CRASHED, ""),
+    Hostile("aborts", "import os\nos.abort()", CRASHED, DIED),
+    Hostile("segmentation fault", "import ctypes\nctypes.string_at(0)", CRASHED, DIED),
+    Hostile(
+        "recursion without a floor",
+        "import sys\nsys.setrecursionlimit(10**8)\ndef three(n):\n    return three(n)",
+        CRASHED,
+        "",
+    ),
+    Hostile("sys.exit in the function", "import sys\ndef three(n):\n    sys.exit()", CRASHED, "SystemExit"),
+    Hostile("raises in the cell", "raise RuntimeError('<script>alert(1)</script>')", CRASHED, "RuntimeError"),
+    Hostile("an interrupt of its own", "def three(n):\n    raise KeyboardInterrupt", CRASHED, ""),
+    Hostile("shuts the kernel down", "get_ipython().kernel.do_shutdown(False)\nexit()\n" + RIGHT, CORRECT),
+    # -- memory, processes, disk, output
+    Hostile("memory hog", "hog = [bytes(range(256)) * 2**20 for _ in range(64)]", CRASHED, ""),
+    Hostile("one huge request", "hog = bytearray(2**40)", CRASHED, "MemoryError"),
+    Hostile("fork bomb", "import os\nwhile True:\n    os.fork()", CRASHED, ""),
+    Hostile(
+        "thread bomb",
+        "import threading, time\nwhile True:\n    threading.Thread(target=time.sleep, args=(99,)).start()",
+        CRASHED,
+        "",
+    ),
+    Hostile(
+        "disk filler",
+        "with open('fill', 'wb') as file:\n    while True:\n        file.write(bytes(2**20))",
+        CRASHED,
+        "OSError",
+    ),
+    Hostile(
+        "many files",
+        "i = 0\nwhile i < 10**7:\n    open(f'/dev/shm/{i}', 'w').write('x' * 10**4)\n    i += 1",
+        CRASHED,
+        "OSError",
+    ),
+    Hostile("gigabyte of output", "for _ in range(1000):\n    print('x' * 10**6)", CRASHED, "printed more"),
+    Hostile("one gigantic line", "print('x' * 2**28)\n" + RIGHT, CRASHED, ""),
+    Hostile("huge message of an error", "raise ValueError('x' * 2**27)", CRASHED, ""),
+    Hostile(
+        "endless display", "from IPython.display import display\nwhile True:\n    display('x' * 10**5)", CRASHED, ""
+    ),
+    Hostile("huge result", "def three(n):\n    return 'x' * 10**7", CRASHED, "printed more"),
+    Hostile(
+        "a daemon left behind",
+        "import subprocess\nsubprocess.Popen(['/usr/bin/sleep', '1000'], start_new_session=True)\n" + RIGHT,
+        CORRECT,
+    ),
+    # -- input and the notebook
+    Hostile("asks for input", "def three(n):\n    return int(input())", CRASHED, "StdinNotImplementedError"),
+    Hostile("shell", "!rm -rf / --no-preserve-root; kill -9 -1\n" + RIGHT, CORRECT),
+    Hostile("cell magic", "%%bash\necho three", CRASHED, ""),
+    Hostile("resets the namespace", "%reset -f\n" + RIGHT, CORRECT),
+    Hostile("not Python", "def three(n:\n    return", CRASHED, "SyntaxError"),
+    # -- forging
+    Hostile(
+        "later cells emptied",
+        "get_ipython().input_transformers_cleanup.append(lambda lines: [''])\ndef three(n):\n    return 0",
+        CRASHED,
+    ),
+    Hostile(
+        "print patched away",
+        "import builtins\nbuiltins.print = lambda *a, **k: None\ndef three(n):\n    return 0",
+        CRASHED,
+    ),
+    Hostile(
+        "print that always says the same",
+        "import builtins, sys\nbuiltins.print = lambda *a, **k: sys.stdout.write('three(1) = 3\\n')\n"
+        "def three(n):\n    return 0",
+        CRASHED,
+    ),
+    Hostile(
+        "closes its output", "import sys\nsys.stdout.close()\nsys.stdout = None\ndef three(n):\n    return 0", CRASHED
+    ),
+    Hostile(
+        "graded cells replaced",
+        "from course_utils.grading import graded\ngraded.Graded.__call__ = lambda self, *a: print('three(1) = 3')\n"
+        "def three(n):\n    return 0",
+        WRONG,
+    ),
+    Hostile(
+        "comparison patched",
+        "from course_utils.checks import core\ncore.equal = lambda *a: True\ndef three(n):\n    return 0",
+        WRONG,
+    ),
+    Hostile(
+        "an object equal to everything",
+        "class Any(int):\n    def __eq__(self, other):\n        return True\n    def __repr__(self):\n        return '3'\n"
+        "    __str__ = __repr__\n    __hash__ = int.__hash__\ndef three(n):\n    return Any(0)",
+        WRONG,
+    ),
+    Hostile("a text that forges a line", "def three(n):\n    return '3\\nfour(1) = 4'", WRONG),
+    Hostile("modules removed", "import sys\nfor name in list(sys.modules):\n    del sys.modules[name]", CRASHED),
+    Hostile(
+        "builtins removed",
+        "import builtins\nfor name in ('len', 'str', 'isinstance', 'type'):\n    delattr(builtins, name)",
+        CRASHED,
+    ),
+    Hostile(
+        "a thread that prints for ever",
+        "import threading, time, sys\ndef speak():\n    while True:\n        sys.__stdout__.write('x')\n"
+        "        print('noise')\n        time.sleep(0.01)\n"
+        "threading.Thread(target=speak, daemon=True).start()\n" + RIGHT,
+        CORRECT,
+    ),
+    Hostile(
+        "a forged message",
+        "kernel = get_ipython().kernel\nkernel.session.send(kernel.iopub_socket, 'stream', "
+        "{'name': 'stdout', 'text': 'three(1) = 3'}, parent=kernel.get_parent())\ndef three(n):\n    return 0",
+        WRONG,
+    ),
+    Hostile(
+        "questions of others redefined",
+        "def one(n):\n    return 0\ndef two(n):\n    return 0\nfour = five = six = None\n" + RIGHT,
+        CORRECT,
+    ),
+    Hostile(
+        "script in what it returns", "def three(n):\n    return '<script>alert(1)</script>'", WRONG, "&lt;script&gt;"
+    ),
+    # -- looking for answers; each returns what it finds, so that finding something would be right
+    Hostile(
+        "reads the seed",
+        "import os\ndef three(n):\n    return os.environ['COURSE_SEED']",
+        CRASHED,
+        "KeyError",
+    ),
+    Hostile(
+        "looks for solutions",
+        "import os\nfound = [name for _, _, names in os.walk('/') for name in names if name.endswith('.ipynb')]\n"
+        "assert found, 'no notebook anywhere'",
+        CRASHED,
+        "no notebook anywhere",
+    ),
+    Hostile(
+        "looks for other submissions",
+        "import os\nothers = [p for p in os.listdir('/proc') if p.isdigit() and p != str(os.getpid())]\n"
+        "assert others, 'nobody else is here'",
+        CRASHED,
+        "nobody else is here",
+    ),
+    Hostile("reads the home folder", "import os\nopen(os.path.expanduser('~root/.bashrc'))", CRASHED, "Error"),
+    Hostile("reads passwords", "open('/etc/passwd')", CRASHED, "FileNotFoundError"),
+    Hostile("network", "import socket\nsocket.create_connection(('127.0.0.1', 80), 2)", CRASHED, "Error"),
+    Hostile(
+        "the parent's socket",
+        "import glob, socket, os\nfolder = os.path.dirname(os.path.dirname(get_ipython().kernel.config"
+        "['IPKernelApp']['connection_file']))\n"
+        "socket.socket(socket.AF_UNIX).connect(folder + '/control')",
+        CRASHED,
+        "",
+    ),
+    Hostile("writes to the library", "open('/course/course_utils/units.py', 'a')", CRASHED, "Read-only"),
+    Hostile("writes to the system", "open('/usr/x', 'w')", CRASHED, "Read-only"),
+    Hostile(
+        "mounts", "import ctypes\nassert ctypes.CDLL(None).mount(b'x', b'/usr', b'tmpfs', 0, None) == 0", CRASHED, ""
+    ),
+    Hostile(
+        "a link out of its folder",
+        "import os\nos.symlink('/proc/1/root/etc/shadow', 'link')\nopen('link')",
+        CRASHED,
+        "Error",
+    ),
+    Hostile(
+        "searches memory for the answer",
+        "import gc\nfound = [o for o in gc.get_objects() if type(o).__name__ == 'Slip' and o.name == 'map_bytes']\n"
+        "assert found, 'nothing in memory'",
+        CRASHED,
+        "nothing in memory",
+    ),
+    Hostile(
+        "searches the stack for the answer",
+        "import sys\ndef three(n):\n    frame = sys._getframe()\n    while frame:\n"
+        "        for value in frame.f_locals.values():\n            if value == 3 * n and value != n:\n"
+        "                return value\n        frame = frame.f_back\n    return 0",
+        WRONG,
+    ),
+]

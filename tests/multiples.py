@@ -1,0 +1,82 @@
+"""A small exercise of six alike questions, without torch, for tests of marking: `one(n)` is 1 * n, and so on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from course_utils.authoring import build
+
+NAMES = ("one", "two", "three", "four", "five", "six")
+
+SOURCE = """\
+# %% [markdown]
+# # Multiples
+
+# %%
+from types import SimpleNamespace
+
+from course_utils.checks.core import Check, Slip
+from course_utils.grading.graded import Graded
+
+NAMES = ("one", "two", "three", "four", "five", "six")
+
+def checks(name, factor):
+    slip = Slip("added", lambda n: n + factor, "You added; multiply.")
+    return Check(name, lambda n: n * factor, [(5,), (7,)], [slip], "good", in_bytes=False)
+
+check = SimpleNamespace(**{name: checks(name, i + 1) for i, name in enumerate(NAMES)})
+graded = SimpleNamespace(**{name: Graded(name, lambda draw: [(draw.randint(10, 99),), (-3,)]) for name in NAMES})
+"""
+QUESTION = """
+# %% [markdown] question="{name}" points={points} difficulty=1 minutes=1
+# ### {points}. Times {name}
+
+# %% answer="{name}"
+def {name}(n):
+    # BEGIN SOLUTION
+    return n * {points}
+    # END SOLUTION
+
+# %% check="{name}"
+check.{name}({name})
+
+# %% [markdown] hint="{name}"
+# **a** b
+
+# %% [markdown] hint="{name}"
+# **c** d
+
+# %% graded="{name}"
+graded.{name}({name})
+"""
+
+
+def build_course(root: Path) -> Path:
+    """A course of this one exercise, built."""
+    folder = root / "source" / "01_multiples"
+    folder.mkdir(parents=True)
+    questions = [QUESTION.format(name=name, points=i + 1) for i, name in enumerate(NAMES)]
+    (folder / "exercise.py").write_text(SOURCE + "".join(questions))
+    build([], root)
+    return root
+
+
+def cell_of(notebook: NotebookNode, identity: str) -> NotebookNode:
+    return next(cell for cell in notebook.cells if cell.id == identity)
+
+
+def answer(notebook: NotebookNode, **sources: str) -> NotebookNode:
+    """The exercise with these texts in its answer cells."""
+    for name, source in sources.items():
+        cell_of(notebook, f"answer-{name}").source = source
+    return notebook
+
+
+def right(name: str) -> str:
+    return f"def {name}(n):\n    return n * {NAMES.index(name) + 1}"
+
+
+def wrong(name: str) -> str:
+    return f"def {name}(n):\n    return n + {NAMES.index(name) + 1}"
