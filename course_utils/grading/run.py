@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from nbformat import NotebookNode
@@ -26,6 +26,9 @@ from course_utils.execution import kernel_environment
 from course_utils.grading.sandbox import Sandbox
 from course_utils.notebook_files import to_text
 from course_utils.units import CourseError
+
+if TYPE_CHECKING:
+    from course_utils.grading.warm import WarmProcess
 
 # pytest, without an optional package that jsonschema would load for checks of addresses that no notebook has: its
 # grammars take 3 of the 5 seconds of processor time that marking a small notebook takes with it.
@@ -72,8 +75,8 @@ def run_notebook(
         path, verdicts, output = (Path(folder) / name for name in ("marked.ipynb", "verdicts", "output"))
         path.write_text(to_text(notebook), encoding="utf-8")
         verdicts.touch()
-        command = [
-            sys.executable, "-c", PYTEST, path.name, "--nbval", "--nbval-current-env",
+        arguments = [
+            path.name, "--nbval", "--nbval-current-env",
             f"--course-cell-seconds={limits.cell}", "-p", "nbval.plugin", "-p", "course_utils.grading.plugin",
             f"--course-verdicts={verdicts}", "-p", "no:cacheprovider", "-q", "--color=no", f"--rootdir={folder}",
         ]  # fmt: skip
@@ -81,15 +84,22 @@ def run_notebook(
         if sandbox is not None:
             sandbox.settle()
             environment |= sandbox.environment()
-        with output.open("wb") as stream:
-            process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
-            )
-            family: set[psutil.Process] = set()
-            try:
-                too_long, excess = _wait(process, verdicts, limits.whole, on_cell, family, sandbox)
-            finally:
-                _end(process, family)
+        process: subprocess.Popen[bytes] | WarmProcess
+        if sandbox is not None:
+            from course_utils.grading.warm import WarmProcess  # loads pytest, which `course check` has no need of
+
+            process = WarmProcess(arguments, Path(folder), environment, output)
+        else:
+            with output.open("wb") as stream:
+                process = subprocess.Popen(
+                    [sys.executable, "-c", PYTEST, *arguments], cwd=folder, env=environment,
+                    stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+                )  # fmt: skip
+        family: set[psutil.Process] = set()
+        try:
+            too_long, excess = _wait(process, verdicts, limits.whole, on_cell, family, sandbox)
+        finally:
+            _end(process, family)
         lines = _lines(verdicts)
         found = [
             CellVerdict(x["cell"], x["verdict"], x["text"], x["error"], x["line"]) for x in lines if "verdict" in x
@@ -109,7 +119,7 @@ def _lines(verdicts: Path) -> list[dict[str, Any]]:
 
 
 def _wait(
-    process: subprocess.Popen[bytes],
+    process: subprocess.Popen[bytes] | WarmProcess,
     verdicts: Path,
     seconds: float,
     on_cell: Callable[[str], None],
@@ -136,12 +146,12 @@ def _wait(
     return False, None
 
 
-def _add_children(process: subprocess.Popen[bytes], family: set[psutil.Process]) -> None:
+def _add_children(process: subprocess.Popen[bytes] | WarmProcess, family: set[psutil.Process]) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         family.update(psutil.Process(process.pid).children(recursive=True))
 
 
-def _end(process: subprocess.Popen[bytes], family: set[psutil.Process]) -> None:
+def _end(process: subprocess.Popen[bytes] | WarmProcess, family: set[psutil.Process]) -> None:
     """End the process and all it started: a kernel is in a session of its own and would stay behind."""
     _add_children(process, family)
     if process.poll() is None:
