@@ -3,7 +3,7 @@
     course grade SUBMISSIONS --exercise 03 --out DIR
 
 DIR keeps everything: `grading.json` and `reference.ipynb` (the seed and what right answers print: not for learners),
-`results/` (one file a learner), `feedback/` (one page a learner), the gradebooks, and `changes.csv` when a mark differs
+`results/` (one file a learner), `feedback/` (one page a learner), `summary.html`, the gradebooks, and `changes.csv` when a mark differs
 from the grading before. Started again, it redoes nothing that is finished. Must never import torch.
 """
 
@@ -27,6 +27,7 @@ from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Confinement, why_not
 from course_utils.grading.secret import reference
 from course_utils.grading.submissions import collect
+from course_utils.grading.summary import summary_page
 from course_utils.notebook_files import outline, read_notebook, to_text, write_whole
 from course_utils.units import CourseError
 
@@ -145,6 +146,7 @@ def _write(results: list[Result], out: Path) -> None:
     write_whole(out / "gradebook.csv", gradebook.plain_csv(results))
     write_whole(out / "moodle.csv", gradebook.moodle_csv(results))
     write_whole(out / "canvas.csv", gradebook.canvas_csv(results, topic))
+    write_whole(out / "summary.html", summary_page(results))
     for result in results:
         page = out / "feedback" / f"{file_name(result.learner, result.number)}.html"
         write_whole(page, gradebook.feedback_page(result))
