@@ -136,7 +136,8 @@ ANSWERS = [
     ),
     Hostile(
         "an object equal to everything",
-        "class Any(int):\n    def __eq__(self, other):\n        return True\n    def __repr__(self):\n        return '3'\n"
+        "class Any(int):\n    def __eq__(self, other):\n        return True\n"
+        "    def __repr__(self):\n        return '3'\n"
         "    __str__ = __repr__\n    __hash__ = int.__hash__\ndef three(n):\n    return Any(0)",
         WRONG,
     ),

@@ -3,8 +3,8 @@
     course grade SUBMISSIONS --exercise 03 --out DIR
 
 DIR keeps everything: `grading.json` and `reference.ipynb` (the seed and what right answers print: not for learners),
-`results/` (one file a learner), `feedback/` (one page a learner), `summary.html`, the gradebooks, and `changes.csv` when a mark differs
-from the grading before. Started again, it redoes nothing that is finished. Must never import torch.
+`results/` (one file a learner), `feedback/` (one page a learner), `summary.html`, the gradebooks, and `changes.csv`
+when a mark differs from the grading before. Started again, it redoes nothing that is finished. Must never import torch.
 """
 
 from __future__ import annotations

@@ -69,34 +69,35 @@ def collect(source: Path) -> list[Submission]:
         CourseError: there is no such folder or zip, or no submission in it.
     """
     if source.is_dir():
-        found, folders = list(_in_folder(source)), {entry.name for entry in os.scandir(source) if entry.is_dir()}
+        found, packed = list(_in_folder(source)), False
     elif zipfile.is_zipfile(source):
-        found = list(_in_zip(source))
-        folders = {one.place.parts[0] for one in found if len(one.place.parts) > 1}
+        found, packed = list(_in_zip(source)), True
     elif source.exists():
         raise CourseError(f"{source} is neither a folder nor a zip; name one that holds the submissions")
     else:
         raise CourseError(f"{source} is not there; name the folder or zip that holds the submissions")
-    found = _without_wrapper(found)
+    found, wrapper = _without_wrapper(found)
     by_learner: dict[tuple[str, str], list[_Found]] = defaultdict(list)
     for one in found:
         by_learner[_learner(one.place)].append(one)
-    if not any(len(one.place.parts) > 1 for one in found):
-        folders = set()
-    for folder in sorted(folders):
-        if not folder.startswith((".", "__")) and not any(one.place.parts[0] == folder for one in found):
-            by_learner.setdefault(_learner(PurePosixPath(folder) / "x"), [])
+    if not packed and any(len(one.place.parts) > 1 for one in found):  # folders are learners: one may hold no notebook
+        inside = source.joinpath(*wrapper)
+        for name in sorted(entry.name for entry in os.scandir(inside) if entry.is_dir(follow_symlinks=False)):
+            if not name.startswith((".", "__")):
+                by_learner.setdefault(_learner(PurePosixPath(name) / "notebook"), [])
     submissions = [_choose(*who, files) for who, files in sorted(by_learner.items())]
     if not submissions:
         raise CourseError(f"{source} holds no notebooks; submissions end in .ipynb")
     return submissions
 
 
-def _without_wrapper(found: list[_Found]) -> list[_Found]:
-    """Leave out a folder that everything lies in, as zips of a folder have."""
+def _without_wrapper(found: list[_Found]) -> tuple[list[_Found], tuple[str, ...]]:
+    """Leave out folders that everything lies in, as zips of a folder have; returns which were left out too."""
+    wrapper: tuple[str, ...] = ()
     while found and all(len(one.place.parts) > 2 for one in found) and len({one.place.parts[0] for one in found}) == 1:
+        wrapper += found[0].place.parts[:1]
         found = [_Found(PurePosixPath(*one.place.parts[1:]), one.saved, one.data, one.problem) for one in found]
-    return found
+    return found, wrapper
 
 
 def _learner(place: PurePosixPath) -> tuple[str, str]:

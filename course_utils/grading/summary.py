@@ -1,6 +1,6 @@
-"""A class at a glance: how points are distributed, and for each question how hard it was, whether it told strong from
-weak, and which misconceptions were behind the wrong answers.
+"""A class at a glance: how points are distributed, and how each question did.
 
+Of a question: how hard it was, whether it told strong from weak, which misconceptions were behind its wrong answers.
 The one room of grading that draws. Must never import torch or explorers.
 """
 
@@ -105,7 +105,7 @@ def summary_page(results: Sequence[Result]) -> str:
         head = f"{best} told strong from weak best: correlation with the points of all other questions"
         pictures.append(side_by_side(telling, "", head))
     rows = "".join(_row(fact) for fact in facts)
-    columns = ("question", *(outcome.value for outcome in Outcome), "commonest diagnoses")
+    columns = ("question", *(outcome.value for outcome in Outcome), "share of points", "correlation", "said most")
     table_head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     drawn = "".join(picture.svg for picture in pictures)
     return f"""<!DOCTYPE html>
@@ -120,4 +120,7 @@ def summary_page(results: Sequence[Result]) -> str:
 def _row(fact: QuestionFacts) -> str:
     counts = "".join(f"<td>{fact.outcomes[outcome]}</td>" for outcome in Outcome)
     said = "<br>".join(f"{count} × {escape(text)}" for text, count in fact.misconceptions)
-    return f"<tr><td>{escape(fact.title)}</td>{counts}<td>{said}</td></tr>"
+    numbers = "".join(
+        f"<td>{'' if math.isnan(number) else f'{number:.2f}'}</td>" for number in (fact.difficulty, fact.discrimination)
+    )
+    return f"<tr><td>{escape(fact.title)}</td>{counts}{numbers}<td>{said}</td></tr>"
