@@ -69,10 +69,10 @@ class TestGradebook:
         assert possible == ["    Points Possible", "", "", "", "", "6"]
         assert ann == ["Ann Lee", "12", "", "", "", "3"]
 
-    @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx", "\rx"])
+    @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=x", "\r\n=x", " =x", "\x00=x"])
     def test_no_formula_reaches_a_spreadsheet(self, text: str) -> None:
-        assert cell(text) == f"'{text}"
-        assert rows(plain_csv([made(text, [3])]))[1][0] == f"'{text}"
+        for written in (cell(text), rows(plain_csv([made(text, [3])]))[1][0]):
+            assert written.strip()[0] not in "=+-@"
         assert cell(-1) == "-1"
 
     def test_a_page_holds_no_markup_of_the_learners(self) -> None:

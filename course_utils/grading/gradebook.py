@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -29,9 +30,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def cell(value: object) -> str:
-    """A value for a spreadsheet. A text that a spreadsheet would run as a formula gets an apostrophe before it."""
-    text = str(value)
-    return f"'{text}" if text[:1] in tuple("=+-@\t\r") and not isinstance(value, int | float) else text
+    """A value for a spreadsheet, on one line. What it would run as a formula gets an apostrophe before it."""
+    text = re.sub(r"[\x00-\x1f\x7f]+", " ", str(value)).rstrip()
+    return f"'{text}" if text.lstrip()[:1] in tuple("=+-@") and not isinstance(value, int | float) else text
 
 
 def table(rows: Sequence[Sequence[object]]) -> str:
