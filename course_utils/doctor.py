@@ -192,11 +192,13 @@ def describe_tools() -> Iterator[Finding]:
     """What an author or a teacher can use besides: a browser for the tests, a sandbox for marking."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     yield Finding("info", f"browser for the browser tests: {browser or 'none found; those tests are skipped'}")
-    sandbox = shutil.which("bwrap")
-    yield Finding(
-        "info",
-        f"sandbox for other people's notebooks: {sandbox or 'bubblewrap not found; mark only work that you trust'}",
-    )
+    try:
+        from course_utils.grading.sandbox import why_not
+    except ImportError:
+        return  # check_requirements has said so
+    problem = why_not()
+    said = f"none; {problem}" if problem else "bubblewrap works: `course grade` can mark strangers' notebooks"
+    yield Finding("info", f"sandbox: {said}")
 
 
 def summary(failures: int) -> str:
