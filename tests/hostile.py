@@ -46,7 +46,7 @@ ANSWERS = [
         CRASHED,
         LOOPS,
     ),
-    Hostile("alarm that kills", "import signal\nsignal.alarm(1)\nimport time\ntime.sleep(3)\n" + RIGHT, CRASHED, DIED),
+    Hostile("an alarm", "import signal\nsignal.alarm(1)\nimport time\ntime.sleep(3)\n" + RIGHT, CORRECT),
     # -- the kernel
     Hostile("os._exit", "import os\nos._exit(0)", CRASHED, DIED),
     Hostile("os._exit in the function", "import os\ndef three(n):\n    os._exit(3)", CRASHED, DIED),
