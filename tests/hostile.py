@@ -85,7 +85,7 @@ ANSWERS = [
         CRASHED,
         "OSError",
     ),
-    Hostile("gigabyte of output", "for _ in range(1000):\n    print('x' * 10**6)", CRASHED, "printed more"),
+    Hostile("gigabyte of output", "for _ in range(1000):\n    print('x' * 10**6)", CRASHED, GONE),
     Hostile("one gigantic line", "print('x' * 2**28)\n" + RIGHT, CRASHED, ""),
     Hostile("huge message of an error", "raise ValueError('x' * 2**27)", CRASHED, ""),
     Hostile(
@@ -99,26 +99,26 @@ ANSWERS = [
     ),
     # -- input and the notebook
     Hostile("asks for input", "def three(n):\n    return int(input())", CRASHED, "StdinNotImplementedError"),
-    Hostile("shell", "!rm -rf / --no-preserve-root; kill -9 -1\n" + RIGHT, CORRECT),
+    Hostile("shell", "!rm -rf / --no-preserve-root; kill -9 -1\n" + RIGHT, CRASHED),
     Hostile("cell magic", "%%bash\necho three", CRASHED, ""),
-    Hostile("resets the namespace", "%reset -f\n" + RIGHT, CORRECT),
+    Hostile("resets the namespace", "%reset -f\n" + RIGHT, CRASHED),
     Hostile("not Python", "def three(n:\n    return", CRASHED, "SyntaxError"),
     # -- forging
     Hostile(
         "later cells emptied",
         "get_ipython().input_transformers_cleanup.append(lambda lines: [''])\ndef three(n):\n    return 0",
-        CRASHED,
+        WRONG,
     ),
     Hostile(
         "print patched away",
         "import builtins\nbuiltins.print = lambda *a, **k: None\ndef three(n):\n    return 0",
-        CRASHED,
+        WRONG,
     ),
     Hostile(
         "print that always says the same",
         "import builtins, sys\nbuiltins.print = lambda *a, **k: sys.stdout.write('three(1) = 3\\n')\n"
         "def three(n):\n    return 0",
-        CRASHED,
+        WRONG,
     ),
     Hostile(
         "closes its output", "import sys\nsys.stdout.close()\nsys.stdout = None\ndef three(n):\n    return 0", CRASHED
@@ -127,7 +127,7 @@ ANSWERS = [
         "graded cells replaced",
         "from course_utils.grading import graded\ngraded.Graded.__call__ = lambda self, *a: print('three(1) = 3')\n"
         "def three(n):\n    return 0",
-        WRONG,
+        CRASHED,
     ),
     Hostile(
         "comparison patched",
@@ -191,7 +191,7 @@ ANSWERS = [
         "nobody else is here",
     ),
     Hostile("reads the home folder", "import os\nopen(os.path.expanduser('~root/.bashrc'))", CRASHED, "Error"),
-    Hostile("reads passwords", "open('/etc/passwd')", CRASHED, "FileNotFoundError"),
+    Hostile("reads passwords", "open('/etc/passwd')", CRASHED, "Errno"),
     Hostile("network", "import socket\nsocket.create_connection(('127.0.0.1', 80), 2)", CRASHED, "Error"),
     Hostile(
         "the parent's socket",
@@ -201,8 +201,8 @@ ANSWERS = [
         CRASHED,
         "",
     ),
-    Hostile("writes to the library", "open('/course/course_utils/units.py', 'a')", CRASHED, "Read-only"),
-    Hostile("writes to the system", "open('/usr/x', 'w')", CRASHED, "Read-only"),
+    Hostile("writes to the library", "open('/course/course_utils/units.py', 'a')", CRASHED, "Errno"),
+    Hostile("writes to the system", "open('/usr/x', 'w')", CRASHED, "Errno"),
     Hostile(
         "mounts", "import ctypes\nassert ctypes.CDLL(None).mount(b'x', b'/usr', b'tmpfs', 0, None) == 0", CRASHED, ""
     ),
