@@ -99,7 +99,7 @@ ANSWERS = [
     ),
     # -- input and the notebook
     Hostile("asks for input", "def three(n):\n    return int(input())", CRASHED, "StdinNotImplementedError"),
-    Hostile("shell", "!rm -rf / --no-preserve-root; kill -9 -1\n" + RIGHT, CRASHED),
+    Hostile("shell", "!kill -9 -1\n" + RIGHT, CORRECT),
     Hostile("cell magic", "%%bash\necho three", CRASHED, ""),
     Hostile("resets the namespace", "%reset -f\n" + RIGHT, CRASHED),
     Hostile("not Python", "def three(n:\n    return", CRASHED, "SyntaxError"),
@@ -152,8 +152,8 @@ ANSWERS = [
         "a thread that prints for ever",
         "import threading, time, sys\ndef speak():\n    while True:\n        sys.__stdout__.write('x')\n"
         "        print('noise')\n        time.sleep(0.01)\n"
-        "threading.Thread(target=speak, daemon=True).start()\n" + RIGHT,
-        CORRECT,
+        "threading.Thread(target=speak, daemon=True).start()\ndef three(n):\n    return 0",
+        WRONG,
     ),
     Hostile(
         "a forged message",

@@ -29,6 +29,14 @@ from course_utils.units import GIB
 
 pytestmark = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"sandbox: {sandbox.why_not()}")
 
+# The others take minutes: their runs end at time-outs, or are repeated question by question.
+ALWAYS = {
+    "os._exit", "one huge request", "network", "graded cells replaced", "a text that forges a line",
+    "script in what it returns", "reads the seed", "looks for solutions", "looks for other submissions",
+    "writes to the library", "searches memory for the answer", "asks for input",
+}  # fmt: skip
+ALL = bool(os.environ.get("COURSE_HOSTILE"))
+
 LIMITS = Limits(cell=4, whole=60)
 CONFINEMENT = Confinement(memory_bytes=GIB, address_bytes=6 * GIB, processes=64)
 
@@ -58,10 +66,20 @@ def marked(course: Path, trusted: NotebookNode, box: Sandbox, three: str) -> Mar
 
 
 def test_the_corpus_is_large_and_its_names_differ() -> None:
-    assert len({hostile.name for hostile in ANSWERS}) == len(ANSWERS) >= 55
+    names = {hostile.name for hostile in ANSWERS}
+    assert len(names) == len(ANSWERS) >= 55
+    assert names > ALWAYS
 
 
-@pytest.mark.parametrize("hostile", ANSWERS, ids=lambda hostile: hostile.name.replace(" ", "_"))
+def corpus() -> list[object]:
+    """Every hostile answer; most are skipped, visibly, unless asked for."""
+    skip = pytest.mark.skipif(not ALL, reason="COURSE_HOSTILE=1 runs all hostile answers, in some minutes")
+    return [
+        pytest.param(one, id=one.name.replace(" ", "_"), marks=[] if one.name in ALWAYS else [skip]) for one in ANSWERS
+    ]
+
+
+@pytest.mark.parametrize("hostile", corpus())
 def test_it_costs_its_own_question_and_nothing_else(
     hostile: Hostile, course: Path, trusted: NotebookNode, box: Sandbox
 ) -> None:
