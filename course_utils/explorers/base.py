@@ -20,7 +20,7 @@ from course_utils.figures import Picture
 from course_utils.figures.style import WIDGET_STYLE
 from course_utils.units import CourseError, format_bytes
 
-DESCRIPTION_WIDTH = "5.5em"  # of the words before a control, unless they are longer
+DESCRIPTION_WIDTH = 5.5  # em, of the words before a control, unless they are longer
 WORDS_STYLE = "font-size:1.15em;max-width:60em;line-height:1.5"
 
 
@@ -45,9 +45,10 @@ class View:
     uncaused: Sequence[str] = ()
 
 
-def described(kind: type[Any], description: str, width: str = DESCRIPTION_WIDTH, **options: Any) -> Any:
+def described(kind: type[Any], description: str, width: str = "", **options: Any) -> Any:
     """A control of this kind with its name before it, as wide as its place in the row allows."""
     options.setdefault("layout", widgets.Layout(width="98%"))
+    width = width or f"{max(DESCRIPTION_WIDTH, 0.62 * len(description) + 0.8):.1f}em"
     return kind(description=description, style={"description_width": width}, **options)
 
 
