@@ -6,7 +6,11 @@ import csv
 import io
 import json
 import math
+import os
+import pkgutil
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +37,7 @@ from course_utils.grading.gradebook import (
 from course_utils.grading.graft import kind_of
 from course_utils.grading.mark import Marks, QuestionMark
 from course_utils.grading.run import Limits
+from course_utils.grading.sandbox import WAYS_OUT, copy_without_answers, topic_checks
 from course_utils.grading.secret import checks_cell, token, with_tokens
 from course_utils.grading.submissions import Submission
 from course_utils.grading.summary import correlation, distribution, question_facts, summary_page
@@ -156,6 +161,29 @@ class TestSecret:
 
     def test_the_seed_is_nowhere_in_what_a_learner_runs(self, solution: NotebookNode) -> None:
         assert "0123-a-long-seed" not in to_text(with_tokens(solution, "0123-a-long-seed"))
+
+    def test_the_library_without_answers_still_runs_every_graded_cell(self, tmp_path: Path) -> None:
+        copy_without_answers(tmp_path)
+        stubs = {path.stem for path in topic_checks(tmp_path / "course_utils")}
+        graded = {name for _, name, _ in pkgutil.iter_modules([str(tmp_path / "course_utils/grading/graded")])}
+        assert {"memory", "stride"} <= stubs <= graded
+        program = f"""
+import importlib, course_utils
+assert course_utils.__file__.startswith({str(tmp_path)!r})
+for name in {sorted(graded)!r}:
+    module = importlib.import_module(f"course_utils.grading.graded.{{name}}")
+    for value in list(vars(module).values()):
+        if hasattr(value, "question") and not isinstance(value, type):
+            assert value.lines(...) == [f"{{value.question}}: not attempted"], name
+for name in {sorted(stubs)!r}:
+    module = importlib.import_module(f"course_utils.checks.{{name}}")
+    assert not [value for value in vars(module).values() if hasattr(value, "slips")], name
+"""
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        ran = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr[-2000:]
 
     def test_checks_are_sent_as_they_are(self) -> None:
         assert "Slip(" in checks_cell().source
@@ -298,15 +326,9 @@ class TestCommand:
             grade(course, hand_in("ann"), tmp_path / "out", *more)
 
     def test_without_a_sandbox_it_refuses_and_names_the_ways_out(self, course, hand_in, monkeypatch, tmp_path) -> None:
-        monkeypatch.setattr(command, "why_not", lambda: f"sandboxes need Linux; {command_ways()}")
+        monkeypatch.setattr(command, "why_not", lambda: f"sandboxes need Linux; {WAYS_OUT}")
         with pytest.raises(CourseError, match="in a container, or name --no-sandbox"):
             grade(course, hand_in("ann"), tmp_path / "out")
-
-
-def command_ways() -> str:
-    from course_utils.grading.sandbox import WAYS_OUT
-
-    return WAYS_OUT
 
 
 class TestOne:

@@ -132,9 +132,11 @@ def __getattr__(name):
 
 
 def topic_checks(package: Path) -> list[Path]:
-    """The modules of `checks/` that hold answers."""
-    shared = ("__init__", "core", "rewrites")
-    return sorted(path for path in (package / "checks").glob("*.py") if path.stem not in shared)
+    """The modules of `checks/` that hold answers: those of topics, which have graded cells in a module of that name."""
+    graded = package / "grading" / "graded"
+    return sorted(
+        path for path in (package / "checks").glob("*.py") if path.stem != "__init__" and (graded / path.name).exists()
+    )
 
 
 class Sandbox:
