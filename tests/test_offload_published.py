@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from course_utils import hardware, networks
-from course_utils.memory import StepTrace
+from course_utils import hardware
+from course_utils.claims.offload import TenNetworks
 from course_utils.offload import published
 from course_utils.offload.published import Runs, comparison, overview, sensitivity
-from course_utils.trace import training_step
 
 
 @pytest.fixture(scope="module")
-def traced() -> dict[str, StepTrace]:
-    found = {}
-    for name, (builder, arguments, size, _) in published.NETWORKS.items():
-        with torch.device("meta"):
-            module = getattr(networks, builder)(*arguments)
-        found[name] = training_step(module, (3, size, size), 1000, name=name)
-    return found
-
-
-@pytest.fixture(scope="module")
-def runs(traced: dict[str, StepTrace]) -> Runs:
-    return Runs(traced)
+def runs() -> Runs:
+    return Runs(TenNetworks())
 
 
 def test_baselines_are_network_wide_and_workspace(runs: Runs) -> None:
@@ -96,8 +84,8 @@ def test_the_six_are_those_that_exceed_the_card(runs: Runs) -> None:
     ).all()
 
 
-def test_losses_grow_with_faster_kernels_and_slower_links(traced: dict[str, StepTrace]) -> None:
-    table = sensitivity({"VGG-16": traced["VGG-16"]}, (0.3, 0.67, 1.34), (10.0, 12.8))
+def test_losses_grow_with_faster_kernels_and_slower_links() -> None:
+    table = sensitivity(TenNetworks(), (0.3, 0.67, 1.34), (10.0, 12.8))
     for _, rows in table.groupby("GB/s"):
         for policy in ("conv", "all"):
             assert rows[policy].is_monotonic_increasing

@@ -4,10 +4,20 @@
 claims of one lesson each; a claim that concerns several is with the first. Must never import matplotlib or ipywidgets.
 """
 
-from course_utils.claims import batch_size, half_precision, hardware, memory, one_by_one, pooling, stride, why_gpus
+from course_utils.claims import (
+    batch_size,
+    half_precision,
+    hardware,
+    memory,
+    offload,
+    one_by_one,
+    pooling,
+    stride,
+    why_gpus,
+)
 from course_utils.claims.core import CLAIMS, Claim, Finding, Verdicts, judge
 
 __all__ = [
     "CLAIMS", "Claim", "Finding", "Verdicts", "batch_size", "half_precision", "hardware", "judge",
-    "memory", "one_by_one", "pooling", "stride", "why_gpus",
+    "memory", "offload", "one_by_one", "pooling", "stride", "why_gpus",
 ]  # fmt: skip
