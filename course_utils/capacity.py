@@ -61,6 +61,11 @@ class Demand:
         """With this it fits whatever gaps the allocator makes."""
         return self.reserved + self.context
 
+    def state(self, device: Device) -> str:
+        """How the step stands on a device that computes in its precision: FITS, TIGHT or TOO_SMALL."""
+        room = device.memory_bytes
+        return FITS if self.safe <= room else TIGHT if self.least <= room else TOO_SMALL
+
 
 def demand(step: StepTrace, batch: int, context_bytes: int = CONTEXT_BYTES) -> Demand:
     """What one batch size of a step asks of a card.
@@ -94,10 +99,7 @@ def on_cards(
         room = device.memory_bytes
         if room not in largest:
             largest[room] = _largest(step, room - context_bytes)
-        if precision == "bfloat16" and not device.bfloat16:
-            state = CANNOT
-        else:
-            state = FITS if asked.safe <= room else TIGHT if asked.least <= room else TOO_SMALL
+        state = CANNOT if precision == "bfloat16" and not device.bfloat16 else asked.state(device)
         found.append(CardFit(device, state, room - asked.least, largest[room]))
     return found
 

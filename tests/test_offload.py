@@ -465,3 +465,30 @@ def test_inference_has_nothing_to_move() -> None:
             schedule = simulate(ledger, TITAN_X, policy, link=GEN3, accounting=accounting)
             assert not schedule.copies
             assert schedule.slowdown == pytest.approx(0)
+
+
+# -- several micro-batches ---------------------------------------------------------------------------------------------
+
+
+@cache
+def accumulated(parts: int) -> Ledger:
+    with torch.device("meta"):
+        return training_step(networks.alexnet(), (3, 224, 224), 1000, accumulate=parts).at(64)
+
+
+@pytest.mark.parametrize(("policy", "window"), [("conv", 0), ("all", 0), ("windowed", 5)])
+def test_every_micro_batch_is_offloaded_as_the_first_is(policy: str, window: int) -> None:
+    one, two, three = (
+        simulate(accumulated(parts), TITAN_X, policy, link=GEN3, window=window or 1) for parts in (1, 2, 3)
+    )
+    moved = one.traffic_bytes()
+    assert moved[OUT] > 0
+    for parts, several in ((2, two), (3, three)):
+        traffic = several.traffic_bytes()
+        loss = parts * 4  # divided by the number of parts, which is one more number that stays
+        assert traffic[OUT] == traffic[BACK] == pytest.approx(parts * moved[OUT], abs=loss)
+        born = several.work.birth[[copy.tensor for copy in several.copies if copy.direction == BACK]]
+        began = [copy.begins for copy in several.copies if copy.direction == BACK]
+        assert all(begin >= several.begins[birth] for begin, birth in zip(began, born, strict=True))
+    assert three.peak_bytes == two.peak_bytes >= one.peak_bytes
+    assert three.total_seconds - two.total_seconds == pytest.approx(two.total_seconds - one.total_seconds, rel=0.02)

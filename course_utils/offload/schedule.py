@@ -182,7 +182,7 @@ class Schedule:
         """`memory` by role: (B,) seconds, and (B, len(ROLES)) bytes."""
         work, moved, scratch = self.work, np.flatnonzero(self.moved), ROLE["workspace"]
         starts = np.append(self.begins, np.inf)
-        workspace = self._workspace
+        workspace = self.workspace
         used = np.flatnonzero(workspace)
         if work.static:
             begins, ends, scratch_bytes = np.zeros(1), np.full(1, np.inf), workspace.max(initial=0, keepdims=True)
@@ -205,7 +205,8 @@ class Schedule:
         return times, np.cumsum(steps, axis=0)
 
     @property
-    def _workspace(self) -> Int64:
+    def workspace(self) -> Int64:
+        """(K,) scratch bytes of each kernel with the algorithm it uses."""
         return np.where(self.fast & self.work.convolution, self.work.workspace, 0)
 
     @cached_property
@@ -237,7 +238,7 @@ class Schedule:
     @cached_property
     def at_kernels(self) -> Int64:
         """(K,) bytes as each kernel begins to run; for policy "none" the timeline of the ledger."""
-        work, workspace = self.work, self._workspace
+        work, workspace = self.work, self.workspace
         moved = np.flatnonzero(self.moved)
         away = self.away(self.begins[:, None], moved)
         if work.static:

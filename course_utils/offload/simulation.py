@@ -140,9 +140,11 @@ class _Run:
         if self.window:
             while self.passed < len(self.queue) and work.first_backward_use[self.queue[self.passed]] <= kernel:
                 self.passed += 1
-            first = max(self.fetched, self.passed)
-            self.fetched = max(first, min(len(self.queue), self.passed + self.window))
-            return self.queue[first : self.fetched]
+            first = last = max(self.fetched, self.passed)
+            while last < min(len(self.queue), self.passed + self.window) and work.leaves[self.queue[last]] < kernel:
+                last += 1  # what has not left yet belongs to a later micro-batch
+            self.fetched = last
+            return self.queue[first:last]
         if not work.begins_layer[kernel]:
             return []
         fetch: list[int] = []

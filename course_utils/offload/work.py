@@ -126,9 +126,9 @@ class Work:
         at_last = kernel == self.last_forward_use[tensor]
         np.maximum.at(written, tensor[at_last], wrote[at_last])
         leaves = self.last_forward_use + written
-        backward = np.flatnonzero(self.phase == BACKWARD)
-        first_backward = int(backward[0]) if len(backward) else self.kernels
-        can = self.allowed & (self.last_forward_use >= 0) & (self.first_backward_use >= 0) & (leaves < first_backward)
+        # Still in the forward pass: of several, when micro-batches are accumulated, in that of the tensor.
+        forward = (leaves < self.first_backward_use) & (self.phase[np.minimum(leaves, self.kernels - 1)] == FORWARD)
+        can = self.allowed & (self.last_forward_use >= 0) & forward
         return np.where(can & (self.birth <= self.last_forward_use), leaves, NEVER)
 
     @cached_property
@@ -246,7 +246,6 @@ def layerwise_2016(
     again = np.flatnonzero(kept & weights)  # a gradient for every weight
     both = np.concatenate([wide, again])
     stays = weights[both]
-    reads, writes = _convolution_maps(tape, size)
     return Work(
         name=ledger.name,
         batch=ledger.batch,
@@ -258,7 +257,7 @@ def layerwise_2016(
         convolution=tape.convolutions[:kernels],
         fast=fast[:kernels],
         slow=slow[:kernels],
-        workspace=(WORKSPACE_SHARE * (reads + writes)[:kernels]).astype(np.int64),
+        workspace=(WORKSPACE_SHARE * convolution_maps(tape, size)[:kernels]).astype(np.int64),
         static=False,
         size=size[both],
         role=np.concatenate([tape.role[wide], np.full(len(again), ROLE["weight gradients"], dtype=np.int64)]),
@@ -369,19 +368,13 @@ def _pools_read_outputs(tape: Tape, root: Int64) -> Int64:
     return np.array(added, dtype=np.int64).reshape(-1, 3)
 
 
-def _convolution_maps(tape: Tape, size: Int64) -> tuple[Int64, Int64]:
+def convolution_maps(tape: Tape, size: Int64) -> Int64:
     """(E,) bytes of the maps each convolution reads and writes; a backward has those of its forward."""
-    first, second = np.zeros(tape.events, dtype=np.int64), np.zeros(tape.events, dtype=np.int64)
+    maps = np.zeros(tape.events, dtype=np.int64)
+    roles = (ROLE["input"], ROLE["feature maps"], ROLE["gradient maps"])
     for event, storage, wrote in tape.uses.tolist():
-        if tape.convolutions[event] and tape.role[storage] in (
-            ROLE["input"],
-            ROLE["feature maps"],
-            ROLE["gradient maps"],
-        ):
-            if tape.event_phase[event] == FORWARD and wrote:
-                second[event] += size[storage]
-            elif tape.event_phase[event] == BACKWARD and tape.role[storage] == ROLE["gradient maps"] and not wrote:
-                second[event] += size[storage]  # the gradient of its output
-            elif not wrote:
-                first[event] += size[storage]
-    return first, second
+        if not tape.convolutions[event] or tape.role[storage] not in roles:
+            continue
+        if not wrote or not tape.event_ops[event].endswith("backward"):
+            maps[event] += size[storage]
+    return maps
