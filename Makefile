@@ -57,5 +57,5 @@ $(VENV)/lab.done: $(VENV)/created pyproject.toml constraints.txt
 
 $(VENV)/test.done: $(VENV)/created pyproject.toml constraints.txt
 	@echo "Installing into $(VENV); the first time this takes some minutes and about 2 GB ..."
-	@$(INSTALL) -e ".[lab,test]"
+	@$(INSTALL) -e ".[lab,test,cluster]"
 	@touch $(VENV)/lab.done $@

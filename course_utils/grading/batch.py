@@ -96,7 +96,7 @@ def grade_one(task: Task) -> Result:
             return result(_mark(grafted, task))
         except (CourseError, OSError) as error:
             said = str(error)
-            _give_up_sandbox()
+            give_up_sandbox()
     return result(None, failed=said)
 
 
@@ -115,7 +115,8 @@ def _sandbox(confinement: Confinement) -> Sandbox:
     return _kept["sandbox"]
 
 
-def _give_up_sandbox() -> None:
+def give_up_sandbox() -> None:
+    """End this process's sandbox; the next marking makes another."""
     sandbox = _kept.pop("sandbox", None)
     if sandbox is not None:
         sandbox.__exit__(None, None, None)
@@ -144,7 +145,7 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
                 kills[who] += 1
                 if kills[who] >= TRIES:
                     alone = False
-                    yield _lost(left.pop(who))
+                    yield lost(left.pop(who))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -152,7 +153,7 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
 
 def _start_worker() -> None:
     """Have the sandbox given up when the worker ends; its processes do not run what `atexit` would."""
-    multiprocessing.util.Finalize(None, _give_up_sandbox, exitpriority=1)
+    multiprocessing.util.Finalize(None, give_up_sandbox, exitpriority=1)
 
 
 def _as_ready(futures: set[Future[Result]]) -> Iterator[Future[Result]]:
@@ -162,10 +163,15 @@ def _as_ready(futures: set[Future[Result]]) -> Iterator[Future[Result]]:
         yield from done
 
 
-def _lost(task: Task) -> Result:
+def lost(task: Task) -> Result:
+    """The result of a submission that ended every process that marked it."""
+    return unmarked(task, "the process that marked it was killed, more than once; mark it by hand")
+
+
+def unmarked(task: Task, failed: str) -> Result:
+    """The result of a submission that could not be marked for this reason."""
     submission = task.submission
     marks = unattempted(parse_notebook(task.reference.encode(), "the reference"))
-    failed = "the process that marked it was killed, more than once; mark it by hand"
     return Result(submission.learner, submission.number, submission.file, task.key, marks, failed=failed)
 
 

@@ -13,7 +13,7 @@ import argparse
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="course grade", description="Grade a class: every submission in a sandbox of its own."
     )
-    add, jobs = parser.add_argument, os.cpu_count() or 1
+    add = parser.add_argument
     add("submissions", type=Path, help="folder of notebooks, folder of folders, or a platform's zip")
     add("--exercise", required=True, metavar="NN", help="number of the exercise, such as 03")
     add("--out", type=Path, required=True, metavar="DIR", help="where everything is kept")
     add("--seed", help="what inputs are drawn from; a random one by default, kept in DIR")
-    add("--jobs", type=int, default=jobs, help="markings at a time (default: %(default)s)")
+    add("--jobs", type=int, help="markings at a time (default: one for each processor of this machine or the cluster)")
+    add("--scheduler", metavar="ADDRESS", help="have the workers of this Dask cluster mark, such as tcp://HOST:8786")
     add("--seconds", type=float, default=Limits().cell, help="time for a cell (default: %(default)g)")
     add("--overrides", type=Path, help="CSV with the columns learner, question, points, reason")
     add("--no-sandbox", action="store_true", help="run the files as they are: only for files you trust")
@@ -53,12 +54,12 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     """`course grade`: returns 0, or 1 if a submission could not be marked. Raises CourseError."""
     options = make_parser().parse_args(list(args))
     console = console or Console()
-    if options.seconds <= 0 or options.jobs < 1:
+    if options.seconds <= 0 or (options.jobs is not None and options.jobs < 1):
         raise CourseError("--seconds and --jobs must be more than 0")
     solutions = sorted((root / "solutions").glob(f"{options.exercise.zfill(2)}_*.ipynb"))
     if not solutions:
         raise CourseError(f"no exercise {options.exercise!r}; solutions/ has none of this number")
-    problem = None if options.no_sandbox else why_not()
+    problem = None if options.no_sandbox or options.scheduler else why_not()
     if problem is not None:
         raise CourseError(problem)
     submissions = collect(options.submissions)
@@ -69,7 +70,7 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     confinement = None if options.no_sandbox else Confinement()
     tasks = [Task(submission, text, limits, confinement) for submission in submissions]
     before = read_results(out / "results")
-    results = _grade(tasks, before, out, options.jobs, console)
+    results = _grade(tasks, before, out, options.jobs, options.scheduler, console)
     changes = [
         [result.learner, old.question, old.points, new.points]
         for who, result in results.items()
@@ -119,7 +120,12 @@ def _reference(solution: Path, out: Path, seed: str | None, console: Console) ->
 
 
 def _grade(
-    tasks: list[Task], before: dict[tuple[str, str], Result], out: Path, jobs: int, console: Console
+    tasks: list[Task],
+    before: dict[tuple[str, str], Result],
+    out: Path,
+    jobs: int | None,
+    scheduler: str | None,
+    console: Console,
 ) -> dict[tuple[str, str], Result]:
     """Results of all tasks: those that are there already, and the rest as they are made."""
     results, missing = {}, []
@@ -134,11 +140,23 @@ def _grade(
     columns = (TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         done = bar.add_task("grading", total=len(missing))
-        for result in grade_all(missing, jobs):
+        for result in _results(missing, jobs, scheduler):
             write_result(out / "results", result)
             results[result.learner, result.number] = result
             bar.advance(done)
     return results
+
+
+def _results(tasks: list[Task], jobs: int | None, scheduler: str | None) -> Iterator[Result]:
+    """Results as they are ready, from this machine or from a cluster."""
+    if scheduler is None or not tasks:
+        yield from grade_all(tasks, jobs or os.cpu_count() or 1)
+        return
+    from course_utils.grading.cluster import connect, grade_on_cluster, inspect_workers
+
+    with connect(scheduler) as client:
+        inspect_workers(client, sandboxed=tasks[0].confinement is not None)
+        yield from grade_on_cluster(client, tasks, jobs)
 
 
 def _write(results: list[Result], out: Path) -> None:
