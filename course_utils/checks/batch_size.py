@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.checks import training
-from course_utils.checks.core import Check, Feedback, Outcome, Slip, describe_crash, has_dots, is_about_dots, percent
+from course_utils.checks.core import Check, Slip, percent
+from course_utils.checks.properties import PropertyCheck, function
 from course_utils.checks.training import Comparison, Step
 
 Measured = Sequence[tuple[int, int]]
@@ -481,10 +482,11 @@ def _slip_step(**options: Any) -> Step:
     return functools.partial(_accumulate, **options)
 
 
-class Accumulate:
+class Accumulate(PropertyCheck[Comparison]):
     """The check of question 6: a training function, judged by the update it makes and by how high its peak is."""
 
-    question = "accumulate"
+    question = name = "accumulate"
+    running = "Running a step"
     takeaway = "The update is the whole batch's, and so is what is learned; only the maps come in small portions."
     by_update = (
         Slip(
@@ -567,31 +569,19 @@ class Accumulate:
     )
     slips: Sequence[Slip] = (*by_update, *by_peak)
 
-    def __call__(self, answer: object = ...) -> Feedback:
-        """Judge a function `accumulate(model, optimizer, pictures, labels, micro)`."""
-        outcome, message = self._judge(answer)
-        return Feedback(self.question, outcome, message)
+    def accept(self, answer: object) -> Callable[..., Any] | None:
+        """A function `accumulate(model, optimizer, pictures, labels, micro)`."""
+        return function(answer)
 
-    def _judge(self, answer: object) -> tuple[Outcome, str]:
-        dots = Outcome.NOT_ATTEMPTED, "Replace the dots in `accumulate`, run that cell, then this one."
-        if has_dots(answer):
-            return dots
-        if not callable(answer):
-            return Outcome.WRONG, "Give the function itself, without calling it: `check.accumulate(accumulate)`."
-        try:
-            seen = training.compare(answer, MICRO, PARTS)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's function may raise anything
-            if is_about_dots(error):
-                return dots
-            return Outcome.CRASHED, f"Running a step raised {describe_crash(error, answer)}"
-        if has_dots(seen.returned):
-            return dots
-        message = self._diagnose(seen)
-        if message:
-            return Outcome.WRONG, message
-        return Outcome.CORRECT, f"Memory falls to {percent(seen.share)} of the whole batch's. {self.takeaway}"
+    def look(self, given: Callable[..., Any]) -> Comparison:
+        """The updates it makes beside the whole batch's."""
+        return training.compare(given, MICRO, PARTS)
 
-    def _diagnose(self, seen: Comparison) -> str:
+    def praise(self, seen: Comparison) -> str:
+        """How far memory falls."""
+        return f"Memory falls to {percent(seen.share)} of the whole batch's. {self.takeaway}"
+
+    def diagnose(self, seen: Comparison, given: Callable[..., Any]) -> str:
         """What keeps the step from being right, or ""."""
         if not (seen.even_equal and seen.uneven_equal and seen.second_equal):
             for slip, own in zip(self.by_update, _slip_updates(), strict=True):
@@ -609,8 +599,7 @@ class Accumulate:
         now = (
             f" A step asks for {percent(seen.share)} of the whole batch's memory; {percent(training.SHARE)} is allowed."
         )
-        told = {slip.name: slip.message for slip in self.by_peak}
-        return told["the whole batch at once" if seen.most > MICRO else "one graph for all"] + now
+        return self.told("the whole batch at once" if seen.most > MICRO else "one graph for all") + now
 
 
 @functools.cache

@@ -210,6 +210,12 @@ def is_about_dots(error: BaseException | None) -> bool:
     return isinstance(error, TypeError) and "ellipsis" in str(error).lower()
 
 
+def unfinished(seen: object) -> bool:
+    """Whether a look met dots: in what was returned, or as the type of what was returned or made."""
+    returned = getattr(seen, "returned", None)
+    return has_dots(returned) or "ellipsis" in (returned, getattr(seen, "kind", None))
+
+
 # -- the check -------------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,16 +18,12 @@ from torch import nn
 from course_utils.checks import scaled_loops
 from course_utils.checks.core import (
     Check,
-    Feedback,
-    Outcome,
     Slip,
     as_number,
-    describe_crash,
-    has_dots,
-    is_about_dots,
     percent,
     shown,
 )
+from course_utils.checks.properties import PropertyCheck, function
 from course_utils.checks.scaled_loops import Batch, half_loss
 
 # -- 1. bytes of a recipe --------------------------------------------------------------------------------------------
@@ -508,10 +505,11 @@ TOO_SHORT = (
 )
 
 
-class KeepSmall:
+class KeepSmall(PropertyCheck[scaled_loops.Outcome]):
     """The check of question 6: a loop, judged by where its weights end beside float32's."""
 
-    question = "keep_small"
+    question = name = "keep_small"
+    running = "Running the loop"
     takeaway = "Scale the loss, unscale the gradients, skip what is not finite, then clip: in this order."
     slips: Sequence[Slip] = (
         Slip(
@@ -568,43 +566,31 @@ class KeepSmall:
         ),
     )
 
-    def __call__(self, answer: object = ...) -> Feedback:
-        """Judge a training loop."""
-        outcome, message = self._judge(answer)
-        return Feedback(self.question, outcome, message)
+    def accept(self, answer: object) -> Callable[..., Any] | None:
+        """A training loop."""
+        return function(answer)
 
-    def _judge(self, answer: object) -> tuple[Outcome, str]:
-        dots = Outcome.NOT_ATTEMPTED, "Replace the dots in `keep_small`, run that cell, then this one."
-        if has_dots(answer):
-            return dots
-        if not callable(answer):
-            return Outcome.WRONG, "Give the function itself, without calling it: `check.keep_small(keep_small)`."
-        try:
-            seen = scaled_loops.run(answer)
-        except Exception as error:  # noqa: BLE001 - a learner's loop may raise anything
-            if is_about_dots(error):
-                return dots
-            return Outcome.CRASHED, f"Running the loop raised {describe_crash(error, answer)}"
-        if has_dots(seen.returned):
-            return dots
-        return self._compare(seen)
+    def look(self, given: Callable[..., Any]) -> scaled_loops.Outcome:
+        """Where the loop leads the weights."""
+        return scaled_loops.run(given)
 
-    def _compare(self, seen: scaled_loops.Outcome) -> tuple[Outcome, str]:
-        """Correct, or the slip whose weights these are, or how far they are off."""
+    def praise(self, seen: scaled_loops.Outcome) -> str:
+        """How near to float32 the weights end."""
+        return f"Your weights end where float32's do, {percent(seen.missed)} of the way apart. {self.takeaway}"
+
+    def diagnose(self, seen: scaled_loops.Outcome, given: Callable[..., Any]) -> str:
+        """The slip whose weights these are, or how far they are off; "" if they are right."""
         count = as_number(seen.returned)
         if seen.follows and count == seen.skipped:
-            away = percent(seen.missed)
-            return Outcome.CORRECT, f"Your weights end where float32's do, {away} of the way apart. {self.takeaway}"
+            return ""
         for slip in self.slips:
             wrong = _slip_outcome(slip)
             if seen.leads_where(wrong) and (not seen.follows or count == as_number(wrong.returned)):
-                return Outcome.WRONG, slip.message
+                return slip.message
         if seen.follows:
-            return Outcome.WRONG, (
-                f"The weights are right, but you returned {shown(seen.returned)}, and {seen.skipped} batch had to be "
-                "skipped."
-            )
-        return Outcome.WRONG, (
+            returned = shown(seen.returned)
+            return f"The weights are right, but you returned {returned}, and {seen.skipped} batch had to be skipped."
+        return (
             f"Your weights end {shown(round(seen.missed, 3))} times as far from float32's as those have moved; at most "
             f"{percent(scaled_loops.TOLERANCE)} is asked."
         )

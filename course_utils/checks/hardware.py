@@ -12,12 +12,12 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from course_utils.checks import transfer
-from course_utils.checks.core import Check, Feedback, Outcome, Slip, describe_crash, has_dots, is_about_dots, percent
-from course_utils.checks.rewrites import network_maker
-from course_utils.checks.transfer import Comparison, Pretrained
+from course_utils.checks.core import Check, Slip, percent
+from course_utils.checks.properties import PropertyCheck
+from course_utils.checks.transfer import Pretrained
 from course_utils.hardware import devices
 from course_utils.units import MIB
 
@@ -457,10 +457,10 @@ class _OtherParameters(Pretrained):
         self.backbone.requires_grad_(False)
 
 
-class HeadOnly:
+class HeadOnly(PropertyCheck[transfer.Comparison]):
     """The check of question 5: a class, judged by the properties of the network it makes."""
 
-    question = "head_only"
+    question, name = "head_only", "HeadOnly"
     takeaway = "Nothing below the head needs a gradient, so autograd keeps nothing there: two maps at a time are alive."
     slips: Sequence[Slip] = (
         Slip(
@@ -502,53 +502,36 @@ class HeadOnly:
         ),
     )
 
-    def __call__(self, answer: object = ...) -> Feedback:
-        """Judge a class (or a network made from it)."""
-        outcome, message = self._judge(answer)
-        return Feedback(self.question, outcome, message)
+    def look(self, given: Callable[[], nn.Module]) -> transfer.Comparison:
+        """The network beside `Pretrained`."""
+        return transfer.compare(given, BATCH)
 
-    def _judge(self, answer: object) -> tuple[Outcome, str]:
-        dots = Outcome.NOT_ATTEMPTED, "Replace the dots in `HeadOnly`, run that cell, then this one."
-        if has_dots(answer):
-            return dots
-        make = network_maker(answer)
-        if make is None:
-            return Outcome.WRONG, "Give the class itself: `check.head_only(HeadOnly)`."
-        try:
-            seen = transfer.compare(make, BATCH)
-        except Exception as error:  # noqa: BLE001 - a learner's network may raise anything
-            if is_about_dots(error):
-                return dots
-            return Outcome.CRASHED, f"Running the network raised {describe_crash(error, answer)}"
-        if seen.returned == "ellipsis":
-            return dots
-        message = self._diagnose(seen)
-        if message:
-            return Outcome.WRONG, message
-        return Outcome.CORRECT, f"The peak falls to {percent(seen.share)}. {self.takeaway}"
+    def praise(self, seen: transfer.Comparison) -> str:
+        """How far the peak falls."""
+        return f"The peak falls to {percent(seen.share)}. {self.takeaway}"
 
-    def _diagnose(self, seen: Comparison) -> str:
-        said = {slip.name: slip.message for slip in self.slips}
+    def diagnose(self, seen: transfer.Comparison, given: Callable[[], nn.Module]) -> str:
+        """What keeps the network from being right, or ""."""
         if seen.parameters_differ:
-            return f"{said['other parameters']} These differ: {seen.parameters_differ}."
+            return f"{self.told('other parameters')} These differ: {seen.parameters_differ}."
         if seen.returned != "Tensor":
             return f"`forward` returned {seen.returned}, not a tensor. Is there a `return`?"
         if not seen.same_output:
-            return said["another output"]
+            return self.told("another output")
         if not seen.trainable:
-            return said["torch.no_grad around everything"]
+            return self.told("torch.no_grad around everything")
         if not seen.head_learns:
-            return said["the head frozen too"]
+            return self.told("the head frozen too")
         if seen.trace_error:
             return f"A training step of this network cannot be traced: {seen.trace_error}"
         learning = {name.split(".")[1] for name in seen.backbone_gradients}
         if learning == {"0"}:
-            return said["the first layer still learns"]
+            return self.told("the first layer still learns")
         if learning:
-            return said["only the first layer frozen"]
+            return self.told("only the first layer frozen")
         if seen.share > transfer.SHARE:
             is_at = f"It is {percent(seen.share)} of the original's; at most {percent(transfer.SHARE)} is asked."
-            return f"{said['detached afterwards']} {is_at}"
+            return f"{self.told('detached afterwards')} {is_at}"
         return ""
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from course_utils.checks.properties import gradients, take_weights
 from course_utils.recorder import Recorder
 from course_utils.speed import NO_KERNEL
 
@@ -79,11 +80,8 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
         hands, labels = torch.randn(batch, INPUTS) + torch.randn(batch, 1), torch.randint(CLASSES, (batch,))
         rewritten = make()
     nothing = Comparison("", "", (), (), False, False, False, 0, count_operators(original, batch), False, "")
-    ours, theirs = ({n: tuple(p.shape) for n, p in m.state_dict().items()} for m in (original, rewritten))
-    if ours != theirs:
-        names = sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
-        return replace(nothing, parameters_differ=", ".join(names[:3]))
-    rewritten.load_state_dict(copy.deepcopy(original.state_dict()))
+    if differ := take_weights(rewritten, original):
+        return replace(nothing, parameters_differ=differ)
     expected, output = original(hands), rewritten(hands)
     if not isinstance(output, Tensor):
         return replace(nothing, returned=type(output).__name__)
@@ -97,18 +95,12 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
     )
     if seen.shape != seen.expected_shape or not seen.trainable:
         return seen
-    wanted, gradients = (_gradients(m, out, labels) for m, out in ((original, expected), (rewritten, output)))
-    same = wanted.keys() == gradients.keys() and all(
-        torch.allclose(gradients[name], wanted[name], rtol=1e-3, atol=1e-5) for name in wanted
+    wanted, given = gradients(original, expected, labels), gradients(rewritten, output, labels)
+    same = wanted.keys() == given.keys() and all(
+        torch.allclose(given[name], wanted[name], rtol=1e-3, atol=1e-5) for name in wanted
     )
     try:
         operators, more = count_operators(make(), batch), count_operators(make(), 2 * batch)
     except Exception as error:  # noqa: BLE001 - a learner's network may raise anything on tensors without values
         return replace(seen, same_gradients=same, trace_error=str(error).strip().split("\n")[0] or type(error).__name__)
     return replace(seen, same_gradients=same, operators=operators, grow=more > operators)
-
-
-def _gradients(network: nn.Module, output: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    network.zero_grad()
-    nn.functional.cross_entropy(output, labels).backward()
-    return {name: p.grad for name, p in network.named_parameters() if p.grad is not None}

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.checks import rewrites
-from course_utils.checks.core import Check, Feedback, Outcome, Slip, describe_crash, has_dots, is_about_dots, percent
+from course_utils.checks.core import Check, Slip, percent
+from course_utils.checks.properties import PropertyCheck
 from course_utils.checks.rewrites import Comparison, Watched
 
 Events = Sequence[tuple[int, int]]
@@ -451,10 +452,10 @@ class _OtherParameters(Watched):
         return self.layers(pictures)  # type: ignore[no-any-return]
 
 
-class KeepLess:
+class KeepLess(PropertyCheck[Comparison]):
     """The check of question 6: a class whose forward is rewritten, judged by the properties of the network it makes."""
 
-    question = "keep_less"
+    question, name, blank = "keep_less", "KeepsLess", "KeepsLess.forward"
     takeaway = (
         "A reference is enough to keep a map alive: what nobody holds is freed as soon as autograd is done with it."
     )
@@ -513,50 +514,32 @@ class KeepLess:
     )
     slips: Sequence[Slip] = (*by_peak, *by_property)
 
-    def __call__(self, answer: object = ...) -> Feedback:
-        """Judge a class (or a network made from it)."""
-        outcome, message = self._judge(answer)
-        return Feedback(self.question, outcome, message)
+    def look(self, given: Callable[[], nn.Module]) -> Comparison:
+        """The network beside `Watched`."""
+        return rewrites.compare(given, BATCH)
 
-    def _judge(self, answer: object) -> tuple[Outcome, str]:
-        dots = Outcome.NOT_ATTEMPTED, "Replace the dots in `KeepsLess.forward`, run that cell, then this one."
-        if has_dots(answer):
-            return dots
-        make = rewrites.network_maker(answer)
-        if make is None:
-            return Outcome.WRONG, "Give the class itself: `check.keep_less(KeepsLess)`."
-        try:
-            seen = rewrites.compare(make, BATCH)
-        except Exception as error:  # noqa: BLE001 - a learner's network may raise anything
-            if is_about_dots(error):
-                return dots
-            return Outcome.CRASHED, f"Running the network raised {describe_crash(error, answer)}"
-        if seen.returned == "ellipsis":
-            return dots
-        message = self._diagnose(seen)
-        if message:
-            return Outcome.WRONG, message
-        return Outcome.CORRECT, f"The peak falls to {percent(seen.share)}. {self.takeaway}"
+    def praise(self, seen: Comparison) -> str:
+        """How far the peak falls."""
+        return f"The peak falls to {percent(seen.share)}. {self.takeaway}"
 
-    def _diagnose(self, seen: Comparison) -> str:
+    def diagnose(self, seen: Comparison, given: Callable[[], nn.Module]) -> str:
         """What keeps the network from being right, or ""."""
-        told = {slip.name: slip.message for slip in self.slips}
         if seen.parameters_differ:
-            return f"{told['other parameters']} (Different: {seen.parameters_differ}.)"
+            return f"{self.told('other parameters')} (Different: {seen.parameters_differ}.)"
         if seen.returned != "Tensor":
             nothing = " Is there a `return`?" if seen.returned == "NoneType" else ""
             return f"`forward` returned a {seen.returned}, not a tensor.{nothing}"
         if seen.shape != seen.expected_shape:
-            return f"{told['another shape']} It is {seen.shape}, and should be {seen.expected_shape}."
+            return f"{self.told('another shape')} It is {seen.shape}, and should be {seen.expected_shape}."
         if not seen.same_output:
             without = f" `{seen.without_gradient[0]}` gets no gradient." if seen.without_gradient else ""
-            return told["a layer dropped"] + without
+            return self.told("a layer dropped") + without
         if not seen.trainable:
-            return told["torch.no_grad"]
+            return self.told("torch.no_grad")
         if not seen.same_gradients:
-            return told["detached on the way"]
+            return self.told("detached on the way")
         if seen.leaks:
-            return told["the list grows for ever"]
+            return self.told("the list grows for ever")
         if seen.trace_error:
             return f"The step cannot be traced: {seen.trace_error}"
         if seen.share <= rewrites.SHARE:

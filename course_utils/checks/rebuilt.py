@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_utils.checks.core import Feedback, Outcome, Slip, describe_crash, has_dots, is_about_dots, percent
+from course_utils.checks.core import Slip, percent
+from course_utils.checks.properties import PropertyCheck
 from course_utils.memory import Ledger
 from course_utils.trace import TraceError, training_step
 
@@ -157,7 +158,7 @@ def _other_kernels(made: nn.Module, original: Original) -> str:
     return ""
 
 
-class RebuildCheck:
+class RebuildCheck(PropertyCheck[Look]):
     """The check of a question whose answer is a function that builds a network.
 
     Args:
@@ -170,6 +171,8 @@ class RebuildCheck:
         batch: at which the peaks are compared.
     """
 
+    running = "Building or running the network"
+
     def __init__(
         self,
         question: str,
@@ -179,42 +182,27 @@ class RebuildCheck:
         takeaway: str,
         batch: int = 32,
     ) -> None:
-        self.question, self.original, self.takeaway, self.batch = question, original, takeaway, batch
+        self.question = self.name = question
+        self.original, self.takeaway, self.batch = original, takeaway, batch
         self.by_property, self.by_peak = dict(by_property), tuple(by_peak)
-        self.slips: Sequence[Slip] = (*self.by_property.values(), *self.by_peak)
+        self.slips = (*self.by_property.values(), *self.by_peak)
 
-    def __call__(self, answer: object = ...) -> Feedback:
-        """Judge a function that builds a network."""
-        outcome, message = self._judge(answer)
-        return Feedback(self.question, outcome, message)
+    def accept(self, answer: object) -> Callable[[], object] | None:
+        """What makes the network: a function without arguments, or a class."""
+        return maker(answer)
 
-    def _judge(self, answer: object) -> tuple[Outcome, str]:
-        dots = Outcome.NOT_ATTEMPTED, f"Replace the dots in `{self.question}`, run that cell, then this one."
-        if has_dots(answer):
-            return dots
-        make = maker(answer)
-        if make is None:
-            return (
-                Outcome.WRONG,
-                f"Give the function itself, without calling it: `check.{self.question}({self.question})`.",
-            )
-        try:
-            seen = look(make, self.original, self.batch)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's function may raise anything
-            if is_about_dots(error) or "ellipsis is not a Module" in str(error):
-                return dots
-            return Outcome.CRASHED, f"Building or running the network raised {describe_crash(error, answer)}"
-        if "ellipsis" in (seen.kind, seen.returned):
-            return dots
-        message = self._diagnose(seen)
-        if message:
-            return Outcome.WRONG, message
-        return Outcome.CORRECT, f"The peak falls to {percent(seen.share)}. {self.takeaway}"
+    def look(self, given: Callable[[], object]) -> Look:
+        """The network that is built."""
+        return look(given, self.original, self.batch)
+
+    def praise(self, seen: Look) -> str:
+        """How far the peak falls."""
+        return f"The peak falls to {percent(seen.share)}. {self.takeaway}"
 
     def _told(self, name: str, otherwise: str) -> str:
         return self.by_property[name].message if name in self.by_property else otherwise
 
-    def _diagnose(self, seen: Look) -> str:
+    def diagnose(self, seen: Look, given: Callable[[], object]) -> str:
         """What keeps the network from being right, or ""."""
         if seen.kind != "network":
             nothing = " Is there a `return`?" if seen.kind == "NoneType" else ""

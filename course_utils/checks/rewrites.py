@@ -6,7 +6,6 @@ import figures or explorers.
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from course_utils.checks.properties import gradients, take_weights
 from course_utils.trace import LeakError, TraceError, training_step
 
 INPUT_SHAPE = (3, 32, 32)
@@ -94,13 +94,6 @@ def original_peak(batch: int) -> int:
     return peak_bytes(Watched(), batch)
 
 
-def network_maker(answer: object) -> Callable[[], nn.Module] | None:
-    """A function that makes the learner's network, from a class or from one of its networks; None for anything else."""
-    if isinstance(answer, nn.Module):
-        answer = type(answer)
-    return answer if isinstance(answer, type) and issubclass(answer, nn.Module) else None
-
-
 def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Comparison:
     """Compare `make()` with a `Watched` of the same weights, on random pictures and by trace.
 
@@ -112,7 +105,7 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
         pictures, labels = torch.randn(4, *INPUT_SHAPE), torch.randint(CLASSES, (4,))
         rewritten = make()
     nothing = Comparison("", "", (), (), False, False, (), False, 0, 0, original_peak(batch), False, "")
-    if differ := _load(rewritten, original):
+    if differ := take_weights(rewritten, original):
         return replace(nothing, parameters_differ=differ)
     expected, output = original(pictures), rewritten(pictures)
     if not isinstance(output, Tensor):
@@ -129,7 +122,7 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
     )
     if shape != expected_shape or not seen.trainable:
         return seen
-    wanted, gradients = _gradients(original, expected, labels), _gradients(rewritten, output, labels)
+    wanted, given = gradients(original, expected, labels), gradients(rewritten, output, labels)
     peak, leaks, error = 0, False, ""
     try:
         peak = peak_bytes(make(), batch)
@@ -137,30 +130,13 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
         leaks, error = isinstance(failure, LeakError), str(failure)
     return replace(
         seen,
-        without_gradient=tuple(name for name in wanted if name not in gradients),
-        same_gradients=wanted.keys() == gradients.keys()
-        and all(torch.allclose(gradients[name], wanted[name], rtol=1e-4, atol=1e-6) for name in wanted),
+        without_gradient=tuple(name for name in wanted if name not in given),
+        same_gradients=wanted.keys() == given.keys()
+        and all(torch.allclose(given[name], wanted[name], rtol=1e-4, atol=1e-6) for name in wanted),
         peak=peak,
         leaks=leaks,
         trace_error=error,
     )
-
-
-def _load(rewritten: nn.Module, original: nn.Module) -> str:
-    """Give the rewritten network the original's weights; says what differs if that is impossible."""
-    ours = {name: tuple(p.shape) for name, p in original.state_dict().items()}
-    theirs = {name: tuple(p.shape) for name, p in rewritten.state_dict().items()}
-    if ours == theirs:
-        rewritten.load_state_dict(copy.deepcopy(original.state_dict()))
-        return ""
-    names = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-    return ", ".join(names[:3])
-
-
-def _gradients(network: nn.Module, output: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    network.zero_grad()
-    nn.functional.cross_entropy(output, labels).backward()
-    return {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
 
 
 def _kept(network: nn.Module) -> int:

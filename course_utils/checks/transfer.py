@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from course_utils.checks.properties import gradients, take_weights
 from course_utils.checks.rewrites import CLASSES, INPUT_SHAPE, peak_bytes
 from course_utils.trace import TraceError
 
@@ -66,12 +67,8 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
         pictures, labels = torch.randn(4, *INPUT_SHAPE), torch.randint(CLASSES, (4,))
         changed = make()
     nothing = Comparison("", "", False, False, False, (), 0, peak_bytes(Pretrained(), batch), "")
-    ours = {name: tuple(p.shape) for name, p in original.state_dict().items()}
-    theirs = {name: tuple(p.shape) for name, p in changed.state_dict().items()}
-    if ours != theirs:
-        names = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-        return replace(nothing, parameters_differ=", ".join(names[:3]))
-    changed.load_state_dict(original.state_dict())
+    if differ := take_weights(changed, original):
+        return replace(nothing, parameters_differ=differ)
     expected, output = original(pictures), changed(pictures)
     if not isinstance(output, Tensor):
         return replace(nothing, returned=type(output).__name__)
@@ -79,20 +76,14 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
     seen = replace(nothing, returned="Tensor", same_output=same, trainable=output.requires_grad)
     if not same or not seen.trainable:
         return seen
-    wanted, gradients = _gradients(original, expected, labels), _gradients(changed, output, labels)
+    wanted, given = gradients(original, expected, labels), gradients(changed, output, labels)
     heads = [name for name in wanted if name.startswith("head.")]
     seen = replace(
         seen,
-        head_learns=all(name in gradients and torch.allclose(gradients[name], wanted[name]) for name in heads),
-        backbone_gradients=tuple(name for name in gradients if name.startswith("backbone.")),
+        head_learns=all(name in given and torch.allclose(given[name], wanted[name]) for name in heads),
+        backbone_gradients=tuple(name for name in given if name.startswith("backbone.")),
     )
     try:
         return replace(seen, peak=peak_bytes(make(), batch))
     except TraceError as failure:
         return replace(seen, trace_error=str(failure))
-
-
-def _gradients(network: nn.Module, output: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    network.zero_grad()
-    nn.functional.cross_entropy(output, labels).backward()
-    return {name: p.grad for name, p in network.named_parameters() if p.grad is not None}

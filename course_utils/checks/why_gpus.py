@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.checks import loops
-from course_utils.checks.core import Check, Feedback, Outcome, Slip, describe_crash, has_dots, is_about_dots
+from course_utils.checks.core import Check, Slip
 from course_utils.checks.loops import Comparison, OneByOne
-from course_utils.checks.rewrites import network_maker
+from course_utils.checks.properties import PropertyCheck
 
 # -- 1. the time of an operator --------------------------------------------------------------------------------------
 
@@ -383,10 +383,10 @@ class _Smaller(OneByOne):
         return self.fc2(torch.relu(self.fc1(hands - hands.mean(dim=1, keepdim=True))))  # type: ignore[no-any-return]
 
 
-class FewerLaunches:
+class FewerLaunches(PropertyCheck[Comparison]):
     """The check of question 5: a class whose forward is rewritten, judged by what the network it makes does."""
 
-    question = "fewer_launches"
+    question, name, blank = "fewer_launches", "AllAtOnce", "AllAtOnce.forward"
     takeaway = "One product for the whole batch: the launches no longer grow with it, only the work does."
     slips: Sequence[Slip] = (
         Slip(
@@ -429,49 +429,30 @@ class FewerLaunches:
         ),
     )
 
-    def __call__(self, answer: object = ...) -> Feedback:
-        """Judge a class (or a network made from it)."""
-        outcome, message = self._judge(answer)
-        return Feedback(self.question, outcome, message)
+    def look(self, given: Callable[[], nn.Module]) -> Comparison:
+        """The network beside `OneByOne`."""
+        return loops.compare(given, BATCH)
 
-    def _judge(self, answer: object) -> tuple[Outcome, str]:
-        dots = Outcome.NOT_ATTEMPTED, "Replace the dots in `AllAtOnce.forward`, run that cell, then this one."
-        if has_dots(answer):
-            return dots
-        make = network_maker(answer)
-        if make is None:
-            return Outcome.WRONG, "Give the class itself: `check.fewer_launches(AllAtOnce)`."
-        try:
-            seen = loops.compare(make, BATCH)
-        except Exception as error:  # noqa: BLE001 - a learner's network may raise anything
-            if is_about_dots(error):
-                return dots
-            return Outcome.CRASHED, f"Running the network raised {describe_crash(error, answer)}"
-        if seen.returned == "ellipsis":
-            return dots
-        message = self._diagnose(seen, make)
-        if message:
-            return Outcome.WRONG, message
-        fell = f"{seen.original_operators} operators become {seen.operators}"
-        return Outcome.CORRECT, f"At batch {BATCH}, {fell}. {self.takeaway}"
+    def praise(self, seen: Comparison) -> str:
+        """How many operators are left."""
+        return f"At batch {BATCH}, {seen.original_operators} operators become {seen.operators}. {self.takeaway}"
 
-    def _diagnose(self, seen: Comparison, make: Callable[[], nn.Module]) -> str:
+    def diagnose(self, seen: Comparison, given: Callable[[], nn.Module]) -> str:
         """What keeps the network from being right, or ""."""
-        told = {slip.name: slip.message for slip in self.slips}
         if seen.parameters_differ:
-            return f"{told['other parameters']} (Different: {seen.parameters_differ}.)"
+            return f"{self.told('other parameters')} (Different: {seen.parameters_differ}.)"
         if seen.returned != "Tensor":
             nothing = " Is there a `return`?" if seen.returned == "NoneType" else ""
             return f"`forward` returned a {seen.returned}, not a tensor.{nothing}"
         if seen.shape != seen.expected_shape:
-            return f"{told['another shape']} It is {seen.shape}, and should be {seen.expected_shape}."
+            return f"{self.told('another shape')} It is {seen.shape}, and should be {seen.expected_shape}."
         if not seen.same_output:
             return next(
-                (told[name] for name, kind in _BY_OUTPUT.items() if _same_output(make, kind)),
+                (self.told(name) for name, kind in _BY_OUTPUT.items() if _same_output(given, kind)),
                 "The output is not the original's: compare one sample's scores with those of the loop.",
             )
         if not seen.trainable:
-            return told["torch.no_grad"]
+            return self.told("torch.no_grad")
         if not seen.same_gradients:
             return "The output is right, but the gradients are not: something detaches the values on their way."
         if seen.trace_error:
@@ -480,8 +461,8 @@ class FewerLaunches:
             return ""
         now = f" At batch {BATCH} it launches {seen.operators} operators; at most {loops.MOST} are asked."
         if not seen.grow:
-            return told["a loop over units"] + now
-        return told["still a loop" if seen.operators > seen.original_operators / 2 else "half a loop"] + now
+            return self.told("a loop over units") + now
+        return self.told("still a loop" if seen.operators > seen.original_operators / 2 else "half a loop") + now
 
 
 _BY_OUTPUT: dict[str, type[OneByOne]] = {

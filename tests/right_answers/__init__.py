@@ -12,11 +12,17 @@ from course_utils import checks
 from course_utils.grading import graded
 
 TOPICS = [module.name for module in pkgutil.iter_modules(__path__)]
-SHARED = {"builds", "core", "loops", "rebuilt", "rewrites", "scaled_loops", "training", "transfer"}
 
 
 def questions_of(module) -> dict:
-    return {value.question: value for value in vars(module).values() if hasattr(value, "question")}
+    values = vars(module).values()
+    return {value.question: value for value in values if hasattr(value, "question") and not isinstance(value, type)}
+
+
+def topics_of(package) -> set[str]:
+    """The modules of a package that hold questions; the rest is what topics share."""
+    names = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    return {name for name in names if questions_of(importlib.import_module(f"{package.__name__}.{name}"))}
 
 
 def _gather(package: str, attribute: str | None = None) -> dict:

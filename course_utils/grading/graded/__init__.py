@@ -14,14 +14,15 @@ import math
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from IPython.utils.capture import capture_output
 
-from course_utils.checks.core import as_number, attempt, has_dots, is_about_dots
+from course_utils.checks.core import as_number, attempt, has_dots, is_about_dots, unfinished
 
 NOT_ATTEMPTED = "not attempted"
 CRASHED = "crashed"
+Seen = TypeVar("Seen")
 _tokens: dict[str, str] = {}
 
 
@@ -97,3 +98,53 @@ class Graded:
             return f"{call}: {CRASHED}: {type(one.error).__name__}"
         changed = f" and changed {one.changed}" if one.changed else ""
         return f"{call} = {canonical(one.value)}{changed}"
+
+
+class GradedProperties(Generic[Seen]):
+    """The graded cell of one question whose answer is judged by what it does: a line for each property, yes or no.
+
+    Args:
+        question: the name of the question.
+        accept: what `look` is given for an answer; None for an answer that is nothing of the kind asked for.
+        look: what it does, with inputs from a random generator. Raises whatever the learner's code raises.
+        properties: of what was seen, by the words that are printed.
+        kind: what is asked for, "network" or "function".
+    """
+
+    def __init__(
+        self,
+        question: str,
+        accept: Callable[[object], Callable[..., Any] | None],
+        look: Callable[[Callable[..., Any], random.Random], Seen],
+        properties: Callable[[Seen], Mapping[str, bool]],
+        kind: str = "network",
+    ) -> None:
+        self.question, self.kind = question, kind
+        self.accept, self.look, self.properties = accept, look, properties
+
+    def __call__(self, answer: object = ...) -> None:
+        """Print a line for each property."""
+        for line in self.lines(answer):
+            print(line)
+
+    def lines(self, answer: object) -> list[str]:
+        """The lines of the graded cell."""
+        if has_dots(answer):
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        given = self.accept(answer)
+        if given is None:
+            return [f"{self.question}: {CRASHED}: it is no {self.kind}"]
+        try:
+            with capture_output():
+                seen = self.look(given, draws_for(self.question))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's code may raise anything
+            why = NOT_ATTEMPTED if is_about_dots(error) else f"{CRASHED}: {type(error).__name__}"
+            return [f"{self.question}: {why}"]
+        if unfinished(seen):
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        return [f"{name}: {'yes' if held else 'no'}" for name, held in self.properties(seen).items()]
+
+
+def batch_and_seed(draw: random.Random, least: int) -> tuple[int, int]:
+    """A batch from `least` to 64 at which a network is looked at, and the seed of its weights and inputs."""
+    return draw.randint(least, 64), draw.randint(0, 10**6)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
-
-from IPython.utils.capture import capture_output
+from collections.abc import Callable
+from typing import Any
 
 from course_utils.checks import training
-from course_utils.checks.core import has_dots, is_about_dots
-from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED, Graded, draws_for
+from course_utils.checks.properties import function
+from course_utils.grading.graded import Graded, GradedProperties
 
 Case = tuple[object, ...]
 
@@ -84,40 +83,18 @@ loss_weights = Graded("loss_weights", _sizes)
 saturated_from = Graded("saturated_from", _times)
 
 
-class GradedStep:
-    """The graded cell of question 6: prints which properties the learner's training step has."""
-
-    question = "accumulate"
-
-    def __call__(self, answer: object = ...) -> None:
-        """Print a line for each property."""
-        for line in self.lines(answer):
-            print(line)
-
-    def lines(self, answer: object) -> Sequence[str]:
-        """The lines of the graded cell, for a function."""
-        if has_dots(answer):
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        if not callable(answer):
-            return [f"{self.question}: {CRASHED}: it is no function"]
-        draw = draws_for(self.question)
-        micro, parts, seed = 2 * draw.randint(2, 6), draw.randint(2, 5), draw.randint(0, 10**6)
-        try:
-            with capture_output():
-                seen = training.compare(answer, micro, parts, seed)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's function may raise anything
-            return [
-                f"{self.question}: {NOT_ATTEMPTED if is_about_dots(error) else f'{CRASHED}: {type(error).__name__}'}"
-            ]
-        if has_dots(seen.returned):
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        properties = {
-            "the whole batch's update": seen.even_equal,
-            "also where the last micro-batch is smaller": seen.uneven_equal,
-            "also in the second step": seen.second_equal,
-            "peak low enough": seen.share <= training.SHARE,
-        }
-        return [f"{name}: {'yes' if held else 'no'}" for name, held in properties.items()]
+def _compare(step: Callable[..., Any], draw: random.Random) -> training.Comparison:
+    micro, parts, seed = 2 * draw.randint(2, 6), draw.randint(2, 5), draw.randint(0, 10**6)
+    return training.compare(step, micro, parts, seed)
 
 
-accumulate = GradedStep()
+def _properties(seen: training.Comparison) -> dict[str, bool]:
+    return {
+        "the whole batch's update": seen.even_equal,
+        "also where the last micro-batch is smaller": seen.uneven_equal,
+        "also in the second step": seen.second_equal,
+        "peak low enough": seen.share <= training.SHARE,
+    }
+
+
+accumulate = GradedProperties("accumulate", function, _compare, _properties, kind="function")

@@ -6,13 +6,13 @@ Must never import `course_utils.checks.half_precision`, which knows them.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-
-from IPython.utils.capture import capture_output
+from collections.abc import Callable
+from typing import Any
 
 from course_utils.checks import scaled_loops
-from course_utils.checks.core import as_number, has_dots, is_about_dots
-from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED, Graded, draws_for
+from course_utils.checks.core import as_number
+from course_utils.checks.properties import function
+from course_utils.grading.graded import Graded, GradedProperties
 
 OPTIMIZERS = ("sgd", "momentum", "adam")
 RECIPES = ("float32", "mixed", "pure")
@@ -67,36 +67,15 @@ loss_scale = Graded("loss_scale", _gradients)
 next_scales = Graded("next_scales", _flags)
 
 
-class GradedLoop:
-    """The graded cell of question 6: prints which properties the training loop has."""
-
-    question = "keep_small"
-
-    def __call__(self, answer: object = ...) -> None:
-        """Print a line for each property."""
-        for line in self.lines(answer):
-            print(line)
-
-    def lines(self, answer: object) -> Sequence[str]:
-        """The lines of the graded cell, for a training loop."""
-        if has_dots(answer):
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        if not callable(answer):
-            return [f"{self.question}: {CRASHED}: it is no function"]
-        seed = draws_for(self.question).randint(0, 10**6)
-        try:
-            with capture_output():
-                seen = scaled_loops.run(answer, seed)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's loop may raise anything
-            dots = is_about_dots(error)
-            return [f"{self.question}: {NOT_ATTEMPTED if dots else f'{CRASHED}: {type(error).__name__}'}"]
-        if has_dots(seen.returned):
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        properties = {
-            "weights follow float32's": seen.follows,
-            "skipped batches counted": as_number(seen.returned) == seen.skipped,
-        }
-        return [f"{name}: {'yes' if held else 'no'}" for name, held in properties.items()]
+def _run(loop: Callable[..., Any], draw: random.Random) -> scaled_loops.Outcome:
+    return scaled_loops.run(loop, draw.randint(0, 10**6))
 
 
-keep_small = GradedLoop()
+def _properties(seen: scaled_loops.Outcome) -> dict[str, bool]:
+    return {
+        "weights follow float32's": seen.follows,
+        "skipped batches counted": as_number(seen.returned) == seen.skipped,
+    }
+
+
+keep_small = GradedProperties("keep_small", function, _run, _properties, kind="function")

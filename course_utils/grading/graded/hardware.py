@@ -6,14 +6,12 @@ Must never import `course_utils.checks.hardware`, which knows them.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-
-from IPython.utils.capture import capture_output
+from collections.abc import Callable
+from typing import Any
 
 from course_utils.checks import transfer
-from course_utils.checks.core import has_dots, is_about_dots
-from course_utils.checks.rewrites import network_maker
-from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED, Graded, draws_for
+from course_utils.checks.properties import network_maker
+from course_utils.grading.graded import Graded, GradedProperties, batch_and_seed
 
 OPTIMIZERS = ("sgd", "momentum", "adam")
 Case = tuple[object, ...]
@@ -80,42 +78,18 @@ cards_that_hold = Graded("cards_that_hold", _catalogues)
 frozen_step_bytes = Graded("frozen_step_bytes", _frozen_networks)
 
 
-class GradedHead:
-    """The graded cell of question 5: prints which properties the changed network has."""
-
-    question = "head_only"
-
-    def __call__(self, answer: object = ...) -> None:
-        """Print a line for each property."""
-        for line in self.lines(answer):
-            print(line)
-
-    def lines(self, answer: object) -> Sequence[str]:
-        """The lines of the graded cell, for a class."""
-        if has_dots(answer):
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        make = network_maker(answer)
-        if make is None:
-            return [f"{self.question}: {CRASHED}: it is no network"]
-        draw = draws_for(self.question)
-        batch, seed = draw.randint(16, 64), draw.randint(0, 10**6)
-        try:
-            with capture_output():
-                seen = transfer.compare(make, batch, seed)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's network may raise anything
-            return [
-                f"{self.question}: {NOT_ATTEMPTED if is_about_dots(error) else f'{CRASHED}: {type(error).__name__}'}"
-            ]
-        if seen.returned == "ellipsis":
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        properties = {
-            "parameters kept": not seen.parameters_differ,
-            "same output": seen.same_output,
-            "head learns as before": seen.head_learns,
-            "backbone gets no gradient": seen.returned == "Tensor" and not seen.backbone_gradients,
-            "peak low enough": 0 < seen.peak <= transfer.SHARE * seen.original_peak,
-        }
-        return [f"{name}: {'yes' if held else 'no'}" for name, held in properties.items()]
+def _compare(make: Callable[..., Any], draw: random.Random) -> transfer.Comparison:
+    return transfer.compare(make, *batch_and_seed(draw, 16))
 
 
-head_only = GradedHead()
+def _properties(seen: transfer.Comparison) -> dict[str, bool]:
+    return {
+        "parameters kept": not seen.parameters_differ,
+        "same output": seen.same_output,
+        "head learns as before": seen.head_learns,
+        "backbone gets no gradient": seen.returned == "Tensor" and not seen.backbone_gradients,
+        "peak low enough": 0 < seen.peak <= transfer.SHARE * seen.original_peak,
+    }
+
+
+head_only = GradedProperties("head_only", network_maker, _compare, _properties)

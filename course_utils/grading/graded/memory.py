@@ -6,13 +6,12 @@ Must never import `course_utils.checks.memory`, which knows them.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-
-from IPython.utils.capture import capture_output
+from collections.abc import Callable
+from typing import Any
 
 from course_utils.checks import rewrites
-from course_utils.checks.core import has_dots, is_about_dots
-from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED, Graded, draws_for
+from course_utils.checks.properties import network_maker
+from course_utils.grading.graded import Graded, GradedProperties, batch_and_seed
 
 OPTIMIZERS = ("sgd", "momentum", "adam")
 Case = tuple[object, ...]
@@ -68,42 +67,18 @@ network_wide = Graded("network_wide", _networks)
 largest_batch = Graded("largest_batch", _moments)
 
 
-class GradedRewrite:
-    """The graded cell of question 6: prints which properties the rewritten network has."""
-
-    question = "keep_less"
-
-    def __call__(self, answer: object = ...) -> None:
-        """Print a line for each property."""
-        for line in self.lines(answer):
-            print(line)
-
-    def lines(self, answer: object) -> Sequence[str]:
-        """The lines of the graded cell, for a class."""
-        if has_dots(answer):
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        make = rewrites.network_maker(answer)
-        if make is None:
-            return [f"{self.question}: {CRASHED}: it is no network"]
-        draw = draws_for(self.question)
-        batch, seed = draw.randint(16, 64), draw.randint(0, 10**6)
-        try:
-            with capture_output():
-                seen = rewrites.compare(make, batch, seed)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's network may raise anything
-            return [
-                f"{self.question}: {NOT_ATTEMPTED if is_about_dots(error) else f'{CRASHED}: {type(error).__name__}'}"
-            ]
-        if seen.returned == "ellipsis":
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        properties = {
-            "parameters kept": not seen.parameters_differ,
-            "output shape kept": seen.returned == "Tensor" and seen.shape == seen.expected_shape,
-            "same output": seen.same_output,
-            "same gradients": seen.same_gradients,
-            "peak low enough": 0 < seen.peak <= rewrites.SHARE * seen.original_peak,
-        }
-        return [f"{name}: {'yes' if held else 'no'}" for name, held in properties.items()]
+def _compare(make: Callable[..., Any], draw: random.Random) -> rewrites.Comparison:
+    return rewrites.compare(make, *batch_and_seed(draw, 16))
 
 
-keep_less = GradedRewrite()
+def _properties(seen: rewrites.Comparison) -> dict[str, bool]:
+    return {
+        "parameters kept": not seen.parameters_differ,
+        "output shape kept": seen.returned == "Tensor" and seen.shape == seen.expected_shape,
+        "same output": seen.same_output,
+        "same gradients": seen.same_gradients,
+        "peak low enough": 0 < seen.peak <= rewrites.SHARE * seen.original_peak,
+    }
+
+
+keep_less = GradedProperties("keep_less", network_maker, _compare, _properties)

@@ -6,14 +6,12 @@ Must never import `course_utils.checks.why_gpus`, which knows them.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-
-from IPython.utils.capture import capture_output
+from collections.abc import Callable
+from typing import Any
 
 from course_utils.checks import loops
-from course_utils.checks.core import has_dots, is_about_dots
-from course_utils.checks.rewrites import network_maker
-from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED, Graded, draws_for
+from course_utils.checks.properties import network_maker
+from course_utils.grading.graded import Graded, GradedProperties, batch_and_seed
 
 Case = tuple[object, ...]
 
@@ -89,43 +87,19 @@ speed_up = Graded("speed_up", _transfers)
 saturates_at = Graded("saturates_at", _tables)
 
 
-class GradedLaunches:
-    """The graded cell of question 5: prints which properties the rewritten network has."""
-
-    question = "fewer_launches"
-
-    def __call__(self, answer: object = ...) -> None:
-        """Print a line for each property."""
-        for line in self.lines(answer):
-            print(line)
-
-    def lines(self, answer: object) -> Sequence[str]:
-        """The lines of the graded cell, for a class."""
-        if has_dots(answer):
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        make = network_maker(answer)
-        if make is None:
-            return [f"{self.question}: {CRASHED}: it is no network"]
-        draw = draws_for(self.question)
-        batch, seed = draw.randint(24, 64), draw.randint(0, 10**6)
-        try:
-            with capture_output():
-                seen = loops.compare(make, batch, seed)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's network may raise anything
-            return [
-                f"{self.question}: {NOT_ATTEMPTED if is_about_dots(error) else f'{CRASHED}: {type(error).__name__}'}"
-            ]
-        if seen.returned == "ellipsis":
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        properties = {
-            "parameters kept": not seen.parameters_differ,
-            "output shape kept": seen.returned == "Tensor" and seen.shape == seen.expected_shape,
-            "same output": seen.same_output,
-            "same gradients": seen.same_gradients,
-            "few operators": 0 < seen.operators <= loops.MOST,
-            "no more for a larger batch": seen.operators > 0 and not seen.grow,
-        }
-        return [f"{name}: {'yes' if held else 'no'}" for name, held in properties.items()]
+def _compare(make: Callable[..., Any], draw: random.Random) -> loops.Comparison:
+    return loops.compare(make, *batch_and_seed(draw, 24))
 
 
-fewer_launches = GradedLaunches()
+def _properties(seen: loops.Comparison) -> dict[str, bool]:
+    return {
+        "parameters kept": not seen.parameters_differ,
+        "output shape kept": seen.returned == "Tensor" and seen.shape == seen.expected_shape,
+        "same output": seen.same_output,
+        "same gradients": seen.same_gradients,
+        "few operators": 0 < seen.operators <= loops.MOST,
+        "no more for a larger batch": seen.operators > 0 and not seen.grow,
+    }
+
+
+fewer_launches = GradedProperties("fewer_launches", network_maker, _compare, _properties)

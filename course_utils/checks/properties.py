@@ -1,0 +1,121 @@
+"""The check of a question whose answer is a class or a function that is judged by what it does.
+
+`PropertyCheck` is the way such a check goes: dots, the wrong thing given, a crash, then what a look at the answer
+found. A question's own check says how to look (`look`), what keeps the answer from being right (`diagnose`) and what to
+say when nothing does (`praise`). Below it stands what looks at networks share.
+
+Must never import figures or explorers, nor know a right answer.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor, nn
+
+from course_utils.checks.core import Feedback, Outcome, Slip, describe_crash, has_dots, is_about_dots, unfinished
+
+Seen = TypeVar("Seen")
+
+
+def network_maker(answer: object) -> Callable[[], nn.Module] | None:
+    """A function that makes the learner's network, from a class or from one of its networks; None for anything else."""
+    if isinstance(answer, nn.Module):
+        answer = type(answer)
+    return answer if isinstance(answer, type) and issubclass(answer, nn.Module) else None
+
+
+def function(answer: object) -> Callable[..., Any] | None:
+    """The learner's function; None for anything that is none."""
+    return answer if callable(answer) else None
+
+
+class PropertyCheck(ABC, Generic[Seen]):
+    """The check of one question whose answer is judged by a look at what it does.
+
+    Attributes:
+        question: its name.
+        name: what the learner writes and gives, the name of a class, or of a function where it equals `question`.
+        blank: where the dots stand, as in "AllAtOnce.forward"; `name` if empty.
+        running: what was going on when the learner's code raised.
+        takeaway: one sentence for whoever has it right.
+        slips: the catalogue.
+    """
+
+    question: str
+    name: str
+    blank: str = ""
+    running: str = "Running the network"
+    takeaway: str
+    slips: Sequence[Slip]
+
+    def __call__(self, answer: object = ...) -> Feedback:
+        """Look at the learner's class or function and say what that shows."""
+        outcome, message = self._judge(answer)
+        return Feedback(self.question, outcome, message)
+
+    def accept(self, answer: object) -> Callable[..., Any] | None:
+        """What `look` is given; None for an answer that is nothing of the kind asked for."""
+        return network_maker(answer)
+
+    @abstractmethod
+    def look(self, given: Callable[..., Any]) -> Seen:
+        """What the answer does. Raises whatever the learner's code raises."""
+
+    @abstractmethod
+    def diagnose(self, seen: Seen, given: Callable[..., Any]) -> str:
+        """What keeps the answer from being right, or ""."""
+
+    @abstractmethod
+    def praise(self, seen: Seen) -> str:
+        """What a right answer achieved."""
+
+    def told(self, slip: str) -> str:
+        """The message of the slip of this name."""
+        return next(one.message for one in self.slips if one.name == slip)
+
+    def _judge(self, answer: object) -> tuple[Outcome, str]:
+        dots = Outcome.NOT_ATTEMPTED, f"Replace the dots in `{self.blank or self.name}`, run that cell, then this one."
+        if has_dots(answer):
+            return dots
+        given = self.accept(answer)
+        if given is None:
+            what = "function itself, without calling it" if self.name == self.question else "class itself"
+            return Outcome.WRONG, f"Give the {what}: `check.{self.question}({self.name})`."
+        try:
+            seen = self.look(given)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's code may raise anything
+            if is_about_dots(error):
+                return dots
+            return Outcome.CRASHED, f"{self.running} raised {describe_crash(error, answer)}"
+        if unfinished(seen):
+            return dots
+        message = self.diagnose(seen, given)
+        return (Outcome.WRONG, message) if message else (Outcome.CORRECT, self.praise(seen))
+
+
+# -- what looks at networks share ------------------------------------------------------------------------------------
+
+
+def parameters_differ(changed: nn.Module, original: nn.Module) -> str:
+    """Up to three names of parameters or buffers whose shapes differ, with commas; "" if there are none."""
+    ours, theirs = ({n: tuple(t.shape) for n, t in m.state_dict().items()} for m in (original, changed))
+    return ", ".join(sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))[:3])
+
+
+def take_weights(changed: nn.Module, original: nn.Module) -> str:
+    """Give a changed network the original's weights, copied; says what differs (`parameters_differ`) if it cannot."""
+    differ = parameters_differ(changed, original)
+    if not differ:
+        changed.load_state_dict(copy.deepcopy(original.state_dict()))
+    return differ
+
+
+def gradients(network: nn.Module, output: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """The gradient of the cross-entropy of `output` (N, classes) with `labels` (N), by name of the parameter."""
+    network.zero_grad()
+    nn.functional.cross_entropy(output, labels).backward()
+    return {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
