@@ -361,7 +361,7 @@ def find_topics(names: Sequence[str], root: Path) -> list[str]:
     known = sorted(p.name for p in (root / "source").glob("*_*") if p.is_dir())
     found: list[str] = []
     for name in names:
-        matches = [t for t in known if name.zfill(2) in (t, t.split("_")[0])]
+        matches = [t for t in known if {name, name.zfill(2)} & {t, t.split("_")[0]}]
         if not matches:
             raise AuthoringError(f"no topic {name!r} in source/; there is {', '.join(known) or 'none'}")
         found += [t for t in matches if t not in found]

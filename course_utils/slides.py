@@ -219,7 +219,7 @@ def find_lessons(names: Sequence[str], folder: Path) -> list[Path]:
     known = sorted(folder.glob("[0-9A-Z]*_*.ipynb"))
     found: list[Path] = []
     for name in names:
-        matches = [path for path in known if name.zfill(2) in (path.stem, path.stem.split("_")[0])]
+        matches = [p for p in known if {name, name.zfill(2)} & {p.stem, p.stem.split("_")[0]}]
         if not matches:
             there = ", ".join(path.stem for path in known) or "none"
             raise CourseError(f"no lesson {name!r} in {folder.name}/; there is {there}")

@@ -1,10 +1,14 @@
 """Claims in general, and lesson 03's: each verdict follows from its number, and another number gives another."""
 
+import importlib
+import importlib.util
+from pathlib import Path
+
 import pytest
 
 from course_utils import claims, digits
 from course_utils.claims import CLAIMS, judge, memory
-from course_utils.claims.core import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, traced
+from course_utils.claims.core import LESSONS, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, traced
 from course_utils.memory import Ledger, StepTrace
 from course_utils.units import CourseError
 
@@ -80,3 +84,27 @@ def test_shown_as_text_and_as_a_table_with_nothing_unescaped(monkeypatch):
 def test_an_unknown_number_is_one_line():
     with pytest.raises(CourseError, match=r"^no claim number 999; there are 1, 2, 8, "):
         judge([999])
+
+
+def test_every_claim_of_the_table_has_a_verdict_that_a_test_expects():
+    expected = [number for name in LESSONS for number in _expected(name)]
+    assert sorted(expected) == sorted(CLAIMS) == list(range(1, 84))
+    assert {claim.source for claim in CLAIMS.values()} == set(claims.SOURCES)
+
+
+def _expected(topic):
+    """The numbers in EXPECTED of a topic's tests; memory's are here."""
+    if topic == "memory":
+        return list(EXPECTED)
+    if importlib.util.find_spec(f"test_claims_{topic}") is None:
+        return []
+    return list(importlib.import_module(f"test_claims_{topic}").EXPECTED)
+
+
+def test_a_claim_leads_to_the_lesson_that_judges_it():
+    root = Path(__file__).resolve().parents[1]
+    assert all((root / "source" / claim.lesson).is_dir() for claim in CLAIMS.values())
+    assert "<a href='03_memory.ipynb'>03</a>" in judge([20], links=True)._repr_html_()
+    assert "<a " not in judge([20])._repr_html_()
+    assert sum(judge([20, 21, 23]).counts().values()) == 3
+    assert judge([20, 21, 23]).counts() == {WRONG: 2, RIGHT: 1}

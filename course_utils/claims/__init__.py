@@ -15,9 +15,9 @@ from course_utils.claims import (
     stride,
     why_gpus,
 )
-from course_utils.claims.core import CLAIMS, Claim, Finding, Verdicts, judge
+from course_utils.claims.core import CLAIMS, SOURCES, Claim, Finding, Verdicts, judge
 
 __all__ = [
-    "CLAIMS", "Claim", "Finding", "Verdicts", "batch_size", "half_precision", "hardware", "judge",
+    "CLAIMS", "SOURCES", "Claim", "Finding", "Verdicts", "batch_size", "half_precision", "hardware", "judge",
     "memory", "offload", "one_by_one", "pooling", "stride", "why_gpus",
 ]  # fmt: skip

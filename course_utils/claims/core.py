@@ -7,6 +7,7 @@ Must never import matplotlib or ipywidgets, nor a module of claims.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,9 +22,18 @@ from course_utils.units import CourseError
 
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
 
+DETTMERS = "Dettmers, Which GPU for deep learning (2014)"
 SYNCED = "Zhu, Synced (2017), on Rhu et al. (2016)"
+MATHWORKS = "MathWorks, All About GPUs (2020)"
 EXCHANGE = "Data Science Stack Exchange, question 19220"
 DATAGURU = "DataGuru Caffe course, lesson 13, after Dettmers (2016)"
+SOURCES = (DETTMERS, SYNCED, MATHWORKS, EXCHANGE, DATAGURU)  # in the order of the table
+
+# The modules of claims are named like the lessons, which are numbered in this order.
+LESSONS = (
+    "why_gpus", "hardware", "memory", "stride", "one_by_one", "pooling", "batch_size", "half_precision", "offload",
+    "recompute", "many_gpus", "capstone",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,12 @@ class Claim:
     text: str
     source: str
     judge: Callable[[], Finding]
+
+    @property
+    def lesson(self) -> str:
+        """The lesson it is judged in, as its notebook is named: "03_memory"."""
+        topic = self.judge.__module__.rsplit(".", 1)[-1]
+        return f"{LESSONS.index(topic) + 1:02}_{topic}"
 
 
 CLAIMS: dict[int, Claim] = {}
@@ -79,9 +95,10 @@ def traced(
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Claims with their findings, shown as a table."""
+    """Claims with their findings, shown as a table; `links` adds the lesson of each."""
 
     rows: tuple[tuple[Claim, Finding], ...]
+    links: bool = False
 
     def __repr__(self) -> str:
         return "\n".join(
@@ -95,7 +112,7 @@ class Verdicts:
         widths = "".join(f"<col style='width:{width}%'>" for _, width in columns)
         head = "".join(f"<th style='text-align:left'>{name}</th>" for name, _ in columns)
         body = "".join(
-            f"<tr style='vertical-align:top'><td>{claim.number}</td>"
+            f"<tr style='vertical-align:top'><td>{claim.number}{self._link(claim)}</td>"
             f"<td style='text-align:left'>{escape(claim.text)}<br><small>{escape(claim.source)}</small></td>"
             f"<td style='text-align:left;white-space:nowrap'><b>{finding.verdict}</b></td>"
             f"<td style='text-align:left'>{escape(finding.evidence)}. <i>{escape(finding.why)}</i></td></tr>"
@@ -104,14 +121,22 @@ class Verdicts:
         table = f"<colgroup>{widths}</colgroup><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
         return f"<table style='width:100%;font-size:inherit'>{table}</table>"
 
+    def _link(self, claim: Claim) -> str:
+        return f"<br><small><a href='{claim.lesson}.ipynb'>{claim.lesson[:2]}</a></small>" if self.links else ""
 
-def judge(numbers: Iterable[int]) -> Verdicts:
-    """Compute the verdicts of the claims with these numbers.
+    def counts(self) -> dict[str, int]:
+        """How often each verdict was given, the most frequent first."""
+        return dict(Counter(finding.verdict for _, finding in self.rows).most_common())
+
+
+def judge(numbers: Iterable[int], links: bool = False) -> Verdicts:
+    """Compute the verdicts of the claims with these numbers; with `links` the table leads to the lesson of each.
 
     Raises:
         CourseError: no claim has such a number.
     """
+    numbers = list(numbers)
     unknown = [number for number in numbers if number not in CLAIMS]
     if unknown:
         raise CourseError(f"no claim number {unknown[0]}; there are {', '.join(map(str, sorted(CLAIMS)))}")
-    return Verdicts(tuple((CLAIMS[number], CLAIMS[number].judge()) for number in numbers))
+    return Verdicts(tuple((CLAIMS[number], CLAIMS[number].judge()) for number in numbers), links)

@@ -14,7 +14,9 @@ from torch import nn
 from course_utils import hardware, networks
 from course_utils.claims.core import (
     DATAGURU,
+    DETTMERS,
     EXCHANGE,
+    MATHWORKS,
     MISLEADING,
     OUTDATED,
     PARTLY,
@@ -31,8 +33,6 @@ from course_utils.timing import measure_step_time
 from course_utils.trace import training_step
 from course_utils.units import GB, GIB, MIB, format_bytes, format_seconds, in_gb
 
-DETTMERS = "Dettmers, Which GPU for deep learning (2014)"
-MATHWORKS = "MathWorks column All About GPUs (2020)"
 BUFFER = 400 * MIB  # the rule of 2014 keeps this much of every card free
 PRINTED = 512_128_000  # weights of the 9000×4000×4000×32 network, as the text of 2014 prints them
 # Forward and backward pass of VGG-16, 16 pictures, cuDNN 5.0, in ms: jcjohnson/cnn-benchmarks on GitHub (2016).

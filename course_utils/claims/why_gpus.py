@@ -16,7 +16,9 @@ from torch import nn
 
 from course_utils import hardware, published, timing
 from course_utils.claims.core import (
+    DETTMERS,
     EXCHANGE,
+    MATHWORKS,
     MISLEADING,
     OPEN,
     OUTDATED,
@@ -33,8 +35,6 @@ from course_utils.networks import mlp, small_cnn
 from course_utils.published import CAFFE2, XEONS, PublishedTime
 from course_utils.units import MIB, format_seconds, in_gb
 
-DETTMERS = "Dettmers, Which GPU for deep learning (2014)"
-MATHWORKS = "MathWorks, All About GPUs (2020)"
 CARD = "Titan X (Maxwell)"
 LINK = "PCIe 3.0 x16"
 INPUTS, UNITS, BATCHES = (4, 64, 784, 4096), (10, 100, 1000, 10_000), (1, 16, 256, 4096)
