@@ -36,6 +36,7 @@ from course_utils.grading.gradebook import (
 )  # fmt: skip
 from course_utils.grading.graft import kind_of
 from course_utils.grading.mark import Marks, QuestionMark
+from course_utils.grading.partial import Counts
 from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import WAYS_OUT, copy_without_answers, topic_checks
 from course_utils.grading.secret import checks_cell, token, with_tokens
@@ -47,7 +48,7 @@ from course_utils.units import CourseError
 EVIL = "<script>alert('x')</script>"
 
 
-def made(learner: str, points: list[int], said: str = "", number: str = "", failed: str = "") -> Result:
+def made(learner: str, points: list[float], said: str = "", number: str = "", failed: str = "") -> Result:
     """A result with these points in questions of 3 points each."""
     questions = tuple(
         QuestionMark(f"q{i}", f"{i}. Question", Outcome.CORRECT if p else Outcome.WRONG, p, 3, "" if p else said)
@@ -96,17 +97,18 @@ class TestOverrides:
         return path
 
     def test_the_teacher_has_the_last_word_and_it_shows(self, tmp_path: Path) -> None:
-        overrides = read_overrides(self.write(tmp_path / "o.csv", "ann,q1,2,nearly right"))
+        overrides = read_overrides(self.write(tmp_path / "o.csv", "ann,q1,1.5,nearly right"))
         (ann,) = override([made("ann", [3, 0])], overrides)
-        assert ann.marks.points == 5
-        assert "2 points by the teacher in place of 0: nearly right" in feedback_page(ann)
+        assert ann.marks.points == 4.5
+        assert "1.5 points by the teacher in place of 0: nearly right" in feedback_page(ann)
 
     @pytest.mark.parametrize(
         ("line", "message"),
         [
             ("ann,q1,2,", "line 2: an override needs a reason"),
-            ("ann,q1,two,x", "line 2: points must be a whole number, got 'two'"),
-            ("ann,q1,-1,x", "line 2: points must be a whole number, got '-1'"),
+            ("ann,q1,two,x", "line 2: points must be whole or half ones, got 'two'"),
+            ("ann,q1,-1,x", "line 2: points must be whole or half ones, got '-1'"),
+            ("ann,q1,1.2,x", "line 2: points must be whole or half ones, got '1.2'"),
             ("ann,q9,1,x", "an override is for 'ann', question 'q9': there is no such"),
             ("bob,q1,1,x", "an override is for 'bob'"),
             ("ann,q1,4,x", "gives 'ann' 4 of 3 points"),
@@ -135,6 +137,8 @@ class TestSummary:
             assert fact.misconceptions == [("slip", int((table[:, index] == 0).sum()))]
             assert sum(fact.outcomes.values()) == 30
         assert sum(distribution(results).values()) == 30
+        halves = [made(f"l{i}", [points]) for i, points in enumerate((0, 0.5, 1, 1.5, 2.5, 3))]
+        assert distribution(halves) == {"0 to 0.5": 2, "1 to 1.5": 2, "2 to 2.5": 1, "3": 1}
         assert "slip" in summary_page(results)
 
     def test_corners(self) -> None:
@@ -230,7 +234,7 @@ def markings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             questions = tuple(
                 QuestionMark(name, name, Outcome.CORRECT, 1, 1)
                 if f"n * {i}" in text
-                else QuestionMark(name, name, Outcome.WRONG, 0, 1, "You added; multiply.")
+                else QuestionMark(name, name, Outcome.WRONG, 0, 1, "You added; multiply.", counts=Counts(3, 4, 1))
                 for i, name in enumerate(NAMES, start=1)
             )
             yield Result(task.submission.learner, "", task.submission.file, task.key, Marks("01_multiples", questions))
@@ -298,6 +302,29 @@ class TestCommand:
         monkeypatch.setattr(command, "grade_all", whole)
         assert "1 graded before" in grade(course, folder, tmp_path / "out")
         assert markings == ["ann", "bob", "cid"]
+
+    def test_partial_points_are_in_every_page_and_nobody_is_marked_anew_for_them(
+        self, course, hand_in, markings, tmp_path
+    ) -> None:
+        folder, out = hand_in("ann", "one", "two", "three", "four", "five"), tmp_path / "out"
+
+        def total(*more: str) -> list[str]:
+            grade(course, folder, out, *more)
+            (row,) = rows((out / "gradebook.csv").read_text())[1:]
+            return row[8:10]
+
+        assert total() == ["0", "5"]
+        assert total("--partial") == ["0.5", "5.5"]
+        assert rows((out / "changes.csv").read_text())[1:] == [["ann", "six", "0", "0.5"]]
+        assert total() == ["0.5", "5.5"]  # kept, as the seed is
+        (page,) = (out / "feedback").iterdir()
+        assert "0.5 of 1" in page.read_text()
+        assert "You added; multiply. Right for 3 of 4 inputs." in page.read_text()
+        assert "5.5 of 6 points" in page.read_text()
+        assert "median 5.5 of 6 points" in (out / "summary.html").read_text()
+        assert rows((out / "moodle.csv").read_text())[1][2] == rows((out / "canvas.csv").read_text())[2][5] == "5.5"
+        assert total("--no-partial") == ["0", "5"]
+        assert markings == ["ann"]
 
     def test_a_new_seed_marks_everybody_anew(self, course, hand_in, markings, tmp_path) -> None:
         folder, out = hand_in("ann", *NAMES), tmp_path / "out"

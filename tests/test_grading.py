@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from course_utils.checks.core import Outcome
 from course_utils.grading import plugin, report
 from course_utils.grading.graft import defines, graft
 from course_utils.grading.mark import Marks, QuestionMark, mark
+from course_utils.grading.partial import Counts
 from course_utils.grading.run import Limits, _end, _wait, run_notebook
 from course_utils.notebook_files import as_notebook, read_notebook, to_text
 from course_utils.units import CourseError
@@ -176,6 +178,10 @@ class TestMarking:
         assert "NameError: name 'np' is not defined" in said["six"]
         assert said["six"].endswith("move what defines `np` into this one.")
         assert (marks.points, marks.out_of) == (1, 21)
+        counted = {q.question: q.counts for q in marks.questions}
+        assert counted["one"] == (2, 2, 1)
+        assert counted["two"] == (0, 2, 1)
+        assert counted["four"] == (1, 2, 1)
         assert Marks.from_json(json.loads(json.dumps(marks.as_json()))) == marks
 
     def test_loops_and_dead_kernels_cost_their_own_question_only(self, exercise, trusted, tmp_path, monkeypatch):
@@ -321,6 +327,19 @@ class TestCommands:
         assert "1. Times one" in text
         assert "not attempted" in text
         assert "[said]" in text
+
+    def test_check_and_progress_give_partial_points_when_asked(self, attempted, asked, monkeypatch):
+        instead = report.mark
+        half = {"outcome": Outcome.WRONG, "points": 0, "counts": Counts(3, 4, 1)}
+
+        def partly(*args, **more):
+            marks = instead(*args, **more)
+            return replace(marks, questions=(marks.questions[0], replace(marks.questions[1], **half)))
+
+        monkeypatch.setattr(report, "mark", partly)
+        for given, points in ([], "1 of 3 points"), (["--partial"], "2 of 3 points"), ([], "1 of 3 points"):
+            assert points in run(report.check_command, ["1", *given], attempted)[1]
+        assert "2 of 3" in run(report.progress_command, ["--partial"], attempted)[1]
 
     def test_check_finds_an_exercise_by_number_name_and_path(self, attempted, asked):
         for name in ("1", "01", "01_multiples", str(attempted / "exercises" / "01_multiples.ipynb")):

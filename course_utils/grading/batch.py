@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from course_utils.grading.graft import Graft, graft
-from course_utils.grading.mark import Marks, QuestionMark, mark, unattempted
+from course_utils.grading.mark import FORM, Marks, QuestionMark, mark, unattempted
 from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Confinement, Sandbox
 from course_utils.grading.secret import checks_cell
@@ -46,7 +46,7 @@ class Task:
         """What the marks depend on."""
         parts = (
             self.submission.data or b"",
-            repr((self.submission.problem, self.limits)).encode(),
+            repr((FORM, self.submission.problem, self.limits)).encode(),
             self.reference.encode(),
         )
         return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

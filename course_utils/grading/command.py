@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from course_utils.execution import CellFailed
 from course_utils.grading import gradebook
 from course_utils.grading.batch import Result, Task, changed_marks, file_name, grade_all, read_results, write_result
+from course_utils.grading.mark import with_partial_points
 from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Confinement, why_not
 from course_utils.grading.secret import reference
@@ -45,6 +47,10 @@ def make_parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, help="markings at a time (default: one for each processor of this machine or the cluster)")
     add("--scheduler", metavar="ADDRESS", help="have the workers of this Dask cluster mark, such as tcp://HOST:8786")
     add("--seconds", type=float, default=Limits().cell, help="time for a cell (default: %(default)g)")
+    add(
+        "--partial", action=argparse.BooleanOptionalAction, default=None,
+        help="partial points for the inputs an answer is right for; as before by default, at first none",
+    )  # fmt: skip
     add("--overrides", type=Path, help="CSV with the columns learner, question, points, reason")
     add("--no-sandbox", action="store_true", help="run the files as they are: only for files you trust")
     return parser
@@ -65,7 +71,7 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     submissions = collect(options.submissions)
     overrides = gradebook.read_overrides(options.overrides) if options.overrides else {}
     out: Path = options.out
-    text = _reference(solutions[0], out, options.seed, console)
+    text, partial_before, partial = _reference(solutions[0], out, options, console)
     limits = Limits(cell=options.seconds, whole=max(Limits().whole, 12 * options.seconds))
     confinement = None if options.no_sandbox else Confinement()
     tasks = [Task(submission, text, limits, confinement) for submission in submissions]
@@ -75,12 +81,12 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
         [result.learner, old.question, old.points, new.points]
         for who, result in results.items()
         if who in before
-        for old, new in changed_marks(before[who], result)
+        for old, new in changed_marks(_pointed(before[who], partial_before), _pointed(result, partial))
     ]
     if changes:
         write_whole(out / "changes.csv", gradebook.table([["learner", "question", "before", "now"], *changes]))
         console.print(f"{len(changes)} marks differ from the grading before: {out / 'changes.csv'}")
-    ordered = gradebook.override([results[key] for key in sorted(results)], overrides)
+    ordered = gradebook.override([_pointed(results[key], partial) for key in sorted(results)], overrides)
     _write(ordered, out)
     failed = [result for result in ordered if result.failed]
     for result in failed:
@@ -90,8 +96,16 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     return 1 if failed else 0
 
 
-def _reference(solution: Path, out: Path, seed: str | None, console: Console) -> str:
-    """The text of the reference, made once and kept; made anew if the solution or the seed has changed."""
+def _pointed(result: Result, partial: bool) -> Result:
+    """A result with partial points, or as it is."""
+    return replace(result, marks=with_partial_points(result.marks)) if partial else result
+
+
+def _reference(solution: Path, out: Path, options: argparse.Namespace, console: Console) -> tuple[str, bool, bool]:
+    """The text of the reference, and whether partial points were given the last time, and are given now.
+
+    The reference is made once and kept; made anew if the solution or the seed has changed.
+    """
     notebook = read_notebook(solution)
     settings, kept = out / "grading.json", out / "reference.ipynb"
     known: dict[str, Any] = {}
@@ -102,21 +116,23 @@ def _reference(solution: Path, out: Path, seed: str | None, console: Console) ->
             raise CourseError(f"{settings} is damaged; name another --out, or give the --seed that was used") from None
     if known and known.get("topic") != solution.stem:
         raise CourseError(f"{out} holds a grading of {known.get('topic')}; name another --out")
-    seed = seed or known.get("seed") or secrets.token_hex(8)
-    wanted = {"topic": solution.stem, "seed": seed, "solution": outline(notebook)}
-    if known == wanted and kept.exists():
-        return kept.read_text(encoding="utf-8")
-    with console.status("running the solution once, for what right answers print …"):
-        try:
-            text = to_text(reference(notebook, seed))
-        except CellFailed as error:
-            raise CourseError(f"the solution does not run here, cell {error.cell_id}: {error}") from None
-    out.mkdir(parents=True, exist_ok=True)
-    write_whole(kept, text)
+    seed = options.seed or known.get("seed") or secrets.token_hex(8)
+    before = bool(known.get("partial"))
+    now = before if options.partial is None else options.partial
+    wanted = {"topic": solution.stem, "seed": seed, "solution": outline(notebook), "partial": now}
+    if kept.exists() and {**known, "partial": now} == wanted:
+        text = kept.read_text(encoding="utf-8")
+    else:
+        with console.status("running the solution once, for what right answers print …"):
+            try:
+                text = to_text(reference(notebook, seed))
+            except CellFailed as error:
+                raise CourseError(f"the solution does not run here, cell {error.cell_id}: {error}") from None
+        write_whole(kept, text)
     write_whole(settings, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
     for path in (kept, settings):
         path.chmod(0o600)
-    return text
+    return text, before, now
 
 
 def _grade(

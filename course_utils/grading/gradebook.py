@@ -16,6 +16,7 @@ from pathlib import Path
 
 from course_utils.checks.core import Outcome
 from course_utils.grading.batch import Result
+from course_utils.grading.partial import whole
 from course_utils.units import CourseError
 
 COLOURS = {
@@ -83,10 +84,10 @@ def canvas_csv(results: Sequence[Result], assignment: str) -> str:
 # -- overrides ---------------------------------------------------------------------------------------------------------
 
 
-def read_overrides(path: Path) -> dict[tuple[str, str], tuple[int, str]]:
+def read_overrides(path: Path) -> dict[tuple[str, str], tuple[float, str]]:
     """(learner, question) -> (points, reason), from a CSV with the columns learner, question, points, reason.
 
-    Raises CourseError for a missing column, a row without a reason, or points that are no whole number.
+    Raises CourseError for a missing column, a row without a reason, or points that are no whole or half number.
     """
     found = {}
     try:
@@ -98,30 +99,30 @@ def read_overrides(path: Path) -> dict[tuple[str, str], tuple[int, str]]:
                 raise CourseError(f"{path} has no column {missing[0]!r}; {need}")
             for number, row in enumerate(reader, start=2):
                 points, reason = (row["points"] or "").strip(), (row["reason"] or "").strip()
-                if not points.isdecimal():
-                    raise CourseError(f"{path}, line {number}: points must be a whole number, got {points!r}")
+                if not re.fullmatch(r"\d+(\.[05])?", points, re.ASCII):
+                    raise CourseError(f"{path}, line {number}: points must be whole or half ones, got {points!r}")
                 if not reason:
                     raise CourseError(f"{path}, line {number}: an override needs a reason")
-                found[row["learner"], row["question"]] = (int(points), reason)
+                found[row["learner"], row["question"]] = (whole(float(points)), reason)
     except (OSError, UnicodeDecodeError) as error:
         raise CourseError(f"{path} cannot be read: {error}") from None
     return found
 
 
-def override(results: Sequence[Result], overrides: Mapping[tuple[str, str], tuple[int, str]]) -> list[Result]:
+def override(results: Sequence[Result], overrides: Mapping[tuple[str, str], tuple[float, str]]) -> list[Result]:
     """The results with the teacher's points in place of those computed. Raises CourseError for one that fits nobody."""
     known = {(r.learner, q.question): q for r in results for q in r.marks.questions}
     for (learner, question), (points, _) in overrides.items():
         if (learner, question) not in known:
             raise CourseError(f"an override is for {learner!r}, question {question!r}: there is no such")
         if points > known[learner, question].out_of:
-            raise CourseError(f"an override gives {learner!r} {points} of {known[learner, question].out_of} points")
+            raise CourseError(f"an override gives {learner!r} {points:g} of {known[learner, question].out_of} points")
     changed = []
     for result in results:
         questions = []
         for q in result.marks.questions:
             points, reason = overrides.get((result.learner, q.question), (q.points, ""))
-            by_hand = f"{points} points by the teacher in place of {q.points}: {reason}"
+            by_hand = f"{points:g} points by the teacher in place of {q.points:g}: {reason}"
             questions.append(replace(q, points=points, flags=(*q.flags, by_hand) if reason else q.flags))
         changed.append(replace(result, marks=replace(result.marks, questions=tuple(questions))))
     return changed
@@ -136,13 +137,13 @@ def feedback_page(result: Result) -> str:
     rows = "".join(
         f"<tr><td>{escape(q.title)}</td>"
         f"<td style='color:{COLOURS[q.outcome]};font-weight:600;white-space:nowrap'>{escape(q.outcome.value)}</td>"
-        f"<td style='white-space:nowrap'>{q.points} of {q.out_of}</td>"
+        f"<td style='white-space:nowrap'>{q.points:g} of {q.out_of}</td>"
         f"<td>{escape(q.diagnosis)}{''.join(f'<br><i>{escape(flag)}.</i>' for flag in q.flags)}</td></tr>"
         for q in marks.questions
     )
     said = f"This could not be marked: {result.failed}" if result.failed else result.problem
     notes = "".join(f"<p>{escape(line)}</p>" for line in (said, *marks.notes) if line)
-    total = "" if result.failed else f"<p><b>{marks.points} of {marks.out_of} points</b></p>"
+    total = "" if result.failed else f"<p><b>{marks.points:g} of {marks.out_of} points</b></p>"
     head = "".join(f"<th>{name}</th>" for name in ("question", "outcome", "points", "what the check says"))
     file = f", {escape(result.file)}" if result.file else ""
     return f"""<!DOCTYPE html>

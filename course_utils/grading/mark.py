@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nbformat import NotebookNode
@@ -17,25 +17,28 @@ from nbformat import NotebookNode
 from course_utils.checks.core import Outcome
 from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED
 from course_utils.grading.graft import Graft, Question, defines, kind_of, read_questions
+from course_utils.grading.partial import NO_COUNTS, Counts, count, partial_points, whole
 from course_utils.grading.run import CellVerdict, Limits, run_notebook
 from course_utils.grading.sandbox import Sandbox
 from course_utils.units import CourseError
 
 FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
 LONGEST = 400  # characters of a diagnosis
+FORM = 2  # of what marks hold: marks that were kept in another form are made anew
 
 
 @dataclass(frozen=True)
 class QuestionMark:
-    """The mark of one question."""
+    """The mark of one question; `counts` holds what partial points are made from, whether or not they are given."""
 
     question: str
     title: str
     outcome: Outcome
-    points: int
+    points: float
     out_of: int
     diagnosis: str = ""
     flags: tuple[str, ...] = ()
+    counts: Counts = NO_COUNTS
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,9 @@ class Marks:
     notes: tuple[str, ...] = ()
 
     @property
-    def points(self) -> int:
-        """Points earned."""
-        return sum(q.points for q in self.questions)
+    def points(self) -> float:
+        """Points earned, whole and half ones."""
+        return whole(sum(q.points for q in self.questions))
 
     @property
     def out_of(self) -> int:
@@ -65,10 +68,29 @@ class Marks:
     def from_json(cls, data: Mapping[str, Any]) -> Marks:
         """The marks that `as_json` wrote."""
         questions = tuple(
-            QuestionMark(**{**q, "outcome": Outcome(q["outcome"]), "flags": tuple(q["flags"])})
+            QuestionMark(
+                **{
+                    **q,
+                    "outcome": Outcome(q["outcome"]),
+                    "flags": tuple(q["flags"]),
+                    "counts": Counts(*q.get("counts", ())),
+                }
+            )
             for q in data["questions"]
         )
         return cls(data["topic"], questions, tuple(data["notes"]))
+
+
+def with_partial_points(marks: Marks) -> Marks:
+    """The marks with the points that answers earned for a part of their inputs, and words that say what for."""
+    questions = []
+    for q in marks.questions:
+        points = partial_points(q.out_of, q.counts) if q.outcome in (Outcome.WRONG, Outcome.CRASHED) else 0
+        if points:
+            said = f"{q.diagnosis} Right for {q.counts.right} of {q.counts.inputs} inputs.".strip()
+            q = replace(q, points=points, diagnosis=said)
+        questions.append(q)
+    return replace(marks, questions=tuple(questions))
 
 
 def unattempted(trusted: NotebookNode) -> Marks:
@@ -132,13 +154,17 @@ def _is_garbled(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:
     graded = cells.get("graded")
     if graded is None or graded.verdict not in ("passed", "differs"):
         return True
-    (cell,) = (cell for cell in grafted.trusted.cells if cell.id == graded.cell)
-    expected = "".join(output.get("text", "") for output in cell.outputs)
 
     def inputs(text: str) -> list[str]:
         return [re.split(" = |: ", line)[0] for line in text.splitlines()]
 
-    return inputs(graded.text) != inputs(expected)
+    return inputs(graded.text) != inputs(_expected(graded, grafted))
+
+
+def _expected(graded: CellVerdict, grafted: Graft) -> str:
+    """What a right answer's graded cell prints."""
+    (cell,) = (cell for cell in grafted.trusted.cells if cell.id == graded.cell)
+    return "".join(output.get("text", "") for output in cell.outputs)
 
 
 def _last_answer(verdicts: list[CellVerdict], owners: Mapping[str, tuple[str, str]]) -> str:
@@ -161,7 +187,17 @@ def _question_mark(
             diagnosis += f" Only answer cells are marked: move what defines `{missing[1]}` into this one."
     points = question.points if outcome is Outcome.CORRECT else 0
     diagnosis = diagnosis if len(diagnosis) <= LONGEST else diagnosis[: LONGEST - 1] + "…"
-    return QuestionMark(question.name, question.title, outcome, points, question.points, diagnosis, answer.flags)
+    counts = _counts(question, grafted, cells.get("graded"))
+    return QuestionMark(
+        question.name, question.title, outcome, points, question.points, diagnosis, answer.flags, counts
+    )
+
+
+def _counts(question: Question, grafted: Graft, graded: CellVerdict | None) -> Counts:
+    """The inputs an answer was right for, if its graded cell ran to its end."""
+    if graded is None or graded.verdict not in ("passed", "differs"):
+        return NO_COUNTS
+    return count(question.name, graded.text, _expected(graded, grafted))
 
 
 def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict], limits: Limits) -> tuple[Outcome, str]:
@@ -206,7 +242,6 @@ def _first_difference(graded: CellVerdict | None, grafted: Graft) -> str:
     """The learner's first line that is not the reference's. The reference's own line is never shown."""
     if graded is None:
         return ""
-    cell = next(cell for cell in grafted.trusted.cells if cell.id == graded.cell)
-    expected = "".join(output.get("text", "") for output in cell.outputs).splitlines()
+    expected = _expected(graded, grafted).splitlines()
     printed = graded.text.splitlines()
     return next((line for i, line in enumerate(printed) if line not in expected[i : i + 1]), "nothing was printed")

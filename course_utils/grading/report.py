@@ -19,7 +19,7 @@ from rich.table import Table
 
 from course_utils.checks.core import Outcome
 from course_utils.grading.graft import Graft, graft
-from course_utils.grading.mark import Marks, mark
+from course_utils.grading.mark import FORM, Marks, mark, with_partial_points
 from course_utils.grading.run import Limits
 from course_utils.notebook_files import read_notebook, to_text, write_whole
 from course_utils.units import CourseError
@@ -47,6 +47,7 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
     parser.add_argument(
         "--seconds", type=float, default=Limits().cell, help="time a cell may take (default: %(default)g)"
     )
+    _add_partial(parser)
     options = parser.parse_args(list(args))
     if options.seconds <= 0:
         raise CourseError("--seconds must be more than 0")
@@ -61,6 +62,7 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
     correct = True
     for submission, trusted in pairs:
         marks = _mark_now(_read(submission, trusted), root, console, Limits(cell=options.seconds))
+        marks = with_partial_points(marks) if options.partial else marks
         console.print(_marks_table(marks, submission, root))
         for line in _remarks(marks):
             console.print(line, style="yellow", markup=False)
@@ -71,12 +73,13 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
 def progress_command(args: Sequence[str], root: Path, console: Console | None = None) -> int:
     """`course progress`: all exercises at a glance; only those that changed since are run. Raises CourseError."""
     parser = argparse.ArgumentParser(prog="course progress", description="All exercises at a glance.")
-    parser.parse_args(list(args))
+    _add_partial(parser)
+    options = parser.parse_args(list(args))
     console = console or Console()
     table = Table(title="Exercises", title_justify="left", box=HORIZONTALS)
     for name, justify in (("exercise", "left"), ("questions", "left"), ("correct", "right"), ("points", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    points = out_of = 0
+    points, out_of = 0.0, 0
     problems = []
     remembered = _read_cache(root)
     for submission, trusted in _all_pairs(root):
@@ -88,17 +91,24 @@ def progress_command(args: Sequence[str], root: Path, console: Console | None = 
             table.add_row(name, "cannot be read", "", "", style="red")
             problems.append(str(error))
             continue
+        marks = with_partial_points(marks) if options.partial else marks
         boxes = " ".join(f"[{STYLE[q.outcome]}]{_letter(q.outcome)}[/]" for q in marks.questions)
         correct = sum(q.outcome is Outcome.CORRECT for q in marks.questions)
-        table.add_row(name, boxes, f"{correct} of {len(marks.questions)}", f"{marks.points} of {marks.out_of}")
+        table.add_row(name, boxes, f"{correct} of {len(marks.questions)}", f"{marks.points:g} of {marks.out_of}")
         points, out_of = points + marks.points, out_of + marks.out_of
     table.add_section()
-    table.add_row("all", "", "", f"{points} of {out_of}")
+    table.add_row("all", "", "", f"{points:g} of {out_of}")
     console.print(table)
     console.print(", ".join(f"{_letter(o)} {o.value}" for o in Outcome), style="dim")
     for problem in problems:
         console.print(problem, style="red", markup=False)
     return 0
+
+
+def _add_partial(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--partial", action="store_true", help="give partial points, as a teacher may: for the inputs that are right"
+    )
 
 
 def _letter(outcome: Outcome) -> str:
@@ -161,7 +171,7 @@ def _mark_now(grafted: Graft, root: Path, console: Console, limits: Limits | Non
 def _key(grafted: Graft) -> str:
     """What marks depend on: the answers and the solution."""
     answers = {name: vars(answer) for name, answer in grafted.answers.items()}
-    content = json.dumps([answers, grafted.notes, to_text(grafted.trusted)], sort_keys=True)
+    content = json.dumps([FORM, answers, grafted.notes, to_text(grafted.trusted)], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -177,7 +187,7 @@ def _read_cache(root: Path) -> dict[str, Marks]:
 def _marks_table(marks: Marks, submission: Path, root: Path) -> Table:
     shown = submission.relative_to(root) if submission.is_relative_to(root) else submission
     table = Table(
-        title=f"{escape(str(shown))}: {marks.points} of {marks.out_of} points",
+        title=f"{escape(str(shown))}: {marks.points:g} of {marks.out_of} points",
         title_justify="left",
         show_lines=True,
         box=HORIZONTALS,
@@ -188,7 +198,7 @@ def _marks_table(marks: Marks, submission: Path, root: Path) -> Table:
     table.add_column("what the check says", ratio=5)
     for q in marks.questions:
         outcome = f"[{STYLE[q.outcome]}]{q.outcome.value}[/]"
-        table.add_row(escape(q.title), outcome, f"{q.points} of {q.out_of}", escape(q.diagnosis))
+        table.add_row(escape(q.title), outcome, f"{q.points:g} of {q.out_of}", escape(q.diagnosis))
     return table
 
 

@@ -78,12 +78,13 @@ def correlation(one: np.ndarray, other: np.ndarray) -> float:
 def distribution(results: Sequence[Result]) -> dict[str, int]:
     """Ranges of points -> how many learners, from the lowest range to the highest, without gaps."""
     totals = [result.marks.points for result in results if not result.failed]
-    most = results[0].marks.out_of
+    most, halves = results[0].marks.out_of, any(total % 1 for total in totals)
     width = max(1, math.ceil((most + 1) / BARS))
     ranges = {}
     for low in range(0, most + 1, width):
         high = min(low + width - 1, most)
-        ranges[f"{low} to {high}" if high > low else f"{low}"] = sum(low <= total <= high for total in totals)
+        last = high + 0.5 if halves and high < most else high
+        ranges[f"{low} to {last:g}" if last > low else f"{low}"] = sum(low <= total <= last for total in totals)
     return ranges
 
 
