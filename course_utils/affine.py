@@ -112,6 +112,7 @@ def make_tape(
         event_traffic=np.stack(
             [padded(traffic[0], extra.traffic), padded(traffic[1], [0] * len(extra.traffic))], axis=1
         ),
+        recomputed=np.array([*small.recomputed, *extra.recomputed], dtype=np.bool_),
         layer_names=names,
         layer_shapes=shapes,
         layer_parameters=layer_parameters,
@@ -151,7 +152,7 @@ def _check_same_step(small: Recording, large: Recording, batches: tuple[int, int
         at = differing[0] if differing else min(len(small.ops), len(large.ops)) - 1
         raise NotAffine(f"{small.event_layer[at]} runs other operators at batch {first} than at {second}")
     ours, theirs = (
-        (run.role, run.layer, run.birth, run.death, run.event_layer, run.layer_shapes.keys(), run.uses)
+        (run.role, run.layer, run.birth, run.death, run.event_layer, run.layer_shapes.keys(), run.uses, run.recomputed)
         for run in (small, large)
     )
     if ours != theirs:

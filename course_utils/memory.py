@@ -65,6 +65,7 @@ class Tape:
     event_phase: Int64  # (E,) index into PHASES
     event_layer: Int64  # (E,) index into layer_names
     event_traffic: Int64  # (E, 2): bytes read and written, fixed and per sample
+    recomputed: npt.NDArray[np.bool_]  # (E,) in the backward pass, computes what the forward pass computed already
     layer_names: tuple[str, ...]
     layer_shapes: dict[str, tuple[tuple[int, int], ...]]  # layer -> output dimensions, each (fixed, per sample)
     layer_parameters: dict[str, int]  # layer -> number of parameters it owns

@@ -1,12 +1,14 @@
 """A dispatch mode that notes every operator of a step, and the birth and death of every storage.
 
 Births come from operators' results, deaths from weak references on storages, the layer of a backward operator from the
-sequence number of its autograd node. Knows nothing of batches or optimizers: `course_utils.trace` runs the step.
-Must never import matplotlib or ipywidgets.
+sequence number of its autograd node. An operator that runs in the backward pass with gradients enabled computes
+something a second time: that is what checkpointing does, whichever way. Knows nothing of batches or optimizers:
+`course_utils.trace` runs the step. Must never import matplotlib or ipywidgets.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,7 @@ from course_utils.shortcuts import SHORTCUTS, Shortcut
 FORWARD, BACKWARD, UPDATE = range(len(PHASES))
 ALIVE = 2**31  # death of a storage that outlives the recording
 LOSS, OPTIMIZER = "loss", "optimizer"  # the "layers" of what no module runs
+FAILED_IN = "course_failed_in"  # attribute of an error: the path of the innermost module it was raised in
 
 Work = tuple[Any, list[Any], Any]  # an operator, its arguments and its result, tensors replaced by their shapes
 
@@ -43,16 +46,26 @@ class Recording:
     event_layer: list[str] = field(default_factory=list)
     work: list[Work | None] = field(default_factory=list)
     traffic: list[int] = field(default_factory=list)
+    recomputed: list[bool] = field(default_factory=list)  # events of the backward pass that repeat the forward pass
     uses: list[tuple[int, int, int]] = field(default_factory=list)  # event, storage, whether it is written
     layer_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def event(self, op: str, phase: int, layer: str, work: Work | None = None, traffic: int = 0) -> None:
+    def event(
+        self,
+        op: str,
+        phase: int,
+        layer: str,
+        work: Work | None = None,
+        traffic: int = 0,
+        recomputed: bool = False,
+    ) -> None:
         """Add an event."""
         self.ops.append(op)
         self.phase.append(phase)
         self.event_layer.append(layer)
         self.work.append(work)
         self.traffic.append(traffic)
+        self.recomputed.append(recomputed)
 
     def storage(self, size: int, shape: tuple[int, ...], role: int, layer: str, is_map: bool) -> int:
         """Add a storage born in the event that comes next. Returns its index."""
@@ -115,6 +128,7 @@ class Recorder(TorchDispatchMode):
         self.closed = False
         self.record = Recording()
         self.phase = FORWARD
+        self.bottom = bottom
         self.modules = [bottom]
         self.device = device
         self.layer_of_parameter: dict[int, str] = {}
@@ -181,7 +195,8 @@ class Recorder(TorchDispatchMode):
 
     def _forward_layer(self) -> str:
         """The running module; the autograd node made for the running operator is noted as its own."""
-        layer = self.modules[-1]
+        again = self.phase == BACKWARD and len(self.modules) == 1  # the bottom entry still stands for the loss
+        layer = self.bottom if again else self.modules[-1]
         self._layer_of_node.setdefault(torch.autograd._get_sequence_nr() - 1, layer)  # type: ignore[attr-defined]
         return layer
 
@@ -197,16 +212,17 @@ class Recorder(TorchDispatchMode):
             sequence -= 1  # a node whose operator made nothing: it belongs with the one before
         return self._layer_of_node.get(sequence, self.modules[0])
 
-    def _layer_and_role(self) -> tuple[str, int]:
+    def _layer_and_role(self, recomputed: bool) -> tuple[str, int]:
         if self.phase == UPDATE:
             return OPTIMIZER, ROLE["other"]
-        # Modules run within the backward pass only when a checkpoint recomputes them.
-        if self.phase == FORWARD or len(self.modules) > 1:
+        if self.phase == FORWARD or recomputed:
             return self._forward_layer(), ROLE["feature maps"]
         return self._backward_layer(), ROLE["gradient maps"]
 
     def _note(self, operator: _Operator, args: Any, out: Any) -> None:
-        layer, role = self._layer_and_role()
+        inside = self.phase == BACKWARD and torch._C._current_autograd_node() is not None
+        recomputed = inside and torch.is_grad_enabled()
+        layer, role = self._layer_and_role(recomputed)
         inputs, outputs = kernels.flat_tensors(args), kernels.flat_tensors(out)
         read = [self.index_of(tensor) for tensor in inputs]
         written: list[int | None] = []
@@ -247,7 +263,7 @@ class Recorder(TorchDispatchMode):
         self.record.uses += [(event, i, 1) for i in dict.fromkeys(written) if i is not None]
         work = None if operator.counted is None else (operator.counted, [_shape(a) for a in args], _shape(out))
         traffic = sum(t.numel() * t.element_size() for t in inputs) + sum(t.numel() * t.element_size() for t in outputs)
-        self.record.event(operator.name, self.phase, layer, work, traffic)
+        self.record.event(operator.name, self.phase, layer, work, traffic, recomputed)
 
 
 def _parameter_of_node() -> Any:
@@ -271,8 +287,12 @@ def follow_modules(modules: list[tuple[str, nn.Module]], recorder: Recorder) -> 
         def enter(module: nn.Module, args: Any, path: str = path) -> None:
             recorder.modules.append(path)
 
-        def leave(module: nn.Module, args: Any, out: Any) -> None:
+        def leave(module: nn.Module, args: Any, out: Any, path: str = path) -> None:
+            error = sys.exception()
+            if error is not None:  # the innermost module is left first; to hold the error would hold its tensors
+                vars(error).setdefault(FAILED_IN, path)
             recorder.modules.pop()
 
-        handles += [child.register_forward_pre_hook(enter), child.register_forward_hook(leave)]
+        # Always, because a checkpoint leaves its modules by an exception once it has what it wants.
+        handles += [child.register_forward_pre_hook(enter), child.register_forward_hook(leave, always_call=True)]
     return handles

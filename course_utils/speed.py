@@ -67,6 +67,11 @@ class StepTime:
         return self.transfer_seconds + float(self.seconds.sum())
 
     @property
+    def recomputed_seconds(self) -> float:
+        """Seconds of the backward pass that go into computing maps a second time."""
+        return float(self.seconds[self.ledger.tape.recomputed].sum())
+
+    @property
     def samples_per_second(self) -> float:
         """Samples trained on in a second."""
         return self.ledger.batch / self.total_seconds

@@ -25,7 +25,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from course_utils import kernels
 from course_utils.affine import NotAffine, Update, make_tape
 from course_utils.memory import ROLE, StepTrace, Tape
-from course_utils.recorder import BACKWARD, FORWARD, LOSS, OPTIMIZER, UPDATE, Recorder, Recording, follow_modules
+from course_utils.recorder import (
+    BACKWARD,
+    FAILED_IN,
+    FORWARD,
+    LOSS,
+    OPTIMIZER,
+    UPDATE,
+    Recorder,
+    Recording,
+    follow_modules,
+)
 from course_utils.units import CourseError
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -315,7 +325,7 @@ class _Tracer:
         except TraceError:
             raise
         except Exception as error:
-            raise TraceError(self._explain(recorder, doing, error)) from error
+            raise TraceError(self._explain(doing, error)) from error
         for parameter in self.parameters:
             if parameter.grad is not None:
                 _mark_weight_gradient(recorder, recorder.index_of(parameter.grad), self.owner[id(parameter)])
@@ -344,10 +354,10 @@ class _Tracer:
                 f"{_first_line(error)}"
             ) from error
 
-    def _explain(self, recorder: Recorder, doing: str, error: Exception) -> str:
-        inside = len(recorder.modules) > 1
-        path = recorder.modules[-1] if inside else self.name
-        kind = type(self.model.get_submodule(path) if inside else self.model).__name__
+    def _explain(self, doing: str, error: Exception) -> str:
+        inside = vars(error).get(FAILED_IN)
+        path = inside or self.name
+        kind = type(self.model.get_submodule(inside) if inside else self.model).__name__
         return f"{path} ({kind}) fails in the {doing} pass on input_shape={self.data.input_shape}: {_cause(error)}"
 
     def _trace_update(self, optimizer_name: str) -> Update:

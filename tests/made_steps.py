@@ -64,6 +64,7 @@ def made_step(
         event_phase=np.array(phase, dtype=np.int64),
         event_layer=np.array(event_layer, dtype=np.int64),
         event_traffic=np.zeros((end, 2), dtype=np.int64),
+        recomputed=np.zeros(end, dtype=np.bool_),
         layer_names=names,
         layer_shapes={layer[0]: ((0, 1), (layer[2] // 4, 0)) for layer in layers},
         layer_parameters={layer[0]: layer[1] // 4 for layer in layers},

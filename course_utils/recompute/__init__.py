@@ -1,0 +1,10 @@
+"""Recompute instead of store: segments of a chain keep their input alone, and compute the rest again when it is needed.
+
+`real` is the network that does so, `cuts` chooses the segments, `chain` traces every way to recompute one network.
+Must never import matplotlib or ipywidgets.
+"""
+
+from course_utils.recompute.chain import Chain
+from course_utils.recompute.real import Checkpointed, Segment, checkpointed, evenly
+
+__all__ = ["Chain", "Checkpointed", "Segment", "checkpointed", "evenly"]
