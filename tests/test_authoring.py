@@ -296,6 +296,14 @@ class TestFaults:
         assert [cell.kind for cell in read_cells("\n\n# %%\nx = 1\n", "f")] == ["code"]
 
 
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("topic", find_topics([], ROOT))
+def test_the_course_s_own_sources_have_no_fault(topic):
+    plan(topic, ROOT)
+
+
 class TestBuild:
     def test_building_twice_changes_no_byte(self, tmp_path, capsys):
         root = write(tmp_path)
