@@ -78,17 +78,19 @@ def in_stages(alone: StepTime, device: Device, link: Link, cards: int) -> CardSt
     handed = _handed_on(alone, stage, cards)
     hand_on = handed / link.bytes_per_s + STEP_SECONDS * (handed > 0)
     begins = np.zeros((2, cards, cards))  # pass, stage, micro-batch
-    done = np.zeros(cards)
-    for micro in range(cards):
-        for s in range(cards):
-            arrived = begins[0, s - 1, micro] + times[0, s - 1] + hand_on[s - 1] if s else 0.0
-            begins[0, s, micro] = max(done[s], arrived)
-            done[s] = begins[0, s, micro] + times[0, s]
-    for micro in range(cards):
-        for s in reversed(range(cards)):
-            arrived = begins[1, s + 1, micro] + times[1, s + 1] + hand_on[s] if s < cards - 1 else 0.0
-            begins[1, s, micro] = max(done[s], arrived)
-            done[s] = begins[1, s, micro] + times[1, s]
+    hands = np.zeros((2, cards, cards, 2))  # the same: when its maps begin to go to the neighbour, and have gone
+    done, free = np.zeros(cards), np.zeros(cards)  # when each card, and its link, is through
+    for p, order in ((FORWARD, range(cards)), (BACKWARD, range(cards)[::-1])):
+        for micro in range(cards):
+            arrived = 0.0
+            for s in order:
+                begins[p, s, micro] = max(done[s], arrived)
+                done[s] = begins[p, s, micro] + times[p, s]
+                way = s if p == FORWARD else s - 1
+                if 0 <= way < cards - 1:
+                    leaves = max(done[s], free[s])
+                    arrived = free[s] = leaves + hand_on[way]
+                    hands[p, s, micro] = leaves, arrived
     busiest = int(np.argmax(times.sum(axis=0)))
     computing = [
         Span(float(begins[p, busiest, m]), float(begins[p, busiest, m] + times[p, busiest]), PHASES[p])
@@ -99,11 +101,10 @@ def in_stages(alone: StepTime, device: Device, link: Link, cards: int) -> CardSt
     if update[busiest]:
         computing.append(Span(float(done[busiest]), float(done[busiest] + update[busiest]), PHASES[UPDATE]))
     linking = [
-        Span(end, end + float(hand_on[way]), "hand on", float(handed[way]))
+        Span(float(hands[p, busiest, m, 0]), float(hands[p, busiest, m, 1]), "hand on", float(handed[way]))
         for p, way in ((FORWARD, busiest), (BACKWARD, busiest - 1))
         if 0 <= way < cards - 1 and handed[way]
         for m in range(cards)
-        for end in [float(begins[p, busiest, m] + times[p, busiest])]
     ]
     return CardStep(
         name=alone.name,
