@@ -7,8 +7,8 @@ from functools import lru_cache
 import torch
 
 from course_utils import hardware, networks
-from course_utils.claims.core import MISLEADING, PARTLY, RIGHT, WRONG, Finding, claim, traced
-from course_utils.claims.hardware import BUFFER, DETTMERS, dense_net
+from course_utils.claims.core import DETTMERS, MISLEADING, PARTLY, RIGHT, WRONG, Finding, claim, traced
+from course_utils.claims.hardware import BUFFER, dense_net
 from course_utils.memory import Ledger, StepTrace
 from course_utils.parallel import DATA, MIXED, UNITS, on_cards
 from course_utils.trace import training_step
