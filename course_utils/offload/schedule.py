@@ -252,6 +252,45 @@ class Schedule:
         free: Bools = (self.released[tensors] <= at) & (at < self.returned[tensors])
         return free
 
+    # How far apart uses are, and what a copy hides behind
+
+    @cached_property
+    def reuse_seconds(self) -> Float64:
+        """(S,) the reuse distance of each tensor; nan where it is not used in both passes.
+
+        Seconds from the end of its last use in the forward pass to the beginning of its first in the backward pass.
+        """
+        last, first = self.work.last_forward_use, self.work.first_backward_use
+        distance = self.begins[first] - self.ends[last]
+        distance[(last < 0) | (first < 0)] = np.nan
+        return distance
+
+    def hiding(self) -> pd.DataFrame:
+        """One row a copy to the host, and the layer it runs beside.
+
+        Columns: layer, map (the layer that made it), bytes, copy and kernels (seconds), hides: whether the layer's
+        kernels take as long as the copy.
+        """
+        seconds = self.ends - self.begins
+        starts = np.append(np.flatnonzero(self.work.begins_layer), self.work.kernels)
+        rows = []
+        for copy in self.copies:
+            if copy.direction != OUT:
+                continue
+            after = int(starts[np.searchsorted(starts, copy.beside, side="right")])
+            took, beside = copy.ends - copy.begins, float(seconds[copy.beside : after].sum())
+            rows.append(
+                {
+                    "layer": self.work.layers[copy.beside],
+                    "map": self.work.owners[copy.tensor],
+                    "bytes": copy.bytes,
+                    "copy": took,
+                    "kernels": beside,
+                    "hides": took <= beside,
+                }
+            )
+        return pd.DataFrame(rows, columns=["layer", "map", "bytes", "copy", "kernels", "hides"])
+
     # Tables
 
     def timeline(self) -> pd.DataFrame:

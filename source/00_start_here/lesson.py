@@ -48,12 +48,12 @@ from course_utils.units import GIB, MIB
 # | 06 | [Pooling](06_pooling.ipynb) | why does the pool itself add memory? |
 # | 07 | [Batch size](07_batch_size.ipynb) | what scales with the batch, what does not? |
 # | 08 | [Half precision](08_half_precision.ipynb) | why is it not half? |
-# | 09 | Offload to CPU memory | when can the copy hide behind the computation? |
+# | 09 | [Offload to CPU memory](09_offload.ipynb) | when can the copy hide behind the computation? |
 # | 10 | Recompute instead of store | what does one extra forward pass buy? |
 # | 11 | Many GPUs | which networks gain from which kind of parallel? |
 # | 12 | Capstone: fit it on one card | VGG-16, batch 256, 12 GiB: the least time lost wins |
 #
-# Out of memory today? Begin with 03, then 04 to 08. Buying hardware? Begin with 01 and 02.
+# Out of memory today? Begin with 03, then 04 to 09. Buying hardware? Begin with 01 and 02.
 
 # %% [markdown] slide="slide"
 # ## Does your set-up work?
@@ -91,8 +91,7 @@ tiny = nn.Sequential(
         dense=nn.Linear(8 * 32 * 32, 10),
     )
 )
-# target="cpu": as it runs on a CPU
-step = training_step(tiny, (3, 32, 32), classes=10, target="cpu", name="A tiny network")
+step = training_step(tiny, (3, 32, 32), classes=10, target="cpu", name="A tiny network")  # as it runs on a CPU
 skyline(step.at(batch=64))
 
 # %% [markdown] slide="slide"
@@ -133,9 +132,9 @@ skyline(vgg.at(batch=128), limit_bytes=12 * GIB)
 
 # %%
 guess = predict(
-    "One convolution, 3 channels in, 16 out, 3 × 3, and the ReLU after it, "
-    "on 32 pictures of 64 × 64. The pictures take 1.5 MiB, the parameters "
-    "1.75 KiB. How much memory is in use at the peak of a training step?",
+    "One convolution, 3 channels in, 16 out, 3 × 3, and the ReLU after it, on 32 pictures of 64 × 64. "
+    "The pictures take 1.5 MiB, the parameters 1.75 KiB. "
+    "How much memory is in use at the peak of a training step?",
     unit="MiB",
 )
 guess
@@ -173,10 +172,7 @@ layer = nn.Sequential(OrderedDict(conv=conv, relu=relu))
 step = training_step(layer, (3, 64, 64), classes=16, criterion=mean, name="conv and ReLU")
 traced = step.at(batch=32)
 more = traced.peak_bytes - by_hand
-print(
-    f"trace {traced.peak_bytes / MIB:.2f} MiB, "
-    f"{traced.peak_phase} phase, at {traced.peak_layer}"
-)
+print(f"trace {traced.peak_bytes / MIB:.2f} MiB, {traced.peak_phase} phase, at {traced.peak_layer}")
 print(f"{more:,} bytes more than by hand: parameters, momentum, labels, the loss")
 
 # %%

@@ -1,0 +1,196 @@
+"""Two hooks written by a learner, judged by what they do: what waits outside, what stays, and the gradients.
+
+The network is small: convolutions, a pool and dense layers, one of which has more parameters than its maps have values.
+Nothing here knows right hooks, only what was saved. Must never import figures or explorers.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.checks.core import has_dots
+
+SIDE = 16  # of the pictures, in pixels
+CLASSES = 10
+HIDDEN = 64
+BATCH = 16
+Hooks = Callable[..., Any]
+
+
+class Host:
+    """Memory outside: what is put there is copied, and copied back whenever it is taken."""
+
+    def __init__(self) -> None:
+        self._held: list[Tensor] = []
+
+    def put(self, tensor: Tensor) -> int:
+        """Copy a tensor out; returns the ticket it is taken back with."""
+        self._held.append(tensor.detach().clone())
+        return len(self._held) - 1
+
+    def take(self, ticket: int) -> Tensor:
+        """A new tensor with the bytes, shape and type of the one put."""
+        return self._held[ticket].clone()
+
+
+def network(seed: int) -> nn.Sequential:
+    """The network of a seed: (n, 1, 16, 16) to (n, 10); the first dense layer has 524,288 bytes of weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
+            nn.Flatten(), nn.Linear(16 * (SIDE // 2) ** 2, 2 * HIDDEN), nn.ReLU(), nn.Linear(2 * HIDDEN, HIDDEN),
+            nn.ReLU(), nn.Linear(HIDDEN, CLASSES),
+        )  # fmt: skip
+
+
+def least_bytes(batch: int) -> int:
+    """What the question asks to move: tensors of as many bytes as the second dense layer's map, or more."""
+    return 4 * batch * HIDDEN
+
+
+@dataclass(frozen=True)
+class Saved:
+    """One tensor that autograd saved: whose it is, its bytes, and whether the hook kept it as it is."""
+
+    parameter: bool
+    given: bool  # the pictures or the labels, which the training loop holds
+    bytes: int
+    moved: bool
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What two training steps with a learner's hooks did.
+
+    Attributes:
+        returned: what the learner's function returned; "hooks" for two functions.
+        saved: every tensor that autograd saved in the first step.
+        alive: bytes of maps to be moved that were still in memory after the first forward pass.
+        wrong: of each step, how the first tensor that came back differs from the one saved; "" if none does, and then
+            the gradients are those without hooks, bit by bit.
+        least: bytes from which on a tensor is to be moved.
+    """
+
+    returned: Any
+    saved: tuple[Saved, ...] = ()
+    alive: int = 0
+    wrong: tuple[str, str] = ("", "")
+    least: int = 0
+
+    @property
+    def to_move(self) -> tuple[Saved, ...]:
+        """Maps that are large enough."""
+        return tuple(s for s in self.saved if not s.parameter and not s.given and s.bytes >= self.least)
+
+    @property
+    def stayed(self) -> tuple[Saved, ...]:
+        """Of them, those that were not moved."""
+        return tuple(s for s in self.to_move if not s.moved)
+
+    @property
+    def parameters_moved(self) -> bool:
+        """Whether a parameter was moved."""
+        return any(s.moved for s in self.saved if s.parameter)
+
+    @property
+    def small_moved(self) -> bool:
+        """Whether anything else was moved that is too small."""
+        return any(s.moved for s in self.saved if not s.parameter and s.bytes < self.least)
+
+    @property
+    def outside(self) -> int:
+        """Bytes of maps that wait outside."""
+        return sum(s.bytes for s in self.to_move if s.moved)
+
+    @property
+    def holds(self) -> dict[str, bool]:
+        """The properties asked for, by name."""
+        return {
+            "gradients equal": not self.wrong[0],
+            "also in the second step": not self.wrong[1],
+            "parameters stay": not self.parameters_moved,
+            "small tensors stay": not self.small_moved,
+            "maps move": not self.stayed,
+            "their memory is free": self.alive == 0,
+        }
+
+
+def run(make: Hooks, batch: int = BATCH, seed: int = 0) -> Seen:
+    """Train two steps with the hooks that a learner's `make(model, least, host)` returns.
+
+    Raises whatever the learner's code raises.
+    """
+    least, model, host = least_bytes(batch), network(seed), Host()
+    returned = make(model, least, host)
+    hooks = tuple(returned) if isinstance(returned, tuple | list) else ()
+    if len(hooks) != 2 or not all(map(callable, hooks)):
+        return Seen(returned)
+    pack, unpack = hooks
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    saved: list[Saved] = []
+    maps: dict[int, tuple[weakref.ref[Any], int]] = {}
+    given: set[int] = set()
+    wrong, dots = "", False
+
+    def watched_pack(tensor: Tensor) -> tuple[Any, Tensor]:
+        nonlocal dots
+        storage = tensor.untyped_storage()
+        address, size = storage.data_ptr(), tensor.nbytes
+        result = pack(tensor)
+        dots = dots or has_dots(result)
+        stays = isinstance(result, Tensor) and result.untyped_storage().data_ptr() == address
+        saved.append(Saved(address in own, address in given, size, not stays))
+        if address not in own and address not in given and size >= least:
+            maps[address] = weakref.ref(storage), size
+        return result, tensor.detach().clone()
+
+    def watched_unpack(kept: tuple[Any, Tensor]) -> Tensor:
+        """What autograd gets is right in any case: with wrong indices a pool's kernel ends the whole process."""
+        nonlocal wrong, dots
+        result, truth = kept
+        back = unpack(result)
+        dots = dots or has_dots(back)
+        wrong = wrong or _difference(back, truth)
+        return truth
+
+    right, first, alive = [], (), 0
+    for step in range(2):
+        wrong = ""
+        draw = torch.Generator().manual_seed(seed + step)
+        x, y = torch.rand((batch, 1, SIDE, SIDE), generator=draw), torch.randint(CLASSES, (batch,), generator=draw)
+        given.clear()
+        given.update({x.untyped_storage().data_ptr(), y.untyped_storage().data_ptr()})
+        model.zero_grad()
+        with torch.autograd.graph.saved_tensors_hooks(watched_pack, watched_unpack):
+            loss = nn.functional.cross_entropy(model(x), y)
+        if step == 0:
+            gc.collect()
+            alive = sum(size for storage, size in maps.values() if storage() is not None)
+        loss.backward()
+        if dots:
+            return Seen(...)
+        right.append(wrong)
+        if step == 0:
+            first = tuple(saved)  # type: ignore[assignment]
+    return Seen("hooks", first, alive, (right[0], right[1]), least)
+
+
+def _difference(back: object, truth: Tensor) -> str:
+    """How what came back differs from what was saved, in words; "" if it does not, to the last bit."""
+    if not isinstance(back, Tensor):
+        return f"a {type(back).__name__} in place of a tensor"
+    if back.shape != truth.shape:
+        return f"a tensor of shape {tuple(back.shape)} in place of {tuple(truth.shape)}"
+    if back.dtype != truth.dtype:
+        return f"{back.dtype} in place of {truth.dtype}"
+    if torch.equal(back, truth):
+        return ""
+    return "rounded values" if torch.allclose(back, truth, rtol=1e-2, atol=1e-4) else "other values"

@@ -1,0 +1,150 @@
+"""Right answers to exercise 09, written in different ways."""
+
+import numpy as np
+import torch
+
+from course_utils.offload import Work, run
+
+
+def ratio_by_the_rule(kernel, stride, read, written, side, batch, tflop_s, gb_s):
+    return 2000 * tflop_s / gb_s / (kernel**2 * written / stride**2)
+
+
+def ratio_by_loops(kernel, stride, read, written, side, batch, tflop_s, gb_s):
+    outputs = batch * written * len(range(0, side, stride)) ** 2
+    copy = batch * read * side * side * 4 / gb_s / 1e9
+    return copy / (outputs * read * kernel * kernel * 2 / tflop_s / 1e12)
+
+
+def link_by_trying(layers):
+    rate = 0
+    for count, seconds in layers:
+        if rate * seconds < count:
+            rate = count / seconds
+    return rate
+
+
+def streams_by_clock(forward, backward, copies):
+    """A clock for each stream."""
+    kernels = link = 0.0
+    for kernel, copy in zip(forward, copies, strict=True):
+        begins = max(kernels, link)
+        kernels, link = begins + kernel, begins + copy
+    kernels = max(kernels, link) + copies[-1]
+    for i in reversed(range(len(backward))):
+        link = kernels + (copies[i - 1] if i else 0.0)
+        kernels = max(kernels + backward[i], link)
+    return kernels
+
+
+def streams_by_arrays(forward, backward, copies):
+    f, b, c = map(np.array, (forward, backward, copies))
+    return np.maximum(f, c).sum() + c[-1] + np.maximum(b, np.roll(c, 1) * (np.arange(len(c)) > 0)).sum()
+
+
+def streams_simulated(forward, backward, copies):
+    """The course's own simulation, of a chain with a byte a second."""
+    layers = len(forward)
+    kernels = 2 * layers
+    index = np.arange(layers)
+    uses = sorted([(i, i, 0) for i in range(layers)] + [(kernels - 1 - i, i, 0) for i in range(layers)])
+    seconds = np.array([*forward, *reversed(backward)], dtype=float)
+    size = (np.array(copies) * 1000).astype(np.int64)
+    work = Work(
+        name="chain", batch=1, accounting="2016", ops=("convolution",) * kernels, layers=("layer",) * kernels,
+        phase=np.array([0] * layers + [1] * layers), begins_layer=np.ones(kernels, dtype=bool),
+        convolution=np.ones(kernels, dtype=bool), fast=seconds, slow=seconds,
+        workspace=np.zeros(kernels, dtype=np.int64), static=False, size=size,
+        role=np.full(layers, 4), owners=("map",) * layers, birth=np.zeros(layers, dtype=np.int64),
+        death=np.full(layers, kernels), allowed=index >= 0, uses=np.array(uses),
+    )  # fmt: skip
+    return run(work, np.ones(layers, dtype=bool), np.ones(kernels, dtype=bool), 1000.0).total_seconds
+
+
+def leaves_by_overwriting(layers):
+    leaves = {}
+    for name, reads in layers:
+        for read in reads:
+            leaves[read] = name
+    return leaves
+
+
+def leaves_from_the_end(layers):
+    leaves = {}
+    for name, reads in reversed(layers):
+        for read in reads:
+            leaves.setdefault(read, name)
+    return leaves
+
+
+def outside_by_tickets(model, least, host):
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+
+    def pack(tensor):
+        if tensor.nbytes < least or tensor.untyped_storage().data_ptr() in own:
+            return tensor
+        return host.put(tensor)
+
+    def unpack(kept):
+        return kept if isinstance(kept, torch.Tensor) else host.take(kept)
+
+    return pack, unpack
+
+
+def outside_in_numpy(model, least, host):
+    """Without the host: NumPy's memory is outside, too."""
+
+    class Bytes:
+        def __init__(self, tensor):
+            self.array = tensor.detach().numpy().copy()
+
+    def pack(tensor):
+        storage = tensor.untyped_storage().data_ptr()
+        if any(storage == parameter.untyped_storage().data_ptr() for parameter in model.parameters()):
+            return tensor
+        return Bytes(tensor) if tensor.numel() * tensor.element_size() >= least else tensor
+
+    return pack, lambda kept: torch.from_numpy(kept.array) if isinstance(kept, Bytes) else kept
+
+
+def outside_as_closures(model, least, host):
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+
+    def pack(tensor):
+        if tensor.data_ptr() in own or tensor.nbytes < least:
+            return tensor
+        ticket = host.put(tensor)
+        return lambda: host.take(ticket)
+
+    def unpack(kept):
+        return kept if isinstance(kept, torch.Tensor) else kept()
+
+    return [pack, unpack]
+
+
+RIGHT = {
+    "copy_seconds": [
+        lambda n, c, h, w, rate: n * c * h * w * 4 / (rate * 10**9),
+        lambda n, c, h, w, rate: np.prod([n, c, h, w], dtype=float) * 4e-9 / rate,
+        lambda n, c, h, w, rate: torch.empty((n, c, h, w), device="meta").nbytes / rate / 1e9,
+    ],
+    "copy_over_kernel": [ratio_by_the_rule, ratio_by_loops],
+    "least_link": [
+        lambda layers: max(count / seconds for count, seconds in layers),
+        link_by_trying,
+        lambda layers: np.max(np.divide(*zip(*layers, strict=True))),
+    ],
+    "two_streams": [streams_by_clock, streams_by_arrays, streams_simulated],
+    "leaves_with": [leaves_by_overwriting, leaves_from_the_end],
+    "keep_outside": [outside_by_tickets, outside_in_numpy, outside_as_closures],
+}
+
+
+def dots_within(model, least, host):
+    def pack(tensor):
+        return host.put(tensor) * ...
+
+    return pack, lambda kept: kept
+
+
+UNTOUCHED = {"keep_outside": [..., lambda *_: ..., lambda *_: (..., ...), dots_within]}
