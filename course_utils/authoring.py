@@ -30,6 +30,7 @@ from course_utils.units import CourseError
 CELL_MARKER = re.compile(r"# ?%%(\s|$)")
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 DOTS = "...  # replace the dots"
+COLUMNS = 95  # of code that a notebook's window shows; a longer line scrolls sideways
 
 # What a cell may be, by the metadata key that says so, and whether it is text.
 KINDS = {"question": True, "answer": False, "check": False, "hint": True, "graded": False}
@@ -130,6 +131,9 @@ def _read_cell(lines: list[str], file: str, line: int) -> SourceCell:
     _check_options(made)
     if not is_text:
         _parse(made)
+        for number, content in enumerate(made.text.splitlines(), start=first):
+            if len(content) > COLUMNS:
+                raise made.error(f"{len(content)} columns of code, a notebook shows {COLUMNS}: break the line", number)
     return made
 
 
@@ -358,7 +362,7 @@ def _count(number: int, noun: str) -> str:
 
 def find_topics(names: Sequence[str], root: Path) -> list[str]:
     """Topic folders for numbers or names ("03", "03_memory"); all of them for none. Raises AuthoringError."""
-    known = sorted(p.name for p in (root / "source").glob("*_*") if p.is_dir())
+    known = sorted(p.name for p in (root / "source").glob("[!.]*_*") if p.is_dir())
     found: list[str] = []
     for name in names:
         matches = [t for t in known if {name, name.zfill(2)} & {t, t.split("_")[0]}]

@@ -1,9 +1,9 @@
 """The catalogue of devices and links, and the time an operator takes at least: the roofline.
 
-Every value of `devices.csv` and `links.csv` carries its unit in the column's name and rests on the publications its row
-names; a value nobody confirmed is an empty cell, and None here. The device "this machine" is not in the catalogue: it
-is measured, by `course_utils.timing.measure_ceilings`. Must never import torch, nor anything of ours but `units` and
-`catalogue`.
+Every value of `devices.csv`, `links.csv` (host to device) and `peers.csv` (card to card) carries its unit in the
+column's name and rests on the publications its row names; a value nobody confirmed is an empty cell, and None here.
+The device "this machine" is not in the catalogue: it is measured, by `course_utils.timing.measure_ceilings`. Must never
+import torch, nor anything of ours but `units` and `catalogue`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 THIS_MACHINE = "this machine"
 DEVICES_FILE = Path(__file__).with_name("devices.csv")
 LINKS_FILE = Path(__file__).with_name("links.csv")
+PEERS_FILE = Path(__file__).with_name("peers.csv")
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ class Device:
 
 
 # A CPU for figures that have to come out the same everywhere: the host of cnn-benchmarks, two Xeon E5-2630 v3 of 2014.
-# It is no GPU and not in the catalogue; where a lesson can, it measures the learner's own instead.
+# It is no GPU and not in the catalogue; where a lesson can, it measures the learner's own instead. The arithmetic rate
+# is what that host reached. Bandwidth and launch cost are assumptions: no source has either for this host.
 REFERENCE_CPU = Device(
     name="two 8-core Xeons",
     year=2014,
@@ -138,11 +140,11 @@ REFERENCE_CPU = Device(
     bfloat16=False,
     pcie=None,
     launch_usd=None,
-    sources="cnn-benchmarks (jcjohnson on GitHub); Intel's data sheet; DeepLearningCourse (MICS-Lab on GitHub)",
+    sources="cnn-benchmarks (jcjohnson on GitHub); DeepLearningCourse (MICS-Lab on GitHub)",
     derived=(
         "float32_tflops: what it reached, VGG-16, batch 16, forward and backward in 8,495 ms; its peak is 1.2, "
-        "16 cores x 32 operations x 2.4 GHz; bandwidth_gb_s: 0.75 of 2 x 59 GB/s; launch_seconds: half of the 4.42 µs "
-        "measured for two operators on one number"
+        "16 cores x 32 operations x 2.4 GHz; bandwidth_gb_s: assumed, 0.75 of 2 x 59 GB/s; launch_seconds: assumed, "
+        "half of the 4.42 µs that MICS-Lab measured on another CPU for two operators on one number"
     ),
     measured=True,
     launch_seconds=2.2e-6,
@@ -151,7 +153,10 @@ REFERENCE_CPU = Device(
 
 @dataclass(frozen=True)
 class Link:
-    """The way between host and device: rates one way in GB/s, 10**9 bytes a second; None if not confirmed."""
+    """The way between host and device, or from card to card: rates one way in GB/s, 10**9 bytes a second.
+
+    None where a rate is not confirmed.
+    """
 
     name: str
     generation: int
@@ -214,6 +219,12 @@ def links() -> tuple[Link, ...]:
     return load_links(LINKS_FILE)
 
 
+@lru_cache(maxsize=1)
+def peers() -> tuple[Link, ...]:
+    """The ways from card to card, slowest first: a network between machines, the host's PCIe, NVLink."""
+    return tuple(sorted((*links(), *load_links(PEERS_FILE)), key=lambda item: item.bytes_per_s))
+
+
 def device(name: str) -> Device:
     """One device by name; upper and lower case do not matter.
 
@@ -224,12 +235,12 @@ def device(name: str) -> Device:
 
 
 def link(name: str) -> Link:
-    """One link by name, such as "PCIe 3.0 x16".
+    """One link by name, such as "PCIe 3.0 x16" or "NVLink 3".
 
     Raises:
         CourseError: no link of this name; the message suggests the nearest.
     """
-    return _by_name(name, links(), "link")
+    return _by_name(name, peers(), "link")
 
 
 DEVICE_COLUMNS = {

@@ -29,7 +29,8 @@ random.random()
 
 # %%
 %matplotlib inline
-print(os.environ["PYTHONHASHSEED"], os.environ["COURSE_SEED"], os.path.basename(os.getcwd()), {"b", "a", "c"})
+print(os.environ["PYTHONHASHSEED"], os.environ["COURSE_SEED"])
+print(os.path.basename(os.getcwd()), {"b", "a", "c"})
 
 # %%
 import ipywidgets
@@ -241,6 +242,11 @@ FAULTS = {
     "brackets forgotten": (EXERCISE.replace("# %% [markdown]\n", "# %% markdown\n"), "# %% markdown", "cannot read"),
     "raw cell": (EXERCISE + "\n# %% [raw]\n# x\n", "# %% [raw]", "raw cells are not used"),
     "syntax error": (EXERCISE.replace("print(double(4))", "x = 1\nprint(double(4)"), "print(double(4)", "syntax error"),
+    "code that scrolls": (
+        EXERCISE.replace("print(double(4))", "x = 1\nprint(double(4))" + "  # wide".ljust(80, "e")),
+        "print(double(4))",
+        "96 columns of code, a notebook shows 95: break the line",
+    ),
     "text before cells": ("import os\n" + EXERCISE, "import os", "text before the first cell"),
     "no cells": ("x = 1\n", "x = 1", "no cells"),
     "code first": (EXERCISE.split("\n\n", 1)[1], None, "begins with a text cell"),
@@ -262,7 +268,7 @@ class TestFaults:
             assert int(found[1]) == line_of(text, place)
 
     def test_a_lesson_asks_no_questions(self, tmp_path):
-        with pytest.raises(AuthoringError, match=r"lesson\.py:21: a lesson has no check cells"):
+        with pytest.raises(AuthoringError, match=r"lesson\.py:22: a lesson has no check cells"):
             plan("03_memory", write(tmp_path, lesson=LESSON.replace("# %%\nimport ipy", '# %% check="a"\nimport ipy')))
 
     def test_an_unknown_file_or_topic_is_named(self, tmp_path):
@@ -279,8 +285,23 @@ class TestFaults:
         assert find_topics([], root) == ["03_memory", "04_stride"]
         assert find_topics(["4", "04", "04_stride"], root) == ["04_stride"]
 
+    def test_text_may_be_wider_than_code(self):
+        wide = "word " * 30
+        assert [cell.kind for cell in read_cells(f"# %% [markdown]\n# {wide}\n\n# %%\n{'x' * 95}\n", "f")] == [
+            "text",
+            "code",
+        ]
+
     def test_an_empty_header_is_no_text_before_cells(self):
         assert [cell.kind for cell in read_cells("\n\n# %%\nx = 1\n", "f")] == ["code"]
+
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("topic", find_topics([], ROOT))
+def test_the_course_s_own_sources_have_no_fault(topic):
+    plan(topic, ROOT)
 
 
 class TestBuild:
@@ -296,7 +317,7 @@ class TestBuild:
 
         lesson = read_notebook(root / "notebooks" / "03_memory.ipynb")
         printed = lesson.cells[2].outputs[0].text
-        assert printed.startswith("0 0 notebooks ")
+        assert printed.startswith("0 0\nnotebooks ")
         assert [c.execution_count for c in lesson.cells if c.cell_type == "code"] == [1, 2, 3]
         state = lesson.metadata.widgets["application/vnd.jupyter.widget-state+json"].state
         view = lesson.cells[3].outputs[0].data["application/vnd.jupyter.widget-view+json"]

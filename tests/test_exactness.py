@@ -140,3 +140,11 @@ def test_bfloat16_equals_mem_tracker_under_autocast(name: str, optimizer: str) -
         timeline, peak = mem_tracker_timeline(case_of(name, optimizer, "bfloat16"), batch)
         assert operators(step.at(batch)) == timeline
         assert step.at(batch).peak_bytes == peak
+
+
+def test_vgg16_under_autocast_equals_mem_tracker() -> None:
+    """The network whose halves lesson 08 draws, at the batch it draws; pools keep 64-bit indices in any precision."""
+    timeline, peak = mem_tracker_timeline(case_of("vgg16", "momentum", "bfloat16"), 128)
+    ledger = trace_of("vgg16", "momentum", "bfloat16").at(128)
+    assert operators(ledger) == timeline
+    assert ledger.peak_bytes == peak

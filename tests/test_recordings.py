@@ -18,6 +18,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_recordings import made, timing
 from torch import nn
 
 from course_utils import networks, recordings
@@ -26,7 +27,7 @@ from course_utils.measure import Measurement, peak_above
 from course_utils.networks import NETWORKS, Network
 from course_utils.recordings import Recording, RecordingError, making, measuring, schema
 from course_utils.recordings.reading import Live, gpu, load, sentence
-from course_utils.recordings.schema import Contents, Provenance, Step, Transfer, as_json, read, write
+from course_utils.recordings.schema import Contents, Step, Transfer, as_json, read, write
 from course_utils.speed import predict_step
 from course_utils.timing import Timing
 from course_utils.trace import training_step
@@ -79,24 +80,6 @@ contents = of(Contents).flatmap(
     lambda whole: st.builds(lambda some: replace(whole, format=schema.FORMAT, steps=some), st.lists(steps, max_size=3))
 )
 law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def here(**changes):
-    made = Provenance(
-        device="cuda", name="Card X", memory_bytes=8 * 2**30, driver="1.2", torch="2.11.0", cuda="12.8", cudnn="9",
-        python="3.12", system="Linux", cpu="host", threads=4, date="2026-03-05T10:00:00+00:00",
-        command="course record", course="0.1.0", commit="abc", quick=False, tf32_convolutions=True,
-        tf32_products=False, clock_mhz=None, clock_limit_mhz=None, memory_clock_mhz=None, took_s=300.0,
-    )  # fmt: skip
-    return replace(made, **changes)
-
-
-def made(complete=True, **changes):
-    return Contents(schema.FORMAT, complete, here(**changes))
-
-
-def timing(seconds):
-    return Timing(seconds, 0.0, 3)
 
 
 @pytest.fixture(scope="module")

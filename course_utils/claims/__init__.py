@@ -8,6 +8,7 @@ from course_utils.claims import (
     batch_size,
     half_precision,
     hardware,
+    many_gpus,
     memory,
     offload,
     one_by_one,
@@ -19,5 +20,5 @@ from course_utils.claims.core import CLAIMS, SOURCES, Claim, Finding, Verdicts, 
 
 __all__ = [
     "CLAIMS", "SOURCES", "Claim", "Finding", "Verdicts", "batch_size", "half_precision", "hardware", "judge",
-    "memory", "offload", "one_by_one", "pooling", "stride", "why_gpus",
+    "many_gpus", "memory", "offload", "one_by_one", "pooling", "stride", "why_gpus",
 ]  # fmt: skip

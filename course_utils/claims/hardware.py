@@ -28,6 +28,7 @@ from course_utils.claims.core import (
     traced,
 )  # fmt: skip
 from course_utils.memory import StepTrace
+from course_utils.parallel import on_cards
 from course_utils.speed import predict_step
 from course_utils.timing import measure_step_time
 from course_utils.trace import training_step
@@ -64,16 +65,6 @@ def bytes_a_parameter(optimizer: str) -> float:
 def _meta(build: Callable[[], nn.Module]) -> nn.Module:
     with torch.device("meta"):
         return build()
-
-
-def gained(step: StepTrace, batch: int, cards: int, device: str, bytes_per_s: float) -> float:
-    """How many times as fast `cards` devices train by data parallelism, each on its own batch.
-
-    n · t / (t + 2 (n − 1) / n · gradients / rate): a ring all-reduce after the step, nothing of it hidden.
-    """
-    compute = predict_step(step.at(batch), device).total_seconds
-    gradients = 4 * int(step.at(batch).by_layer()["parameters"].sum())
-    return cards * compute / (compute + 2 * (cards - 1) / cards * gradients / bytes_per_s)
 
 
 @claim(2, DETTMERS, "A two-layer dense network for a Kaggle contest barely fitted into 6 GB.")
@@ -257,9 +248,9 @@ def _rtx_2080_price() -> Finding:
 
 @claim(46, MATHWORKS, "Four to eight GPUs, rented in the cloud, speed training up.")
 def _several_in_the_cloud() -> Finding:
-    rate = hardware.link("PCIe 3.0 x16").bytes_per_s
-    gains = [gained(traced(networks.resnet50), 32, cards, "V100", rate) for cards in (4, 8)]
-    dense = gained(dense_net(), 128, 4, "V100", rate)
+    link = "PCIe 3.0 x16"
+    gains = [on_cards(traced(networks.resnet50).at(32), "V100", link, cards).speed_up for cards in (4, 8)]
+    dense = on_cards(dense_net().at(128), "V100", link, 4).speed_up
     return Finding(
         RIGHT if gains[0] > 2 and gains[1] > 4 else WRONG,
         f"modelled, V100s on PCIe 3.0: ResNet-50 {gains[0]:.1f} times as fast on 4, {gains[1]:.1f} on 8; "
@@ -366,8 +357,8 @@ def _amd() -> Finding:
 
 @claim(64, DATAGURU, "Neural networks parallelise badly over several GPUs.")
 def _parallelise_badly() -> Finding:
-    old = gained(dense_net(), 128, 4, "Tesla K40", hardware.link("PCIe 2.0 x16").bytes_per_s)
-    new = gained(traced(networks.resnet50), 32, 4, "A100", hardware.link("PCIe 4.0 x16").bytes_per_s)
+    old = on_cards(dense_net().at(128), "Tesla K40", "PCIe 2.0 x16", 4).speed_up
+    new = on_cards(traced(networks.resnet50).at(32), "A100", "PCIe 4.0 x16", 4).speed_up
     return Finding(
         OUTDATED if new > 3.2 else RIGHT,
         f"modelled, 4 cards: the 52 M dense net on K40s {old:.1f} times as fast as one, ResNet-50 on A100s {new:.1f} "

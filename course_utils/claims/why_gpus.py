@@ -1,7 +1,8 @@
 """Claims of lesson 01, why GPUs help and when they don't.
 
 Where a claim compares a CPU with a GPU and nothing was published, two devices of one time stand in: the reference CPU,
-two Xeons of 2014, and the Titan X of 2015, as `course_utils.crossover` predicts them.
+two Xeons of 2014, and the Titan X of 2015, as `course_utils.crossover` predicts them. The Xeons' bandwidth and launch
+cost are assumptions (`hardware.REFERENCE_CPU`).
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _hundreds_of_cores() -> Finding:
     return Finding(
         OUTDATED if counted[fewest] >= 1000 else RIGHT,
         f"{counted[fewest]:,} on the {fewest} of {hardware.device(fewest).year} already; {CARD} against two Xeons: "
-        f"{bandwidth:.1f} times the bandwidth too",
+        f"{bandwidth:.1f} times the bandwidth too, theirs being assumed",
         "Thousands. And memory bandwidth, which the sentence leaves out, matters as much as cores.",
     )
 

@@ -7,6 +7,7 @@ Each is one call in a notebook cell, `memory_explorer()`. A cell whose last valu
 from course_utils.explorers.batch_size import batch_explorer
 from course_utils.explorers.half_precision import half_explorer
 from course_utils.explorers.hardware import hardware_explorer
+from course_utils.explorers.many_gpus import cards_explorer
 from course_utils.explorers.memory import memory_explorer
 from course_utils.explorers.offload import offload_explorer
 from course_utils.explorers.one_by_one import squeeze_explorer
@@ -15,6 +16,6 @@ from course_utils.explorers.stride import stride_explorer
 from course_utils.explorers.why_gpus import who_wins_explorer
 
 __all__ = [
-    "batch_explorer", "half_explorer", "hardware_explorer", "memory_explorer", "offload_explorer", "pool_explorer",
-    "squeeze_explorer", "stride_explorer", "who_wins_explorer",
+    "batch_explorer", "cards_explorer", "half_explorer", "hardware_explorer", "memory_explorer", "offload_explorer",
+    "pool_explorer", "squeeze_explorer", "stride_explorer", "who_wins_explorer",
 ]  # fmt: skip

@@ -5,7 +5,16 @@ GPUs lie in this folder. Needs torch, NumPy and this package alone; must never i
 ipywidgets.
 """
 
-from course_utils.recordings.reading import NO_RECORDING, Live, Recording, gpu, load, read_recording, sentence
+from course_utils.recordings.reading import (
+    NO_RECORDING,
+    Live,
+    Recording,
+    beside_trace,
+    gpu,
+    load,
+    read_recording,
+    sentence,
+)
 from course_utils.recordings.schema import (
     Contest,
     Context,
@@ -21,5 +30,5 @@ from course_utils.recordings.schema import (
 
 __all__ = [
     "NO_RECORDING", "Contest", "Context", "Copy", "Launch", "Live", "Product", "Provenance", "Recording",
-    "RecordingError", "Step", "Transfer", "Workspace", "gpu", "load", "read_recording", "sentence",
+    "RecordingError", "Step", "Transfer", "Workspace", "beside_trace", "gpu", "load", "read_recording", "sentence",
 ]  # fmt: skip

@@ -91,7 +91,8 @@ tiny = nn.Sequential(
         dense=nn.Linear(8 * 32 * 32, 10),
     )
 )
-step = training_step(tiny, (3, 32, 32), classes=10, target="cpu", name="A tiny network")  # as it runs on a CPU
+# target="cpu": as it runs on a CPU
+step = training_step(tiny, (3, 32, 32), classes=10, target="cpu", name="A tiny network")
 skyline(step.at(batch=64))
 
 # %% [markdown] slide="slide"
@@ -132,9 +133,9 @@ skyline(vgg.at(batch=128), limit_bytes=12 * GIB)
 
 # %%
 guess = predict(
-    "One convolution, 3 channels in, 16 out, 3 × 3, and the ReLU after it, on 32 pictures of 64 × 64. "
-    "The pictures take 1.5 MiB, the parameters 1.75 KiB. "
-    "How much memory is in use at the peak of a training step?",
+    "One convolution, 3 channels in, 16 out, 3 × 3, and the ReLU after it, "
+    "on 32 pictures of 64 × 64. The pictures take 1.5 MiB, the parameters "
+    "1.75 KiB. How much memory is in use at the peak of a training step?",
     unit="MiB",
 )
 guess
@@ -172,7 +173,10 @@ layer = nn.Sequential(OrderedDict(conv=conv, relu=relu))
 step = training_step(layer, (3, 64, 64), classes=16, criterion=mean, name="conv and ReLU")
 traced = step.at(batch=32)
 more = traced.peak_bytes - by_hand
-print(f"trace {traced.peak_bytes / MIB:.2f} MiB, {traced.peak_phase} phase, at {traced.peak_layer}")
+print(
+    f"trace {traced.peak_bytes / MIB:.2f} MiB, "
+    f"{traced.peak_phase} phase, at {traced.peak_layer}"
+)
 print(f"{more:,} bytes more than by hand: parameters, momentum, labels, the loss")
 
 # %%

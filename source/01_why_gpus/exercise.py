@@ -154,7 +154,7 @@ graded.speed_up(speed_up)
 
 # %% answer="saturates_at"
 def saturates_at(batches, milliseconds, share):
-    """The first batch from which the next larger one saves less than this share of the time for a sample."""
+    """The first batch from which the next larger one saves less than this share of time."""
     # BEGIN SOLUTION
     each = [time / batch for batch, time in zip(batches, milliseconds, strict=True)]
     for i in range(len(each) - 1):

@@ -127,7 +127,9 @@ def cards_that_hold(cards, needed_gib, bfloat16):
     good = []
     for card in cards:
         of_one_die = card["memory_gib"] / card["dies"]
-        if of_one_die < needed_gib or card["launch_usd"] is None or (bfloat16 and not card["bfloat16"]):
+        if of_one_die < needed_gib or card["launch_usd"] is None:
+            continue
+        if bfloat16 and not card["bfloat16"]:
             continue
         good.append(card)
     return [card["name"] for card in sorted(good, key=lambda card: card["launch_usd"])]

@@ -54,8 +54,9 @@ from course_utils.units import GIB, MIB, format_bytes, format_seconds
 
 # %%
 guess = predict(
-    "Keep 400 MiB of a card of 6,144 MiB free for the system. How many parameters, in millions, can you train in the "
-    "rest, in float32 with momentum, if the pictures and the feature maps took no room at all?",
+    "Keep 400 MiB of a card of 6,144 MiB free for the system. How many "
+    "parameters, in millions, can you train in the rest, in float32 with "
+    "momentum, if the pictures and the feature maps took no room at all?",
     unit="million",
 )
 guess
@@ -83,12 +84,20 @@ print(f"the rule of 2014, / (4·2) {room // (4 * 2):>13,} parameters")
 # place of one.
 
 # %%
-for name, values in {"sgd": "w, g", "momentum": "w, g, v", "adam": "w, g, two averages"}.items():
-    count = {"sgd": 2, "momentum": 3, "adam": 4}[name]
-    print(f"{name:<9} {values:<19} {4 * count:>2} bytes each: {room // (4 * count):>11,} parameters")
+for name, values, count in (
+    ("sgd", "w, g", 2),
+    ("momentum", "w, g, v", 3),
+    ("adam", "w, g, two averages", 4),
+):
+    fit = room // (4 * count)
+    print(f"{name:<9} {values:<19} {4 * count:>2} bytes each: {fit:>11,} parameters")
 
 # %%
-reveal(guess, {"corrected": room // 12 / 1e6, "rule of 2014": room // 8 / 1e6}, against="corrected")
+reveal(
+    guess,
+    {"corrected": room // 12 / 1e6, "rule of 2014": room // 8 / 1e6},
+    against="corrected",
+)
 
 # %% [markdown] slide="slide"
 # ## The rule at work
@@ -106,7 +115,10 @@ print(f"{(1536 - 400) * 1024 * 1024 // (4 * 2):,} parameters at most")
 # the count is. Take a pencil before you run the next cell: three products and their sum.
 
 # %%
-guess_weights = predict("How many weights does a dense network of 9,000, 4,000, 4,000 and 32 units have?", "million")
+guess_weights = predict(
+    "How many weights does a dense network of 9,000, 4,000, 4,000 and 32 units have?",
+    "million",
+)
 guess_weights
 
 # %% slide="subslide"
@@ -121,7 +133,11 @@ print(f"{'printed':<13} {512_128_000:>12,}")
 # Compare the last two lines digit by digit, and say what happened, before you go on.
 
 # %%
-reveal(guess_weights, {"computed": sum(products) / 1e6, "printed in 2014": 512.128}, against="computed")
+reveal(
+    guess_weights,
+    {"computed": sum(products) / 1e6, "printed in 2014": 512.128},
+    against="computed",
+)
 
 # %% [markdown] slide="fragment"
 # One digit too many went into print. The conclusion beside it was right: 52 million do go into 149 million.
@@ -148,8 +164,13 @@ skyline(dense_step.at(128), limit_bytes=(1536 - 400) * MIB)
 by_hand = 12 * 52_136_032
 peak = dense_step.at(128).peak_bytes
 side_by_side(
-    {"rule of 2014": 8 * 52_128_000 / MIB, "corrected": by_hand / MIB, "trace, batch 128": peak / MIB},
-    title=f"The corrected rule is {abs(by_hand / peak - 1):.0%} from the trace where maps are small",
+    {
+        "rule of 2014": 8 * 52_128_000 / MIB,
+        "corrected": by_hand / MIB,
+        "trace, batch 128": peak / MIB,
+    },
+    title=f"The corrected rule is {abs(by_hand / peak - 1):.0%} "
+    "from the trace where maps are small",
 )
 
 # %% [markdown] slide="slide"
@@ -177,8 +198,17 @@ for name, step in steps.items():
     parameters = int(step.at(2).by_layer()["parameters"].sum())
     kept, peaks = 12 * parameters, [step.at(batch).peak_bytes for batch in (32, 128)]
     largest = f"{step.largest_batch(room):,}"
-    rows.append((name, f"{parameters:,}", format_bytes(kept), *map(format_bytes, peaks), largest))
-columns = ["network", "parameters", "corrected rule", "peak, batch 32", "peak, batch 128", "largest batch on 6 GB"]
+    rows.append(
+        (name, f"{parameters:,}", format_bytes(kept), *map(format_bytes, peaks), largest)
+    )
+columns = [
+    "network",
+    "parameters",
+    "corrected rule",
+    "peak, batch 32",
+    "peak, batch 128",
+    "largest batch on 6 GB",
+]
 pd.DataFrame(rows, columns=columns).set_index("network")
 
 # %% [markdown] slide="subslide"
@@ -207,7 +237,8 @@ for name, step in steps.items():
 # %%
 asked = demand(steps["VGG-16"], batch=64)
 print(f"VGG-16, batch 64: tensors          {format_bytes(asked.tensors):>10}")
-print(f"                  gaps of the allocator {format_bytes(asked.reserved - asked.tensors):>5}")
+gaps = format_bytes(asked.reserved - asked.tensors)
+print(f"                  gaps of the allocator {gaps:>5}")
 print(f"                  context, assumed {format_bytes(CONTEXT_BYTES):>10}")
 
 # %% [markdown]
@@ -237,17 +268,23 @@ priced = cards.dropna(subset=["launch_usd"])
 
 def spots(y):
     kinds = {True: SERIES_COLOURS[0], False: SERIES_COLOURS[1]}
-    return [Spot(c["name"], c[y[0]], c[y[1]], kinds[c["professional"]]) for _, c in priced.iterrows()]
+    return [
+        Spot(c["name"], c[y[0]], c[y[1]], kinds[c["professional"]])
+        for _, c in priced.iterrows()
+    ]
 
 
 # %%
-best, worst = (priced.loc[priced["GiB per 1,000 dollars"].agg(which)] for which in ("idxmax", "idxmin"))
+best, worst = (
+    priced.loc[priced["GiB per 1,000 dollars"].agg(which)] for which in ("idxmax", "idxmin")
+)
 plane(
     Axis("dollars at launch", log=True),
     Axis("GiB on the card", log=True),
     spots=spots(("launch_usd", "whole card, GiB")),
-    title=f"1,000 dollars bought {best['GiB per 1,000 dollars']:.0f} GiB as {best['name']} ({best['year']}), "
-    f"{worst['GiB per 1,000 dollars']:.1f} as {worst['name']} ({worst['year']})",
+    title=f"1,000 dollars bought {best['GiB per 1,000 dollars']:.0f} GiB as "
+    f"{best['name']} ({best['year']}), {worst['GiB per 1,000 dollars']:.1f} "
+    f"as {worst['name']} ({worst['year']})",
 )
 
 # %%
@@ -270,19 +307,27 @@ plane(
     Axis("year of launch", low=2012.5, high=2023.5, write=lambda year: f"{year:.0f}"),
     Axis("GiB per 1,000 dollars"),
     spots=spots(("year", "GiB per 1,000 dollars")),
-    title=f"Memory for the money, {first['year']} to {last['year']}: {gain:.1f} times as much on cards sold for games",
+    title=f"Memory for the money, {first['year']} to {last['year']}: "
+    f"{gain:.1f} times as much on cards sold for games",
 )
 
 # %% [markdown] slide="slide"
 # ## Bandwidth and arithmetic by generation
 #
-# The best of each year's cards, and of those before, in multiples of the best of 2013. Arithmetic in half precision is
-# that of tensor cores from 2017 on, sums kept in float32, and never the *sparse* rate of the advertisements, which
+# The best of each year's cards, and of those before, in multiples of the best of 2013. Half
+# precision computes with 16-bit numbers (lesson 08); from 2017 on that is the rate of *tensor cores*, units that
+# multiply small matrices whole and keep the sums in float32. Never the *sparse* rate of the advertisements, which
 # counts weights that are zero.
 
 # %% slide="skip"
-cards["half"] = cards[["float32_tflops", "float16_tflops", "tensor_tflops"]].max(axis="columns")
-kinds = {"half": "arithmetic, half", "bandwidth_gb_s": "bandwidth", "memory_gb": "memory", "float32_tflops": "float32"}
+rates = ["float32_tflops", "float16_tflops", "tensor_tflops"]
+cards["half"] = cards[rates].max(axis="columns")
+kinds = {
+    "half": "arithmetic, half",
+    "bandwidth_gb_s": "bandwidth",
+    "memory_gb": "memory",
+    "float32_tflops": "float32",
+}
 so_far = cards.groupby("year")[list(kinds)].max().cummax()
 growth = so_far / so_far.iloc[0]
 final = growth.iloc[-1]
@@ -295,8 +340,9 @@ plane(
         Curve(kinds[kind], list(growth.index), list(growth[kind]), colour)
         for kind, colour in zip(kinds, SERIES_COLOURS, strict=True)
     ],
-    title=f"Since 2013: half-precision arithmetic {final['half']:.0f} times, bandwidth {final['bandwidth_gb_s']:.0f}, "
-    f"memory {final['memory_gb']:.0f}, float32 arithmetic {final['float32_tflops']:.0f}",
+    title=f"Since 2013: half-precision arithmetic {final['half']:.0f} times, "
+    f"bandwidth {final['bandwidth_gb_s']:.0f}, memory {final['memory_gb']:.0f}, "
+    f"float32 arithmetic {final['float32_tflops']:.0f}",
 )
 
 # %% [markdown] slide="skip"
@@ -313,7 +359,8 @@ columns = {
     "float32_tflops": "TFLOP/s, float32",
     "tensor_tflops": "tensor",
 }
-table.set_index("name")[list(columns)].rename(columns=columns).round(2).astype(object).fillna("none")
+table = table.set_index("name")[list(columns)].rename(columns=columns)
+table.round(2).astype(object).fillna("none")
 
 # %% [markdown] slide="slide"
 # ## Without a GPU, 1: threads
@@ -323,7 +370,7 @@ table.set_index("name")[list(columns)].rename(columns=columns).round(2).astype(o
 
 # %% tags=["nbval-ignore-output"]
 threads = measure_threads(networks.small_cnn, (3, 32, 32), classes=10, batch=128, seconds=0.15)
-print(threads.assign(seconds=threads["seconds"].map(format_seconds), spread=threads["spread"].map(format_seconds)))
+print(threads.assign(**threads[["seconds", "spread"]].map(format_seconds)))
 most = threads.index[-1]
 plane(
     Axis("threads", low=0, high=most + 0.5, write=lambda n: "" if n % 1 else f"{n:.0f}"),
@@ -332,8 +379,11 @@ plane(
         Curve("ideal", [0, most], [0, most], dashed=True),
         Curve("measured", list(threads.index), list(threads["speed-up"]), SERIES_COLOURS[1]),
     ],
-    spots=[Spot("", n, gained, SERIES_COLOURS[1]) for n, gained in threads["speed-up"].items()],
-    title=f"A small network, batch 128: {threads['speed-up'].iloc[-1]:.1f} times as fast on {most} threads",
+    spots=[
+        Spot("", n, gained, SERIES_COLOURS[1]) for n, gained in threads["speed-up"].items()
+    ],
+    title=f"A small network, batch 128: {threads['speed-up'].iloc[-1]:.1f} "
+    f"times as fast on {most} threads",
 )
 
 # %% [markdown]
@@ -377,7 +427,11 @@ everything, head = vgg(None), vgg({"fc8"})
 hand = 4 * 138_357_544 + 2 * 4 * (4096 * 1000 + 1000) + 64 * 4 * (3 + 2 * 64) * 224 * 224
 reveal(
     guess_frozen,
-    {"trace": head.peak_bytes / GIB, "by hand": hand / GIB, "everything trained": everything.peak_bytes / GIB},
+    {
+        "trace": head.peak_bytes / GIB,
+        "by hand": hand / GIB,
+        "everything trained": everything.peak_bytes / GIB,
+    },
 )
 
 # %% [markdown] slide="subslide"
@@ -389,8 +443,8 @@ skyline(
     head,
     before=everything,
     before_name="everything trained",
-    title=f"Head alone: {format_bytes(head.peak_bytes)} in place of {format_bytes(everything.peak_bytes)}, "
-    f"and the peak is in the {head.peak_phase} pass",
+    title=f"Head alone: {format_bytes(head.peak_bytes)} in place of "
+    f"{format_bytes(everything.peak_bytes)}, and the peak is in the {head.peak_phase} pass",
 )
 
 # %% [markdown] slide="subslide"
@@ -398,7 +452,8 @@ skyline(
 
 # %%
 table = head.by_layer().set_index("layer").drop(index=["fc8", "loss"], errors="ignore")
-print(table[["saved feature maps", "gradient maps", "weight gradients"]].sum().map(format_bytes).to_string())
+kinds_of_memory = ["saved feature maps", "gradient maps", "weight gradients"]
+print(table[kinds_of_memory].sum().map(format_bytes).to_string())
 
 # %% [markdown]
 # *Where* you freeze decides. A gradient that has to reach the first layer passes through all the others, frozen or not,
@@ -414,7 +469,10 @@ rows = {
 pd.DataFrame(
     {
         "peak": {name: format_bytes(ledger.peak_bytes) for name, ledger in rows.items()},
-        "in the": {name: f"{ledger.peak_phase} pass, {ledger.peak_layer}" for name, ledger in rows.items()},
+        "in the": {
+            name: f"{ledger.peak_phase} pass, {ledger.peak_layer}"
+            for name, ledger in rows.items()
+        },
     }
 )
 
@@ -436,12 +494,20 @@ for name, optimizer, trained in (
     alexnet.requires_grad_(trained == parameters)
     alexnet.fc8.requires_grad_(True)
     hand = 4 * (parameters + 2 * trained + 8 * 3 * 224 * 224)
-    trace = training_step(alexnet, (3, 224, 224), 1000, optimizer, target=target).at(8).peak_bytes
+    step = training_step(alexnet, (3, 224, 224), 1000, optimizer, target=target)
+    trace = step.at(8).peak_bytes
     measured = measure_step(alexnet, (3, 224, 224), 1000, 8, optimizer).peak_bytes
-    rows.append((name, *map(format_bytes, (hand, trace, measured)), f"{measured / trace - 1:+.1%}"))
+    sizes = map(format_bytes, (hand, trace, measured))
+    rows.append((name, *sizes, f"{measured / trace - 1:+.1%}"))
 
 # %% tags=["nbval-ignore-output"]
-columns = ["AlexNet, batch 8", "by hand, no maps", "trace", "measured here", "measured against trace"]
+columns = [
+    "AlexNet, batch 8",
+    "by hand, no maps",
+    "trace",
+    "measured here",
+    "measured against trace",
+]
 pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 
 # %% [markdown]
@@ -459,7 +525,8 @@ pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 # %% slide="skip"
 def backbone():
     return nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
     )  # fmt: skip
 
@@ -497,7 +564,8 @@ trained_on_digits = compare(
 )
 
 # %% tags=["nbval-ignore-output"]
-formats = dict.fromkeys(["traced peak", "measured peak"], format_bytes) | {"epoch seconds": format_seconds}
+formats = dict.fromkeys(["traced peak", "measured peak"], format_bytes)
+formats["epoch seconds"] = format_seconds
 formats |= dict.fromkeys(["accuracy", "lowest", "highest"], "{:.1%}".format)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
@@ -519,7 +587,10 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 small, shape, batch = networks.small_cnn(size=64), (3, 64, 64), 64
 training = measure_step_time(small, shape, 10, batch, device="cpu", seconds=0.15)
 answering = measure_step_time(small, shape, 10, batch, None, device="cpu", seconds=0.15)
-peaks = {o: training_step(small, shape, 10, o, target="cpu").at(batch).peak_bytes for o in ("momentum", None)}
+peaks = {
+    o: training_step(small, shape, 10, o, target="cpu").at(batch).peak_bytes
+    for o in ("momentum", None)
+}
 rows = [
     ("training step", training.step, format_bytes(peaks["momentum"])),
     ("its forward pass, maps kept", training.forward, ""),
@@ -528,7 +599,10 @@ rows = [
 
 # %% tags=["nbval-ignore-output"]
 pd.DataFrame(
-    [(name, format_seconds(t.median / batch), format_seconds(t.spread / batch), peak) for name, t, peak in rows],
+    [
+        (name, format_seconds(t.median / batch), format_seconds(t.spread / batch), peak)
+        for name, t, peak in rows
+    ],
     columns=["small CNN, 64 pictures of 64 × 64", "a picture", "spread", "traced peak"],
 ).set_index("small CNN, 64 pictures of 64 × 64")
 
@@ -554,12 +628,18 @@ hardware_explorer()
 # The same reading as a table, for a network of your own. Put it in place of this one:
 
 # %% slide="skip"
-mine = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 32 * 32, 100))
+mine = nn.Sequential(
+    nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 32 * 32, 100)
+)
 step = training_step(mine, (3, 32, 32), classes=100, optimizer="adam", name="mine")
 fits = on_cards(step, batch=4096, devices=devices())
-some = [fit for fit in fits if fit.device.name in ("GTX 980", "GTX Titan", "RTX 2080", "T4", "RTX 4090")]
+names = ("GTX 980", "GTX Titan", "RTX 2080", "T4", "RTX 4090")
+some = [fit for fit in fits if fit.device.name in names]
 pd.DataFrame(
-    [(fit.device.name, f"{fit.device.memory_gb:g} GiB", fit.state, f"{fit.largest_batch:,}") for fit in some],
+    [
+        (fit.device.name, f"{fit.device.memory_gb:g} GiB", fit.state, f"{fit.largest_batch:,}")
+        for fit in some
+    ],
     columns=["card", "memory", "batch 4,096", "largest batch"],
 ).set_index("card")
 

@@ -194,7 +194,7 @@ def largest_batch(events, limit):
     # BEGIN SOLUTION
     if any(fixed_bytes > limit for fixed_bytes, _ in events):
         return 0
-    return min((limit - fixed_bytes) // per_sample for fixed_bytes, per_sample in events if per_sample > 0)
+    return min((limit - fixed) // each for fixed, each in events if each > 0)
     # END SOLUTION
 
 

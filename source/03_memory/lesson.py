@@ -69,7 +69,9 @@ guess
 
 # %% slide="subslide"
 layer = nn.Conv2d(3, 8, kernel_size=3, padding=1)
-step = training_step(layer, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu")
+step = training_step(
+    layer, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu"
+)
 step.at(batch=4).timeline().drop(columns=["layer", "workspace", "other"])
 
 # %% [markdown]
@@ -115,9 +117,11 @@ print(f"together              {format_bytes(by_hand):>10}")
 # per sample, that gives the step at any batch.
 
 # %%
-with torch.device("meta"):  # shapes without numbers: 138 million parameters that take no memory here
+with torch.device("meta"):  # shapes without numbers: 138 million parameters, no memory
     model = networks.vgg16()
-vgg = training_step(model, input_shape=(3, 224, 224), classes=1000, optimizer="momentum", name="VGG-16")
+vgg = training_step(
+    model, input_shape=(3, 224, 224), classes=1000, optimizer="momentum", name="VGG-16"
+)
 ledger = vgg.at(batch=128)
 ledger.by_role().map(format_bytes).to_frame()
 
@@ -151,10 +155,12 @@ skyline(ledger, limit_bytes=12 * GIB)
 # %%
 moment = ledger.timeline().iloc[ledger.peak_event]
 gradients = moment["weight gradients"] / (4 * parameters)
-print(f"peak    {format_bytes(ledger.peak_bytes)}, {ledger.peak_phase} pass, {ledger.peak_layer}")
+where = f"{ledger.peak_phase} pass, {ledger.peak_layer}"
+print(f"peak    {format_bytes(ledger.peak_bytes)}, {where}")
 print(f"by hand {format_bytes(by_hand)}, off by {abs(by_hand / ledger.peak_bytes - 1):.1%}")
 print(f"By then {gradients:.0%} of the weight gradients exist,")
-print(f"and {format_bytes(moment['gradient maps'])} of gradient maps, which the hand left out.")
+left_out = format_bytes(moment["gradient maps"])
+print(f"and {left_out} of gradient maps, which the hand left out.")
 
 # %% [markdown] slide="slide"
 # ## Which layers own it
@@ -189,7 +195,8 @@ batch_lines(
     vgg_adam,
     [2, *range(4, 65, 4)],
     limit_bytes=6 * GIB,
-    title=f"VGG-16 with Adam: up to batch {turn - 1} the update is the worst moment, then backward is",
+    title=f"VGG-16 with Adam: up to batch {turn - 1} the "
+    "update is the worst moment, then backward is",
 )
 
 # %% [markdown] slide="slide"
@@ -213,10 +220,14 @@ accountings([alexnet.at(128), ledger], published)
 
 # %%
 for network in (alexnet.at(128), ledger):
-    parts = {role: round(in_gb(size), 3) for role, size in network.network_wide_parts().items()}
+    sizes = network.network_wide_parts().items()
+    parts = {role: round(in_gb(size), 3) for role, size in sizes}
     total = in_gb(network.network_wide_bytes())
     missing = published[network.name] / GB - total
-    print(f"{network.name}: {total:.2f} GB network-wide, {missing:+.2f} GB to the published figure")
+    print(
+        f"{network.name}: {total:.2f} GB network-wide, "
+        f"{missing:+.2f} GB to the published figure"
+    )
     print(f"  {parts}")
     print(f"  PyTorch today: {in_gb(network.peak_bytes):.2f} GB at the peak")
 
@@ -226,7 +237,9 @@ for network in (alexnet.at(128), ledger):
 # An *in-place* ReLU writes over its input instead of making a new map. Everybody has read that it saves memory.
 
 # %%
-guess_inplace = predict("By how many MiB does the peak of VGG-16 fall if all its ReLUs work in place?", unit="MiB")
+guess_inplace = predict(
+    "By how many MiB does the peak of VGG-16 fall if all its ReLUs work in place?", unit="MiB"
+)
 guess_inplace
 
 # %%
@@ -286,7 +299,8 @@ for name in ("sgd", "momentum", "adam"):
     at = training_step(model, (3, 224, 224), 1000, optimizer=name).at(128)
     state = at.by_role()["optimizer state"]
     rows.append((name, format_bytes(state), state / parameters, format_bytes(at.peak_bytes)))
-pd.DataFrame(rows, columns=["optimizer", "state", "bytes a parameter", "peak"]).set_index("optimizer")
+columns = ["optimizer", "state", "bytes a parameter", "peak"]
+pd.DataFrame(rows, columns=columns).set_index("optimizer")
 
 # %% [markdown] slide="slide"
 # ## Three counters, three numbers
@@ -331,7 +345,8 @@ side_by_side(
         "measured here": measured.peak_bytes / MIB,
     },
     unit="MiB",
-    title=f"AlexNet, batch 8, on this machine: the measurement is {difference:+.2%} from the trace",
+    title="AlexNet, batch 8, on this machine: the "
+    f"measurement is {difference:+.2%} from the trace",
 )
 
 # %% [markdown]
@@ -342,8 +357,11 @@ side_by_side(
 
 # %%
 with_band = vgg.at(128, workspace=512 * MIB)
-print(f"tensors alone                      {format_bytes(ledger.peak_bytes)}, at {ledger.peak_layer}")
-print(f"with 512 MiB for every convolution {format_bytes(with_band.peak_bytes)}, at {with_band.peak_layer}")
+for name, at in (
+    ("tensors alone", ledger),
+    ("with 512 MiB for every convolution", with_band),
+):
+    print(f"{name:<34} {format_bytes(at.peak_bytes)}, at {at.peak_layer}")
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
@@ -352,10 +370,8 @@ print(f"with 512 MiB for every convolution {format_bytes(with_band.peak_bytes)},
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
 display(Markdown(recordings.sentence(gpu)))
-for recorded in gpu.sweep("VGG-16", batches=(16, 64, 128)) if gpu else []:
-    at = vgg.at(recorded.batch)
-    found = "out of memory" if recorded.memory is None else format_bytes(recorded.memory.peak_bytes)
-    print(f"VGG-16, batch {recorded.batch}: trace {format_bytes(at.peak_bytes)}, allocated {found}")
+rows = recordings.beside_trace(gpu, "VGG-16")
+pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"
 # ## What matters, and what does not
@@ -413,7 +429,10 @@ memory_explorer()
 class Mine(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
+        )  # fmt: skip
         self.head = nn.Linear(32, 10)
 
     def forward(self, x):

@@ -23,11 +23,13 @@
 # is needed.
 
 # %% slide="skip"
+import textwrap
+
 import pandas as pd
 import torch
 from torch import nn
 
-from course_utils import networks
+from course_utils import networks, recordings
 from course_utils.changes import stays
 from course_utils.claims import judge
 from course_utils.digits import Variant, compare
@@ -46,8 +48,9 @@ from course_utils.units import GIB, MIB, format_bytes
 
 # %%
 guess = predict(
-    "VGG-16 at batch 128 peaks at 10.3 GiB. Now its first convolution gets stride 2, and every map of the network has "
-    "a quarter of its values. Nothing else is changed. What is the peak now?",
+    "VGG-16 at batch 128 peaks at 10.3 GiB. Now its first convolution "
+    "gets stride 2, and every map of the network has a quarter "
+    "of its values. Nothing else is changed. What is the peak now?",
     unit="GiB",
 )
 guess
@@ -104,8 +107,9 @@ maps = 4 * (convolutions + pools) + 8 * pools
 fixed = 3 * 4 * parameters
 for stride in (1, 2):
     per_picture = 4 * picture + maps / stride**2
-    print(f"stride {stride}: {format_bytes(128 * per_picture):>9} of maps and pictures", end=", ")
-    print(f"{format_bytes(fixed)} for parameters, {format_bytes(fixed + 128 * per_picture)} together")
+    all_pictures, together = 128 * per_picture, fixed + 128 * per_picture
+    print(f"stride {stride}: {format_bytes(all_pictures):>9} of maps and pictures", end=", ")
+    print(f"{format_bytes(fixed)} for parameters, {format_bytes(together)} together")
 by_hand = fixed + 128 * (4 * picture + maps / 4)
 
 # %% [markdown] slide="slide"
@@ -117,7 +121,7 @@ by_hand = fixed + 128 * (4 * picture + maps / 4)
 
 # %%
 def vgg16_with(strides, dropped=()):
-    """The traced step of VGG-16 with strides by layer name, and without the pools named in `dropped`."""
+    """VGG-16's traced step with strides by layer name, without the pools in `dropped`."""
     with torch.device("meta"):
         model = networks.vgg16()
         for layer, stride in strides.items():
@@ -146,8 +150,11 @@ skyline(
 )
 
 # %%
-print(f"stay whatever the maps: {format_bytes(stays(published))} before, {format_bytes(stays(strided))} after,")
-print(f"that is {stays(published) / published.peak_bytes:.0%} of the peak before and {fixed_share:.0%} after.")
+fixed_before, fixed_after = stays(published), stays(strided)
+share_before = fixed_before / published.peak_bytes
+print("stay whatever the maps:", end=" ")
+print(f"{format_bytes(fixed_before)} before, {format_bytes(fixed_after)} after,")
+print(f"that is {share_before:.0%} of the peak before and {fixed_share:.0%} after.")
 print(f"A quarter of the old peak would be {format_bytes(published.peak_bytes / 4)}.")
 
 # %% [markdown] slide="slide"
@@ -170,7 +177,9 @@ layer_changes(
 # ## Predict once more
 
 # %%
-guess_late = predict("By how many MiB does the peak of VGG-16 fall if conv5_1 gets stride 2?", unit="MiB")
+guess_late = predict(
+    "By how many MiB does the peak of VGG-16 fall if conv5_1 gets stride 2?", unit="MiB"
+)
 guess_late
 
 # %%
@@ -179,9 +188,10 @@ saved_maps = [int(step.by_layer()["saved feature maps"].sum()) for step in (publ
 reveal(guess_late, {"trace": (published.peak_bytes - late.peak_bytes) / MIB})
 
 # %% slide="subslide"
-print(f"kept at the end of the forward pass: {format_bytes(saved_maps[0] - saved_maps[1])} less")
-print(f"peak before: {format_bytes(published.peak_bytes)}, {published.peak_phase}, {published.peak_layer}")
-print(f"peak after:  {format_bytes(late.peak_bytes)}, {late.peak_phase}, {late.peak_layer}")
+fewer = format_bytes(saved_maps[0] - saved_maps[1])
+print(f"kept at the end of the forward pass: {fewer} less")
+for when, at in (("before:", published), ("after: ", late)):
+    print(f"peak {when} {format_bytes(at.peak_bytes)}, {at.peak_phase}, {at.peak_layer}")
 
 # %% [markdown]
 # The maps of group 5 do shrink. But the peak stands in the backward pass at `relu4_3`: by then the maps of
@@ -195,16 +205,24 @@ print(f"peak after:  {format_bytes(late.peak_bytes)}, {late.peak_phase}, {late.p
 
 # %%
 places, strides = ("conv5_1", "conv3_1", "conv2_1", "conv1_1"), (1, 2, 3, 4)
-peaks = {place: [vgg16_with({place: stride}).at(128).peak_bytes / GIB for stride in strides] for place in places}
+peaks = {
+    place: [vgg16_with({place: stride}).at(128).peak_bytes / GIB for stride in strides]
+    for place in places
+}
 floor = peaks["conv3_1"]
-finding = f"conv3_1: stride 2 reaches {floor[1]:.2f} GiB and stride 4 {floor[3]:.2f}; only conv1_1 goes on falling"
+finding = (
+    f"conv3_1: stride 2 reaches {floor[1]:.2f} GiB and stride 4 {floor[3]:.2f}; "
+    "only conv1_1 goes on falling"
+)
+divided = [peaks["conv1_1"][0] / s**2 for s in strides]
 lines = [
-    Curve(place, strides, peak, colour) for (place, peak), colour in zip(peaks.items(), SERIES_COLOURS, strict=True)
+    Curve(place, strides, peak, colour)
+    for (place, peak), colour in zip(peaks.items(), SERIES_COLOURS, strict=True)
 ]
 plane(
-    Axis("stride of that layer alone", low=1, high=4, write=lambda s: f"{s:g}" if s == int(s) else ""),
+    Axis("stride of that layer alone", 1, 4, write=lambda s: f"{s:g}" if s == int(s) else ""),
     Axis("GiB at the peak, batch 128", low=0, write=lambda gib: f"{gib:.4g}"),
-    [Curve("divided by s²", strides, [peaks["conv1_1"][0] / s**2 for s in strides], dashed=True, width=1.6), *lines],
+    [Curve("divided by s²", strides, divided, dashed=True, width=1.6), *lines],
     title=finding,
 )
 
@@ -215,21 +233,30 @@ plane(
 # goes, with its output and its indices, and the map in front of it is made small from the start.
 
 # %%
-swaps = {"conv1_2": "pool1", "conv2_2": "pool2", "conv3_3": "pool3", "conv4_3": "pool4", "conv5_3": "pool5"}
+swaps = {
+    "conv1_2": "pool1",
+    "conv2_2": "pool2",
+    "conv3_3": "pool3",
+    "conv4_3": "pool4",
+    "conv5_3": "pool5",
+}
 rows = []
 for layer, pool in swaps.items():
     step = vgg16_with({layer: 2}, dropped=[pool]).at(128)
-    rows.append((f"{layer} for {pool}", format_bytes(step.peak_bytes), f"{published.peak_bytes / step.peak_bytes:.2f}"))
+    factor = published.peak_bytes / step.peak_bytes
+    rows.append((f"{layer} for {pool}", format_bytes(step.peak_bytes), f"{factor:.2f}"))
 everywhere = vgg16_with(dict.fromkeys(swaps, 2), dropped=swaps.values()).at(128)
 factor = published.peak_bytes / everywhere.peak_bytes
 rows.append(("all five", format_bytes(everywhere.peak_bytes), f"{factor:.2f}"))
-pd.DataFrame(rows, columns=["stride 2 in", "peak at batch 128", "times smaller"]).set_index("stride 2 in")
+columns = ["stride 2 in", "peak at batch 128", "times smaller"]
+pd.DataFrame(rows, columns=columns).set_index("stride 2 in")
 
 # %% slide="subslide"
 skyline(
     everywhere,
     before=published,
-    title=f"A stride for each of the five pools: the same shapes after each, the peak {factor:.1f} times smaller",
+    title="A stride for each of the five pools: the same shapes "
+    f"after each, the peak {factor:.1f} times smaller",
 )
 
 # %% [markdown] slide="subslide"
@@ -238,8 +265,9 @@ skyline(
 #
 # Springenberg et al. (*Striving for simplicity: the all convolutional net*, 2015, table 3) did this swap on
 # CIFAR-10 without data augmentation: the error went from 9.74 % with pools to 10.19 % with strides in the same
-# convolutions, and to 9.08 % where strided convolutions were *added* in place of the pools. Stride is not worse
-# as such. It is a different model, with more or less capacity.
+# convolutions. Two larger networks had one more convolution at each of these places: 9.31 % with the pools behind
+# them, 9.08 % with a stride in them and no pools. Stride is not worse as such. It is a different model, with more
+# or less capacity.
 
 # %% [markdown] slide="slide"
 # ## What is never read
@@ -262,14 +290,17 @@ kernels, strides = (1, 3, 5, 7), (1, 2, 3, 4)
 read = [[f"{share_read(kernel, stride):.0%}" for stride in strides] for kernel in kernels]
 pd.DataFrame(
     read,
-    index=pd.Index([f"kernel {kernel} × {kernel}" for kernel in kernels], name="share of the input that is read"),
+    index=pd.Index(
+        [f"kernel {kernel} × {kernel}" for kernel in kernels],
+        name="share of the input that is read",
+    ),
     columns=[f"stride {stride}" for stride in strides],
 )
 
 # %% [markdown]
-# ResNet-50 halves its maps three times with a 1 × 1 kernel at stride 2 on the shortcut: three quarters of what
-# arrives there is thrown away unseen. AlexNet's 11 × 11 at stride 4 reads every value, many of them several
-# times.
+# ResNet-50 halves its maps three times with a 1 × 1 kernel at stride 2 on the *shortcut*, the way on which a
+# block's input is added to its output: three quarters of what arrives there is thrown away unseen. AlexNet's 11 × 11
+# at stride 4 reads every value, many of them several times.
 
 # %% [markdown] slide="slide"
 # ## ResNet-50 strides already
@@ -290,9 +321,12 @@ for place in ("as published", "conv1", "conv3_1", "conv4_1", "conv5_1"):
     resnet[place] = training_step(model, (3, 224, 224), 1000, name="ResNet-50").at(128)
 table = pd.DataFrame(
     {
-        "peak at batch 128": {place: format_bytes(step.peak_bytes) for place, step in resnet.items()},
+        "peak at batch 128": {
+            place: format_bytes(step.peak_bytes) for place, step in resnet.items()
+        },
         "GFLOP forward, one picture": {
-            place: f"{step.by_layer()['flops'].sum() / 128e9:.1f}" for place, step in resnet.items()
+            place: f"{step.by_layer()['flops'].sum() / 128e9:.1f}"
+            for place, step in resnet.items()
         },
     }
 )
@@ -320,11 +354,12 @@ def digit_net(stride):
     )  # fmt: skip
 
 
-print(f"{sum(p.numel() for p in digit_net(1).parameters()):,} parameters at every stride;", end=" ")
+count = sum(p.numel() for p in digit_net(1).parameters())
+print(f"{count:,} parameters at every stride;", end=" ")
 print(f"at stride 8 the first layer reads {share_read(3, 8, side=16):.0%} of the picture")
 
 # %% tags=["nbval-ignore-output"]
-variants = {f"stride {stride}": Variant(lambda stride=stride: digit_net(stride)) for stride in (1, 2, 4, 8)}
+variants = {f"stride {s}": Variant(lambda s=s: digit_net(s)) for s in (1, 2, 4, 8)}
 trained = compare(variants, epochs=3, side=16)
 trained.style.format(
     {
@@ -337,9 +372,13 @@ trained.style.format(
 first = trained.iloc[0]
 for name, row in trained.iloc[1:].iterrows():
     apart = "within" if row["highest"] >= first["lowest"] else "beyond"
-    print(f"{name}: traced peak {first['traced peak'] / row['traced peak']:.1f} times smaller,", end=" ")
-    print(f"an epoch in {row['epoch seconds'] / first['epoch seconds']:.0%} of the time,", end=" ")
-    print(f"accuracy {row['accuracy'] - first['accuracy']:+.1%}, {apart} the spread of the seeds")
+    smaller = first["traced peak"] / row["traced peak"]
+    time = row["epoch seconds"] / first["epoch seconds"]
+    gained = row["accuracy"] - first["accuracy"]
+    print(
+        f"{name}: traced peak {smaller:.1f} times smaller, an epoch in {time:.0%} of the time,"
+    )
+    print(f"  accuracy {gained:+.1%}, {apart} the spread of the seeds")
 
 # %% [markdown] slide="subslide"
 # Stride 2 is free here: a digit of 8 × 8 that was blown up to 16 × 16 holds nothing that every second position
@@ -349,7 +388,17 @@ for name, row in trained.iloc[1:].iterrows():
 # a digit can spare, a photograph may not.
 #
 # The measured peak is above the traced one by what the convolution's kernels use for themselves: workspace, as in
-# lesson 03. This version of the course ships no recording from a GPU.
+# lesson 03.
+
+# %% [markdown] slide="skip"
+# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
+# neither: VGG-16, which pools, beside ResNet-50, which strides.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+gpu = recordings.gpu()
+print(textwrap.fill(recordings.sentence(gpu), 88))
+rows = recordings.beside_trace(gpu, "VGG-16") + recordings.beside_trace(gpu, "ResNet-50")
+pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"
 # ## Explore

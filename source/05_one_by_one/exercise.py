@@ -103,7 +103,7 @@ graded.bytes_added(bytes_added)
 
 # %% answer="break_even"
 def break_even(inputs, outputs, kernel):
-    """The largest m with which squeeze and convolution cost less than the convolution alone."""
+    """The largest m with which squeeze and convolution cost less than the latter alone."""
     # BEGIN SOLUTION
     alone = kernel**2 * inputs * outputs
     for_each_channel = inputs + kernel**2 * outputs

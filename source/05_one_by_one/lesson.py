@@ -22,13 +22,14 @@
 # *downstream*. No GPU is needed.
 
 # %% slide="skip"
+import textwrap
 from collections import OrderedDict
 
 import pandas as pd
 import torch
 from torch import nn
 
-from course_utils import networks
+from course_utils import networks, recordings
 from course_utils.claims import judge
 from course_utils.digits import Variant, compare
 from course_utils.explorers import squeeze_explorer
@@ -46,8 +47,9 @@ from course_utils.units import GIB, format_bytes
 
 # %%
 guess = predict(
-    "VGG-16 at batch 128 peaks at 10.3 GiB. Its conv1_2 reads 64 channels of 224 × 224. Put a 1×1 convolution to 32 "
-    "channels (and a ReLU) in front of it, so that it reads half as much. What is the peak now?",
+    "VGG-16 at batch 128 peaks at 10.3 GiB. Its conv1_2 reads 64 channels "
+    "of 224 × 224. Put a 1×1 convolution to 32 channels (and a ReLU) in "
+    "front of it, so that it reads half as much. What is the peak now?",
     unit="GiB",
 )
 guess
@@ -70,7 +72,8 @@ guess
 # %% slide="subslide"
 squeeze = nn.Conv2d(256, 96, kernel_size=1, bias=False, device="meta")
 maps = torch.empty(1, 256, 64, 64, device="meta")
-print(f"{maps.numel():,} values in, {squeeze(maps).numel():,} out, {squeeze.weight.numel():,} weights")
+values, weights = squeeze(maps).numel(), squeeze.weight.numel()
+print(f"{maps.numel():,} values in, {values:,} out, {weights:,} weights")
 
 # %% [markdown]
 # Not yet. To compute the gradient of its weights, the 1×1 convolution needs its *input*. So all 1,048,576
@@ -101,7 +104,7 @@ print(f"squeeze before conv1_2, batch 128: {format_bytes(by_hand_added)} more")
 
 # %%
 def squeezed_vgg16(layer, channels, narrow=()):
-    """VGG-16 at batch 128 with a squeeze in front of `layer`; the layers in `narrow` put out `channels` too."""
+    """VGG-16 at batch 128, squeezed in front of `layer`; those in `narrow` stay narrow."""
     with torch.device("meta"):
         model = networks.vgg16()
         names = [name for name, part in model.named_children() if isinstance(part, nn.Conv2d)]
@@ -110,7 +113,8 @@ def squeezed_vgg16(layer, channels, narrow=()):
         for name in run:
             outputs = channels if name in narrow else model.get_submodule(name).out_channels
             setattr(model, name, nn.Conv2d(channels, outputs, 3, padding=1))
-        parts = {"squeeze": nn.Conv2d(reads, channels, 1), "relu": nn.ReLU(), "conv": model.get_submodule(layer)}
+        parts = {"squeeze": nn.Conv2d(reads, channels, 1), "relu": nn.ReLU()}
+        parts["conv"] = model.get_submodule(layer)
         setattr(model, layer, nn.Sequential(OrderedDict(parts)))
     return training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
 
@@ -121,7 +125,10 @@ published = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
 at_once = squeezed_vgg16("conv1_2", 32)
 reveal(
     guess,
-    {"by hand": (published.peak_bytes + by_hand_added) / GIB, "trace": at_once.peak_bytes / GIB},
+    {
+        "by hand": (published.peak_bytes + by_hand_added) / GIB,
+        "trace": at_once.peak_bytes / GIB,
+    },
     against="trace",
 )
 
@@ -145,7 +152,10 @@ layer_changes(published, at_once, top=8, title=title)
 # %%
 narrow = squeezed_vgg16("conv1_2", 32, narrow=["conv1_2"])
 fall = published.peak_bytes - narrow.peak_bytes
-title = f"One layer stays narrow: the peak falls by {format_bytes(fall)}, in spite of the map that is new"
+title = (
+    f"One layer stays narrow: the peak falls by {format_bytes(fall)}, "
+    "in spite of the map that is new"
+)
 layer_changes(published, narrow, top=8, title=title)
 
 # %% slide="subslide"
@@ -165,19 +175,29 @@ skyline(narrow, before=published, title=title)
 
 # %%
 widths = (16, 32, 64, 96, 128, 160, 192, 224, 256)
-runs = {"widens at once": [], "one layer narrow": ["conv3_2"], "two layers narrow": ["conv3_2", "conv3_3"]}
-change = {
-    name: [(squeezed_vgg16("conv3_2", m, run).peak_bytes - published.peak_bytes) / GIB for m in widths]
-    for name, run in runs.items()
+runs = {
+    "widens at once": [],
+    "one layer narrow": ["conv3_2"],
+    "two layers narrow": ["conv3_2", "conv3_3"],
 }
-pays = {name: sum(gib < 0 for gib in more) for name, more in change.items()}  # how many of the widths save
+change = {}
+for name, run in runs.items():
+    peaks = [squeezed_vgg16("conv3_2", m, run).peak_bytes for m in widths]
+    change[name] = [(peak - published.peak_bytes) / GIB for peak in peaks]
+# how many of the widths save
+pays = {name: sum(gib < 0 for gib in more) for name, more in change.items()}
+lowest = min(map(min, change.values())) * 1.1
 one, two = (widths[pays[name] - 1] for name in ("one layer narrow", "two layers narrow"))
 plane(
     Axis("channels of the squeeze before conv3_2", low=0),
-    Axis("GiB more or less at the peak", low=min(map(min, change.values())) * 1.1, write=lambda gib: f"{gib:+.4g}"),
-    [Curve(name, widths, peaks, colour) for (name, peaks), colour in zip(change.items(), SERIES_COLOURS, strict=False)],
+    Axis("GiB more or less at the peak", low=lowest, write=lambda gib: f"{gib:+.4g}"),
+    [
+        Curve(name, widths, peaks, colour)
+        for (name, peaks), colour in zip(change.items(), SERIES_COLOURS, strict=False)
+    ],
     limits={"as published": 0.0},
-    title=f"One narrow layer pays up to {one} channels of 256, two up to {two}; widening at once never",
+    title=f"One narrow layer pays up to {one} channels of 256, two up to {two}; "
+    "widening at once never",
 )
 
 # %% [markdown]
@@ -209,8 +229,9 @@ pd.DataFrame(rows).T.rename_axis("64 channels before conv3_2")
 # %% [markdown] slide="slide"
 # ## ResNet-50 and ResNet-34
 #
-# A block of ResNet-34 is two 3×3 convolutions at full width. A block of ResNet-50, a *bottleneck*, squeezes by
-# 1×1, does one 3×3 in the narrow, and widens by 1×1. Its squeezed layers are as wide as those of ResNet-34.
+# A *block* of ResNet-34 is two 3×3 convolutions at full width, and adds its input to their output. A block of
+# ResNet-50, a *bottleneck*, squeezes by 1×1, does one 3×3 in the narrow, and widens by 1×1. Its squeezed layers are
+# as wide as those of ResNet-34.
 # Which needs more?
 
 # %%
@@ -248,13 +269,15 @@ pd.DataFrame(
 # the maps between the blocks four times as wide, and *those* are what ResNet-50 keeps.
 
 # %% slide="subslide"
-block = steps["ResNet-50: 256, squeezed to 64"].by_layer().set_index("layer").filter(like="conv2_2", axis="index")
+layers = steps["ResNet-50: 256, squeezed to 64"].by_layer().set_index("layer")
+block = layers.filter(like="conv2_2", axis="index")
 block = block[block["saved feature maps"] > 2**20]
 pd.DataFrame({"shape": block["shape"], "kept": block["saved feature maps"].map(format_bytes)})
 
 # %% [markdown]
-# One block, `conv2_2`: normalisation keeps its input and ReLU its output, so each of the three widths is kept
-# twice. The two maps of 256 channels outweigh the four of 64 by two to one.
+# One block, `conv2_2`: behind each convolution stand a normalisation (lesson 07 takes it apart), which keeps its
+# input, and a ReLU, which keeps its output, so each of the three widths is kept twice. The two maps of 256 channels
+# outweigh the four of 64 by two to one.
 
 # %% [markdown] slide="slide"
 # ## Measure: memory, time, accuracy
@@ -270,14 +293,15 @@ def digit_net(*parts, first=32, last=32):
     for kernel, outputs in parts:
         layers += [nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2), nn.ReLU()]
         inputs = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16 * last, 10))
+    head = nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16 * last, 10)
+    return nn.Sequential(*layers, *head)
 
 
 variants = {
     "wide": Variant(lambda: digit_net((3, 32), (3, 32), (3, 32))),
     "squeeze, widens at once": Variant(lambda: digit_net((1, 8), (3, 32), (3, 32), (3, 32))),
     "squeeze, two layers narrow": Variant(lambda: digit_net((1, 8), (3, 8), (3, 8), (3, 32))),
-    "narrow from the start": Variant(lambda: digit_net((3, 8), (3, 8), (3, 8), first=8, last=8)),
+    "narrow from the start": Variant(lambda: digit_net(*[(3, 8)] * 3, first=8, last=8)),
 }
 for name, variant in variants.items():
     print(f"{name}: {sum(p.numel() for p in variant.build().parameters()):,} parameters")
@@ -295,16 +319,28 @@ trained.style.format(
 first = trained.iloc[0]
 for name, row in trained.iloc[1:].iterrows():
     apart = "within" if row["highest"] >= first["lowest"] else "beyond"
-    print(f"{name}: traced peak {row['traced peak'] / first['traced peak']:.0%} of the wide one's,", end=" ")
-    print(f"an epoch in {row['epoch seconds'] / first['epoch seconds']:.0%} of the time,", end=" ")
-    print(f"accuracy {row['accuracy'] - first['accuracy']:+.1%}, {apart} the spread of the seeds")
+    peak, time = (row[each] / first[each] for each in ("traced peak", "epoch seconds"))
+    gained = row["accuracy"] - first["accuracy"]
+    print(f"{name}: traced peak {peak:.0%} of the wide one's,", end=" ")
+    print(f"an epoch in {time:.0%} of the time,")
+    print(f"  accuracy {gained:+.1%}, {apart} the spread of the seeds")
 
 # %% [markdown] slide="subslide"
 # Three seeds and three epochs: they show large effects, not small ones. A network with fewer channels also
 # learns more slowly, so part of a gap would close with more epochs.
 #
-# The measured peak is above the traced one by the workspace of the convolutions. This version of the course
-# ships no recording from a GPU.
+# The measured peak is above the traced one by the workspace of the convolutions.
+
+# %% [markdown] slide="skip"
+# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
+# neither: ResNet-50 with its squeezes beside VGG-16, which has none and does nearly four times the
+# arithmetic.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+gpu = recordings.gpu()
+print(textwrap.fill(recordings.sentence(gpu), 88))
+rows = recordings.beside_trace(gpu, "ResNet-50") + recordings.beside_trace(gpu, "VGG-16")
+pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"
 # ## Explore

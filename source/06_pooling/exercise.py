@@ -78,7 +78,7 @@ def route(values, gradients):
     routed = [[0 for _ in row] for row in values]
     for i, row in enumerate(gradients):
         for j, gradient in enumerate(row):
-            places = [(2 * i, 2 * j), (2 * i, 2 * j + 1), (2 * i + 1, 2 * j), (2 * i + 1, 2 * j + 1)]
+            places = [(2 * i + down, 2 * j + right) for down in (0, 1) for right in (0, 1)]
             r, c = max(places, key=lambda place: values[place[0]][place[1]])
             routed[r][c] = gradient
     return routed
@@ -160,7 +160,8 @@ def pooled_well():
     """A network in place of `pooled_late` with a lower peak and the same parameters."""
     # BEGIN SOLUTION
     layers, inputs = [], 3
-    for width, pool in ((16, True), (16, True), (32, False), (32, True), (64, False), (64, False)):
+    widths, pools = (16, 16, 32, 32, 64, 64), (True, True, False, True, False, False)
+    for width, pool in zip(widths, pools, strict=True):
         layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.ReLU()]
         if pool:
             layers.append(nn.MaxPool2d(2))

@@ -23,13 +23,14 @@
 # *downstream*. No GPU is needed.
 
 # %% slide="skip"
+import textwrap
 from collections import OrderedDict
 
 import pandas as pd
 import torch
 from torch import nn
 
-from course_utils import networks
+from course_utils import networks, recordings
 from course_utils.changes import index_bytes
 from course_utils.claims import judge
 from course_utils.digits import Variant, compare
@@ -47,8 +48,9 @@ from course_utils.units import GIB, MIB, format_bytes
 
 # %%
 guess = predict(
-    "VGG-16's pool1 stands behind 64 maps of 224 × 224. At batch 128 these maps take 1,568 MiB, and they stay for the "
-    "backward pass, pool or no pool. How many MiB does the pool itself add to what is kept?",
+    "VGG-16's pool1 stands behind 64 maps of 224 × 224. At batch 128 "
+    "these maps take 1,568 MiB, and they stay for the backward pass, pool "
+    "or no pool. How many MiB does the pool itself add to what is kept?",
     unit="MiB",
 )
 guess
@@ -61,7 +63,8 @@ guess
 
 # %%
 values = torch.tensor([[1.0, 2, 0, 9], [4, 3, 8, 7], [6, 1, 2, 1], [0, 5, 3, 4]])
-output, index = nn.functional.max_pool2d(values[None, None], kernel_size=2, return_indices=True)
+one_map = values[None, None]  # one picture, one channel
+output, index = nn.functional.max_pool2d(one_map, kernel_size=2, return_indices=True)
 print("output  ", output[0, 0].tolist(), output.dtype)
 print("index   ", index[0, 0].tolist(), index.dtype)
 
@@ -81,7 +84,8 @@ pd.DataFrame(values.grad.int().numpy())
 
 # %%
 values.grad = None
-nn.functional.avg_pool2d(values[None, None], kernel_size=2)[0, 0].backward(torch.tensor([[10.0, 20], [30, 40]]))
+output = nn.functional.avg_pool2d(values[None, None], kernel_size=2)[0, 0]
+output.backward(torch.tensor([[10.0, 20], [30, 40]]))
 pd.DataFrame(values.grad.numpy())
 
 # %% [markdown] slide="slide"
@@ -107,12 +111,13 @@ print(f"{format_bytes(4 * outputs)} of them and {format_bytes(8 * outputs)} of i
 
 # %%
 def vgg16_with(pools, precision="float32"):
-    """The traced step of VGG-16 at batch 128, with other modules in the places of its pools."""
+    """VGG-16's traced step at batch 128, with other modules in the places of its pools."""
     with torch.device("meta"):
         model = networks.vgg16()
         for name, module in pools.items():
             setattr(model, name, module)
-    return training_step(model, (3, 224, 224), 1000, precision=precision, name="VGG-16").at(128)
+    step = training_step(model, (3, 224, 224), 1000, precision=precision, name="VGG-16")
+    return step.at(128)
 
 
 POOLS = ("pool1", "pool2", "pool3", "pool4", "pool5")
@@ -129,7 +134,10 @@ reveal(guess, {"by hand": by_hand / MIB, "trace": kept["pool1"] / MIB}, against=
 # %%
 without = vgg16_with({"pool1": nn.Identity()})
 factor = without.peak_bytes / published.peak_bytes
-title = f"Without pool1, {format_bytes(kept['pool1'])} of its own are saved, and the peak is {factor:.1f} times as high"
+title = (
+    f"Without pool1, {format_bytes(kept['pool1'])} of its own are saved, "
+    f"and the peak is {factor:.1f} times as high"
+)
 skyline(without, before=published, before_name="with pool1", title=title)
 
 # %% [markdown] slide="subslide"
@@ -157,7 +165,10 @@ balance.map(format_bytes).to_frame("VGG-16, batch 128")
 averaged = vgg16_with({name: nn.AvgPool2d(2) for name in POOLS})
 fewer = index_bytes(published) - index_bytes(averaged)
 fall = published.peak_bytes - averaged.peak_bytes
-title = f"Average pools: {format_bytes(fewer)} of indices less, and the peak falls by {format_bytes(fall)}"
+title = (
+    f"Average pools: {format_bytes(fewer)} of indices less, "
+    f"and the peak falls by {format_bytes(fall)}"
+)
 layer_changes(published, averaged, title=title)
 
 # %% [markdown] slide="subslide"
@@ -167,11 +178,11 @@ layer_changes(published, averaged, title=title)
 
 # %%
 print(f"the peak stands at {published.peak_layer} in the {published.peak_phase} pass")
-late = 8 * sum(
-    torch.Size(shape).numel() for shape in published.by_layer().set_index("layer")["shape"][["pool4", "pool5"]]
-)
-print(f"indices of pool4 and pool5: {format_bytes(late)}; {format_bytes(fewer)} - {format_bytes(late)} = ", end="")
-print(f"{format_bytes(fewer - late)}, and the peak falls by {format_bytes(fall)}")
+shapes = published.by_layer().set_index("layer")["shape"][["pool4", "pool5"]]
+late = 8 * sum(torch.Size(shape).numel() for shape in shapes)
+print(f"indices of pool4 and pool5: {format_bytes(late)};", end=" ")
+print(f"{format_bytes(fewer)} - {format_bytes(late)} = {format_bytes(fewer - late)},", end=" ")
+print(f"and the peak falls by {format_bytes(fall)}")
 
 # %% [markdown] slide="slide"
 # ## Three ways to a quarter
@@ -193,11 +204,14 @@ tables = {way: step.by_layer() for way, step in steps.items()}
 pd.DataFrame(
     {
         "bytes a value": {
-            way: t.set_index("layer")["saved feature maps"]["pool1"] // outputs for way, t in tables.items()
+            way: table.set_index("layer")["saved feature maps"]["pool1"] // outputs
+            for way, table in tables.items()
         },
         "peak": {way: format_bytes(step.peak_bytes) for way, step in steps.items()},
         "parameters": {way: f"{table['parameters'].sum():,}" for way, table in tables.items()},
-        "GFLOP a picture": {way: f"{table['flops'].sum() / 128e9:.1f}" for way, table in tables.items()},
+        "GFLOP a picture": {
+            way: f"{table['flops'].sum() / 128e9:.1f}" for way, table in tables.items()
+        },
     }
 )
 
@@ -213,11 +227,13 @@ shares = {}
 for name, step in {"float32": published, "float16": halved}.items():
     everything = step.by_layer()["saved feature maps"].sum()
     shares[name] = 100 * index_bytes(step) / everything
-    print(f"{name}: {format_bytes(everything)} kept, {format_bytes(index_bytes(step))} of them indices")
+    of_them = format_bytes(index_bytes(step))
+    print(f"{name}: {format_bytes(everything)} kept, {of_them} of them indices")
 side_by_side(
     {f"indices, share of what {name} keeps": share for name, share in shares.items()},
     unit="%",
-    title=f"In half precision the indices of VGG-16 are {shares['float16']:.0f} % of what is kept",
+    title="In half precision the indices of VGG-16 are "
+    f"{shares['float16']:.0f} % of what is kept",
 )
 
 # %% [markdown] slide="slide"
@@ -243,13 +259,20 @@ def vgg16_moved(convolutions, pool):
 
 behind = (1, 2, 3, 4, 5, 6)
 kinds = {"max pool": nn.MaxPool2d(2), "average pool": nn.AvgPool2d(2)}
-curves = {kind: [vgg16_moved(number, pool).peak_bytes / GIB for number in behind] for kind, pool in kinds.items()}
+curves = {
+    kind: [vgg16_moved(number, pool).peak_bytes / GIB for number in behind]
+    for kind, pool in kinds.items()
+}
 first, second, last = (curves["max pool"][position] for position in (0, 1, -1))
 plane(
     Axis("convolutions in front of the first pool", low=1, high=6),
     Axis("GiB at the peak, batch 128", low=0, write=lambda gib: f"{gib:.4g}"),
-    [Curve(kind, behind, peaks, colour) for (kind, peaks), colour in zip(curves.items(), SERIES_COLOURS, strict=False)],
-    title=f"The first pool behind 1, 2 and 6 convolutions: {first:.1f}, {second:.1f} and {last:.1f} GiB",
+    [
+        Curve(kind, behind, peaks, colour)
+        for (kind, peaks), colour in zip(curves.items(), SERIES_COLOURS, strict=False)
+    ],
+    title="The first pool behind 1, 2 and 6 convolutions: "
+    f"{first:.1f}, {second:.1f} and {last:.1f} GiB",
 )
 
 # %% [markdown] slide="subslide"
@@ -296,21 +319,33 @@ trained.style.format(
 least, most = trained["lowest"].min(), trained["highest"].max()
 spread = (trained["highest"] - trained["lowest"]).max()
 gap = trained["accuracy"].max() - trained["accuracy"].min()
-print(f"between the best and the worst mean: {gap:.1%}; between seeds of one variant: up to {spread:.1%}")
-print(f"lowest traced peak: {trained['traced peak'].idxmin()}, {format_bytes(trained['traced peak'].min())}")
+print(f"between the best and the worst mean: {gap:.1%};", end=" ")
+print(f"between seeds of one variant: up to {spread:.1%}")
+peak = trained["traced peak"]
+print(f"lowest traced peak: {peak.idxmin()}, {format_bytes(peak.min())}")
 
 # %% [markdown] slide="subslide"
 # Read the spread before the means: three seeds cannot order variants that lie within a few points of one another.
 #
 # The strided convolution has 1,040 parameters more than the pools. The digits are too few and too easy to show
-# whether that helps. On CIFAR-10 it did: Springenberg et al. (2015, table 3) report 9.74 % error with max pools
-# and 9.08 % with strided convolutions *added* in their place.
+# whether that helps. On CIFAR-10 it hardly did: of two networks with as many convolutions, Springenberg et al. (2015,
+# table 3) report 9.31 % error for the one with max pools, and 9.08 % for the one with strides in place of them.
 #
 # Max pool and average pool have the same peak here. It stands in the backward pass of the wide maps in front of
 # the pool, and by then the index is gone.
 #
-# The measured peak is above the traced one by the workspace of the convolutions. This version of the course
-# ships no recording from a GPU.
+# The measured peak is above the traced one by the workspace of the convolutions.
+
+# %% [markdown] slide="skip"
+# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
+# neither: VGG-16 with its five pools, in float32 and in half precision, where the indices keep their 8 bytes.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+gpu = recordings.gpu()
+print(textwrap.fill(recordings.sentence(gpu), 88))
+rows = recordings.beside_trace(gpu, "VGG-16")
+rows += recordings.beside_trace(gpu, "VGG-16", "float16")
+pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"
 # ## Explore

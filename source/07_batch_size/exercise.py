@@ -112,7 +112,8 @@ def micro_batch(wanted, fixed_bytes, accumulated_bytes, bytes_per_sample, limit)
     # BEGIN SOLUTION
     for parts in range(1, wanted + 1):
         size, left_over = divmod(wanted, parts)
-        needed = fixed_bytes + bytes_per_sample * size + (accumulated_bytes if parts > 1 else 0)
+        needed = fixed_bytes + bytes_per_sample * size
+        needed += accumulated_bytes if parts > 1 else 0
         if left_over == 0 and needed <= limit:
             return size
     return 0

@@ -23,12 +23,14 @@
 # needed.
 
 # %% slide="skip"
+import textwrap
+
 import pandas as pd
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course_utils import digits, networks
+from course_utils import digits, networks, recordings
 from course_utils.accumulation import accumulation
 from course_utils.claims import judge
 from course_utils.digits import Variant, compare
@@ -99,11 +101,12 @@ print(f"batch  64: {in_gb(at_64):.2f} GB, {1 - at_64 / at_128:.0%} less")
 # %%
 vgg = traced(networks.vgg16, name="VGG-16")
 large, small = vgg.at(128), vgg.at(64)
+network_wide = small.network_wide_bytes() / large.network_wide_bytes()
 reveal(
     guess,
     {
         "by hand": 100 * (1 - at_64 / at_128),
-        "trace, network-wide": 100 * (1 - small.network_wide_bytes() / large.network_wide_bytes()),
+        "trace, network-wide": 100 * (1 - network_wide),
         "trace, PyTorch's peak": 100 * (1 - small.peak_bytes / large.peak_bytes),
     },
     against="trace, network-wide",
@@ -155,7 +158,8 @@ for name, network in networks.NETWORKS.items():
 side_by_side(
     halves,
     unit="%",
-    title=f"Half of batch 128 saves {min(halves.values()):.1f} % to {max(halves.values()):.0f} %, by the network",
+    title=f"Half of batch 128 saves {min(halves.values()):.1f} % "
+    f"to {max(halves.values()):.0f} %, by the network",
 )
 
 # %% [markdown] slide="slide"
@@ -170,7 +174,8 @@ for optimizer in ("momentum", "adam"):
     step = traced(networks.alexnet, optimizer)
     for batch in (2, 32, 128, 512):
         at = step.at(batch)
-        rows.append((optimizer, batch, at.peak_phase, at.peak_layer, format_bytes(at.peak_bytes)))
+        where = at.peak_phase, at.peak_layer
+        rows.append((optimizer, batch, *where, format_bytes(at.peak_bytes)))
 moments = pd.DataFrame(rows, columns=["AlexNet with", "batch", "phase", "layer", "peak"])
 moments.set_index(["AlexNet with", "batch"])
 
@@ -190,7 +195,8 @@ for batch, row in table.items():
     phases = predict_step(googlenet.at(batch), TITAN).by_phase()
     predicted[batch] = phases["forward"] + phases["backward"]
     error = f"{predicted[batch] / row.seconds - 1:+.0%}"
-    rows.append((batch, row.both_ms, round(row.per_sample_ms, 2), round(1e3 * predicted[batch] / batch, 2), error))
+    an_image = round(row.per_sample_ms, 2), round(1e3 * predicted[batch] / batch, 2)
+    rows.append((batch, row.both_ms, *an_image, error))
 columns = ["batch", "published, ms", "ms an image", "predicted, ms an image", "error"]
 pd.DataFrame(rows, columns=columns).set_index("batch")
 
@@ -206,10 +212,15 @@ pd.DataFrame(rows, columns=columns).set_index("batch")
 
 # %% tags=["nbval-ignore-output"]
 small_cnn = networks.small_cnn()
-rounds = [
-    {n: measure_step_time(small_cnn, (3, 32, 32), 10, n, seconds=0.05).step.median / n for n in table}
-    for _ in range(3)  # of which the fastest counts: whatever else the machine does only adds
-]
+
+
+def an_image(batch):
+    timing = measure_step_time(small_cnn, (3, 32, 32), 10, batch, seconds=0.05)
+    return timing.step.median / batch
+
+
+# three rounds, of which the fastest counts: whatever else the machine does only adds
+rounds = [{batch: an_image(batch) for batch in table} for _ in range(3)]
 each = {
     "published": {batch: row.per_sample_ms for batch, row in table.items()},
     "predicted": {batch: seconds / batch for batch, seconds in predicted.items()},
@@ -219,7 +230,7 @@ curves, spots = [], []
 for (name, times), colour in zip(each.items(), SERIES_COLOURS, strict=False):
     shares = [time / times[16] for time in times.values()]
     curves.append(Curve(name, list(times), shares, colour))
-    spots += [Spot("", batch, share, colour) for batch, share in zip(times, shares, strict=True)]
+    spots += [Spot("", *at, colour) for at in zip(times, shares, strict=True)]
 gains = [f"{times[128] / times[16] - 1:+.0%} {name}" for name, times in each.items()]
 plane(
     Axis("batch", low=0, high=140),
@@ -232,7 +243,17 @@ plane(
 # %% [markdown] slide="notes"
 # The networks differ (Inception, GoogLeNet, and a small one on one core), the question is the
 # same. On a CPU there is no launch queue to fill, and its caches may even prefer a small batch: believe the curve of
-# your own machine. A recording from a GPU is not part of this version of the course.
+# your own machine.
+
+# %% [markdown] slide="skip"
+# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
+# neither. It times whole steps of GoogLeNet, update included.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+gpu = recordings.gpu()
+print(textwrap.fill(recordings.sentence(gpu), 88))
+rows = recordings.beside_trace(gpu, "GoogLeNet", batches=(16, 32, 64, 128))
+pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"
 # ## The batch you want, on the card you have
@@ -288,8 +309,8 @@ quarters = list(torch.arange(128).split(32))
 for dtype in (torch.float32, torch.float64):
     model = network().to(dtype)
     one, other = gradient(model, whole), gradient(model, quarters)
-    largest = float((one - other).abs().max())
-    print(f"{dtype}: largest difference {largest:.0e}, {off(other, one):.0e} of the gradient's length")
+    largest, share = float((one - other).abs().max()), off(other, one)
+    print(f"{dtype}: largest difference {largest:.0e}, {share:.0e} of the gradient's length")
 
 # %% [markdown]
 # Not exactly zero: adding the same numbers in another order rounds in other places. If it is rounding, nine more
@@ -312,7 +333,10 @@ mistakes = {
     "zero_grad in the loop": gradient(model, uneven[-1:]),
     "zero_grad never: two steps in one": gradient(model, uneven) + right,
 }
-rows = {name: (f"{made.norm() / right.norm():.2f}", f"{off(made, right):.0%}") for name, made in mistakes.items()}
+rows = {
+    name: (f"{made.norm() / right.norm():.2f}", f"{off(made, right):.0%}")
+    for name, made in mistakes.items()
+}
 pd.DataFrame.from_dict(rows, orient="index", columns=["length", "off by"])
 
 # %% [markdown]
@@ -398,7 +422,8 @@ skyline(
     limit_bytes=12 * GIB,
     before=large,
     before_name="128 at once",
-    title=f"VGG-16, 2 × 64: the second micro-batch stands on the gradients of the first, {format_bytes(extra)} more",
+    title="VGG-16, 2 × 64: the second micro-batch stands on the gradients of the first, "
+    f"{format_bytes(extra)} more",
 )
 
 # %% [markdown]
@@ -417,8 +442,8 @@ for name, (batch, parts) in cuts.items():
     measured = measure_step(networks.alexnet(), (3, 224, 224), 1000, batch, accumulate=parts)
     target = "cpu" if measured.device == "cpu" else "cuda"
     trace = traced(networks.alexnet, accumulate=parts, target=target).at(batch).peak_bytes
-    difference = measured.peak_bytes / trace - 1
-    rows.append((name, format_bytes(trace), format_bytes(measured.peak_bytes), f"{difference:+.1%}"))
+    sizes = format_bytes(trace), format_bytes(measured.peak_bytes)
+    rows.append((name, *sizes, f"{measured.peak_bytes / trace - 1:+.1%}"))
 pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_index("AlexNet")
 
 # %% [markdown]
@@ -443,7 +468,8 @@ for name in ("VGG-16", "ResNet-50", "52 M dense net"):
     for micro in (256, 64, 16, 4):
         plan = plans[micro]
         lost = plan.seconds / plans[256].seconds - 1
-        rows.append((name, f"{plan.parts} × {micro}", format_bytes(plan.peak_bytes), f"{lost:+.1%}"))
+        cut, peak = f"{plan.parts} × {micro}", format_bytes(plan.peak_bytes)
+        rows.append((name, cut, peak, f"{lost:+.1%}"))
 columns = ["network", "256 as", "peak", "time"]
 pd.DataFrame(rows, columns=columns).set_index(columns[:2])
 
@@ -470,14 +496,15 @@ def learn(batch, parts=1, epochs=3, rate=1e-3):
     variants = {"": Variant(small_network, batch, parts)}
     row = compare(variants, epochs, seeds=(0, 1), side=8, rate=rate).iloc[0]
     accuracy = f"{row['accuracy']:.1%} ({row['lowest']:.1%} to {row['highest']:.1%})"
-    name, updates = f"{parts} × {batch}" if parts > 1 else f"{batch}", epochs * (1297 // (batch * parts))
+    name = f"{parts} × {batch}" if parts > 1 else f"{batch}"
+    updates = epochs * (1297 // (batch * parts))
     return name, epochs, updates, rate, format_bytes(row["measured peak"]), accuracy
 
 
 # %% tags=["nbval-ignore-output"]
 runs = [learn(16), learn(64), learn(16, parts=4), learn(256)]
 runs += [learn(16, epochs=1), learn(256, epochs=12), learn(256, rate=4e-3)]
-columns = ["batch", "epochs", "updates", "rate", "measured peak", "accuracy (lowest to highest)"]
+columns = ["batch", "epochs", "updates", "rate", "measured peak", "accuracy (and range)"]
 pd.DataFrame(runs, columns=columns).set_index("batch")
 
 # %% [markdown] slide="subslide"

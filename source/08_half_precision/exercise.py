@@ -154,7 +154,7 @@ graded.smallest_update(smallest_update)
 
 # %% answer="loss_scale"
 def loss_scale(gradients, share):
-    """The smallest power of two that keeps a share of the gradients in float16 and lets none overflow; 0 if none."""
+    """The smallest power of two that keeps the share in float16 without overflow, or 0."""
     # BEGIN SOLUTION
     sizes = [abs(gradient) for gradient in gradients if gradient != 0]
     for power in range(40):
@@ -248,7 +248,7 @@ print(inspect.getsource(loses_small))
 
 # %% answer="keep_small"
 def keep_small(model, optimizer, batches, scale, max_norm):
-    """Train on every batch whose scaled gradients are finite; returns how many were skipped."""
+    """Train on each batch whose scaled gradients are finite; returns how many were not."""
     # BEGIN SOLUTION
     skipped = 0
     for pictures, labels, weight in batches:

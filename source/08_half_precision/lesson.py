@@ -23,11 +23,13 @@
 # needed.
 
 # %% slide="skip"
+import textwrap
+
 import pandas as pd
 import torch
 from torch import nn
 
-from course_utils import digits, hardware, networks
+from course_utils import digits, hardware, networks, recordings
 from course_utils.claims import judge
 from course_utils.claims.half_precision import TITAN_X_2016, halving
 from course_utils.digits import Variant
@@ -56,7 +58,8 @@ from course_utils.units import GIB, MIB, format_bytes, in_gb
 
 # %%
 guess = predict(
-    "Let PyTorch use float16 wherever it thinks it may. How much memory is in use at the worst moment now?",
+    "Let PyTorch use float16 wherever it thinks it may. "
+    "How much memory is in use at the worst moment now?",
     unit="GiB",
 )
 guess
@@ -89,7 +92,7 @@ print(f"dense net, mixed:   {parameters * 14 / 1e6:.0f} MB")
 # of 138 million parameters. (7.80 + 3.29 GB of maps and buffers, momentum now included.)
 
 # %%
-vgg = halving("VGG-16", 128)  # the step twice, traced in float32 and under float16 autocast, at batch 128
+vgg = halving("VGG-16", 128)  # the step twice, traced in float32 and under float16 autocast
 by_hand = {name: recipe_bytes(vgg.full, copy) for name, copy in (("float32", 0), ("mixed", 2))}
 for name, size in by_hand.items():
     print(f"{name:>8}: {in_gb(size):5.2f} GB")
@@ -102,7 +105,7 @@ print(f"that is {by_hand['mixed'] / by_hand['float32'] - 1:+.0%}")
 # operator:
 #
 # - convolutions and matrix products run in half, on half copies of their inputs and weights;
-# - loss, softmax, layer norm, sums run in float32;
+# - the loss, the softmax in it, norms and sums run in float32;
 # - the weights themselves stay float32; each copy is made once and kept until the forward pass ends, or longer
 #   where the backward pass needs it.
 #
@@ -112,8 +115,10 @@ print(f"that is {by_hand['mixed'] / by_hand['float32'] - 1:+.0%}")
 # %%
 with torch.device("meta"):
     layer = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
-timeline = training_step(layer, (1000,), 10, precision="float16", target="cpu").at(64).timeline()
-timeline[timeline["layer"] == "0"][["event", "phase", "weight gradients", "gradient maps", "other", "total"]]
+step = training_step(layer, (1000,), 10, precision="float16", target="cpu")
+timeline = step.at(64).timeline()
+columns = ["event", "phase", "weight gradients", "gradient maps", "other", "total"]
+timeline[timeline["layer"] == "0"][columns]
 
 # %% [markdown] slide="slide"
 # ## Trace: VGG-16
@@ -133,7 +138,8 @@ skyline(
     vgg.half,
     before=vgg.full,
     before_name="float32",
-    title=f"VGG-16 under autocast: {peaks[1]} in place of {peaks[0]}, −{vgg.saved:.0%}, not −50%",
+    title=f"VGG-16 under autocast: {peaks[1]} in place "
+    f"of {peaks[0]}, −{vgg.saved:.0%}, not −50%",
 )
 
 # %% [markdown]
@@ -177,12 +183,12 @@ skyline(
     f"{in_gb(dense.half.peak_bytes) * 1000:.0f} MB, {-dense.saved:+.0%}",
 )
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="notes"
 # The recipe said +17 % (626 to 730 MB), the trace says less. The recipe keeps all half copies to the end. In PyTorch
 # a copy goes as soon as its layer's backward pass has used it, and `fc1` needs none there, so most are gone at the
 # peak. What is on top of float32 is the half gradient of `fc1`, beside the float32 gradient made from it.
 
-# %%
+# %% slide="notes"
 added = dense.by_role().loc["weight gradients", "change"]
 print(f"weight gradients at the peak: {added / 1e6:+.1f} MB")
 print(f"a half gradient of fc1:       {2 * 9000 * 4000 / 1e6:+.1f} MB")
@@ -194,26 +200,42 @@ print(f"and in the forward pass, where the copies are alive: {in_forward / 1e6:+
 # %% [markdown] slide="slide"
 # ## Measure
 #
-# A real step, here: a small convolutional network, batch 256, in float32 and under bfloat16 autocast.
+# A real step, here: a small convolutional network, batch 256, in float32 and under autocast with *bfloat16*, the
+# other format of 16 bits.
 
 # %% tags=["nbval-ignore-output"]
 target = "cuda" if torch.cuda.is_available() else "cpu"
 peaks = {}
 for precision in ("float32", "bfloat16"):
-    traced = training_step(networks.small_cnn(), (3, 32, 32), 10, precision=precision, target=target).at(256)
-    measured = measure_step(networks.small_cnn(), (3, 32, 32), 10, 256, precision=precision)
+    net, shape = networks.small_cnn(), (3, 32, 32)
+    traced = training_step(net, shape, 10, precision=precision, target=target).at(256)
+    measured = measure_step(net, shape, 10, 256, precision=precision)
     peaks[f"{precision}, trace"] = traced.peak_bytes / MIB
     peaks[f"{precision}, measured"] = measured.peak_bytes / MIB
-change = {way: peaks[f"bfloat16, {way}"] / peaks[f"float32, {way}"] - 1 for way in ("trace", "measured")}
+ways = ("trace", "measured")
+change = {way: peaks[f"bfloat16, {way}"] / peaks[f"float32, {way}"] - 1 for way in ways}
 side_by_side(
     peaks,
-    title=f"Tensors alone would be {change['trace']:+.0%}; the measured peak changes by {change['measured']:+.0%}",
+    title=f"Tensors alone would be {change['trace']:+.0%}; the "
+    f"measured peak changes by {change['measured']:+.0%}",
 )
 
 # %% [markdown]
 # What measured has above traced is what kernels allocate and free inside: little here, more in float16, which the
-# kernels of a CPU convert to float32 in buffers of their own (the digits below). No GPU recording ships with this
-# version of the course.
+# kernels of a CPU convert to float32 in buffers of their own (the digits below).
+
+# %% [markdown] slide="skip"
+# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
+# neither.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+gpu = recordings.gpu()
+print(textwrap.fill(recordings.sentence(gpu), 88))
+rows = []
+for name in ("VGG-16", "52 M dense net"):
+    for precision in ("float32", "float16"):
+        rows += recordings.beside_trace(gpu, name, precision, batches=(128,))
+pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"
 # ## What a 16-bit number can be
@@ -221,10 +243,12 @@ side_by_side(
 # A float is a sign, an exponent and a fraction. Two formats split 16 bits in two ways.
 
 # %%
-formats()[["exponent bits", "fraction bits", "largest", "smallest normal", "smallest", "spacing at 1", "digits"]]
+columns = ["exponent bits", "fraction bits", "largest", "smallest normal", "smallest"]
+formats()[[*columns, "spacing at 1", "digits"]]
 
 # %% [markdown]
-# - **Range** is the exponent: float16 ends at 65,504 above and at 6 · 10⁻⁸ below. bfloat16 has all of float32's.
+# - **Range** is the exponent: float16 ends at 65,504 above and at 6 · 10⁻⁸ below, losing digits one by one
+#   under its smallest *normal* number. bfloat16 has all of float32's range.
 # - **Rounding** is the fraction: float16 has 3 decimal digits, bfloat16 has 2.
 #
 # float16 fails by range, bfloat16 by rounding. Each failure has its own remedy.
@@ -246,14 +270,15 @@ for _ in range(20):
         optimizer.step()
 exact = gradients(net, pictures[:64], labels[:64])
 
-# %% tags=["nbval-ignore-output"] slide="subslide"
+# %% tags=["nbval-ignore-output"]
 lost = fate(exact.all_maps, "float16").lost
 magnitudes(
     {"gradient maps": powers(exact.all_maps), "weight gradients": powers(exact.all_weights)},
-    title=f"{lost:.0%} of a trained network's gradient maps are too small for float16, and none for bfloat16",
+    title=f"{lost:.0%} of a trained network's gradient maps "
+    "are too small for float16, and none for bfloat16",
 )
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="notes"
 # Weight gradients are sums over pictures and places, so they are larger; in PyTorch it is the maps that are made in
 # half first. Is it bad that small ones become 0? Not while large ones outweigh them. It is when all are small: near
 # the end of training, in deep networks, in a loss term of small weight.
@@ -269,26 +294,33 @@ magnitudes(
 with torch.no_grad():
     known = nn.functional.cross_entropy(net(pictures), labels, reduction="none").argsort()[:64]
 exact = gradients(net, pictures[known], labels[known])
+
+
+def error(weights):
+    off = torch.linalg.norm(weights - exact.all_weights)
+    return float(off / torch.linalg.norm(exact.all_weights))
+
+
 rows = []
 for scale in (1, 2**4, 2**8, 2**12, 2**16):
     half = gradients(net, pictures[known], labels[known], "float16", scale)
-    error = torch.linalg.norm(half.all_weights / scale - exact.all_weights) / torch.linalg.norm(exact.all_weights)
     zeros = fate(exact.maps["conv1"], "float16", scale).lost
-    rows.append((f"{scale:,}", f"{zeros:.1%}", f"{error:.2%}"))
+    rows.append((f"{scale:,}", f"{zeros:.1%}", f"{error(half.all_weights / scale):.2%}"))
 half = gradients(net, pictures[known], labels[known], "bfloat16")
-error = torch.linalg.norm(half.all_weights - exact.all_weights) / torch.linalg.norm(exact.all_weights)
-rows.append(("bfloat16, no scale", f"{fate(exact.maps['conv1'], 'bfloat16').lost:.1%}", f"{error:.2%}"))
-pd.DataFrame(rows, columns=["scale", "conv1's map: becomes 0", "weight gradients: error"]).set_index("scale")
+zeros = fate(exact.maps["conv1"], "bfloat16").lost
+rows.append(("bfloat16, no scale", f"{zeros:.1%}", f"{error(half.all_weights):.2%}"))
+columns = ["scale", "conv1's map: becomes 0", "weight gradients: error"]
+pd.DataFrame(rows, columns=columns).set_index("scale")
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="notes"
 # Without a scale a large part of the gradient is lost; with one, what is left is the rounding of float16. bfloat16
 # needs no scale and rounds more coarsely. Why powers of two? They move the exponent and touch no digit:
 
-# %%
+# %% slide="notes"
 values = torch.randn(100_000, generator=torch.Generator().manual_seed(0)) * 1e-3
 for scale in (2.0**12, 5000.0):
-    there_and_back = values * scale / scale
-    print(f"times {scale:,.0f} and back: {(there_and_back != values).sum():>6,} of 100,000 numbers changed")
+    changed = (values * scale / scale != values).sum()
+    print(f"times {scale:,.0f} and back: {changed:>6,} of 100,000 numbers changed")
 
 # %% [markdown] slide="slide"
 # ## Which scale?
@@ -318,7 +350,7 @@ print(
     scales(skipped, 2.0**28, interval=20) == used,
 )
 
-# %% tags=["nbval-ignore-output"] slide="subslide"
+# %% tags=["nbval-ignore-output"]
 plane(
     Axis("step"),
     Axis("loss scale", log=True, write=lambda value: f"{value:,.0f}"),
@@ -334,8 +366,9 @@ plane(
 # number is missing.
 
 # %%
-print(f"float16:  2048 + 1 = {(torch.tensor(2048.0).half() + 1).item():.0f}, spacing {spacing(2048, 'float16'):g}")
-print(f"bfloat16:  256 + 1 = {(torch.tensor(256.0).bfloat16() + 1).item():.0f}, spacing {spacing(256, 'bfloat16'):g}")
+for value, name in ((2048, "float16"), (256, "bfloat16")):
+    one_more = torch.tensor(value, dtype=getattr(torch, name)) + 1
+    print(f"{name + ':':9} {value:>4} + 1 = {one_more:.0f}, spacing {spacing(value, name):g}")
 
 # %% [markdown]
 # A weight update is such a sum: a large number plus a small one. If the update is below half the spacing at the
@@ -346,17 +379,19 @@ weights = torch.cat([parameter.detach().flatten() for parameter in net.parameter
 ordinary = gradients(net, pictures[:64], labels[:64]).all_weights
 update = -0.01 * ordinary
 rows = {}
-for name, dtype in (("float32", torch.float32), ("float16", torch.float16), ("bfloat16", torch.bfloat16)):
+for name in ("float32", "float16", "bfloat16"):
+    dtype = getattr(torch, name)
     before = weights.to(dtype)
     unmoved = ((before + update.to(dtype)) == before) & (update != 0)
     rows[name] = 100 * float(unmoved.sum() / (update != 0).sum())
 side_by_side(
     rows,
     unit="%",
-    title=f"{rows['float16']:.0f} % of the updates are lost on float16 weights, {rows['bfloat16']:.0f} % on bfloat16's",
+    title=f"{rows['float16']:.0f} % of the updates are lost on "
+    f"float16 weights, {rows['bfloat16']:.0f} % on bfloat16's",
 )
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="notes"
 # This is why the weights stay float32: *master weights*. The layers compute with rounded copies, and the small
 # updates add up where there is room for them. Range has a remedy in loss scaling; rounding has this one, and it costs
 # the 2 bytes a parameter of our recipe.
@@ -403,16 +438,18 @@ shown["seconds an epoch"] = trained["epoch seconds"].round(2)
 shown["accuracy"] = trained["accuracy"].map("{:.1%}".format)
 shown
 
-# %% tags=["nbval-ignore-output"] slide="subslide"
+# %% tags=["nbval-ignore-output"]
 slower = trained["epoch seconds"] / trained.loc["float32", "epoch seconds"]
-print(f"Pure float16 ends at {trained.loc['float16, pure', 'accuracy']:.0%}, which is guessing.")
-print(f"Adam's 1e-8, which keeps it from dividing by 0, in float16: {torch.tensor(1e-8).half().item()}")
-print(f"An epoch on this CPU takes {slower['bfloat16 autocast']:.1f} times as long in bfloat16 autocast,")
+ends, epsilon = trained.loc["float16, pure", "accuracy"], torch.tensor(1e-8).half()
+print(f"Pure float16 ends at {ends:.0%}, which is guessing.")
+print(f"Adam's 1e-8, which keeps it from dividing by 0, in float16: {epsilon.item()}")
+print("An epoch on this CPU takes", end=" ")
+print(f"{slower['bfloat16 autocast']:.1f} times as long in bfloat16 autocast,", end=" ")
 print(f"{slower['float16 autocast, scaled']:.1f} times in float16 autocast.")
 
-# %% [markdown]
-# Pure float16 dies of range: a weight whose gradient is 0 moves by 0 / 0, and every number after that is *nan*. Both
-# autocasts learn as float32 does. A CPU without arithmetic for a format converts back and forth, and is slower for
+# %% [markdown] slide="notes"
+# Pure float16 dies of range: a weight whose gradient is 0 moves by 0 / 0, and every number after that is *nan*, not a
+# number. Both autocasts learn as float32 does. A CPU without arithmetic for a format converts back and forth, and is slower for
 # it, most of all in float16. Half precision saves time only where the device computes in it.
 
 # %% [markdown] slide="slide"
@@ -422,22 +459,23 @@ print(f"{slower['float16 autocast, scaled']:.1f} times in float16 autocast.")
 
 # %%
 vgg_64 = halving("VGG-16", 64)
-chosen = "Tesla K40, Titan X (Maxwell), GTX 1080, P100, V100, RTX 2080, T4, A100, RTX 4090, H100 SXM".split(", ")
+chosen = "Tesla K40, Titan X (Maxwell), GTX 1080, P100, V100, RTX 2080, T4, A100, RTX 4090"
 rows = []
-for card in map(hardware.device, chosen):
-    rates = [f"{rate:g}" if rate else "–" for rate in (card.float16_tflops, card.tensor_tflops)]
+for card in map(hardware.device, [*chosen.split(", "), "H100 SXM"]):
+    rates = card.float32_tflops, card.float16_tflops, card.tensor_tflops
+    written = [f"{rate:g}" if rate else "–" for rate in rates]
     step = f"{speed_up(vgg_64, card, 'float16'):.1f}"
-    rows.append((card.name, card.year, f"{card.float32_tflops:g}", *rates, "yes" if card.bfloat16 else "no", step))
+    rows.append((card.name, card.year, *written, "yes" if card.bfloat16 else "no", step))
 columns = ["device", "year", "float32", "float16", "tensor cores", "bfloat16", "times as fast"]
 pd.DataFrame(rows, columns=columns).set_index("device")
 
-# %% [markdown] slide="subslide"
-# - No rate of its own (K40, Maxwell, the GeForces of Pascal): half the traffic helps layers bound by bandwidth, and
+# %% [markdown] slide="notes"
+# - No rate of its own (K40, Titan X, GTX 1080): half the traffic helps layers bound by bandwidth, and
 #   nothing else.
 # - The P100 has plain float16 at twice float32's rate.
-# - *Tensor cores*, from the V100 on, multiply halves and add up in float32.
+# - Tensor cores (lesson 02), from the V100 on, multiply halves and add up in float32.
 #
-# From Ampere on the table flatters: PyTorch may run float32 convolutions as *TF32*, float32's range with 10
+# From Ampere (2020) on the table flatters: PyTorch may run float32 convolutions as *TF32*, float32's range with 10
 # fraction bits, on the tensor cores. The catalogue has no TF32 rates, so what halves gain over that is less than the
 # last column says.
 
@@ -450,8 +488,8 @@ gains = {
 side_by_side(
     {name: round(gain, 2) for name, gain in gains.items()},
     unit="times as fast",
-    title=f"In halves the V100 runs VGG-16 {gains['V100, VGG-16']:.1f} times as fast, the dense net "
-    f"{gains['V100, dense net']:.1f} times",
+    title=f"In halves the V100 runs VGG-16 {gains['V100, VGG-16']:.1f} "
+    f"times as fast, the dense net {gains['V100, dense net']:.1f} times",
 )
 
 # %% [markdown]
@@ -469,11 +507,13 @@ rows = []
 for name, (full, half) in TITAN_X_2016.items():
     modelled = "–"
     if name in networks.NETWORKS:
-        times = [predict_step(ledger, "Titan X (Maxwell)").by_phase()[["forward", "backward"]].sum()
-                 for ledger in (halving(name).full, halving(name).half)]  # fmt: skip
+        both = [predict_step(at, "Titan X (Maxwell)").by_phase() for at in
+                (halving(name).full, halving(name).half)]  # fmt: skip
+        times = [phases[["forward", "backward"]].sum() for phases in both]
         modelled = f"{times[0] / times[1]:.2f}"
     rows.append((name, full, half, f"{full / half:.2f}", modelled))
-pd.DataFrame(rows, columns=["network", "float32, ms", "float16, ms", "times as fast", "modelled"]).set_index("network")
+columns = ["network", "float32, ms", "float16, ms", "times as fast", "modelled"]
+pd.DataFrame(rows, columns=columns).set_index("network")
 
 # %% [markdown]
 # Both stay between nothing and 14 %. Which network gains what, the model does not tell: AlexNet's gain comes from

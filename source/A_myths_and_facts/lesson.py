@@ -34,7 +34,10 @@ guess = predict("How many of the 83 claims are simply right?", unit="claims")
 guess
 
 # %% slide="skip"
-verdicts = {source: judge([n for n in sorted(CLAIMS) if CLAIMS[n].source == source], links=True) for source in SOURCES}
+verdicts = {
+    source: judge([n for n in sorted(CLAIMS) if CLAIMS[n].source == source], links=True)
+    for source in SOURCES
+}
 counts = Verdicts(tuple(row for found in verdicts.values() for row in found.rows)).counts()
 print(f"{sum(counts.values())} claims judged")
 
@@ -42,7 +45,11 @@ print(f"{sum(counts.values())} claims judged")
 # ## How they fare
 
 # %%
-reveal(guess, {"simply right": counts["right"], "all": sum(counts.values())}, against="simply right")
+reveal(
+    guess,
+    {"simply right": counts["right"], "all": sum(counts.values())},
+    against="simply right",
+)
 
 # %% [markdown] slide="subslide"
 # ## The verdicts
@@ -58,7 +65,9 @@ reveal(guess, {"simply right": counts["right"], "all": sum(counts.values())}, ag
 side_by_side(counts, unit="claims", title="Six verdicts for 83 claims")
 
 # %% slide="subslide"
-table = pd.DataFrame({source.split(",")[0]: found.counts() for source, found in verdicts.items()})
+table = pd.DataFrame(
+    {source.split(",")[0]: found.counts() for source, found in verdicts.items()}
+)
 table.reindex(counts).fillna(0).astype(int)
 
 # %% [markdown] slide="slide"
