@@ -182,7 +182,12 @@ graded.two_streams(two_streams)
 # nobody missing it in the forward pass.
 
 # %%
-example = [("stem", ["input"]), ("left", ["stem"]), ("right", ["stem"]), ("join", ["left", "right"])]
+example = [
+    ("stem", ["input"]),
+    ("left", ["stem"]),
+    ("right", ["stem"]),
+    ("join", ["left", "right"]),
+]
 
 
 # %% answer="leaves_with"

@@ -75,7 +75,8 @@ def schedule(ledger, policy, algorithm="p", **more):
 kept = schedule(vgg, "none")
 everything = schedule(vgg, "all")
 one_way = everything.traffic_bytes()[OUT]
-print(f"VGG-16, batch 128: {in_gb(kept.peak_bytes):.1f} GB in all, {format_seconds(kept.total_seconds)} of kernels")
+print(f"VGG-16, batch 128: {in_gb(kept.peak_bytes):.1f} GB in all, ", end="")
+print(f"{format_seconds(kept.total_seconds)} of kernels")
 print(f"all maps before the dense layers: {in_gb(one_way):.1f} GB each way")
 print(f"the link is busy for {format_seconds(everything.copy_floor_seconds)}")
 
@@ -85,7 +86,9 @@ print(f"the link is busy for {format_seconds(everything.copy_floor_seconds)}")
 # 2.88 s of kernels. 1.22 s of copies, out and back, on a stream beside them.
 
 # %%
-guess = predict("By how many percent does the step become longer when every map moves?", unit="%")
+guess = predict(
+    "By how many percent does the step become longer when every map moves?", unit="%"
+)
 guess
 
 # %% [markdown] slide="slide"
@@ -96,11 +99,12 @@ guess
 
 # %%
 link = LINK.bytes_per_s  # bytes a second
-rate = card.reached_flops_per_s()  # operations a second that kernels reach: 0.67 of the peak, as in lesson 01
+rate = card.reached_flops_per_s()  # operations a second: 0.67 of the peak, as in lesson 01
 input_bytes = 4 * 128 * 64 * 224 * 224
 operations = 2 * 9 * 64 * 64 * 128 * 224 * 224
-print(f"copy:   {input_bytes / GB:.2f} GB over {link / GB:.1f} GB/s: {format_seconds(input_bytes / link)}")
-print(f"kernel: {operations / 1e9:.0f} GFLOP at {rate / 1e12:.2f} TFLOP/s: {format_seconds(operations / rate)}")
+copy, kernel = format_seconds(input_bytes / link), format_seconds(operations / rate)
+print(f"copy:   {input_bytes / GB:.2f} GB over {link / GB:.1f} GB/s: {copy}")
+print(f"kernel: {operations / 1e9:.0f} GFLOP at {rate / 1e12:.2f} TFLOP/s: {kernel}")
 
 # %% [markdown] slide="slide"
 # ## By hand: every convolution
@@ -132,7 +136,7 @@ for kernel, written in ((3, 64), (3, 128), (1, 64), (1, 512), (11, 64)):
 
 # %% slide="skip"
 def points(name, colour, named):
-    """The convolutions beside which a map leaves: k² · C / s², and the copy's time over the kernel's."""
+    """Convolutions beside which a map leaves: k² · C / s², copy time over kernel time."""
     found = schedule(networks_of_2016[name].at(128), "all")
     with torch.device("meta"):
         modules = dict(getattr(networks, name.lower().replace("-", ""))().named_modules())
@@ -150,8 +154,12 @@ def points(name, colour, named):
 
 
 # %%
-vgg_points = points("VGG-16", "#0072b2", {"conv1_2": "conv1_2", "conv2_2": "conv2_2", "conv4_2": "conv4_2"})
-google_points = points("GoogLeNet", "#d55e00", {"inception3a.branch_pool.conv": "1×1, 32 channels"})
+vgg_points = points(
+    "VGG-16", "#0072b2", {"conv1_2": "conv1_2", "conv2_2": "conv2_2", "conv4_2": "conv4_2"}
+)
+google_points = points(
+    "GoogLeNet", "#d55e00", {"inception3a.branch_pool.conv": "1×1, 32 channels"}
+)
 ends = [20, 9000]
 plane(
     Axis("k² · channels written / stride²", log=True),
@@ -159,7 +167,7 @@ plane(
     curves=[Curve("the rule", ends, [needed / x for x in ends])],
     spots=vgg_points + google_points,
     limits={"hides below": 1.0},
-    title=f"One line for every convolution: k² · C ≥ {needed:.0f} lets the copy of the input hide",
+    title=f"One line for every convolution: k² · C ≥ {needed:.0f} lets its input's copy hide",
 )
 
 # %% [markdown]
@@ -210,11 +218,13 @@ for reason, seconds in waits.items():
 
 # %%
 rows = []
-for policy, algorithm in (("none", "p"), ("all", "m"), ("all", "p"), ("conv", "m"), ("conv", "p")):
+ways = [("none", "p"), ("all", "m"), ("all", "p"), ("conv", "m"), ("conv", "p")]
+for policy, algorithm in ways:
     found = schedule(vgg, policy, algorithm)
     sizes = (found.peak_bytes, found.average_bytes, found.traffic_bytes()[OUT])
     row = [f"{in_gb(size):.2f}" for size in sizes]
-    rows.append((f"{policy} ({algorithm})", *row, format_seconds(found.total_seconds), f"{found.loss:.1%}"))
+    row += [format_seconds(found.total_seconds), f"{found.loss:.1%}"]
+    rows.append((f"{policy} ({algorithm})", *row))
 columns = ["policy", "peak, GB", "average, GB", "moved each way, GB", "step", "lost"]
 pd.DataFrame(rows, columns=columns).set_index("policy")
 
@@ -238,15 +248,17 @@ schedule_lanes(schedule(vgg, "conv"), card.memory_bytes, kept)
 # %%
 distance = {
     owner: seconds
-    for owner, seconds, moved in zip(everything.work.owners, everything.reuse_seconds, everything.moved, strict=True)
+    for owner, seconds, moved in zip(
+        everything.work.owners, everything.reuse_seconds, everything.moved, strict=True
+    )
     if moved
 }
 shown = ["conv1_1", "conv1_2", "pool1", "conv2_2", "conv3_3", "conv4_3", "conv5_3"]
 side_by_side(
     {f"map of {layer}": 1000 * distance[layer] for layer in shown},
     unit="ms",
-    title=f"Nobody looks at conv1_1's map for {format_seconds(distance['conv1_1'])}, at conv5_3's for "
-    f"{format_seconds(distance['conv5_3'])}",
+    title=f"Nobody looks at conv1_1's map for {format_seconds(distance['conv1_1'])}, "
+    f"at conv5_3's for {format_seconds(distance['conv5_3'])}",
 )
 
 # %% [markdown] slide="slide"
@@ -278,9 +290,11 @@ schedule_lanes(found, card.memory_bytes, schedule(vgg_256, "none"))
 google = schedule(networks_of_2016["GoogLeNet"].at(128), "all")
 work = google.work
 tensor = next(c.tensor for c in google.copies if work.owners[c.tensor] == "pool2")
-reads = [k for k, t, wrote in work.uses if t == tensor and not wrote and k <= work.last_forward_use[tensor]]
+last = work.last_forward_use[tensor]
+reads = [k for k, t, wrote in work.uses if t == tensor and not wrote and k <= last]
 for kernel in reads:
-    print(f"{1000 * google.begins[kernel]:6.1f} ms: {work.layers[kernel]} reads the map of pool2")
+    begins = 1000 * google.begins[kernel]
+    print(f"{begins:6.1f} ms: {work.layers[kernel]} reads the map of pool2")
 leaves = next(copy for copy in google.copies if copy.tensor == tensor)
 print(f"{1000 * leaves.begins:6.1f} ms: its copy begins")
 
@@ -292,7 +306,8 @@ print(f"{1000 * leaves.begins:6.1f} ms: its copy begins")
 # ### GoogLeNet: copies that cannot hide
 
 # %%
-schedule_lanes(google, card.memory_bytes, schedule(networks_of_2016["GoogLeNet"].at(128), "none"))
+google_kept = schedule(networks_of_2016["GoogLeNet"].at(128), "none")
+schedule_lanes(google, card.memory_bytes, google_kept)
 
 # %% [markdown]
 # Convolutions of 1 × 1, pools and joins read many bytes for little arithmetic. The copies alone take longer than all
@@ -312,7 +327,8 @@ for name in ("VGG-16", "GoogLeNet"):
         more = {"policy": "windowed", "window": window} if window else {"policy": "all"}
         found = schedule(ledger, **more)
         share = found.copy_floor_seconds / found.fastest_seconds
-        rows.append((name, window, f"{share:.0%}", f"{found.loss:.1%}", f"{in_gb(found.peak_bytes):.2f}"))
+        row = f"{share:.0%}", f"{found.loss:.1%}", f"{in_gb(found.peak_bytes):.2f}"
+        rows.append((name, window, *row))
 columns = ["network", "window", "copies / kernels", "lost", "peak, GB"]
 pd.DataFrame(rows, columns=columns).set_index(["network", "window"])
 
@@ -327,7 +343,8 @@ table = comparison(runs())
 tested = table[table["verdict"] != "calibration"]
 agree = int((tested["verdict"] == "agrees").sum())
 print(f"{agree} of {len(tested)} published figures agree")
-shown = table.assign(network=[f"{n} {b}".strip() for n, b in zip(table["network"], table["batch"], strict=True)])
+names = (table["network"] + " " + table["batch"].astype(str)).str.strip()
+shown = table.assign(network=names)
 shown[["network", "quantity", "published", "model", "verdict"]].set_index("network")
 
 # %% [markdown] slide="skip"
@@ -335,8 +352,9 @@ shown[["network", "quantity", "published", "model", "verdict"]].set_index("netwo
 
 # %% slide="skip"
 for row in table[table["verdict"] == "misses"].to_dict("records"):
-    head = f"{row['network']} {row['batch']}".strip() + f", {row['quantity']}: {row['published']}, model {row['model']}"
-    print(*textwrap.wrap(f"{head}. {row['why'][0].upper()}{row['why'][1:]}.", 92), sep="\n", end="\n\n")
+    network, why = f"{row['network']} {row['batch']}".strip(), row["why"]
+    said = f"{network}, {row['quantity']}: {row['published']}, model {row['model']}. "
+    print(*textwrap.wrap(said + why[0].upper() + why[1:] + ".", 92), "", sep="\n")
 
 # %% [markdown] slide="slide"
 # ## How sure is 18 %?
@@ -370,8 +388,9 @@ for device in hardware.devices():
     if device.link is None:
         continue
     float32 = 2 * device.reached_flops_per_s() / device.link.bytes_per_s
-    half = device.reached_flops_per_s("float16") / device.link.bytes_per_s if device.tensor_tflops else None
-    rows.append((device.name, device.year, device.link.name, f"{float32:,.0f}", f"{half:,.0f}" if half else "–"))
+    half = device.reached_flops_per_s("float16") / device.link.bytes_per_s
+    row = f"{float32:,.0f}", f"{half:,.0f}" if device.tensor_tflops else "–"
+    rows.append((device.name, device.year, device.link.name, *row))
 columns = ["device", "year", "link", "k² · C needed, float32", "float16, tensor cores"]
 pd.DataFrame(rows, columns=columns).set_index("device")
 
@@ -391,9 +410,14 @@ pd.DataFrame(rows, columns=columns).set_index("device")
 def digits_net():
     layers = []
     for i in range(6):
-        layers += [(f"conv{i}", nn.Conv2d(16 if i else 1, 16, 3, padding=1)), (f"norm{i}", nn.BatchNorm2d(16))]
+        layers += [
+            (f"conv{i}", nn.Conv2d(16 if i else 1, 16, 3, padding=1)),
+            (f"norm{i}", nn.BatchNorm2d(16)),
+        ]
         layers += [(f"relu{i}", nn.ReLU())]
-    return nn.Sequential(OrderedDict([*layers, ("flatten", nn.Flatten()), ("fc", nn.Linear(16 * 16 * 16, 10))]))
+    return nn.Sequential(
+        OrderedDict([*layers, ("flatten", nn.Flatten()), ("fc", nn.Linear(16 * 16 * 16, 10))])
+    )
 
 
 x, y, test_x, test_y = digits.pictures(side=16)
@@ -411,7 +435,8 @@ for moves in (False, True):
     loss.backward()
     gradients.append([parameter.grad.clone() for parameter in net.parameters()])
 same = all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
-print(f"moved to the second pool: {offload.moved_bytes / MIB:.1f} MiB in {offload.moved_tensors} tensors")
+moved, tensors = offload.moved_bytes / MIB, offload.moved_tensors
+print(f"moved to the second pool: {moved:.1f} MiB in {tensors} tensors")
 print(f"brought back:             {offload.returned_bytes / MIB:.1f} MiB")
 print(f"gradients equal, bit by bit: {same}")
 
@@ -422,14 +447,18 @@ print(f"gradients equal, bit by bit: {same}")
 # before, so they are not counted.
 
 # %% slide="skip"
-at_once = hardware.Link("no time at all", 5, 1e9, 1e9, "on a CPU the copy is over before the next layer begins")
+at_once = hardware.Link(
+    "no time at all", 5, 1e9, 1e9, "on a CPU the copy is over before the next layer begins"
+)
 
 
 def first_pool(policy, batch=64):
     """MiB at the peak of a forward and backward pass, traced and measured."""
     with torch.device("meta"):
         ledger = training_step(digits_net(), (1, 16, 16), 10, "sgd", target="cpu").at(batch)
-    traced = simulate(ledger, replace(card, launch_seconds=0.0), policy, link=at_once).peak_bytes
+    traced = simulate(
+        ledger, replace(card, launch_seconds=0.0), policy, link=at_once
+    ).peak_bytes
     rows = slice(0, batch)
     model, moving = digits_net(), OffloadActivations(policy, device="cpu", keep=[x])
 
@@ -449,9 +478,10 @@ def first_pool(policy, batch=64):
 peaks = {}
 for policy, name in (("none", "kept"), ("all", "moved")):
     peaks[f"{name}, trace"], peaks[f"{name}, measured"] = first_pool(policy)
+fall = 1 - peaks["moved, measured"] / peaks["kept, measured"]
 side_by_side(
     peaks,
-    title=f"Moving everything takes {1 - peaks['moved, measured'] / peaks['kept, measured']:.0%} off the measured peak",
+    title=f"Moving everything takes {fall:.0%} off the measured peak",
 )
 
 # %% [markdown]
@@ -468,8 +498,11 @@ side_by_side(
 
 # %% slide="skip"
 def saved_by_autograd(model, pictures, labels):
-    """Bytes of every saved tensor, of each storage once, and of each storage that is no parameter's nor the input's."""
-    own = {tensor.untyped_storage().data_ptr() for tensor in (pictures, *model.parameters(), *model.buffers())}
+    """Bytes of every saved tensor, of each storage once, and of each map's storage once."""
+    own = {
+        tensor.untyped_storage().data_ptr()
+        for tensor in (pictures, *model.parameters(), *model.buffers())
+    }
     every, storages = 0, {}
 
     def pack(tensor):
@@ -479,16 +512,19 @@ def saved_by_autograd(model, pictures, labels):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = F.cross_entropy(model(pictures), labels)
+        F.cross_entropy(model(pictures), labels)
     once = sum(storage.nbytes() for storage in storages.values())
-    theirs = sum(storage.nbytes() for pointer, storage in storages.items() if pointer not in own)
-    return {"every saved tensor": every, "each storage once": once, "each map once": theirs}, loss
+    theirs = sum(
+        storage.nbytes() for pointer, storage in storages.items() if pointer not in own
+    )
+    return {"every saved tensor": every, "each storage once": once, "each map once": theirs}
 
 
-sizes, _ = saved_by_autograd(net, x[:64], y[:64])
+sizes = saved_by_autograd(net, x[:64], y[:64])
+more = sizes["every saved tensor"] / sizes["each map once"]
 side_by_side(
     {name: size / MIB for name, size in sizes.items()},
-    title=f"save_on_cpu would move {sizes['every saved tensor'] / sizes['each map once']:.1f} times as much",
+    title=f"save_on_cpu would move {more:.1f} times as much",
 )
 
 # %% [markdown] slide="skip"
@@ -520,7 +556,8 @@ for name, policy in (("kept", "none"), ("moved", "all"), ("moved, window 5", "wi
     weights.append([p.detach().clone() for p in net.parameters()])
     equal = all(torch.equal(a, b) for a, b in zip(weights[0], weights[-1], strict=True))
     accuracy = digits.accuracy(net.eval(), test_x, test_y)
-    rows.append((name, f"{first_pool(policy)[1]:.1f}", f"{1000 * seconds:.0f}", f"{accuracy:.1%}", equal))
+    row = f"{first_pool(policy)[1]:.1f}", f"{1000 * seconds:.0f}", f"{accuracy:.1%}"
+    rows.append((name, *row, equal))
 columns = ["maps", "peak, MiB", "ms a step", "accuracy", "same weights, bit by bit"]
 pd.DataFrame(rows, columns=columns).set_index("maps")
 
@@ -547,7 +584,8 @@ if gpu is not None:
         for step in gpu.sweep("VGG-16", way=way, batches=[32]):
             if step.memory is not None and step.step is not None:
                 peak, seconds = step.memory.peak_bytes, step.step.median
-                print(f"VGG-16, batch 32, {way}: {format_bytes(peak)}, {format_seconds(seconds)}")
+                found = f"{format_bytes(peak)}, {format_seconds(seconds)}"
+                print(f"VGG-16, batch 32, {way}: {found}")
 
 # %% [markdown] slide="slide"
 # ## Explore
