@@ -5,7 +5,7 @@
     history    the published figures of 2016 beside the network-wide accounting, and the allocator's replay
     offload    the schedule of offload to host memory beside the published figures, and its sensitivity
     exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
-    latency    key press to changed pixels of the explorer, in a real JupyterLab
+    latency    key press to changed pixels of every explorer, in a real JupyterLab
     times      the predicted time of a step beside published GPU times and steps measured here (quiet machine)
 
 The last three run only when named.

@@ -1,10 +1,11 @@
-"""How fast the explorer answers: from a key press to changed pixels, in a real JupyterLab in headless Chromium.
+"""How fast the explorers answer: from a key press to changed pixels, in a real JupyterLab in headless Chromium.
 
-    python benchmarks/latency.py [--presses 24] [--network VGG-16 --network ResNet-50]
+    python benchmarks/latency.py [--presses 24] [--explorer stride --explorer "memory, VGG-16"]
 
-Prints one row a network: median, 90th percentile and worst of the presses, in milliseconds. A press is timed in the
-page, from the keydown event to the first message after the frame in which the new skyline was painted. The time of the
-kernel's part (reading, layout, SVG) is printed beside it.
+Prints one row an explorer: median, 90th percentile and worst of the presses, in milliseconds. A press is timed in the
+page, from the keydown event to the first message after the frame in which the new picture was painted. The time of the
+kernel's part (reading, layout, SVG) is printed beside it. Each press goes forth or back by one, so that after the first
+two nothing is traced anew.
 """
 
 from __future__ import annotations
@@ -21,8 +22,22 @@ import nbformat
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import lab
 
+# What is called, and the name before the slider whose keys are pressed.
+EXPLORERS = {
+    "memory, AlexNet": ("memory_explorer('AlexNet', batch=100)", "batch"),
+    "memory, VGG-16": ("memory_explorer('VGG-16', batch=100)", "batch"),
+    "memory, ResNet-50": ("memory_explorer('ResNet-50', batch=100)", "batch"),
+    "who wins": ("who_wins_explorer()", "inputs"),
+    "hardware": ("hardware_explorer()", "batch"),
+    "stride": ("stride_explorer()", "batch"),
+    "squeeze": ("squeeze_explorer()", "batch"),
+    "pool": ("pool_explorer()", "batch"),
+    "batch": ("batch_explorer()", "batch"),
+    "half": ("half_explorer()", "batch"),
+}
+
 WATCH = """() => {
-  const picture = document.querySelector('.course-explorer svg[role=img]').parentElement;
+  const picture = document.querySelector('.course-explorer svg[role=img]').closest('.widget-html-content');
   window.pressed = null; window.waits = [];
   document.addEventListener('keydown', () => { window.pressed = performance.now(); }, true);
   new MutationObserver(() => {
@@ -38,20 +53,25 @@ WATCH = """() => {
 }"""
 
 KERNEL = """import time
-def _once(batch):
+def _inside(widget):
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from _inside(child)
+_control = next(each for each in _inside(explorer) if getattr(each, "description", "") == {control!r})
+_what = "index" if hasattr(_control, "index") else "value"
+_first = getattr(_control, _what)
+def _once(step):
     began = time.perf_counter()
-    explorer.batch.value = batch
+    setattr(_control, _what, _first + step)
     return 1000 * (time.perf_counter() - began)
-print(sorted(_once(64 + i) for i in range(11))[5])"""
+_once(1), _once(0)
+print(sorted(_once(i % 2) for i in range(1, 12))[5])
+_once(0)"""
 
 
-def measure(network: str, presses: int) -> tuple[list[float], float]:
-    """Milliseconds of each press on the batch slider, and the kernel's median for the same change."""
-    cells = [
-        f"from course_utils.explorers import memory_explorer\nexplorer = memory_explorer({network!r}, batch=100)",
-        "explorer",
-        KERNEL,
-    ]
+def measure(call: str, control: str, presses: int) -> tuple[list[float], float]:
+    """Milliseconds of each press on an explorer's control, and the kernel's median for the same change."""
+    cells = [f"from course_utils.explorers import *\nexplorer = {call}", "explorer", KERNEL.format(control=control)]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata=kernel)
     with tempfile.TemporaryDirectory() as folder:
@@ -64,14 +84,14 @@ def measure(network: str, presses: int) -> tuple[list[float], float]:
             if wrong := lab.error_outputs(page):
                 raise SystemExit(f"the explorer failed: {wrong[0]}")
             inside = float(page.locator(".jp-OutputArea-output pre").last.inner_text())
-            return _press(page, presses), inside
+            return _press(page, control, presses), inside
 
 
-def _press(page: Any, presses: int) -> list[float]:
+def _press(page: Any, control: str, presses: int) -> list[float]:
     page.evaluate(WATCH)
-    lab.slider(page, "batch").focus()
+    lab.slider(page, control).focus()  # no drop-down list: JupyterLab takes the keys of one that is focused
     for i in range(presses + 2):
-        page.keyboard.press("ArrowRight" if i % 2 else "ArrowLeft")
+        page.keyboard.press("ArrowLeft" if i % 2 else "ArrowRight")
         page.wait_for_function("count => window.waits.length > count", arg=i)
     return [float(wait) for wait in page.evaluate("() => window.waits")][2:]  # the first two warm up
 
@@ -80,19 +100,20 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Explorer latency, key press to changed pixels.")
     parser.add_argument("--presses", type=int, default=24)
-    parser.add_argument("--network", action="append", help="a name of course_utils.networks.NETWORKS, repeatable")
+    parser.add_argument("--explorer", action="append", choices=EXPLORERS, metavar="NAME", help=", ".join(EXPLORERS))
     arguments = parser.parse_args()
     if arguments.presses < 12:
         parser.error("--presses must be 12 or more, for a median that means something")
     if reason := lab.missing():
         parser.exit(2, f"{reason}\n")
     heads = ("median ms", "90 % ms", "worst ms", "kernel ms")
-    print(f"{'network':<16}{''.join(f'{head:>11}' for head in heads)}   {arguments.presses} presses")
-    for network in arguments.network or ["AlexNet", "VGG-16", "ResNet-50"]:
-        waits, inside = measure(network, arguments.presses)
+    print(f"{'explorer':<18}{'slider':<9}{''.join(f'{head:>11}' for head in heads)}   {arguments.presses} presses")
+    for name in arguments.explorer or EXPLORERS:
+        call, control = EXPLORERS[name]
+        waits, inside = measure(call, control, arguments.presses)
         ninth = statistics.quantiles(waits, n=10)[-1]
         row = (statistics.median(waits), ninth, max(waits), inside)
-        print(f"{network:<16}{''.join(f'{figure:>11.1f}' for figure in row)}", flush=True)
+        print(f"{name:<18}{control:<9}{''.join(f'{figure:>11.1f}' for figure in row)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,13 @@ class TestExercises:
         assert 10 <= points <= 20
         assert 30 <= minutes <= 60
 
+    def test_the_lesson_says_how_long_it_takes(self, topic):
+        questions = question_cells(planned("exercises", topic), "question")
+        minutes = sum(int(re.search(r"about (\d+) minutes?\*", cell.source)[1]) for cell in questions)
+        first, *_, last = [cell.source for cell in planned("notebooks", topic).cells if cell.cell_type == "markdown"]
+        assert re.search(rf"\b{minutes}\s+for\s+the\s+exercise", first)
+        assert re.search(rf"\b{minutes}\s+minutes", last)
+
     def test_no_answer_is_given_away(self, topic):
         exercise, solution = planned("exercises", topic), planned("solutions", topic)
         handed_out = "\n".join(cell.source for cell in exercise.cells)

@@ -19,7 +19,7 @@
 # 4. put strides in place of pools without changing a single shape after them;
 # 5. say what it costs in accuracy, and where you would rather not stride.
 #
-# About 45 minutes, and 40 for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
+# About 45 minutes, and 38 for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
 # is needed.
 
 # %% slide="skip"
@@ -220,7 +220,7 @@ lines = [
     for (place, peak), colour in zip(peaks.items(), SERIES_COLOURS, strict=True)
 ]
 plane(
-    Axis("stride of that layer alone", 1, 4, write=lambda s: f"{s:g}" if s == int(s) else ""),
+    Axis("stride of that layer", low=1, high=4, write=lambda s: "" if s % 1 else f"{s:g}"),
     Axis("GiB at the peak, batch 128", low=0, write=lambda gib: f"{gib:.4g}"),
     [Curve("divided by s²", strides, divided, dashed=True, width=1.6), *lines],
     title=finding,
@@ -430,5 +430,5 @@ judge([76])
 #    peak does not count.
 # 3. It costs nothing in parameters and changes the model: early strides save most, and throw away most.
 #
-# Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). Four questions, 40 minutes. Save,
+# Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). Four questions, 38 minutes. Save,
 # then `course check 04` gives your marks.

@@ -18,7 +18,7 @@
 # 3. tell what a squeeze does to memory from what it does to arithmetic;
 # 4. explain why ResNet-50, full of squeezes, needs more memory than ResNet-34, which has none.
 #
-# About 45 minutes, and 40 for the exercise. It builds on lessons 03 and 04: feature maps kept, the peak,
+# About 45 minutes, and 38 for the exercise. It builds on lessons 03 and 04: feature maps kept, the peak,
 # *downstream*. No GPU is needed.
 
 # %% slide="skip"
@@ -372,5 +372,5 @@ judge([77])
 #    until one widens again.
 # 3. What a squeeze saves for certain is arithmetic and weights; networks have spent that on wider maps.
 #
-# Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). Four questions, 40 minutes.
+# Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). Four questions, 38 minutes.
 # Save, then `course check 05` gives your marks.

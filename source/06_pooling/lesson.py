@@ -19,7 +19,7 @@
 # 4. say what moving a pool earlier or later does to the peak;
 # 5. correct a sentence that has been copied for years: "pooling takes four layers away".
 #
-# About 45 minutes, and 40 for the exercise. It builds on lessons 03 and 04: feature maps, the peak,
+# About 45 minutes, and 39 for the exercise. It builds on lessons 03 and 04: feature maps, the peak,
 # *downstream*. No GPU is needed.
 
 # %% slide="skip"
@@ -257,6 +257,10 @@ def vgg16_moved(convolutions, pool):
     return training_step(nn.Sequential(layers), (3, 224, 224), 1000, name="VGG-16").at(128)
 
 
+def whole(number):
+    return "" if number % 1 else f"{number:g}"
+
+
 behind = (1, 2, 3, 4, 5, 6)
 kinds = {"max pool": nn.MaxPool2d(2), "average pool": nn.AvgPool2d(2)}
 curves = {
@@ -265,7 +269,7 @@ curves = {
 }
 first, second, last = (curves["max pool"][position] for position in (0, 1, -1))
 plane(
-    Axis("convolutions in front of the first pool", low=1, high=6),
+    Axis("convolutions before the first pool", low=1, high=6, write=whole),
     Axis("GiB at the peak, batch 128", low=0, write=lambda gib: f"{gib:.4g}"),
     [
         Curve(kind, behind, peaks, colour)
@@ -378,5 +382,5 @@ judge([78])
 # 3. Average pools and strided convolutions shrink as much and keep no index; the one learns nothing, the other
 #    learns and pays in parameters.
 #
-# Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). Four questions, 40 minutes. Save,
+# Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). Four questions, 39 minutes. Save,
 # then `course check 06` gives your marks.

@@ -143,13 +143,13 @@ graded.smallest_update(smallest_update)
 # %% [markdown] question="loss_scale" points=3 difficulty=2 minutes=10
 # ### 4. A loss scale for these gradients
 #
-# float16's smallest number above 0 is 2^−24, its largest 65504. `gradients` is a list of numbers. Return the smallest
+# float16's smallest number above 0 is 2⁻²⁴, its largest 65504. `gradients` is a list of numbers. Return the smallest
 # scale out of 1, 2, 4, 8, … for which
 #
-# - at least a share of `share` of the gradients *that are not 0* are 2^−24 or more in size after scaling, and
+# - at least a share of `share` of the gradients *that are not 0* are 2⁻²⁴ or more in size after scaling, and
 # - none is above 65504 in size.
 #
-# If no scale does both, the answer is 0. Scales up to 2^39 are enough.
+# If no scale does both, the answer is 0. Scales up to 2³⁹ are enough.
 
 
 # %% answer="loss_scale"
