@@ -2,8 +2,8 @@
 
 Runs inside a bubblewrap sandbox of its own (`sandbox.zygote_command`) and is trusted: it never runs a line of a
 submission. Each child gets namespaces of its own before it does: its own processes, mounts, IPC and network, its own
-scratch folder, and of the folder of sockets only its own. It then gives up every capability for good and becomes an
-ordinary IPython kernel. A child lives as long as the connection that asked for it.
+scratch folder, and of the folder of sockets only its own. It then gives up every capability and every way to make
+namespaces for good, and becomes an ordinary IPython kernel. A child lives as long as the connection that asked for it.
 
 Talks to `sandbox.SandboxProvisioner` over one Unix socket: a line of JSON asks for a kernel, closing the connection
 ends it, and the zygote closes it when the kernel has ended. Must be importable without anything of ours but this file.
@@ -90,9 +90,17 @@ def _fork(connection: socket.socket, listener: socket.socket, kernels: dict[sock
         libc = ctypes.CDLL(None, use_errno=True)
         _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         _call(libc.unshare, CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS)
+        ours, theirs = socket.socketpair()
         kernel = os.fork()  # the first process of the new process namespace: when it ends, all in it do
         if kernel == 0:
-            _become_kernel(libc, asked)
+            ours.close()
+            _become_kernel(libc, asked, theirs)
+        theirs.close()
+        if ours.recv(1):  # it is in its user namespace, and has mounted a /proc where it is process 1
+            for kind in ("uid_map", "gid_map"):
+                Path(f"/proc/1/{kind}").write_text(f"{asked['uid']} {asked['uid']} 1")
+            ours.sendall(b"!")
+        ours.close()
         status = os.waitstatus_to_exitcode(os.waitpid(kernel, 0)[1]) & 0xFF
     except Exception as error:  # noqa: BLE001 - said, and the process ends
         print(f"no kernel: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -100,17 +108,17 @@ def _fork(connection: socket.socket, listener: socket.socket, kernels: dict[sock
         os._exit(status)
 
 
-def _become_kernel(libc: Any, asked: dict[str, Any]) -> NoReturn:
+def _become_kernel(libc: Any, asked: dict[str, Any], keeper: socket.socket) -> NoReturn:
     try:
         _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         folder = Path(asked["folder"])
         if asked["uid"] is not None:
             for path in (folder, *folder.iterdir()):
                 os.chown(path, asked["uid"], asked["uid"])
-        _shut_in(libc, folder, asked["scratch"], asked["scratch_bytes"])
+        limits = _shut_in(libc, folder, asked["scratch"], asked["scratch_bytes"])
         for name, value in asked["rlimits"].items():
             resource.setrlimit(getattr(resource, name), (value, value))
-        _become_nobody(libc, asked["uid"])
+        _become_nobody(libc, asked["uid"], limits, keeper)
         os.setsid()
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
@@ -126,8 +134,11 @@ def _become_kernel(libc: Any, asked: dict[str, Any]) -> NoReturn:
         os._exit(1)
 
 
-def _shut_in(libc: Any, folder: Path, scratch: str, scratch_bytes: int) -> None:
-    """Mounts of its own: fresh scratch folders, its own processes, and of the sockets' parent only its own folder."""
+def _shut_in(libc: Any, folder: Path, scratch: str, scratch_bytes: int) -> int:
+    """Mounts of its own: fresh scratch folders, its own processes, and of the sockets' parent only its own folder.
+
+    Returns the folder of the system's limits on namespaces, opened before it becomes read-only.
+    """
     _call(libc.mount, b"none", b"/", None, MS_REC | MS_PRIVATE, None)
     aside, options = b"/mnt", f"size={scratch_bytes},mode=1777".encode()
     _call(libc.mount, str(folder).encode(), aside, None, MS_BIND, None)
@@ -138,26 +149,42 @@ def _shut_in(libc: Any, folder: Path, scratch: str, scratch_bytes: int) -> None:
     for volatile in (scratch, "/dev/shm"):
         _call(libc.mount, b"tmpfs", volatile.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, options)
     _call(libc.mount, b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
+    limits = os.open("/proc/sys/user", os.O_PATH | os.O_DIRECTORY)
     for place in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):  # what a process of root might write
         if os.path.exists(place):
             _call(libc.mount, place.encode(), place.encode(), None, MS_BIND | MS_REC, None)
             _call(libc.mount, None, place.encode(), None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, None)
+    return limits
 
 
-def _become_nobody(libc: Any, uid: int | None) -> None:
-    """Another user, with no capability now, none after exec, and none by a set-uid program.
+def _become_nobody(libc: Any, uid: int | None, limits: int, keeper: socket.socket) -> None:
+    """Another user, with no capability now, none after exec, none by a set-uid program, and no way to a namespace.
 
     With a uid, this process is the machine's root and becomes that user, whose processes the system counts by
-    themselves. Without one it is an ordinary user's, and becomes "nobody" in a user namespace of its own.
+    themselves. Without one it is an ordinary user's, and becomes "nobody". Either is in a user namespace of its own,
+    in which no other can be made; where the system allows root none, it allows none that could be made later.
     """
-    last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
-    if uid is None:
-        own_uid, own_gid = os.geteuid(), os.getegid()
+    inside, own_uid, own_gid = (NOBODY if uid is None else uid), os.geteuid(), os.getegid()
+    try:
         _call(libc.unshare, CLONE_NEWUSER)
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{NOBODY} {own_uid} 1")
-        Path("/proc/self/gid_map").write_text(f"{NOBODY} {own_gid} 1")
-    for capability in range(last + 1):
+    except OSError:
+        if uid is None:
+            raise
+    else:
+        if uid is None:
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"{inside} {own_uid} 1")
+            Path("/proc/self/gid_map").write_text(f"{inside} {own_gid} 1")
+        else:  # another's number can be mapped from outside alone
+            keeper.sendall(b"?")
+            if not keeper.recv(1):
+                raise OSError("the user could not be mapped")
+        none_inside = os.open("max_user_namespaces", os.O_WRONLY, dir_fd=limits)  # of this namespace, not the machine
+        os.write(none_inside, b"0")
+        os.close(none_inside)
+    os.close(limits)
+    keeper.close()
+    for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         _call(libc.prctl, PR_CAPBSET_DROP, capability, 0, 0, 0)
     if uid is not None:
         os.setgroups([])
