@@ -578,8 +578,8 @@ class Accumulate(PropertyCheck[Comparison]):
         return training.compare(given, MICRO, PARTS)
 
     def praise(self, seen: Comparison) -> str:
-        """How far memory falls."""
-        return f"Memory falls to {percent(seen.share)} of the whole batch's. {self.takeaway}"
+        """That memory falls far enough; how far is measured, and varies a little from run to run."""
+        return f"A step asks for less than {percent(training.SHARE)} of the whole batch's memory. {self.takeaway}"
 
     def diagnose(self, seen: Comparison, given: Callable[..., Any]) -> str:
         """What keeps the step from being right, or ""."""

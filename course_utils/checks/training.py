@@ -6,6 +6,7 @@ batch at once is what the update is compared with. Must never import figures or 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -121,15 +122,21 @@ def _after(step: Step, sizes: list[int], micro: int, seed: int) -> tuple[tuple[T
     return (ours, theirs), seen, returned
 
 
+def _peak(step: Callable[..., Any], seed: int) -> int:
+    """Peak in bytes of a step of 64 pictures above what was there before; `step` without a size of micro-batches."""
+    model = network(seed)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    pictures, labels = torch.zeros(64, 1, SIDE, SIDE), torch.zeros(64, dtype=torch.int64)
+    step(model, optimizer, pictures, labels)  # a first step, in which more than the step's own may be made
+    optimizer.zero_grad(set_to_none=True)  # what is freed in a measured step must have been made in it
+    return cpu_peak_above(lambda: step(model, optimizer, pictures, labels))
+
+
+@functools.cache
+def _whole_peak(seed: int) -> int:
+    return _peak(whole_batch, seed)
+
+
 def _share(step: Step, seed: int) -> float:
     """Peak of a step of 64 pictures in micro-batches of 8, as a share of the peak of the whole batch at once."""
-
-    def peak(run: Callable[..., Any]) -> int:
-        model = network(seed)
-        optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-        pictures, labels = torch.zeros(64, 1, SIDE, SIDE), torch.zeros(64, dtype=torch.int64)
-        run(model, optimizer, pictures, labels)  # a first step, in which more than the step's own may be made
-        optimizer.zero_grad(set_to_none=True)  # what is freed in a measured step must have been made in it
-        return cpu_peak_above(lambda: run(model, optimizer, pictures, labels))
-
-    return peak(lambda model, optimizer, x, y: step(model, optimizer, x, y, 8)) / peak(whole_batch)
+    return _peak(lambda model, optimizer, x, y: step(model, optimizer, x, y, 8), seed) / _whole_peak(seed)
