@@ -6,7 +6,7 @@ import itertools
 import re
 import xml.etree.ElementTree as ET
 
-from course_utils.figures import scene
+from course_utils.figures import Picture, scene
 from course_utils.figures.scene import Words, overlap
 
 
@@ -73,3 +73,28 @@ def ticks(picture, unit):
     marks = [(text.y - 0.35 * text.size, float(text.text)) for text in labels]
     (y0, v0), (y1, v1) = marks[0], marks[-1]
     return lambda y: (v0 + (y - y0) * (v1 - v0) / (y1 - y0)) * unit
+
+
+def said_by(explorer):
+    """The words of an explorer's view, without markup."""
+    return re.sub(r"<[^>]*>", "", explorer.words.value.replace("<br>", "\n"))
+
+
+def drawn_by(explorer):
+    """The picture of an explorer's view."""
+    return Picture(explorer.figure.value, "", 0, bytes)
+
+
+def assert_sound(explorer):
+    """That a view is well laid out and its words hold numbers; gives the words."""
+    said = said_by(explorer)
+    assert "alert" not in explorer.words.value, said
+    assert_well_laid(drawn_by(explorer))
+    assert not re.search(r"\b(nan|inf|None)\b", said)
+    return said
+
+
+def assert_says_how_the_peak_moves(said, before, after):
+    """That the first line says which way the peak goes from `before` to `after` bytes."""
+    way = "falls" if after < before else "rises" if after > before else "stays"
+    assert f": the peak {way} " in said.split("\n")[0]

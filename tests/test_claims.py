@@ -5,12 +5,15 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from verdicts import finding
 
 from course_utils import claims, digits
 from course_utils.claims import CLAIMS, judge, memory
-from course_utils.claims.core import LESSONS, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, traced
+from course_utils.claims.core import LESSONS, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG
 from course_utils.memory import Ledger, StepTrace
 from course_utils.units import CourseError
+
+pytestmark = pytest.mark.usefixtures("fresh_traces")
 
 # What the literature says, worked out apart from the code: counts of layers and parameters from the papers, totals by
 # hand (AlexNet 0.375 + 0.198 + 0.489 GB; VGG-16 7.80 + 3.29 + 1.11 GB), the rest from what each claim leaves out.
@@ -19,18 +22,6 @@ EXPECTED = {
     30: RIGHT, 35: PARTLY, 60: WRONG, 66: PARTLY, 67: RIGHT, 68: OUTDATED, 69: RIGHT, 70: OPEN, 71: MISLEADING,
     72: RIGHT, 73: WRONG, 74: MISLEADING, 75: WRONG,
 }  # fmt: skip
-
-
-def finding(number: int) -> claims.Finding:
-    return judge([number]).rows[0][1]
-
-
-@pytest.fixture(autouse=True)
-def fresh_traces():
-    """A patched reading must not be hidden by, nor leak into, a trace that is kept."""
-    traced.cache_clear()
-    yield
-    traced.cache_clear()
 
 
 def test_every_claim_is_judged_once_and_has_a_place_in_the_table():

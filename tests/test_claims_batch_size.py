@@ -1,11 +1,14 @@
 """Lesson 07's claims: the verdicts worked out apart from the code, and that another number gives another."""
 
 import pytest
+from verdicts import finding
 
 from course_utils import digits
-from course_utils.claims import batch_size, judge
-from course_utils.claims.core import OUTDATED, PARTLY, RIGHT, WRONG, traced
+from course_utils.claims import batch_size
+from course_utils.claims.core import OUTDATED, PARTLY, RIGHT, WRONG
 from course_utils.memory import Ledger
+
+pytestmark = pytest.mark.usefixtures("fresh_traces")
 
 # By hand, from the table of the Caffe2 notes (72.7, 127.5, 233.6, 450.6 ms): 4.54, 3.98, 3.65, 3.52 ms an image, so
 # 29, 13 and 4 % more than at 128. VGG-16: 11.09 GB grow with the batch of 128 and 1.11 GB do not, so half of it saves
@@ -16,18 +19,6 @@ EVIDENCE = {
     79: ["12.20 to 6.65 GB", "45% less", "43% less"],
     80: ["64 costs 4% more", "32 13%", "16 29%"],
 }
-
-
-@pytest.fixture(autouse=True)
-def fresh_traces():
-    """A patched reading must not be hidden by, nor leak into, a trace that is kept."""
-    traced.cache_clear()
-    yield
-    traced.cache_clear()
-
-
-def finding(number):
-    return judge([number]).rows[0][1]
 
 
 @pytest.mark.parametrize("number", EXPECTED)

@@ -3,19 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from verdicts import finding
 
 from course_utils import hardware
-from course_utils.claims import half_precision, judge
+from course_utils.claims import half_precision
 from course_utils.claims.core import MISLEADING, PARTLY, RIGHT, WRONG
 from course_utils.precision import Halving
 
 # Worked out apart from the code: VGG-16 11.08 to 7.40 GB is -33 %, 12.75 to 7.48 is -41 %, neither a half, and the
 # dense net grows; the P100 has twice float32's rate.
 EXPECTED = {81: MISLEADING, 82: PARTLY}
-
-
-def finding(number):
-    return judge([number]).rows[0][1]
 
 
 @pytest.mark.parametrize("number", EXPECTED)

@@ -4,13 +4,16 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from verdicts import finding
 
 from course_utils import hardware as catalogue
 from course_utils import timing
-from course_utils.claims import CLAIMS, hardware, judge
-from course_utils.claims.core import MISLEADING, OUTDATED, PARTLY, RIGHT, WRONG, traced
+from course_utils.claims import CLAIMS, hardware
+from course_utils.claims.core import MISLEADING, OUTDATED, PARTLY, RIGHT, WRONG
 from course_utils.memory import Ledger, StepTrace
 from course_utils.timing import MeasuredStep, Timing
+
+pytestmark = pytest.mark.usefixtures("fresh_traces")
 
 # Worked out apart from the code: by hand (3 values a parameter with momentum; 9000·4000 + 4000·4000 + 4000·32 weights),
 # from the papers (AlexNet's 60 million), from prices and years in the publications, and from what a claim leaves out.
@@ -33,18 +36,6 @@ SAID = {
     56: f"{4 * 52_128_000 / 6e9 * 1e3:.1f} ms",
     83: f"{5499 / 999:.1f} times",
 }
-
-
-def finding(number):
-    return judge([number]).rows[0][1]
-
-
-@pytest.fixture(autouse=True)
-def fresh_traces():
-    """A patched reading must not be hidden by, nor leak into, a trace that is kept."""
-    traced.cache_clear()
-    yield
-    traced.cache_clear()
 
 
 @pytest.mark.parametrize("number", EXPECTED)

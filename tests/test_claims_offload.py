@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
+from verdicts import finding
 
-from course_utils.claims import judge, offload
+from course_utils.claims import offload
 from course_utils.claims.core import PARTLY, RIGHT, WRONG
 from course_utils.claims.offload import TenNetworks, runs, winograd
 from course_utils.offload.published import NETWORKS, Runs
@@ -18,10 +19,6 @@ from course_utils.offload.published import NETWORKS, Runs
 # From the abstract (89, 91, 95 percent; 18 percent at batch 256), Lavin and Gray's 36 / 16, and GoogLeNet's nine
 # modules, each of which begins with a map that four branches read.
 EXPECTED = {31: WRONG, 32: RIGHT, 33: RIGHT, 34: RIGHT}
-
-
-def finding(number):
-    return judge([number]).rows[0][1]
 
 
 @pytest.mark.parametrize("number", EXPECTED)

@@ -1,20 +1,17 @@
 """The claim of lesson 05: its verdict follows from computed numbers, and other numbers give another."""
 
 import pytest
+from verdicts import finding
 
-from course_utils.claims import judge, one_by_one
+from course_utils.claims import one_by_one
 from course_utils.claims.core import RIGHT, WRONG
 
 EXPECTED = {77: RIGHT}
 
 
-def finding():
-    return judge([77]).rows[0][1]
-
-
 def test_verdict():
     # 64 · 64 · 256, 64 · 64 · 96, 256 · 96; the map that comes in is kept whole: all of its values.
-    found = finding()
+    found = finding(77)
     assert found.verdict == EXPECTED[77]
     assert found.evidence == (
         "1,048,576 values become 393,216, 62.5 % fewer, for 24,576 weights; of the map before, 1,048,576 values stay "
@@ -25,4 +22,4 @@ def test_verdict():
 @pytest.mark.parametrize("after", [1_048_576, 393_215, 2_000_000])
 def test_another_number_another_verdict(monkeypatch, after):
     monkeypatch.setattr(one_by_one, "squeezed", lambda: (1_048_576, after, 24_576, 4_194_304))
-    assert finding().verdict == WRONG
+    assert finding(77).verdict == WRONG

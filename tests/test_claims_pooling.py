@@ -1,20 +1,17 @@
 """The claim of lesson 06: its verdict follows from computed numbers, and other numbers give another."""
 
 import pytest
+from verdicts import finding
 
-from course_utils.claims import judge, pooling
+from course_utils.claims import pooling
 from course_utils.claims.core import PARTLY, RIGHT, WRONG
 
 EXPECTED = {78: WRONG}
 
 
-def finding():
-    return judge([78]).rows[0][1]
-
-
 def test_verdict():
     # 64 maps of 224 × 224 become 64 of 112 × 112; 128 · 64 · 112² values at 4 + 8 bytes are 1176 MiB.
-    found = finding()
+    found = finding(78)
     assert found.verdict == EXPECTED[78]
     assert "4 times fewer values" in found.evidence
     assert "12 bytes for each value it puts out, 1.15 GiB at batch 128" in found.evidence
@@ -26,4 +23,4 @@ def test_verdict():
 )
 def test_another_number_another_verdict(monkeypatch, values_in, values_out, kept, verdict):
     monkeypatch.setattr(pooling, "around_pool", lambda ledger: (values_in, values_out, kept))
-    assert finding().verdict == verdict
+    assert finding(78).verdict == verdict

@@ -3,21 +3,17 @@
 from types import SimpleNamespace
 
 import pytest
+from verdicts import finding
 
 from course_utils import changes
-from course_utils.claims import judge
 from course_utils.claims.core import PARTLY, RIGHT, WRONG
 
 EXPECTED = {76: RIGHT}
 
 
-def finding():
-    return judge([76]).rows[0][1]
-
-
 def test_verdict():
     # 3 × 3, padding 1, 224: 112 positions at stride 2, 56 at stride 4, so exactly 4 and 16 times fewer values.
-    found = finding()
+    found = finding(76)
     assert found.verdict == EXPECTED[76]
     assert "stride 2: output 4 times smaller" in found.evidence
     assert "stride 4: output 16 times smaller" in found.evidence
@@ -29,4 +25,4 @@ def test_verdict():
 def test_another_number_another_verdict(monkeypatch, values, peaks, verdict):
     fake = SimpleNamespace(output_values=values, peaks=lambda batch: peaks)
     monkeypatch.setattr(changes, "stride", lambda *_: fake)
-    assert finding().verdict == verdict
+    assert finding(76).verdict == verdict

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from verdicts import finding
 
-from course_utils import claims, hardware, published, timing
-from course_utils.claims import CLAIMS, judge, why_gpus
+from course_utils import hardware, published, timing
+from course_utils.claims import CLAIMS, why_gpus
 from course_utils.claims.core import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG
 from course_utils.crossover import BatchTimes
 from course_utils.timing import MeasuredStep, Timing
@@ -27,10 +28,6 @@ EXPECTED = {
     59: RIGHT,
     61: RIGHT,
 }
-
-
-def finding(number: int) -> claims.Finding:
-    return judge([number]).rows[0][1]
 
 
 @pytest.mark.parametrize("number", EXPECTED)

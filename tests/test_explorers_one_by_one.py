@@ -4,42 +4,33 @@ import itertools
 import re
 
 import pytest
-from drawn import assert_well_laid
+from drawn import assert_says_how_the_peak_moves, assert_sound, said_by
 
 from course_utils import changes
 from course_utils.explorers.one_by_one import CHANNELS, NARROW, SQUEEZED, squeeze_explorer
-from course_utils.figures import Picture
 from course_utils.networks import NETWORKS
 from course_utils.units import CourseError, format_bytes
-
-
-def words(explorer):
-    return re.sub(r"<[^>]*>", "", re.sub(r"<br>", "\n", explorer.words.value))
-
-
-def picture(explorer):
-    return Picture(explorer.figure.value, "", 0, bytes)
 
 
 def test_the_screen_shows_the_reading():
     explorer = squeeze_explorer("AlexNet", "conv2", 16, batch=64)
     old, new = (format_bytes(p) for p in changes.squeeze(NETWORKS["AlexNet"], "conv2", 16).peaks(64))
-    state, culprit, way_out = words(explorer).split("\n")
+    state, culprit, way_out = said_by(explorer).split("\n")
     assert state == f"Batch 64, 1×1 to 16 channels before conv2: the peak rises from {old} to {new}."
     # 16 maps of 27 × 27; 64 · 16 + 16 for the squeeze, and 192 · 25 weights less for each of 48 channels
     assert f"Kept: {format_bytes(4 * 64 * 16 * 27 * 27)} of maps more" in culprit
     assert f"{192 * 25 * 48 - 64 * 16 - 16:,} parameters less" in culprit
     assert way_out == "The squeezed map comes on top and nothing after it is smaller: let layers stay narrow."
     explorer.narrow.value = 1
-    assert "of maps less" in words(explorer)
+    assert "of maps less" in said_by(explorer)
 
 
 def test_every_control_changes_picture_or_words():
     explorer = squeeze_explorer("AlexNet", "conv2", batch=64)
     for name, value in {"batch": 65, "channels": 8, "narrow": 1, "layer": "conv3", "network": "VGG-16"}.items():
-        before = explorer.figure.value, words(explorer)
+        before = explorer.figure.value, said_by(explorer)
         getattr(explorer, name).value = value
-        assert (explorer.figure.value, words(explorer)) != before, name
+        assert (explorer.figure.value, said_by(explorer)) != before, name
     assert explorer.layer.options == SQUEEZED["VGG-16"]
 
 
@@ -48,7 +39,7 @@ def test_the_batch_is_never_traced(monkeypatch):
     monkeypatch.setattr(changes, "training_step", lambda *_, **__: pytest.fail("traced"))
     for batch in range(100, 120):
         explorer.batch.value = batch
-    assert "Batch 119" in words(explorer)
+    assert "Batch 119" in said_by(explorer)
 
 
 @pytest.mark.parametrize("network", SQUEEZED)
@@ -59,14 +50,9 @@ def test_the_corners_of_every_control(network):
     for layer, channels, narrow, batch in ends:
         explorer.layer.value, explorer.channels.value, explorer.narrow.value = layer, channels, narrow
         explorer.batch.value = batch
-        said = words(explorer)
-        assert "alert" not in explorer.words.value, said
-        assert_well_laid(picture(explorer))
+        said = assert_sound(explorer)
         assert f"1×1 to {channels} channels before {layer}" in said
-        assert not re.search(r"\b(nan|inf|None)\b", said)
-        old, new = explorer.change.peaks(batch)
-        falls = "falls" if new < old else "rises" if new > old else "stays"
-        assert f": the peak {falls} " in said.split("\n")[0]
+        assert_says_how_the_peak_moves(said, *explorer.change.peaks(batch))
 
 
 @pytest.mark.parametrize(

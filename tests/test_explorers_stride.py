@@ -4,35 +4,26 @@ import itertools
 import re
 
 import pytest
-from drawn import assert_well_laid, words_of
+from drawn import assert_says_how_the_peak_moves, assert_sound, drawn_by, said_by, words_of
 
 from course_utils import changes
 from course_utils.explorers import stride as explorers
 from course_utils.explorers.change import times
 from course_utils.explorers.stride import DROPS, LAYERS, STRIDES, stride_explorer
-from course_utils.figures import Picture
 from course_utils.networks import NETWORKS
 from course_utils.units import CourseError, format_bytes
-
-
-def words(explorer):
-    return re.sub(r"<[^>]*>", "", re.sub(r"<br>", "\n", explorer.words.value))
-
-
-def picture(explorer):
-    return Picture(explorer.figure.value, "", 0, bytes)
 
 
 def test_the_screen_shows_the_reading():
     explorer = stride_explorer("AlexNet", "conv2", 2, batch=64)
     change = changes.stride(NETWORKS["AlexNet"], "conv2", 2)
     old, new = (format_bytes(peak) for peak in change.peaks(64))
-    state, culprit, way_out = words(explorer).split("\n")
+    state, culprit, way_out = said_by(explorer).split("\n")
     assert state == f"Batch 64, conv2 at stride 2: the peak falls from {old} to {new}."
     assert "The output of conv2 is 3.7 times smaller" in culprit  # 27 positions become 14
     assert f"{format_bytes(change.above(64))} of maps lie before conv2" in culprit
     assert way_out == f"An earlier layer would reach the {format_bytes(change.above(64))} before conv2: try conv1."
-    texts = [text.text for text in words_of(picture(explorer))]
+    texts = [text.text for text in words_of(drawn_by(explorer))]
     assert any(text.startswith(f"peak {new}") for text in texts)
     assert f"before: {old}" in texts
 
@@ -40,9 +31,9 @@ def test_the_screen_shows_the_reading():
 def test_every_control_changes_picture_or_words():
     explorer = stride_explorer("AlexNet", "conv2", 2, batch=64)
     for name, value in {"batch": 65, "stride": 3, "pool": True, "layer": "conv3", "network": "VGG-16"}.items():
-        before = explorer.figure.value, words(explorer)
+        before = explorer.figure.value, said_by(explorer)
         getattr(explorer, name).value = value
-        assert (explorer.figure.value, words(explorer)) != before, name
+        assert (explorer.figure.value, said_by(explorer)) != before, name
 
 
 def test_another_network_offers_its_own_layers():
@@ -53,8 +44,8 @@ def test_another_network_offers_its_own_layers():
     explorer.layer.value = "conv3_1"
     explorer.network.value = "ResNet-50"
     assert explorer.layer.value == "conv3_1"  # both have one
-    assert "This is the stride that ResNet-50 has as published" in words(explorer)
-    assert "the peak stays at" in words(explorer)
+    assert "This is the stride that ResNet-50 has as published" in said_by(explorer)
+    assert "the peak stays at" in said_by(explorer)
 
 
 def test_the_batch_is_never_traced(monkeypatch):
@@ -62,7 +53,7 @@ def test_the_batch_is_never_traced(monkeypatch):
     monkeypatch.setattr(changes, "training_step", lambda *_, **__: pytest.fail("traced"))
     for batch in range(100, 120):
         explorer.batch.value = batch
-    assert "Batch 119" in words(explorer)
+    assert "Batch 119" in said_by(explorer)
 
 
 @pytest.mark.parametrize("network", LAYERS)
@@ -73,14 +64,9 @@ def test_the_corners_of_every_control(network):
     for layer, stride, drop, batch in corners:
         explorer.layer.value, explorer.stride.value, explorer.pool.value = layer, stride, drop
         explorer.batch.value = batch
-        said = words(explorer)
-        assert "alert" not in explorer.words.value, said
-        assert_well_laid(picture(explorer))
+        said = assert_sound(explorer)
         assert f"{layer} at stride {stride}" in said
-        assert not re.search(r"\b(nan|inf|None)\b", said)
-        old, new = explorer.change.peaks(batch)
-        falls = "falls" if new < old else "rises" if new > old else "stays"
-        assert f": the peak {falls} " in said.split("\n")[0]
+        assert_says_how_the_peak_moves(said, *explorer.change.peaks(batch))
 
 
 @pytest.mark.parametrize(

@@ -512,10 +512,9 @@ class HeadOnly(PropertyCheck[transfer.Comparison]):
 
     def diagnose(self, seen: transfer.Comparison, given: Callable[[], nn.Module]) -> str:
         """What keeps the network from being right, or ""."""
-        if seen.parameters_differ:
-            return f"{self.told('other parameters')} These differ: {seen.parameters_differ}."
-        if seen.returned != "Tensor":
-            return f"`forward` returned {seen.returned}, not a tensor. Is there a `return`?"
+        unlike = seen.unlike(self.told("other parameters"), self.told("another output"))
+        if unlike:
+            return unlike
         if not seen.same_output:
             return self.told("another output")
         if not seen.trainable:

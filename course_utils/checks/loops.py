@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from course_utils.checks import properties
 from course_utils.checks.properties import gradients, take_weights
 from course_utils.recorder import Recorder
 from course_utils.speed import NO_KERNEL
@@ -40,20 +41,12 @@ class OneByOne(nn.Module):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(properties.Comparison):
     """How a rewritten network stands beside the original."""
 
-    parameters_differ: str  # what differs, or ""; then the rest means nothing
-    returned: str  # type of what forward returned; the rest means little unless it is Tensor
-    shape: tuple[int, ...]
-    expected_shape: tuple[int, ...]
-    same_output: bool
-    trainable: bool
-    same_gradients: bool
-    operators: int  # launched by forward, loss and backward at `batch`
-    original_operators: int
-    grow: bool  # whether a larger batch launches more
-    trace_error: str  # why the operators cannot be counted, or ""
+    operators: int = 0  # launched by forward, loss and backward at `batch`
+    original_operators: int = 0
+    grow: bool = False  # whether a larger batch launches more
 
 
 def count_operators(network: nn.Module, batch: int) -> int:
@@ -79,7 +72,7 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
         original = OneByOne()
         hands, labels = torch.randn(batch, INPUTS) + torch.randn(batch, 1), torch.randint(CLASSES, (batch,))
         rewritten = make()
-    nothing = Comparison("", "", (), (), False, False, False, 0, count_operators(original, batch), False, "")
+    nothing = Comparison(original_operators=count_operators(original, batch))
     if differ := take_weights(rewritten, original):
         return replace(nothing, parameters_differ=differ)
     expected, output = original(hands), rewritten(hands)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor, nn
@@ -98,6 +99,44 @@ class PropertyCheck(ABC, Generic[Seen]):
 
 
 # -- what looks at networks share ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a changed network stands beside the original. Where one thing differs, what follows it means little."""
+
+    parameters_differ: str = ""  # what differs, or ""
+    returned: str = ""  # type of what forward returned
+    shape: tuple[int, ...] = ()
+    expected_shape: tuple[int, ...] = ()
+    same_output: bool = False
+    trainable: bool = False
+    same_gradients: bool = False
+    trace_error: str = ""  # why the step could not be traced, or ""
+
+    def unlike(self, other_parameters: str, another_shape: str) -> str:
+        """What keeps two networks from being compared at all, or "", told with the messages of two slips."""
+        if self.parameters_differ:
+            return f"{other_parameters} (Different: {self.parameters_differ}.)"
+        if self.returned != "Tensor":
+            nothing = " Is there a `return`?" if self.returned == "NoneType" else ""
+            return f"`forward` returned a {self.returned}, not a tensor.{nothing}"
+        if self.shape != self.expected_shape:
+            return f"{another_shape} It is {self.shape}, and should be {self.expected_shape}."
+        return ""
+
+
+@dataclass(frozen=True)
+class PeakComparison(Comparison):
+    """The same, with the peaks of a traced training step, in bytes."""
+
+    peak: int = 0
+    original_peak: int = 1
+
+    @property
+    def share(self) -> float:
+        """The peak as a share of the original's."""
+        return self.peak / self.original_peak
 
 
 def parameters_differ(changed: nn.Module, original: nn.Module) -> str:

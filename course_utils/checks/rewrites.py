@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from course_utils.checks.properties import gradients, take_weights
+from course_utils.checks.properties import PeakComparison, gradients, take_weights
 from course_utils.trace import LeakError, TraceError, training_step
 
 INPUT_SHAPE = (3, 32, 32)
@@ -46,27 +46,12 @@ class Watched(nn.Module):
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """How a rewritten network stands beside the original. Peaks in bytes, of one training step."""
+class Comparison(PeakComparison):
+    """How a rewritten network stands beside the original."""
 
-    parameters_differ: str  # what differs, or ""; then the rest means nothing
-    returned: str  # type of what forward returned; the rest means little unless it is Tensor
-    shape: tuple[int, ...]
-    expected_shape: tuple[int, ...]
-    same_output: bool
-    trainable: bool
-    without_gradient: tuple[str, ...]  # names of parameters that get none
-    same_gradients: bool
-    kept: int  # tensors of more than one value that the network still holds after a forward pass
-    peak: int
-    original_peak: int
-    leaks: bool  # every step leaves more behind than the one before
-    trace_error: str  # why the step could not be traced, or ""
-
-    @property
-    def share(self) -> float:
-        """The peak as a share of the original's."""
-        return self.peak / self.original_peak
+    without_gradient: tuple[str, ...] = ()  # names of parameters that get none
+    kept: int = 0  # tensors of more than one value that the network still holds after a forward pass
+    leaks: bool = False  # every step leaves more behind than the one before
 
 
 class _AnyValue(TorchFunctionMode):
@@ -104,7 +89,7 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
         original = Watched()
         pictures, labels = torch.randn(4, *INPUT_SHAPE), torch.randint(CLASSES, (4,))
         rewritten = make()
-    nothing = Comparison("", "", (), (), False, False, (), False, 0, 0, original_peak(batch), False, "")
+    nothing = Comparison(original_peak=original_peak(batch))
     if differ := take_weights(rewritten, original):
         return replace(nothing, parameters_differ=differ)
     expected, output = original(pictures), rewritten(pictures)

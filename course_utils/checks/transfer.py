@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from course_utils.checks.properties import gradients, take_weights
+from course_utils.checks.properties import PeakComparison, gradients, take_weights
 from course_utils.checks.rewrites import CLASSES, INPUT_SHAPE, peak_bytes
 from course_utils.trace import TraceError
 
@@ -37,23 +37,11 @@ class Pretrained(nn.Module):
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """How a changed network stands beside the original. Peaks in bytes, of one training step with momentum."""
+class Comparison(PeakComparison):
+    """How a changed network stands beside the original, trained with momentum."""
 
-    parameters_differ: str  # what differs, or ""; then the rest means nothing
-    returned: str  # type of what forward returned; the rest means little unless it is Tensor
-    same_output: bool
-    trainable: bool
-    head_learns: bool  # the head's gradients are those of the original's
-    backbone_gradients: tuple[str, ...]  # names of the backbone's parameters that get a gradient
-    peak: int
-    original_peak: int
-    trace_error: str  # why the step could not be traced, or ""
-
-    @property
-    def share(self) -> float:
-        """The peak as a share of the original's."""
-        return self.peak / self.original_peak
+    head_learns: bool = False  # the head's gradients are those of the original's
+    backbone_gradients: tuple[str, ...] = ()  # names of the backbone's parameters that get a gradient
 
 
 def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Comparison:
@@ -66,7 +54,7 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
         original = Pretrained()
         pictures, labels = torch.randn(4, *INPUT_SHAPE), torch.randint(CLASSES, (4,))
         changed = make()
-    nothing = Comparison("", "", False, False, False, (), 0, peak_bytes(Pretrained(), batch), "")
+    nothing = Comparison(original_peak=peak_bytes(Pretrained(), batch))
     if differ := take_weights(changed, original):
         return replace(nothing, parameters_differ=differ)
     expected, output = original(pictures), changed(pictures)

@@ -439,13 +439,9 @@ class FewerLaunches(PropertyCheck[Comparison]):
 
     def diagnose(self, seen: Comparison, given: Callable[[], nn.Module]) -> str:
         """What keeps the network from being right, or ""."""
-        if seen.parameters_differ:
-            return f"{self.told('other parameters')} (Different: {seen.parameters_differ}.)"
-        if seen.returned != "Tensor":
-            nothing = " Is there a `return`?" if seen.returned == "NoneType" else ""
-            return f"`forward` returned a {seen.returned}, not a tensor.{nothing}"
-        if seen.shape != seen.expected_shape:
-            return f"{self.told('another shape')} It is {seen.shape}, and should be {seen.expected_shape}."
+        unlike = seen.unlike(self.told("other parameters"), self.told("another shape"))
+        if unlike:
+            return unlike
         if not seen.same_output:
             return next(
                 (self.told(name) for name, kind in _BY_OUTPUT.items() if _same_output(given, kind)),

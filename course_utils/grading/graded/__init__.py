@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -63,8 +64,23 @@ def canonical(value: Any) -> str:
     return f"a {type(value).__name__}"  # its repr may hold an address
 
 
-class Graded:
-    """The graded cell of one question whose answer is a function.
+class GradedCell(ABC):
+    """The graded cell of one question."""
+
+    question: str
+
+    def __call__(self, answer: object = ...) -> None:
+        """Print the lines. What the learner prints is dropped."""
+        for line in self.lines(answer):
+            print(line)
+
+    @abstractmethod
+    def lines(self, answer: object) -> list[str]:
+        """The lines of the graded cell."""
+
+
+class Graded(GradedCell):
+    """The graded cell of one question whose answer is a function: a line for each input; a crash costs its own only.
 
     Args:
         question: the name of the question.
@@ -74,11 +90,6 @@ class Graded:
     def __init__(self, question: str, draw: Callable[[random.Random], Sequence[tuple[Any, ...]]]) -> None:
         self.question = question
         self.draw = draw
-
-    def __call__(self, answer: object = ...) -> None:
-        """Print a line for each input. A crash costs its own line only; what the learner prints is dropped."""
-        for line in self.lines(answer):
-            print(line)
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
@@ -100,7 +111,7 @@ class Graded:
         return f"{call} = {canonical(one.value)}{changed}"
 
 
-class GradedProperties(Generic[Seen]):
+class GradedProperties(GradedCell, Generic[Seen]):
     """The graded cell of one question whose answer is judged by what it does: a line for each property, yes or no.
 
     Args:
@@ -121,11 +132,6 @@ class GradedProperties(Generic[Seen]):
     ) -> None:
         self.question, self.kind = question, kind
         self.accept, self.look, self.properties = accept, look, properties
-
-    def __call__(self, answer: object = ...) -> None:
-        """Print a line for each property."""
-        for line in self.lines(answer):
-            print(line)
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
