@@ -38,6 +38,15 @@ class Measurement:
     before_bytes: int
 
 
+def find_device(name: str | None) -> str:
+    """The device asked for; None asks for a GPU if there is one. Raises CourseError for a GPU that is not there."""
+    if name is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise CourseError("this machine shows PyTorch no GPU: leave device=None to measure on the CPU")
+    return name
+
+
 def measure_step(
     module: nn.Module,
     input_shape: tuple[int, ...],
@@ -74,10 +83,7 @@ def measure_step(
     check_known("precision", precision, PRECISIONS)
     if accumulate < 1:
         raise CourseError(f"accumulate must be 1 or more, got {accumulate}")
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise CourseError("this machine shows PyTorch no GPU: leave device=None to measure on the CPU")
+    device = find_device(device)
     model = module.to(device)
     x = torch.randn((batch, *input_shape), device=device).to(input_dtype)
     inputs = [x]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.benchmark import timer
 
 from course_utils.hardware import THIS_MACHINE, Device
-from course_utils.measure import autocast, check_known, inference, this_machine
+from course_utils.measure import autocast, check_known, find_device, inference, this_machine
 from course_utils.trace import OPTIMIZERS, PRECISIONS, Criterion
 from course_utils.units import GB, GIB, MIB, CourseError
 
@@ -103,7 +103,7 @@ def measure_ceilings(
     Raises:
         CourseError: a GPU asked for and not there, or an argument out of range.
     """
-    device = _device(device)
+    device = find_device(device)
     on_gpu = device != "cpu"
     side = side or (8192 if on_gpu else 2048)
     precisions = precisions or (("float32", "float16") if on_gpu else ("float32",))
@@ -178,7 +178,7 @@ def measure_step_time(
     check_known("precision", precision, PRECISIONS)
     if batch < 1 or seconds <= 0:
         raise CourseError(f"batch and seconds must be above 0, got {batch} and {seconds}")
-    device = _device(device)
+    device = find_device(device)
     model = module.to(device)
     x = torch.randn((batch, *input_shape), device=device)
     name = name or type(module).__name__
@@ -338,14 +338,6 @@ def measure_products(side: int, seconds: float = 0.1, python: bool = True) -> pd
     return table
 
 
-def _device(name: str | None) -> str:
-    if name is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise CourseError("this machine shows PyTorch no GPU: leave device=None to measure on the CPU")
-    return name
-
-
 BLOCK_SECONDS = 5e-3  # of runs between two looks at the clock: the looks then cost a thousandth or two
 
 
@@ -405,7 +397,7 @@ def time_transfer(count: int, pinned: bool, to_host: bool, seconds: float) -> Ti
     Raises:
         CourseError: there is no GPU.
     """
-    device = _device("cuda")
+    device = find_device("cuda")
     here = torch.zeros(count, dtype=torch.uint8, pin_memory=pinned)
     there = torch.zeros(count, dtype=torch.uint8, device=device)
     source, target = (there, here) if to_host else (here, there)
