@@ -7,8 +7,9 @@
     exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
     latency    key press to changed pixels of every explorer, in a real JupyterLab
     times      the predicted time of a step beside published GPU times and steps measured here (quiet machine)
+    grading    a class of 200 graded end to end, and beside nbgrader where it is installed (an hour or so)
 
-The last three run only when named.
+The last four run only when named.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ QUICK = {
 SLOW = {
     "exactness": estimator.exactness,
     "latency": lambda: subprocess.run([sys.executable, HERE / "latency.py"], check=True),
+    "grading": lambda: subprocess.run([sys.executable, HERE / "grading.py"], check=True),
     "times": lambda: subprocess.run([sys.executable, HERE / "speed.py"], check=True),
 }
 

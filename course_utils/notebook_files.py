@@ -58,8 +58,10 @@ def parse_notebook(data: bytes, name: str) -> NotebookNode:
         for part in (content, *content["cells"]):
             if not isinstance(part.get("metadata"), dict):
                 part["metadata"] = {}
+        # Half characters, which JSON can hold and no file, become question marks.
+        text = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace").decode()
         # Without validation: one odd cell must not refuse the rest.
-        notebook = nbformat.v4.reads(json.dumps(content))  # type: ignore[no-untyped-call]
+        notebook = nbformat.v4.reads(text)  # type: ignore[no-untyped-call]
         if not all(isinstance(cell.source, str) and isinstance(cell.cell_type, str) for cell in notebook.cells):
             raise TypeError("a cell without text")
     except (KeyError, TypeError, AttributeError, ValueError, nbformat.ValidationError):

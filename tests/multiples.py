@@ -27,7 +27,11 @@ def checks(name, factor):
     return Check(name, lambda n: n * factor, [(5,), (7,)], [slip], "good", in_bytes=False)
 
 check = SimpleNamespace(**{name: checks(name, i + 1) for i, name in enumerate(NAMES)})
-graded = SimpleNamespace(**{name: Graded(name, lambda draw: [(draw.randint(10, 99),), (-3,)]) for name in NAMES})
+
+def inputs(draw):
+    return [(draw.randint(10, 99),), (-3,)]
+
+graded = SimpleNamespace(**{name: Graded(name, inputs) for name in NAMES})
 """
 QUESTION = """
 # %% [markdown] question="{name}" points={points} difficulty=1 minutes=1

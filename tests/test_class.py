@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from multiples import NAMES, answer, build_course, right, wrong
 from nbformat import NotebookNode
@@ -356,6 +357,28 @@ class TestCommand:
         monkeypatch.setattr(command, "why_not", lambda: f"sandboxes need Linux; {WAYS_OUT}")
         with pytest.raises(CourseError, match="in a container, or name --no-sandbox"):
             grade(course, hand_in("ann"), tmp_path / "out")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+def test_workers_end_when_the_process_that_grades_is_killed(tmp_path: Path) -> None:
+    program = """
+import multiprocessing, os, time
+from concurrent.futures import ProcessPoolExecutor
+from course_utils.grading import batch
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), batch._start_worker)
+    print(pool.submit(os.getpid).result(), flush=True)
+    pool.submit(time.sleep, 1000)
+    time.sleep(1000)
+"""
+    (tmp_path / "grades.py").write_text(program)
+    grading = subprocess.Popen([sys.executable, tmp_path / "grades.py"], stdout=subprocess.PIPE, text=True)
+    assert grading.stdout is not None
+    worker = psutil.Process(int(grading.stdout.readline()))
+    grading.kill()
+    grading.wait()
+    grading.stdout.close()
+    assert not psutil.wait_procs([worker], timeout=60)[1]
 
 
 class TestOne:

@@ -135,6 +135,19 @@ def test_a_damaged_entry_costs_its_own_learner(tmp_path: Path) -> None:
     assert (ann.data, bool(ann.problem), bob.data) == (None, True, b"b")
 
 
+def test_a_zip_whose_names_are_of_no_encoding_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "all.zip", {"äää.ipynb": b"a"})
+    path.write_bytes(path.read_bytes().replace("äää".encode(), b"\xff" * 6))
+    with pytest.raises(CourseError, match="cannot be read as a zip"):
+        collect(path)
+
+
+def test_names_are_said_on_one_line_and_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "a\nb.ipynb").write_bytes(b"1")
+    (tmp_path / "\udcff.ipynb").write_bytes(b"2")
+    assert {one.learner: one.file for one in collect(tmp_path)} == {"a?b": "a?b.ipynb", "?": "?.ipynb"}
+
+
 def test_a_file_too_large_is_a_problem_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submissions, "LARGEST_FILE", 100)
     put(tmp_path, {"ann.ipynb": b"x" * 101, "bob.ipynb": b"b"})
@@ -173,6 +186,11 @@ PLAIN = b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}'
 )
 def test_notebooks_in_odd_encodings_are_read(data: bytes) -> None:
     assert parse_notebook(data, "x.ipynb").nbformat == 4
+
+
+def test_half_characters_are_replaced_as_no_file_can_hold_them() -> None:
+    half = PLAIN.replace(b"[]", b'[{"cell_type": "code", "source": "x\\ud800y", "metadata": {}, "outputs": []}]')
+    assert parse_notebook(half, "x.ipynb").cells[0].source == "x?y"
 
 
 BROKEN = [

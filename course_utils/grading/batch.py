@@ -13,6 +13,7 @@ import json
 import multiprocessing.util
 import os
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -154,6 +155,16 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
 def _start_worker() -> None:
     """Have the sandbox given up when the worker ends; its processes do not run what `atexit` would."""
     multiprocessing.util.Finalize(None, give_up_sandbox, exitpriority=1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this worker when the process that grades was killed: it would wait for a task for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        give_up_sandbox()
+        os._exit(1)
 
 
 def _as_ready(futures: set[Future[Result]]) -> Iterator[Future[Result]]:

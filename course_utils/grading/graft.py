@@ -27,6 +27,8 @@ from course_utils.units import CourseError
 
 NBVAL_MARKER = re.compile(r"^\s*#+\s*(NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)\s*$", re.MULTILINE)
 
+LONGEST_NAME = 120  # characters shown of what a file names itself
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -121,9 +123,9 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
     course = submission.metadata.get("course")
     if isinstance(course, dict):
         if course.get("topic", topic) != topic:
-            raise CourseError(f"this is {course['topic']}, not {topic}")
+            raise CourseError(f"this is {_short(course['topic'])}, not {topic}")
         if course.get("kind", "exercise") != "exercise":
-            raise CourseError(f"this is the {course['kind']} of {topic}; mark the exercise")
+            raise CourseError(f"this is the {_short(course['kind'])} of {topic}; mark the exercise")
     questions = read_questions(trusted)
     answers = {question.name: _find(question, submission.cells) for question in questions}
     if not any(kind == "answer" for kind, _ in map(kind_of, submission.cells)) and not any(
@@ -139,7 +141,7 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
         )
     strangers = sorted(set(order) - set(answers))
     if strangers:
-        notes.append(f"Answers to unknown questions were left out: {', '.join(strangers)}.")
+        notes.append(f"Answers to unknown questions were left out: {_short(', '.join(strangers))}.")
     unmarked = [cell.source for cell in submission.cells if cell.cell_type == "code" and kind_of(cell)[0] == ""]
     return Graft(topic, trusted, questions, answers, tuple(notes), "\n".join(unmarked))
 
@@ -176,6 +178,12 @@ def defines(source: str, names: Collection[str]) -> bool:
     """Whether a text binds all these names at its top level: a function, a class, an assignment, an import."""
     ways = r"^(?:(?:async\s+)?def|class)\s+{0}\b|^{0}\s*(?::[^=\n]+)?=(?!=)|^(?:from\s.+\s)?import\s.*\b{0}\b"
     return bool(names) and all(re.search(ways.format(re.escape(name)), source, re.MULTILINE) for name in names)
+
+
+def _short(text: object) -> str:
+    """What a learner's file says, on one line that can be read."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"
 
 
 def _plain(source: str) -> str:

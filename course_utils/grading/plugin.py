@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
+import nbval.kernel
 import nbval.plugin
 import pytest
 from nbval.kernel import RunningKernel
@@ -99,6 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make nbval start our kernel, in a sandbox if the environment asks for it."""
     register()
     nbval.plugin.RunningKernel = LiveKernel
+    nbval.kernel.pformat = str  # every message would be laid out for a debug log: 40 times as slow, with megabytes
 
 
 def _write(item: pytest.Item, **content: object) -> None:

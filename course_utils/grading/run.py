@@ -78,7 +78,9 @@ def run_notebook(
         arguments = [
             path.name, "--nbval", "--nbval-current-env",
             f"--course-cell-seconds={limits.cell}", "-p", "nbval.plugin", "-p", "course_utils.grading.plugin",
-            f"--course-verdicts={verdicts}", "-p", "no:cacheprovider", "-q", "--color=no", f"--rootdir={folder}",
+            f"--course-verdicts={verdicts}", "-p", "no:cacheprovider",
+            "-p", "no:unraisableexception", "-p", "no:threadexception",  # they collect garbage ten times at the end
+            "-q", "--color=no", f"--rootdir={folder}",
         ]  # fmt: skip
         environment = kernel_environment(seed) | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         if sandbox is not None:

@@ -102,12 +102,17 @@ def _without_wrapper(found: list[_Found]) -> tuple[list[_Found], tuple[str, ...]
 
 def _learner(place: PurePosixPath) -> tuple[str, str]:
     """(name, number) of whose file this is: by its folder, else by its own name."""
-    name = place.parts[0] if len(place.parts) > 1 else place.stem
+    name = _shown(place.parts[0] if len(place.parts) > 1 else place.stem)
     for form in (MOODLE, CANVAS):
         known = form.fullmatch(name)
         if known:
             return known["name"], known["number"]
     return name, ""
+
+
+def _shown(name: str | PurePosixPath) -> str:
+    """A name on one line and in characters that can be written; those of no encoding become question marks."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", "?", str(name))
 
 
 def _choose(learner: str, number: str, files: list[_Found]) -> Submission:
@@ -116,9 +121,9 @@ def _choose(learner: str, number: str, files: list[_Found]) -> Submission:
     files = sorted(files, key=lambda one: (one.data is not None, one.saved, str(one.place)))
     chosen, notes = files[-1], []
     if len(files) > 1:
-        others = ", ".join(str(one.place) for one in files[:-1])
+        others = ", ".join(_shown(one.place) for one in files[:-1])
         notes.append(f"{len(files)} notebooks were handed in; the one saved last was marked, not {others}")
-    return Submission(learner, number, str(chosen.place), chosen.data, chosen.problem, tuple(notes))
+    return Submission(learner, number, _shown(chosen.place), chosen.data, chosen.problem, tuple(notes))
 
 
 def _is_submission(place: PurePosixPath) -> bool:
@@ -179,7 +184,9 @@ def _in_zip(path: Path) -> Iterator[_Found]:
                     one = _read_entry(archive, entry, place, min(LARGEST_FILE, left))
                     left -= len(one.data or b"")
                     yield one
-    except (zipfile.BadZipFile, OSError) as error:
+    except CourseError:
+        raise
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise CourseError(f"{path} cannot be read as a zip: {error}") from None
 
 

@@ -14,9 +14,12 @@ from pathlib import Path
 
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # as in `run.PYTEST`
 
+import nbformat  # noqa: E402
 import pytest  # noqa: E402
 
 import course_utils.grading.plugin  # noqa: E402, F401 - imported for what it costs
+
+nbformat.validate(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]  # compiles the schema, once
 
 
 class WarmProcess:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -48,6 +49,7 @@ def serve(control: str) -> NoReturn:
     for name in WARM:
         with contextlib.suppress(ImportError):
             __import__(name)
+    gc.freeze()  # else each kernel would look through all of it for garbage, and so copy it
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(control)
     listener.listen(64)
