@@ -7,10 +7,10 @@ each card. The real thing on processes is `course_utils.distributed`. Must never
 
 from course_utils.parallel.card_step import DATA, MIXED, SCHEMES, STAGES, UNITS, CardStep, Span
 from course_utils.parallel.ring import STEP_SECONDS, all_reduce_seconds, ring_bytes, ring_states
-from course_utils.parallel.schemes import buckets, on_cards
+from course_utils.parallel.schemes import buckets, bytes_by_layer, on_cards
 from course_utils.parallel.sharding import sent_bytes, sharded, state_bytes
 
 __all__ = [
     "DATA", "MIXED", "SCHEMES", "STAGES", "STEP_SECONDS", "UNITS", "CardStep", "Span", "all_reduce_seconds", "buckets",
-    "on_cards", "ring_bytes", "ring_states", "sent_bytes", "sharded", "state_bytes",
+    "bytes_by_layer", "on_cards", "ring_bytes", "ring_states", "sent_bytes", "sharded", "state_bytes",
 ]  # fmt: skip
