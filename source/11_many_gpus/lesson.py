@@ -83,8 +83,8 @@ steps = {name: traced(name) for name in NAMES}
 
 # %%
 guess = predict(
-    "The dense network of lesson 02, 52 million weights. How many times as many samples a second do four "
-    "cards train on, compared with one?",
+    "The dense network of lesson 02, 52 million weights. How many times as many samples a "
+    "second do four cards train on, compared with one?",
     unit="times",
 )
 guess
@@ -144,16 +144,14 @@ reveal(
 
 # %%
 vgg = on_cards(steps["VGG-16"].at(32), "GTX Titan", PCIE_2, 4)
-print(
-    f"VGG-16 sends {vgg.sent_bytes / dense.sent_bytes:.1f} times as many bytes as the dense net,"
-)
+print(f"VGG-16 sends {vgg.sent_bytes / dense.sent_bytes:.1f} times as much as the dense net,")
 print(f"and is {vgg.speed_up:.2f} times as fast on four cards.")
 
 # %% slide="slide"
 card_lanes(
     {"dense net": dense, "AlexNet": on_cards(steps["AlexNet"].at(32), "GTX Titan", PCIE_2, 4)},
-    title=f"What counts is computation for each byte: the dense net waits {dense.idle_seconds / dense.seconds:.0%} "
-    "of its step",
+    title="What counts is computation for each byte: the dense net waits "
+    f"{dense.idle_seconds / dense.seconds:.0%} of its step",
 )
 
 # %% [markdown]
@@ -197,8 +195,8 @@ plane(
     Axis("cards", low=1, high=8),
     Axis("times as fast as one card", low=0, high=8.5),
     curves,
-    title=f"8 V100s, batch 32 each: AlexNet {curves[3].y[-1]:.1f} times on PCIe and {curves[4].y[-1]:.1f} on NVLink, "
-    f"the dense net {curves[1].y[-1]:.1f} and {curves[2].y[-1]:.1f}",
+    title=f"8 V100s, batch 32 each: AlexNet {curves[3].y[-1]:.1f} times on PCIe and "
+    f"{curves[4].y[-1]:.1f} on NVLink, the dense net {curves[1].y[-1]:.1f} and {curves[2].y[-1]:.1f}",
 )
 
 # %% [markdown] slide="slide"
@@ -245,7 +243,8 @@ def off(gradient):
 
 
 print(
-    f"sent by a process: {halves['sent']:,} bytes; by hand: {ring_bytes(4 * whole.numel(), 2):,.0f}"
+    f"sent by a process: {halves['sent']:,} bytes;"
+    f" by hand: {ring_bytes(4 * whole.numel(), 2):,.0f}"
 )
 print(
     "its own half differs from the whole:",
@@ -333,7 +332,8 @@ found = {
 late = on_cards(steps["AlexNet"].at(128), "Tesla K40", PCIE_2, 4, overlap=False)
 card_lanes(
     found,
-    title=f"AlexNet on four K40s: the trick sends {found[MIXED].sent_bytes / found[DATA].sent_bytes:.0%} of the bytes",
+    title="AlexNet on four K40s: the trick sends "
+    f"{found[MIXED].sent_bytes / found[DATA].sent_bytes:.0%} of the bytes",
 )
 
 # %% [markdown] slide="subslide"
@@ -404,7 +404,7 @@ for stage in (1, 2, 3):
 totals = {name: sum(shares.values()) for name, shares in bars.items()}
 role_bars(
     bars,
-    title=f"The dense net with Adam at its peak: {format_bytes(totals['one card'])} on one card, "
+    title=f"The dense net with Adam: {format_bytes(totals['one card'])} at the peak of one card, "
     f"{format_bytes(totals['4 cards, stage 3'])} on each of four under stage 3",
 )
 
@@ -417,7 +417,8 @@ for name in ("52 M dense net", "VGG-16"):
     step = traced(name, "adam").at(64)
     peak = int(sharded(step, 4, 3).sum(axis=1).max())
     print(
-        f"{name:>14}, Adam, batch 64 a card, stage 3 on 4 cards: {peak / step.peak_bytes - 1:+.0%} at the peak"
+        f"{name:>14}, Adam, batch 64 a card, stage 3 on 4 cards: "
+        f"{peak / step.peak_bytes - 1:+.0%} at the peak"
     )
 
 # %% [markdown] slide="slide"
