@@ -196,7 +196,8 @@ plane(
     Axis("times as fast as one card", low=0, high=8.5),
     curves,
     title=f"8 V100s, batch 32 each: AlexNet {curves[3].y[-1]:.1f} times on PCIe and "
-    f"{curves[4].y[-1]:.1f} on NVLink, the dense net {curves[1].y[-1]:.1f} and {curves[2].y[-1]:.1f}",
+    f"{curves[4].y[-1]:.1f} on NVLink, the dense net {curves[1].y[-1]:.1f} and "
+    f"{curves[2].y[-1]:.1f}",
 )
 
 # %% [markdown] slide="slide"
@@ -404,7 +405,7 @@ for stage in (1, 2, 3):
 totals = {name: sum(shares.values()) for name, shares in bars.items()}
 role_bars(
     bars,
-    title=f"The dense net with Adam: {format_bytes(totals['one card'])} at the peak of one card, "
+    title=f"The dense net with Adam: {format_bytes(totals['one card'])} on one card, "
     f"{format_bytes(totals['4 cards, stage 3'])} on each of four under stage 3",
 )
 
