@@ -166,7 +166,7 @@ def title(step: CardStep) -> str:
 
 
 def cards_explorer(
-    network: str = "VGG-16",
+    network: str = "AlexNet",
     device: str = "Tesla K40",
     link: str = "PCIe 2.0 x16",
     scheme: str = DATA,

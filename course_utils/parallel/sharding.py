@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from course_utils.hardware import Float64
-from course_utils.memory import ROLE, Int64, Ledger
+from course_utils.memory import PHASES, ROLE, Int64, Ledger
 from course_utils.parallel.ring import check_cards, ring_bytes
 from course_utils.units import CourseError
 
 STAGES_OF_ZERO = (0, 1, 2, 3)
+UPDATE = PHASES.index("update")
 SHARDED = ("optimizer state", "weight gradients", "parameters")  # the role that each stage adds to those before it
 
 
@@ -54,6 +55,7 @@ def sharded(ledger: Ledger, cards: int, stage: int) -> Int64:
 
     What is sharded counts 1/p, but for the layer at work: in stage 3 its parameters are gathered whole, from stage 2 on
     its gradient is whole until it has been scattered. FSDP gathers the next layer ahead of time, which adds that one.
+    Each card updates its own share, so what the update makes besides counts 1/p from stage 1 on.
 
     Raises:
         CourseError: cards is not a whole number of 1 or more, or there is no such stage.
@@ -65,6 +67,8 @@ def sharded(ledger: Ledger, cards: int, stage: int) -> Int64:
             matrix[:, ROLE[role]] = matrix[:, ROLE[role]] / cards
             if role != "optimizer state":
                 matrix[:, ROLE[role]] += (1 - 1 / cards) * _at_work(ledger, role)
+    if stage:
+        matrix[ledger.tape.event_phase == UPDATE, ROLE["other"]] /= cards
     return np.ceil(matrix).astype(np.int64)
 
 
@@ -72,7 +76,7 @@ def _at_work(ledger: Ledger, role: str) -> Float64:
     """(E,) bytes of a role that belong to the layer each event of the two passes runs for, and are alive then."""
     tape = ledger.tape
     found = np.zeros(tape.events)
-    passes = tape.event_phase != 2
+    passes = tape.event_phase != UPDATE
     for storage in np.flatnonzero(tape.role == ROLE[role]):
         events = np.arange(tape.birth[storage], min(tape.death[storage], tape.events))
         events = events[passes[events] & (tape.event_layer[events] == tape.layer[storage])]

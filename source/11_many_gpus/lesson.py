@@ -77,7 +77,7 @@ steps = {name: traced(name) for name in NAMES}
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# In 2014 you could put four GTX Titans in one machine, joined by PCIe 2.0 at 6 GB/s. Each card has a copy of the
+# Four GTX Titans of 2013 in one machine, joined at 6 GB/s, which is what PCIe 2.0 gives in use. Each card has a copy of the
 # network and its own 128 samples. After the backward pass the gradients are averaged, and all cards make the same
 # update.
 
@@ -175,7 +175,8 @@ columns = ["batch 32 a card, 4 V100s", "gradients, MB", "operations a byte", PCI
 pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
 # %% [markdown]
-# VGG-16 has twenty times GoogLeNet's gradients and gains as much. Size is not what decides. Twice the batch is twice
+# VGG-16 has twenty times GoogLeNet's gradients and gains more: size is not what decides. GoogLeNet loses a little
+# because its gradients fill two buckets, and the second leaves when nothing is left to hide it. Twice the batch is twice
 # the operations a byte.
 
 # %% [markdown] slide="slide"
@@ -301,7 +302,7 @@ print("the same loss:", abs(parts[0]["loss"] - alone["loss"]) < 1e-6)
 # | by data: the gradient in a ring | 2 (*p* − 1)/*p* · *n* · *m* | 25.2 million |
 # | by units: the input gathered, its gradient scattered | 2 (*p* − 1) · *b* · *n* | 3.1 million |
 #
-# The second is smaller while ***p* · *b* < *m***: while the whole batch is smaller than the layer has units. For a
+# The second is smaller while **p · b < m**: while the whole batch is smaller than the layer has units. For a
 # convolution on a map of *H* × *W* with kernels of *k* × *k* it is *p* · *b* · *H* · *W* < *m* · *k*².
 
 # %% slide="subslide"
@@ -338,18 +339,18 @@ card_lanes(
 )
 
 # %% [markdown] slide="subslide"
-# It sends a fifth, and is not faster. Its card waits for every byte; data parallel hides nearly all of them. In 2014
-# gradients went after the step:
+# It sends a fifth, and is not faster. Its card waits for every byte; data parallel hides nearly all of them. If the
+# gradients go after the backward pass, as in the simplest program, it is another picture:
 
 # %%
 side_by_side(
     {
-        "by data, after the step": round(late.speed_up, 2),
+        "by data, after it": round(late.speed_up, 2),
         "one weird trick": round(found[MIXED].speed_up, 2),
         "by data, beside it": round(found[DATA].speed_up, 2),
     },
     unit="times as fast",
-    title="Hiding the bytes took the trick's place",
+    title="Fewer bytes help a program that waits for them; hiding them helps as much",
 )
 
 # %% [markdown] slide="slide"
@@ -410,7 +411,7 @@ role_bars(
 )
 
 # %% [markdown]
-# Less than hoped: the layer at work is always whole. And it helps against parameters alone. Feature maps belong to a
+# The layer at work is always whole. And it helps against parameters alone. Feature maps belong to a
 # card's own samples, and nothing shares them out:
 
 # %%
