@@ -1,12 +1,16 @@
-"""Answers that misbehave, each with what must come of it. Question `three`, whose right answer is 3 * n.
+"""Answers that misbehave, each with what must come of it: written for question `three`, whose right answer is 3 * n.
 
-Each stands in a submission whose five other answers are right, and those must keep their points. What is said of it is
-one line, which `words` is in.
+What is said of each is one line, which `words` is in. `classes` puts them into submissions: `one` and `six` are right
+in each and must stay so. An answer that bends what runs after it is `alone` between them; of the others, three share a
+submission, each in the place of another question.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from multiples import NAMES
 
 from course_utils.checks.core import Outcome
 
@@ -21,6 +25,14 @@ class Hostile:
     source: str
     outcome: Outcome
     words: str = ""
+    alone: bool = False
+    endless: bool = False  # ends by the time allowed for a cell
+    slow: bool = False  # takes many seconds of processor time
+
+    def instead_of(self, question: str) -> str:
+        """The same for another question."""
+        factor = NAMES.index(question) + 1
+        return re.sub(r"\bthree\b", question, self.source).replace("3 * n", f"{factor} * n")
 
 
 LOOPS, DIED, GONE = "ran for more than", "ended the kernel", "It was stopped"
@@ -28,25 +40,31 @@ RIGHT = "def three(n):\n    return 3 * n\n"
 
 ANSWERS = [
     # -- time
-    Hostile("endless loop", "def three(n):\n    while True:\n        pass", CRASHED, LOOPS),
+    Hostile("endless loop", "def three(n):\n    while True:\n        pass", CRASHED, LOOPS, endless=True),
     Hostile(
         "endless loop that swallows interrupts",
-        "def three(n):\n    while True:\n        try:\n            while True:\n                pass\n"
+        "import time\ndef three(n):\n    while True:\n        try:\n            time.sleep(99)\n"
         "        except BaseException:\n            pass",
         CRASHED,
         LOOPS,
+        endless=True,
     ),
-    Hostile("endless loop in the cell itself", "while True:\n    pass", CRASHED, LOOPS),
-    Hostile("busy loop in C", "def three(n):\n    return 9**9**9", CRASHED, LOOPS),
-    Hostile("sleeps", "import time\ndef three(n):\n    time.sleep(1e6)", CRASHED, LOOPS),
+    Hostile("endless loop in the cell itself", "while True:\n    pass", CRASHED, LOOPS, endless=True, slow=True),
+    Hostile("busy loop in C", "def three(n):\n    return 9**9**9", CRASHED, LOOPS, endless=True, slow=True),
+    Hostile("sleeps", "import time\ndef three(n):\n    time.sleep(1e6)", CRASHED, LOOPS, endless=True),
     Hostile(
         "ignores signals",
         "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "def three(n):\n    while True:\n        pass",
+        "import time\ndef three(n):\n    while True:\n        time.sleep(1)",
         CRASHED,
         LOOPS,
+        endless=True,
     ),
-    Hostile("an alarm", "import signal\nsignal.alarm(1)\nimport time\ntime.sleep(3)\n" + RIGHT, CORRECT),
+    Hostile(
+        "an alarm",
+        "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.1)\nimport time\ntime.sleep(0.5)\n" + RIGHT,
+        CORRECT,
+    ),
     # -- the kernel
     Hostile("os._exit", "import os\nos._exit(0)", CRASHED, DIED),
     Hostile("os._exit in the function", "import os\ndef three(n):\n    os._exit(3)", CRASHED, DIED),
@@ -58,11 +76,12 @@ ANSWERS = [
         "import sys\nsys.setrecursionlimit(10**8)\ndef three(n):\n    return three(n)",
         CRASHED,
         "",
+        slow=True,
     ),
     Hostile("sys.exit in the function", "import sys\ndef three(n):\n    sys.exit()", CRASHED, "SystemExit"),
     Hostile("raises in the cell", "raise RuntimeError('<script>alert(1)</script>')", CRASHED, "RuntimeError"),
     Hostile("an interrupt of its own", "def three(n):\n    raise KeyboardInterrupt", CRASHED, ""),
-    Hostile("shuts the kernel down", "get_ipython().kernel.do_shutdown(False)\nexit()\n" + RIGHT, CORRECT),
+    Hostile("shuts the kernel down", "get_ipython().kernel.do_shutdown(False)\nexit()\n" + RIGHT, CORRECT, alone=True),
     # -- memory, processes, disk, output
     Hostile("memory hog", "hog = [bytes(range(256)) * 2**20 for _ in range(64)]", CRASHED, ""),
     Hostile("one huge request", "hog = bytearray(2**40)", CRASHED, "MemoryError"),
@@ -78,61 +97,78 @@ ANSWERS = [
         "with open('fill', 'wb') as file:\n    while True:\n        file.write(bytes(2**20))",
         CRASHED,
         "OSError",
+        alone=True,
     ),
     Hostile(
         "many files",
         "i = 0\nwhile i < 10**7:\n    open(f'/dev/shm/{i}', 'w').write('x' * 10**4)\n    i += 1",
         CRASHED,
         "OSError",
+        alone=True,
+        slow=True,
     ),
     Hostile("gigabyte of output", "for _ in range(1000):\n    print('x' * 10**6)", CRASHED, GONE),
-    Hostile("one gigantic line", "print('x' * 2**28)\n" + RIGHT, CRASHED, ""),
-    Hostile("huge message of an error", "raise ValueError('x' * 2**27)", CRASHED, ""),
+    Hostile("one gigantic line", "print('x' * 2**26)\n" + RIGHT, CRASHED, "", slow=True),
+    Hostile("huge message of an error", "raise ValueError('x' * 2**24)", CRASHED, "", slow=True),
     Hostile(
-        "endless display", "from IPython.display import display\nwhile True:\n    display('x' * 10**5)", CRASHED, ""
+        "endless display",
+        "from IPython.display import display\nwhile True:\n    display('x' * 10**5)",
+        CRASHED,
+        "",
+        slow=True,
     ),
-    Hostile("huge result", "def three(n):\n    return 'x' * 10**7", CRASHED, "printed more"),
+    Hostile("huge result", "def three(n):\n    return 'x' * 10**7", CRASHED, "printed more", slow=True),
     Hostile(
         "a daemon left behind",
         "import subprocess\nsubprocess.Popen(['/usr/bin/sleep', '1000'], start_new_session=True)\n" + RIGHT,
         CORRECT,
+        alone=True,
     ),
     # -- input and the notebook
     Hostile("asks for input", "def three(n):\n    return int(input())", CRASHED, "StdinNotImplementedError"),
     Hostile("shell", "!kill -9 -1\n" + RIGHT, CORRECT),
     Hostile("cell magic", "%%bash\necho three", CRASHED, ""),
-    Hostile("resets the namespace", "%reset -f\n" + RIGHT, CRASHED),
+    Hostile("resets the namespace", "%reset -f\n" + RIGHT, CRASHED, alone=True),
     Hostile("not Python", "def three(n:\n    return", CRASHED, "SyntaxError"),
     # -- forging
     Hostile(
         "later cells emptied",
         "get_ipython().input_transformers_cleanup.append(lambda lines: [''])\ndef three(n):\n    return 0",
         WRONG,
+        alone=True,
     ),
     Hostile(
         "print patched away",
         "import builtins\nbuiltins.print = lambda *a, **k: None\ndef three(n):\n    return 0",
         WRONG,
+        alone=True,
     ),
     Hostile(
         "print that always says the same",
         "import builtins, sys\nbuiltins.print = lambda *a, **k: sys.stdout.write('three(1) = 3\\n')\n"
         "def three(n):\n    return 0",
         WRONG,
+        alone=True,
     ),
     Hostile(
-        "closes its output", "import sys\nsys.stdout.close()\nsys.stdout = None\ndef three(n):\n    return 0", CRASHED
+        "closes its output",
+        "import sys\nsys.stdout.close()\nsys.stdout = None\ndef three(n):\n    return 0",
+        CRASHED,
+        alone=True,
+        slow=True,
     ),
     Hostile(
         "graded cells replaced",
         "from course_utils.grading import graded\ngraded.Graded.__call__ = lambda self, *a: print('three(1) = 3')\n"
         "def three(n):\n    return 0",
         CRASHED,
+        alone=True,
     ),
     Hostile(
         "comparison patched",
         "from course_utils.checks import core\ncore.equal = lambda *a: True\ndef three(n):\n    return 0",
         WRONG,
+        alone=True,
     ),
     Hostile(
         "an object equal to everything",
@@ -142,11 +178,19 @@ ANSWERS = [
         WRONG,
     ),
     Hostile("a text that forges a line", "def three(n):\n    return '3\\nfour(1) = 4'", WRONG),
-    Hostile("modules removed", "import sys\nfor name in list(sys.modules):\n    del sys.modules[name]", CRASHED),
+    Hostile(
+        "modules removed",
+        "import sys\nfor name in list(sys.modules):\n    del sys.modules[name]",
+        CRASHED,
+        alone=True,
+        slow=True,
+    ),
     Hostile(
         "builtins removed",
         "import builtins\nfor name in ('len', 'str', 'isinstance', 'type'):\n    delattr(builtins, name)",
         CRASHED,
+        alone=True,
+        slow=True,
     ),
     Hostile(
         "a thread that prints for ever",
@@ -154,6 +198,8 @@ ANSWERS = [
         "        print('noise')\n        time.sleep(0.01)\n"
         "threading.Thread(target=speak, daemon=True).start()\ndef three(n):\n    return 0",
         WRONG,
+        alone=True,
+        slow=True,
     ),
     Hostile(
         "a forged message",
@@ -165,10 +211,10 @@ ANSWERS = [
         "questions of others redefined",
         "def one(n):\n    return 0\ndef two(n):\n    return 0\nfour = five = six = None\n" + RIGHT,
         CORRECT,
+        alone=True,
     ),
-    Hostile(
-        "script in what it returns", "def three(n):\n    return '<script>alert(1)</script>'", WRONG, "&lt;script&gt;"
-    ),
+    Hostile("script in what it returns", "def three(n):\n    return '<script>alert(1)</script>'", WRONG, "<script>"),
+    Hostile("is not root", "import os\nassert os.getuid() and os.geteuid(), 'root'\n" + RIGHT, CORRECT),
     # -- looking for answers; each returns what it finds, so that finding something would be right
     Hostile(
         "reads the seed",
@@ -178,7 +224,9 @@ ANSWERS = [
     ),
     Hostile(
         "looks for solutions",
-        "import os\nfound = [name for _, _, names in os.walk('/') for name in names if name.endswith('.ipynb')]\n"
+        "import os\nfound = []\nfor _, folders, names in os.walk('/'):\n"
+        "    folders[:] = {*folders} - {'proc', 'sys', 'usr', 'lib', 'include'}\n"
+        "    found += [name for name in names if name.endswith('.ipynb')]\n"
         "assert found, 'no notebook anywhere'",
         CRASHED,
         "no notebook anywhere",
@@ -227,3 +275,18 @@ ANSWERS = [
         WRONG,
     ),
 ]
+
+
+def classes(slow: bool) -> dict[bool, list[dict[str, Hostile]]]:
+    """Submissions for the class with little time for a cell (True) and for the other: question -> hostile answer.
+
+    `slow`: whether the slow ones are among them.
+    """
+    made: dict[bool, list[dict[str, Hostile]]] = {}
+    for endless in (True, False):
+        members = [one for one in ANSWERS if one.endless is endless and (slow or not one.slow)]
+        shared = [one for one in members if not one.alone]
+        groups = [shared[i : i + 3] for i in range(0, len(shared), 3)]
+        made[endless] = [dict(zip(("two", "three", "four"), group, strict=False)) for group in groups]
+        made[endless] += [{"three": one} for one in members if one.alone]
+    return made
