@@ -258,7 +258,7 @@ def keep_outside(model, least, host):
 check.keep_outside(keep_outside)
 
 # %% [markdown] hint="keep_outside"
-# **I do not know what to return.** Two functions, defined inside yours: `return pack, unpack`. `unpack` gets tickets
+# **I do not know what to return.** Two functions, defined inside yours, the one that packs first. `unpack` gets tickets
 # and tensors; `isinstance(kept, torch.Tensor)` tells them apart.
 
 # %% [markdown] hint="keep_outside"
