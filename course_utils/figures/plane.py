@@ -18,7 +18,7 @@ from course_utils.figures.style import SIZE, write_title
 from course_utils.units import CourseError
 
 HEIGHT = 460.0  # pixels, with the title on one line
-DOT = 5.5  # radius of a point, in pixels
+DOT, SMALL_DOT = 5.5, 3.5  # radius of a point, in pixels
 NAME_GAP = 1.3 * SIZE  # between the names of two curves
 
 
@@ -92,7 +92,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Spot:
-    """A named point. A hollow one is a guess, or somebody else's figure."""
+    """A named point. A hollow one is a guess, or somebody else's figure, or does not fit; small ones lie behind."""
 
     name: str
     x: float
@@ -100,6 +100,12 @@ class Spot:
     colour: str = INK
     hollow: bool = False
     bold: bool = False
+    small: bool = False
+
+    @property
+    def radius(self) -> float:
+        """In pixels."""
+        return SMALL_DOT if self.small else DOT
 
 
 @dataclass(frozen=True)
@@ -181,9 +187,13 @@ def plane(
             drawn += _boxes(points)
     _end_names(scene, frame, curves, limits)
     dots = [frame.at(spot.x, spot.y) for spot in spots]
-    drawn += [(px - DOT, py - DOT, px + DOT, py + DOT) for px, py in dots]
-    for spot, (px, py) in zip(spots, dots, strict=True):
-        ring = [(px + DOT * math.cos(a), py + DOT * math.sin(a)) for a in np.linspace(0, 2 * math.pi, 25)]
+    drawn += [
+        (px - spot.radius, py - spot.radius, px + spot.radius, py + spot.radius)
+        for spot, (px, py) in zip(spots, dots, strict=True)
+    ]
+    for spot, (px, py) in sorted(zip(spots, dots, strict=True), key=lambda pair: not pair[0].small):
+        around = np.linspace(0, 2 * math.pi, 25)
+        ring = [(px + spot.radius * math.cos(a), py + spot.radius * math.sin(a)) for a in around]
         scene.add(Area(ring, PAPER if spot.hollow else spot.colour), Lines([ring], spot.colour, 2.0))
     for name, value in marks.items():
         px = frame.at(value, 1.0 if y.log else 0.0)[0]
