@@ -87,12 +87,12 @@ plan_bytes = Check(
         Slip(
             "gradients always",
             _wrong_bytes(kept=lambda parts: 1),
-            "With one part nothing is accumulated, so `accumulated_bytes` do not come on top.",
+            "With one part nothing is accumulated, so `accumulated` does not come on top.",
         ),
         Slip(
             "gradients forgotten",
             _wrong_bytes(kept=lambda parts: 0),
-            "From the second micro-batch on, the gradients of those before are alive as well: `accumulated_bytes`.",
+            "From the second micro-batch on, the gradients of those before are alive as well: `accumulated`.",
         ),
         Slip(
             "everything halved",
@@ -107,7 +107,7 @@ plan_bytes = Check(
         Slip(
             "copies forgotten",
             _wrong_bytes(with_copies=False),
-            "The half copies of the weights are missing, `copies_bytes`: the layers compute with them.",
+            "The half copies of the weights are missing, `copies`: the layers compute with them.",
         ),
         Slip(
             "context forgotten",

@@ -75,6 +75,7 @@ def picture(problem: Problem, evaluations: Sequence[Evaluation], found: Evaluati
         pareto_front(evaluations),
         [plain, *([] if best is None else [best])],
         found,
+        chosen_name="this plan",
         title=f"{problem.network.name}, batch {problem.batch:,}: {found.plan} {finding}, {found.lost:+.1%} time",
     )
 

@@ -24,6 +24,6 @@ from course_utils.figures.style import ROLE_COLOURS
 __all__ = [
     "ROLE_COLOURS", "Axis", "CardBar", "Curve", "Picture", "Reach", "Reached", "Spot", "accountings", "batch_lines",
     "card_lanes", "cards", "describe", "describe_schedule", "finding", "layer_bars", "layer_changes",
-    "loss_by_efficiency", "magnitudes", "plan_plane", "plane", "ring_steps", "role_bars", "roofline", "schedule_finding",
-    "schedule_lanes", "side_by_side", "skyline",
+    "loss_by_efficiency", "magnitudes", "plan_plane", "plane", "ring_steps", "role_bars", "roofline",
+    "schedule_finding", "schedule_lanes", "side_by_side", "skyline",
 ]  # fmt: skip

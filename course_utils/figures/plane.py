@@ -204,9 +204,10 @@ def plane(
         )
         scene.place(words, drawn)
     drawn += [(px - 2, top, px + 2, bottom) for px in (frame.at(v, 1.0 if y.log else 0.0)[0] for v in marks.values())]
+    crowded = any(spot.small for spot in spots)
     for spot, (px, py) in zip(spots, dots, strict=True):
         if spot.name:
-            scene.place(_around(spot, px, py), drawn)
+            scene.place([*_around(spot, px, py), *(_far(spot, px, py) if crowded else [])], drawn)
     return Picture.from_scene(scene)
 
 
@@ -298,6 +299,14 @@ def _around(spot: Spot, px: float, py: float) -> list[Words]:
         for dx in (8, -8)
     ]
     return [*near, *corners]
+
+
+def _far(spot: Spot, px: float, py: float) -> list[Words]:
+    """Where the name of a bold point may stand among many: too far to be told by its place alone, so in its colour."""
+    places = [(dx, dy) for dy in (-30, 46, -54, 70) for dx in (24, -24, 70, -70)] if spot.bold else []
+    return [
+        Words(px + dx, py + dy, spot.name, SIZE, "start" if dx > 0 else "end", True, spot.colour) for dx, dy in places
+    ]
 
 
 def _alternative(

@@ -29,22 +29,22 @@ from course_utils.plan import Plan, Problem, combinations, fastest, table
 #
 # | | |
 # |---|---|
-# | `context_bytes` | the driver's |
-# | `fixed_bytes` | float32 weights, momentum and the gradients of a plain step, at the peak |
-# | `accumulated_bytes` | the gradients kept from one micro-batch to the next, if there are several |
-# | `bytes_per_sample` | the maps of one sample, in float32 |
-# | `copies_bytes` | half copies of the weights, in mixed precision |
+# | `context` | the driver's |
+# | `fixed` | float32 weights, momentum and the gradients of a plain step, at the peak |
+# | `accumulated` | the gradients kept from one micro-batch to the next, if there are several |
+# | `per_sample` | the maps of one sample, in float32 |
+# | `copies` | half copies of the weights, in mixed precision |
 
 
 # %% answer="plan_bytes"
-def plan_bytes(batch, parts, half, context_bytes, fixed_bytes, accumulated_bytes, bytes_per_sample, copies_bytes):
+def plan_bytes(batch, parts, half, context, fixed, accumulated, per_sample, copies):
     """Bytes of the card that a plan needs."""
     # BEGIN SOLUTION
-    maps = batch / parts * bytes_per_sample
+    maps = batch / parts * per_sample
     if half:
-        maps = maps / 2 + copies_bytes
-    gradients = accumulated_bytes if parts > 1 else 0
-    return context_bytes + fixed_bytes + gradients + maps
+        maps = maps / 2 + copies
+    gradients = accumulated if parts > 1 else 0
+    return context + fixed + gradients + maps
     # END SOLUTION
 
 
@@ -154,7 +154,9 @@ graded.unbeaten(unbeaten)
 def least_time(plans, room):
     """Name of the fastest plan that fits and trains the same network, or None."""
     # BEGIN SOLUTION
-    seconds = {name: time for name, (size, time, same) in plans.items() if same and size <= room}
+    seconds = {
+        name: time for name, (size, time, same) in plans.items() if same and size <= room
+    }
     return min(seconds, key=seconds.get, default=None)
     # END SOLUTION
 

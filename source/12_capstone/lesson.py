@@ -131,7 +131,9 @@ fixed = 4 * (3 * parameters + fc6)
 twice = vgg.step(Plan(256, 128))
 each = (twice.at(128).peak_bytes - twice.at(64).peak_bytes) / 64
 by_hand = (vgg.room_bytes - fixed) / each
-print(f"fixed {format_bytes(fixed)}, {each / MIB:.0f} MiB a picture: {by_hand:.0f} pictures fit")
+print(
+    f"fixed {format_bytes(fixed)}, {each / MIB:.0f} MiB a picture: {by_hand:.0f} pictures fit"
+)
 print(f"the trace says {twice.largest_batch(vgg.room_bytes)}")
 
 # %% [markdown] slide="slide"
@@ -195,12 +197,14 @@ pd.DataFrame(rows, columns=["made by", "role", "size"]).set_index("made by")
 # features and two of gradients, are 12.25 GiB. That alone is more than the card.
 #
 # It is a *floor*: no way to move or recompute maps gets below the working set of the largest operator. Two things
-# lower the floor itself: fewer pictures at a time, and fewer bytes a value. vDNN's frameworks had a third, ReLU in
-# place, and two maps less at this moment.
+# lower the floor itself: fewer pictures at a time, and fewer bytes a value. The frameworks of 2016 had a third: ReLU in
+# place, which needs no map of its own.
 
 # %%
 one_map = 4 * 64 * 224 * 224 * 256
-print(f"4 × {format_bytes(one_map)} = {format_bytes(4 * one_map)}, the card leaves {format_bytes(vgg.room_bytes)}")
+print(
+    f"4 × {format_bytes(one_map)} = {format_bytes(4 * one_map)}, the card leaves {format_bytes(vgg.room_bytes)}"
+)
 
 # %% [markdown] slide="slide"
 # ## Two together
@@ -220,7 +224,10 @@ pairs = [vgg.evaluate(plan) for plan in together]
 table(pairs)
 
 # %%
-half, moved = vgg.evaluate(Plan(256, precision="float16")), vgg.evaluate(Plan(256, offload="windowed"))
+half, moved = (
+    vgg.evaluate(Plan(256, precision="float16")),
+    vgg.evaluate(Plan(256, offload="windowed")),
+)
 saved = [plain.needs_bytes - one.needs_bytes for one in (half, moved, pairs[0])]
 print(f"float16 alone saves {format_bytes(saved[0])}, offload alone {format_bytes(saved[1])}")
 print(f"together {format_bytes(saved[2])}, not {format_bytes(saved[0] + saved[1])}")
@@ -245,7 +252,10 @@ everything = combinations(
     segments=(1, 12, lowest),
 )
 front = pareto_front(everything)
-best, exact = fastest(everything), fastest(one for one in everything if one.plan.precision == "float32")
+best, exact = (
+    fastest(everything),
+    fastest(one for one in everything if one.plan.precision == "float32"),
+)
 plan_plane(
     everything,
     front,
@@ -301,7 +311,9 @@ pd.DataFrame(rows, index=[str(plan) for plan in judged])
 # %%
 times = {row.batch: row.per_sample_ms for row in published("GoogLeNet", source=CAFFE2)}
 for batch in (64, 32, 16):
-    print(f"Inception on a Titan X, {batch} at a time: {times[batch] / times[128] - 1:+.0%} a picture against 128")
+    print(
+        f"Inception on a Titan X, {batch} at a time: {times[batch] / times[128] - 1:+.0%} a picture against 128"
+    )
 
 # %% [markdown]
 # Even with that on top, 4 × 64 stays far from 18 %. And 2 × 128 pays next to nothing of it.
@@ -331,7 +343,9 @@ table(resnet.evaluate(plan) for plan in others)
 for problem in (vgg, resnet):
     schedule = problem.schedule(Plan(256, offload="all"))
     copies, kernels = schedule.copy_floor_seconds, schedule.compute_seconds
-    print(f"{problem.network.name}: {format_seconds(copies)} of copies, {format_seconds(kernels)} of kernels")
+    print(
+        f"{problem.network.name}: {format_seconds(copies)} of copies, {format_seconds(kernels)} of kernels"
+    )
 
 # %% [markdown] slide="slide"
 # ## Measure: all of it at once
@@ -344,7 +358,12 @@ for problem in (vgg, resnet):
 # %%
 def network(dtype):
     torch.manual_seed(0)
-    layers = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU()]
+    layers = [
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.ReLU(),
+    ]
     layers += [nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 10)).to(dtype)
 
@@ -373,7 +392,11 @@ for dtype in (torch.float32, torch.float64):
     offload = OffloadActivations("all", device="cpu")
     planned = gradient(checkpointed(network(dtype), [(0, 5)]), 4, offload)
     off = float((planned - whole).norm() / whole.norm())
-    rows[str(dtype)] = (f"{off:.0e}", format_bytes(offload.moved_bytes), format_bytes(offload.returned_bytes))
+    rows[str(dtype)] = (
+        f"{off:.0e}",
+        format_bytes(offload.moved_bytes),
+        format_bytes(offload.returned_bytes),
+    )
 pd.DataFrame.from_dict(rows, orient="index", columns=["off by", "moved out", "moved back"])
 
 # %% [markdown]
