@@ -202,9 +202,8 @@ pd.DataFrame(rows, columns=["made by", "role", "size"]).set_index("made by")
 
 # %%
 one_map = 4 * 64 * 224 * 224 * 256
-print(
-    f"4 × {format_bytes(one_map)} = {format_bytes(4 * one_map)}, the card leaves {format_bytes(vgg.room_bytes)}"
-)
+four = format_bytes(4 * one_map)
+print(f"4 × {format_bytes(one_map)} = {four}, the card leaves {format_bytes(vgg.room_bytes)}")
 
 # %% [markdown] slide="slide"
 # ## Two together
@@ -311,9 +310,8 @@ pd.DataFrame(rows, index=[str(plan) for plan in judged])
 # %%
 times = {row.batch: row.per_sample_ms for row in published("GoogLeNet", source=CAFFE2)}
 for batch in (64, 32, 16):
-    print(
-        f"Inception on a Titan X, {batch} at a time: {times[batch] / times[128] - 1:+.0%} a picture against 128"
-    )
+    more = times[batch] / times[128] - 1
+    print(f"Inception on a Titan X, {batch} at a time: {more:+.0%} a picture against 128")
 
 # %% [markdown]
 # Even with that on top, 4 × 64 stays far from 18 %. And 2 × 128 pays next to nothing of it.
@@ -342,10 +340,9 @@ table(resnet.evaluate(plan) for plan in others)
 # %%
 for problem in (vgg, resnet):
     schedule = problem.schedule(Plan(256, offload="all"))
-    copies, kernels = schedule.copy_floor_seconds, schedule.compute_seconds
-    print(
-        f"{problem.network.name}: {format_seconds(copies)} of copies, {format_seconds(kernels)} of kernels"
-    )
+    copies = format_seconds(schedule.copy_floor_seconds)
+    kernels = format_seconds(schedule.compute_seconds)
+    print(f"{problem.network.name}: {copies} of copies, {kernels} of kernels")
 
 # %% [markdown] slide="slide"
 # ## Measure: all of it at once
