@@ -4,7 +4,7 @@
 Must never import matplotlib or ipywidgets.
 """
 
-from course_utils.recompute.chain import Chain
+from course_utils.recompute.chain import Chain, kept_and_again
 from course_utils.recompute.real import Checkpointed, Segment, checkpointed, evenly
 
-__all__ = ["Chain", "Checkpointed", "Segment", "checkpointed", "evenly"]
+__all__ = ["Chain", "Checkpointed", "Segment", "checkpointed", "evenly", "kept_and_again"]

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from course_utils.hardware import Device
-from course_utils.memory import Ledger, StepTrace
+from course_utils.memory import ROLE, Ledger, StepTrace
 from course_utils.recompute.cuts import Costs
 from course_utils.recompute.real import Segment, checkpointed, evenly, parts, works_in_place
 from course_utils.speed import predict_step
@@ -21,6 +22,14 @@ from course_utils.trace import training_step
 from course_utils.units import CourseError, format_bytes
 
 TRIES = 8  # proposals that are traced before `Chain.cheapest` gives up
+
+
+def kept_and_again(ledger: Ledger) -> tuple[int, int]:
+    """Bytes of feature maps at the peak: those kept since the forward pass, and those computed a second time."""
+    tape, peak = ledger.tape, ledger.peak_event
+    maps = (tape.role == ROLE["feature maps"]) & (tape.birth <= peak) & (tape.death > peak)
+    again = maps & tape.recomputed[np.minimum(tape.birth, tape.events - 1)]
+    return int(ledger.size[maps & ~again].sum()), int(ledger.size[again].sum())
 
 
 class Chain:

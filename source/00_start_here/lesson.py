@@ -49,7 +49,7 @@ from course_utils.units import GIB, MIB
 # | 07 | [Batch size](07_batch_size.ipynb) | what scales with the batch, what does not? |
 # | 08 | [Half precision](08_half_precision.ipynb) | why is it not half? |
 # | 09 | [Offload to CPU memory](09_offload.ipynb) | when can the copy hide behind the computation? |
-# | 10 | Recompute instead of store | what does one extra forward pass buy? |
+# | 10 | [Recompute instead of store](10_recompute.ipynb) | what does one extra forward pass buy? |
 # | 11 | [Many GPUs](11_many_gpus.ipynb) | which networks gain from which kind of parallel? |
 # | 12 | Capstone: fit it on one card | VGG-16, batch 256, 12 GiB: which plan loses the least time? |
 #
