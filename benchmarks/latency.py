@@ -34,6 +34,7 @@ EXPLORERS = {
     "pool": ("pool_explorer()", "batch"),
     "batch": ("batch_explorer()", "batch"),
     "half": ("half_explorer()", "batch"),
+    "offload": ("offload_explorer()", "batch"),
 }
 
 WATCH = """() => {
