@@ -19,6 +19,7 @@ from course_utils.figures import card_lanes
 from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS, Network
 from course_utils.parallel import DATA, SCHEMES, STAGES, CardStep, on_cards
+from course_utils.speed import predict_step
 from course_utils.trace import training_step
 from course_utils.units import CourseError, format_bytes, format_seconds
 
@@ -128,10 +129,11 @@ class CardsExplorer(Explorer):
     def readings(self) -> dict[str, CardStep | None]:
         """Scheme -> the step under it, None where the network has too few layers for so many stages."""
         ledger = self.step.at(self.batch.value)
+        alone = predict_step(ledger, self.device.value)
         found: dict[str, CardStep | None] = {}
         for scheme in SCHEMES:
             try:
-                found[scheme] = on_cards(ledger, self.device.value, self.link.value, self.cards.value, scheme)
+                found[scheme] = on_cards(ledger, alone.device, self.link.value, self.cards.value, scheme, alone=alone)
             except CourseError:
                 if scheme == self.scheme.value:
                     raise

@@ -156,7 +156,13 @@ def _loss(tape: Tape) -> tuple[int, int, int] | tuple[()]:
 
 
 def on_cards(
-    ledger: Ledger, device: Device | str, link: Link | str, cards: int, scheme: str = DATA, overlap: bool = True
+    ledger: Ledger,
+    device: Device | str,
+    link: Link | str,
+    cards: int,
+    scheme: str = DATA,
+    overlap: bool = True,
+    alone: StepTime | None = None,
 ) -> CardStep:
     """One step of several cards, each of which brings `ledger.batch` samples.
 
@@ -167,6 +173,7 @@ def on_cards(
         cards: how many, 1 or more; with 1 the step is the card's own.
         scheme: one of SCHEMES.
         overlap: whether gradients are averaged beside the backward pass; if not, all of them after it.
+        alone: the predicted time of the step on the device, for whoever has it already.
 
     Raises:
         CourseError: an unknown device, link or scheme, no cards, or a step without weight gradients.
@@ -176,7 +183,7 @@ def on_cards(
         raise CourseError(f"unknown scheme {scheme!r}: choose one of {', '.join(SCHEMES)}")
     device = hardware.device(device) if isinstance(device, str) else device
     link = hardware.link(link) if isinstance(link, str) else link
-    alone = predict_step(ledger, device)
+    alone = predict_step(ledger, device) if alone is None else alone
     if scheme == STAGES:
         return in_stages(alone, device, link, cards)
     split = _split(ledger, scheme)
