@@ -20,7 +20,7 @@
 
 # %%
 from course_utils.checks import capstone as check
-from course_utils.plan import Plan, Problem, combinations, fastest, table
+from course_utils.plan import Plan, Problem, Refused, combinations, fastest, table
 
 # %% [markdown] question="plan_bytes" points=3 difficulty=1 minutes=8
 # ### 1. What a plan needs
@@ -234,7 +234,14 @@ graded.vgg_plan(vgg_plan)
 # - segments: 1, 2, 4.
 #
 # Return `None` if none of them fits. `problem.evaluate(plan)` raises `Refused` for a plan that is not
-# training-equivalent; `combinations` leaves those out.
+# training-equivalent; `combinations` leaves those out. This is what it looks like:
+
+# %%
+resnet = Problem("ResNet-50", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")
+try:
+    resnet.evaluate(Plan(256, micro_batch=64))
+except Refused as refused:
+    print(refused)
 
 
 # %% answer="find_plan"
@@ -242,13 +249,8 @@ def find_plan(problem):
     """The fastest plan that fits, or None."""
     # BEGIN SOLUTION
     divisors = [n for n in range(1, problem.batch + 1) if problem.batch % n == 0]
-    found = combinations(
-        problem,
-        micro_batches=divisors,
-        precisions=("float32", "float16"),
-        offloads=("none", "conv", "all", "windowed"),
-        segments=(1, 2, 4),
-    )
+    halves, policies = ("float32", "float16"), ("none", "conv", "all", "windowed")
+    found = combinations(problem, divisors, halves, policies, segments=(1, 2, 4))
     best = fastest(found)
     return None if best is None else best.plan
     # END SOLUTION
@@ -258,7 +260,7 @@ def find_plan(problem):
 check.find_plan(find_plan)
 
 # %% [markdown] hint="find_plan"
-# **It crashes with `Refused`.** That is an answer, not an accident: this network has a layer that looks at the batch.
+# **It crashes with Refused.** That is an answer, not an accident: this network has a layer that looks at the batch.
 # Catch it and go on, or let `combinations` do so.
 
 # %% [markdown] hint="find_plan"

@@ -373,6 +373,7 @@ def gradient(model, parts=1, offload=None):
     """All gradients in one vector, accumulated over so many parts of the digits."""
     x = pictures.to(next(model.parameters()).dtype)
     for some, theirs in zip(x.chunk(parts), labels.chunk(parts), strict=True):
+        some = some.clone()  # else the storage of all pictures moves along
         if offload is None:
             loss = F.cross_entropy(model(some), theirs)
         else:
