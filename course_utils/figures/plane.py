@@ -302,11 +302,9 @@ def _around(spot: Spot, px: float, py: float) -> list[Words]:
 
 
 def _far(spot: Spot, px: float, py: float) -> list[Words]:
-    """Where the name of a bold point may stand among many: too far to be told by its place alone, so in its colour."""
+    """Where the name of a bold point may stand among many, whose only bold one it is."""
     places = [(dx, dy) for dy in (-30, 46, -54, 70) for dx in (24, -24, 70, -70)] if spot.bold else []
-    return [
-        Words(px + dx, py + dy, spot.name, SIZE, "start" if dx > 0 else "end", True, spot.colour) for dx, dy in places
-    ]
+    return [Words(px + dx, py + dy, spot.name, SIZE, "start" if dx > 0 else "end", True) for dx, dy in places]
 
 
 def _alternative(
