@@ -482,8 +482,8 @@ pd.DataFrame(rows, columns=columns).set_index("")
 cards_explorer()
 
 # %% [markdown]
-# Try three things. Find the smallest batch at which eight K40s still train ResNet-50 seven times as fast. Find a
-# network and a batch for which one weird trick beats data parallel. Why does a faster device need a faster link?
+# Try three things. Find the smallest batch at which eight K40s still train ResNet-50 seven times as fast. From which
+# batch on does data parallel overtake one weird trick for AlexNet? Why does a faster device need a faster link?
 
 # %% [markdown] slide="slide"
 # ## What people believe

@@ -62,7 +62,7 @@ reveal(
 # - **open**: what it would take to decide was not published.
 
 # %%
-side_by_side(counts, unit="claims", title="Six verdicts for 83 claims")
+side_by_side(counts, unit="claims", title=f"{counts['right']} of {sum(counts.values())} hold as they stand")
 
 # %% slide="subslide"
 table = pd.DataFrame(
