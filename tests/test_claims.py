@@ -73,13 +73,14 @@ def test_shown_as_text_and_as_a_table_with_nothing_unescaped(monkeypatch):
 
 
 def test_an_unknown_number_is_one_line():
-    with pytest.raises(CourseError, match=r"^no claim number 999; there are 1, 2, 8, "):
+    with pytest.raises(CourseError, match=r"^no claim number 999; there are 1, 2, 3, "):
         judge([999])
 
 
 def test_every_claim_of_the_table_has_a_verdict_that_a_test_expects():
     expected = [number for name in LESSONS for number in _expected(name)]
-    assert sorted(expected) == sorted(CLAIMS) == list(range(1, 84))
+    measured = [39, 48]  # on this machine; the tests of their topics judge them with made-up times
+    assert sorted(expected + measured) == sorted(CLAIMS) == list(range(1, 84))
     assert {claim.source for claim in CLAIMS.values()} == set(claims.SOURCES)
 
 
