@@ -20,7 +20,7 @@ SMALLEST = 2  # samples in a micro-batch: with one, batch norm has no statistics
 
 
 @dataclass(frozen=True)
-class Plan:
+class Cut:
     """One way to cut a wanted batch.
 
     Attributes:
@@ -64,22 +64,22 @@ class Accumulation:
             raise CourseError(f"a batch has one part or more, got {parts!r}")
         return (self.plain if parts == 1 else self.double).at(micro)
 
-    def plan(self, micro: int, parts: int, device: Device) -> Plan:
+    def cut(self, micro: int, parts: int, device: Device) -> Cut:
         """Peak and predicted time of so many micro-batches of this size."""
         ledger = self.ledger(micro, parts)
         key = (micro, parts > 1, device)
         if key not in self._seconds:
             self._seconds[key] = _times(ledger, device)
         total, last_pass = self._seconds[key]
-        return Plan(micro, parts, ledger.peak_bytes, total + max(0, parts - 2) * last_pass)
+        return Cut(micro, parts, ledger.peak_bytes, total + max(0, parts - 2) * last_pass)
 
-    def plans(self, wanted: int, device: Device) -> list[Plan]:
+    def cuts(self, wanted: int, device: Device) -> list[Cut]:
         """Every way to cut the batch into equal micro-batches of SMALLEST samples or more, smallest first.
 
         Raises:
             CourseError: the wanted batch is below SMALLEST.
         """
-        return [self.plan(micro, wanted // micro, device) for micro in micro_batches(wanted)]
+        return [self.cut(micro, wanted // micro, device) for micro in micro_batches(wanted)]
 
     def extra_bytes(self, micro: int) -> int:
         """What accumulation adds to a micro-batch's peak: the gradients of those before, alive while it runs."""

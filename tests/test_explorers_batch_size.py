@@ -1,4 +1,4 @@
-"""Lesson 07's explorer and its reading: plans against direct traces, words against plans, every corner."""
+"""Lesson 07's explorer and its reading: cuts against direct traces, words against cuts, every corner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small_nets import on_meta
 
 from course_utils import hardware
-from course_utils.accumulation import SMALLEST, Plan, accumulation, micro_batches
+from course_utils.accumulation import SMALLEST, Cut, accumulation, micro_batches
 from course_utils.explorers import batch_explorer
 from course_utils.explorers import batch_size as explorers
 from course_utils.explorers.batch_size import WANTED, fitting, sentences
@@ -50,25 +50,25 @@ def shown(explorer):
 @pytest.mark.parametrize("parts", [1, 2, 3, 5])
 def test_a_plan_is_what_a_trace_of_all_its_parts_says(steps, parts):
     whole = training_step(on_meta(small_cnn), (3, 32, 32), 10, accumulate=parts).at(12)
-    plan = steps.plan(12, parts, TITAN)
-    assert plan.peak_bytes == whole.peak_bytes
-    assert plan.seconds == pytest.approx(predict_step(whole, TITAN).total_seconds)
-    assert plan.wanted == 12 * parts
-    assert plan.seconds_per_sample == pytest.approx(plan.seconds / plan.wanted)
+    cut = steps.cut(12, parts, TITAN)
+    assert cut.peak_bytes == whole.peak_bytes
+    assert cut.seconds == pytest.approx(predict_step(whole, TITAN).total_seconds)
+    assert cut.wanted == 12 * parts
+    assert cut.seconds_per_sample == pytest.approx(cut.seconds / cut.wanted)
 
 
 @given(st.integers(SMALLEST, 2000))
 @settings(deadline=None)
 def test_micro_batches_are_the_divisors(wanted):
-    cuts = micro_batches(wanted)
-    assert cuts[-1] == wanted
-    assert cuts == sorted(set(cuts))
-    assert all(wanted % micro == 0 and micro >= SMALLEST for micro in cuts)
-    assert len(cuts) == sum(wanted % n == 0 for n in range(SMALLEST, wanted + 1))
+    sizes = micro_batches(wanted)
+    assert sizes[-1] == wanted
+    assert sizes == sorted(set(sizes))
+    assert all(wanted % micro == 0 and micro >= SMALLEST for micro in sizes)
+    assert len(sizes) == sum(wanted % n == 0 for n in range(SMALLEST, wanted + 1))
 
 
 def test_smaller_micro_batches_take_less_memory_and_more_time(steps):
-    accumulated = steps.plans(128, TITAN)[:-1]
+    accumulated = steps.cuts(128, TITAN)[:-1]
     for small, large in itertools.pairwise(accumulated):
         assert small.peak_bytes < large.peak_bytes
         assert small.seconds > large.seconds
@@ -87,16 +87,16 @@ def test_a_batch_that_cannot_be_cut_is_refused(wrong):
 
 def test_no_parts_are_refused(steps):
     with pytest.raises(CourseError, match="one part or more"):
-        steps.plan(4, 0, TITAN)
+        steps.cut(4, 0, TITAN)
 
 
 # -- the words ---------------------------------------------------------------------------------------------------------
 
 
-def plans(*peaks_gib):
+def cuts(*peaks_gib):
     """Plans of a batch of 8 with these peaks, smallest micro-batch first, each a tenth faster than the one before."""
     return [
-        Plan(micro, 8 // micro, int(peak * GIB), 1.0 - 0.1 * i)
+        Cut(micro, 8 // micro, int(peak * GIB), 1.0 - 0.1 * i)
         for i, (micro, peak) in enumerate(zip((2, 4, 8), peaks_gib, strict=True))
     ]
 
@@ -112,16 +112,16 @@ def plans(*peaks_gib):
     ],
 )
 def test_the_way_out_is_the_largest_that_fits(steps, peaks, way):
-    made = plans(*peaks)
+    made = cuts(*peaks)
     assert sentences(steps, made, made[0], TITAN)[2].startswith(way)
     best = fitting(made, TITAN.memory_bytes)
     assert best is None or best.peak_bytes <= TITAN.memory_bytes
-    assert all(plan.peak_bytes > TITAN.memory_bytes for plan in made if best is None or plan.micro > best.micro)
+    assert all(cut.peak_bytes > TITAN.memory_bytes for cut in made if best is None or cut.micro > best.micro)
 
 
 def test_the_state_and_what_accumulation_adds(steps):
-    made = steps.plans(64, TITAN)
-    chosen = next(plan for plan in made if plan.micro == 16)
+    made = steps.cuts(64, TITAN)
+    chosen = next(cut for cut in made if cut.micro == 16)
     state, added, _ = sentences(steps, made, chosen, TITAN)
     spare = format_bytes(TITAN.memory_bytes - chosen.peak_bytes)
     assert state.startswith("A batch of 64 as 4 × 16 on Titan X (Maxwell): the peak of ")
@@ -132,14 +132,14 @@ def test_the_state_and_what_accumulation_adds(steps):
 
 
 def test_a_peak_that_is_too_high_is_said_to_be():
-    made = plans(1, 13, 14)
+    made = cuts(1, 13, 14)
     steps = accumulation(on_meta(small_cnn), (3, 32, 32), 10)
     assert "the peak of 13.00 GiB is 1.00 GiB too much" in sentences(steps, made, made[1], TITAN)[0]
 
 
 def test_where_the_peak_is_in_the_update_accumulation_adds_nothing():
     steps = accumulation(mlp((500, 2000, 10)), (500,), 10, "adam")
-    made = steps.plans(8, TITAN)
+    made = steps.cuts(8, TITAN)
     assert sentences(steps, made, made[0], TITAN)[1].startswith("Accumulation adds nothing to the peak")
 
 
@@ -165,9 +165,9 @@ def test_the_micro_batch_follows_the_batch(explorer):
 
 
 def test_it_says_what_the_last_move_did(explorer):
-    before = explorer.steps.plan(16, 4, TITAN).peak_bytes
+    before = explorer.steps.cut(16, 4, TITAN).peak_bytes
     explorer.micro.value = 32
-    change = format_bytes(explorer.steps.plan(32, 2, TITAN).peak_bytes - before)
+    change = format_bytes(explorer.steps.cut(32, 2, TITAN).peak_bytes - before)
     assert shown(explorer)[1].endswith(f"Last move, micro-batch 16 to 32: the peak rises by {change}.")
     explorer.device.value = "GTX 980"
     assert "Last move" not in shown(explorer)[1]
@@ -191,16 +191,16 @@ def test_the_courses_networks_at_the_corners_of_every_control(network):
         explorer.optimizer.value, explorer.device.value = optimizer, device
         for wanted in (WANTED[0], 96, WANTED[-1]):
             explorer.wanted.value = wanted
-            cuts = micro_batches(wanted)
-            for micro in (cuts[0], cuts[len(cuts) // 2], cuts[-1]):
+            sizes = micro_batches(wanted)
+            for micro in (sizes[0], sizes[len(sizes) // 2], sizes[-1]):
                 explorer.micro.value = micro
                 picture, words = shown(explorer)
                 assert "alert" not in explorer.words.value
                 assert not re.search(r"\b(nan|inf|None)\b", words)
                 assert_well_laid(Picture(picture, "", 0, bytes))
-                plan = explorer.steps.plan(micro, wanted // micro, hardware.device(device))
-                assert f"the peak of {format_bytes(plan.peak_bytes)} " in words
-                fits = plan.peak_bytes <= hardware.device(device).memory_bytes
+                cut = explorer.steps.cut(micro, wanted // micro, hardware.device(device))
+                assert f"the peak of {format_bytes(cut.peak_bytes)} " in words
+                fits = cut.peak_bytes <= hardware.device(device).memory_bytes
                 assert ("to spare" if fits else "too much") in words
                 name = "at once" if micro == wanted else f"{wanted // micro:,} × {micro:,}"
                 assert [text for text in words_of(Picture(picture, "", 0, bytes)) if text.text == name and text.bold]

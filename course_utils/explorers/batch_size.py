@@ -13,7 +13,7 @@ import ipywidgets as widgets
 import torch
 
 from course_utils import hardware
-from course_utils.accumulation import Accumulation, Plan, accumulation, micro_batches
+from course_utils.accumulation import Accumulation, Cut, accumulation, micro_batches
 from course_utils.explorers.base import Explorer, View, described
 from course_utils.figures import Axis, Curve, Picture, Spot, plane
 from course_utils.figures.scene import FAINT, INK
@@ -29,40 +29,44 @@ BEYOND = 2.0  # a card that holds more than this many times the highest peak is 
 WIDE = 8.0  # times that are further apart than this stand on a logarithmic axis
 
 
-def fitting(plans: Sequence[Plan], limit_bytes: float) -> Plan | None:
-    """The plan with the largest micro-batch within the limit; None if no plan is."""
-    return max((plan for plan in plans if plan.peak_bytes <= limit_bytes), key=lambda plan: plan.micro, default=None)
+def fitting(cuts: Sequence[Cut], limit_bytes: float) -> Cut | None:
+    """The cut with the largest micro-batch within the limit; None if no cut is."""
+    return max(
+        (cut for cut in cuts if cut.peak_bytes <= limit_bytes),
+        key=lambda cut: cut.micro,
+        default=None,
+    )
 
 
-def sentences(steps: Accumulation, plans: Sequence[Plan], chosen: Plan, device: Device) -> tuple[str, str, str]:
+def sentences(steps: Accumulation, cuts: Sequence[Cut], chosen: Cut, device: Device) -> tuple[str, str, str]:
     """What a choice means in words: the state, what accumulation adds, the way that loses the least time.
 
     Args:
         steps: the network's step.
-        plans: every way to cut the wanted batch.
+        cuts: every way to cut the wanted batch.
         chosen: the one shown.
         device: whose memory and rates.
     """
-    return _state(chosen, device), _added(steps, chosen), _way(plans, device)
+    return _state(chosen, device), _added(steps, chosen), _way(cuts, device)
 
 
-def _cut(plan: Plan) -> str:
-    return f"{plan.wanted:,} at once" if plan.parts == 1 else f"{plan.wanted:,} as {plan.parts:,} × {plan.micro:,}"
+def _words(cut: Cut) -> str:
+    return f"{cut.wanted:,} at once" if cut.parts == 1 else f"{cut.wanted:,} as {cut.parts:,} × {cut.micro:,}"
 
 
-def _state(plan: Plan, device: Device) -> str:
-    spare = device.memory_bytes - plan.peak_bytes
+def _state(cut: Cut, device: Device) -> str:
+    spare = device.memory_bytes - cut.peak_bytes
     fits = f"fits with {format_bytes(spare)} to spare" if spare >= 0 else f"is {format_bytes(-spare)} too much"
     return (
-        f"A batch of {_cut(plan)} on {device.name}: the peak of {format_bytes(plan.peak_bytes)} {fits}; "
-        f"{format_seconds(plan.seconds)} predicted for a step, {format_seconds(plan.seconds_per_sample)} a sample."
+        f"A batch of {_words(cut)} on {device.name}: the peak of {format_bytes(cut.peak_bytes)} {fits}; "
+        f"{format_seconds(cut.seconds)} predicted for a step, {format_seconds(cut.seconds_per_sample)} a sample."
     )
 
 
-def _added(steps: Accumulation, plan: Plan) -> str:
-    if plan.parts == 1:
+def _added(steps: Accumulation, cut: Cut) -> str:
+    if cut.parts == 1:
         return "Nothing is accumulated: the weight gradients come once, in the backward pass."
-    extra = steps.extra_bytes(plan.micro)
+    extra = steps.extra_bytes(cut.micro)
     if not extra:
         return "Accumulation adds nothing to the peak, which is in the update, where all gradients are alive anyway."
     return (
@@ -71,10 +75,10 @@ def _added(steps: Accumulation, plan: Plan) -> str:
     )
 
 
-def _way(plans: Sequence[Plan], device: Device) -> str:
-    whole, best = plans[-1], fitting(plans, device.memory_bytes)
+def _way(cuts: Sequence[Cut], device: Device) -> str:
+    whole, best = cuts[-1], fitting(cuts, device.memory_bytes)
     if best is None:
-        least = plans[0]
+        least = cuts[0]
         return (
             f"No micro-batch fits: even {least.micro} samples need {format_bytes(least.peak_bytes)}. "
             "It takes a smaller picture, a leaner optimizer or a larger card."
@@ -92,32 +96,32 @@ def _share(share: float) -> str:
     return f"{100 * share:.1f} %" if share < 0.1 else percent(share, 1.0)
 
 
-def picture(name: str, plans: Sequence[Plan], chosen: Plan, device: Device) -> Picture:
+def picture(name: str, cuts: Sequence[Cut], chosen: Cut, device: Device) -> Picture:
     """Peak against predicted time: a point for every micro-batch, hollow where the card is too small."""
     limit = device.memory_bytes
-    whole, highest = plans[-1], max(plan.peak_bytes for plan in plans)
+    whole, highest = cuts[-1], max(cut.peak_bytes for cut in cuts)
     shown = limit <= BEYOND * highest
     label = "GiB at the peak" + ("" if shown else f" (↑ {limit / GIB:,.4g} GiB: {device.name})")
-    best = fitting(plans, limit)
+    best = fitting(cuts, limit)
     if best is None:
-        finding = f"no way to cut a batch of {plans[0].wanted:,} fits {device.name}"
+        finding = f"no way to cut a batch of {cuts[0].wanted:,} fits {device.name}"
     elif best.parts == 1:
         finding = f"a batch of {best.wanted:,} fits {device.name} at once"
     else:
         finding = f"a batch of {best.wanted:,} fits {device.name} as {best.parts:,} × {best.micro:,}"
     spots = [
         Spot(
-            "at once" if plan.parts == 1 else f"{plan.parts:,} × {plan.micro:,}",
-            plan.seconds,
-            plan.peak_bytes / GIB,
-            SERIES_COLOURS[0] if plan.micro == chosen.micro else INK,
-            hollow=plan.peak_bytes > limit,
-            bold=plan.micro == chosen.micro,
+            "at once" if cut.parts == 1 else f"{cut.parts:,} × {cut.micro:,}",
+            cut.seconds,
+            cut.peak_bytes / GIB,
+            SERIES_COLOURS[0] if cut.micro == chosen.micro else INK,
+            hollow=cut.peak_bytes > limit,
+            bold=cut.micro == chosen.micro,
         )
-        for plan in [chosen, *(plan for plan in plans if plan.micro != chosen.micro)]
+        for cut in [chosen, *(cut for cut in cuts if cut.micro != chosen.micro)]
     ]
-    wide = plans[0].seconds > WIDE * whole.seconds
-    curve = Curve("", [p.seconds for p in plans[::-1]], [p.peak_bytes / GIB for p in plans[::-1]], FAINT, width=1.4)
+    wide = cuts[0].seconds > WIDE * whole.seconds
+    curve = Curve("", [p.seconds for p in cuts[::-1]], [p.peak_bytes / GIB for p in cuts[::-1]], FAINT, width=1.4)
     return plane(
         Axis("predicted time of one step with its update", log=wide, write=_seconds),
         Axis(label),
@@ -147,9 +151,9 @@ class BatchExplorer(Explorer):
         slider = widgets.SelectionSlider
         batches = sorted({*WANTED, start["batch"]})
         self.wanted = described(slider, "batch", "7em", options=[(f"{n:,}", n) for n in batches], value=start["batch"])
-        cuts = micro_batches(start["batch"])
+        sizes = micro_batches(start["batch"])
         self.micro = described(
-            slider, "micro-batch", "7em", options=[(f"{n:,}", n) for n in cuts], value=start["micro"]
+            slider, "micro-batch", "7em", options=[(f"{n:,}", n) for n in sizes], value=start["micro"]
         )
         self.wanted.observe(self._recut, names="value")  # before the base observes, so that one move draws once
         moving = (self.network, self.optimizer, self.device, self.wanted, self.micro)
@@ -171,10 +175,10 @@ class BatchExplorer(Explorer):
 
     def _recut(self, _change: object = None) -> None:
         """Offer the micro-batches that divide the new batch; keep the nearest to the one that was chosen."""
-        cuts, before = micro_batches(self.wanted.value), self.micro.value
+        sizes, before = micro_batches(self.wanted.value), self.micro.value
         self._recutting = True
-        self.micro.options = [(f"{n:,}", n) for n in cuts]
-        self.micro.value = min(cuts, key=lambda n: (abs(n - before), n))
+        self.micro.options = [(f"{n:,}", n) for n in sizes]
+        self.micro.value = min(sizes, key=lambda n: (abs(n - before), n))
         self._recutting = False
 
     def redraw(self, change: object = None) -> None:
@@ -185,10 +189,10 @@ class BatchExplorer(Explorer):
     def view(self) -> View:
         """Peak against time and the sentences of the present settings; the peak is watched."""
         steps, device = self.steps, hardware.device(self.device.value)
-        plans = steps.plans(self.wanted.value, device)
-        chosen = next(plan for plan in plans if plan.micro == self.micro.value)
-        drawn = picture(self.network.value, plans, chosen, device)
-        return View(drawn, sentences(steps, plans, chosen, device), chosen.peak_bytes, uncaused=["device"])
+        cuts = steps.cuts(self.wanted.value, device)
+        chosen = next(cut for cut in cuts if cut.micro == self.micro.value)
+        drawn = picture(self.network.value, cuts, chosen, device)
+        return View(drawn, sentences(steps, cuts, chosen, device), chosen.peak_bytes, uncaused=["device"])
 
 
 def batch_explorer(

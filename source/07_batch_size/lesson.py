@@ -464,12 +464,12 @@ for name in ("VGG-16", "ResNet-50", "52 M dense net"):
     with torch.device("meta"):
         model = known.build()
     steps = accumulation(model, known.input_shape, known.classes, name=name)
-    plans = {plan.micro: plan for plan in steps.plans(256, device(TITAN))}
+    cuts = {cut.micro: cut for cut in steps.cuts(256, device(TITAN))}
     for micro in (256, 64, 16, 4):
-        plan = plans[micro]
-        lost = plan.seconds / plans[256].seconds - 1
-        cut, peak = f"{plan.parts} × {micro}", format_bytes(plan.peak_bytes)
-        rows.append((name, cut, peak, f"{lost:+.1%}"))
+        cut = cuts[micro]
+        lost = cut.seconds / cuts[256].seconds - 1
+        how, peak = f"{cut.parts} × {micro}", format_bytes(cut.peak_bytes)
+        rows.append((name, how, peak, f"{lost:+.1%}"))
 columns = ["network", "256 as", "peak", "time"]
 pd.DataFrame(rows, columns=columns).set_index(columns[:2])
 
