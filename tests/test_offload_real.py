@@ -105,6 +105,7 @@ def assert_nothing_left(offload: OffloadActivations) -> None:
     assert not offload._records
     assert not offload._kept
     assert not offload._leaving
+    assert not offload._undecided
     assert torch.nn.modules.module._global_forward_hooks == {}
     assert torch.nn.modules.module._global_forward_pre_hooks == {}
     # No hook is left: a tensor saved now is kept as it is.
@@ -288,6 +289,27 @@ def test_only_what_convolutions_save_with_conv() -> None:
         loss = F.cross_entropy(net(x), y)
     assert list(offload.records()) == [x.nbytes, 4 * 4 * 16 * 16 * 16]  # the pictures, and what pool1 makes
     loss.backward()
+
+
+def test_conv_moves_a_map_that_a_relu_saved_before_the_convolution_did() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(layer for _ in "123" for layer in (nn.Conv2d(4, 4, 3, padding=1), nn.ReLU())))
+    x = torch.randn(2, 4, 16, 16)
+    net(x).sum().backward()
+    expected = [p.grad.clone() for p in net.parameters() if p.grad is not None]
+    net.zero_grad(set_to_none=True)
+    maps: list[Any] = []
+    for layer in net:
+        if isinstance(layer, nn.ReLU):
+            layer.register_forward_hook(lambda *seen: maps.append(weakref.ref(seen[-1].untyped_storage())))
+    offload = OffloadActivations("conv", minimum_bytes=1, device="cpu")
+    with offload:
+        loss = net(x).sum()
+    assert [alive() is None for alive in maps] == [True, True, False]  # the last ReLU feeds no convolution
+    assert list(offload.records()) == [x.nbytes] * 3
+    loss.backward()
+    assert_same_bits([p.grad for p in net.parameters() if p.grad is not None], expected)
+    assert_nothing_left(offload)
 
 
 def test_small_sparse_and_unusual_tensors_stay() -> None:

@@ -94,6 +94,13 @@ class _Handle:
         self.owner._forget(self)
 
 
+class _Undecided:
+    """What autograd keeps of a tensor that stays unless a convolution saves its storage too: the tensor or a handle."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.kept: Tensor | _Handle = tensor
+
+
 class OffloadActivations:
     """Moves what autograd saves to host memory during a forward pass, and back ahead of use in the backward pass.
 
@@ -116,8 +123,9 @@ class OffloadActivations:
     Write in place only where the network also works without this context.
 
     Args:
-        policy: "none", "all" (one tensor on its way), "conv" (as "all", what nn.Conv1d to nn.Conv3d save), "windowed"
-            (as "all" with `window` on their way), or a function that says of a saved tensor whether it moves.
+        policy: "none", "all" (one tensor on its way), "conv" (as "all", the storages that nn.Conv1d to nn.Conv3d save,
+            also where a ReLU before them saved one first), "windowed" (as "all" with `window` on their way), or a
+            function that says of a saved tensor whether it moves.
         window: tensors on their way to the host, and fetched ahead, with "windowed" or a function.
         minimum_bytes: storages below this stay.
         keep: modules and tensors that stay besides, such as the input that the training loop holds anyway.
@@ -160,6 +168,7 @@ class OffloadActivations:
         # One stream for copies both ways, so that a buffer is never written before it has been read.
         self._stream = torch.cuda.Stream(self.device) if self.on_gpu else None
         self._records: dict[tuple[int, int], _Record] = {}  # (address of a living storage, its version) -> record
+        self._undecided: dict[tuple[int, int], list[weakref.ref[_Undecided]]] = {}  # by the same keys
         self._line: list[int] = []  # numbers of the records in the order in which they were last saved
         self._by_number: dict[int, _Record] = {}
         self._next = 0
@@ -196,6 +205,7 @@ class OffloadActivations:
             while self._leaving:
                 self._let_go()
             self._kept.clear()
+            self._undecided.clear()
             self._depth = self._in_convolution = 0
 
     def _keep(self, item: nn.Module | Tensor) -> None:
@@ -216,7 +226,7 @@ class OffloadActivations:
 
     # -- forward -----------------------------------------------------------------------------------------------------
 
-    def _pack(self, tensor: Tensor) -> Tensor | _Handle:
+    def _pack(self, tensor: Tensor) -> Tensor | _Handle | _Undecided:
         """What autograd keeps: the tensor itself, or a handle on bytes in host memory."""
         if not self._moves(tensor):
             return tensor
@@ -224,6 +234,10 @@ class OffloadActivations:
             storage = tensor.untyped_storage()
             key = (storage._cdata, tensor._version)
             record = self._records.get(key)
+            if self.policy == "conv" and not self._in_convolution and record is None:
+                undecided = _Undecided(tensor)
+                self._undecided.setdefault(key, []).append(weakref.ref(undecided))
+                return undecided
             if record is None:
                 record = self._send(key, storage)
                 self._records[key] = record
@@ -232,10 +246,14 @@ class OffloadActivations:
                 self._unlist(record)
                 record.number = self._number()
             self._list(record)
+            for reference in self._undecided.pop(key, ()):  # a ReLU keeps the storage that a convolution reads
+                undecided_before = reference()
+                if undecided_before is not None and isinstance(undecided_before.kept, Tensor):
+                    undecided_before.kept = _Handle(self, record, undecided_before.kept)
             return _Handle(self, record, tensor)
 
     def _moves(self, tensor: Tensor) -> bool:
-        if self.policy == "none" or (self.policy == "conv" and not self._in_convolution):
+        if self.policy == "none":
             return False
         if tensor.device != self.device or type(tensor) not in (Tensor, nn.Parameter):
             return False
@@ -275,13 +293,16 @@ class OffloadActivations:
             self = owner()
             if self is not None:
                 self._records.pop(key, None)
+                self._undecided.pop(key, None)
 
         weakref.finalize(storage, died).atexit = False
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
-    def _unpack(self, kept: Tensor | _Handle) -> Tensor:
+    def _unpack(self, kept: Tensor | _Handle | _Undecided) -> Tensor:
         """The saved tensor, its bytes brought back if they are not yet, and the next ones on their way."""
+        if isinstance(kept, _Undecided):
+            kept = kept.kept
         if isinstance(kept, Tensor):
             return kept
         with self._lock, torch.no_grad():
