@@ -25,6 +25,8 @@ lab: $(VENV)/lab.done
 	@$(BIN)/python -m course_utils.cli doctor
 	@$(BIN)/python -m jupyterlab --notebook-dir=. --LabApp.default_url=$(FIRST) $(LAB)
 
+# Threads of two processes that share the cores must not wait in loops for each other.
+test: export OMP_WAIT_POLICY := PASSIVE
 # tests/test_notebooks.py runs nbval over the notebooks: it compares every output that is not tagged as varying.
 test: $(VENV)/test.done
 	$(BIN)/python -m ruff check .

@@ -45,6 +45,8 @@ def kernel_environment(seed: int = 0) -> dict[str, str]:
         **os.environ,
         "PYTHONHASHSEED": "0",
         "COURSE_SEED": str(seed),
+        # Two kernels at once else wait for each other's threads in loops, and each takes up to eight times as long.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
         # The notebook imports the course_utils that runs it, also from a folder where it is not installed.
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
     }

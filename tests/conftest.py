@@ -1,6 +1,15 @@
 """Fixtures that several files of tests use."""
 
+import gc
+
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_garbage_collections():
+    """Traces that leak collect garbage at every step: what was imported by now is not looked through each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

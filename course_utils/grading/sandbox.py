@@ -252,6 +252,7 @@ def sandboxed(command: list[str], sockets: Path, package: Path) -> list[str]:
     environment = {
         "HOME": SCRATCH, "TMPDIR": SCRATCH, "PATH": f"{sys.prefix}/bin:/usr/bin:/bin", "LANG": "C.UTF-8",
         "PYTHONHASHSEED": "0", "PYTHONPATH": "/course", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "2",
+        "OMP_WAIT_POLICY": "PASSIVE",
         "IPYTHONDIR": f"{SCRATCH}/ipython", "MPLCONFIGDIR": f"{SCRATCH}/matplotlib", "KINETO_LOG_LEVEL": "99",
     }  # fmt: skip
     return [
