@@ -35,6 +35,7 @@ EXPLORERS = {
     "batch": ("batch_explorer()", "batch"),
     "half": ("half_explorer()", "batch"),
     "offload": ("offload_explorer()", "batch"),
+    "recompute": ("recompute_explorer()", "batch"),
     "cards, ResNet-50": ("cards_explorer('ResNet-50')", "cards"),
 }
 

@@ -333,6 +333,7 @@ def _cell(cell: SourceCell, kind: str, identity: str, points: int) -> NotebookNo
         text = f"{heading}\n\n*{facts}*\n\n{rest.strip()}".rstrip()
     elif cell.kind == "hint":
         symptom, rest = re.match(r"\*\*(.+?)\*\*\s*(.*)", text, flags=re.DOTALL).groups()  # type: ignore[union-attr]
+        symptom = re.sub(r"`([^`]+)`", r"<code>\1</code>", symptom)  # no Markdown is read inside a summary
         text = f"<details>\n<summary><b>Hint.</b> {symptom}</summary>\n\n{rest}\n\n</details>"
     elif cell.kind == "answer":
         solution, stub = split_answer(cell)

@@ -60,7 +60,7 @@ def double(n: int) -> int:
 print(double)if False else None
 
 # %% [markdown] hint="double"
-# **My number is too small.** Multiply.
+# **My `number` is too small.** Multiply.
 
 # %% [markdown] hint="double"
 # **Nothing comes back.** Return it.
@@ -139,7 +139,8 @@ class TestPlan:
 
     def test_hints_are_folded(self, tmp_path):
         hint = sources(plan("03_memory", write(tmp_path)).exercise)["hint-double-1"]
-        assert hint.startswith("<details>\n<summary><b>Hint.</b> My number is too small.</summary>\n\nMultiply.")
+        summary = "<summary><b>Hint.</b> My <code>number</code> is too small.</summary>"
+        assert hint.startswith(f"<details>\n{summary}\n\nMultiply.")
 
     def test_slides_and_tags_pass_through(self, tmp_path):
         text, code, *_ = plan("03_memory", write(tmp_path)).lesson.cells
