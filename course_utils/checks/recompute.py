@@ -423,13 +423,9 @@ class RecomputeBlocks(PropertyCheck[Comparison]):
 
     def diagnose(self, seen: Comparison, given: Callable[..., Any]) -> str:
         """What keeps the network from being right, or ""."""
-        if seen.parameters_differ:
-            return f"{self.told('other parameters')} (Different: {seen.parameters_differ}.)"
-        if seen.returned != "Tensor":
-            nothing = " Is there a `return`?" if seen.returned == "NoneType" else ""
-            return f"`forward` returned a {seen.returned}, not a tensor.{nothing}"
-        if seen.shape != seen.expected_shape:
-            return f"The output has shape {seen.shape}, and should have {seen.expected_shape}."
+        unlike = seen.unlike(self.told("other parameters"), "The output has another shape than the original's.")
+        if unlike:
+            return unlike
         if not seen.same_output:
             return self.told("evaluation")
         if not seen.trainable or seen.without_gradient:
