@@ -27,7 +27,6 @@ class Hostile:
     words: str = ""
     alone: bool = False
     endless: bool = False  # ends by the time allowed for a cell
-    slow: bool = False  # takes many seconds of processor time
 
     def instead_of(self, question: str) -> str:
         """The same for another question."""
@@ -49,8 +48,8 @@ ANSWERS = [
         LOOPS,
         endless=True,
     ),
-    Hostile("endless loop in the cell itself", "while True:\n    pass", CRASHED, LOOPS, endless=True, slow=True),
-    Hostile("busy loop in C", "def three(n):\n    return 9**9**9", CRASHED, LOOPS, endless=True, slow=True),
+    Hostile("endless loop in the cell itself", "while True:\n    pass", CRASHED, LOOPS, endless=True),
+    Hostile("busy loop in C", "def three(n):\n    return 9**9**9", CRASHED, LOOPS, endless=True),
     Hostile("sleeps", "import time\ndef three(n):\n    time.sleep(1e6)", CRASHED, LOOPS, endless=True),
     Hostile(
         "ignores signals",
@@ -76,7 +75,6 @@ ANSWERS = [
         "import sys\nsys.setrecursionlimit(10**8)\ndef three(n):\n    return three(n)",
         CRASHED,
         "",
-        slow=True,
     ),
     Hostile("sys.exit in the function", "import sys\ndef three(n):\n    sys.exit()", CRASHED, "SystemExit"),
     Hostile("raises in the cell", "raise RuntimeError('<script>alert(1)</script>')", CRASHED, "RuntimeError"),
@@ -105,19 +103,18 @@ ANSWERS = [
         CRASHED,
         "OSError",
         alone=True,
-        slow=True,
     ),
     Hostile("gigabyte of output", "for _ in range(1000):\n    print('x' * 10**6)", CRASHED, GONE),
-    Hostile("one gigantic line", "print('x' * 2**26)\n" + RIGHT, CRASHED, "", slow=True),
-    Hostile("huge message of an error", "raise ValueError('x' * 2**24)", CRASHED, "", slow=True),
+    Hostile("one gigantic line", "print('x' * 2**26)\n" + RIGHT, CRASHED, ""),
+    Hostile("huge message of an error", "raise ValueError('x' * 2**24)", CRASHED, ""),
     Hostile(
         "endless display",
         "from IPython.display import display\nwhile True:\n    display('x' * 10**5)",
         CRASHED,
         "",
-        slow=True,
+        endless=True,
     ),
-    Hostile("huge result", "def three(n):\n    return 'x' * 10**7", CRASHED, "printed more", slow=True),
+    Hostile("huge result", "def three(n):\n    return 'x' * 10**7", CRASHED, "printed more"),
     Hostile(
         "a daemon left behind",
         "import subprocess\nsubprocess.Popen(['/usr/bin/sleep', '1000'], start_new_session=True)\n" + RIGHT,
@@ -155,7 +152,7 @@ ANSWERS = [
         "import sys\nsys.stdout.close()\nsys.stdout = None\ndef three(n):\n    return 0",
         CRASHED,
         alone=True,
-        slow=True,
+        endless=True,
     ),
     Hostile(
         "graded cells replaced",
@@ -183,14 +180,13 @@ ANSWERS = [
         "import sys\nfor name in list(sys.modules):\n    del sys.modules[name]",
         CRASHED,
         alone=True,
-        slow=True,
+        endless=True,
     ),
     Hostile(
         "builtins removed",
         "import builtins\nfor name in ('len', 'str', 'isinstance', 'type'):\n    delattr(builtins, name)",
         CRASHED,
         alone=True,
-        slow=True,
     ),
     Hostile(
         "a thread that prints for ever",
@@ -199,7 +195,6 @@ ANSWERS = [
         "threading.Thread(target=speak, daemon=True).start()\ndef three(n):\n    return 0",
         WRONG,
         alone=True,
-        slow=True,
     ),
     Hostile(
         "a forged message",
@@ -277,14 +272,11 @@ ANSWERS = [
 ]
 
 
-def classes(slow: bool) -> dict[bool, list[dict[str, Hostile]]]:
-    """Submissions for the class with little time for a cell (True) and for the other: question -> hostile answer.
-
-    `slow`: whether the slow ones are among them.
-    """
+def classes() -> dict[bool, list[dict[str, Hostile]]]:
+    """Submissions for the class with little time for a cell (True) and for the other: question -> hostile answer."""
     made: dict[bool, list[dict[str, Hostile]]] = {}
     for endless in (True, False):
-        members = [one for one in ANSWERS if one.endless is endless and (slow or not one.slow)]
+        members = [one for one in ANSWERS if one.endless is endless]
         shared = [one for one in members if not one.alone]
         groups = [shared[i : i + 3] for i in range(0, len(shared), 3)]
         made[endless] = [dict(zip(("two", "three", "four"), group, strict=False)) for group in groups]

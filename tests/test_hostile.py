@@ -41,8 +41,7 @@ pytestmark = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"sandbox: {sand
 
 CONFINEMENT = Confinement(memory_bytes=GIB, address_bytes=6 * GIB, processes=32)
 LARGEST = 120 * MIB
-ALL = bool(os.environ.get("COURSE_HOSTILE"))
-CLASSES = classes(slow=ALL)
+CLASSES = classes()
 PLACES = {
     one.name: (endless, number, question)
     for endless, members in CLASSES.items()
@@ -133,19 +132,11 @@ def in_a_spreadsheet(learner: str) -> str:
 
 def test_the_corpus_is_large_and_its_names_differ() -> None:
     assert len({one.name for one in ANSWERS}) == len(ANSWERS) >= 60
-    assert len(PLACES) >= (60 if ALL else 48)
+    assert len(PLACES) == len(ANSWERS)
     assert len({file.learner for file in FILES} | set(BESIDE)) == len(FILES) + len(BESIDE) >= 50
 
 
-def corpus() -> list[object]:
-    """Every hostile answer; the slow ones are skipped, visibly, unless asked for."""
-    skip = pytest.mark.skipif(
-        not ALL, reason="COURSE_HOSTILE=1 runs the dozen slow ones too: minutes of processor time"
-    )
-    return [pytest.param(one, id=one.name.replace(" ", "_"), marks=[skip] if one.slow else []) for one in ANSWERS]
-
-
-@pytest.mark.parametrize("hostile", corpus())
+@pytest.mark.parametrize("hostile", ANSWERS, ids=lambda one: one.name.replace(" ", "_"))
 def test_an_answer_costs_its_own_question_and_nothing_else(hostile: Hostile, graded: dict[bool, Graded]) -> None:
     endless, number, question = PLACES[hostile.name]
     result = graded[endless].results[f"hostile {number}"]

@@ -27,6 +27,7 @@ from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Confinement, Sandbox
 from course_utils.grading.secret import checks_cell
 from course_utils.grading.submissions import Submission
+from course_utils.grading.warm import start_warming
 from course_utils.notebook_files import parse_notebook, write_whole
 from course_utils.units import CourseError
 
@@ -111,6 +112,7 @@ _kept: dict[str, Sandbox] = {}  # this worker's
 def _sandbox(confinement: Confinement) -> Sandbox:
     """This process's sandbox, made when it is first asked for."""
     if "sandbox" not in _kept:
+        start_warming()
         sandbox = Sandbox(confinement, slot=os.getpid() % 4096)
         _kept["sandbox"] = sandbox.__enter__()
     return _kept["sandbox"]

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from course_utils.grading.batch import TRIES, Result, Task, give_up_sandbox, grade_one, lost
 
-# As in `run.PYTEST`: without what would take 3 seconds to load and serve nothing.
-SERVE = "import sys; sys.modules['rfc3987_syntax'] = None; from course_utils.grading import helper; helper.serve()"
+SERVE = "from course_utils.grading import helper; helper.serve()"
 IDLE = 60.0  # seconds without a task after which a helper gives its sandbox's memory back
 _unused: list[Helper] = []
 _lock = threading.Lock()

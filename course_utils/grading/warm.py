@@ -7,28 +7,29 @@ import torch.
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # as in `run.PYTEST`
+PRELOADED = "course_utils.grading.preloaded"
+FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 
-import nbformat  # noqa: E402
-import pytest  # noqa: E402
 
-import course_utils.grading.plugin  # noqa: E402, F401 - imported for what it costs
-
-nbformat.validate(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]  # compiles the schema, once
+def start_warming() -> None:
+    """Start the process that runs are forked from, and do not wait for it."""
+    if FORKS:
+        multiprocessing.set_forkserver_preload([PRELOADED])
+        multiprocessing.forkserver.ensure_running()
 
 
 class WarmProcess:
     """A pytest run in a forked process, with the few methods of `subprocess.Popen` that `run` uses."""
 
     def __init__(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], output: Path) -> None:
-        forked = "forkserver" in multiprocessing.get_all_start_methods()
-        multiprocessing.set_forkserver_preload([__name__])
-        context = multiprocessing.get_context("forkserver" if forked else "spawn")
+        start_warming()
+        context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
         given = (list(arguments), str(folder), dict(environment), str(output))
         self._process: multiprocessing.process.BaseProcess = context.Process(target=_run, args=given)  # type: ignore[attr-defined]
         self._process.start()
@@ -56,4 +57,6 @@ def _run(arguments: list[str], folder: str, environment: dict[str, str], output:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    import pytest
+
     sys.exit(int(pytest.main(arguments)))

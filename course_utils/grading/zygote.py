@@ -41,7 +41,11 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVA
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
 CAPABILITY_VERSION = 0x20080522
 NOBODY = 65534
-WARM = ("ipykernel.kernelapp", "IPython", "numpy", "torch", "course_utils.trace", "matplotlib_inline.backend_inline")
+# What kernels import late and long: torch loads its compiler with the first optimizer or dispatch mode (2.5 s).
+WARM = (
+    "ipykernel.kernelapp", "IPython", "matplotlib_inline.backend_inline", "numpy", "pandas", "sklearn.datasets",
+    "torch", "torch._dynamo", "torch.profiler", "course_utils.trace",
+)  # fmt: skip
 
 
 def serve(control: str) -> NoReturn:

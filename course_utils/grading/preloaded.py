@@ -1,0 +1,13 @@
+"""What a pytest run under nbval needs, for `warm` to have imported once: importing it is all there is to do with it.
+
+Must never import torch.
+"""
+
+from __future__ import annotations
+
+import nbformat
+import pytest  # noqa: F401
+
+import course_utils.grading.plugin  # noqa: F401
+
+nbformat.validate(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]  # compiles the schema, once
