@@ -26,6 +26,13 @@ class Forward(nn.Module):
         return self.change(self.inner(x))
 
 
+class FirstFour(Forward):
+    """Right for four pictures; of a larger batch it looks at no more, and needs as little memory."""
+
+    def forward(self, x):
+        return nn.functional.pad(self.inner(x[:4]), (0, 0, 0, len(x) - 4))
+
+
 def frozen():
     network = build(nn.MaxPool2d(2))
     network[0].requires_grad_(False)
@@ -59,10 +66,11 @@ JUDGED = {
     "raises in forward": (lambda: Forward(lambda y: {}["x"]), Outcome.CRASHED, "running the network raised KeyError"),
     "misfit": (lambda: nn.Sequential(build(), nn.Linear(7, 3)), Outcome.WRONG, "Two layers do not fit each other."),
     "no tensor": (lambda: Forward(lambda y: (y, y)), Outcome.WRONG, "The network returned a tuple, not a tensor."),
-    "its own slip": (lambda: build(nn.MaxPool2d(2), out=5), Outcome.WRONG, "Keep the classes. It is (4, 5) for 4 pict"),
+    "its own slip": (lambda: build(nn.MaxPool2d(2), out=5), Outcome.WRONG, "Keep the classes. It is (32, 5) and should"),
     "other kernels": (lambda: build(nn.MaxPool2d(2), width=2), Outcome.WRONG, "The parameters are not the original's."),
     "frozen": (frozen, Outcome.WRONG, "Not everything is trained any more. (Without a gradient: 0.weight, 0.bias.)"),
     "cut off": (lambda: Forward(torch.Tensor.detach), Outcome.WRONG, "Not everything is trained any more."),
+    "four pictures alone": (lambda: FirstFour(lambda y: y), Outcome.WRONG, "Some pictures of the batch do not count"),
     "slip by its peak": (build, Outcome.WRONG, "Nothing was changed. It is 100 % of the original; at most 80 % is"),
     "too high": (lambda: build(nn.MaxPool2d(1)), Outcome.WRONG, "The peak is still too high. It is "),
 }  # fmt: skip

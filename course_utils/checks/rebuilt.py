@@ -60,8 +60,10 @@ class Look:
     misfit: str = ""  # why two layers do not fit each other, or ""
     returned: str = "Tensor"  # type of what forward returned
     shape: tuple[int, ...] = ()
+    expected_shape: tuple[int, ...] = ()
     kernels_differ: str = ""
     without_gradient: tuple[str, ...] = ()
+    ignores_pictures: bool = False  # some pictures of the batch do not count for the output
     trace_error: str = ""
     shrunk: str = ""  # a layer whose map has another size than the input, where none may
     peak: int = 0
@@ -74,8 +76,13 @@ class Look:
 
 
 def trace_peak(network: nn.Module, input_shape: tuple[int, ...], classes: int, batch: int) -> int:
-    """Peak bytes of one traced training step. Raises TraceError."""
-    return training_step(network, input_shape, classes, target="cpu").at(batch).peak_bytes
+    """Peak bytes of one training step, traced at this very batch. Raises TraceError."""
+    return _traced(network, input_shape, classes, batch).peak_bytes
+
+
+def _traced(network: nn.Module, input_shape: tuple[int, ...], classes: int, batch: int) -> Ledger:
+    step = training_step(network, input_shape, classes, target="cpu")
+    return replace(step, tape=None).at(batch)
 
 
 @functools.cache
@@ -97,8 +104,8 @@ def look(make: Callable[[], object], original: Original, batch: int, seed: int =
         made = make()
         if not isinstance(made, nn.Module):
             return Look(type(made).__name__)
-        pictures = torch.randn(4, *original.input_shape)
-    seen = Look("network", original_peak=original.peak(batch))
+        pictures = torch.randn(batch, *original.input_shape, requires_grad=True)
+    seen = Look("network", expected_shape=(batch, original.classes), original_peak=original.peak(batch))
     try:
         output = made(pictures)
     except RuntimeError as error:
@@ -108,18 +115,20 @@ def look(make: Callable[[], object], original: Original, batch: int, seed: int =
     if not isinstance(output, Tensor):
         return replace(seen, returned=type(output).__name__)
     seen = replace(seen, shape=tuple(output.shape), kernels_differ=_other_kernels(made, original))
-    if seen.shape != (4, original.classes) or seen.kernels_differ:
+    if seen.shape != seen.expected_shape or seen.kernels_differ:
         return seen
     without = tuple(n for n, p in made.named_parameters() if not p.requires_grad)
     if output.requires_grad:
-        nn.functional.cross_entropy(output, torch.arange(4) % original.classes).backward()
+        nn.functional.cross_entropy(output, torch.arange(batch) % original.classes).backward()
         without += tuple(n for n, p in made.named_parameters() if p.requires_grad and p.grad is None)
     else:
         without = without or ("the output",)
     if without:
         return replace(seen, without_gradient=without)
+    if pictures.grad is None or not pictures.grad.flatten(1).any(1).all():
+        return replace(seen, ignores_pictures=True)
     try:
-        step = training_step(_made(make), original.input_shape, original.classes, target="cpu").at(batch)
+        step = _traced(_made(make), original.input_shape, original.classes, batch)
     except TraceError as error:
         return replace(seen, trace_error=str(error))
     return replace(seen, peak=step.peak_bytes, shrunk=_shrunk(step, original) if original.full_size else "")
@@ -211,16 +220,17 @@ class RebuildCheck(PropertyCheck[Look]):
             return f"{self._told('misfit', 'Two layers do not fit each other.')} (PyTorch: {seen.misfit}.)"
         if seen.returned != "Tensor":
             return f"The network returned a {seen.returned}, not a tensor."
-        if seen.shape != (4, self.original.classes):
-            expected = (4, self.original.classes)
+        if seen.shape != seen.expected_shape:
             told = self._told("another output", "The output has another shape than the original's.")
-            return f"{told} It is {seen.shape} for 4 pictures, and should be {expected}."
+            return f"{told} It is {seen.shape} and should be {seen.expected_shape}."
         if seen.kernels_differ:
             told = self._told("other kernels", "The parameters are not the original's.")
             return f"{told} ({seen.kernels_differ[0].upper()}{seen.kernels_differ[1:]}.)"
         if seen.without_gradient:
             told = self._told("untrained", "Not everything is trained any more.")
             return f"{told} (Without a gradient: {', '.join(seen.without_gradient[:3])}.)"
+        if seen.ignores_pictures:
+            return "Some pictures of the batch do not count: whatever they show, the output is the same."
         if seen.trace_error:
             return f"The step cannot be traced: {seen.trace_error}"
         if seen.shrunk:

@@ -67,10 +67,13 @@ class _AnyValue(TorchFunctionMode):
 
 
 def peak_bytes(network: nn.Module, batch: int) -> int:
-    """Peak of one traced training step (momentum, CPU kernels: no workspace), in bytes. Raises TraceError."""
+    """Peak of one training step (momentum, CPU kernels: no workspace), in bytes, traced at this very batch.
+
+    Raises TraceError.
+    """
     with _AnyValue():
         step = training_step(network, INPUT_SHAPE, CLASSES, optimizer="momentum", target="cpu")
-    return step.at(batch).peak_bytes
+        return replace(step, tape=None).at(batch).peak_bytes
 
 
 class Tower(nn.Module):
@@ -106,7 +109,7 @@ def original_peak(batch: int, kind: Callable[[], nn.Module] = Watched) -> int:
 def compare(
     make: Callable[[], nn.Module], batch: int, seed: int = 0, kind: Callable[[], nn.Module] = Watched
 ) -> Comparison:
-    """Compare `make()` with a `kind()` of the same weights, on random pictures and by trace.
+    """Compare `make()` with a `kind()` of the same weights, on random pictures and by trace, at one and the same batch.
 
     Both draw the same random numbers in their forward passes. Raises whatever the learner's code raises.
     """
@@ -117,7 +120,7 @@ def compare(
 def _compare(make: Callable[[], nn.Module], batch: int, seed: int, kind: Callable[[], nn.Module]) -> Comparison:
     torch.manual_seed(seed)
     original = kind()
-    pictures, labels = torch.randn(4, *INPUT_SHAPE), torch.randint(CLASSES, (4,))
+    pictures, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
     rewritten = make()
     nothing = Comparison(original_peak=original_peak(batch, kind))
     if differ := take_weights(rewritten, original):

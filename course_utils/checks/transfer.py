@@ -52,7 +52,7 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         original = Pretrained()
-        pictures, labels = torch.randn(4, *INPUT_SHAPE), torch.randint(CLASSES, (4,))
+        pictures, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
         changed = make()
     nothing = Comparison(original_peak=peak_bytes(Pretrained(), batch))
     if differ := take_weights(changed, original):

@@ -2,7 +2,10 @@
 
 Points come from the graded cells alone, whose output nbval compares outside the learner's process; the check cell only
 supplies the words. A cell that never ends or takes the kernel with it costs its own question: the others are run again
-without it. Must never import figures or explorers.
+without it. What a network is like can only be judged inside the process: such a question earns its points where every
+answer in the process is plain (`plain`); a right one that is not is held for the teacher.
+
+Must never import figures or explorers.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from course_utils.checks.core import Outcome
 from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED
 from course_utils.grading.graft import Graft, Question, defines, kind_of, read_questions
 from course_utils.grading.partial import NO_COUNTS, Counts, count, partial_points, whole
+from course_utils.grading.plain import bound_names, unusual
 from course_utils.grading.run import CellVerdict, Limits, run_notebook
 from course_utils.grading.sandbox import Sandbox
 from course_utils.units import CourseError
 
 FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
 LONGEST = 400  # characters of a diagnosis
-FORM = 2  # of what marks hold: marks that were kept in another form are made anew
+FORM = 3  # of what marks hold: marks that were kept in another form are made anew
 
 
 @dataclass(frozen=True)
@@ -136,17 +140,59 @@ def mark(
             without.append(culprit)
         todo = [question for question in todo if question != culprit and "graded" not in cells[question]]
     attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
+    odd = _unusual_answers(grafted)
     for name in attempted if sandbox is not None else ():
-        # An answer may have bent what the ones after it run in. What its graded cell shows is then no work of theirs.
-        if len(attempted) > 1 and _is_garbled(cells[name], grafted):
+        # An answer that is not plain may have bent what others run in, and one that is may have left them no memory.
+        bent = any(odd[other] for other in attempted if other != name)
+        inside = _judged_inside(cells[name], grafted)
+        fatal = any(verdict.fatal for verdict in cells[name].values())
+        if len(attempted) > 1 and (fatal or (bent and (inside or not _passed(cells[name])))):
             on_question(name)
             others = [other for other in grafted.answers if other != name]
             verdicts = run_notebook(grafted.notebook([name], others), limits, seed, sandbox=sandbox)
             alone = {owners[v.cell][0]: v for v in verdicts if owners[v.cell][1] == name}
-            if not _is_garbled(alone, grafted):
+            garbled = _is_garbled(cells[name], grafted) and not _is_garbled(alone, grafted)
+            if inside or garbled or _passed(alone):
                 cells[name] = alone
-    marks = tuple(_question_mark(question, grafted, cells[question.name], limits) for question in grafted.questions)
+    marks = tuple(
+        _held(_question_mark(question, grafted, cells[question.name], limits), odd[question.name])
+        if _judged_inside(cells[question.name], grafted)
+        else _question_mark(question, grafted, cells[question.name], limits)
+        for question in grafted.questions
+    )
     return Marks(grafted.topic, marks, grafted.notes)
+
+
+def _unusual_answers(grafted: Graft) -> dict[str, str]:
+    """What in each answer is not plain, or ""."""
+    code = [cell for cell in grafted.trusted.cells if cell.cell_type == "code"]
+    known = frozenset[str]().union(*(bound_names(cell.source) for cell in code if not kind_of(cell)[0]))
+    found = {}
+    for question in grafted.questions:
+        others = {name for other in grafted.questions if other is not question for name in other.defines}
+        taken = (known | others) - {*question.defines}
+        found[question.name] = unusual(grafted.answers[question.name].source, known, taken)
+    return found
+
+
+def _judged_inside(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:
+    """Whether what passed are words, yes to each property, that a process may say without any work."""
+    graded = cells.get("graded")
+    if graded is None or not _passed(cells):
+        return False
+    return all(line.endswith(": yes") for line in _expected(graded, grafted).splitlines())
+
+
+def _passed(cells: Mapping[str, CellVerdict]) -> bool:
+    return "graded" in cells and cells["graded"].verdict == "passed"
+
+
+def _held(mark: QuestionMark, unusual: str) -> QuestionMark:
+    """A right answer without its points, where it is not plain."""
+    if not unusual:
+        return mark
+    why = f"Held: it passes, but it {unusual}. A teacher has to look at it before it earns points."
+    return replace(mark, points=0, diagnosis=why, flags=(*mark.flags, f"held: it {unusual}"))
 
 
 def _is_garbled(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:
