@@ -185,9 +185,8 @@ PLAIN = [
 
 @pytest.mark.parametrize("before", PLAIN)
 def test_what_learners_write_beside_an_answer_is_plain(before: str) -> None:
-    network = NETWORK.format(
-        made="self.c = nn.ModuleList()\n        self.c.append(nn.ReLU())", body="x = torch.zeros(3)"
-    )
+    layers = "self.c = nn.ModuleList()\n        self.c.append(nn.ReLU())"
+    network = NETWORK.format(made=layers, body="x = torch.zeros(3)")
     text = f"{network}\n{before}" if "Net()" in before else f"{before}\n{network}"
     assert unusual(text, {"nn", "torch"}, {"nn", "torch", "other_question"}) == ""
 

@@ -66,7 +66,7 @@ JUDGED = {
     "raises in forward": (lambda: Forward(lambda y: {}["x"]), Outcome.CRASHED, "running the network raised KeyError"),
     "misfit": (lambda: nn.Sequential(build(), nn.Linear(7, 3)), Outcome.WRONG, "Two layers do not fit each other."),
     "no tensor": (lambda: Forward(lambda y: (y, y)), Outcome.WRONG, "The network returned a tuple, not a tensor."),
-    "its own slip": (lambda: build(nn.MaxPool2d(2), out=5), Outcome.WRONG, "Keep the classes. It is (32, 5) and should"),
+    "its own slip": (lambda: build(nn.MaxPool2d(2), out=5), Outcome.WRONG, "Keep the classes. It is (32, 5) and"),
     "other kernels": (lambda: build(nn.MaxPool2d(2), width=2), Outcome.WRONG, "The parameters are not the original's."),
     "frozen": (frozen, Outcome.WRONG, "Not everything is trained any more. (Without a gradient: 0.weight, 0.bias.)"),
     "cut off": (lambda: Forward(torch.Tensor.detach), Outcome.WRONG, "Not everything is trained any more."),

@@ -1,22 +1,24 @@
-"""What a graded cell can do in its sandbox: all that solutions need, and make no namespace."""
+"""What an answer can do in its sandbox: earn all points as a solution does, make no namespace, forge no verdict."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from multiples import NAMES, answer, build_course, right
+from multiples import NAMES, answer, build_course, cell_of, right
 
+from course_utils.checks.core import Outcome
 from course_utils.grading import sandbox
 from course_utils.grading.graft import graft
-from course_utils.grading.mark import mark, with_partial_points
+from course_utils.grading.mark import QuestionMark, mark, with_partial_points
 from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Sandbox
 from course_utils.grading.secret import checks_cell, reference
-from course_utils.notebook_files import read_notebook
+from course_utils.notebook_files import parse_notebook, read_notebook, to_text
 
 pytestmark = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"sandbox: {sandbox.why_not()}")
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,3 +98,68 @@ def test_a_solution_earns_every_point_in_a_sandbox(topic: str, box: Sandbox) -> 
     assert marks.points == marks.out_of, marks
     assert with_partial_points(marks) == marks
     assert all(q.counts.right == q.counts.inputs for q in marks.questions)
+
+
+# -- verdicts that are made inside the learner's process ---------------------------------------------------------------
+
+UNCHANGED = "class KeepsLess(Watched):\n    pass"
+PATCH = """\
+from course_utils.grading import graded as rooms
+words = "parameters kept, output shape kept, same output, same gradients, peak low enough"
+rooms.GradedProperties.lines = lambda self, answer: [f"{word}: yes" for word in words.split(", ")]
+"""
+TWO_WAYS = """\
+class KeepsLess(Watched):
+    def forward(self, pictures):
+        if %s:
+            return self.layers[-1](pictures.mean((1, 2, 3)).unsqueeze(1).expand(-1, 16))
+        return super().forward(pictures)
+"""
+FIRST = """\
+from torch import nn
+
+class KeepsLess(Watched):
+    def forward(self, pictures):
+        return nn.functional.pad(super().forward(pictures[:4]), (0, 0, 0, len(pictures) - 4))
+"""
+FORGED = {
+    "the judge replaced": (PATCH + UNCHANGED, "Held: it passes, but it imports `graded`"),
+    "a network that knows it is traced": (TWO_WAYS % "pictures.is_meta", "`.is_meta`"),
+    "a network that counts its pictures": (TWO_WAYS % "len(pictures) > 64", "peak"),
+    "a network that looks at four pictures": (FIRST, "output"),
+}
+
+
+@functools.cache
+def exercise_03() -> tuple[str, str]:
+    """The exercise, and what right answers print, as texts."""
+    solution = read_notebook(ROOT / "solutions" / "03_memory.ipynb")
+    return to_text(read_notebook(ROOT / "exercises" / "03_memory.ipynb")), to_text(reference(solution, "a seed"))
+
+
+def mark_03(box: Sandbox, **answers: str) -> dict[str, QuestionMark]:
+    """The marks of exercise 03 with these answers."""
+    exercise, trusted = (parse_notebook(text.encode(), "exercise 03") for text in exercise_03())
+    grafted = dataclasses.replace(graft(answer(exercise, **answers), trusted), checks=checks_cell())
+    return {one.question: one for one in mark(grafted, Limits(cell=60), sandbox=box).questions}
+
+
+def solution_of(question: str) -> str:
+    return cell_of(read_notebook(ROOT / "solutions" / "03_memory.ipynb"), f"answer-{question}").source
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_verdict_earns_nothing(name: str, box: Sandbox) -> None:
+    source, words = FORGED[name]
+    found = mark_03(box, keep_less=source)["keep_less"]
+    assert found.points == 0
+    assert words in found.diagnosis
+
+
+def test_an_answer_that_replaces_the_judge_helps_and_harms_no_other(box: Sandbox) -> None:
+    patch = f"{PATCH}\n{solution_of('map_bytes')}"
+    helped = mark_03(box, map_bytes=patch, keep_less=UNCHANGED)
+    assert (helped["map_bytes"].points, helped["keep_less"].points) == (helped["map_bytes"].out_of, 0)
+    assert helped["keep_less"].outcome is Outcome.WRONG
+    beside = mark_03(box, map_bytes=patch, keep_less=solution_of("keep_less"))
+    assert beside["keep_less"].points == beside["keep_less"].out_of
