@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from right_answers import CHECKS, GRADED, RIGHT, SLIPS, TOPICS, UNTOUCHED, topics_of
 from right_answers.memory import largest_by_counting
@@ -17,7 +17,7 @@ from course_utils.checks import memory, rewrites
 from course_utils.checks.core import Check, Feedback, Outcome, Slip, as_number, equal
 from course_utils.checks.rewrites import Watched
 from course_utils.grading import graded
-from course_utils.grading.graded import canonical
+from course_utils.grading.graded import PRINTS_ALIKE, canonical, is_steady
 from course_utils.grading.graded import memory as graded_memory
 from course_utils.units import GIB
 
@@ -289,6 +289,26 @@ class TestGraded:
         assert equal(number, number * (1 + 1e-12))
         if abs(number - round(number)) > 1e-3 and abs(number) < 1e5:
             assert canonical(number) == f"{number:.6g}"
+
+    @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(-1, 1))
+    @example(123456.5, 1e-6)
+    @example(500_000_000.5, 1e-9)
+    @example(1e9 + 0.45, -1.0)
+    def test_what_is_steady_prints_alike_whatever_rounding_does(self, number, share):
+        other = number * (1 + share * PRINTS_ALIKE)
+        whole = canonical(number) == str(round(number))
+        if is_steady(number) and not (whole and abs(other - number) > 0.1):
+            assert canonical(other) == canonical(number)
+
+    def test_boundaries_of_rounding_are_not_steady(self):
+        on_it = [123456.5, 0.1234565, -2.500005, 500_000_000.5, 1e9 + 0.45]
+        assert not any(map(is_steady, on_it))
+        assert not is_steady({"a": [1, (on_it[0],)]})
+        assert all(map(is_steady, [123456.4, 1 / 3, 0.0, 3, 10**30, 2.0000000000000004, math.inf, True, "x", None]))
+
+    @pytest.mark.parametrize("question", RIGHT)
+    def test_no_right_result_of_the_plain_seed_lies_on_a_boundary(self, question):
+        assert GRADED[question].is_steady(RIGHT[question][0])
 
     @given(NESTED)
     def test_structures_print_by_content(self, value):

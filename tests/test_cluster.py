@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from rich.console import Console
 from course_utils.checks.core import Outcome
 from course_utils.grading import cluster, command, helper, sandbox
 from course_utils.grading.batch import Result, Task, grade_one, read_results, unmarked
-from course_utils.grading.cluster import connect, fitness, grade_on_cluster, inspect_workers
+from course_utils.grading.cluster import UnfitWorker, connect, fitness, grade_on_cluster, inspect_workers
 from course_utils.grading.command import grade_command
 from course_utils.grading.helper import grade_in_helper
 from course_utils.grading.run import Limits
@@ -129,6 +131,29 @@ def test_a_lost_scheduler_is_one_line_and_loses_no_result(course) -> None:
         with pytest.raises(CourseError, match="what is marked stays marked"):
             list(results)
         client.close()
+
+
+def test_a_worker_that_comes_late_with_another_version_marks_nothing(course, tmp_path) -> None:
+    package = Path(cluster.__file__).parents[1]
+    shutil.copytree(package, tmp_path / "course_utils", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "course_utils" / "units.py").open("a") as file:
+        file.write("# another version\n")
+    reference = (course / "solutions" / "01_multiples.ipynb").read_text()
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parent}"}
+    with distributed.LocalCluster(n_workers=0, dashboard_address=":0") as late:
+        worker = [sys.executable, "-m", "distributed.cli.dask_worker", late.scheduler_address, "--no-dashboard"]
+        process = subprocess.Popen(
+            [*worker, "--nthreads", "1"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL
+        )
+        try:
+            with (
+                connect(late.scheduler_address) as client,
+                pytest.raises(UnfitWorker, match=r"another version of the course.*what is marked stays marked"),
+            ):
+                list(grade_on_cluster(client, [task("ann", reference)], work=kill))
+        finally:
+            process.terminate()
+            process.wait()
 
 
 class TestRefusals:

@@ -2,7 +2,8 @@
 
 A worker marks in processes of its own beside Dask's (`helper`), each with its sandbox; it gets a submission and what
 right answers print, and never the seed. Whoever collects writes the results, so a cluster that is lost loses nothing
-that was marked. dask.distributed is the extra `cluster` of this project. Must never import torch.
+that was marked. Workers are inspected before the first task, and each looks at itself before a task, as one may come
+later. dask.distributed is the extra `cluster` of this project. Must never import torch.
 
 Of Dask's ways to fail, these are used: a task whose worker is killed goes to another, as often as the scheduler allows
 (`distributed.scheduler.allowed-failures`); each task that was with the killed workers is then tried by itself, so that
@@ -11,9 +12,11 @@ the one that kills them costs no other; a task that raises, which none should, i
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import pickle
+import socket
 import uuid
 import warnings
 from collections import deque
@@ -57,6 +60,22 @@ def fitness(sandboxed: bool) -> tuple[str, str]:
     for path in sorted(package.rglob("*.py")):
         digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest(), (why_not() or "") if sandboxed else ""
+
+
+class UnfitWorker(CourseError):
+    """A worker that would mark otherwise than the machine that collects, or not at all."""
+
+
+_own_fitness = functools.cache(fitness)  # of a worker, which stays as it is
+
+
+def mark_if_fit(code: str, work: Callable[[Task], Result], task: Task) -> Result:
+    """`work(task)` on a worker. Raises UnfitWorker if its library is another than the one with this fingerprint."""
+    own, problem = _own_fitness(task.confinement is not None)
+    if problem or own != code:
+        problem = problem or "it has another version of the course; install this one there"
+        raise UnfitWorker(f"a worker on {socket.gethostname()} cannot mark: {problem}")
+    return work(task)
 
 
 def inspect_workers(client: Client, sandboxed: bool) -> None:
@@ -114,7 +133,10 @@ def grade_on_cluster(
                 task = flying.pop(future)
                 if future.status == "finished":
                     yield future.result()
-                elif isinstance(error := future.exception(), KilledWorker):
+                elif isinstance(error := future.exception(), UnfitWorker | ImportError | AttributeError):
+                    # One that came later: it would fail a whole class faster than others mark it.
+                    raise UnfitWorker(f"{error}; then call again, what is marked stays marked")
+                elif isinstance(error, KilledWorker):
                     if alone:
                         yield lost(task)
                     else:
@@ -129,13 +151,13 @@ def grade_on_cluster(
 
 
 class _Call:
-    """Unpickled, it is `work(task)`: so the scheduler hands on bytes, and need not have this library."""
+    """Unpickled, it is the task marked: so the scheduler hands on bytes, and need not have this library."""
 
     def __init__(self, work: Callable[[Task], Result], task: Task) -> None:
         self.work, self.task = work, task
 
-    def __reduce__(self) -> tuple[Callable[[Task], Result], tuple[Task]]:
-        return self.work, (self.task,)
+    def __reduce__(self) -> tuple[Callable[..., Result], tuple[str, Callable[[Task], Result], Task]]:
+        return mark_if_fit, (_own_fitness(False)[0], self.work, self.task)
 
 
 def _submit(client: Client, work: Callable[[Task], Result], task: Task, flying: dict[Future[Result], Task]) -> None:

@@ -1,14 +1,18 @@
 """What only the teacher's side knows while strangers are graded: the seed, and what the solution prints for it.
 
 From the seed comes a token for each question; a learner's process gets a question's token with its graded cell and not
-before, and cannot find the seed from it. The reference is the solution, executed once with these tokens. Checks, which
+before, and cannot find the seed from it. The reference is the solution, executed with these tokens; a question whose
+results lie where rounding would change their text gets another token (`graded.is_steady`). Checks, which
 hold the answers, are sent after the last graded cell, when the marks are decided. Must never import torch.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -17,29 +21,60 @@ from course_utils.execution import execute
 from course_utils.grading.graft import kind_of
 from course_utils.grading.sandbox import topic_checks
 from course_utils.notebook_files import as_notebook
+from course_utils.units import CourseError
+
+MOST_TURNS = 20  # a result of random size is that close to a rounding boundary once in some thousand
 
 
-def token(seed: str, question: str) -> str:
+def token(seed: str, question: str, turn: int = 0) -> str:
     """A question's token: 32 hexadecimal digits, slow to make (scrypt), so that a short seed is not found by trial."""
-    digest = hashlib.scrypt(seed.encode(), salt=question.encode(), n=2**14, r=8, p=1, dklen=16)
-    return digest.hex()
+    salt = f"{question} {turn}" if turn else question
+    return hashlib.scrypt(seed.encode(), salt=salt.encode(), n=2**14, r=8, p=1, dklen=16).hex()
 
 
-def with_tokens(notebook: NotebookNode, seed: str) -> NotebookNode:
-    """A copy whose graded cells draw their inputs from tokens."""
+def with_tokens(notebook: NotebookNode, seed: str, turns: Mapping[str, int] | None = None) -> NotebookNode:
+    """A copy whose graded cells draw their inputs from tokens; `turns` tells which token of a question, if not 0."""
+    turns = turns or {}
     notebook = as_notebook(notebook)
     for cell in notebook.cells:
         kind, question = kind_of(cell)
         if kind == "graded":
             first = "from course_utils.grading.graded import draw_from\n\n"
-            cell.source = f"{first}draw_from({question!r}, {token(seed, question)!r})\n{cell.source}"
+            cell.source = (
+                f"{first}draw_from({question!r}, {token(seed, question, turns.get(question, 0))!r})\n{cell.source}"
+            )
     return notebook
 
 
 def reference(solution: NotebookNode, seed: str) -> NotebookNode:
-    """The solution executed with this seed's tokens: what right answers print. Raises CellFailed if it does not run."""
-    with tempfile.TemporaryDirectory(prefix="course-") as folder:
-        return execute(with_tokens(solution, seed), Path(folder), "reference")
+    """The solution executed with this seed's tokens: what right answers print.
+
+    Raises CellFailed if it does not run, CourseError if a question's results are always where rounding changes them.
+    """
+    turns: Counter[str] = Counter()
+    for _ in range(MOST_TURNS):
+        notebook = with_tokens(solution, seed, turns)
+        notebook.cells.append(_steadiness_cell(notebook))
+        with tempfile.TemporaryDirectory(prefix="course-") as folder:
+            executed = execute(notebook, Path(folder), "reference")
+        printed = executed.cells.pop().outputs
+        unsteady = "".join(output.get("text", "") for output in printed).split()
+        if not unsteady:
+            return executed
+        turns.update(unsteady)
+    raise CourseError(f"results of {unsteady[0]!r} lie on a rounding boundary for every seed; change what it draws")
+
+
+def _steadiness_cell(notebook: NotebookNode) -> NotebookNode:
+    """A cell that prints the questions whose results rounding could change."""
+    pairs = []
+    for cell in notebook.cells:
+        kind, question = kind_of(cell)
+        call = re.fullmatch(r"([\w.]+)\((\w+)\)", cell.source.rstrip().rsplit("\n", 1)[-1])
+        if kind == "graded" and call is not None:
+            pairs.append(f"({question!r}, {call[1]}.is_steady({call[2]}))")
+    source = f"print(*(question for question, steady in ({', '.join(pairs)},) if not steady))"
+    return as_notebook(_code_cell("course-steadiness", source))
 
 
 SERVE = """\
@@ -76,9 +111,11 @@ def checks_cell() -> NotebookNode:
     """A cell that gives the sandbox's stubs of checks their true text."""
     modules = {path.stem: path.read_text(encoding="utf-8") for path in topic_checks(Path(__file__).parents[1])}
     source = SERVE.format(texts=repr(modules))
-    course = {"kind": "checks", "question": ""}
-    cell: dict[str, object] = {
-        "cell_type": "code", "id": "course-checks", "source": source, "metadata": {"course": course},
-        "execution_count": None, "outputs": [],
+    return as_notebook(_code_cell("course-checks", source, {"course": {"kind": "checks", "question": ""}}))
+
+
+def _code_cell(name: str, source: str, metadata: Mapping[str, object] | None = None) -> dict[str, object]:
+    return {
+        "cell_type": "code", "id": name, "source": source, "metadata": dict(metadata or {}), "execution_count": None,
+        "outputs": [],
     }  # fmt: skip
-    return as_notebook(cell)

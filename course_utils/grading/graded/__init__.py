@@ -21,6 +21,7 @@ from IPython.utils.capture import capture_output
 
 from course_utils.checks.core import as_number, attempt, has_dots, is_about_dots, unfinished
 
+PRINTS_ALIKE = 1e-10  # relative difference, such as rounding makes, with which results must print alike
 NOT_ATTEMPTED = "not attempted"
 CRASHED = "crashed"
 Seen = TypeVar("Seen")
@@ -46,7 +47,7 @@ def canonical(value: Any) -> str:
     """One text for equal results: 2.0 prints as 2, other floats to six digits, a tuple as a list, keys in order."""
     number = as_number(value)
     if isinstance(number, float):
-        if math.isfinite(number) and math.isclose(number, round(number), rel_tol=1e-9, abs_tol=1e-9):
+        if math.isfinite(number) and _off_whole(number) <= 1:
             return str(round(number))
         return f"{number:.6g}"
     if number is not None:
@@ -64,6 +65,30 @@ def canonical(value: Any) -> str:
     return f"a {type(value).__name__}"  # its repr may hold an address
 
 
+def _off_whole(number: float) -> float:
+    """How far a number is from a whole one, in units of what makes it print as one: 1e-9 of it, or 1e-9."""
+    return abs(number - round(number)) / max(1e-9 * abs(number), 1e-9)
+
+
+def is_steady(value: Any) -> bool:
+    """Whether rounding cannot change what is printed for a right result.
+
+    Whatever differs from it by at most PRINTS_ALIKE prints like it; whole numbers are told apart to the unit.
+    """
+    if isinstance(value, Mapping):
+        return all(is_steady(part) for pair in value.items() for part in pair)
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(is_steady, value))
+    number = as_number(value)
+    if not isinstance(number, float) or not math.isfinite(number):
+        return True
+    if _off_whole(number) <= 1:
+        return _off_whole(number) <= 1 - PRINTS_ALIKE / 1e-9 and abs(number - round(number)) < 0.4
+    return len({canonical(number * (1 + by)) for by in (-PRINTS_ALIKE, 0, PRINTS_ALIKE)}) == 1
+
+
 class GradedCell(ABC):
     """The graded cell of one question."""
 
@@ -77,6 +102,10 @@ class GradedCell(ABC):
     @abstractmethod
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
+
+    def is_steady(self, answer: object) -> bool:
+        """Whether rounding cannot change a line of this answer, a right one: else other inputs are to be drawn."""
+        return True
 
 
 class Graded(GradedCell):
@@ -98,6 +127,14 @@ class Graded(GradedCell):
         if not callable(answer):
             return [f"{self.question}: {CRASHED}: it is no function"]
         return [self._line(answer, arguments) for arguments in self.draw(draws_for(self.question))]
+
+    def is_steady(self, answer: object) -> bool:
+        """Whether rounding cannot change a line of this answer, a right one: else other inputs are to be drawn."""
+        if not callable(answer):
+            return True
+        with capture_output():
+            results = [attempt(self.question, answer, arguments) for arguments in self.draw(draws_for(self.question))]
+        return all(is_steady(one.value) for one in results)
 
     def _line(self, answer: Callable[..., Any], arguments: Sequence[Any]) -> str:
         with capture_output():

@@ -1,0 +1,45 @@
+"""What right answers print: inputs are drawn again where rounding could change a line."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import multiples
+import pytest
+from multiples import build_course, cell_of
+
+from course_utils.grading.secret import reference, token
+from course_utils.notebook_files import read_notebook
+from course_utils.units import CourseError
+
+ON_A_BOUNDARY, STEADY = 123456.5, 2.25
+
+
+def solution(folder: Path, drawn: str) -> Path:
+    """A course of one exercise whose questions are tried on `drawn`, built; returns the solution."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multiples, "SOURCE", multiples.SOURCE.replace("(draw.randint(10, 99),)", drawn))
+        build_course(folder)
+    return folder / "solutions" / "01_multiples.ipynb"
+
+
+def test_a_question_on_a_rounding_boundary_gets_another_token(tmp_path: Path) -> None:
+    path = solution(tmp_path, f"(draw.choice(({ON_A_BOUNDARY}, {STEADY})),)")
+
+    def drawn(seed: str, turn: int) -> float:
+        return random.Random(token(seed, "one", turn)).choice((ON_A_BOUNDARY, STEADY))
+
+    seed = next(str(i) for i in range(99) if (drawn(str(i), 0), drawn(str(i), 1)) == (ON_A_BOUNDARY, STEADY))
+    executed = reference(read_notebook(path), seed)
+    assert token(seed, "one", 1) in cell_of(executed, "graded-one").source
+    assert cell_of(executed, "graded-one").outputs[0].text.startswith(f"one({STEADY}) = {STEADY}\n")
+    assert not [cell.id for cell in executed.cells if "steadiness" in cell.id]
+
+
+def test_a_question_that_always_is_on_one_is_named(tmp_path: Path) -> None:
+    path = solution(tmp_path, f"({ON_A_BOUNDARY},)")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("course_utils.grading.secret.MOST_TURNS", 2)
+        with pytest.raises(CourseError, match="results of 'one' lie on a rounding boundary"):
+            reference(read_notebook(path), "a seed")
