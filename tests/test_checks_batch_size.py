@@ -80,3 +80,11 @@ def test_the_line_of_vgg_16_is_the_trace_s(batch):
     assert vgg().at(batch).network_wide_bytes() == fixed + per_picture * batch
     assert f"{batch_size.saved_by_halving.truth[0]:.0%}" == "45%"
     assert "45 %" in batch_size.saved_by_halving.takeaway
+
+
+def test_a_step_that_saves_memory_by_training_something_else_saves_none():
+    def two_ways(model, optimizer, pictures, labels, micro):
+        some = pictures if pictures.dtype is torch.float64 else pictures[:micro]
+        plain(model, optimizer, some, labels[: len(some)], micro)
+
+    assert graded.accumulate.lines(two_ways)[-1] == "peak low enough: no"

@@ -12,7 +12,7 @@ import pytest
 from multiples import NAMES, answer, build_course, cell_of, right
 
 from course_utils.checks.core import Outcome
-from course_utils.grading import sandbox
+from course_utils.grading import sandbox, syscalls
 from course_utils.grading.graft import graft
 from course_utils.grading.mark import QuestionMark, mark, with_partial_points
 from course_utils.grading.run import Limits
@@ -67,11 +67,35 @@ def three(n):
 """
 
 
-def test_no_graded_cell_makes_a_namespace(box: Sandbox, tmp_path: Path) -> None:
+REFUSED = f"""\
+import ctypes
+import errno
+import os
+
+libc = ctypes.CDLL(None, use_errno=True)
+column = ("x86_64", "aarch64").index(os.uname().machine)
+numbers = {syscalls.REFUSED}
+allowed = []
+for name, number in numbers.items():
+    ctypes.set_errno(0)
+    if libc.syscall(number[column], 0, 0, 0, 0, 0) != -1 or ctypes.get_errno() != errno.EPERM:
+        allowed.append(name)
+assert not allowed, allowed
+child = os.fork()
+if child == 0:
+    os._exit(libc.syscall(numbers["ptrace"][column], 0, 0, 0, 0) == 0)  # that it be traced, which anybody may ask for
+assert os.waitpid(child, 0)[1] == 0
+def three(n):
+    return 3 * n
+"""
+
+
+@pytest.mark.parametrize("source", [ESCAPES, REFUSED], ids=["namespaces", "system calls"])
+def test_no_graded_cell_gets_what_it_has_no_need_of(source: str, box: Sandbox, tmp_path: Path) -> None:
     course = build_course(tmp_path)
     exercise = read_notebook(course / "exercises" / "01_multiples.ipynb")
     trusted = reference(read_notebook(course / "solutions" / "01_multiples.ipynb"), "a seed")
-    answers = {name: right(name) for name in NAMES} | {"three": ESCAPES}
+    answers = {name: right(name) for name in NAMES} | {"three": source}
     grafted = dataclasses.replace(graft(answer(exercise, **answers), trusted), checks=checks_cell())
     marks = mark(grafted, Limits(cell=20), sandbox=box)
     assert not marks.questions[2].diagnosis

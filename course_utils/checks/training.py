@@ -20,6 +20,7 @@ SHARE = 0.25  # of the whole batch's memory above what was there before: as high
 SIDE = 16  # of the pictures, in pixels
 CLASSES = 5
 RATE = 0.1
+MEASURED_BATCH, MEASURED_MICRO = 64, 8  # of the step whose memory is measured
 
 Step = Callable[[nn.Module, torch.optim.Optimizer, Tensor, Tensor, int], Any]
 
@@ -51,7 +52,8 @@ class Comparison:
         uneven: the same where the last micro-batch is smaller.
         second: the same after a second step on other pictures.
         most: pictures that went through the network at once, at most.
-        share: memory asked for during a step, as a share of what the whole batch asks for.
+        share: memory asked for during a step, as a share of what the whole batch asks for; all of it where the steps
+            that were measured trained something else.
     """
 
     returned: object
@@ -122,21 +124,29 @@ def _after(step: Step, sizes: list[int], micro: int, seed: int) -> tuple[tuple[T
     return (ours, theirs), seen, returned
 
 
-def _peak(step: Callable[..., Any], seed: int) -> int:
-    """Peak in bytes of a step of 64 pictures above what was there before; `step` without a size of micro-batches."""
+def _peak(step: Callable[..., Any], seed: int) -> tuple[int, Tensor]:
+    """Peak in bytes of a step of MEASURED_BATCH pictures above what was there before, and the parameters after it.
+
+    `step` is called without a size of micro-batches, twice: in a first step more than its own may be made.
+    """
     model = network(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    pictures, labels = torch.zeros(64, 1, SIDE, SIDE), torch.zeros(64, dtype=torch.int64)
-    step(model, optimizer, pictures, labels)  # a first step, in which more than the step's own may be made
+    draw = torch.Generator().manual_seed(seed)
+    pictures = torch.randn((MEASURED_BATCH, 1, SIDE, SIDE), generator=draw)
+    labels = torch.randint(CLASSES, (MEASURED_BATCH,), generator=draw)
+    step(model, optimizer, pictures, labels)
     optimizer.zero_grad(set_to_none=True)  # what is freed in a measured step must have been made in it
-    return cpu_peak_above(lambda: step(model, optimizer, pictures, labels))
+    peak = cpu_peak_above(lambda: step(model, optimizer, pictures, labels))
+    return peak, torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 @functools.cache
-def _whole_peak(seed: int) -> int:
+def _whole_peak(seed: int) -> tuple[int, Tensor]:
     return _peak(whole_batch, seed)
 
 
 def _share(step: Step, seed: int) -> float:
-    """Peak of a step of 64 pictures in micro-batches of 8, as a share of the peak of the whole batch at once."""
-    return _peak(lambda model, optimizer, x, y: step(model, optimizer, x, y, 8), seed) / _whole_peak(seed)
+    """Peak of a step in micro-batches of MEASURED_MICRO, as a share of the peak of the whole batch at once."""
+    peak, parameters = _peak(lambda model, optimizer, x, y: step(model, optimizer, x, y, MEASURED_MICRO), seed)
+    whole_peak, expected = _whole_peak(seed)
+    return peak / whole_peak if torch.allclose(parameters, expected, rtol=1e-4, atol=1e-5) else 1.0

@@ -141,12 +141,12 @@ def mark(
         todo = [question for question in todo if question != culprit and "graded" not in cells[question]]
     attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
     odd = _unusual_answers(grafted)
-    for name in attempted if sandbox is not None else ():
-        # An answer that is not plain may have bent what others run in, and one that is may have left them no memory.
-        bent = any(odd[other] for other in attempted if other != name)
+    for place, name in enumerate(attempted if sandbox is not None else ()):
+        # An answer that is not plain may have bent what later ones run in; one that is may have left them no memory.
+        bent = any(odd[earlier] for earlier in attempted[:place])
         inside = _judged_inside(cells[name], grafted)
-        fatal = any(verdict.fatal for verdict in cells[name].values())
-        if len(attempted) > 1 and (fatal or (bent and (inside or not _passed(cells[name])))):
+        starved = place > 0 and any(verdict.verdict in ("died", "excess") for verdict in cells[name].values())
+        if starved or (bent and (inside or not _passed(cells[name]))):
             on_question(name)
             others = [other for other in grafted.answers if other != name]
             verdicts = run_notebook(grafted.notebook([name], others), limits, seed, sandbox=sandbox)

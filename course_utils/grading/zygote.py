@@ -2,11 +2,12 @@
 
 Runs inside a bubblewrap sandbox of its own (`sandbox.zygote_command`) and is trusted: it never runs a line of a
 submission. Each child gets namespaces of its own before it does: its own processes, mounts, IPC and network, its own
-scratch folder, and of the folder of sockets only its own. It then gives up every capability and every way to make
-namespaces for good, and becomes an ordinary IPython kernel. A child lives as long as the connection that asked for it.
+scratch folder, and of the folder of sockets only its own. It then gives up every capability, every way to make
+namespaces and many system calls for good, and becomes an ordinary IPython kernel. A child lives as long as the
+connection that asked for it.
 
 Talks to `sandbox.SandboxProvisioner` over one Unix socket: a line of JSON asks for a kernel, closing the connection
-ends it, and the zygote closes it when the kernel has ended. Must be importable without anything of ours but this file.
+ends it, and the zygote closes it when the kernel has ended. Must never import anything of ours but `syscalls`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import socket
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
+
+from course_utils.grading import syscalls
 
 # From Linux's headers: <linux/sched.h>, <linux/mount.h>, <linux/prctl.h>, <linux/capability.h>.
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
@@ -201,6 +204,7 @@ def _become_nobody(libc: Any, uid: int | None, limits: int, keeper: socket.socke
     nothing = (ctypes.c_uint32 * 6)()
     _call(libc.capset, header, nothing)
     _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user cleared it
+    syscalls.refuse()
 
 
 def _call(function: Any, *arguments: Any) -> None:
