@@ -12,7 +12,7 @@ from right_answers import GRADED, RIGHT
 
 from course_utils.grading.graded import GradedProperties
 from course_utils.grading.graft import kind_of
-from course_utils.grading.plain import bound_names, unusual
+from course_utils.grading.plain import bound_names, reaches, unusual
 from course_utils.notebook_files import read_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,6 +103,8 @@ STATEMENTS = [
     "def evil(x: exec('1')):\n    return x",
     "global seen",
 ]
+# What may make an answer's own verdict doubtful, and bends nothing for others.
+OWN = ["def late(seen=[]):\n    return seen", "class Seen(object):\n    seen = []"]
 
 
 def bodies(tree: ast.AST) -> list[list[ast.stmt]]:
@@ -119,6 +121,7 @@ def test_no_statement_to_the_judge_is_plain_anywhere_in_a_solution(question: str
             bodies(tree)[number][place:place] = ast.parse(statement).body
             text = ast.unparse(tree)
             assert unusual(text, known | {"torch", "nn"}), text
+            assert bool(reaches(text, known | {"torch", "nn"})) == (statement not in OWN), text
 
 
 NETWORK = """
@@ -189,6 +192,17 @@ def test_what_learners_write_beside_an_answer_is_plain(before: str) -> None:
     network = NETWORK.format(made=layers, body="x = torch.zeros(3)")
     text = f"{network}\n{before}" if "Net()" in before else f"{before}\n{network}"
     assert unusual(text, {"nn", "torch"}, {"nn", "torch", "other_question"}) == ""
+
+
+def test_what_an_answer_does_with_its_own_bends_nothing() -> None:
+    table = "TABLE = {1: 2}\ndef one(n):\n    TABLE[n] = TABLE.setdefault(n, 0) + 1\n    return float(repr(TABLE[n]))"
+    counter = "calls = 0\ndef one(n):\n    global calls\n    calls += 1"
+    for source in (table, counter):
+        assert reaches(source, {"nn"}) == ""
+    assert unusual(table, ()) == "changes what outlives the call (`TABLE[n]`)"
+    assert reaches(table, {"TABLE"}, {"TABLE"}) == "gives `TABLE` another meaning"
+    assert reaches("KNOWN.append(1)\ndef one(n):\n    KNOWN.append(n)", {"KNOWN"})
+    assert reaches("def one(n):\n    global torch\n    torch = None", {"torch"}, {"torch"})
 
 
 def test_words_are_one_line_that_names_what_is_not_plain() -> None:

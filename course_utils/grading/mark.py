@@ -11,7 +11,7 @@ Must never import figures or explorers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from course_utils.checks.core import Outcome
 from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED
 from course_utils.grading.graft import Graft, Question, defines, kind_of, read_questions
 from course_utils.grading.partial import NO_COUNTS, Counts, count, partial_points, whole
-from course_utils.grading.plain import bound_names, unusual
+from course_utils.grading.plain import bound_names, reaches, unusual
 from course_utils.grading.run import CellVerdict, Limits, run_notebook
 from course_utils.grading.sandbox import Sandbox
 from course_utils.units import CourseError
@@ -140,10 +140,10 @@ def mark(
             without.append(culprit)
         todo = [question for question in todo if question != culprit and "graded" not in cells[question]]
     attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
-    odd = _unusual_answers(grafted)
+    odd, reaching = _read_answers(grafted, unusual), _read_answers(grafted, reaches)
     for place, name in enumerate(attempted if sandbox is not None else ()):
-        # An answer that is not plain may have bent what later ones run in; one that is may have left them no memory.
-        bent = any(odd[earlier] for earlier in attempted[:place])
+        # An answer may have bent what later ones run in, or have left them no memory.
+        bent = any(reaching[earlier] for earlier in attempted[:place])
         inside = _judged_inside(cells[name], grafted)
         starved = place > 0 and any(verdict.verdict in ("died", "excess") for verdict in cells[name].values())
         if starved or (bent and (inside or not _passed(cells[name]))):
@@ -163,15 +163,15 @@ def mark(
     return Marks(grafted.topic, marks, grafted.notes)
 
 
-def _unusual_answers(grafted: Graft) -> dict[str, str]:
-    """What in each answer is not plain, or ""."""
+def _read_answers(grafted: Graft, reading: Callable[[str, Collection[str], Collection[str]], str]) -> dict[str, str]:
+    """What one of the readings of `plain` says of each answer."""
     code = [cell for cell in grafted.trusted.cells if cell.cell_type == "code"]
     known = frozenset[str]().union(*(bound_names(cell.source) for cell in code if not kind_of(cell)[0]))
     found = {}
     for question in grafted.questions:
         others = {name for other in grafted.questions if other is not question for name in other.defines}
         taken = (known | others) - {*question.defines}
-        found[question.name] = unusual(grafted.answers[question.name].source, known, taken)
+        found[question.name] = reading(grafted.answers[question.name].source, known, taken)
     return found
 
 

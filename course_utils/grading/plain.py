@@ -85,18 +85,31 @@ _FRESH = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp)
 def unusual(source: str, known: Collection[str], taken: Collection[str] = ()) -> str:
     """The first thing in an answer that is not plain, as the words after "it …", or "".
 
+    Only of such an answer can be told from outside what it is like. `reaches` asks less.
+
     Args:
         source: the text of the answer cell.
         known: names it may use beside its own: those the set-up cells bind.
         taken: names that it may not bind but by an import: those of the set-up and of other questions.
     """
+    return _first_unusual(source, known, taken, alone=False)
+
+
+def reaches(source: str, known: Collection[str], taken: Collection[str] = ()) -> str:
+    """The first thing by which an answer may bend what later ones run in, or ""; arguments as for `unusual`.
+
+    What it remembers by itself, or sees of a tensor, harms no other.
+    """
+    return _first_unusual(source, known, taken, alone=True)
+
+
+def _first_unusual(source: str, known: Collection[str], taken: Collection[str], alone: bool) -> str:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "is no plain Python"
     try:
-        look = _Look(frozenset(known), frozenset(taken), tree)
-        look.visit(tree)
+        _Look(frozenset(known), frozenset(taken), tree, alone).visit(tree)
     except _Unusual as found:
         return str(found)
     except RecursionError:
@@ -157,20 +170,21 @@ def _arguments(function: _Function) -> set[str]:
 
 
 class _Look(ast.NodeVisitor):
-    """Walks through an answer and raises _Unusual at the first thing that is not plain."""
+    """Walks through an answer and raises _Unusual at the first thing that is not plain.
 
-    def __init__(self, known: frozenset[str], taken: frozenset[str], tree: ast.Module) -> None:
-        self.known = known
+    Where it stands `alone`, it may do with what is its own as it likes.
+    """
+
+    def __init__(self, known: frozenset[str], taken: frozenset[str], tree: ast.Module, alone: bool) -> None:
+        self.known, self.alone = known, alone
         self.bound = _bindings(tree.body)
         imports = _bindings([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)])
         for name in sorted((self.bound & {*JUDGES}) | ((self.bound - imports) & taken)):
             raise _Unusual(f"gives `{name}` another meaning")
         self.scopes: list[set[str]] = []  # of the functions and comprehensions around, the names they bind
         self.fresh: list[set[str]] = []  # of them, those that are lists and the like, made here
-        self.own: set[str] | None = (
-            None  # in an `__init__`, the attributes of self that it makes lists of layers and such
-        )
-        self.classes = any(isinstance(node, ast.ClassDef) for node in ast.walk(tree))
+        self.own: set[str] | None = None  # in an `__init__`, the attributes of self that it makes lists and such
+        self.classes = not alone and any(isinstance(node, ast.ClassDef) for node in ast.walk(tree))
         self.inside_forward = False
         loads = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
         self.read = {node.attr for node in loads}
@@ -179,7 +193,7 @@ class _Look(ast.NodeVisitor):
         self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         constant = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
         lasting = [node for node in tree.body if not isinstance(node, constant) and not _is_constant(node)]
-        self.remembering = _bindings(lasting)  # top-level names for more than constants
+        self.remembering = set() if alone else _bindings(lasting)  # top-level names for more than constants
 
     @property
     def networks(self) -> bool:
@@ -198,7 +212,7 @@ class _Look(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name) -> None:
         """Names of the cell itself, of the set-up, or harmless built-in ones."""
         name = node.id
-        if self._where(name) != "global":
+        if isinstance(node.ctx, ast.Store) or self._where(name) != "global":
             return
         if name in JUDGES or name not in self.bound | self.known | BUILTINS:
             raise _Unusual(f"uses `{name}`")
@@ -208,8 +222,9 @@ class _Look(ast.NodeVisitor):
             raise _Unusual(f"looks at values (`{name}`) inside a network")
 
     def visit_Global(self, node: ast.Global) -> None:
-        """Not plain: something is kept from one call to the next."""
-        raise _Unusual(f"keeps `{node.names[0]}` from one call to the next")
+        """Not plain: something is kept from one call to the next, and perhaps not the cell's own."""
+        if not self.alone or not self.bound.issuperset(node.names):
+            raise _Unusual(f"keeps `{node.names[0]}` from one call to the next")
 
     def visit_Nonlocal(self, node: ast.Nonlocal) -> None:
         """Plain in a function of functions; in a class something is kept."""
@@ -279,7 +294,7 @@ class _Look(ast.NodeVisitor):
 
     def _function(self, node: ast.FunctionDef | ast.Lambda, body: Collection[ast.AST], name: str) -> None:
         for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
-            if not _is_constant(default):
+            if not _is_constant(default) and not self.alone:
                 self._keeps(default)
             self.visit(default)
         for argument in ast.walk(node.args):
@@ -309,7 +324,7 @@ class _Look(ast.NodeVisitor):
         if node.keywords:
             raise _Unusual(f"gives class `{node.name}` a keyword")
         for statement in node.body:
-            if not isinstance(statement, ast.FunctionDef) and not _is_constant(statement):
+            if not (self.alone or isinstance(statement, ast.FunctionDef) or _is_constant(statement)):
                 raise _Unusual(f"keeps something in class `{node.name}`: `{ast.unparse(statement).splitlines()[0]}`")
             self.visit(statement)
 
@@ -371,7 +386,8 @@ class _Look(ast.NodeVisitor):
         elif self.own is not None and ast.unparse(target).removeprefix("self.") in self.own:
             return
         elif self._where(root.id) == "global":
-            pass
+            if self.alone and root.id in self.bound:
+                return
         elif not self.classes or (isinstance(target, ast.Name) and root.id in self.fresh[-1]):
             return
         raise _Unusual(f"changes what outlives the call (`{shown}`)")
