@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from multiples import NAMES, answer, build_course, cell_of, right
+from multiples import NAMES, answer, build_course, cell_of, right, wrong
 
 from course_utils.checks.core import Outcome
 from course_utils.grading import sandbox, syscalls
 from course_utils.grading.graft import graft
 from course_utils.grading.mark import QuestionMark, mark, with_partial_points
-from course_utils.grading.run import Limits
+from course_utils.grading.run import Limits, run_notebook
 from course_utils.grading.sandbox import Sandbox
 from course_utils.grading.secret import checks_cell, reference
 from course_utils.notebook_files import parse_notebook, read_notebook, to_text
@@ -100,6 +100,19 @@ def test_no_graded_cell_gets_what_it_has_no_need_of(source: str, box: Sandbox, t
     marks = mark(grafted, Limits(cell=20), sandbox=box)
     assert not marks.questions[2].diagnosis
     assert marks.points == marks.out_of
+
+
+def test_a_check_runs_only_where_there_is_something_to_say(box: Sandbox, tmp_path: Path) -> None:
+    course = build_course(tmp_path)
+    exercise, solution = (read_notebook(course / name / "01_multiples.ipynb") for name in ("exercises", "solutions"))
+    trusted = reference(solution, "a seed")
+    for slipped in ((), ("two", "five")):
+        answers = {name: wrong(name) if name in slipped else right(name) for name in NAMES}
+        grafted = dataclasses.replace(graft(answer(exercise, **answers), trusted), checks=checks_cell())
+        begun: list[str] = []
+        run_notebook(grafted.notebook(NAMES), Limits(cell=20), on_cell=begun.append, sandbox=box)
+        assert [cell for cell in begun if cell.startswith("check-")] == [f"check-{name}" for name in slipped]
+        assert ("course-checks" in begun) == bool(slipped)
 
 
 def solutions() -> list[object]:

@@ -34,6 +34,9 @@ LONGEST_TEXT = 20_000  # characters kept of what a cell printed
 LONGEST_OUTPUT = 8 * 2**20  # characters a cell may send
 
 
+PASSED = pytest.StashKey[set[str]]()  # questions whose graded cell passed
+
+
 class OutputFlood(Exception):
     """A cell sent more than anybody will read."""
 
@@ -108,8 +111,22 @@ def _write(item: pytest.Item, **content: object) -> None:
         file.write(json.dumps({"cell": item.cell.id, **content}) + "\n")  # type: ignore[attr-defined]
 
 
+def _kind_of(item: pytest.Item) -> tuple[str, str]:
+    """(kind, question) of a cell."""
+    course = item.cell.metadata.get("course") or {}  # type: ignore[attr-defined]
+    return course.get("kind", ""), course.get("question", "")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note that a cell begins, so that a killed run still names its culprit; give set-up cells time to import."""
+    """Note that a cell begins, so that a killed run still names its culprit; give set-up cells time to import.
+
+    A check that comes after its graded cell has nothing to say if that passed, and is left out.
+    """
+    kind, question = _kind_of(item)
+    passed = item.config.stash.setdefault(PASSED, set())
+    graded = {name for kind, name in map(_kind_of, item.session.items) if kind == "graded"}
+    if (kind == "check" and question in passed) or (kind == "checks" and graded <= passed):
+        pytest.skip("the graded cell passed")
     _write(item, event="start")
     asked = item.config.getoption("--course-cell-seconds")
     trusted = not item.cell.metadata.get("course")  # type: ignore[attr-defined]
@@ -124,6 +141,9 @@ def pytest_runtest_makereport(
     report = yield
     if call.when == "call" or (call.when == "setup" and report.failed):
         verdict = _verdict(item, call, report)
+        kind, question = _kind_of(item)
+        if kind == "graded" and verdict == "passed":
+            item.config.stash.setdefault(PASSED, set()).add(question)
         outputs = item.test_outputs or []  # type: ignore[attr-defined]
         error = next((o for o in outputs if o.output_type == "error"), None)
         _write(
