@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import ast
+import functools
+import importlib
 import inspect
+import operator
+import os
+import pickle
+import signal
+import subprocess
+import sys
 import textwrap
+import warnings
+from collections.abc import Hashable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from right_answers import GRADED, RIGHT
 
+from course_utils.grading import plain
 from course_utils.grading.graded import GradedProperties
 from course_utils.grading.graft import kind_of
 from course_utils.grading.plain import bound_names, reaches, unusual
@@ -103,6 +115,7 @@ STATEMENTS = [
     "def evil(x: exec('1')):\n    return x",
     "global seen",
 ]
+HARMLESS = {"array", "copy", "math", "random", "select", "time"}  # modules
 # What may make an answer's own verdict doubtful, and bends nothing for others.
 OWN = ["def late(seen=[]):\n    return seen", "class Seen(object):\n    seen = []"]
 
@@ -203,6 +216,55 @@ def test_what_an_answer_does_with_its_own_bends_nothing() -> None:
     assert reaches(table, {"TABLE"}, {"TABLE"}) == "gives `TABLE` another meaning"
     assert reaches("KNOWN.append(1)\ndef one(n):\n    KNOWN.append(n)", {"KNOWN"})
     assert reaches("def one(n):\n    global torch\n    torch = None", {"torch"}, {"torch"})
+
+
+@functools.cache
+def allowed(attribute: str) -> bool:
+    return not reaches(f"torch.{attribute}", {"torch"})
+
+
+def test_no_attribute_leads_from_what_may_be_imported_to_the_interpreter() -> None:
+    """Follows each attribute that is allowed, of modules and classes, from module to module."""
+    forbidden = {
+        *(
+            eval,
+            exec,
+            compile,
+            open,
+            getattr,
+            setattr,
+            delattr,
+            vars,
+            globals,
+            locals,
+            input,
+            __import__,
+            sys._getframe,
+        ),
+        *(functools.wraps, functools.update_wrapper, operator.attrgetter, operator.methodcaller, os.system, os._exit),
+        *(importlib.import_module, subprocess.Popen, subprocess.run, signal.signal, pickle.load, pickle.loads),
+    }
+    waiting = [importlib.import_module(name) for name in sorted(plain.MODULES | plain.OTHER_MODULES)]
+    seen, paths = {id(module) for module in waiting}, {id(module): module.__name__ for module in waiting}
+    while waiting:
+        place = waiting.pop()
+        for name in dir(place):
+            if not allowed(name):
+                continue
+            try:
+                with warnings.catch_warnings(action="ignore"):
+                    found = getattr(place, name)
+            except Exception:  # noqa: BLE001, S112 - some of torch's attributes raise what they like
+                continue
+            path = f"{paths[id(place)]}.{name}"
+            assert not (isinstance(found, Hashable) and callable(found) and found in forbidden), path
+            if isinstance(found, ModuleType | type) and id(found) not in seen:
+                seen.add(id(found))
+                paths[id(found)] = path
+                waiting.append(found)
+                top = found.__name__.partition(".")[0] if isinstance(found, ModuleType) else ""
+                assert top not in sys.stdlib_module_names - HARMLESS, path
+    assert len(seen) > 1000
 
 
 def test_words_are_one_line_that_names_what_is_not_plain() -> None:
