@@ -44,7 +44,7 @@ from course_utils.notebook_files import as_notebook, read_notebook, to_text
 from course_utils.units import CourseError, format_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
-CONSOLE = Console()
+CONSOLE = Console(width=None if sys.stdout.isatty() else 130)
 SEED = "a class of strangers"
 SECONDS = 20  # allowed for a cell, in both
 ROUNDS = 2
@@ -100,9 +100,7 @@ class Exercise:
                     continue
             except Exception:  # noqa: BLE001, S112 - a slip that raises, or whose results no text can hold
                 continue
-            found.append(
-                (f"TABLE = {table!r}\n\ndef {question}(*inputs):\n    return TABLE[repr(inputs)]", slip.message)
-            )
+            found.append((f"def {question}(*inputs):\n    return {table!r}[repr(inputs)]", slip.message))
         return found
 
     def make(self, index: int, dice: random.Random, hostile: bool = True) -> Made:

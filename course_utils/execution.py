@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from jupyter_client.manager import AsyncKernelManager
@@ -52,8 +53,18 @@ def kernel_environment(seed: int = 0) -> dict[str, str]:
     }
 
 
-def execute(notebook: NotebookNode, folder: Path, label: str, seed: int = 0, progress: bool = True) -> NotebookNode:
-    """An executed copy of a notebook, normalised. Raises CellFailed for the first cell that does not run through."""
+def execute(
+    notebook: NotebookNode,
+    folder: Path,
+    label: str,
+    seed: int = 0,
+    progress: bool = True,
+    variables: Mapping[str, str] | None = None,
+) -> NotebookNode:
+    """An executed copy of a notebook, normalised, with these environment variables beside the usual ones.
+
+    Raises CellFailed for the first cell that does not run through.
+    """
     notebook = as_notebook(notebook)
     manager = AsyncKernelManager(kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=NbvalKernelspecManager())
     client = NotebookClient(
@@ -64,7 +75,7 @@ def execute(notebook: NotebookNode, folder: Path, label: str, seed: int = 0, pro
     with tqdm(total=codes, desc=label, unit="cell", leave=False, disable=None if progress else True) as bar:
         client.on_cell_executed = lambda **_: bar.update()
         try:
-            client.execute(env=kernel_environment(seed), cleanup_kc=True)
+            client.execute(env=kernel_environment(seed) | dict(variables or {}), cleanup_kc=True)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise _failure(notebook, error) from None
     return normalise(notebook, label)

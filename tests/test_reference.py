@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from pathlib import Path
 
 import multiples
@@ -35,6 +36,14 @@ def test_a_question_on_a_rounding_boundary_gets_another_token(tmp_path: Path) ->
     assert token(seed, "one", 1) in cell_of(executed, "graded-one").source
     assert cell_of(executed, "graded-one").outputs[0].text.startswith(f"one({STEADY}) = {STEADY}\n")
     assert not [cell.id for cell in executed.cells if "steadiness" in cell.id]
+
+
+def test_it_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading torch's compiler, as exercise 03 does, makes a folder for it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    reference(read_notebook(Path(__file__).parents[1] / "solutions" / "03_memory.ipynb"), "a seed")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_question_that_always_is_on_one_is_named(tmp_path: Path) -> None:

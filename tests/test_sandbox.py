@@ -115,6 +115,21 @@ def test_a_check_runs_only_where_there_is_something_to_say(box: Sandbox, tmp_pat
         assert ("course-checks" in begun) == bool(slipped)
 
 
+def test_an_answer_is_told_its_slip_though_a_later_one_takes_its_helper_away(box: Sandbox, tmp_path: Path) -> None:
+    course = build_course(tmp_path)
+    exercise, solution = (read_notebook(course / name / "01_multiples.ipynb") for name in ("exercises", "solutions"))
+    answers = {
+        "two": "def helper(n):\n    return n + 2\ndef two(n):\n    return helper(n)",
+        "three": "def helper(n, factor):\n    return n * factor\ndef three(n):\n    return helper(n, 3)",
+        "four": "def four(n):\n    return 28 if n == 7 else 20 if n == 5 else 0",
+    }
+    grafted = dataclasses.replace(graft(answer(exercise, **answers), reference(solution, "s")), checks=checks_cell())
+    found = {one.question: one for one in mark(grafted, Limits(cell=20), sandbox=box).questions}
+    assert (found["two"].outcome, found["two"].diagnosis) == (Outcome.WRONG, "You added; multiply.")
+    assert found["three"].outcome is Outcome.CORRECT
+    assert found["four"].diagnosis.startswith("Right for the inputs of the check, not for others: `four(")
+
+
 def solutions() -> list[object]:
     """Every exercise; most are skipped, visibly, unless asked for."""
     skip = pytest.mark.skipif(

@@ -146,7 +146,7 @@ def mark(
         bent = any(reaching[earlier] for earlier in attempted[:place])
         inside = _judged_inside(cells[name], grafted)
         starved = place > 0 and any(verdict.verdict in ("died", "excess") for verdict in cells[name].values())
-        if starved or (bent and (inside or not _passed(cells[name]))):
+        if starved or (bent and (inside or not _passed(cells[name]))) or _disagree(cells[name]):
             on_question(name)
             others = [other for other in grafted.answers if other != name]
             verdicts = run_notebook(grafted.notebook([name], others), limits, seed, sandbox=sandbox)
@@ -154,6 +154,8 @@ def mark(
             garbled = _is_garbled(cells[name], grafted) and not _is_garbled(alone, grafted)
             if inside or garbled or _passed(alone):
                 cells[name] = alone
+            elif "check" in alone:
+                cells[name]["check"] = alone["check"]
     marks = tuple(
         _held(_question_mark(question, grafted, cells[question.name], limits), odd[question.name])
         if _judged_inside(cells[question.name], grafted)
@@ -185,6 +187,20 @@ def _judged_inside(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:
 
 def _passed(cells: Mapping[str, CellVerdict]) -> bool:
     return "graded" in cells and cells["graded"].verdict == "passed"
+
+
+def _said(cells: Mapping[str, CellVerdict]) -> tuple[str, str]:
+    """(outcome, message) that the check said; ("", "") if it said nothing."""
+    said = FEEDBACK.search(cells["check"].text) if "check" in cells else None
+    return (said[1].lower(), said[2]) if said is not None else ("", "")
+
+
+def _disagree(cells: Mapping[str, CellVerdict]) -> bool:
+    """Whether a check, which comes last, saw something else: a later answer gave another meaning to a name it needs."""
+    graded = cells.get("graded")
+    if graded is None or graded.verdict != "differs" or "check" not in cells:
+        return False
+    return _said(cells)[0] not in (_printed_outcome(graded).value, Outcome.CORRECT.value)
 
 
 def _held(mark: QuestionMark, unusual: str) -> QuestionMark:
@@ -260,17 +276,19 @@ def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict],
             return Outcome.CRASHED, "It was stopped: it printed more than a notebook can hold."
         if verdict.verdict == "died":
             return Outcome.CRASHED, "It ended the kernel: by exit, or by using more memory than there is."
-    said = FEEDBACK.search(cells["check"].text) if "check" in cells else None
-    outcome = _printed_outcome(graded)
+    (said, message), outcome = _said(cells), _printed_outcome(graded)
     if answered is not None and answered.error:
         line = f", in line {answered.line} of the answer cell" if answered.line else ""
         return Outcome.CRASHED, f"{answered.error}{line}"
-    if said is not None and said[1].lower() == outcome.value:
-        return outcome, said[2]
+    if said == outcome.value:
+        return outcome, message
     if outcome is Outcome.CRASHED:
         return outcome, (graded.error if graded else "") or _first_difference(graded, grafted)
     if outcome is Outcome.WRONG:
-        return outcome, f"Right for the inputs of the check, not for others: `{_first_difference(graded, grafted)}`"
+        where = (
+            "Right for the inputs of the check, not for others" if said == Outcome.CORRECT.value else "Not for these"
+        )
+        return outcome, f"{where}: `{_first_difference(graded, grafted)}`"
     return outcome, "There are still dots in it."
 
 
