@@ -117,7 +117,11 @@ STATEMENTS = [
 ]
 HARMLESS = {"array", "copy", "math", "random", "select", "time"}  # modules
 # What may make an answer's own verdict doubtful, and bends nothing for others.
-OWN = ["def late(seen=[]):\n    return seen", "class Seen(object):\n    seen = []"]
+OWN = [
+    "from collections import defaultdict",
+    "def late(seen=[]):\n    return seen",
+    "class Seen(object):\n    seen = []",
+]
 
 
 def bodies(tree: ast.AST) -> list[list[ast.stmt]]:
