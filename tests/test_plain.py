@@ -171,6 +171,7 @@ TELLING = [
     ("self.calls = []", "list.append(self.calls, 1)"),
     ("self.calls = []", "calls = self.calls\n        calls.append(1)"),
     ("self.calls = []", "calls = self.calls\n        calls += [1]"),
+    ("self.calls = []\n        calls = KNOWN\n        calls.append(1)", "pass"),
     ("self.calls = {}", "self.calls[1] = 1"),
     ("self.calls = nn.ModuleList()", "self.calls.append(nn.ReLU())"),
     ("self.calls = torch.zeros(0)", "self.calls.resize_(len(self.calls) + 1)"),

@@ -77,12 +77,7 @@ class Look:
 
 def trace_peak(network: nn.Module, input_shape: tuple[int, ...], classes: int, batch: int) -> int:
     """Peak bytes of one training step, traced at this very batch. Raises TraceError."""
-    return _traced(network, input_shape, classes, batch).peak_bytes
-
-
-def _traced(network: nn.Module, input_shape: tuple[int, ...], classes: int, batch: int) -> Ledger:
-    step = training_step(network, input_shape, classes, target="cpu")
-    return replace(step, tape=None).at(batch)
+    return training_step(network, input_shape, classes, target="cpu").traced_at(batch).peak_bytes
 
 
 @functools.cache
@@ -128,7 +123,7 @@ def look(make: Callable[[], object], original: Original, batch: int, seed: int =
     if pictures.grad is None or not pictures.grad.flatten(1).any(1).all():
         return replace(seen, ignores_pictures=True)
     try:
-        step = _traced(_made(make), original.input_shape, original.classes, batch)
+        step = training_step(_made(make), original.input_shape, original.classes, target="cpu").traced_at(batch)
     except TraceError as error:
         return replace(seen, trace_error=str(error))
     return replace(seen, peak=step.peak_bytes, shrunk=_shrunk(step, original) if original.full_size else "")

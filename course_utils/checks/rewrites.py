@@ -73,7 +73,7 @@ def peak_bytes(network: nn.Module, batch: int) -> int:
     """
     with _AnyValue():
         step = training_step(network, INPUT_SHAPE, CLASSES, optimizer="momentum", target="cpu")
-        return replace(step, tape=None).at(batch).peak_bytes
+        return step.traced_at(batch).peak_bytes
 
 
 class Tower(nn.Module):

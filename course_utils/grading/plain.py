@@ -24,7 +24,7 @@ BUILTINS = frozenset(
 )
 # For what only has to leave others alone: more of what computes.
 OTHER_BUILTINS = BUILTINS | frozenset(
-    "bin bytearray bytes chr divmod format hasattr hash hex id iter next oct ord type ArithmeticError LookupError "
+    "bin bytearray bytes chr format hasattr hash hex id iter next oct ord type ArithmeticError LookupError "
     "NameError OverflowError RecursionError StopIteration".split()
 )
 OTHER_MODULES = frozenset("bisect collections decimal fractions heapq itertools numpy random re statistics".split())
@@ -383,7 +383,7 @@ class _Look(ast.NodeVisitor):
                 return  # of something without a name: nobody else has it
             if isinstance(root, ast.Name) and root.id in self.bound:
                 return  # at the top level, the cell's own
-        elif self.own is not None and ast.unparse(target).removeprefix("self.") in self.own:
+        elif self.own is not None and ast.unparse(target) in self.own:
             return
         elif self._where(root.id) == "global":
             if self.alone and root.id in self.bound:
@@ -459,13 +459,13 @@ def _made_here(body: Collection[ast.AST]) -> set[str]:
 
 
 def _made_of_self(body: Collection[ast.AST]) -> set[str]:
-    """Attributes of self that an `__init__` assigns a list, dict or set made there, or an object of a class."""
+    """Attributes, such as "self.layers", that an `__init__` assigns a list made there, or an object of a class."""
     found = set()
     for node in _own_nodes(list(body)):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("self."):
             by_class = isinstance(node.value, ast.Call) and _name(node.value.func)[:1].isupper()
             if isinstance(node.value, _FRESH) or by_class:
-                found.add(ast.unparse(node.targets[0]).removeprefix("self."))
+                found.add(ast.unparse(node.targets[0]))
     return found
 
 

@@ -49,7 +49,8 @@ def with_tokens(notebook: NotebookNode, seed: str, turns: Mapping[str, int] | No
 def reference(solution: NotebookNode, seed: str) -> NotebookNode:
     """The solution executed with this seed's tokens: what right answers print.
 
-    Raises CellFailed if it does not run, CourseError if a question's results are always where rounding changes them.
+    Raises CellFailed if it does not run; CourseError if a question's results are always where rounding changes them,
+    or if its graded cell is no call.
     """
     turns: Counter[str] = Counter()
     for _ in range(MOST_TURNS):
@@ -72,7 +73,9 @@ def _steadiness_cell(notebook: NotebookNode) -> NotebookNode:
     for cell in notebook.cells:
         kind, question = kind_of(cell)
         call = re.fullmatch(r"([\w.]+)\((\w+)\)", cell.source.rstrip().rsplit("\n", 1)[-1])
-        if kind == "graded" and call is not None:
+        if kind == "graded":
+            if call is None:
+                raise CourseError(f"the graded cell of {question!r} must end with a call such as graded.name(answer)")
             pairs.append(f"({question!r}, {call[1]}.is_steady({call[2]}))")
     source = f"print(*(question for question, steady in ({', '.join(pairs)},) if not steady))"
     return as_notebook(_code_cell("course-steadiness", source))
