@@ -180,8 +180,8 @@ def _check_questions(cells: Sequence[SourceCell]) -> None:
                 first = questions[cell.question].line
                 raise cell.error(f"question {cell.question!r} was already asked at line {first}")
             questions[cell.question] = cell
-            if not cell.text.startswith("#"):
-                raise cell.error(f"question {cell.question!r} must begin with a heading")
+            if not cell.text.startswith("## "):  # the one level below the title: a screen reader's list of questions
+                raise cell.error(f"question {cell.question!r} must begin with a heading: ## and its title")
             for key in NUMBERS:
                 if key not in cell.options:
                     raise cell.error(f"question {cell.question!r} has no {key}=")

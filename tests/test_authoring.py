@@ -45,7 +45,7 @@ EXERCISE = '''\
 import math
 
 # %% [markdown] question="double" points=2 difficulty=1 minutes=5
-# ### 1. Twice
+# ## 1. Twice
 # Return twice the number.
 
 # %% answer="double"
@@ -69,7 +69,7 @@ print(double)if False else None
 print(double(4))
 
 # %% [markdown] question="limit" points=1 difficulty=3 minutes=1
-# ### 2. A name
+# ## 2. A name
 # Set it.
 
 # %% answer="limit"
@@ -212,7 +212,8 @@ FAULTS = {
     "points as text": (EXERCISE.replace("points=2", 'points="2"'), 'question="double"', "must be a whole number"),
     "no points at all": (EXERCISE.replace("points=2", "points=0"), 'question="double"', "at least 1"),
     "difficulty 4": (EXERCISE.replace("difficulty=3", "difficulty=4"), 'question="limit"', "must be 1, 2 or 3"),
-    "no heading": (EXERCISE.replace("# ### 1.", "# 1."), 'question="double"', "must begin with a heading"),
+    "no heading": (EXERCISE.replace("# ## 1.", "# 1."), 'question="double"', "must begin with a heading"),
+    "heading that skips a level": (EXERCISE.replace("# ## 1.", "# ### 1."), 'question="double"', "with a heading: ##"),
     "hint without symptom": (EXERCISE.replace("**a** b", "a b"), None, "begins with the symptom"),
     "check of unknown question": (
         EXERCISE.replace('check="limit"', 'check="limits"'),

@@ -25,7 +25,7 @@ from course_utils.checks import one_by_one as check
 from course_utils.checks.one_by_one import wide
 
 # %% [markdown] question="after_squeeze" points=2 difficulty=1 minutes=6
-# ### 1. What comes out
+# ## 1. What comes out
 #
 # A 1×1 convolution with a bias reads `channels` maps of `side` × `side` and puts out `squeezed` of them. Return
 # two numbers, for one picture: how many values it puts out, and how many parameters it has.
@@ -57,7 +57,7 @@ from course_utils.grading.graded import one_by_one as graded
 graded.after_squeeze(after_squeeze)
 
 # %% [markdown] question="bytes_added" points=4 difficulty=2 minutes=11
-# ### 2. What a squeeze adds, and what it saves
+# ## 2. What a squeeze adds, and what it saves
 #
 # In a run of convolutions, every one puts out `channels` maps of `side` × `side`. In front of one of them comes
 # a 1×1 convolution to `squeezed` channels. The next `narrow` convolutions put out `squeezed` channels too; the
@@ -93,7 +93,7 @@ from course_utils.grading.graded import one_by_one as graded
 graded.bytes_added(bytes_added)
 
 # %% [markdown] question="break_even" points=3 difficulty=2 minutes=9
-# ### 3. When the arithmetic pays
+# ## 3. When the arithmetic pays
 #
 # A `kernel` × `kernel` convolution reads `inputs` channels and puts out `outputs`. With a 1×1 convolution to m
 # channels in front of it, it reads m instead. Count multiply-adds for one position, biases left out.
@@ -127,7 +127,7 @@ from course_utils.grading.graded import one_by_one as graded
 graded.break_even(break_even)
 
 # %% [markdown] question="bottleneck" points=4 difficulty=3 minutes=12
-# ### 4. A bottleneck
+# ## 4. A bottleneck
 #
 # The network below has 64 channels all the way. Build one in its place such that
 #
@@ -176,7 +176,7 @@ from course_utils.grading.graded import one_by_one as graded
 graded.bottleneck(bottleneck)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 05` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.
