@@ -138,7 +138,8 @@ def _read_cell(lines: list[str], file: str, line: int) -> SourceCell:
 
 
 def _check_options(cell: SourceCell) -> None:
-    allowed = ("slide", "tags", *(["folded"] if cell.kind == "code" else ()), *(NUMBERS if cell.kind == "question" else ()))
+    own = {"code": ("folded",), "question": NUMBERS}
+    allowed = ("slide", "tags", *own.get(cell.kind, ()))
     for key, value in cell.options.items():
         if key not in allowed:
             close = difflib.get_close_matches(key, [*allowed, *KINDS], n=1)

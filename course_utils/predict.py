@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -66,21 +66,21 @@ NEAR = 0.1  # of what a thought leads to: a guess this close may have come from 
 CLOSE = 0.05  # of the answer: a guess this close needs no explanation
 
 
-def thought_behind(guess: float, answer: float, thoughts: Mapping[str, float]) -> str:
+def thought_behind(guess: float, answer: float, thoughts: Sequence[tuple[float, str]]) -> str:
     """The thought that leads nearest to a guess; "" if none leads near it, or the guess is close to the answer.
 
     Args:
         guess: the number entered.
         answer: the right one.
-        thoughts: what somebody may have thought, as a sentence -> the number it leads to.
+        thoughts: the numbers that what somebody may have thought leads to, each with a sentence that names the thought.
 
-    >>> thought_behind(1.5, 10.3, {"Those are the parameters alone.": 1.55})
+    >>> thought_behind(1.5, 10.3, [(1.55, "Those are the parameters alone.")])
     'Those are the parameters alone.'
     """
     if abs(guess - answer) <= CLOSE * abs(answer):
         return ""
-    near = {said: abs(guess - leads) for said, leads in thoughts.items() if abs(guess - leads) <= NEAR * abs(leads)}
-    return min(near, key=lambda said: near[said], default="")
+    near = [(abs(guess - number), said) for number, said in thoughts if abs(guess - number) <= NEAR * abs(number)]
+    return min(near, default=(0.0, ""))[1]
 
 
 class Prediction(widgets.VBox):  # type: ignore[misc]
@@ -143,9 +143,9 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
     """The answer to a prediction, hidden until it was made; made by `reveal`."""
 
     def __init__(
-        self, guess: Prediction, rows: Mapping[str, float], against: str, thoughts: Mapping[str, float]
+        self, guess: Prediction, rows: Mapping[str, float], against: str, thoughts: Sequence[tuple[float, str]]
     ) -> None:
-        self.guess, self.rows, self.against, self.thoughts = guess, dict(rows), against, dict(thoughts)
+        self.guess, self.rows, self.against, self.thoughts = guess, dict(rows), against, tuple(thoughts)
         self.content = widgets.HTML()
         super().__init__([widgets.HTML(WIDGET_STYLE), self.content])
         self.add_class("course-widget")
@@ -180,7 +180,7 @@ def reveal(
     guess: Prediction,
     rows: Mapping[str, float],
     against: str | None = None,
-    thoughts: Mapping[str, float] | None = None,
+    thoughts: Sequence[tuple[float, str]] = (),
 ) -> Reveal:
     """The answer beside the guess: how far off and why in words, and every way to the answer as a bar with its number.
 
@@ -188,17 +188,16 @@ def reveal(
         guess: what `predict` returned.
         rows: way to the answer ("by hand", "trace", "measured here") -> number in the guess's unit.
         against: the row the guess is compared with; the first one if not given.
-        thoughts: what somebody may have thought, as a sentence -> the number it leads to; whoever guessed near one of
-            these numbers reads the sentence.
+        thoughts: the numbers that what somebody may have thought leads to, each with a sentence that names the thought;
+            who guessed near such a number, and not near the answer, reads the sentence.
 
     Raises:
         CourseError: no rows, a number that is not finite, `against` not among them, or no prediction.
     """
     if not isinstance(guess, Prediction):
         raise CourseError(f"reveal needs what predict(...) returned as its first argument, got {type(guess).__name__}")
-    thoughts = thoughts or {}
-    if not rows or not all(map(math.isfinite, (*rows.values(), *thoughts.values()))):
-        raise CourseError(f"reveal needs rows and thoughts with finite numbers, got {dict(rows)!r}, {dict(thoughts)!r}")
+    if not rows or not all(map(math.isfinite, (*rows.values(), *(number for number, _ in thoughts)))):
+        raise CourseError(f"reveal needs rows and thoughts with finite numbers, got {dict(rows)!r}, {thoughts!r}")
     if against is not None and against not in rows:
         raise CourseError(f"reveal compares with one of {', '.join(rows)}, got {against!r}")
     return Reveal(guess, rows, against or next(iter(rows)), thoughts)

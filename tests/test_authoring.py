@@ -246,7 +246,11 @@ FAULTS = {
         "is no slide type",
     ),
     "folded with no": (EXERCISE.replace("# %%\nimport", "# %% folded=false\nimport"), "folded=false", "must be true"),
-    "folded text": (EXERCISE.replace("# %% [markdown]\n", "# %% [markdown] folded=true\n", 1), "folded=true", "unknown key"),
+    "folded text": (
+        EXERCISE.replace("# %% [markdown]\n", "# %% [markdown] folded=true\n", 1),
+        "folded=true",
+        "unknown key",
+    ),
     "nbval tag": (EXERCISE.replace("# %%\nimport", '# %% tags=["nbval-ignore"]\nimport'), None, "unknown tag"),
     "tags as text": (EXERCISE.replace("# %%\nimport", '# %% tags="a"\nimport'), 'tags="a"', "cannot be read"),
     "unquoted": (EXERCISE.replace('answer="limit"', "answer=limit"), "answer=limit", "cannot read"),

@@ -375,16 +375,16 @@ def test_an_answer_made_after_the_guess_is_shown_at_once(question):
     [("1500", "parameters"), ("1640", "parameters"), ("-390", "shrinks"), ("10300", ""), ("3000", "")],
 )
 def test_a_guess_is_answered_with_the_thought_behind_it(question, number, said):
-    thoughts = {"Those are the parameters alone.": 1550.0, "A pool shrinks what follows.": -392.0}
+    thoughts = [(1550.0, "Those are the parameters alone."), (-392.0, "A pool shrinks what follows.")]
     answer = reveal(question, {"trace": 10_300.0, "by hand": 10_200.0}, thoughts=thoughts)
     question.field.value = number
-    assert [said for said in thoughts if said in answer.words()] == [one for one in thoughts if said and said in one]
+    assert [one for _, one in thoughts if one in answer.words()] == [one for _, one in thoughts if said and said in one]
     assert_well_laid(answer.picture())
 
 
 def test_who_is_right_hears_of_no_wrong_thought(question):
     question.field.value = "100"
-    assert reveal(question, {"trace": 101.0}, thoughts={"A slip.": 100.0}).words().endswith("too small.")
+    assert reveal(question, {"trace": 101.0}, thoughts=[(100.0, "A slip.")]).words().endswith("too small.")
 
 
 def test_a_guess_out_of_this_world_is_drawn_too(question):
