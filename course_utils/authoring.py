@@ -138,7 +138,8 @@ def _read_cell(lines: list[str], file: str, line: int) -> SourceCell:
 
 
 def _check_options(cell: SourceCell) -> None:
-    allowed = ("slide", "tags", *(NUMBERS if cell.kind == "question" else ()))
+    own = {"code": ("folded",), "question": NUMBERS}
+    allowed = ("slide", "tags", *own.get(cell.kind, ()))
     for key, value in cell.options.items():
         if key not in allowed:
             close = difflib.get_close_matches(key, [*allowed, *KINDS], n=1)
@@ -146,6 +147,8 @@ def _check_options(cell: SourceCell) -> None:
             raise cell.error(f"unknown key {key}=; {hint}")
         if key == "slide" and value not in SLIDE_TYPES:
             raise cell.error(f"slide={value!r} is no slide type; choose one of {', '.join(SLIDE_TYPES)}")
+        if key == "folded" and value is not True:
+            raise cell.error(f"folded={value!r} must be true, or be left out")
         if key == "tags":
             unknown = [t for t in value if str(t).startswith("nbval") and t not in NBVAL_TAGS]
             if unknown:
@@ -350,6 +353,8 @@ def _cell(cell: SourceCell, kind: str, identity: str, points: int) -> NotebookNo
         tags += [deck.NOTES] * notes
     if tags:
         metadata["tags"] = tags
+    if cell.options.get("folded"):
+        metadata["jupyter"] = {"source_hidden": True}
     make = new_markdown_cell if cell.kind == "text" or KINDS.get(cell.kind) else new_code_cell
     return as_notebook(make(text, id=identity, metadata=metadata))  # type: ignore[no-untyped-call]
 

@@ -44,7 +44,8 @@ STYLE: dict[str, dict[str, str]] = {
 def is_short(cell: NotebookNode) -> bool:
     """Whether a cell's code is shown in a lecture too."""
     lines = cell.source.strip().splitlines()
-    asked_away = HIDE_CODE in cell.metadata.get("tags", [])
+    folded = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+    asked_away = folded or HIDE_CODE in cell.metadata.get("tags", [])
     return not asked_away and 0 < len(lines) <= CODE_LINES and max(map(len, lines)) <= CODE_COLUMNS
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from course_utils.authoring import DOTS, AuthoringError, build, find_topics, plan, read_cells
+from course_utils.deck import is_short
 from course_utils.notebook_files import outline, read_notebook, to_text, write_whole
 from course_utils.units import CourseError
 
@@ -119,6 +120,13 @@ class TestPlan:
         made = plan("03_memory", write(tmp_path))
         assert set(sources(made.solution)) - set(sources(made.exercise)) == {"graded-double", "graded-limit"}
         assert set(sources(made.exercise)) < set(sources(made.solution))
+
+    def test_a_folded_cell_hides_its_code_on_the_page_and_in_a_lecture(self, tmp_path):
+        made = plan("03_memory", write(tmp_path, exercise=EXERCISE.replace("# %%\nimport", "# %% folded=true\nimport")))
+        for cells in (made.exercise.cells, made.solution.cells):
+            (cell,) = (cell for cell in cells if cell.source == "import math")
+            assert cell.metadata.jupyter == {"source_hidden": True}
+            assert not is_short(cell)
 
     def test_ids_and_metadata_tell_what_a_cell_is(self, tmp_path):
         made = plan("03_memory", write(tmp_path)).exercise
@@ -237,6 +245,12 @@ FAULTS = {
         EXERCISE.replace("# %%\nimport", '# %% slide="slides"\nimport'),
         'slide="slides"',
         "is no slide type",
+    ),
+    "folded with no": (EXERCISE.replace("# %%\nimport", "# %% folded=false\nimport"), "folded=false", "must be true"),
+    "folded text": (
+        EXERCISE.replace("# %% [markdown]\n", "# %% [markdown] folded=true\n", 1),
+        "folded=true",
+        "unknown key",
     ),
     "nbval tag": (EXERCISE.replace("# %%\nimport", '# %% tags=["nbval-ignore"]\nimport'), None, "unknown tag"),
     "tags as text": (EXERCISE.replace("# %%\nimport", '# %% tags="a"\nimport'), 'tags="a"', "cannot be read"),
