@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from course_utils.grading.graft import Graft, graft
+from course_utils.grading import intake
+from course_utils.grading.graft import Graft, short
 from course_utils.grading.mark import FORM, Marks, QuestionMark, mark, unattempted
 from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Confinement, Sandbox
@@ -32,6 +33,7 @@ from course_utils.notebook_files import parse_notebook, write_whole
 from course_utils.units import CourseError
 
 TRIES = 2  # a submission whose marking fails through no visible fault of its own is tried this often
+LONGEST_FAILURE = 300  # characters of why a submission could not be marked
 
 
 @dataclass(frozen=True)
@@ -87,19 +89,27 @@ def grade_one(task: Task) -> Result:
 
     if submission.data is None:
         return result(None, submission.problem)
-    try:
-        grafted = graft(parse_notebook(submission.data, submission.file), reference)
-    except (CourseError, RecursionError, MemoryError) as error:
-        return result(None, str(error) or type(error).__name__)
-    grafted = dataclasses.replace(grafted, checks=checks_cell())
     said = ""
     for _ in range(TRIES):
         try:
-            return result(_mark(grafted, task))
-        except (CourseError, OSError) as error:
-            said = str(error)
+            grafted = intake.read(submission.data, submission.file, reference)
+        except CourseError as error:
+            return result(None, str(error))
+        except Exception as error:  # noqa: BLE001 - no process could be had to read it in
+            said = in_words(error)
+            continue
+        try:
+            return result(_mark(dataclasses.replace(grafted, checks=checks_cell()), task))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this submission alone
+            said = in_words(error)
             give_up_sandbox()
     return result(None, failed=said)
+
+
+def in_words(error: BaseException) -> str:
+    """An error on one short line."""
+    known = isinstance(error, CourseError)
+    return short(error if known else f"{type(error).__name__}: {error}", LONGEST_FAILURE)
 
 
 def _mark(grafted: Graft, task: Task) -> Marks:
@@ -135,10 +145,10 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
         batch = [left[who]] if alone else list(left.values())
         spawn = multiprocessing.get_context("spawn")  # a fork would share this process's open files and threads
         with ProcessPoolExecutor(min(jobs, len(batch)), spawn, _start_worker) as pool:
-            futures = {pool.submit(grade_one, task) for task in batch}
+            futures = {pool.submit(grade_one, task): task for task in batch}
             try:
-                for future in _as_ready(futures):
-                    result = future.result()
+                for future in _as_ready(set(futures)):
+                    result = _result(future, futures[future])
                     del left[result.learner, result.number]
                     yield result
             except BrokenProcessPool:
@@ -152,6 +162,16 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+
+def _result(future: Future[Result], task: Task) -> Result:
+    """What came of a task. Raises BrokenProcessPool if a worker was killed."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise
+    except Exception as error:  # noqa: BLE001 - it costs this submission alone
+        return unmarked(task, in_words(error))
 
 
 def _start_worker() -> None:

@@ -25,8 +25,8 @@ from nbformat import NotebookNode
 from course_utils.notebook_files import as_notebook
 from course_utils.units import CourseError
 
-NBVAL_MARKER = re.compile(r"^\s*#+\s*(NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)\s*$", re.MULTILINE)
-
+NBVAL_MARKER = re.compile(r"NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT")
+ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # of lines, for `splitlines`
 LONGEST_NAME = 120  # characters shown of what a file names itself
 
 
@@ -123,9 +123,9 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
     course = submission.metadata.get("course")
     if isinstance(course, dict):
         if course.get("topic", topic) != topic:
-            raise CourseError(f"this is {_short(course['topic'])}, not {topic}")
+            raise CourseError(f"this is {short(course['topic'])}, not {topic}")
         if course.get("kind", "exercise") != "exercise":
-            raise CourseError(f"this is the {_short(course['kind'])} of {topic}; mark the exercise")
+            raise CourseError(f"this is the {short(course['kind'])} of {topic}; mark the exercise")
     questions = read_questions(trusted)
     answers = {question.name: _find(question, submission.cells) for question in questions}
     if not any(kind == "answer" for kind, _ in map(kind_of, submission.cells)) and not any(
@@ -141,7 +141,7 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
         )
     strangers = sorted(set(order) - set(answers))
     if strangers:
-        notes.append(f"Answers to unknown questions were left out: {_short(', '.join(strangers))}.")
+        notes.append(f"Answers to unknown questions were left out: {short(', '.join(strangers))}.")
     unmarked = [cell.source for cell in submission.cells if cell.cell_type == "code" and kind_of(cell)[0] == ""]
     return Graft(topic, trusted, questions, answers, tuple(notes), "\n".join(unmarked))
 
@@ -169,21 +169,39 @@ def _find(question: Question, cells: Sequence[NotebookNode]) -> Answer:
             chosen = changed
             flags.append(f"{len(claims)} cells claim it; they were marked as one, in their order")
     source = "\n\n".join(cell.source for cell in chosen)
-    if NBVAL_MARKER.search(source):
+    blanked = without_markers(source)
+    if blanked != source:
         flags.append("comments that steer nbval were blanked")
-    return Answer(NBVAL_MARKER.sub("#", source), True, tuple(flags))
+    return Answer(blanked, True, tuple(flags))
+
+
+def without_markers(source: str) -> str:
+    """A text with the comments blanked that nbval would read, which takes lines apart as `splitlines` does."""
+    lines = []
+    for line in source.splitlines(keepends=True):
+        text = line.strip()
+        steers = text.startswith("#") and NBVAL_MARKER.fullmatch(text.lstrip("#").strip())
+        lines.append("#" + line[len(line.rstrip(ENDS)) :] if steers else line)
+    return "".join(lines)
 
 
 def defines(source: str, names: Collection[str]) -> bool:
     """Whether a text binds all these names at its top level: a function, a class, an assignment, an import."""
-    ways = r"^(?:(?:async\s+)?def|class)\s+{0}\b|^{0}\s*(?::[^=\n]+)?=(?!=)|^(?:from\s.+\s)?import\s.*\b{0}\b"
-    return bool(names) and all(re.search(ways.format(re.escape(name)), source, re.MULTILINE) for name in names)
+    return bool(names) and all(_binds(source, re.escape(name)) for name in names)
 
 
-def _short(text: object) -> str:
-    """What a learner's file says, on one line that can be read."""
+def _binds(source: str, name: str) -> bool:
+    way = rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^{name}\s*(?::[^=\n]+)?=(?!=)"
+    if re.search(way, source, re.MULTILINE):
+        return True
+    imports = (line for line in source.split("\n") if line.startswith(("import ", "from ")))
+    return any(re.search(rf"\b{name}\b", f" {line}".partition(" import ")[2]) for line in imports)
+
+
+def short(text: object, most: int = LONGEST_NAME) -> str:
+    """What a learner's file or an error says, on one line that can be read."""
     line = " ".join(str(text).split())
-    return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def _plain(source: str) -> str:
