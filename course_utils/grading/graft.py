@@ -8,7 +8,10 @@ Which cell answers a question:
 1. the cells whose metadata say so, or else whose id does (`answer-map_bytes`);
 2. of several, the last that was changed from the placeholder, as it would win when the notebook runs from top to
    bottom; if it alone does not define what is asked (a cell was split), all changed ones in their order;
-3. if there is none, the last code cell that defines what is asked (cells were merged, or the text was typed anew).
+3. if there is none, or it is as it was handed out, the last code cell that defines what is asked (cells were merged,
+   or the text was typed anew); of a cell with several answers, each question gets its own part.
+What an answer reads and only another cell of the learner's defines is put before it (`needs`).
+
 Whatever is not as it was handed out is flagged in words.
 
 Must never import figures or explorers.
@@ -22,6 +25,8 @@ from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
+from course_utils.grading.needs import own_part, with_needs
+from course_utils.grading.plain import bound_names
 from course_utils.notebook_files import as_notebook
 from course_utils.units import CourseError
 
@@ -127,7 +132,10 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
         if course.get("kind", "exercise") != "exercise":
             raise CourseError(f"this is the {short(course['kind'])} of {topic}; mark the exercise")
     questions = read_questions(trusted)
-    answers = {question.name: _find(question, submission.cells) for question in questions}
+    given = [cell for cell in trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
+    known = frozenset[str]().union(*(bound_names(cell.source) for cell in given), *(q.defines for q in questions))
+    untouched = {_plain(text) for text in ("", *(cell.source for cell in given), *(q.stub for q in questions))}
+    answers = {q.name: _find(q, submission.cells, known, untouched, questions) for q in questions}
     if not any(kind == "answer" for kind, _ in map(kind_of, submission.cells)) and not any(
         answer.attempted for answer in answers.values()
     ):
@@ -146,21 +154,30 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
     return Graft(topic, trusted, questions, answers, tuple(notes), "\n".join(unmarked))
 
 
-def _find(question: Question, cells: Sequence[NotebookNode]) -> Answer:
+def _find(
+    question: Question,
+    cells: Sequence[NotebookNode],
+    known: Collection[str],
+    untouched: Collection[str],
+    questions: Sequence[Question],
+) -> Answer:
     flags = []
     claims = [cell for cell in cells if kind_of(cell) == ("answer", question.name)]
-    if not claims:
-        claims = [c for c in cells if c.cell_type == "code" and defines(c.source, question.defines)][-1:]
-        if not claims:
-            return Answer(question.stub, False, ("its answer cell is missing",))
-        flags.append(f"its answer cell is missing; the cell that defines `{'`, `'.join(question.defines)}` was marked")
     changed = [cell for cell in claims if _plain(cell.source) not in ("", _plain(question.stub))]
-    if any(cell.cell_type != "code" for cell in changed or claims):
-        flags.append("its answer cell is no code cell any more; its text was marked as code")
     if not changed:
-        if all(not cell.source.strip() for cell in claims):
-            flags.append("its answer cell is empty")
-        return Answer(question.stub, False, tuple(flags))
+        elsewhere = [c for c in cells if c.cell_type == "code" and _plain(c.source) not in untouched]
+        elsewhere = [c for c in elsewhere if defines(c.source, question.defines)][-1:]
+        if not elsewhere:
+            if not claims:
+                flags.append("its answer cell is missing")
+            elif all(not cell.source.strip() for cell in claims):
+                flags.append("its answer cell is empty")
+            return Answer(question.stub, False, tuple(flags))
+        why = "as it was handed out" if claims else "missing"
+        flags.append(f"its answer cell is {why}; the cell that defines `{'`, `'.join(question.defines)}` was marked")
+        claims = changed = elsewhere
+    if any(cell.cell_type != "code" for cell in changed):
+        flags.append("its answer cell is no code cell any more; its text was marked as code")
     chosen = changed[-1:]
     if len(claims) > 1:
         if defines(chosen[0].source, question.defines):
@@ -169,6 +186,13 @@ def _find(question: Question, cells: Sequence[NotebookNode]) -> Answer:
             chosen = changed
             flags.append(f"{len(claims)} cells claim it; they were marked as one, in their order")
     source = "\n\n".join(cell.source for cell in chosen)
+    others = {name for other in questions for name in other.defines} - {*question.defines}
+    source = own_part(source, question.defines, others)
+    texts = [c.source if c.cell_type == "code" and _plain(c.source) not in untouched else "" for c in cells]
+    places = [place for place, cell in enumerate(cells) if any(cell is one for one in chosen)]
+    source, taken = with_needs(source, texts[: places[0]], texts[places[0] :], known)
+    if taken:
+        flags.append(f"with it was marked what other cells define for it: {short(', '.join(taken))}")
     blanked = without_markers(source)
     if blanked != source:
         flags.append("comments that steer nbval were blanked")
