@@ -9,15 +9,23 @@ import math
 import os
 import pkgutil
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+import unicodedata
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from multiples import NAMES, answer, build_course, right, wrong
 from nbformat import NotebookNode
 from rich.console import Console
@@ -34,18 +42,24 @@ from course_utils.grading.gradebook import (
     override,
     plain_csv,
     read_overrides,
+    table,
 )  # fmt: skip
 from course_utils.grading.graft import kind_of
 from course_utils.grading.mark import Marks, QuestionMark
 from course_utils.grading.partial import Counts
 from course_utils.grading.run import Limits
-from course_utils.grading.sandbox import WAYS_OUT, copy_without_answers, topic_checks
+from course_utils.grading.sandbox import WAYS_OUT, copy_without_answers, topic_checks, why_not
 from course_utils.grading.secret import checks_cell, token, with_tokens
 from course_utils.grading.submissions import Submission
 from course_utils.grading.summary import correlation, distribution, question_facts, summary_page
 from course_utils.notebook_files import read_notebook, to_text
 from course_utils.units import CourseError
 
+ROOT = Path(__file__).resolve().parents[1]
+# What begins a formula, or looks as if it did; what separates cells, or what a reader may leave out before one.
+LIKE_FORMULAS = [
+    *"=+-@,;\t\r\n\"' x1\uff1d\uff0b\uff0d\uff20\u207a\ufe66\uff1b\uff0c\u037e\u3000\u200b\ufeff\u2a75\U0001f101\u2028"
+]
 EVIL = "<script>alert('x')</script>"
 
 
@@ -81,6 +95,22 @@ class TestGradebook:
         for written in (cell(text), rows(plain_csv([made(text, [3])]))[1][0]):
             assert written.strip()[0] not in "=+-@"
         assert cell(-1) == "-1"
+
+    @given(st.lists(st.lists(st.text(st.sampled_from(LIKE_FORMULAS), max_size=8), min_size=3, max_size=3), max_size=3))
+    def test_no_formula_however_a_file_is_taken_apart(self, texts: list[list[str]]) -> None:
+        marked = [replace(made(a, [3, 0], number=b), problem=c, file=b) for a, b, c in texts] or [made("=x;=y", [0, 0])]
+        for written in (table(texts), plain_csv(marked), moodle_csv(marked), canvas_csv(marked, "01")):
+            for text in (written, unicodedata.normalize("NFKC", written)):
+                for separator in ",;\t":
+                    read = csv.reader(io.StringIO(text), delimiter=separator)
+                    naive = [line.split(separator) for line in text.split("\n")]
+                    for piece in (piece for line in (*read, *naive) for piece in line):
+                        assert unicodedata.normalize("NFKC", piece).strip(' "')[:1] not in tuple("=+-@\t\r"), piece
+
+    @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "@SUM(1)|cmd", "\uff1d1+1", "x;=1+1", 'x; "=1+1', "x,\uff0b1"])
+    def test_names_that_are_formulas_are_read_as_text(self, name: str) -> None:
+        assert cell(name).replace("'", "", 1) == name
+        assert cell(name) != name
 
     def test_a_page_holds_no_markup_of_the_learners(self) -> None:
         result = replace(made(EVIL, [0, 3], said=EVIL), problem=EVIL, file=EVIL)
@@ -359,6 +389,89 @@ class TestCommand:
             grade(course, hand_in("ann"), tmp_path / "out")
 
 
+class TestOut:
+    """Where a class is graded to: whatever is wrong with it is one line, before any work."""
+
+    def refused(self, course, folder, out, *more: str) -> str:
+        with pytest.raises(CourseError) as error:
+            grade(course, folder, out, *more)
+        return str(error.value)
+
+    def test_a_file_or_a_place_among_the_submissions(self, course, hand_in, markings, tmp_path) -> None:
+        folder = hand_in("ann")
+        (tmp_path / "file").touch()
+        assert "is a file; name a folder" in self.refused(course, folder, tmp_path / "file")
+        assert "cannot be written to: Not a directory" in self.refused(course, folder, tmp_path / "file" / "out")
+        for inside in (folder, folder / "out", folder / ".." / "class" / "out"):
+            assert "where it would be marked; name a folder elsewhere" in self.refused(course, folder, inside)
+        assert [path.name for path in folder.iterdir()] == ["ann.ipynb"]
+        assert not markings
+
+    @pytest.mark.parametrize("way", [["--size", "4096", "--tmpfs"], ["--ro-bind", "."]], ids=["full", "read-only"])
+    @pytest.mark.skipif(bool(why_not()), reason=f"sandbox: {why_not()}")
+    def test_a_full_or_read_only_disk(self, course, hand_in, tmp_path, way: list[str]) -> None:
+        folder, out = hand_in("ann", *NAMES), tmp_path / "out"
+        out.mkdir()
+        arguments = [str(folder), "--exercise", "1", "--out", str(out), "--no-sandbox"]
+        command = [sys.executable, "-m", "course_utils.cli", "grade", *arguments]
+        ran = subprocess.run(
+            ["bwrap", "--dev-bind", "/", "/", *way, str(out), "--", *command],
+            cwd=course, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        why = {"--size": "No space left on device", "--ro-bind": "Read-only file system"}[way[0]]
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert ran.stderr == f"course: --out {out} cannot be written to: {why}; name another folder\n"
+
+    def test_a_disk_that_fills_up_later(self, course, hand_in, markings, tmp_path, monkeypatch) -> None:
+        def full(folder: Path, result: Result) -> None:
+            raise OSError(28, "No space left on device", "x" * 50_000)
+
+        monkeypatch.setattr(command, "write_result", full)
+        said = self.refused(course, hand_in("ann"), tmp_path / "out")
+        assert "what is marked stays marked" in said
+        assert len(said) < 500
+
+    def test_pages_and_changes_of_an_earlier_call_go(self, course, hand_in, markings, tmp_path) -> None:
+        hand_in("ann", *NAMES)
+        folder, out = hand_in("bob", "one"), tmp_path / "out"
+        grade(course, folder, out)
+        hand_in("bob", "two")
+        grade(course, folder, out)
+        assert (out / "changes.csv").exists()
+        (out / "feedback" / "mine.html").touch()
+        (folder / "ann.ipynb").unlink()
+        grade(course, folder, out)
+        assert not (out / "changes.csv").exists()
+        pages = sorted(path.name.split("-")[0] for path in (out / "feedback").iterdir())
+        assert pages == ["bob", "mine.html"]
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
+@pytest.mark.skipif(bool(why_not()), reason=f"sandbox: {why_not()}")
+def test_signals_end_a_grading_and_leave_nothing(course, hand_in, tmp_path, number: str) -> None:
+    for name in ("ann", "bob"):
+        folder = hand_in(name, *NAMES)
+    temporary = Path(tempfile.mkdtemp(prefix="s"))  # short: names of sockets may have 107 characters
+    arguments = [str(folder), "--exercise", "1", "--out", str(tmp_path / "out"), "--jobs", "2"]
+    with (tmp_path / "said").open("w") as said:
+        grading = subprocess.Popen(
+            [sys.executable, "-m", "course_utils.cli", "grade", *arguments], cwd=course, stdout=said, stderr=said,
+            env={**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        end = time.monotonic() + 300
+        while not list(temporary.glob("course-*/s/k*")) and time.monotonic() < end:  # a kernel runs
+            assert grading.poll() is None
+            time.sleep(0.1)
+        family = psutil.Process(grading.pid).children(recursive=True)
+        grading.send_signal(getattr(signal, number))
+        assert grading.wait(120) == 130
+    assert len(family) > 4
+    assert not psutil.wait_procs(family, timeout=30)[1]
+    assert list(temporary.iterdir()) == []
+    assert "course: interrupted; files already written are whole" in (tmp_path / "said").read_text()
+    shutil.rmtree(temporary)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_workers_end_when_the_process_that_grades_is_killed(tmp_path: Path) -> None:
     program = """
@@ -379,6 +492,25 @@ if __name__ == "__main__":
     grading.wait()
     grading.stdout.close()
     assert not psutil.wait_procs([worker], timeout=60)[1]
+
+
+def test_a_task_that_fails_in_its_worker_costs_itself_alone(solution: NotebookNode, monkeypatch) -> None:
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, jobs: int, context: object, initializer: object) -> None:
+            super().__init__(jobs)
+
+    def work(task: Task) -> Result:
+        if task.submission.learner == "bob":
+            raise ValueError("x\n" * 10_000)
+        return made(task.submission.learner, [3])
+
+    monkeypatch.setattr(batch, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(batch, "grade_one", work)
+    tasks = [Task(Submission(name), to_text(solution), Limits(), None) for name in ("ann", "bob", "cid")]
+    failed = {result.learner: result.failed for result in batch.grade_all(tasks, 2)}
+    assert (failed["ann"], failed["cid"]) == ("", "")
+    assert failed["bob"].startswith("ValueError: x x x")
+    assert len(failed["bob"]) == batch.LONGEST_FAILURE
 
 
 class TestOne:
@@ -407,6 +539,16 @@ class TestOne:
         result = grade_one(self.task(solution, file="a.ipynb", data=data))
         assert result.failed == "the sandbox has ended"
         assert result.marks.points == 0
+
+    def test_whatever_marking_fails_with_is_one_short_line(self, solution, course, monkeypatch) -> None:
+        def broken(*arguments: object) -> Marks:
+            raise ValueError("Unable to avoid\nbackslash" * 2000)
+
+        monkeypatch.setattr(batch, "_mark", broken)
+        data = (course / "exercises" / "01_multiples.ipynb").read_bytes()
+        result = grade_one(self.task(solution, file="a.ipynb", data=data))
+        assert result.failed.startswith("ValueError: Unable to avoid backslash")
+        assert len(result.failed) == batch.LONGEST_FAILURE
 
     def test_results_come_back_as_they_were_written(self, tmp_path: Path) -> None:
         result = made("a/../b", [3, 0], said="é <b>", number="7")

@@ -10,16 +10,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import multiprocessing
 import multiprocessing.util
 import os
 import re
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from course_utils.grading import intake
 from course_utils.grading.graft import Graft, short
@@ -144,6 +146,7 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
         who = max(left, key=lambda key: kills[key])
         batch = [left[who]] if alone else list(left.values())
         spawn = multiprocessing.get_context("spawn")  # a fork would share this process's open files and threads
+        others = set(multiprocessing.active_children())
         with ProcessPoolExecutor(min(jobs, len(batch)), spawn, _start_worker) as pool:
             futures = {pool.submit(grade_one, task): task for task in batch}
             try:
@@ -161,6 +164,8 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
                     yield lost(left.pop(who))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                for worker in set(multiprocessing.active_children()) - others:
+                    worker.terminate()  # it gives up its sandbox
                 raise
 
 
@@ -177,7 +182,16 @@ def _result(future: Future[Result], task: Task) -> Result:
 def _start_worker() -> None:
     """Have the sandbox given up when the worker ends; its processes do not run what `atexit` would."""
     multiprocessing.util.Finalize(None, give_up_sandbox, exitpriority=1)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _interrupt)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """End what is being marked, once: what ends it must not be interrupted."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _end_with_parent() -> None:

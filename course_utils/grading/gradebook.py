@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -31,9 +32,25 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def cell(value: object) -> str:
-    """A value for a spreadsheet, on one line. What it would run as a formula gets an apostrophe before it."""
-    text = re.sub(r"[\x00-\x1f\x7f]+", " ", str(value)).rstrip()
-    return f"'{text}" if text.lstrip()[:1] in tuple("=+-@") and not isinstance(value, int | float) else text
+    """A value for a spreadsheet, on one line. What it would run as a formula gets an apostrophe before it.
+
+    A file may be opened with another separator than the one it was written with, so every comma, semicolon and tab may
+    begin a cell. Characters are taken for what they look like (NFKC): a full-width sign of equality is one.
+    """
+    text = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", str(value)).rstrip()
+    if isinstance(value, int | float):
+        return text
+    made, begins = [], True
+    for character in text:
+        plain = unicodedata.normalize("NFKC", character)
+        if begins and plain.lstrip()[:1] in ("=", "+", "-", "@"):
+            made.append("'")
+        made.append(character)
+        if any(separator in plain for separator in ",;"):
+            begins = True
+        elif plain.strip(' "') and unicodedata.category(character) != "Cf":  # neither seen nor read at the beginning
+            begins = False
+    return "".join(made)
 
 
 def table(rows: Sequence[Sequence[object]]) -> str:
