@@ -328,6 +328,23 @@ class TestCommands:
         assert "not attempted" in text
         assert "[said]" in text
 
+    def test_a_diagnosis_has_the_whole_width_of_80_columns_and_names_the_hints(self, attempted, asked, monkeypatch):
+        instead, said = report.mark, "It is four times too large: do not count bytes that are not there, [so] be"
+
+        def wrong_one(*args, **more):
+            marks = instead(*args, **more)
+            first = replace(marks.questions[0], outcome=Outcome.WRONG, points=0, diagnosis=said)
+            return replace(marks, questions=(first, *marks.questions[1:]))
+
+        monkeypatch.setattr(report, "mark", wrong_one)
+        console = Console(width=80)
+        with console.capture() as captured:
+            report.check_command(["01"], root=attempted, console=console)
+        lines = [line.rstrip() for line in captured.get().splitlines()]
+        assert f"   {said}" in lines
+        assert "   Hints below it, open the one that fits: a / c" in lines
+        assert lines[-1] == "Mend one answer, save the notebook, and check again."
+
     def test_check_and_progress_give_partial_points_when_asked(self, attempted, asked, monkeypatch):
         instead = report.mark
         half = {"outcome": Outcome.WRONG, "points": 0, "counts": Counts(3, 4, 1)}
