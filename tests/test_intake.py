@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -28,6 +29,7 @@ from course_utils.grading.intake import Bounds, read
 from course_utils.notebook_files import as_notebook, parse_notebook, to_text
 from course_utils.units import MIB, CourseError
 
+KEYS = ["name", "cell_type", "source", "metadata", "id", "level", "course", "\ud800"]
 MUTATED = int(os.environ.get("COURSE_FUZZ", "300"))
 JUNK: list[Any] = [
     None, True, 0, -1, 3, 10**30, 1.5, float("inf"), float("nan"), "", "x\ud800", "\n" * 50, "#" * 50, "NBVAL_SKIP",
@@ -91,13 +93,11 @@ def mutated(number: int) -> bytes:
         if act == 0:
             del holder[last]
         elif act == 1 and isinstance(holder, list):
-            holder.insert(last, holder[last])
+            holder.insert(last, copy.deepcopy(holder[last]))
         elif act == 2 and isinstance(holder, dict):
-            holder[dice.choice(["name", "cell_type", "source", "metadata", "id", "level", "course", "\ud800"])] = (
-                holder[last]
-            )
+            holder[dice.choice(KEYS)] = copy.deepcopy(holder[last])
         else:
-            holder[last] = dice.choice(JUNK)
+            holder[last] = copy.deepcopy(dice.choice(JUNK))
     data = json.dumps(content).encode()
     for _ in range(dice.choice([0, 0, 0, 1, 5])):
         start = dice.randrange(len(data) + 1)

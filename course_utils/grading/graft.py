@@ -1,8 +1,8 @@
 """Put a learner's answers into the trusted notebook. Pure: notebooks in, notebooks out; nothing is run.
 
 The trusted notebook is the executed solution: its set-up, check and graded cells are the ones that count, so deleting
-or rewriting them in one's own file changes nothing. From the learner's file come the texts of the answer cells, nothing
-else: no metadata, no tags, no outputs, and comments that steer nbval are blanked.
+or rewriting them in one's own file changes nothing. From the learner's file come the texts of the answer cells and the
+definitions they need, nothing else: no metadata, no tags, no outputs, and comments that steer nbval are blanked.
 
 Which cell answers a question:
 1. the cells whose metadata say so, or else whose id does (`answer-map_bytes`);
