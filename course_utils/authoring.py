@@ -381,7 +381,8 @@ def find_topics(names: Sequence[str], root: Path) -> list[str]:
 def build(topics: Sequence[str], root: Path) -> None:
     """Write notebooks/, exercises/ and solutions/ of the topics from source/, executing lesson and solution.
 
-    Everything is read and checked before anything is executed; a file is written whole, and only when it changes.
+    Everything is read and checked before anything is executed, and executed before anything is written: a build that
+    fails writes nothing. A file is written whole, and only when it changes.
     New figures in outputs tagged `nbval-ignore-output` are no change: delete the file to renew them.
     Raises AuthoringError, also for an exercise that holds somebody's answers, which would be lost.
     """
@@ -389,19 +390,25 @@ def build(topics: Sequence[str], root: Path) -> None:
     for made in plans:
         if made.exercise is not None:
             _refuse_to_lose_answers(root / "exercises" / f"{made.topic}.ipynb")
-    for made in plans:
-        for folder, notebook, executed in made.notebooks():
-            path = root / folder / f"{made.topic}.ipynb"
-            path.parent.mkdir(exist_ok=True)  # the kernel runs there
-            if executed:
-                try:
-                    notebook = execution.execute(notebook, path.parent, f"{folder}/{path.name}")
-                except execution.CellFailed as failure:
-                    file, line = made.source_lines[folder][failure.cell_id]
-                    raise AuthoringError(f"{file}:{line + failure.line - 1}: {failure}") from None
-            same = path.exists() and execution.same_where_compared(read_notebook(path), notebook)
-            changed = not same and write_whole(path, to_text(notebook))
-            print(f"{folder}/{path.name}: {'written' if changed else 'unchanged'}")
+    outputs = [output for made in plans for output in _make(made, root)]
+    for path, notebook in outputs:
+        same = path.exists() and execution.same_where_compared(read_notebook(path), notebook)
+        changed = not same and write_whole(path, to_text(notebook))
+        print(f"{path.parent.name}/{path.name}: {'written' if changed else 'unchanged'}")
+
+
+def _make(made: Plan, root: Path) -> Iterator[tuple[Path, NotebookNode]]:
+    """(path, notebook) of everything a topic has, executed where it is to be. Raises AuthoringError."""
+    for folder, notebook, executed in made.notebooks():
+        path = root / folder / f"{made.topic}.ipynb"
+        path.parent.mkdir(exist_ok=True)  # the kernel runs there
+        if executed:
+            try:
+                notebook = execution.execute(notebook, path.parent, f"{folder}/{path.name}")
+            except execution.CellFailed as failure:
+                file, line = made.source_lines[folder][failure.cell_id]
+                raise AuthoringError(f"{file}:{line + failure.line - 1}: {failure}") from None
+        yield path, notebook
 
 
 def _refuse_to_lose_answers(path: Path) -> None:

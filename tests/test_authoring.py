@@ -380,6 +380,16 @@ class TestBuild:
         assert old.read_text() == "old"
         assert list(old.parent.iterdir()) == [old]
 
+    def test_a_build_that_fails_writes_nothing(self, tmp_path):
+        root = write(tmp_path, lesson=None)
+        build([], root)
+        before = {path: path.read_bytes() for path in root.rglob("*.ipynb")}
+        source = root / "source" / "03_memory" / "exercise.py"
+        source.write_text(source.read_text() + "\n# %%\nraise ValueError('no')\n")
+        with pytest.raises(AuthoringError, match="ValueError: no"):
+            build([], root)
+        assert {path: path.read_bytes() for path in root.rglob("*.ipynb")} == before
+
     def test_answers_of_a_learner_are_never_overwritten(self, tmp_path):
         root = write(tmp_path, lesson=None)
         build([], root)

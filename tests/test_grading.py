@@ -103,7 +103,7 @@ class TestGraft:
         answer(exercise, one=right("one") + "\n\n" + right("two"))
         exercise.cells = [c for c in exercise.cells if c.id != "answer-two"]
         found = graft(exercise, trusted).answers
-        assert found["two"].source == found["one"].source
+        assert (found["one"].source, found["two"].source) == (right("one"), right("two"))
         assert found["two"].attempted
         assert "the cell that defines `two` was marked" in found["two"].flags[0]
 
@@ -159,7 +159,7 @@ class TestMarking:
             five="def five(n):\n    return n * 5\n  pass",
             six="def six(n):\n    return np.prod([n, factor])",
         )
-        helpers = "import math, numpy as np\n\nfactor = 6"
+        helpers = "import math, numpy as np\n%precision 3\nfactor = 6"
         exercise.cells.append(as_notebook({**exercise.cells[1], "id": "mine", "metadata": {}, "source": helpers}))
         marks = mark(graft(exercise, trusted), LIMITS)
         assert outcomes(marks) == {
@@ -327,6 +327,23 @@ class TestCommands:
         assert "1. Times one" in text
         assert "not attempted" in text
         assert "[said]" in text
+
+    def test_a_diagnosis_has_the_whole_width_of_80_columns_and_names_the_hints(self, attempted, asked, monkeypatch):
+        instead, said = report.mark, "It is four times too large: do not count bytes that are not there, [so] be"
+
+        def wrong_one(*args, **more):
+            marks = instead(*args, **more)
+            first = replace(marks.questions[0], outcome=Outcome.WRONG, points=0, diagnosis=said)
+            return replace(marks, questions=(first, *marks.questions[1:]))
+
+        monkeypatch.setattr(report, "mark", wrong_one)
+        console = Console(width=80)
+        with console.capture() as captured:
+            report.check_command(["01"], root=attempted, console=console)
+        lines = [line.rstrip() for line in captured.get().splitlines()]
+        assert f"   {said}" in lines
+        assert "   Hints below it, open the one that fits: a / c" in lines
+        assert lines[-1] == "Mend one answer, save the notebook, and check again."
 
     def test_check_and_progress_give_partial_points_when_asked(self, attempted, asked, monkeypatch):
         instead = report.mark
