@@ -329,7 +329,7 @@ for name, row in trained.iloc[1:].iterrows():
 # Three seeds and three epochs: they show large effects, not small ones. A network with fewer channels also
 # learns more slowly, so part of a gap would close with more epochs.
 #
-# The measured peak is above the traced one by the workspace of the convolutions.
+# What the measured peak has above the traced one is the workspace of the convolutions.
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
