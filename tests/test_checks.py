@@ -1,5 +1,6 @@
 """Checks and graded cells: right answers of every kind pass, every slip is refused with its own message."""
 
+import functools
 import itertools
 import math
 import re
@@ -32,6 +33,14 @@ def answer_id(value) -> str:
     return value.name.replace(" ", "_") if isinstance(value, Slip) else str(value)
 
 
+@functools.cache
+def right_lines(question, seed):
+    """What the graded cell prints of the reference with this seed, asked once for all of a question's slips."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COURSE_SEED", seed)
+        return GRADED[question].lines(RIGHT[question][0])
+
+
 def test_every_question_is_here_and_has_a_catalogue():
     assert CHECKS.keys() == GRADED.keys() == RIGHT.keys()
     assert set(TOPICS) == topics_of(checks) == topics_of(graded)
@@ -51,7 +60,7 @@ class TestRightAnswers:
         assert CHECKS[question].takeaway in feedback.message
         for seed in ("0", "7"):
             monkeypatch.setenv("COURSE_SEED", seed)
-            assert GRADED[question].lines(answer) == GRADED[question].lines(RIGHT[question][0])
+            assert GRADED[question].lines(answer) == right_lines(question, seed)
 
 
 class TestSlips:
@@ -68,7 +77,7 @@ class TestSlips:
         seeds = ("0", "1") if question in UNTOUCHED else map(str, range(20))
         for seed in seeds:
             monkeypatch.setenv("COURSE_SEED", seed)
-            assert GRADED[question].lines(slip.function) != GRADED[question].lines(RIGHT[question][0])
+            assert GRADED[question].lines(slip.function) != right_lines(question, seed)
 
     @pytest.mark.parametrize("question", [q for q, check in CHECKS.items() if isinstance(check, Check)])
     def test_slips_can_be_told_apart_on_the_inputs(self, question):

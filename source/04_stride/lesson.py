@@ -434,8 +434,8 @@ for name, row in trained.iloc[1:].iterrows():
 # Three seeds tell a large effect from none, not a small one: differences of a point or two are noise. And what
 # a digit can spare, a photograph may not.
 #
-# The measured peak is above the traced one by what the convolution's kernels use for themselves: workspace, as in
-# lesson 03.
+# What the measured peak has above the traced one, the convolution's kernels use for themselves: workspace, as in
+# lesson 03. How much, the processor decides.
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is

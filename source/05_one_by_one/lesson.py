@@ -495,7 +495,7 @@ for name, row in trained.iloc[1:].iterrows():
 # accuracy or in epochs: a network with fewer channels learns more slowly, so part of a gap would close with more
 # epochs. Three seeds and three epochs show large effects, not small ones.
 #
-# The measured peak is above the traced one by the workspace of the convolutions.
+# What the measured peak has above the traced one is the workspace of the convolutions.
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is

@@ -426,7 +426,7 @@ print(f"lowest traced peak: {peak.idxmin()}, {format_bytes(peak.min())}")
 # Max pool and average pool have the same peak here. It stands in the backward pass of the wide maps in front of
 # the pool, and by then the index is gone.
 #
-# The measured peak is above the traced one by the workspace of the convolutions.
+# What the measured peak has above the traced one is the workspace of the convolutions.
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
