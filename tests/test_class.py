@@ -36,10 +36,11 @@ from course_utils.grading.gradebook import (
     read_overrides,
 )  # fmt: skip
 from course_utils.grading.graft import kind_of
+from course_utils.grading.library import copy_without_answers, topic_checks
 from course_utils.grading.mark import Marks, QuestionMark
 from course_utils.grading.partial import Counts
 from course_utils.grading.run import Limits
-from course_utils.grading.sandbox import WAYS_OUT, copy_without_answers, topic_checks
+from course_utils.grading.sandbox import WAYS_OUT
 from course_utils.grading.secret import checks_cell, token, with_tokens
 from course_utils.grading.submissions import Submission
 from course_utils.grading.summary import correlation, distribution, question_facts, summary_page

@@ -30,6 +30,7 @@ from course_utils.grading.sandbox import Confinement, why_not
 from course_utils.grading.secret import reference
 from course_utils.grading.submissions import collect
 from course_utils.grading.summary import summary_page
+from course_utils.grading.temporary import one_folder
 from course_utils.notebook_files import outline, read_notebook, to_text, write_whole
 from course_utils.units import CourseError
 
@@ -56,6 +57,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@one_folder()
 def grade_command(args: Sequence[str], root: Path, console: Console | None = None) -> int:
     """`course grade`: returns 0, or 1 if a submission could not be marked. Raises CourseError."""
     options = make_parser().parse_args(list(args))
@@ -74,7 +76,8 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     text, partial_before, partial = _reference(solutions[0], out, options, console)
     limits = Limits(cell=options.seconds, whole=max(Limits().whole, 12 * options.seconds))
     confinement = None if options.no_sandbox else Confinement()
-    tasks = [Task(submission, text, limits, confinement) for submission in submissions]
+    hidden = tuple(str(path.resolve()) for path in (root, options.submissions, out))
+    tasks = [Task(submission, text, limits, confinement, hidden) for submission in submissions]
     before = read_results(out / "results")
     results = _grade(tasks, before, out, options.jobs, options.scheduler, console)
     changes = [
