@@ -72,7 +72,7 @@ class Confinement:
     scratch_files: int = 10_000
     file_bytes: int = 64 * MIB
     processes: int = 128
-    descriptors: int = 1024
+    descriptors: int = 2048
     cpu_seconds: int = 600
 
     def rlimits(self) -> dict[str, int]:

@@ -24,7 +24,7 @@ if sys.platform != "win32":
     import fcntl
 
 PREFIX = "course-grade-"
-YOUNG = 60.0  # seconds: a folder may be locked a little later than it is made
+YOUNG = 5.0  # seconds: a folder may be locked a little later than it is made
 ENDING = ("SIGTERM", "SIGHUP")
 
 
