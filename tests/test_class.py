@@ -30,10 +30,11 @@ from course_utils.grading import batch, command
 from course_utils.grading.batch import Result, Task, changed_marks, grade_one, read_results, write_result
 from course_utils.grading.command import grade_command
 from course_utils.grading.graft import kind_of
+from course_utils.grading.library import copy_without_answers, topic_checks
 from course_utils.grading.mark import Marks, QuestionMark
 from course_utils.grading.partial import Counts
 from course_utils.grading.run import Limits
-from course_utils.grading.sandbox import WAYS_OUT, copy_without_answers, topic_checks, why_not
+from course_utils.grading.sandbox import WAYS_OUT, why_not
 from course_utils.grading.secret import checks_cell, token, with_tokens
 from course_utils.grading.submissions import Submission
 from course_utils.notebook_files import as_notebook, read_notebook, to_text

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from course_utils.grading import intake
 from course_utils.grading.graft import Graft, short
+from course_utils.grading.library import trusted_imports
 from course_utils.grading.mark import FORM, Marks, QuestionMark, mark, unattempted
 from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Confinement, Sandbox
@@ -46,6 +47,7 @@ class Task:
     reference: str
     limits: Limits
     confinement: Confinement | None  # None: without a sandbox, for files that are trusted
+    hidden: tuple[str, ...] = ()  # files and folders that no submission may see
 
     @property
     def key(self) -> str:
@@ -115,18 +117,20 @@ def in_words(error: BaseException) -> str:
 
 
 def _mark(grafted: Graft, task: Task) -> Marks:
-    return mark(grafted, task.limits, sandbox=_sandbox(task.confinement) if task.confinement else None)
+    return mark(grafted, task.limits, sandbox=_sandbox(task) if task.confinement else None)
 
 
-_kept: dict[str, Sandbox] = {}  # this worker's
+_kept: dict[str, Sandbox] = {}  # this worker's, made for one exercise
 
 
-def _sandbox(confinement: Confinement) -> Sandbox:
-    """This process's sandbox, made when it is first asked for."""
-    if "sandbox" not in _kept:
+def _sandbox(task: Task) -> Sandbox:
+    """This process's sandbox, made when it is first asked for, and anew for another exercise."""
+    names = trusted_imports(parse_notebook(task.reference.encode(), "the reference"))
+    kept = _kept.get("sandbox")
+    if kept is None or (kept.limits, kept.names, kept.hidden) != (task.confinement, names, task.hidden):
+        give_up_sandbox()
         start_warming()
-        sandbox = Sandbox(confinement, slot=os.getpid() % 4096)
-        _kept["sandbox"] = sandbox.__enter__()
+        _kept["sandbox"] = Sandbox(task.confinement, os.getpid() % 4096, names, task.hidden).__enter__()
     return _kept["sandbox"]
 
 

@@ -45,6 +45,7 @@ from course_utils.grading.sandbox import Confinement, why_not
 from course_utils.grading.secret import reference
 from course_utils.grading.submissions import Submission, collect
 from course_utils.grading.summary import summary_page
+from course_utils.grading.temporary import one_folder
 from course_utils.notebook_files import outline, read_notebook, to_text, write_whole
 from course_utils.units import MIB, CourseError
 
@@ -74,6 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@one_folder()
 def grade_command(args: Sequence[str], root: Path, console: Console | None = None) -> int:
     """`course grade`: returns 0, or 1 if a submission could not be marked. Raises CourseError."""
     options = make_parser().parse_args(list(args))
@@ -91,7 +93,7 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     submissions = collect(options.submissions)
     overrides = gradebook.read_overrides(options.overrides) if options.overrides else {}
     try:
-        return _grade_all(solutions[0], submissions, overrides, options, console)
+        return _grade_all(root, solutions[0], submissions, overrides, options, console)
     except OSError as error:
         what = f"{error.filename or out}: {error.strerror or error}"
         raise CourseError(
@@ -100,6 +102,7 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
 
 
 def _grade_all(
+    root: Path,
     solution: Path,
     submissions: list[Submission],
     overrides: Mapping[tuple[str, str], tuple[float, str]],
@@ -112,7 +115,8 @@ def _grade_all(
         text, partial_before, partial = _reference(solution, out, options, console)
     limits = Limits(cell=options.seconds, whole=max(Limits().whole, 12 * options.seconds))
     confinement = None if options.no_sandbox else Confinement()
-    tasks = [Task(submission, text, limits, confinement) for submission in submissions]
+    hidden = tuple(str(path.resolve()) for path in (root, options.submissions, out))
+    tasks = [Task(submission, text, limits, confinement, hidden) for submission in submissions]
     before = read_results(out / "results")
     with _ended_by_signals():  # again: whoever runs a notebook gives signals back their default
         results = _grade(tasks, before, out, options.jobs, options.scheduler, console)

@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 
 from course_utils.grading.batch import TRIES, Result, Task, give_up_sandbox, grade_one, lost
+from course_utils.grading.temporary import one_folder
 
 SERVE = "from course_utils.grading import helper; helper.serve()"
 IDLE = 60.0  # seconds without a task after which a helper gives its sandbox's memory back
@@ -86,6 +87,7 @@ def _take() -> Helper:
     return Helper()
 
 
+@one_folder()
 def serve() -> None:
     """Mark what comes until nothing more can come."""
     source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")

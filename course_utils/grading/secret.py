@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 
 from course_utils.execution import execute
 from course_utils.grading.graft import kind_of
-from course_utils.grading.sandbox import topic_checks
+from course_utils.grading.library import topic_checks
 from course_utils.notebook_files import as_notebook
 from course_utils.units import CourseError
 
