@@ -40,6 +40,14 @@ FITS, TIGHT, NO, CANNOT = "fits", "tight", "no", "cannot compute in it"
 TENSORS, CONTEXT, ALLOCATOR, WORKSPACE = "tensors", "context", "allocator", "workspace"
 
 
+def spare_bytes(card: Device | float, tensor_bytes: int, context_bytes: int = CONTEXT_BYTES) -> int:
+    """What tensors and context leave of a card, negative where they are too much: all there is to say without a replay.
+
+    That of a framework of 2016, which laid out its memory itself, or of one card among many.
+    """
+    return int(card.memory_bytes if isinstance(card, Device) else card) - context_bytes - tensor_bytes
+
+
 @dataclass(frozen=True)
 class Fit:
     """The verdict on a step and a card. Bytes are those of one die.
@@ -65,7 +73,11 @@ class Fit:
     @property
     def spare_bytes(self) -> int:
         """Of the card beyond tensors and context; negative where they are too much."""
-        return self.card_bytes - self.context_bytes - self.tensor_bytes
+        return spare_bytes(self.card_bytes, self.tensor_bytes, self.context_bytes)
+
+    def holds(self, tensor_bytes: int) -> bool:
+        """Whether the card has room for so many bytes beside the context."""
+        return spare_bytes(self.card_bytes, tensor_bytes, self.context_bytes) >= 0
 
     @property
     def words(self) -> str:
@@ -141,9 +153,9 @@ class Demand:
 
     def missing(self, card_bytes: int) -> str:
         """What there is no room for, whatever the allocator does: TENSORS, CONTEXT, or nothing."""
-        if self.least <= card_bytes:
+        if spare_bytes(card_bytes, self.tensors, self.context) >= 0:
             return ""
-        return TENSORS if self.tensors > card_bytes else CONTEXT
+        return TENSORS if spare_bytes(card_bytes, self.tensors, 0) < 0 else CONTEXT
 
     def _judge(self, room: int) -> tuple[str, str]:
         missing = self.missing(room)
@@ -157,7 +169,7 @@ class Demand:
 
 def card_name(card_bytes: float) -> str:
     """What a card is called that is known by its bytes alone: "12 GiB card"."""
-    return f"{card_bytes / GIB:,.4g} GiB card"
+    return f"{card_bytes / GIB:g} GiB card" if card_bytes % (GIB / 4) == 0 else f"{format_bytes(card_bytes)} limit"
 
 
 def demand(ledger: Ledger, context_bytes: int = CONTEXT_BYTES) -> Demand:
