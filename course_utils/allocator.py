@@ -1,4 +1,4 @@
-"""A replay of PyTorch's CUDA caching allocator: from bytes alive to bytes reserved on the card.
+"""A replay of PyTorch's CUDA caching allocator: from bytes alive to bytes in blocks, and to bytes reserved on the card.
 
 Rules and constants as in c10/cuda/CUDACachingAllocator.cpp with its default settings (one stream, no expandable
 segments). Pure Python; must never import torch or anything else of ours.
@@ -35,10 +35,16 @@ class Block:
 
 
 class CachingAllocator:
-    """Best fit among the free blocks of a pool, split where worth it, merged when freed, never given back."""
+    """Best fit among the free blocks of a pool, split where worth it, merged when freed, never given back.
+
+    Attributes:
+        reserved: bytes taken from the card.
+        allocated: bytes in blocks that are in use, as `torch.cuda.memory_allocated` counts them.
+        peak_allocated: the most `allocated` has been since it was last set, as `torch.cuda.max_memory_allocated`.
+    """
 
     def __init__(self) -> None:
-        self.reserved = 0
+        self.reserved = self.allocated = self.peak_allocated = 0
         # Free blocks of the large and the small pool, as (size, address, block), smallest first.
         self._free: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
 
@@ -61,6 +67,8 @@ class CachingAllocator:
                 block.after.before = tail
             block.after, block.size = tail, size
             self._put_back(tail)
+        self.allocated += block.size
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
         return block
 
     @staticmethod
@@ -73,6 +81,7 @@ class CachingAllocator:
 
     def release(self, block: Block) -> None:
         """Take a block back and merge it with free neighbours."""
+        self.allocated -= block.size
         for neighbour in (block.before, block.after):
             if neighbour is None or not neighbour.free:
                 continue
@@ -99,8 +108,8 @@ def replay_step(
     late: npt.NDArray[np.bool_],
     events: int,
     steps: int = 3,
-) -> int:
-    """Bytes reserved after `steps` training steps.
+) -> CachingAllocator:
+    """The allocator after `steps` training steps; its `peak_allocated` is that of the last of them.
 
     Args:
         size: (S,) bytes of each storage.
@@ -126,6 +135,7 @@ def replay_step(
     state = [int(size[index]) for index in range(len(size)) if lasting[index] and late[index] and size[index]]
     for step in range(steps):
         blocks: dict[int, Block] = {}
+        allocator.peak_allocated = allocator.allocated
         for event in range(events + 1):
             for index in dead[event]:
                 allocator.release(blocks.pop(index))
@@ -134,4 +144,4 @@ def replay_step(
                     allocator.allocate(amount)
             for index in born[event]:
                 blocks[index] = allocator.allocate(int(size[index]))
-    return allocator.reserved
+    return allocator

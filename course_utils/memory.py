@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from course_utils.allocator import replay_step
+from course_utils.allocator import CachingAllocator, replay_step
 from course_utils.units import CourseError
 
 if TYPE_CHECKING:
@@ -376,16 +376,28 @@ class Ledger:
         sizes = self.size[self.maps_2016]
         return int(sizes.sum()), int(sizes.max(initial=0))
 
-    def reserved_bytes(self) -> int:
-        """What PyTorch's caching allocator would have reserved on the card after three such steps.
-
-        A replay of the step's allocations through `course_utils.allocator`: always at least `peak_bytes`, and more by
-        rounding and by gaps that nothing fits into.
-        """
+    @cached_property
+    def _replayed(self) -> CachingAllocator:
+        """The allocator after three such steps."""
         tape = self.tape
         lasting = (tape.birth == 0) & (tape.death > tape.events - 1)
         late = tape.role == ROLE["optimizer state"]
         return replay_step(self.size, tape.birth, tape.death, lasting, late, tape.events)
+
+    def allocated_bytes(self) -> int:
+        """What `torch.cuda.max_memory_allocated` reports of a steady step: the peak of the allocator's blocks.
+
+        A replay of the step's allocations through `course_utils.allocator`. At least `peak_bytes`: a block is a tensor
+        rounded up to 512 bytes, and more where what is left of a free block is too small to be split off.
+        """
+        return self._replayed.peak_allocated
+
+    def reserved_bytes(self) -> int:
+        """What `torch.cuda.memory_reserved` reports after three such steps: blocks, and gaps nothing fits into.
+
+        The same replay as that of `allocated_bytes`, and at least as much.
+        """
+        return self._replayed.reserved
 
     def with_workspace(self, workspace: int) -> Ledger:
         """The same step with `workspace` scratch bytes assumed for every convolution."""

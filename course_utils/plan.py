@@ -501,4 +501,4 @@ def reserved_bytes(schedule: Schedule) -> int:
     lasting[: len(work.size)] = (work.birth == 0) & (work.death > work.kernels - 1)
     late = np.zeros_like(lasting)
     late[: len(work.size)] = work.role == ROLE["optimizer state"]
-    return replay_step(size, birth, death, lasting, late, work.kernels)
+    return replay_step(size, birth, death, lasting, late, work.kernels).reserved
