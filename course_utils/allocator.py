@@ -1,4 +1,4 @@
-"""A replay of PyTorch's CUDA caching allocator: from bytes alive to bytes reserved, on any card or a finite one.
+"""A replay of PyTorch's CUDA caching allocator: from bytes alive to bytes in blocks, and to bytes reserved.
 
 Rules and constants as in c10/cuda/CUDACachingAllocator.cpp with its default settings (one stream, no expandable
 segments, no garbage collection). Where a finite card has no room for another segment, `malloc` there calls
@@ -49,11 +49,16 @@ class CachingAllocator:
 
     Args:
         limit: bytes of the card; None for one without end, on which no segment is ever given back.
+
+    Attributes:
+        reserved: bytes taken from the card.
+        allocated: bytes in blocks that are in use, as `torch.cuda.memory_allocated` counts them.
+        peak_allocated: the most `allocated` has been since it was last set, as `torch.cuda.max_memory_allocated`.
     """
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
-        self.reserved = 0
+        self.reserved = self.allocated = self.peak_allocated = 0
         self._next = 0  # address of the next segment: what is given back leaves a hole, as on the card
         # Free blocks of the large and the small pool, as (size, address, block), smallest first.
         self._free: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
@@ -80,6 +85,8 @@ class CachingAllocator:
                 block.after.before = tail
             block.after, block.size = tail, size
             self._put_back(tail)
+        self.allocated += block.size
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
         return block
 
     def _segment(self, size: int, small: bool) -> Block:
@@ -109,6 +116,7 @@ class CachingAllocator:
 
     def release(self, block: Block) -> None:
         """Take a block back and merge it with free neighbours."""
+        self.allocated -= block.size
         for neighbour in (block.before, block.after):
             if neighbour is None or not neighbour.free:
                 continue
@@ -157,9 +165,14 @@ class Requests:
         return int(np.cumsum(change).max())
 
     @cached_property
+    def replayed(self) -> CachingAllocator:
+        """The allocator after three steps on a card without end."""
+        return self.replay()
+
+    @property
     def reserved_bytes(self) -> int:
         """What the allocator would have reserved on a card without end."""
-        return self.replay()
+        return self.replayed.reserved
 
     def also(self, size: Int64, event: Int64) -> Requests:
         """These requests and more, each alive during one event alone."""
@@ -177,7 +190,7 @@ class Requests:
         """Whether the allocator gets through on a card that leaves it so many bytes."""
         if limit < self.least_bytes:
             return False
-        if "reserved_bytes" in vars(self) and limit >= self.reserved_bytes:  # known already: it is never short
+        if "replayed" in vars(self) and limit >= self.reserved_bytes:  # known already: it is never short
             return True
         try:
             self.replay(limit)
@@ -185,12 +198,12 @@ class Requests:
             return False
         return True
 
-    def replay(self, limit: int | None = None, steps: int = 3) -> int:
-        """Bytes reserved after so many training steps; from the third on nothing new is in the networks of the course.
+    def replay(self, limit: int | None = None, steps: int = 3) -> CachingAllocator:
+        """The allocator after so many training steps; its `peak_allocated` is that of the last of them.
 
         Args:
             limit: bytes of the card; None for one without end.
-            steps: steps to replay.
+            steps: steps to replay; from the third on nothing new is reserved in the networks of the course.
 
         Raises:
             OutOfMemory: a request cannot be met within the limit.
@@ -210,6 +223,7 @@ class Requests:
                 allocator.allocate(amount)
         for step in range(steps):
             blocks: dict[int, Block] = {}
+            allocator.peak_allocated = allocator.allocated
             for event in range(self.events + 1):
                 for index in dead[event]:
                     allocator.release(blocks.pop(index))
@@ -219,4 +233,4 @@ class Requests:
                             allocator.allocate(amount)
                 for index in born[event]:
                     blocks[index] = allocator.allocate(sizes[index])
-        return allocator.reserved
+        return allocator

@@ -377,12 +377,19 @@ class Ledger:
         sizes = self.size[self.maps_2016]
         return int(sizes.sum()), int(sizes.max(initial=0))
 
-    def reserved_bytes(self) -> int:
-        """What PyTorch's caching allocator would have reserved on the card after three such steps.
+    def allocated_bytes(self) -> int:
+        """What `torch.cuda.max_memory_allocated` reports of a steady step: the peak of the allocator's blocks.
 
-        A replay of the step's allocations through `course_utils.allocator`: always at least `peak_bytes`, and more by
-        rounding and by gaps that nothing fits into. A card that has less need not run out: there the allocator gives
-        segments back, which `course_utils.capacity.fit` replays.
+        A replay of the step's allocations through `course_utils.allocator`. At least `peak_bytes`: a block is a tensor
+        rounded up to 512 bytes, and more where what is left of a free block is too small to be split off.
+        """
+        return self.requests.replayed.peak_allocated
+
+    def reserved_bytes(self) -> int:
+        """What `torch.cuda.memory_reserved` reports after three such steps: blocks, and gaps nothing fits into.
+
+        The same replay as that of `allocated_bytes`, and at least as much. A card that has less need not run out: there
+        the allocator gives segments back, which `course_utils.capacity.fit` replays.
         """
         return self.requests.reserved_bytes
 
