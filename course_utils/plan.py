@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from course_utils import hardware
-from course_utils.capacity import CONTEXT_BYTES, Demand, Fit
+from course_utils.capacity import CONTEXT_BYTES, Demand, Fit, spare_bytes
 from course_utils.hardware import Device, Link
 from course_utils.memory import Int64, StepTrace
 from course_utils.networks import NETWORKS, Network
@@ -304,7 +304,7 @@ class Problem:
     @property
     def room_bytes(self) -> int:
         """What the card leaves beside the context."""
-        return self.device.memory_bytes - self.context_bytes
+        return spare_bytes(self.device, 0, self.context_bytes)
 
     @cached_property
     def chain(self) -> Chain:

@@ -1,6 +1,8 @@
 """Does it fit: the verdict and what decided it, the largest batch, and which card to take."""
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from made_steps import made_step
 from torch import nn
 
+from course_utils import capacity
 from course_utils.allocator import OutOfMemory
 from course_utils.capacity import (
     ALLOCATOR,
@@ -101,7 +104,7 @@ def test_each_of_the_four_can_decide():
         ledger.requests.replay(states[ALLOCATOR].card_bytes - CONTEXT_BYTES)
 
 
-ORDER = [NO, TIGHT, FITS]
+ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 LAYERS = st.lists(st.tuples(st.just("layer"), st.integers(1, 2**24), st.integers(1, 2**22)), min_size=1, max_size=6)
 
 
@@ -207,3 +210,35 @@ def test_the_context_assumed_is_among_those_seen():
 def test_a_batch_below_one_is_one_line():
     with pytest.raises(CourseError, match="batch must be a whole number of 1 or more, got 0"):
         on_cards(STEP, 0, devices())
+
+
+def test_no_other_room_compares_bytes_with_a_card():
+    """A comparison with `memory_bytes` or a limit in it stands in `capacity`, or is about something else."""
+    room = Path(capacity.__file__).parent
+    allowed = {
+        "capacity.py": "the verdict itself",
+        "memory.py": "the exact bound for tensors that it searches below",
+        "claims/hardware.py": "devices with each other",
+        "figures/bars.py": "where a line is drawn",
+        "figures/batch.py": "where a line is drawn",
+        "figures/schedule.py": "where a line is drawn",
+        "explorers/memory.py": "where a line is crossed",
+        "offload/policies.py": "frameworks of 2016, which planned every address",
+        "recompute/chain.py": "a search below the bytes it is given",
+        "grading/sandbox.py": "a process of the host",
+    }
+    words = {"memory_bytes", "limit_bytes", "card_bytes", "room_bytes"}
+    found = set()
+    for path in room.rglob("*.py"):
+        name = path.relative_to(room).as_posix()
+        if name.startswith("checks/"):  # they compare the learner's own quantities
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            orders = isinstance(node, ast.Compare) and any(isinstance(op, ORDERS) for op in node.ops)
+            takes = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+            if not orders and not takes:
+                continue
+            names = {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(node)}
+            if names & words:
+                found.add(name)
+    assert found == set(allowed), sorted(found ^ set(allowed))
