@@ -6,10 +6,12 @@ micro-batch is like the second. Must never import matplotlib or ipywidgets.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torch import nn
 
+from course_utils.capacity import FITS, Fit, fit
 from course_utils.hardware import Device
 from course_utils.memory import PHASES, Ledger, StepTrace
 from course_utils.speed import predict_step
@@ -53,6 +55,7 @@ class Accumulation:
     plain: StepTrace
     double: StepTrace
     _seconds: dict[tuple[int, bool, Device], tuple[float, float]] = field(default_factory=dict, repr=False)
+    _fits: dict[tuple[int, bool, Device], Fit] = field(default_factory=dict, repr=False)
 
     def ledger(self, micro: int, parts: int) -> Ledger:
         """The step with micro-batches of this size: plain, or the first two and the update, which have the peak of all.
@@ -72,6 +75,18 @@ class Accumulation:
             self._seconds[key] = _times(ledger, device)
         total, last_pass = self._seconds[key]
         return Cut(micro, parts, ledger.peak_bytes, total + max(0, parts - 2) * last_pass)
+
+    def fit(self, cut: Cut, device: Device) -> Fit:
+        """Whether a cut fits a card."""
+        key = (cut.micro, cut.parts > 1, device)
+        if key not in self._fits:
+            self._fits[key] = fit(self.ledger(cut.micro, cut.parts), device)
+        return self._fits[key]
+
+    def largest_that_fits(self, cuts: Iterable[Cut], device: Device) -> Cut | None:
+        """Of several cuts the one with the largest micro-batch that fits a card; None if none does."""
+        largest_first = sorted(cuts, key=lambda cut: -cut.micro)
+        return next((cut for cut in largest_first if self.fit(cut, device).state == FITS), None)
 
     def cuts(self, wanted: int, device: Device) -> list[Cut]:
         """Every way to cut the batch into equal micro-batches of SMALLEST samples or more, smallest first.

@@ -1,18 +1,24 @@
-"""A replay of PyTorch's CUDA caching allocator: from bytes alive to bytes reserved on the card.
+"""A replay of PyTorch's CUDA caching allocator: from bytes alive to bytes in blocks, and to bytes reserved.
 
 Rules and constants as in c10/cuda/CUDACachingAllocator.cpp with its default settings (one stream, no expandable
-segments). Pure Python; must never import torch or anything else of ours.
+segments, no garbage collection). Where a finite card has no room for another segment, `malloc` there calls
+`release_cached_blocks`, which gives every segment without a block in use back to the card, and tries once more; only
+then does it raise. Pure Python and NumPy; must never import torch or anything else of ours.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
+
+    Int64 = npt.NDArray[np.int64]
 
 ROUND = 512  # every request is rounded up to a multiple of this
 SMALL_REQUEST = 2**20  # requests up to 1 MiB are cut from ...
@@ -34,16 +40,35 @@ class Block:
     free: bool = False
 
 
-class CachingAllocator:
-    """Best fit among the free blocks of a pool, split where worth it, merged when freed, never given back."""
+class OutOfMemory(Exception):
+    """A request that a finite card cannot meet, even after every unused segment was given back."""
 
-    def __init__(self) -> None:
-        self.reserved = 0
+
+class CachingAllocator:
+    """Best fit among the free blocks of a pool, split where worth it, merged when freed.
+
+    Args:
+        limit: bytes of the card; None for one without end, on which no segment is ever given back.
+
+    Attributes:
+        reserved: bytes taken from the card.
+        allocated: bytes in blocks that are in use, as `torch.cuda.memory_allocated` counts them.
+        peak_allocated: the most `allocated` has been since it was last set, as `torch.cuda.max_memory_allocated`.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self.reserved = self.allocated = self.peak_allocated = 0
+        self._next = 0  # address of the next segment: what is given back leaves a hole, as on the card
         # Free blocks of the large and the small pool, as (size, address, block), smallest first.
         self._free: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
 
     def allocate(self, size: int) -> Block:
-        """Hand out a block of at least `size` bytes, growing `reserved` if no free block is large enough."""
+        """Hand out a block of at least `size` bytes, growing `reserved` if no free block is large enough.
+
+        Raises:
+            OutOfMemory: the card has no room for another segment, even without those that are not in use.
+        """
         size = max(ROUND, -(-size // ROUND) * ROUND)
         small = size <= SMALL_REQUEST
         pool = self._free[small]
@@ -52,8 +77,7 @@ class CachingAllocator:
             block = pool.pop(index)[2]
             block.free = False
         else:
-            block = Block(self.reserved, self._segment_size(size), small)
-            self.reserved += block.size
+            block = self._segment(self._segment_size(size), small)
         rest = block.size - size
         if rest >= ROUND if small else rest > SMALL_REQUEST:
             tail = Block(block.address + size, rest, small, before=block, after=block.after)
@@ -61,7 +85,26 @@ class CachingAllocator:
                 block.after.before = tail
             block.after, block.size = tail, size
             self._put_back(tail)
+        self.allocated += block.size
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
         return block
+
+    def _segment(self, size: int, small: bool) -> Block:
+        if self.limit is not None and self.reserved + size > self.limit:
+            self.release_cached()
+            if self.reserved + size > self.limit:
+                raise OutOfMemory(f"{size} bytes asked for, {self.reserved} of {self.limit} reserved")
+        block = Block(self._next, size, small)
+        self._next += size
+        self.reserved += size
+        return block
+
+    def release_cached(self) -> None:
+        """Give every segment of which no block is in use back to the card."""
+        for small, pool in self._free.items():
+            whole = [entry[2].before is None and entry[2].after is None for entry in pool]
+            self.reserved -= sum(entry[0] for entry, free in zip(pool, whole, strict=True) if free)
+            self._free[small] = [entry for entry, free in zip(pool, whole, strict=True) if not free]
 
     @staticmethod
     def _segment_size(size: int) -> int:
@@ -73,6 +116,7 @@ class CachingAllocator:
 
     def release(self, block: Block) -> None:
         """Take a block back and merge it with free neighbours."""
+        self.allocated -= block.size
         for neighbour in (block.before, block.after):
             if neighbour is None or not neighbour.free:
                 continue
@@ -88,50 +132,105 @@ class CachingAllocator:
 
     def _put_back(self, block: Block) -> None:
         block.free = True
-        insort(self._free[block.small], (block.size, block.address, block), key=lambda entry: entry[:2])
+        insort(self._free[block.small], (block.size, block.address, block))  # no two addresses are the same
 
 
-def replay_step(
-    size: npt.NDArray[np.int64],
-    birth: npt.NDArray[np.int64],
-    death: npt.NDArray[np.int64],
-    lasting: npt.NDArray[np.bool_],
-    late: npt.NDArray[np.bool_],
-    events: int,
-    steps: int = 3,
-) -> int:
-    """Bytes reserved after `steps` training steps.
+@dataclass(frozen=True)
+class Requests:
+    """What a training step asks of the allocator, R requests for memory, step after step.
 
-    Args:
-        size: (S,) bytes of each storage.
-        birth: (S,) first event in which it is alive.
-        death: (S,) first event in which it no longer is.
-        lasting: (S,) True for what stays from step to step (parameters, optimizer state, input).
-        late: (S,) True for what is made at the end of the first step (optimizer state).
+    Attributes:
+        size: (R,) bytes.
+        birth: (R,) first event in which it is alive.
+        death: (R,) first event in which it no longer is.
+        lasting: (R,) True for what stays from step to step (parameters, optimizer state, input).
+        late: (R,) True for what is made at the end of the first step (optimizer state).
         events: number of events in a step.
-        steps: steps to replay; from the third on nothing new is reserved in the networks of the course.
     """
-    allocator = CachingAllocator()
-    born: list[list[int]] = [[] for _ in range(events + 1)]
-    dead: list[list[int]] = [[] for _ in range(events + 1)]
-    for index in range(len(size)):
-        if size[index] == 0:
-            continue
-        if lasting[index]:
-            if not late[index]:
-                allocator.allocate(int(size[index]))
-            continue
-        born[int(birth[index])].append(index)
-        dead[min(int(death[index]), events)].append(index)
-    state = [int(size[index]) for index in range(len(size)) if lasting[index] and late[index] and size[index]]
-    for step in range(steps):
-        blocks: dict[int, Block] = {}
-        for event in range(events + 1):
-            for index in dead[event]:
-                allocator.release(blocks.pop(index))
-            if step == 0 and event == events - 1:
-                for amount in state:
-                    allocator.allocate(amount)
-            for index in born[event]:
-                blocks[index] = allocator.allocate(int(size[index]))
-    return allocator.reserved
+
+    size: Int64
+    birth: Int64
+    death: Int64
+    lasting: npt.NDArray[np.bool_]
+    late: npt.NDArray[np.bool_]
+    events: int
+
+    @cached_property
+    def least_bytes(self) -> int:
+        """The most bytes in use at any moment, each request rounded up as its block is: no allocator needs less."""
+        change = np.zeros(self.events + 2, dtype=np.int64)
+        rounded = -(-self.size // ROUND) * ROUND
+        np.add.at(change, np.where(self.lasting, 0, self.birth), rounded)
+        np.subtract.at(change, np.where(self.lasting, self.events + 1, np.minimum(self.death, self.events)), rounded)
+        return int(np.cumsum(change).max())
+
+    @cached_property
+    def replayed(self) -> CachingAllocator:
+        """The allocator after three steps on a card without end."""
+        return self.replay()
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What the allocator would have reserved on a card without end."""
+        return self.replayed.reserved
+
+    def also(self, size: Int64, event: Int64) -> Requests:
+        """These requests and more, each alive during one event alone."""
+        no = np.zeros(len(size), dtype=np.bool_)
+        return replace(
+            self,
+            size=np.concatenate([self.size, size]),
+            birth=np.concatenate([self.birth, event]),
+            death=np.concatenate([self.death, event + 1]),
+            lasting=np.concatenate([self.lasting, no]),
+            late=np.concatenate([self.late, no]),
+        )
+
+    def fit_in(self, limit: int) -> bool:
+        """Whether the allocator gets through on a card that leaves it so many bytes."""
+        if limit < self.least_bytes:
+            return False
+        if "replayed" in vars(self) and limit >= self.reserved_bytes:  # known already: it is never short
+            return True
+        try:
+            self.replay(limit)
+        except OutOfMemory:
+            return False
+        return True
+
+    def replay(self, limit: int | None = None, steps: int = 3) -> CachingAllocator:
+        """The allocator after so many training steps; its `peak_allocated` is that of the last of them.
+
+        Args:
+            limit: bytes of the card; None for one without end.
+            steps: steps to replay; from the third on nothing new is reserved in the networks of the course.
+
+        Raises:
+            OutOfMemory: a request cannot be met within the limit.
+        """
+        allocator = CachingAllocator(limit)
+        sizes = self.size.tolist()
+        born: list[list[int]] = [[] for _ in range(self.events + 1)]
+        dead: list[list[int]] = [[] for _ in range(self.events + 1)]
+        kept, late = self.lasting.tolist(), self.late.tolist()
+        ends = np.minimum(self.death, self.events).tolist()
+        for index, (amount, birth) in enumerate(zip(sizes, self.birth.tolist(), strict=True)):
+            if amount and not kept[index]:
+                born[birth].append(index)
+                dead[ends[index]].append(index)
+        for index, amount in enumerate(sizes):
+            if amount and kept[index] and not late[index]:
+                allocator.allocate(amount)
+        for step in range(steps):
+            blocks: dict[int, Block] = {}
+            allocator.peak_allocated = allocator.allocated
+            for event in range(self.events + 1):
+                for index in dead[event]:
+                    allocator.release(blocks.pop(index))
+                if step == 0 and event == self.events - 1:
+                    for index, amount in enumerate(sizes):
+                        if amount and kept[index] and late[index]:
+                            allocator.allocate(amount)
+                for index in born[event]:
+                    blocks[index] = allocator.allocate(sizes[index])
+        return allocator

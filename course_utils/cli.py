@@ -38,6 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands.add_parser("check", add_help=False, help="mark your own saved exercise, question by question")
     commands.add_parser("progress", add_help=False, help="all exercises at a glance")
     commands.add_parser("grade", add_help=False, help="grade a class's submissions, each in a sandbox (for teachers)")
+    commands.add_parser("trace", add_help=False, help="trace a network of your own: its memory, and whether it fits")
     slides = commands.add_parser("slides", help="each lesson as one HTML file of slides that needs no network")
     slides.add_argument("topics", nargs="*", metavar="NN", help="lesson numbers such as 03; all when none is given")
     slides.add_argument("--out", type=Path, metavar="DIR", help="where to write them; slides/ in the course's folder")
@@ -53,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one subcommand and return its exit code. Raises CourseError, and SystemExit 2 for a wrong command line."""
     parser = make_parser()
     options, rest = parser.parse_known_args(argv)
-    if rest and options.command not in ("check", "progress", "grade"):
+    if rest and options.command not in ("check", "progress", "grade", "trace"):
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     root = find_root(Path.cwd())
     if options.command == "doctor":
@@ -64,6 +65,10 @@ def run(argv: Sequence[str]) -> int:
         from course_utils.recordings.making import record_command
 
         return record_command(options, shlex.join(["course", *argv]))
+    if options.command == "trace":
+        from course_utils.trace_command import trace_command
+
+        return trace_command(argv[1:])
     if root is None:
         raise CourseError("the course's folder is not here; change to the folder you cloned, and run it there")
     if options.command == "check":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from course_utils.allocator import replay_step
+from course_utils.allocator import Requests
 from course_utils.units import CourseError
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class StepTrace:
     why: str = ""
     settings: dict[str, object] = field(default_factory=dict)
     _traced: dict[int, Tape] = field(default_factory=dict, repr=False, compare=False)
+    _largest: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def precision(self) -> str:
@@ -376,16 +377,30 @@ class Ledger:
         sizes = self.size[self.maps_2016]
         return int(sizes.sum()), int(sizes.max(initial=0))
 
-    def reserved_bytes(self) -> int:
-        """What PyTorch's caching allocator would have reserved on the card after three such steps.
+    def allocated_bytes(self) -> int:
+        """What `torch.cuda.max_memory_allocated` reports of a steady step: the peak of the allocator's blocks.
 
-        A replay of the step's allocations through `course_utils.allocator`: always at least `peak_bytes`, and more by
-        rounding and by gaps that nothing fits into.
+        A replay of the step's allocations through `course_utils.allocator`. At least `peak_bytes`: a block is a tensor
+        rounded up to 512 bytes, and more where what is left of a free block is too small to be split off.
         """
+        return self.requests.replayed.peak_allocated
+
+    def reserved_bytes(self) -> int:
+        """What `torch.cuda.memory_reserved` reports after three such steps: blocks, and gaps nothing fits into.
+
+        The same replay as that of `allocated_bytes`, and at least as much. A card that has less need not run out: there
+        the allocator gives segments back, which `course_utils.capacity.fit` replays.
+        """
+        return self.requests.reserved_bytes
+
+    @cached_property
+    def requests(self) -> Requests:
+        """What the step asks of the allocator, step after step."""
         tape = self.tape
         lasting = (tape.birth == 0) & (tape.death > tape.events - 1)
-        late = tape.role == ROLE["optimizer state"]
-        return replay_step(self.size, tape.birth, tape.death, lasting, late, tape.events)
+        asked = Requests(self.size, tape.birth, tape.death, lasting, tape.role == ROLE["optimizer state"], tape.events)
+        events = np.flatnonzero(tape.convolutions) if self.workspace else np.zeros(0, dtype=np.int64)
+        return asked.also(np.full(len(events), self.workspace, dtype=np.int64), events)
 
     def with_workspace(self, workspace: int) -> Ledger:
         """The same step with `workspace` scratch bytes assumed for every convolution."""

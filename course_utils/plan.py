@@ -20,13 +20,12 @@ import torch
 from torch import nn
 
 from course_utils import hardware
-from course_utils.allocator import replay_step
-from course_utils.capacity import CONTEXT_BYTES, TIGHT, Demand
+from course_utils.capacity import CONTEXT_BYTES, Demand, Fit, spare_bytes
 from course_utils.hardware import Device, Link
-from course_utils.memory import ROLE, StepTrace
+from course_utils.memory import Int64, StepTrace
 from course_utils.networks import NETWORKS, Network
 from course_utils.offload import WINDOW, Schedule, Work, link_of, pytorch_step, simulate_work
-from course_utils.offload.work import BACKWARD, FORWARD, UPDATE, convolution_maps
+from course_utils.offload.work import BACKWARD, FORWARD, UPDATE, WORKSPACE_SHARE, convolution_maps
 from course_utils.recompute import Chain, Segment, checkpointed, evenly
 from course_utils.trace import training_step
 from course_utils.units import CourseError, format_bytes, format_seconds
@@ -171,6 +170,7 @@ class Evaluation:
         waiting_seconds: of these, what kernels wait for copies.
         plain_seconds: of the plain step of the same batch, on a card of the same speed where it fits.
         schedule: of its kernels and copies: of the first two micro-batches and the update where it has several.
+        scratch_bytes: (K,) what each kernel of it may want beside what is counted: fast convolutions do.
     """
 
     plan: Plan
@@ -181,6 +181,7 @@ class Evaluation:
     waiting_seconds: float
     plain_seconds: float
     schedule: Schedule
+    scratch_bytes: Int64
 
     @property
     def needs_bytes(self) -> int:
@@ -190,12 +191,19 @@ class Evaluation:
     @property
     def spare_bytes(self) -> int:
         """Of the card's memory beyond what is needed; negative where that is too much."""
-        return self.device.memory_bytes - self.needs_bytes
+        return self.verdict.spare_bytes
 
     @cached_property
     def demand(self) -> Demand:
-        """The same, and what PyTorch's allocator would hold for it: a replay, slower than all the rest."""
-        return Demand(self.tensor_bytes, reserved_bytes(self.schedule), self.context_bytes)
+        """What PyTorch's allocator is asked for."""
+        asked, kernels = self.schedule.requests, np.flatnonzero(self.scratch_bytes)
+        wanting = asked.also(self.scratch_bytes[kernels], kernels) if len(kernels) else asked
+        return Demand(asked, wanting, int(self.scratch_bytes.max(initial=0)), self.context_bytes)
+
+    @cached_property
+    def verdict(self) -> Fit:
+        """How the plan stands on the card: a replay of the allocator, slower than all the rest."""
+        return self.demand.on(self.device)
 
     @property
     def peak(self) -> str:
@@ -204,13 +212,13 @@ class Evaluation:
 
     @property
     def state(self) -> str:
-        """How the plan stands on the card, in the words of `course_utils.capacity`: FITS, TIGHT or TOO_SMALL."""
-        return self.demand.state(self.device)
+        """How the plan stands on the card: FITS, TIGHT or NO."""
+        return self.verdict.state
 
-    @property
+    @cached_property
     def feasible(self) -> bool:
-        """Whether tensors and context fit; in the state TIGHT the allocator's gaps may still be in the way."""
-        return self.spare_bytes >= 0
+        """Whether tensors and context fit; in the state TIGHT allocator or workspace may still be in the way."""
+        return not self.demand.missing(self.device.memory_bytes)
 
     @property
     def equal_to(self) -> str:
@@ -227,13 +235,7 @@ class Evaluation:
 
     def why(self) -> str:
         """Whether it fits and by how much, in a sentence; where it does not, what needs the memory."""
-        needs = f"{self.plan} needs {format_bytes(self.needs_bytes)}"
-        parts = f"{format_bytes(self.tensor_bytes)} in {self.peak}, {format_bytes(self.context_bytes)} of context"
-        if not self.feasible:
-            much = format_bytes(-self.spare_bytes)
-            return f"{needs}, {much} more than the {self.device.name} has: {parts}."
-        gaps = " if the allocator finds the room without gaps" if self.state == TIGHT else ""
-        return f"{needs} ({parts}) and fits{gaps}, with {format_bytes(self.spare_bytes)} to spare."
+        return f"{self.plan}: {format_bytes(self.tensor_bytes)} at the peak, in {self.peak}. {self.verdict.sentence}"
 
 
 class Problem:
@@ -246,9 +248,9 @@ class Problem:
         link: between host and device, for offload; None takes the device's own.
         optimizer: "sgd", "momentum", "adam" or "adamw"; it stays as it is.
         context_bytes: what the driver takes of the card.
-        workspace_share: scratch bytes of the fastest convolution algorithm, as a share of the maps it reads and writes;
-            0 counts tensors alone, as the other lessons do. `course_utils.offload.work.WORKSPACE_SHARE` is that of
-            2016.
+        workspace_share: scratch bytes of the fastest convolution algorithm, as a share of the maps it reads and writes,
+            counted in the peak; 0 counts tensors alone there, as the other lessons do, and leaves scratch memory to the
+            verdict, which assumes `course_utils.offload.work.WORKSPACE_SHARE`, that of 2016.
 
     Raises:
         CourseError: no such network, device or link, or a batch below 1.
@@ -276,7 +278,7 @@ class Problem:
         with torch.device("meta"):  # shapes without numbers
             self.module = self.network.build()
         self._steps: dict[tuple[str, tuple[Segment, ...], bool], StepTrace] = {}
-        self._works: dict[tuple[str, tuple[Segment, ...], bool, int], Work] = {}
+        self._works: dict[tuple[str, tuple[Segment, ...], bool, int], tuple[Work, Int64]] = {}
         self._found: dict[Plan, Evaluation] = {}
 
     @cached_property
@@ -302,7 +304,7 @@ class Problem:
     @property
     def room_bytes(self) -> int:
         """What the card leaves beside the context."""
-        return self.device.memory_bytes - self.context_bytes
+        return spare_bytes(self.device, 0, self.context_bytes)
 
     @cached_property
     def chain(self) -> Chain:
@@ -347,18 +349,19 @@ class Problem:
 
     def schedule(self, plan: Plan) -> Schedule:
         """Kernels and copies of a plan's step: of its first two micro-batches and the update where it has several."""
-        work = self._work(plan)
+        work, _ = self._work(plan)
         window = {"window": plan.window} if plan.offload == "windowed" else {}
         latency = self.device.launch_seconds
         return simulate_work(work, plan.offload, plan.algorithm, self.link.bytes_per_s, latency=latency, **window)
 
-    def _work(self, plan: Plan) -> Work:
+    def _work(self, plan: Plan) -> tuple[Work, Int64]:
+        """The kernels of a plan's step, and the bytes that each convolution reads and writes."""
         key = (plan.precision, self._segments(plan), plan.parts > 1, plan.micro)
         if key not in self._works:
             ledger = self.step(plan).at(plan.micro)
-            work = pytorch_step(ledger, self.device, plan.precision)
-            scratch = self.workspace_share * convolution_maps(ledger.tape, ledger.size)
-            self._works[key] = replace(work, workspace=scratch.astype(np.int64))
+            work, maps = pytorch_step(ledger, self.device, plan.precision), convolution_maps(ledger.tape, ledger.size)
+            counted = (self.workspace_share * maps).astype(np.int64)
+            self._works[key] = replace(work, workspace=counted), maps
         return self._works[key]
 
     def evaluate(self, plan: Plan) -> Evaluation:
@@ -372,6 +375,7 @@ class Problem:
             self._check(plan)
             schedule = self.schedule(plan)
             seconds, waiting = _times(schedule, plan.parts)
+            wanted = 0.0 if self.workspace_share or plan.algorithm == "m" else WORKSPACE_SHARE
             self._found[plan] = Evaluation(
                 plan=plan,
                 device=self.device,
@@ -381,6 +385,7 @@ class Problem:
                 waiting_seconds=waiting,
                 plain_seconds=seconds if plan == Plan(self.batch) else self.evaluate(Plan(self.batch)).seconds,
                 schedule=schedule,
+                scratch_bytes=(wanted * self._work(plan)[1]).astype(np.int64),
             )
         return self._found[plan]
 
@@ -478,27 +483,3 @@ def _times(schedule: Schedule, parts: int) -> tuple[float, float]:
         seconds += (parts - 2) * float(ends[passes[-1]] - ends[starts[-1]])
         computing += (parts - 2) * float(busy[passes[-1]] - busy[starts[-1]])
     return seconds, max(0.0, seconds - computing)
-
-
-def reserved_bytes(schedule: Schedule) -> int:
-    """What PyTorch's caching allocator would have reserved: a replay in which what is away is free.
-
-    Memory of a tensor that has left is free from the next kernel on, and taken again with the kernel beside which it
-    returns.
-    """
-    work, moved = schedule.work, np.flatnonzero(schedule.moved)
-    gone = np.searchsorted(schedule.begins, schedule.released[moved])
-    back = np.searchsorted(schedule.begins, schedule.returned[moved], side="right") - 1
-    away = moved[back > gone]
-    gone, back = gone[back > gone], back[back > gone]
-    death = work.death.copy()
-    death[away] = gone
-    scratch = np.flatnonzero(schedule.workspace)
-    size = np.concatenate([work.size, work.size[away], schedule.workspace[scratch]])
-    birth = np.concatenate([work.birth, back, scratch])
-    death = np.concatenate([death, work.death[away], scratch + 1])
-    lasting = np.zeros(len(size), dtype=np.bool_)
-    lasting[: len(work.size)] = (work.birth == 0) & (work.death > work.kernels - 1)
-    late = np.zeros_like(lasting)
-    late[: len(work.size)] = work.role == ROLE["optimizer state"]
-    return replay_step(size, birth, death, lasting, late, work.kernels)

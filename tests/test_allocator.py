@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from course_utils.allocator import ROUND, SMALL_REQUEST, Block, CachingAllocator, replay_step
+from course_utils.allocator import ROUND, SMALL_REQUEST, Block, CachingAllocator, OutOfMemory, Requests
 from course_utils.networks import NETWORKS
 from course_utils.trace import training_step
 
@@ -87,6 +85,12 @@ class AnySequence(RuleBasedStateMachine):
         assert sum(size for _, size in self.alive) <= self.allocator.reserved
 
     @invariant()
+    def allocated_is_the_sum_of_the_blocks_in_use(self) -> None:
+        assert self.allocator.allocated == sum(block.size for block, _ in self.alive)
+        self.most = max(self.most, self.allocator.allocated)
+        assert self.allocator.peak_allocated == self.most
+
+    @invariant()
     def addresses_are_multiples_of_512(self) -> None:
         assert all(block.address % ROUND == 0 and block.size % ROUND == 0 for block, _ in self.alive)
 
@@ -156,12 +160,16 @@ def test_small_and_large_requests_do_not_share_segments() -> None:
 STEPS = st.lists(st.tuples(SIZES, st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=25)
 
 
-def replay(step: list[tuple[int, int, int]], steps: int, lasting: bool = False) -> int:
+def replay(step: list[tuple[int, int, int]], steps: int, lasting: bool = False, limit: int | None = None) -> int:
     size = np.array([entry[0] for entry in step], dtype=np.int64)
     birth = np.array([min(entry[1:]) for entry in step], dtype=np.int64)
     death = np.array([max(entry[1:]) + 1 for entry in step], dtype=np.int64)
     stays = np.full(len(step), lasting)
-    return replay_step(size, birth, death, stays, np.zeros(len(step), dtype=np.bool_), events=11, steps=steps)
+    return (
+        Requests(size, birth, death, stays, np.zeros(len(step), dtype=np.bool_), events=11)
+        .replay(limit, steps)
+        .reserved
+    )
 
 
 @settings(deadline=None)
@@ -184,11 +192,23 @@ def test_the_courses_networks_reserve_nothing_new_from_the_third_step_on(name: s
     with torch.device("meta"):
         module = network.build()
     ledger = training_step(module, network.input_shape, optimizer=optimizer).at(32)
-    replayed = {}
-    for steps in (3, 6):
-        with mock.patch("course_utils.memory.replay_step", partial(replay_step, steps=steps)):
-            replayed[steps] = ledger.reserved_bytes()
-    assert replayed[3] == replayed[6] == ledger.reserved_bytes()
+    assert ledger.requests.replay(steps=6).reserved == ledger.reserved_bytes()
+
+
+def test_allocated_counts_whole_blocks_at_their_fullest_moment_of_the_last_step() -> None:
+    """11 MiB take a segment of 12 whole: what is left, 1 MiB, is not split off. One byte takes 512."""
+    size, birth, death = np.array([11 * MIB, 1, 30 * MIB]), np.array([0, 1, 3]), np.array([2, 2, 4])
+    flags = np.zeros(3, dtype=np.bool_)
+    replayed = Requests(size, birth, death, flags, flags, events=4).replay(steps=1)
+    assert (replayed.peak_allocated, replayed.allocated, replayed.reserved) == (30 * MIB, 0, 44 * MIB)
+    replayed = Requests(size[:2], birth[:2], death[:2], flags[:2], flags[:2], events=4).replay(steps=1)
+    assert replayed.peak_allocated == 12 * MIB + 512
+
+
+def test_state_that_comes_late_is_not_in_the_peak_of_the_first_step() -> None:
+    size, flags = np.array([30 * MIB, 30 * MIB]), np.array([False, True])
+    asked = Requests(size, np.array([1, 0]), np.array([2, 4]), flags, flags, events=4)
+    assert [asked.replay(steps=steps).peak_allocated for steps in (1, 2)] == [30 * MIB, 60 * MIB]
 
 
 @settings(deadline=None)
@@ -203,7 +223,77 @@ def test_state_made_late_finds_the_gaps_of_the_first_step() -> None:
     """Optimizer state is allocated at the end of the first step, into what its maps have left free."""
     size, flags = np.array([30 * MIB, 30 * MIB]), np.array([False, True])
     birth, death = np.array([1, 0]), np.array([2, 4])
-    assert replay_step(size, birth, death, flags, flags, events=4, steps=1) == 30 * MIB
+    assert Requests(size, birth, death, flags, flags, events=4).replay(steps=1).reserved == 30 * MIB
     # The second step's map then needs a segment of its own.
-    assert replay_step(size, birth, death, flags, flags, events=4, steps=2) == 60 * MIB
-    assert replay_step(size, birth, death, flags, ~flags & flags, events=4, steps=1) == 60 * MIB
+    assert Requests(size, birth, death, flags, flags, events=4).replay(steps=2).reserved == 60 * MIB
+    assert Requests(size, birth, death, flags, ~flags & flags, events=4).replay(steps=1).reserved == 60 * MIB
+
+
+# -- A finite card ------------------------------------------------------------------------------------------------
+
+
+def requests(step: list[tuple[int, int, int]]) -> Requests:
+    size = np.array([entry[0] for entry in step], dtype=np.int64)
+    birth = np.array([min(entry[1:]) for entry in step], dtype=np.int64)
+    death = np.array([max(entry[1:]) + 1 for entry in step], dtype=np.int64)
+    none = np.zeros(len(step), dtype=np.bool_)
+    return Requests(size, birth, death, none, none, events=11)
+
+
+@settings(deadline=None)
+@given(STEPS, st.floats(0, 2))
+def test_a_finite_card_is_never_overdrawn_and_what_cannot_be_met_fails(
+    step: list[tuple[int, int, int]], share: float
+) -> None:
+    """Between the bytes in use and what is reserved without end anything may happen; outside it nothing is open."""
+    asked = requests(step)
+    limit = int(share * asked.reserved_bytes)
+    try:
+        reserved = asked.replay(limit).reserved
+    except OutOfMemory:
+        reserved = None
+    assert (reserved is not None) == asked.fit_in(limit)
+    if limit < asked.least_bytes:
+        assert reserved is None
+    elif limit >= asked.reserved_bytes:
+        assert reserved == asked.reserved_bytes  # the replay without an end, to the byte
+    assert reserved is None or asked.least_bytes <= reserved <= limit
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_bytes_in_use_are_counted_in_blocks_of_512(step: list[tuple[int, int, int]]) -> None:
+    alive = [
+        sum(-(-size // 512) * 512 for size, a, b in step if min(a, b) <= event <= max(a, b)) for event in range(10)
+    ]
+    assert requests(step).least_bytes == max(alive)
+
+
+def test_an_unused_segment_is_given_back_before_a_request_fails() -> None:
+    """As `release_cached_blocks` in CUDACachingAllocator.cpp: whole segments only, of both pools."""
+    allocator = CachingAllocator(limit=64 * MIB)
+    blocks = [allocator.allocate(size) for size in (30 * MIB, 1000, 20 * MIB)]
+    allocator.release(blocks[0])
+    allocator.release(blocks[1])
+    assert allocator.reserved == 52 * MIB  # kept while there is room
+    large = allocator.allocate(40 * MIB)  # larger than what is cached, larger than what is left
+    assert allocator.reserved == 60 * MIB
+    assert large.address >= 52 * MIB  # what was given back leaves a hole; no address is used twice
+    with pytest.raises(OutOfMemory, match="of 67108864 reserved"):
+        allocator.allocate(10 * MIB)
+
+
+def test_a_segment_of_which_a_part_is_in_use_is_not_given_back() -> None:
+    allocator = CachingAllocator(limit=64 * MIB)
+    whole = allocator.allocate(40 * MIB)
+    allocator.release(whole)
+    allocator.allocate(20 * MIB)  # cut from it; 20 MiB of it stay free
+    with pytest.raises(OutOfMemory):
+        allocator.allocate(30 * MIB)  # 44 MiB are free, in pieces of 20 and 24
+
+
+def test_scratch_memory_is_alive_in_its_event_alone() -> None:
+    asked = requests([(30 * MIB, 0, 9)])
+    more = asked.also(np.array([10 * MIB, 20 * MIB]), np.array([3, 4]))
+    assert more.least_bytes == 50 * MIB
+    assert asked.least_bytes == 30 * MIB

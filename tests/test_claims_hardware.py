@@ -3,14 +3,16 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from verdicts import finding
 
 from course_utils import hardware as catalogue
 from course_utils import timing
+from course_utils.capacity import Batches
 from course_utils.claims import CLAIMS, hardware
 from course_utils.claims.core import MISLEADING, OUTDATED, PARTLY, RIGHT, WRONG
-from course_utils.memory import Ledger, StepTrace
+from course_utils.memory import Ledger
 from course_utils.timing import MeasuredStep, Timing
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")
@@ -56,7 +58,7 @@ def test_every_claim_of_the_lesson_has_a_judge_here():
     [
         (2, "peak_bytes", property(lambda ledger: 6 * 2**30)),
         (11, "reserved_bytes", lambda ledger: ledger.peak_bytes + 2**20),
-        (15, "peak_bytes", property(lambda ledger: 2 * 2**30)),
+        (15, "size", property(lambda ledger: np.full(len(ledger.tape.fixed), 2 * 2**30))),
         (47, "peak_bytes", property(lambda ledger: 2 * 2**30)),
     ],
 )
@@ -72,7 +74,7 @@ def test_another_count_another_verdict(monkeypatch):
     assert finding(13).verdict == WRONG
     monkeypatch.setattr(hardware, "weights", lambda module, biases=True: 512_128_000)
     assert [finding(number).verdict for number in (14, 16)] == [RIGHT, WRONG]
-    monkeypatch.setattr(StepTrace, "largest_batch", lambda step, room: 64)
+    monkeypatch.setattr(hardware, "largest_batch", lambda step, room: Batches(64, 64))
     assert finding(17).verdict == RIGHT
 
 

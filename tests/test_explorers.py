@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from html import unescape
 
 import pytest
 from drawn import assert_well_laid, words_of
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from made_steps import VGG, made_step
 from torch import nn
 
+from course_utils.capacity import NO, fit, largest_batch
 from course_utils.explorers import memory as explorers
 from course_utils.explorers.memory import memory_explorer, sentences, time_sentence
 from course_utils.figures import Picture
@@ -41,7 +43,7 @@ def explorer():
 
 def shown(explorer):
     """The picture and the words on the screen, words without their markup."""
-    return explorer.figure.value, re.sub(r"<br>", "\n", re.sub(r"<(?!br>)[^>]*>", "", explorer.words.value))
+    return explorer.figure.value, unescape(re.sub(r"<br>", "\n", re.sub(r"<(?!br>)[^>]*>", "", explorer.words.value)))
 
 
 def as_picture(explorer):
@@ -56,21 +58,22 @@ def test_sentences_when_it_fits():
     step = made_step(name="net")
     ledger = step.at(32)
     state, culprit, way_out = sentences(step, ledger, 12 * GIB)
-    peak, spare = format_bytes(ledger.peak_bytes), format_bytes(12 * GIB - ledger.peak_bytes)
+    peak = format_bytes(ledger.peak_bytes)
     assert state.startswith(
         f"Batch 32 on a 12 GiB card: peak {peak}, in the backward phase, layer {ledger.peak_layer}."
     )
-    assert state.endswith(f"It fits with {spare} to spare.")
+    assert state.endswith(fit(ledger, 12 * GIB).sentence)
+    assert "It fits: the tensors leave " in state
     assert re.fullmatch(r"Feature maps are \d\d % of it; .* GiB of parameters, .* stay whatever the batch\.", culprit)
-    assert way_out == f"Largest batch that fits: {step.largest_batch(12 * GIB):,}."
+    assert way_out == largest_batch(step, 12 * GIB).words
 
 
 def test_sentences_when_feature_maps_break_the_budget():
     step = made_step(name="net")
     state, culprit, _ = sentences(step, step.at(256), 8 * GIB)
-    over = format_bytes(step.at(256).peak_bytes - 8 * GIB)
+    over = format_bytes(step.at(256).requests.least_bytes - 8 * GIB)
     assert f"Batch 256 on an 8 GiB card: peak {format_bytes(step.at(256).peak_bytes)}" in state
-    assert f"That is {over} too much: memory runs out in the forward phase, layer conv2." in state
+    assert f"the tensors alone are {over} too much. Memory runs out in the forward phase, layer conv2." in state
     assert culprit.startswith(
         f"Feature maps break the budget: {format_bytes(step.at(256).by_role()['feature maps'])}, "
     )
@@ -80,8 +83,8 @@ def test_sentences_when_parameters_alone_are_too_much():
     step = made_step(name="net")
     _, culprit, way_out = sentences(step, step.at(4), GIB, "my card")
     assert culprit.startswith("Parameters, optimizer state and weight gradients alone take 1.5")
-    assert culprit.endswith("more than the card holds.")
-    assert way_out.startswith(f"No batch fits: one sample alone needs {format_bytes(step.at(1).peak_bytes)}.")
+    assert culprit.endswith("more than the card has room for.")
+    assert way_out.startswith(f"No batch fits: one sample alone needs {format_bytes(step.at(1).peak_bytes)},")
 
 
 def test_sentences_when_memory_does_not_grow():
@@ -91,11 +94,13 @@ def test_sentences_when_memory_does_not_grow():
 
 @pytest.mark.parametrize("card", explorers.CARDS_GIB)
 @pytest.mark.parametrize("batch", [1, 7, 512])
-def test_the_largest_batch_said_is_the_largest(card, batch):
+def test_what_is_said_of_the_batch_shown_and_of_the_largest_is_one_verdict(card, batch):
     step = made_step(VGG)
-    said = sentences(step, step.at(batch), card * GIB)[2]
-    largest = int(said.removeprefix("Largest batch that fits: ").rstrip(".").replace(",", ""))
-    assert step.at(largest).peak_bytes <= card * GIB < step.at(largest + 1).peak_bytes
+    state, _, way_out = sentences(step, step.at(batch), card * GIB)
+    sure, most = (int(number.replace(",", "")) for number in re.findall(r"up to ([\d,]+)", way_out))
+    assert fit(step.at(most + 1), card * GIB).state == NO
+    assert ("It does not fit" in state) == (batch > most)
+    assert batch > sure or "It fits" in state
 
 
 # ---------------------------------------------------------------------------------------------------------------------

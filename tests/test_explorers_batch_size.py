@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 from drawn import assert_well_laid, words_of
@@ -13,9 +14,10 @@ from small_nets import on_meta
 
 from course_utils import hardware
 from course_utils.accumulation import SMALLEST, Cut, accumulation, micro_batches
+from course_utils.capacity import CONTEXT, FITS, NO, TENSORS, fit
 from course_utils.explorers import batch_explorer
 from course_utils.explorers import batch_size as explorers
-from course_utils.explorers.batch_size import WANTED, fitting, sentences
+from course_utils.explorers.batch_size import WANTED, sentences
 from course_utils.figures import Picture
 from course_utils.networks import NETWORKS, Network, mlp, small_cnn
 from course_utils.speed import predict_step
@@ -107,34 +109,38 @@ def cuts(*peaks_gib):
         ((1, 2, 3), "Largest micro-batch that fits: 8, the whole batch, with no accumulation."),
         ((1, 2, 13), "Largest micro-batch that fits: 4, in 2 parts. That loses 12 % of time"),
         ((1, 12.1, 13), "Largest micro-batch that fits: 2, in 4 parts. That loses 25 % of time"),
-        ((12.5, 12.6, 13), "No micro-batch fits: even 2 samples need 12.50 GiB."),
+        ((12.5, 12.6, 13), "No micro-batch surely fits: even 2 samples need 12.50 GiB."),
         ((3, 13, 2), "Largest micro-batch that fits: 8, the whole batch"),  # a dense network: at once takes least
     ],
 )
-def test_the_way_out_is_the_largest_that_fits(steps, peaks, way):
+def test_the_way_out_is_the_largest_that_fits(peaks, way):
     made = cuts(*peaks)
+    steps = accumulation(on_meta(small_cnn), (3, 32, 32), 10)
+    room, least = TITAN.memory_bytes - 512 * 2**20, steps.fit(steps.cut(2, 1, TITAN), TITAN)
+    for cut in made:  # as if these were the traced peaks
+        state = (FITS, "") if cut.peak_bytes <= room else (NO, TENSORS)
+        steps._fits[cut.micro, cut.parts > 1, TITAN] = replace(least, state=state[0], decided=state[1])
     assert sentences(steps, made, made[0], TITAN)[2].startswith(way)
-    best = fitting(made, TITAN.memory_bytes)
-    assert best is None or best.peak_bytes <= TITAN.memory_bytes
-    assert all(cut.peak_bytes > TITAN.memory_bytes for cut in made if best is None or cut.micro > best.micro)
 
 
 def test_the_state_and_what_accumulation_adds(steps):
     made = steps.cuts(64, TITAN)
     chosen = next(cut for cut in made if cut.micro == 16)
     state, added, _ = sentences(steps, made, chosen, TITAN)
-    spare = format_bytes(TITAN.memory_bytes - chosen.peak_bytes)
-    assert state.startswith("A batch of 64 as 4 × 16 on Titan X (Maxwell): the peak of ")
-    assert f"{format_bytes(chosen.peak_bytes)} fits with {spare} to spare; {format_seconds(chosen.seconds)}" in state
+    assert state.startswith("A batch of 64 as 4 × 16 on Titan X (Maxwell): the peak is ")
+    verdict = fit(steps.ledger(16, 4), TITAN)
+    assert f"{format_bytes(chosen.peak_bytes)}. {verdict.sentence} {format_seconds(chosen.seconds)} predicted" in state
     extra = chosen.peak_bytes - training_step(on_meta(small_cnn), (3, 32, 32), 10).at(16).peak_bytes
     assert added.startswith(f"Accumulation adds {format_bytes(extra)} to the peak")
     assert sentences(steps, made, made[-1], TITAN)[1].startswith("Nothing is accumulated")
 
 
-def test_a_peak_that_is_too_high_is_said_to_be():
-    made = cuts(1, 13, 14)
-    steps = accumulation(on_meta(small_cnn), (3, 32, 32), 10)
-    assert "the peak of 13.00 GiB is 1.00 GiB too much" in sentences(steps, made, made[1], TITAN)[0]
+def test_a_peak_that_is_too_high_is_said_to_be(steps):
+    small = replace(TITAN, memory_gb=0.5)
+    chosen = steps.cut(16, 4, small)
+    assert steps.fit(chosen, small).decided == CONTEXT
+    assert steps.fit(chosen, small).sentence in sentences(steps, [chosen], chosen, small)[0]
+    assert steps.largest_that_fits([chosen], small) is None
 
 
 def test_where_the_peak_is_in_the_update_accumulation_adds_nothing():
@@ -199,9 +205,8 @@ def test_the_courses_networks_at_the_corners_of_every_control(network):
                 assert not re.search(r"\b(nan|inf|None)\b", words)
                 assert_well_laid(Picture(picture, "", 0, bytes))
                 cut = explorer.steps.cut(micro, wanted // micro, hardware.device(device))
-                assert f"the peak of {format_bytes(cut.peak_bytes)} " in words
-                fits = cut.peak_bytes <= hardware.device(device).memory_bytes
-                assert ("to spare" if fits else "too much") in words
+                assert f"the peak is {format_bytes(cut.peak_bytes)}. " in words
+                assert explorer.steps.fit(cut, hardware.device(device)).sentence in words
                 name = "at once" if micro == wanted else f"{wanted // micro:,} × {micro:,}"
                 assert [text for text in words_of(Picture(picture, "", 0, bytes)) if text.text == name and text.bold]
 

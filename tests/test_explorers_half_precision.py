@@ -10,6 +10,7 @@ import torch
 from drawn import assert_well_laid
 
 from course_utils import hardware
+from course_utils.capacity import fit
 from course_utils.explorers import half_explorer, half_precision
 from course_utils.explorers.half_precision import BATCHES, OFFERED, sentences
 from course_utils.networks import NETWORKS
@@ -40,10 +41,10 @@ def test_every_corner_says_what_is_read(network, optimizer):
         assert f"Batch {batch} in {precision}: peak {format_bytes(found.half.peak_bytes)}" in words
         assert (" less than in float32" in words) == (found.saved > 0.005)
         assert (" more than in float32" in words) == (found.saved < -0.005)
-        fits = [ledger.peak_bytes <= device.memory_bytes for ledger in (found.full, found.half)]
-        assert {(1, 1): "Both fit", (0, 1): "Only the half", (1, 0): "Only float32", (0, 0): "Neither"}[
-            tuple(fits)
-        ] in words
+        full, half = (fit(ledger, device) for ledger in (found.full, found.half))
+        both = {"fits": "Both fit the", "tight": "Both are tight on the", "no": "Neither fits the"}[half.state]
+        assert (both in words) == (full.state == half.state)
+        assert (f"In halves it {half.words}; float32 {full.words}." in words) == (full.state != half.state)
         if precision == "bfloat16" and not device.bfloat16:
             assert f"The {card} has no bfloat16 arithmetic" in words
         elif abs(speed_up(found, device, precision) - 1) >= 0.005:

@@ -9,7 +9,7 @@ from drawn import assert_well_laid, canvas, paths, words_of
 from torch import nn
 
 from course_utils import capacity
-from course_utils.capacity import FITS, TIGHT, TOO_SMALL, demand, on_cards
+from course_utils.capacity import ALLOCATOR, FITS, NO, TENSORS, TIGHT, demand, fit, on_cards
 from course_utils.explorers import hardware as explorers
 from course_utils.explorers.hardware import INFERENCE, hardware_explorer, sentences
 from course_utils.figures import CardBar, Picture, cards
@@ -59,14 +59,14 @@ def as_picture(explorer):
 def assert_agrees(explorer):
     """Picture and words are those of the reading."""
     step, batch = explorer.step, explorer.batch.value
-    fits, asked = on_cards(step, batch, devices()), demand(step, batch)
+    fits, asked = on_cards(step, batch, devices()), demand(step.at(batch))
     picture, words = as_picture(explorer), shown(explorer)
     assert_well_laid(picture)
     texts = [text.text for text in words_of(picture)]
     assert f"tensors {format_bytes(asked.tensors)}" in texts
-    assert f"with gaps and context {format_bytes(asked.safe)}" in texts
-    for fit in fits:
-        assert any(text.startswith(fit.device.name) for text in texts)
+    assert f"with context {format_bytes(asked.least)}" in texts
+    for one in fits:
+        assert any(text.startswith(one.device.name) for text in texts)
     for state, colour in (("fits", "#0072b2"), ("tight", "#d55e00")):
         assert len(paths(picture, fill=colour)) == sum(fit.state == state for fit in fits)
     assert words.startswith(f"{step.name}, batch {batch:,}: {format_bytes(asked.tensors)} of tensors")
@@ -83,7 +83,7 @@ def assert_agrees(explorer):
 def test_the_screen_shows_the_reading(explorer):
     assert_agrees(explorer)
     step = explorer.step
-    said = sentences(step, 64, demand(step, 64), on_cards(step, 64, devices()))
+    said = sentences(step, 64, demand(step.at(64)), on_cards(step, 64, devices()))
     assert shown(explorer) == "\n".join(said)
 
 
@@ -111,29 +111,32 @@ def test_a_batch_no_card_holds():
     assert "no card holds it" in explorer.figure.value
     b200 = next(fit for fit in on_cards(explorer.step, 100_000, devices()) if fit.device.name == "B200")
     assert shown(explorer).endswith(
-        f"B200, the largest that does not hold it, lacks {format_bytes(-b200.spare_bytes)}; "
-        f"its largest batch is {b200.largest_batch:,}."
+        f"B200, the largest that does not hold it, lacks {format_bytes(-b200.verdict.spare_bytes)}; "
+        f"every batch up to {b200.largest_batch:,} fits it."
     )
-    assert explorer.step.at(b200.largest_batch).peak_bytes <= 179 * GIB - capacity.CONTEXT_BYTES
-    assert explorer.step.at(b200.largest_batch + 1).peak_bytes > 179 * GIB - capacity.CONTEXT_BYTES
+    assert fit(explorer.step.at(b200.largest_batch), b200.device).state == FITS
+    assert fit(explorer.step.at(b200.largest_batch + 1), b200.device).state != FITS
 
 
 def test_what_is_said_of_a_tight_card_and_of_one_without_a_price(explorer):
     step, batch = explorer.step, 64
-    asked = demand(step, batch)
+    asked = demand(step.at(batch))
     titan, h100 = device("GTX Titan"), device("H100 SXM")
-    tight = capacity.CardFit(titan, TIGHT, 12 * 2**20, 80)
-    fits, short = capacity.CardFit(h100, FITS, GIB, 90), capacity.CardFit(titan, TOO_SMALL, -GIB, 0)
+    verdict = fit(step.at(batch), titan)
+    gaps = replace(verdict, state=TIGHT, decided=ALLOCATOR)
+    tight = capacity.CardFit(titan, TIGHT, gaps, 80)
+    lacking = replace(verdict, state=NO, decided=TENSORS, card_bytes=verdict.tensor_bytes + verdict.context_bytes - GIB)
+    fits, short = capacity.CardFit(h100, FITS, verdict, 90), capacity.CardFit(titan, NO, lacking, 0)
     said = sentences(step, batch, asked, [tight])
-    assert said[1] == "No card surely holds it; on GTX Titan it is tight: its tensors fit, its gaps may not."
-    assert "On GTX Titan it is tight (orange): the tensors fit with 12.00 MiB to spare" in said[2]
+    assert said[1] == "No card surely holds it; on GTX Titan it is tight: its tensors fit, not all else."
+    assert said[2] == f"On GTX Titan (orange): {gaps.sentence}"
     said = sentences(step, batch, asked, [fits, short])
     assert said[1] == (
         "1 of 2 cards has room. The smallest is H100 SXM (no confirmed price); no price of any of them is confirmed."
     )
     assert said[2].startswith("GTX Titan, the largest that does not hold it, lacks 1.00 GiB, and not even one sample")
     assert sentences(step, batch, asked, [fits])[2].startswith("Every card that computes in this precision holds it")
-    cannot = capacity.CardFit(titan, capacity.CANNOT, GIB, 90)
+    cannot = capacity.CardFit(titan, capacity.CANNOT, verdict, 90)
     assert sentences(step, batch, asked, [cannot])[2] == "None of them computes in bfloat16: take float16."
 
 

@@ -36,10 +36,9 @@ def test_every_setting_says_what_is_read(shown: PlanExplorer) -> None:
         assert_well_laid(view.picture)
         words = " ".join(view.sentences)
         assert not re.search(r"\b(nan|inf|None)\b|[^×] -\d", words), words
-        assert f"needs {format_bytes(found.needs_bytes)}" in words
-        assert (" more than the Titan X (Maxwell) has" in words) == (not found.feasible)
-        assert ("to spare" in words) == found.feasible
-        assert ("if the allocator finds the room" in words) == (found.state == "tight")
+        assert f": {format_bytes(found.tensor_bytes)} at the peak, in {found.peak}. " in words
+        assert found.verdict.sentence in words
+        assert ("It does not fit" in words) == (not found.feasible)
         assert ("for copies" in words) == (found.waiting_seconds > SLIGHT * found.seconds)
         assert ("tolerance of 16 bits;" in words or "tolerance of 16 bits." in words) >= (
             found.plan.precision == "float16"

@@ -9,13 +9,14 @@ import pytest
 from drawn import assert_well_laid
 
 from course_utils import hardware
+from course_utils.capacity import NO, fit
 from course_utils.explorers import recompute_explorer
-from course_utils.explorers.recompute import EVERY, FITS, LOWEST, NOTHING, OFFERED, RULES, segments_of
+from course_utils.explorers.recompute import EVERY, LEAST_TIME, LOWEST, NOTHING, OFFERED, RULES, segments_of
 from course_utils.recompute import Chain
 from course_utils.speed import predict_step
 from course_utils.units import CourseError, format_bytes
 
-RULES_TRIED = (NOTHING, "4 even segments", EVERY, LOWEST, FITS)
+RULES_TRIED = (NOTHING, "4 even segments", EVERY, LOWEST, LEAST_TIME)
 
 
 @pytest.mark.parametrize("network", ["VGG-16", "GoogLeNet", "AlexNet", "52 M dense net"])
@@ -27,7 +28,7 @@ def test_every_corner_says_what_is_read(network):
             explorer.batch.value, explorer.device.value, explorer.rule.value = batch, card, rule
         device = hardware.device(card)
         if 'role="alert"' in explorer.words.value:
-            assert rule == FITS
+            assert rule == LEAST_TIME
             assert "take a smaller batch" in explorer.words.value
             continue
         view = explorer.view()
@@ -36,13 +37,13 @@ def test_every_corner_says_what_is_read(network):
         assert not re.search(r"\b(nan|inf|None)\b|-\d", words), words
         plain = explorer.chain.step().at(batch)
         cut = explorer.chain.step(segments_of(explorer.chain, rule, batch, device)).at(batch)
-        assert f"Batch {batch:,}: peak {format_bytes(cut.peak_bytes)}" in words
-        assert ("It fits the" in words) == (cut.peak_bytes <= device.memory_bytes)
+        assert f"Batch {batch:,} on the {card}: peak {format_bytes(cut.peak_bytes)}" in words
+        assert fit(cut, device).sentence in words
         assert (" less than" in words) == (cut.peak_bytes < 0.995 * plain.peak_bytes)
         extra = predict_step(cut, card).total_seconds / predict_step(plain, card).total_seconds - 1
         assert f", {100 * extra:+.1f} %." in words
-        if rule == FITS:
-            assert cut.peak_bytes <= device.memory_bytes
+        if rule == LEAST_TIME:
+            assert fit(cut, device).state != NO
         if rule == NOTHING:
             assert "0 % of the forward pass runs twice" in words
 

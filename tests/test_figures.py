@@ -20,6 +20,7 @@ from made_steps import VGG, made_step
 from PIL import Image
 
 from course_utils import figures
+from course_utils.capacity import TIGHT, card_name, demand, fit, largest_batch
 from course_utils.figures import ROLE_COLOURS, accountings, batch_lines, layer_bars, scene, side_by_side, skyline, style
 from course_utils.figures.scene import Area, Lines, Picture, Scene, Words, text_width, wrap
 from course_utils.figures.skyline import axis_top, describe, finding
@@ -276,7 +277,7 @@ def test_the_titles_number_and_the_outline_tell_the_same_peak():
     (outline,) = paths(picture, stroke="var(--ink)", stroke_width="12")[0:1]
     top = min(y for _, y in outline[0])
     assert to_bytes(top) == pytest.approx(ledger.peak_bytes, rel=0.002)
-    assert format_bytes(ledger.peak_bytes) in finding(ledger, 20 * GIB)
+    assert format_bytes(ledger.peak_bytes) in finding(ledger, fit(ledger, 20 * GIB))
     (named,) = [text.text for text in words_of(picture) if text.text.startswith("peak")]
     assert format_bytes(ledger.peak_bytes) in named
 
@@ -327,10 +328,15 @@ def test_findings():
     ledger = made_step([("conv", 8, GIB)], sample=4, state=0, name="net").at(1)
     assert finding(ledger) == "net, batch 1: feature maps are 100 % of the 1.00 GiB at the peak"
     head = "net, batch 1: the peak of 1.00 GiB"
-    assert finding(ledger, 2 * GIB) == f"{head} fits the 2 GiB card with 1.00 GiB to spare"
-    assert finding(ledger, GIB / 2).endswith("is 512.00 MiB more than the 0.5 GiB card holds")
-    assert finding(ledger, 2 * GIB, "laptop's card").startswith(f"{head} fits the laptop's card")
-    assert "Limit: 2 GiB card, 1.00 GiB to spare." in describe(ledger, 2 * GIB)
+    assert finding(ledger, fit(ledger, 2 * GIB)) == f"{head} fits the 2 GiB card with 512.00 MiB to spare"
+    assert finding(ledger, fit(ledger, GIB / 2)).endswith("is 512.00 MiB more than the 0.5 GiB card holds")
+    assert finding(ledger, fit(ledger, 1.25 * GIB)).endswith("more than the 1.25 GiB card leaves beside the context")
+    assert finding(ledger, fit(ledger, 2 * GIB, "laptop's card")).startswith(f"{head} fits the laptop's card")
+    assert "Limit: 2 GiB card. It fits: the tensors leave 512.00 MiB" in describe(ledger, fit(ledger, 2 * GIB))
+    tight = made_step([("conv", 8, 40 * MIB), ("conv", 8, 30 * MIB)], sample=4, state=0, name="net").at(9)
+    asked = demand(tight)
+    (card,) = [room for room in (asked.least, asked.safe - 1) if asked.on(room).state == TIGHT][:1]
+    assert finding(tight, fit(tight, card, "card")).endswith("is tight on the card: the allocator decides")
     for role, count in ledger.by_role().items():
         assert (f"{role} {format_bytes(count)}" in describe(ledger)) == bool(count)
 
@@ -442,12 +448,13 @@ def test_batch_lines_at_the_corners(name, batches, limit):
 
 
 def test_batch_lines_name_the_moments_and_the_largest_batch():
-    # Two megabytes of temporaries in the update against one megabyte a sample in the backward pass.
-    step = made_step([("conv", 8 * MIB, MIB)], sample=4, state=1, name="net")
-    picture = batch_lines(step, range(1, 65), limit_bytes=50 * MIB)
-    largest = step.largest_batch(50 * MIB)
-    assert f"largest batch that fits: {largest}" in [text.text for text in words_of(picture)]
-    assert f"largest batch within the {style.limit_name(50 * MIB)}: {largest}" in picture.alt
+    # Two gigabytes of temporaries in the update against one gigabyte a sample in the backward pass.
+    step = made_step([("conv", 8 * GIB, GIB)], sample=4, state=1, name="net")
+    card = 70 * GIB
+    picture = batch_lines(step, range(1, 65), limit_bytes=card)
+    largest = largest_batch(step, card).fits
+    assert f"fits up to batch {largest}" in [text.text for text in words_of(picture)]
+    assert f"every batch up to {largest} fits the {card_name(card)}" in picture.alt
     assert "peak in backward" in [text.text for text in words_of(picture)]
 
 

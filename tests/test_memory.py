@@ -221,10 +221,10 @@ def test_workspace_stands_on_convolutions_and_nowhere_else_and_only_if_asked_for
 
 @pytest.mark.parametrize("name", [*SOME, "vgg16", "kaggle_mlp"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", None])
-def test_reserved_is_at_least_the_peak(name: str, optimizer: str | None) -> None:
+def test_reserved_is_at_least_allocated_and_that_at_least_the_peak(name: str, optimizer: str | None) -> None:
     for batch in (1, 50):
         ledger = trace_of(name, optimizer).at(batch)
-        assert ledger.reserved_bytes() >= ledger.peak_bytes
+        assert ledger.reserved_bytes() >= ledger.allocated_bytes() >= ledger.peak_bytes
         assert ledger.reserved_bytes() % (2 * 2**20) == 0  # whole segments
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from course_utils import hardware
 from course_utils import plan as plan_module
-from course_utils.capacity import FITS, TIGHT, TOO_SMALL, demand
+from course_utils.capacity import CONTEXT_BYTES, FITS, NO, demand, fit
 from course_utils.networks import NETWORKS, Network, encoder_block
 from course_utils.offload import simulate
 from course_utils.offload.work import WORKSPACE_SHARE, convolution_maps
@@ -90,7 +90,13 @@ def test_the_empty_plan_is_the_plain_step(name: str) -> None:
     network = NETWORKS[name]
     found = evaluate(Plan(64), network, TITAN_X, GEN3)
     step = training_step(network.build(), network.input_shape, network.classes)
-    assert found.demand == demand(step, 64)
+    asked = demand(step.at(64))
+    assert (found.demand.tensors, found.demand.safe, found.demand.workspace) == (
+        asked.tensors,
+        asked.safe,
+        asked.workspace,
+    )
+    assert found.verdict == fit(step.at(64), TITAN_X)
     assert found.seconds == pytest.approx(predict_step(step.at(64), TITAN_X).total_seconds)
     assert (found.waiting_seconds, found.lost) == (0, 0)
     assert found.peak.removesuffix(" backward") == step.at(64).peak_layer
@@ -130,7 +136,10 @@ def test_workspace_is_counted_where_it_is_asked_for_and_the_slow_algorithm_needs
     scratch = (share * convolution_maps(ledger.tape, ledger.size)).astype(np.int64)
     assert counted.evaluate(Plan(BATCH)).tensor_bytes == int((ledger.total + scratch).max()) > ledger.peak_bytes
     slow = counted.evaluate(Plan(BATCH, algorithm="m"))
-    assert slow.demand == plain.evaluate(Plan(BATCH)).demand
+    assert slow.demand.safe == slow.demand.requests.reserved_bytes + CONTEXT_BYTES
+    assert slow.demand.tensors == plain.evaluate(Plan(BATCH)).demand.tensors
+    assert plain.evaluate(Plan(BATCH)).demand.workspace > 0 == slow.demand.workspace
+    assert counted.evaluate(Plan(BATCH)).demand.workspace == 0  # it stands among the tensors
     assert slow.seconds > counted.evaluate(Plan(BATCH)).seconds
 
 
@@ -141,12 +150,13 @@ def test_workspace_is_counted_where_it_is_asked_for_and_the_slow_algorithm_needs
 @slow_trace
 def test_more_memory_never_hurts(plan: Plan, gib: float, more: float) -> None:
     found = problem().evaluate(plan)
-    order = [TOO_SMALL, TIGHT, FITS]
     small, large = (replace(found, device=replace(TITAN_X, memory_gb=size)) for size in (gib, gib + more))
-    assert order.index(small.state) <= order.index(large.state)
+    assert (large.state == NO) <= (small.state == NO)
     assert small.feasible <= large.feasible
-    assert small.feasible == (small.state != TOO_SMALL)
+    assert small.feasible == (small.state != NO)
     assert small.spare_bytes <= large.spare_bytes
+    roomy = replace(found, device=replace(TITAN_X, memory_gb=(found.demand.safe + 1) / GIB))
+    assert roomy.state == FITS
 
 
 @given(plan=plans)
@@ -157,7 +167,7 @@ def test_only_a_precision_beats_the_plain_step(plan: Plan) -> None:
     kernels_alone = problem().evaluate(Plan(BATCH, precision=plan.precision)).seconds
     assert found.seconds - found.waiting_seconds >= kernels_alone * (1 - 1e-9)
     assert found.waiting_seconds >= 0
-    assert found.demand.reserved >= found.demand.tensors
+    assert found.demand.safe >= found.demand.least
     assert found.equal_to == (ROUNDING if plan.precision == "float32" else TOLERANCE)
 
 
@@ -188,8 +198,9 @@ def test_the_front_holds_what_nothing_beats(points: list[tuple[int, int]]) -> No
 
 
 def test_the_fastest_of_those_that_fit() -> None:
-    card = replace(TITAN_X, memory_gb=0.5 + 3 / GIB)  # room for the context and three bytes
-    options = [replace(made(*point), device=card) for point in [(4, 1.0), (3, 2.0), (2, 2.0), (1, 3.0)]]
+    options = [made(*point) for point in [(4, 1.0), (3, 2.0), (2, 2.0), (1, 3.0)]]
+    for one in options:
+        vars(one)["feasible"] = one.tensor_bytes <= 3
     best = fastest(options)
     assert best is not None
     assert (best.tensor_bytes, best.seconds) == (2, 2.0)
@@ -211,11 +222,13 @@ def test_combinations_leave_out_what_is_refused() -> None:
 def test_an_evaluation_says_what_is_too_much_and_what_is_to_spare() -> None:
     found = problem().evaluate(Plan(BATCH))
     tiny = replace(found, device=replace(TITAN_X, memory_gb=0.5))
-    assert re.search(r"^plain needs .+ MiB, .+ MiB more than the Titan X \(Maxwell\) has: .+ 512.00 MiB of", tiny.why())
-    assert re.search(r"and fits, with 11\.\d\d GiB to spare\.$", found.why())
+    assert re.search(
+        r"^plain: .+ MiB at the peak, in .+\. It does not fit: the card would hold the tensors", tiny.why()
+    )
+    assert re.search(r"\. It fits: the tensors leave 11\.\d\d GiB beside 512\.00 MiB of context", found.why())
     assert re.search(r"µs an update, \+0\.0%\.$", repr(found))
-    between = (found.demand.least + found.demand.safe) / 2 / GIB
-    assert "if the allocator finds the room" in replace(found, device=replace(TITAN_X, memory_gb=between)).why()
+    least = replace(found, device=replace(TITAN_X, memory_gb=(found.demand.least + 1) / GIB))
+    assert f"It is tight, the {least.verdict.decided} decides" in least.why()
 
 
 @pytest.mark.parametrize(

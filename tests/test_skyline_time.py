@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_steps import VGG, made_step
 
+from course_utils.capacity import fit
 from course_utils.figures import ROLE_COLOURS, describe, skyline
 from course_utils.figures.skyline import LEFT
 from course_utils.hardware import device
@@ -149,9 +150,9 @@ def test_the_words_for_who_cannot_see_it_say_the_time():
     ledger = VGG_STEP.at(64)
     time = timed(ledger)
     said = skyline(ledger, GIB, time=time).alt
-    assert said == describe(ledger, GIB, time=time)
+    assert said == describe(ledger, fit(ledger, GIB), time)
     assert f"Over the {format_seconds(time.total_seconds)} predicted for Tesla K40: forward " in said
-    assert "predicted" not in describe(ledger, GIB)
+    assert "predicted" not in describe(ledger, fit(ledger, GIB))
 
 
 def test_the_outline_is_named_with_its_peak_and_its_seconds():

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from course_utils import hardware, networks
+from course_utils.capacity import NO, fit, largest_batch
 from course_utils.claims.core import (
     DATAGURU,
     DETTMERS,
@@ -141,10 +142,10 @@ def _printed_weights() -> Finding:
 
 @claim(15, DETTMERS, "That network fits a card of 1,536 MB.")
 def _fits_a_small_card() -> Finding:
-    peak, room = dense_net().at(128).peak_bytes, 1536 * MIB - BUFFER
+    found = fit(dense_net().at(128), 1536 * MIB)
     return Finding(
-        RIGHT if peak <= room else WRONG,
-        f"momentum, batch 128: {format_bytes(peak)} of {format_bytes(room)}; {PRINTED:,} weights would need "
+        RIGHT if found.state != NO else WRONG,
+        f"momentum, batch 128: {format_bytes(found.tensor_bytes)} {found.words}; {PRINTED:,} weights would need "
         f"{format_bytes(8 * PRINTED)} by the rule",
         "It does, and so contradicts the number of weights printed beside it.",
     )
@@ -161,12 +162,12 @@ def _alexnet_parameters() -> Finding:
 
 @claim(17, DETTMERS, "With 1,536 MB or more, people in Kaggle contests need not worry about memory.")
 def _kaggle_need_not_worry() -> Finding:
-    room = 1536 * MIB - BUFFER
-    largest = {name: traced(networks.NETWORKS[name].build).largest_batch(room) for name in ("ResNet-50", "VGG-16")}
+    largest = {
+        name: largest_batch(traced(networks.NETWORKS[name].build), 1536 * MIB).fits for name in ("ResNet-50", "VGG-16")
+    }
     return Finding(
         OUTDATED if min(largest.values()) < 32 else RIGHT,
-        f"largest batch in the {format_bytes(room)} left: "
-        + ", ".join(f"{name} {batch}" for name, batch in largest.items()),
+        "fits 1,536 MiB up to batch: " + ", ".join(f"{name} {batch}" for name, batch in largest.items()),
         "True of dense networks on tables. Feature maps, which pictures bring, were not counted.",
     )
 

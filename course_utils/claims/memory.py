@@ -9,6 +9,7 @@ from torch import nn
 
 from course_utils import hardware, networks
 from course_utils.allocator import CachingAllocator
+from course_utils.capacity import largest_batch
 from course_utils.claims.core import (
     DATAGURU,
     EXCHANGE,
@@ -240,7 +241,7 @@ def _smaller_pictures() -> Finding:
 @claim(70, DATAGURU, "Video of 25 × 75 × 75 × 3 may not fit 12 GB.")
 def _video() -> Finding:
     pictures = 25 * 75 * 75 * 3 / (224 * 224 * 3)
-    largest = traced(networks.vgg16).largest_batch(12 * GIB)
+    largest = largest_batch(traced(networks.vgg16), 12 * GIB).fits
     return Finding(
         OPEN if pictures > 1 else WRONG,
         f"a clip is {pictures:.2f} pictures of 224²; VGG-16 fits {largest} pictures or {largest / pictures:.0f} clips",

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_utils import networks
+from course_utils.capacity import spare_bytes
 from course_utils.claims.core import PARTLY, RIGHT, SYNCED, WRONG, Finding, claim
 from course_utils.memory import StepTrace
 from course_utils.offload import Schedule
@@ -85,7 +86,7 @@ def _vgg_at_256() -> Finding:
     spanned = sensitivity(TenNetworks())["dyn"]
     inside = spanned.min() <= CLAIMED_LOSS <= spanned.max()
     return Finding(
-        WRONG if least > limit else RIGHT if inside else PARTLY,
+        WRONG if spare_bytes(limit, least, context_bytes=0) < 0 else RIGHT if inside else PARTLY,
         f"with everything moved it needs {in_gb(least):.2f} of {in_gb(limit):.2f} GB; the search loses {own:.0f} % in "
         f"the model, {spanned.min():.0f} to {spanned.max():.0f} % as kernels' speed and the link vary",
         "It fits, with next to nothing left for the driver. The loss is against an imaginary card that holds it all, "

@@ -14,6 +14,7 @@ import torch
 
 from course_utils import hardware
 from course_utils.accumulation import Accumulation, Cut, accumulation, micro_batches
+from course_utils.capacity import NO
 from course_utils.explorers.base import Explorer, View, described
 from course_utils.figures import Axis, Curve, Picture, Spot, plane
 from course_utils.figures.scene import FAINT, INK
@@ -29,15 +30,6 @@ BEYOND = 2.0  # a card that holds more than this many times the highest peak is 
 WIDE = 8.0  # times that are further apart than this stand on a logarithmic axis
 
 
-def fitting(cuts: Sequence[Cut], limit_bytes: float) -> Cut | None:
-    """The cut with the largest micro-batch within the limit; None if no cut is."""
-    return max(
-        (cut for cut in cuts if cut.peak_bytes <= limit_bytes),
-        key=lambda cut: cut.micro,
-        default=None,
-    )
-
-
 def sentences(steps: Accumulation, cuts: Sequence[Cut], chosen: Cut, device: Device) -> tuple[str, str, str]:
     """What a choice means in words: the state, what accumulation adds, the way that loses the least time.
 
@@ -47,18 +39,17 @@ def sentences(steps: Accumulation, cuts: Sequence[Cut], chosen: Cut, device: Dev
         chosen: the one shown.
         device: whose memory and rates.
     """
-    return _state(chosen, device), _added(steps, chosen), _way(cuts, device)
+    return _state(steps, chosen, device), _added(steps, chosen), _way(steps, cuts, device)
 
 
 def _words(cut: Cut) -> str:
     return f"{cut.wanted:,} at once" if cut.parts == 1 else f"{cut.wanted:,} as {cut.parts:,} × {cut.micro:,}"
 
 
-def _state(cut: Cut, device: Device) -> str:
-    spare = device.memory_bytes - cut.peak_bytes
-    fits = f"fits with {format_bytes(spare)} to spare" if spare >= 0 else f"is {format_bytes(-spare)} too much"
+def _state(steps: Accumulation, cut: Cut, device: Device) -> str:
     return (
-        f"A batch of {_words(cut)} on {device.name}: the peak of {format_bytes(cut.peak_bytes)} {fits}; "
+        f"A batch of {_words(cut)} on {device.name}: the peak is {format_bytes(cut.peak_bytes)}. "
+        f"{steps.fit(cut, device).sentence} "
         f"{format_seconds(cut.seconds)} predicted for a step, {format_seconds(cut.seconds_per_sample)} a sample."
     )
 
@@ -75,12 +66,12 @@ def _added(steps: Accumulation, cut: Cut) -> str:
     )
 
 
-def _way(cuts: Sequence[Cut], device: Device) -> str:
-    whole, best = cuts[-1], fitting(cuts, device.memory_bytes)
+def _way(steps: Accumulation, cuts: Sequence[Cut], device: Device) -> str:
+    whole, best = cuts[-1], steps.largest_that_fits(cuts, device)
     if best is None:
         least = cuts[0]
         return (
-            f"No micro-batch fits: even {least.micro} samples need {format_bytes(least.peak_bytes)}. "
+            f"No micro-batch surely fits: even {least.micro} samples need {format_bytes(least.peak_bytes)}. "
             "It takes a smaller picture, a leaner optimizer or a larger card."
         )
     if best is whole:
@@ -96,15 +87,15 @@ def _share(share: float) -> str:
     return f"{100 * share:.1f} %" if share < 0.1 else percent(share, 1.0)
 
 
-def picture(name: str, cuts: Sequence[Cut], chosen: Cut, device: Device) -> Picture:
+def picture(name: str, steps: Accumulation, cuts: Sequence[Cut], chosen: Cut, device: Device) -> Picture:
     """Peak against predicted time: a point for every micro-batch, hollow where the card is too small."""
     limit = device.memory_bytes
     whole, highest = cuts[-1], max(cut.peak_bytes for cut in cuts)
     shown = limit <= BEYOND * highest
     label = "GiB at the peak" + ("" if shown else f" (↑ {limit / GIB:,.4g} GiB: {device.name})")
-    best = fitting(cuts, limit)
+    best = steps.largest_that_fits(cuts, device)
     if best is None:
-        finding = f"no way to cut a batch of {cuts[0].wanted:,} fits {device.name}"
+        finding = f"no way to cut a batch of {cuts[0].wanted:,} surely fits {device.name}"
     elif best.parts == 1:
         finding = f"a batch of {best.wanted:,} fits {device.name} at once"
     else:
@@ -115,7 +106,7 @@ def picture(name: str, cuts: Sequence[Cut], chosen: Cut, device: Device) -> Pict
             cut.seconds,
             cut.peak_bytes / GIB,
             SERIES_COLOURS[0] if cut.micro == chosen.micro else INK,
-            hollow=cut.peak_bytes > limit,
+            hollow=steps.fit(cut, device).state == NO,
             bold=cut.micro == chosen.micro,
         )
         for cut in [chosen, *(cut for cut in cuts if cut.micro != chosen.micro)]
@@ -191,7 +182,7 @@ class BatchExplorer(Explorer):
         steps, device = self.steps, hardware.device(self.device.value)
         cuts = steps.cuts(self.wanted.value, device)
         chosen = next(cut for cut in cuts if cut.micro == self.micro.value)
-        drawn = picture(self.network.value, cuts, chosen, device)
+        drawn = picture(self.network.value, steps, cuts, chosen, device)
         return View(drawn, sentences(steps, cuts, chosen, device), chosen.peak_bytes, uncaused=["device"])
 
 

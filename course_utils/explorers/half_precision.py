@@ -14,6 +14,7 @@ import ipywidgets as widgets
 import torch
 
 from course_utils import hardware
+from course_utils.capacity import FITS, NO, TIGHT, fit
 from course_utils.explorers.base import Explorer, View, described
 from course_utils.figures import skyline
 from course_utils.hardware import Device
@@ -55,13 +56,11 @@ def _memory(halving: Halving, device: Device, precision: str) -> str:
 
 
 def _fits(halving: Halving, device: Device) -> str:
-    limit = device.memory_bytes
-    before, now = (ledger.peak_bytes <= limit for ledger in (halving.full, halving.half))
-    if before and now:
-        return f"Both fit {_the(device)}."
-    if now:
-        return f"Only the half fits {_the(device)}."
-    return f"Only float32 fits {_the(device)}." if before else f"Neither fits {_the(device)}."
+    before, now = (fit(ledger, device) for ledger in (halving.full, halving.half))
+    if before.state == now.state:
+        said = {FITS: "Both fit", TIGHT: "Both are tight on", NO: "Neither fits"}[now.state]
+        return f"{said} {_the(device)}."
+    return f"In halves it {now.words}; float32 {before.words}."
 
 
 def _the(device: Device) -> str:

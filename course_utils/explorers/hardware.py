@@ -43,8 +43,7 @@ def sentences(step: StepTrace, batch: int, asked: Demand, fits: Sequence[CardFit
     """
     state = (
         f"{step.name}, batch {batch:,}: {format_bytes(asked.tensors)} of tensors at the peak; "
-        f"{format_bytes(asked.safe)} with the allocator's gaps and an assumed context of "
-        f"{format_bytes(asked.context, 0)}."
+        f"{format_bytes(asked.least)} with an assumed context of {format_bytes(asked.context, 0)}."
     )
     return state, _which(fits), _else(fits)
 
@@ -55,7 +54,7 @@ def _which(fits: Sequence[CardFit]) -> str:
     if least is None:
         tight = [fit.device.name for fit in fits if fit.state == TIGHT]
         if tight:
-            return f"No card surely holds it; on {_names(tight)} it is tight: its tensors fit, its gaps may not."
+            return f"No card surely holds it; on {_names(tight)} it is tight: its tensors fit, not all else."
         return "No card here holds it."
     have = f"{len(good)} of {len(fits)} cards {'has' if len(good) == 1 else 'have'} room."
     if cheap is None:
@@ -77,11 +76,10 @@ def _else(fits: Sequence[CardFit]) -> str:
     if near.largest_batch is None:
         return f"{name} does not, and a smaller batch would not help: memory does not grow with the batch."
     if near.state == TIGHT:
-        spare = format_bytes(near.spare_bytes)
-        return f"On {name} it is tight (orange): the tensors fit with {spare} to spare, the allocator's gaps may not."
-    missing = f"{name}, the largest that does not hold it, lacks {format_bytes(-near.spare_bytes)}"
+        return f"On {name} (orange): {near.verdict.sentence}"
+    missing = f"{name}, the largest that does not hold it, lacks {format_bytes(-near.verdict.spare_bytes)}"
     if near.largest_batch:
-        return f"{missing}; its largest batch is {near.largest_batch:,}."
+        return f"{missing}; every batch up to {near.largest_batch:,} fits it."
     return f"{missing}, and not even one sample fits: it takes a leaner optimizer, smaller inputs or a larger card."
 
 
@@ -161,9 +159,9 @@ class HardwareExplorer(Explorer):
     def view(self) -> View:
         """Bars and sentences of the present settings; the peak of the tensors is watched."""
         step, batch = self.step, self.batch.value
-        asked, fits = demand(step, batch), on_cards(step, batch, self._devices)
-        lines = {"tensors": float(asked.tensors), "with gaps and context": float(asked.safe)}
-        picture = cards(bars(fits), lines, title(step, batch, fits), ("at launch", "largest batch"))
+        asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices)
+        lines = {"tensors": float(asked.tensors), "with context": float(asked.least)}
+        picture = cards(bars(fits), lines, title(step, batch, fits), ("at launch", "fits up to"))
         return View(picture, sentences(step, batch, asked, fits), asked.tensors)
 
 
@@ -177,9 +175,10 @@ def hardware_explorer(
 ) -> HardwareExplorer:
     """What fits? Controls for network, batch, optimizer and precision over the memory of every card of the catalogue.
 
-    The solid line is the peak of the tensors, exact; the dashed one what PyTorch's allocator holds for them and the
-    context assumed by `course_utils.capacity`. A card's bar is filled where the step fits. The first drawing of a
-    combination traces it (tens to hundreds of milliseconds); a move of the batch does not.
+    The solid line is the peak of the tensors, exact; the dashed one has the context assumed by `course_utils.capacity`
+    on top, and no card that ends left of it holds the step. A card's bar is filled where the verdict is *fits* or
+    *tight*. The first drawing of a combination traces it and replays it on every size of card (a second or two); a move
+    of the batch does not.
 
     Args:
         network: which of `networks` to start with.

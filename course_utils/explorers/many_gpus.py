@@ -14,6 +14,7 @@ import ipywidgets as widgets
 import torch
 
 from course_utils import hardware
+from course_utils.capacity import spare_bytes
 from course_utils.explorers.base import Explorer, View, described
 from course_utils.figures import card_lanes
 from course_utils.memory import StepTrace
@@ -43,8 +44,8 @@ def _cards(step: CardStep) -> str:
 
 
 def _state(step: CardStep) -> str:
-    spare = step.device.memory_bytes - step.peak_bytes
-    fits = f"{format_bytes(spare)} to spare" if spare >= 0 else f"{format_bytes(-spare)} too much"
+    spare = spare_bytes(step.device, step.peak_bytes)
+    fits = f"{format_bytes(abs(spare))} {'to spare' if spare >= 0 else 'too much'} beside the context"
     how = f", {step.scheme}" if step.cards > 1 else ""
     return (
         f"{_cards(step)}{how}, {step.samples:,} samples a step: {format_seconds(step.seconds)}, "

@@ -15,9 +15,10 @@ import ipywidgets as widgets
 import torch
 
 from course_utils import hardware
+from course_utils.capacity import NO, TENSORS, Fit, fit, largest_batch
 from course_utils.explorers.base import Explorer, View, described
 from course_utils.figures import skyline
-from course_utils.figures.style import limit_name, percent
+from course_utils.figures.style import percent
 from course_utils.memory import Ledger, StepTrace
 from course_utils.networks import NETWORKS, Network
 from course_utils.speed import StepTime, predict_step
@@ -41,51 +42,50 @@ def sentences(step: StepTrace, ledger: Ledger, limit_bytes: float, card: str | N
         limit_bytes: what the card holds.
         card: what it is called, "12 GiB card" if not given.
     """
-    state = _state(ledger, limit_bytes, card or limit_name(limit_bytes))
-    return state, _culprit(ledger, limit_bytes), _way_out(step, limit_bytes)
+    verdict = fit(ledger, limit_bytes, card)
+    return _state(ledger, verdict), _culprit(ledger, verdict), _way_out(step, ledger, limit_bytes)
 
 
-def _state(ledger: Ledger, limit_bytes: float, card: str) -> str:
+def _state(ledger: Ledger, verdict: Fit) -> str:
     where = f"in the {ledger.peak_phase} phase" + (f", layer {ledger.peak_layer}" if ledger.peak_layer else "")
-    head = f"Batch {ledger.batch:,} on {_article(card)}: peak {format_bytes(ledger.peak_bytes)}, {where}."
-    spare = limit_bytes - ledger.peak_bytes
-    if spare >= 0:
-        return f"{head} It fits with {format_bytes(spare)} to spare."
-    event = int((ledger.matrix.sum(axis=1) > limit_bytes).argmax())
+    peak = format_bytes(ledger.peak_bytes)
+    head = f"Batch {ledger.batch:,} on {_article(verdict.card)}: peak {peak}, {where}. {verdict.sentence}"
+    if verdict.decided != TENSORS:
+        return head
+    event = int((ledger.total > verdict.card_bytes).argmax())
     layer = f", layer {ledger.layers[event]}" if ledger.layers[event] else ""
-    ends = f"memory runs out in the {ledger.phases[event]} phase{layer}"
-    return f"{head} That is {format_bytes(-spare)} too much: {ends}."
+    return f"{head} Memory runs out in the {ledger.phases[event]} phase{layer}."
 
 
 def _article(card: str) -> str:
     return f"an {card}" if card.startswith(("8", "11 ", "80")) else f"a {card}"
 
 
-def _culprit(ledger: Ledger, limit_bytes: float) -> str:
+def _culprit(ledger: Ledger, verdict: Fit) -> str:
     shares = ledger.by_role()
     role, stays = str(shares.idxmax()), int(shares[list(STAYS)].sum())
     verb = "are" if role.endswith("s") else "is"
     share = percent(shares[role], ledger.peak_bytes)
     rest = f"{format_bytes(stays)} of parameters, optimizer state and weight gradients stay whatever the batch"
-    if ledger.peak_bytes <= limit_bytes:
+    if verdict.state != NO:
         return f"{role.capitalize()} {verb} {share} of it; {rest}."
-    if stays > limit_bytes:
+    if not verdict.holds(stays):
         alone = "Parameters, optimizer state and weight gradients alone take"
-        return f"{alone} {format_bytes(stays)}, more than the card holds."
+        return f"{alone} {format_bytes(stays)}, more than the card has room for."
     breaks = "break" if verb == "are" else "breaks"
     return f"{role.capitalize()} {breaks} the budget: {format_bytes(shares[role])}, {share} of the peak; {rest}."
 
 
-def _way_out(step: StepTrace, limit_bytes: float) -> str:
+def _way_out(step: StepTrace, ledger: Ledger, limit_bytes: float) -> str:
     try:
-        largest = step.largest_batch(limit_bytes)
+        batches = largest_batch(step, limit_bytes, seen=ledger.batch)
     except CourseError as error:
         return f"{error}."
-    if largest:
-        return f"Largest batch that fits: {largest:,}."
+    if batches.tight:
+        return batches.words
     least = step.at(1).peak_bytes
     return (
-        f"No batch fits: one sample alone needs {format_bytes(least)}. "
+        f"No batch fits: one sample alone needs {format_bytes(least)}, and the context comes on top. "
         "It takes a smaller picture, a leaner optimizer or a larger card."
     )
 

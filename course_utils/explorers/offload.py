@@ -14,6 +14,7 @@ import ipywidgets as widgets
 import torch
 
 from course_utils import hardware
+from course_utils.capacity import spare_bytes
 from course_utils.explorers.base import Explorer, View, described
 from course_utils.figures import schedule_lanes
 from course_utils.figures.style import percent
@@ -60,8 +61,12 @@ class Plans:
         return found
 
     def fits(self, schedule: Schedule) -> bool:
-        """Whether its peak is within the device's memory."""
-        return schedule.peak_bytes <= self.device.memory_bytes
+        """Whether its peak is within the device's memory, as frameworks of 2016 laid it out: see `spare`."""
+        return self.spare(schedule) >= 0
+
+    def spare(self, schedule: Schedule) -> int:
+        """What a schedule leaves of the device: those frameworks planned every address, and nobody counts a context."""
+        return spare_bytes(self.device, schedule.peak_bytes, context_bytes=0)
 
     def best(self) -> Schedule | None:
         """The fastest of FAST that fits, else of SMALL; None if none of either does."""
@@ -94,7 +99,7 @@ def _how(schedule: Schedule) -> str:
 
 def _state(plans: Plans, schedule: Schedule) -> str:
     kept, device = plans.get("none"), plans.device
-    spare = device.memory_bytes - schedule.peak_bytes
+    spare = plans.spare(schedule)
     fits = f"fits {device.name} with {format_bytes(spare)} to spare"
     if spare < 0:
         fits = f"is {format_bytes(-spare)} more than {device.name} holds"

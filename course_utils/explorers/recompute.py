@@ -14,6 +14,7 @@ import ipywidgets as widgets
 import torch
 
 from course_utils import hardware
+from course_utils.capacity import Batches, fit, largest_batch, spare_bytes
 from course_utils.explorers.base import Explorer, View, described
 from course_utils.figures import skyline
 from course_utils.hardware import Device
@@ -24,9 +25,9 @@ from course_utils.units import CourseError, format_bytes, format_seconds
 
 BATCHES = (2, 8, 16, 32, 64, 128, 256, 512)
 OFFERED = ("ResNet-50", "VGG-16", "GoogLeNet", "AlexNet", "52 M dense net")
-NOTHING, EVERY, LOWEST, FITS = "none: keep all", "every part", "lowest peak", "least time that fits"
+NOTHING, EVERY, LOWEST, LEAST_TIME = "none: keep all", "every part", "lowest peak", "least time that fits"
 EVEN = (2, 3, 4, 6, 8, 12)
-RULES = (NOTHING, *(f"{count} even segments" for count in EVEN), EVERY, LOWEST, FITS)
+RULES = (NOTHING, *(f"{count} even segments" for count in EVEN), EVERY, LOWEST, LEAST_TIME)
 SLIGHT = 0.005  # a change of less than half a percent is none
 
 
@@ -43,18 +44,18 @@ def segments_of(chain: Chain, rule: str, batch: int, device: Device) -> tuple[Se
         return chain.evenly(parts)
     if rule == LOWEST:
         return chain.least_peak(batch, device)
-    if rule == FITS:
-        return chain.cheapest(batch, device.memory_bytes, device)
+    if rule == LEAST_TIME:
+        return chain.cheapest(batch, spare_bytes(device, 0), device)
     return chain.evenly(min(parts, int(rule.split()[0])))
 
 
-def sentences(before: StepTime, after: StepTime, largest: tuple[int, int]) -> tuple[str, str, str]:
+def sentences(before: StepTime, after: StepTime, largest: tuple[Batches, Batches]) -> tuple[str, str, str]:
     """What recomputing does, in words: the peak, what it is made of, and the time.
 
     Args:
         before: the step with everything kept, on a device.
         after: the step with segments recomputed.
-        largest: the largest batches that fit the device before and after.
+        largest: how far the device goes before and after.
     """
     device = after.device
     plain, ledger = before.ledger, after.ledger
@@ -63,8 +64,11 @@ def sentences(before: StepTime, after: StepTime, largest: tuple[int, int]) -> tu
         compared = "the same as with everything kept"
     else:
         compared = f"{100 * abs(change):.0f} % {'less' if change < 0 else 'more'} than with everything kept"
-    fits = "It fits" if ledger.peak_bytes <= device.memory_bytes else "It does not fit"
-    state = f"Batch {ledger.batch:,}: peak {format_bytes(ledger.peak_bytes)}, {compared}. {fits} the {device.name}."
+    verdict = fit(ledger, device)
+    state = (
+        f"Batch {ledger.batch:,} on the {device.name}: peak {format_bytes(ledger.peak_bytes)}, {compared}. "
+        f"{verdict.sentence}"
+    )
 
     kept, again = kept_and_again(ledger)
     rest = ledger.peak_bytes - kept - again
@@ -78,7 +82,7 @@ def sentences(before: StepTime, after: StepTime, largest: tuple[int, int]) -> tu
     time = (
         f"Modelled on the {device.name}, {100 * repeated:.0f} % of the forward pass runs twice: {times}, "
         f"{100 * share:+.1f} %. "
-        f"Largest batch that fits, cut like this: {largest[1]:,} in place of {largest[0]:,}."
+        f"Cut like this, every batch up to {largest[1].fits:,} fits, in place of {largest[0].fits:,}."
     )
     return state, culprit, time.replace("-", "−")
 
@@ -122,9 +126,8 @@ class RecomputeExplorer(Explorer):
             after.ledger, device.memory_bytes, before.ledger, _title(before, after, self.rule.value), device.name,
             before_name="all kept", time=after, before_time=before,
         )  # fmt: skip
-        limit = device.memory_bytes
-        said = sentences(before, after, (plain.largest_batch(limit), cut.largest_batch(limit)))
-        uncaused = [] if self.rule.value == FITS else ["device"]
+        said = sentences(before, after, (largest_batch(plain, device), largest_batch(cut, device, seen=batch)))
+        uncaused = [] if self.rule.value == LEAST_TIME else ["device"]
         return View(picture, said, after.ledger.peak_bytes, uncaused=uncaused)
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from course_utils.capacity import card_name, largest_batch
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words
 from course_utils.figures.style import (
     BAND_COLUMN,
@@ -18,7 +19,6 @@ from course_utils.figures.style import (
     ByteScale,
     beside,
     label_column,
-    limit_name,
     name_limit,
     write_on_band,
     write_title,
@@ -35,7 +35,7 @@ def batch_lines(
     Args:
         step: the step at every batch.
         batches: increasing batch sizes to read, two or more.
-        limit_bytes: what the card holds; the largest batch that fits is marked.
+        limit_bytes: what the card holds; the largest batch that fits is marked, by `course_utils.capacity`.
         title: the finding.
 
     Raises:
@@ -48,14 +48,14 @@ def batch_lines(
     levels = np.concatenate([np.zeros((len(batches), 1)), np.cumsum(peaks, axis=1)], axis=1)
     regimes = [(phase, [batch for _, batch in group]) for phase, group in groupby(
         ((ledger.peak_phase, ledger.batch) for ledger in ledgers), key=lambda pair: pair[0])]  # fmt: skip
-    fits = step.largest_batch(limit_bytes) if limit_bytes is not None else None
+    fits = largest_batch(step, limit_bytes).fits if limit_bytes is not None else None
     if title is None:
         ends = [f"{format_bytes(ledger.peak_bytes)} at batch {ledger.batch:,}" for ledger in (ledgers[0], ledgers[-1])]
         title = f"{step.name}: {ends[0]}, {ends[1]}"
     moments = [f"{_stretch(own)} the peak is in the {phase} phase" for phase, own in regimes]
     said = f"{title}. Peak memory against batch size, stacked by role; {'; '.join(moments)}"
     if limit_bytes is not None and fits is not None:
-        said += f"; largest batch within the {limit_name(limit_bytes)}: {fits:,}"
+        said += f"; every batch up to {fits:,} fits the {card_name(limit_bytes)}"
     scene = Scene(WIDTH, 430, said + ".")
     top = write_title(scene, title) + 26
     left, right, bottom = 62.0, WIDTH - 176.0, 430 - 62.0
@@ -94,7 +94,7 @@ def batch_lines(
         if fits is not None and batches[0] <= fits <= batches[-1]:
             x = x_of(fits)
             scene.add(Lines([[(x, crossing), (x, bottom)]], PAPER, 4), Lines([[(x, crossing), (x, bottom)]], INK, 1.8))
-            texts = (f"largest batch that fits: {fits:,}", f"{fits:,} fits")
+            texts = (f"fits up to batch {fits:,}", f"{fits:,} fits")
             scene.place((Words(x - 8, crossing - 9, text, SIZE, "end", bold=True) for text in texts), curve)
     _label_regimes(scene, regimes, x_of, np.column_stack([xs, ys[:, -1]]), curve)
     blocked = np.zeros(len(columns), dtype=bool)
@@ -110,9 +110,9 @@ def batch_lines(
             rows.append((role, ROLE_COLOURS[role], leader))
     roof = label_column(scene, right, bottom, rows)
     if limit_bytes is not None and crossing is not None:
-        name_limit(scene, right, crossing, roof, limit_name(limit_bytes))
+        name_limit(scene, right, crossing, roof, card_name(limit_bytes))
     elif limit_bytes is not None:
-        scene.add(Words(right + COLUMN_GAP, top - 8, f"↑ {limit_name(limit_bytes)}", SIZE, bold=True))
+        scene.add(Words(right + COLUMN_GAP, top - 8, f"↑ {card_name(limit_bytes)}", SIZE, bold=True))
     return Picture.from_scene(scene)
 
 

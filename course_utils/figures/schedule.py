@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from course_utils.capacity import card_name
 from course_utils.figures.lanes import LANES_HEIGHT, STALL_ROWS, TwoLanes
 from course_utils.figures.scene import (
     FAINT,
@@ -34,7 +35,6 @@ from course_utils.figures.style import (
     ByteScale,
     Floats,
     label_column,
-    limit_name,
     name_limit,
     write_on_band,
     write_title,
@@ -85,7 +85,7 @@ def describe_schedule(schedule: Schedule, limit_bytes: float | None = None, befo
     if before is not None:
         parts.append(f"With nothing moved: {format_bytes(before.peak_bytes)}, {_time(before)}")
     if limit_bytes is not None:
-        parts.append(f"Limit: {limit_name(limit_bytes)}")
+        parts.append(f"Limit: {card_name(limit_bytes)}")
     return ". ".join(parts) + "."
 
 
@@ -105,7 +105,7 @@ def schedule_lanes(
         title: the finding; computed if not given.
         limit: the name of the limit, "12 GiB card" if not given.
     """
-    name = limit or (limit_name(limit_bytes) if limit_bytes is not None else "")
+    name = limit or (card_name(limit_bytes) if limit_bytes is not None else "")
     height = LANES_HEIGHT + 1.4 * SIZE + MEMORY_HEIGHT + 150
     scene = Scene(WIDTH, height, describe_schedule(schedule, limit_bytes, before))
     head = write_title(scene, title or schedule_finding(schedule, before))

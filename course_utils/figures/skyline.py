@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from course_utils.capacity import Fit, fit
 from course_utils.figures.events import Events, Floats, Span, by_operator, by_time, under
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words, text_width
 from course_utils.figures.style import (
@@ -23,7 +24,6 @@ from course_utils.figures.style import (
     SIZE,
     ByteScale,
     label_column,
-    limit_name,
     name_limit,
     percent,
     write_on_band,
@@ -36,29 +36,23 @@ from course_utils.units import CourseError, format_bytes, format_seconds
 LEFT = 62.0  # pixels to the vertical axis
 
 
-def finding(ledger: Ledger, limit_bytes: float | None = None, name: str | None = None) -> str:
-    """The skyline's finding in words: whether the step fits and by how much; with no limit, what makes up the peak."""
+def finding(ledger: Ledger, verdict: Fit | None = None) -> str:
+    """The skyline's finding in words: whether the step fits the card; without one, what makes up the peak."""
     head = f"{ledger.name}, batch {ledger.batch:,}"
     peak = format_bytes(ledger.peak_bytes)
-    if limit_bytes is None:
-        shares = ledger.by_role()
-        role = str(shares.idxmax())
-        return f"{head}: {role} {_is(role)} {percent(shares[role], ledger.peak_bytes)} of the {peak} at the peak"
-    name = name or limit_name(limit_bytes)
-    spare = limit_bytes - ledger.peak_bytes
-    if spare < 0:
-        return f"{head}: the peak of {peak} is {format_bytes(-spare)} more than the {name} holds"
-    return f"{head}: the peak of {peak} fits the {name} with {format_bytes(spare)} to spare"
+    if verdict is not None:
+        return f"{head}: the peak of {peak} {verdict.words}"
+    shares = ledger.by_role()
+    role = str(shares.idxmax())
+    return f"{head}: {role} {_is(role)} {percent(shares[role], ledger.peak_bytes)} of the {peak} at the peak"
 
 
 def _is(role: str) -> str:
     return "are" if role.endswith("s") else "is"
 
 
-def describe(
-    ledger: Ledger, limit_bytes: float | None = None, name: str | None = None, time: StepTime | None = None
-) -> str:
-    """Alternative text of a skyline: what is drawn, the peak, what it consists of, the time, and the limit."""
+def describe(ledger: Ledger, verdict: Fit | None = None, time: StepTime | None = None) -> str:
+    """Alternative text of a skyline: what is drawn, the peak, what it consists of, the time, and the verdict."""
     parts = [f"{role} {format_bytes(count)}" for role, count in ledger.by_role().items() if count]
     text = (
         f"Memory over one training step of {ledger.name} at batch {ledger.batch:,}, stacked by role. "
@@ -68,11 +62,7 @@ def describe(
         took = [f"{phase} {format_seconds(s)}" for phase, s in time.by_phase().items() if s]
         whole = format_seconds(time.total_seconds)
         text += f" Over the {whole} predicted for {time.device.name}: {', '.join(took)}."
-    if limit_bytes is None:
-        return text
-    spare = limit_bytes - ledger.peak_bytes
-    verdict = f"{format_bytes(spare)} to spare" if spare >= 0 else f"{format_bytes(-spare)} too little"
-    return f"{text} Limit: {name or limit_name(limit_bytes)}, {verdict}."
+    return text if verdict is None else f"{text} Limit: {verdict.card}. {verdict.sentence}"
 
 
 def axis_top(peak_bytes: float, limit_bytes: float | None) -> float:
@@ -103,6 +93,7 @@ def skyline(
     Args:
         ledger: the step to draw.
         limit_bytes: what the card holds; what rises above it is striped, and where the step first exceeds it is ringed.
+            Whether the step fits is `course_utils.capacity.fit`'s to say: tensors below the line may still be too much.
         before: another step, drawn as a dashed outline over this one, phase under phase.
         title: the finding; computed by `finding` if not given.
         limit: the name of the limit, "12 GiB card" if not given.
@@ -115,9 +106,10 @@ def skyline(
         CourseError: a time that is another step's, or an outline that has no time where the axis is time.
     """
     _check_times(ledger, before, time, before_time)
-    name = limit or (limit_name(limit_bytes) if limit_bytes is not None else "")
-    scene = Scene(WIDTH, 440, describe(ledger, limit_bytes, name, time))
-    head = write_title(scene, title or finding(ledger, limit_bytes, name))
+    verdict = None if limit_bytes is None else fit(ledger, limit_bytes, limit)
+    name = verdict.card if verdict else ""
+    scene = Scene(WIDTH, 440, describe(ledger, verdict, time))
+    head = write_title(scene, title or finding(ledger, verdict))
     ghost_name = f"{before_name}: {format_bytes(before.peak_bytes)}" if before else ""
     if before_time is not None:
         ghost_name += f", {format_seconds(before_time.total_seconds)}"

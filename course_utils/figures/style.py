@@ -25,7 +25,7 @@ from course_utils.figures.scene import (
     wrap,
 )
 from course_utils.memory import ROLES
-from course_utils.units import GIB, KIB, MIB, format_bytes
+from course_utils.units import GIB, KIB, MIB
 
 # Chosen by search so that every pair stays apart (CIEDE2000 of 14 or more) for normal sight and for red-, green- and
 # blue-blind sight, and so that bands that touch differ in lightness by 12 or more: tests/test_figures.py measures it.
@@ -228,8 +228,3 @@ def name_limit(scene: Scene, right: float, line: float, roof: float, name: str) 
 def percent(part: float, whole: float) -> str:
     """A share in whole percent."""
     return f"{100 * part / whole:.0f} %" if whole else "0 %"
-
-
-def limit_name(limit_bytes: float) -> str:
-    """What a limit is called when nobody names it: "12 GiB card"."""
-    return f"{limit_bytes / GIB:g} GiB card" if limit_bytes % (GIB / 4) == 0 else f"{format_bytes(limit_bytes)} limit"

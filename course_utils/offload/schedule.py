@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from course_utils.allocator import Requests
 from course_utils.hardware import Float64
 from course_utils.memory import PHASES, ROLE, ROLES, Int64
 from course_utils.offload.work import BACKWARD, Bools, Work
@@ -213,6 +214,32 @@ class Schedule:
     def peak_bytes(self) -> int:
         """The most memory at any time."""
         return max(int(self.memory[1].max()), int(self.at_kernels.max()))
+
+    @cached_property
+    def requests(self) -> Requests:
+        """What it asks of PyTorch's caching allocator.
+
+        Memory of a tensor that has left is free from the next kernel on, and taken again with the kernel beside which
+        it returns.
+        """
+        work, moved = self.work, np.flatnonzero(self.moved)
+        gone = np.searchsorted(self.begins, self.released[moved])
+        back = np.searchsorted(self.begins, self.returned[moved], side="right") - 1
+        away = moved[back > gone]
+        death = work.death.copy()
+        death[away] = gone[back > gone]
+        lasting = np.zeros(len(work.size) + len(away), dtype=np.bool_)
+        lasting[: len(work.size)] = (work.birth == 0) & (death > work.kernels - 1)
+        asked = Requests(
+            np.concatenate([work.size, work.size[away]]),
+            np.concatenate([work.birth, back[back > gone]]),
+            np.concatenate([death, work.death[away]]),
+            lasting,
+            np.concatenate([work.role == ROLE["optimizer state"], np.zeros(len(away), dtype=np.bool_)]),
+            work.kernels,
+        )
+        scratch = np.flatnonzero(self.workspace)
+        return asked.also(self.workspace[scratch], scratch)
 
     @property
     def peak_kernel(self) -> int:

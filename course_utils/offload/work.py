@@ -41,6 +41,7 @@ ACTIVATIONS_BACKWARD = frozenset(
 )  # fmt: skip
 DENSE = frozenset({"addmm", "mm", "bmm", "baddbmm", "linear"})
 DENSE_BACKWARD = frozenset({("mm", "mm"), ("mm", "sum")})  # one dense layer's backward, in several kernels
+CONVOLVED = ("input", "feature maps", "gradient maps")
 NEVER = -1
 
 
@@ -371,10 +372,9 @@ def _pools_read_outputs(tape: Tape, root: Int64) -> Int64:
 def convolution_maps(tape: Tape, size: Int64) -> Int64:
     """(E,) bytes of the maps each convolution reads and writes; a backward has those of its forward."""
     maps = np.zeros(tape.events, dtype=np.int64)
-    roles = (ROLE["input"], ROLE["feature maps"], ROLE["gradient maps"])
-    for event, storage, wrote in tape.uses.tolist():
-        if not tape.convolutions[event] or tape.role[storage] not in roles:
-            continue
-        if not wrote or not tape.event_ops[event].endswith("backward"):
-            maps[event] += size[storage]
+    event, storage, wrote = tape.uses.T
+    backward = np.array([op.endswith("backward") for op in tape.event_ops])
+    counted = tape.convolutions[event] & np.isin(tape.role[storage], [ROLE[role] for role in CONVOLVED])
+    counted &= (wrote == 0) | ~backward[event]
+    np.add.at(maps, event[counted], size[storage[counted]])
     return maps

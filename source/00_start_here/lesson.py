@@ -118,7 +118,8 @@ skyline(step.at(batch=64))
 # ## The skyline of a real one
 #
 # VGG-16, a network of 2014 that much is known about, with 128 pictures of 224 × 224 in the batch. The dashed line is
-# the *limit*, what the card holds. Where the skyline crosses it, training ends with *out of memory*.
+# the *limit*, what the card holds. Where the skyline crosses it, training ends with *out of memory*. A little below it
+# a step may be *tight*: tensors are not all that needs room on the card. The title says which it is.
 
 # %%
 with torch.device("meta"):  # shapes without numbers: no memory is taken here

@@ -32,7 +32,7 @@ import torch
 from torch import nn
 
 from course_utils import digits, networks
-from course_utils.capacity import CONTEXT_BYTES, demand, on_cards
+from course_utils.capacity import CONTEXT_BYTES, demand, largest_batch, on_cards
 from course_utils.claims import judge
 from course_utils.digits import Variant, compare
 from course_utils.explorers import hardware_explorer
@@ -147,14 +147,13 @@ reveal(
 # %% [markdown] slide="slide"
 # ## Trace: does it fit?
 #
-# A trace of one step of that network, with momentum and a batch of 128, against the 1,136 MiB that the buffer leaves
-# of 1,536.
+# A trace of one step of that network, with momentum and a batch of 128, against a card of 1,536 MiB.
 
 # %%
 with torch.device("meta"):
     dense = networks.kaggle_mlp()
 dense_step = training_step(dense, (9000,), 32, "momentum", name="52 M dense net")
-skyline(dense_step.at(128), limit_bytes=(1536 - 400) * MIB)
+skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 
 # %% [markdown] slide="skip"
 # It fits, and hardly anything in the picture is a feature map. For a dense network on a table of numbers the corrected
@@ -197,7 +196,7 @@ rows = []
 for name, step in steps.items():
     parameters = int(step.at(2).by_layer()["parameters"].sum())
     kept, peaks = 12 * parameters, [step.at(batch).peak_bytes for batch in (32, 128)]
-    largest = f"{step.largest_batch(room):,}"
+    largest = f"{largest_batch(step, 6 * GIB).fits:,}"
     rows.append(
         (name, f"{parameters:,}", format_bytes(kept), *map(format_bytes, peaks), largest)
     )
@@ -207,7 +206,7 @@ columns = [
     "corrected rule",
     "peak, batch 32",
     "peak, batch 128",
-    "largest batch on 6 GB",
+    "fits 6 GiB up to batch",
 ]
 pd.DataFrame(rows, columns=columns).set_index("network")
 
@@ -235,15 +234,20 @@ for name, step in steps.items():
 # There is more: PyTorch's allocator rounds sizes up and leaves gaps that nothing fits into. Lesson 03 takes them apart.
 
 # %%
-asked = demand(steps["VGG-16"], batch=64)
-print(f"VGG-16, batch 64: tensors          {format_bytes(asked.tensors):>10}")
-gaps = format_bytes(asked.reserved - asked.tensors)
-print(f"                  gaps of the allocator {gaps:>5}")
-print(f"                  context, assumed {format_bytes(CONTEXT_BYTES):>10}")
+asked = demand(steps["VGG-16"].at(64))
+gaps = asked.requests.reserved_bytes - asked.tensors
+print(f"VGG-16, batch 64: tensors                {format_bytes(asked.tensors):>10}")
+print(f"                  gaps, if there is room {format_bytes(gaps):>10}")
+print(f"                  workspace, at most     {format_bytes(asked.workspace):>10}")
+print(f"                  context, assumed       {format_bytes(CONTEXT_BYTES):>10}")
 
 # %% [markdown]
-# A card with less than tensors and context cannot hold the step; one with room for all three surely does; between the
-# two it is *tight*. On a GPU, this machine's or a recorded one, the driver counts beside PyTorch's own memory:
+# Whether a step fits has three answers in this course, given by one function, `fit(ledger, card)`. *No*: tensors and
+# context are more than the card. *Fits*: the allocator, replayed on a card of this size, gets through; where it runs
+# short it first gives back what it holds unused, as PyTorch's does. *Tight*: the tensors would fit, but the gaps are in
+# the way, or there is no room for the scratch memory (*workspace*) that fast convolutions may want.
+#
+# On a GPU, this machine's or a recorded one, the driver counts beside PyTorch's own memory:
 
 # %% tags=["nbval-ignore-output"]
 source = gpu()
@@ -613,8 +617,8 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# **Which card do I need?** Solid is what the tensors take, exact; dashed adds the allocator's gaps and the assumed
-# context. A blue bar holds the step, an orange one is tight. Before each move: which card drops out next?
+# **Which card do I need?** Solid is what the tensors take, exact; dashed adds the assumed context. A blue bar holds the
+# step, an orange one is tight. Before each move: which card drops out next?
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -640,7 +644,7 @@ pd.DataFrame(
         (fit.device.name, f"{fit.device.memory_gb:g} GiB", fit.state, f"{fit.largest_batch:,}")
         for fit in some
     ],
-    columns=["card", "memory", "batch 4,096", "largest batch"],
+    columns=["card", "memory", "batch 4,096", "fits up to batch"],
 ).set_index("card")
 
 # %% [markdown] slide="slide"

@@ -28,6 +28,7 @@ from IPython.display import Markdown, display
 from torch import nn
 
 from course_utils import networks, recordings
+from course_utils.capacity import fit
 from course_utils.claims import judge
 from course_utils.explorers import memory_explorer
 from course_utils.figures import accountings, batch_lines, layer_bars, side_by_side, skyline
@@ -148,7 +149,7 @@ skyline(ledger, limit_bytes=12 * GIB)
 # | input | before the step | after the step | yes |
 # | feature maps | forward pass | when their layer's backward has run | yes |
 # | gradient maps | backward pass | as soon as they are used | yes |
-# | *workspace*, scratch memory of a kernel | when a kernel starts | when it ends; cuBLAS keeps its own | hardly |
+# | *workspace*, scratch memory of a kernel | when a kernel starts | when it ends; cuBLAS keeps its own | often |
 #
 # The peak falls where feature maps have hardly begun to go and weight gradients have mostly come.
 
@@ -307,14 +308,20 @@ pd.DataFrame(rows, columns=columns).set_index("optimizer")
 #
 # Ask how much memory a job uses, and three places answer differently:
 #
-# - *allocated*: the tensors alive, `torch.cuda.memory_allocated()`. The trace is exact here.
+# - *allocated*: the tensors alive, `torch.cuda.memory_allocated()`. For tensors the trace is exact. Convolutions add
+#   *workspace*, scratch memory from the same allocator, which `max_memory_allocated()` counts too. How much depends on
+#   the algorithm that cuDNN takes; with many of them it grows with the batch.
 # - *reserved*: what PyTorch's caching allocator holds of the card, `torch.cuda.memory_reserved()`. It rounds
 #   up, and keeps blocks that were freed and that nothing fits into. A replay of its rules gives the second row
 #   below.
 # - what `nvidia-smi` shows: reserved, and the *context* that the driver loads for every process. It cannot be
 #   computed, and no tensor of yours is in it.
 #
-# An out-of-memory error strikes when *reserved* meets the card, so leave room.
+# When *reserved* meets the card, the allocator first gives back what it holds and nobody uses, segment by segment, and
+# asks again. Only if that fails, training ends with an out-of-memory error. So a step can run on a card that is smaller
+# than what it would reserve on a larger one. It can also fail although enough bytes are free, because they are in
+# pieces: *fragmentation*. `fit` replays the allocator on a card of a given size and says which of the four decides,
+# tensors, context, allocator or workspace.
 
 # %%
 for batch in (64, 128):
@@ -322,6 +329,7 @@ for batch in (64, 128):
     reserved = at.reserved_bytes()
     print(f"batch {batch}: allocated {format_bytes(at.peak_bytes)},", end=" ")
     print(f"reserved {format_bytes(reserved)}, {reserved / at.peak_bytes - 1:.0%} more")
+    print(f"batch {batch} {fit(at, 12 * GIB).words}")
 
 # %% [markdown] slide="slide"
 # ## Measure
@@ -470,8 +478,8 @@ judge([72, 73, 75])
 #    layer.
 # 2. Each moment of a step is a fixed part plus a part per sample; the peak is the worst moment, and which
 #    moment that is changes.
-# 3. Allocated is exact and computable, reserved is more, the driver's figure is more again: say which one you
-#    mean.
+# 3. Allocated is computable, and exact for tensors; reserved is more, the driver's figure is more again: say which
+#    one you mean. Whether a step fits is a fourth question, with the answers *fits*, *tight* and *no*.
 #
 # Now the exercise: [exercises/03_memory.ipynb](../exercises/03_memory.ipynb). Six questions, 47 minutes. Save,
 # then `course check 03` gives your marks.

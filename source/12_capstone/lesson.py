@@ -139,8 +139,9 @@ print(f"the trace says {twice.largest_batch(vgg.room_bytes)}")
 # %% [markdown] slide="slide"
 # ## Each technique alone
 #
-# Memory by trace and schedule, time modelled on the Titan X. *Tight*: tensors and context fit, and the gaps that
-# PyTorch's allocator makes may not (lesson 02). *Lowest peak* are the segments that lesson 10's search finds.
+# Memory by trace and schedule, time modelled on the Titan X. *Tight*: tensors and context fit; the gaps of PyTorch's
+# allocator, or the workspace that fast convolutions want, do not (lesson 02). *Lowest peak* are the segments that
+# lesson 10's search finds.
 
 # %%
 lowest = vgg.least_peak_segments
