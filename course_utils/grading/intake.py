@@ -19,9 +19,8 @@ from multiprocessing.connection import Connection
 
 from nbformat import NotebookNode
 
-from course_utils.grading.graft import Answer, Graft, graft, read_questions
-from course_utils.grading.mark import _read_answers
-from course_utils.grading.plain import reaches, unusual
+from course_utils.grading.graft import Answer, Graft, graft, kind_of, read_questions
+from course_utils.grading.plain import bound_names, reaches, unusual
 from course_utils.grading.warm import FORKS, start_warming
 from course_utils.notebook_files import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
@@ -125,25 +124,19 @@ def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> dict
 
 
 def _readable(grafted: Graft) -> Graft:
-    """The graft without the answers that a reading fails for."""
-    if not _failure(grafted):
-        return grafted
-    stubs = {q.name: Answer(q.stub, False) for q in grafted.questions}
-    answers = {}
-    for name, answer in grafted.answers.items():
-        why = _failure(replace(grafted, answers={**stubs, name: answer}))
-        flags = (*answer.flags, f"its answer cannot be read ({why})")
-        answers[name] = replace(stubs[name], flags=flags) if why else answer
+    """The graft without the answers that a reading fails for, which are as if they were not there."""
+    given = [cell for cell in grafted.trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
+    known = frozenset[str]().union(*(bound_names(cell.source) for cell in given))
+    answers = dict(grafted.answers)
+    for question in grafted.questions:
+        answer = answers[question.name]
+        others = {name for other in grafted.questions for name in other.defines} - {*question.defines}
+        try:
+            for reading in (unusual, reaches):
+                reading(answer.source, known, (known | others) - {*question.defines})
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a reading does not expect
+            flags = (*answer.flags, f"its answer cannot be read ({type(error).__name__})")
+            answers[question.name] = Answer(question.stub, False, flags)
     return replace(grafted, answers=answers)
-
-
-def _failure(grafted: Graft) -> str:
-    """What a reading of the answers fails with; "" if none does."""
-    try:
-        for reading in (unusual, reaches):
-            _read_answers(grafted, reading)
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever a reading does not expect
-        return type(error).__name__
-    return ""
