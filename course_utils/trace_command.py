@@ -212,9 +212,11 @@ def _transformer(options: argparse.Namespace) -> tuple[nn.Module, Callable[..., 
     try:
         config = transformers.AutoConfig.from_pretrained(str(options.hf))
         with torch.device("meta"):
-            model: nn.Module = transformers.AutoModelForCausalLM.from_config(config)
+            kind = (config.architectures or [""])[0]
+            known = getattr(transformers, kind) if kind else transformers.AutoModelForCausalLM
+            model: nn.Module = known._from_config(config) if kind else known.from_config(config)
     except Exception as error:
-        raise CourseError(f"{options.hf} makes no causal language model ({_reason(error)})") from error
+        raise CourseError(f"{options.hf} makes no model of transformers ({_reason(error)})") from error
     model.train()
 
     def trace(model: nn.Module, **settings: Any) -> StepTrace:
@@ -255,6 +257,7 @@ def make_report(options: argparse.Namespace) -> Report:
             batches = largest_batch(step, card, seen=options.batch)
         except CourseError as error:  # memory does not grow with the batch
             notes.append(f"{error}.")
+    notes += [f"Assumed: {text}." for text in getattr(step, "assumptions", ())]
     if any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules()):
         notes.append("The network has batch norms: a smaller or an accumulated batch is another update.")
     verdict = None if card is None else fit(ledger, card)

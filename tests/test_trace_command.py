@@ -215,3 +215,18 @@ def test_a_card_is_a_name_or_so_many_gib() -> None:
     assert command.card_of("24") == command.card_of("24 GiB") == 24 * GIB
     with pytest.raises(CourseError):
         command.card_of("nan")
+
+
+def test_a_transformer_by_its_config(own: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("course_utils.trace.huggingface")
+    (own / "config.json").write_text(
+        '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2, "n_embd": 64, "n_head": 2}'
+    )
+    report = command.make_report(
+        options("--hf", "config.json", "--sequence", "128", "--batch", "4", "--precision", "bfloat16", "--card", "16")
+    )
+    assert report.ledger.name == "GPT2LMHeadModel"
+    assert {"a batch of 2", "accumulation, 2 × 2", "checkpointing of 2 blocks", "8-bit Adam"} == {
+        one.name for one in report.helps
+    }
