@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import os
 import subprocess
@@ -21,6 +22,7 @@ from course_utils.grading.run import Limits, run_notebook
 from course_utils.grading.sandbox import Sandbox
 from course_utils.grading.secret import checks_cell, reference
 from course_utils.notebook_files import parse_notebook, read_notebook, to_text
+from course_utils.units import CourseError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"sandbox: {sandbox.why_not()}")
 ROOT = Path(__file__).resolve().parents[1]
@@ -146,6 +148,18 @@ def test_an_answer_that_replaces_the_judge_helps_and_harms_no_other(box: Sandbox
     assert helped["keep_less"].outcome is Outcome.WRONG
     beside = mark_03(box, map_bytes=patch, keep_less=solution_of("keep_less"))
     assert beside["keep_less"].points == beside["keep_less"].out_of
+
+
+def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x" * 48_760)
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(sandbox, "copy_without_answers", full)
+    with pytest.raises(CourseError) as raised, Sandbox():
+        pytest.fail("made")
+    assert str(raised.value) == "the sandbox could not be made: No space left on device"
+    assert os.listdir(tmp_path) == []
 
 
 # -- neighbours, and who listens to a kernel ---------------------------------------------------------------------------

@@ -313,7 +313,7 @@ def _prefixes() -> set[str]:
 def _courses() -> Iterator[str]:
     """Where the library lies with its answers: the one that runs, and any that Python could import."""
     for folder in {str(PACKAGE.parent), *sys.path}:
-        if os.path.isdir(os.path.join(folder, "solutions")):
+        if glob.glob(os.path.join(glob.escape(folder), "solutions", "[0-9][0-9]_*.ipynb")):
             yield folder
         yield from glob.glob(os.path.join(glob.escape(folder), "course_utils"))
 

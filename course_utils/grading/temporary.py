@@ -68,6 +68,8 @@ def one_folder() -> Iterator[Path]:
 
 def _clear_dead() -> None:
     """Remove the folders of this user's gradings that were killed."""
+    if sys.platform == "win32":
+        return
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             facts = folder.lstat()

@@ -36,7 +36,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVA
     1, 2, 4, 8, 32, 4096, 16384, 1 << 18,
 )  # fmt: skip
 MOUNT_ATTR_RDONLY, AT_FDCWD, AT_RECURSIVE, SYS_MOUNT_SETATTR = 1, -100, 0x8000, 442
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
 CAPABILITY_VERSION = 0x20080522
 NOBODY = 65534
 # What kernels import late and long: torch loads its compiler with the first optimizer or dispatch mode (2.5 s).
@@ -231,6 +231,7 @@ def _become_nobody(libc: Any, uid: int | None, limits: int, keeper: socket.socke
     nothing = (ctypes.c_uint32 * 6)()
     _call(libc.capset, header, nothing)
     _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user cleared it
+    _call(libc.prctl, PR_SET_DUMPABLE, 1, 0, 0, 0)  # and this, without which its open files cannot be counted
     syscalls.refuse()
 
 
