@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import weakref
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-LARGEST = 2**23  # elements of whole numbers and truth values that are carried
+LARGEST = 2**22  # elements of whole numbers and truth values that are carried
 LARGEST_FLOAT = 2**20
 
 # Made out of nothing, or like a tensor in shape alone.
@@ -35,14 +34,14 @@ _MADE = frozenset(
         "lift_fresh",
     }
 )
-_LIKE = {"zeros_like": 0, "new_zeros": 0, "ones_like": 1, "new_ones": 1, "full_like": None, "new_full": None}
-
-
-@dataclass(frozen=True)
-class Fill:
-    """One value everywhere, whatever the shape."""
-
-    value: float
+_LIKE: dict[str, float | None] = {
+    "zeros_like": 0,
+    "new_zeros": 0,
+    "ones_like": 1,
+    "new_ones": 1,
+    "full_like": None,
+    "new_full": None,
+}
 
 
 class KnownValues:
@@ -84,20 +83,42 @@ class KnownValues:
         with self._real():
             return entry[1].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
+    def follow(self, func: Any, name: str, args: Any, kwargs: dict[str, Any], out: Any, writes: bool) -> None:
+        """Carry the values of an operator that has run on shapes, if they follow from what is known."""
+        if not self._flat and name not in _MADE and name not in _LIKE:
+            return
+        if name in _LIKE:
+            if out.numel() <= LARGEST_FLOAT:
+                fill = _LIKE[name]
+                self.tell(out, args[-1] if fill is None else fill)
+            return
+        results = [out] if isinstance(out, Tensor) else out if isinstance(out, (tuple, list)) else []
+        values = NotImplemented
+        if all(not isinstance(one, Tensor) or one.numel() <= LARGEST for one in results):
+            values = self.values(func, name, args, kwargs)
+        if values is NotImplemented:
+            for one in results if writes else ():
+                if isinstance(one, Tensor):
+                    self.forget(one)
+            return
+        for one, value in zip(results, [values] if isinstance(values, Tensor) else values, strict=False):
+            if not isinstance(one, Tensor) or one.untyped_storage()._cdata in self._flat:
+                continue  # in place: written where it is carried
+            if isinstance(value, Tensor) and value.shape == one.shape and value.dtype == one.dtype:
+                self.tell(one, value)
+
     def values(self, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What an operator gives on known values, before it runs on shapes; NotImplemented if that is not known.
+        """What an operator gives on known values; NotImplemented if they are not known.
 
         In-place operators write the values that are carried.
         """
-        if not self._flat and name not in _MADE and name not in _LIKE:
-            return NotImplemented
         tensors = 0
         known: list[Any] = []
         for argument in args:
             if isinstance(argument, Tensor):
                 tensors += 1
-                argument = None if name in _LIKE else self.of(argument)
-                if argument is None and name not in _LIKE:
+                argument = self.of(argument)
+                if argument is None:
                     return NotImplemented
             elif isinstance(argument, (list, tuple)) and any(isinstance(a, Tensor) for a in argument):
                 tensors += 1
@@ -105,14 +126,7 @@ class KnownValues:
                 if any(a is None for a in argument):
                     return NotImplemented
             known.append(argument)
-        if not tensors and name not in _MADE:
-            return NotImplemented
-        if name in _LIKE:
-            fill = _LIKE[name]
-            return Fill(args[-1] if fill is None else fill)
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            return NotImplemented
-        if any(isinstance(a, Tensor) and a.numel() > LARGEST for a in known):
+        if (not tensors and name not in _MADE) or torch.Tag.nondeterministic_seeded in func.tags:
             return NotImplemented
         options = {key: value for key, value in kwargs.items() if key not in ("device", "pin_memory", "layout")}
         if any(isinstance(value, Tensor) for value in options.values()):
@@ -122,19 +136,3 @@ class KnownValues:
                 return func(*known, **options)
         except Exception:  # noqa: BLE001 - then it is not known; the operator itself reports what is wrong with it
             return NotImplemented
-
-    def carry(self, out: Any, values: Any) -> None:
-        """Note what `values` gave for the result of the same operator on shapes."""
-        if isinstance(values, Fill):
-            if isinstance(out, Tensor) and out.numel() <= LARGEST_FLOAT:
-                with self._real():
-                    values = torch.full(out.shape, values.value, dtype=out.dtype)
-                self.tell(out, values)
-            return
-        results, real = ([v] if isinstance(v, Tensor) else v for v in (out, values))
-        if not isinstance(results, (tuple, list)) or not isinstance(real, (tuple, list)):
-            return
-        for one, value in zip(results, real, strict=False):
-            written = isinstance(one, Tensor) and one.untyped_storage()._cdata in self._flat  # in place: it is noted
-            if not written and isinstance(value, Tensor) and value.shape == one.shape and value.dtype == one.dtype:
-                self.tell(one, value)

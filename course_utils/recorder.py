@@ -180,21 +180,20 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if operator.takes_device and self.phase != UPDATE:
             kwargs = self._on_device(args, kwargs)
-        values = NotImplemented
-        if not operator.is_view and (self.phase == FORWARD or (self.phase == BACKWARD and torch.is_grad_enabled())):
+        follows = self.phase == FORWARD or (self.phase == BACKWARD and torch.is_grad_enabled())
+        out: Any = NotImplemented
+        if operator.by_values and follows:
             values = self.known.values(func, operator.name, args, kwargs)
-        out = NotImplemented if operator.shortcut is None else operator.shortcut(args, kwargs)
-        if operator.by_values and values is not NotImplemented:
-            if not isinstance(values, Tensor):
+            if isinstance(values, Tensor):
+                out = torch.empty(values.shape, dtype=values.dtype, device=self.device)
+            elif values is not NotImplemented:
                 return values
-            out = torch.empty(values.shape, dtype=values.dtype, device=self.device)
+        if out is NotImplemented and operator.shortcut is not None:
+            out = operator.shortcut(args, kwargs)
         if out is NotImplemented:
             out = func(*args, **kwargs)
-        if values is not NotImplemented:
-            self.known.carry(out, values)
-        elif operator.writes:
-            for tensor in kernels.flat_tensors(args[0] if out is None else out):
-                self.known.forget(tensor)
+        if follows and not operator.is_view:
+            self.known.follow(func, operator.name, args, kwargs, out, operator.writes)
         if operator.is_view:
             if self.phase == FORWARD and isinstance(out, Tensor):
                 self.record.layer_shapes[self._forward_layer()] = tuple(out.shape)

@@ -17,9 +17,10 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 DIRECT = [
     Requirement(text)
-    for group in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
+    for group in (PROJECT["dependencies"], *(EXTRAS[name] for name in EXTRAS if name != "zoo"))  # no lesson needs a zoo
     for text in group
 ]
 

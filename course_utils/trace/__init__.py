@@ -35,6 +35,7 @@ __all__ = [
     "SMALL_BATCH",
     "Criterion",
     "LeakError",
+    "MakeOptimizer",
     "Spec",
     "TraceError",
     "training_step",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import gc
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -250,7 +251,7 @@ class Tracer:
             kept: list[Any] = []  # what the model returned last, where it stays alive
             handles += self._follow_the_model(recorder, kept)
             try:
-                with self._kernels(), torch.set_grad_enabled(training):
+                with self._kernels(), _as_if_real(fake), torch.set_grad_enabled(training):
                     self._forward_backward(recorder, inputs, training)
             finally:
                 for handle in handles:
@@ -277,7 +278,7 @@ class Tracer:
         def leave(module: nn.Module, args: Any, out: Any) -> None:
             recorder.modules[0] = LOSS
             if self.step.keep_output:
-                kept[:] = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+                kept[:] = [out]
 
         return [self.model.register_forward_pre_hook(enter), self.model.register_forward_hook(leave)]
 
@@ -406,6 +407,21 @@ class Tracer:
                 self._updates[trained] = self._trace_update()
             update = self._updates[trained]
         return make_tape(small, large, self.batches, update, self.layer_parameters)
+
+
+@contextmanager
+def _as_if_real(fake: bool) -> Iterator[None]:
+    """Transformers takes another way with fake tensors, as if it were exported; a step goes the ordinary one."""
+    transformers: Any = sys.modules.get("transformers.utils.import_utils")
+    asked = getattr(transformers, "is_fake_tensor", None)
+    if not fake or asked is None:
+        yield
+        return
+    transformers.is_fake_tensor = lambda tensor: False  # no mock: that would hold on to every tensor it is asked about
+    try:
+        yield
+    finally:
+        transformers.is_fake_tensor = asked
 
 
 def _batches(step: Step) -> tuple[int, int]:
