@@ -15,7 +15,8 @@ from right_answers.memory import largest_by_counting
 
 from course_utils import checks
 from course_utils.checks import memory, rewrites
-from course_utils.checks.core import Check, Feedback, Outcome, Slip, as_number, equal
+from course_utils.checks.core import Feedback, Outcome, Slip, as_number, equal
+from course_utils.checks.functions import Check
 from course_utils.checks.rewrites import Watched
 from course_utils.grading import graded
 from course_utils.grading.graded import PRINTS_ALIKE, canonical, is_steady
@@ -161,7 +162,7 @@ class TestPlainDiagnoses:
     def test_an_answer_right_in_part_is_told_where_it_fails(self):
         feedback = memory.map_bytes(lambda n, c, h, w, v=4: n * c * h * w * v + (n == 16))
         assert (
-            "Right for 4 of 5 inputs, but `map_bytes(16, 8, 6, 6, 2)` gives 9,217, which is too large"
+            "Right for 4 of 5 inputs, but `map_bytes(16, 8, 6, 6, 2)` returned 9,217, expected 9,216."
             in feedback.message
         )
 

@@ -173,7 +173,7 @@ class TestMarking:
         said = {q.question: q.diagnosis for q in marks.questions}
         assert said["two"] == "You added; multiply."
         assert "ZeroDivisionError: integer division or modulo by zero, in line 3 of your cell" in said["three"]
-        assert said["four"] == "Right for the inputs of the check, not for others: `four(-3) = 0`"
+        assert said["four"] == "Right for the inputs of the check, not for others: `four(-3)` returned 0"
         assert said["five"].startswith("IndentationError: ")
         assert "NameError: name 'np' is not defined" in said["six"]
         assert said["six"].endswith("move what defines `np` into this one.")
@@ -183,6 +183,13 @@ class TestMarking:
         assert counted["two"] == (0, 2, 1)
         assert counted["four"] == (1, 2, 1)
         assert Marks.from_json(json.loads(json.dumps(marks.as_json()))) == marks
+
+    def test_what_the_notebook_refuses_is_refused(self, exercise, trusted):
+        answer(exercise, one="def one(n):\n    return n if n != 7 else 0", two=right("two"))
+        one, two, *_ = mark(graft(exercise, trusted), LIMITS).questions
+        assert (one.outcome, one.points) == (Outcome.WRONG, 0)  # though it is right for all inputs that were drawn
+        assert one.diagnosis.startswith("Right for 1 of 2 inputs, but `one(7)` returned 0, expected 7.")
+        assert (two.outcome, two.points) == (Outcome.CORRECT, 2)
 
     def test_loops_and_dead_kernels_cost_their_own_question_only(self, exercise, trusted, tmp_path, monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -215,7 +222,7 @@ class TestMarking:
         answer(
             exercise,
             one=wrong("one") + f"\ncheck.one = {fake}",
-            two=wrong("two") + f"\nimport course_utils.checks.core as core\ncore.Check.__call__ = {fake}"
+            two=wrong("two") + f"\nimport course_utils.checks.functions as core\ncore.Check.__call__ = {fake}"
             "\ncore.equal = lambda *_: True\ncore.Check._judge = lambda *_: (core.Outcome.CORRECT, 'good')",
             three="# NBVAL_SKIP\n" + wrong("three") + "\n# NBVAL_IGNORE_OUTPUT",
             four=wrong("four") + "\nget_ipython().input_transformers_post.append("

@@ -266,7 +266,9 @@ def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict],
     """The outcome of an attempted question, and the words for it."""
     graded, answered = cells.get("graded"), cells.get("answer")
     if graded is not None and graded.verdict == "passed":
-        return Outcome.CORRECT, ""
+        said, message = _said(cells)
+        refused = grafted.checks is None and said in (Outcome.WRONG.value, Outcome.CRASHED.value)
+        return (Outcome(said), message) if refused else (Outcome.CORRECT, "")  # the notebook's own inputs count too
     for verdict in cells.values():
         if verdict.verdict == "timeout":
             return Outcome.CRASHED, f"It ran for more than {limits.cell:g} seconds. Is there a loop that never ends?"
@@ -288,7 +290,8 @@ def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict],
         where = (
             "Right for the inputs of the check, not for others" if said == Outcome.CORRECT.value else "Not for these"
         )
-        return outcome, f"{where}: `{_first_difference(graded, grafted)}`"
+        call, equals, value = _first_difference(graded, grafted).partition(" = ")
+        return outcome, f"{where}: `{call}`" + (f" returned {value}" if equals else "")
     return outcome, "There are still dots in it."
 
 

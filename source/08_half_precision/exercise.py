@@ -143,10 +143,11 @@ graded.smallest_update(smallest_update)
 # %% [markdown] question="loss_scale" points=3 difficulty=2 minutes=10
 # ## 4. A loss scale for these gradients
 #
-# float16's smallest number above 0 is 2⁻²⁴, its largest 65504. `gradients` is a list of numbers. Return the smallest
-# scale out of 1, 2, 4, 8, … for which
+# float16's smallest number above 0 is 2⁻²⁴, its largest 65504. Between 0 and 2⁻²⁴ it rounds to the nearer one; in the
+# middle, at 2⁻²⁵, to 0. `gradients` is a list of numbers. Return the smallest scale out of 1, 2, 4, 8, … for which
 #
-# - at least a share of `share` of the gradients *that are not 0* are 2⁻²⁴ or more in size after scaling, and
+# - at least a share of `share` of the gradients *that are not 0* are not 0 in float16 after scaling: more than 2⁻²⁵ in
+#   size, and
 # - none is above 65504 in size.
 #
 # If no scale does both, the answer is 0. Scales up to 2³⁹ are enough.
@@ -161,7 +162,7 @@ def loss_scale(gradients, share):
         scaled = [size * 2**power for size in sizes]
         if max(scaled) > 65504:
             return 0
-        if sum(size >= 2**-24 for size in scaled) >= share * len(scaled):
+        if sum(size > 2**-25 for size in scaled) >= share * len(scaled):
             return 2**power
     return 0
     # END SOLUTION
@@ -195,8 +196,8 @@ graded.loss_scale(loss_scale)
 # - after `interval` good steps in a row the next step uses twice the scale, and a new row begins;
 # - an overflow begins the row anew, too.
 #
-# `overflows` says of each step whether it overflows. Return the list of the scales that the steps use; the first
-# is `scale`.
+# `overflows` says of each step whether it overflows. Return the list of the scales that the steps use, one for each;
+# the first is `scale`.
 
 
 # %% answer="next_scales"

@@ -45,7 +45,7 @@ def _networks(draw: random.Random) -> list[Case]:
 
 
 def _moments(draw: random.Random) -> list[Case]:
-    """Steps where a high flat moment and a low steep one take turns as the peak; batches stay below 1,000."""
+    """Steps where a high slow moment and a low steep one take turns as the peak; some batches are above 20,000."""
     cases: list[Case] = []
     for decides in ("steep", "flat", "steep", "flat"):
         flat, steep = draw.randint(1, 9), draw.randint(30, 90)
@@ -57,7 +57,10 @@ def _moments(draw: random.Random) -> list[Case]:
         cases.append((draw.sample(moments, len(moments)), limit))
     low, steep = draw.randint(100, 900), draw.randint(10, 90)
     nothing = [([(low, steep), (low // 2, 2 * steep)], low + steep - 1), ([(low, steep), (9 * low, 1)], 8 * low)]
-    return [*cases, *nothing]
+    held = [(9 * low, 0), (low, steep)]  # what does not grow is beyond the limit, or just within
+    many = draw.randint(20_000, 40_000)
+    large = ([(low, 3), (9 * low, 1), (low, 0)], low + 3 * many + draw.randint(0, 2))
+    return [*cases, *nothing, (held, 9 * low - draw.randint(1, low)), (held, 9 * low), large]
 
 
 map_bytes = Graded("map_bytes", _maps)

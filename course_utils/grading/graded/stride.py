@@ -25,7 +25,7 @@ def _sides(draw: random.Random) -> list[Case]:
         side = kernel + (positions - 1) * stride + left_over
         cases.append((side, kernel, stride, padding))
     side = 2 * draw.randint(20, 99)
-    return [*cases, (side, 3, 2, 1), (2 * draw.randint(20, 99) + 1, 1, 2, 0), (4 * draw.randint(9, 30) + 3, 5, 4, 0)]
+    return [*cases, (side, 3, 2, 1), (2 * draw.randint(20, 99) + 1, 1, 2, 0), (4 * draw.randint(9, 30) + 8, 5, 4, 0)]
 
 
 def _maps(draw: random.Random, largest: int) -> list[tuple[int, int]]:
