@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from multiples import NAMES, answer, build_course, cell_of, right, wrong
+from multiples import NAMES, answer, build_course, cell_of, right
 
 from course_utils.checks.core import Outcome
 from course_utils.grading import sandbox, syscalls
 from course_utils.grading.graft import graft
 from course_utils.grading.mark import QuestionMark, mark, with_partial_points
-from course_utils.grading.run import Limits, run_notebook
+from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Sandbox
 from course_utils.grading.secret import checks_cell, reference
 from course_utils.notebook_files import parse_notebook, read_notebook, to_text
@@ -100,18 +100,6 @@ def test_no_graded_cell_gets_what_it_has_no_need_of(source: str, box: Sandbox, t
     marks = mark(grafted, Limits(cell=20), sandbox=box)
     assert not marks.questions[2].diagnosis
     assert marks.points == marks.out_of
-
-
-def test_a_check_runs_only_where_there_is_something_to_say(box: Sandbox, tmp_path: Path) -> None:
-    course = build_course(tmp_path)
-    exercise, solution = (read_notebook(course / name / "01_multiples.ipynb") for name in ("exercises", "solutions"))
-    trusted = reference(solution, "a seed")
-    for slipped in ((), ("two", "five")):
-        answers = {name: wrong(name) if name in slipped else right(name) for name in NAMES}
-        grafted = dataclasses.replace(graft(answer(exercise, **answers), trusted), checks=checks_cell())
-        ran = [verdict.cell for verdict in run_notebook(grafted.notebook(NAMES), Limits(cell=20), sandbox=box)]
-        assert [cell for cell in ran if cell.startswith("check-")] == [f"check-{name}" for name in slipped]
-        assert ("course-checks" in ran) == bool(slipped)
 
 
 def test_an_answer_is_told_its_slip_though_a_later_one_takes_its_helper_away(box: Sandbox, tmp_path: Path) -> None:
