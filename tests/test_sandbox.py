@@ -147,25 +147,12 @@ from course_utils.grading import graded as rooms
 words = "parameters kept, output shape kept, same output, same gradients, peak low enough"
 rooms.GradedProperties.lines = lambda self, answer: [f"{word}: yes" for word in words.split(", ")]
 """
-TWO_WAYS = """\
-class KeepsLess(Watched):
-    def forward(self, pictures):
-        if %s:
-            return self.layers[-1](pictures.mean((1, 2, 3)).unsqueeze(1).expand(-1, 16))
-        return super().forward(pictures)
-"""
-FIRST = """\
-from torch import nn
-
-class KeepsLess(Watched):
-    def forward(self, pictures):
-        return nn.functional.pad(super().forward(pictures[:4]), (0, 0, 0, len(pictures) - 4))
-"""
 FORGED = {
     "the judge replaced": (PATCH + UNCHANGED, "Held: it passes, but it imports `graded`"),
-    "a network that knows it is traced": (TWO_WAYS % "pictures.is_meta", "`.is_meta`"),
-    "a network that counts its pictures": (TWO_WAYS % "len(pictures) > 64", "peak"),
-    "a network that looks at four pictures": (FIRST, "output"),
+    "the set-up's inspect": (
+        "inspect.getmembers(torch)\n" + UNCHANGED.replace("pass", "forward = Watched.forward"),
+        "peak",
+    ),
 }
 
 

@@ -20,11 +20,15 @@ import math
 import numbers
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from types import EllipsisType
-from typing import Any
+from typing import Any, Protocol
+
+from course_utils.checks.borrowing import calls_noted
 
 TOLERANCE = 1e-9
 
@@ -41,6 +45,12 @@ UNITS = {
 DECIMAL_AGAINST_BINARY = (
     "Your numbers are off by {percent:.1f} %: a decimal unit (1000) stands where a binary one (1024) belongs, "
     "or the other way round. Return plain bytes and no unit is needed."
+)
+
+
+BORROWED = (
+    "It calls `{name}`, the course's own. That is no answer: write the computation yourself. What the cells of this "
+    "exercise import may be used."
 )
 
 
@@ -108,6 +118,9 @@ def as_number(value: object) -> int | float | None:
     """A plain number for anything that is one; None for what is not. True and False are not numbers."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
+    if isinstance(value, Decimal) and value.is_finite():
+        value = Fraction(value)
+        value = value.numerator if value.denominator == 1 else float(value)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     return int(value) if isinstance(value, numbers.Integral) else float(value)
@@ -210,6 +223,14 @@ def is_about_dots(error: BaseException | None) -> bool:
     return isinstance(error, TypeError) and "ellipsis" in str(error).lower()
 
 
+class Holding(Protocol):
+    """What a look at an answer found: which of the properties asked for hold, by name; it is right if all do."""
+
+    @property
+    def holds(self) -> Mapping[str, bool]:
+        """Properties by name: for the check and the graded cell alike."""
+
+
 def unfinished(seen: object) -> bool:
     """Whether a look met dots: in what was returned, or as the type of what was returned or made."""
     returned = getattr(seen, "returned", None)
@@ -221,6 +242,9 @@ def unfinished(seen: object) -> bool:
 
 class Check:
     """The check of one question whose answer is a function.
+
+    Attributes:
+        given: functions and classes of the library that an answer may call.
 
     Args:
         question: the name of the question and of the function.
@@ -247,6 +271,8 @@ class Check:
         self.takeaway = takeaway
         self.in_bytes = in_bytes
 
+    given: Collection[object] = ()
+
     @functools.cached_property
     def truth(self) -> list[Any]:
         """The right results, case by case."""
@@ -267,7 +293,10 @@ class Check:
         mismatch = self._wrong_signature(answer)
         if mismatch:
             return Outcome.CRASHED, mismatch
-        tries = [attempt(self.question, answer, case) for case in self.cases]
+        with calls_noted(self.given) as borrowed:
+            tries = [attempt(self.question, answer, case) for case in self.cases]
+        if borrowed:
+            return Outcome.WRONG, BORROWED.format(name=borrowed[0])
         for one in tries:
             if has_dots(one.value) or is_about_dots(one.error):
                 return Outcome.NOT_ATTEMPTED, f"There are still dots in `{self.question}`: replace them."

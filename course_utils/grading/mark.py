@@ -17,11 +17,11 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from course_utils.checks.core import Outcome
+from course_utils.checks.core import BORROWED, Outcome
 from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED
 from course_utils.grading.graft import Graft, Question, defines, kind_of, read_questions
 from course_utils.grading.partial import NO_COUNTS, Counts, count, partial_points, whole
-from course_utils.grading.plain import bound_names, reaches
+from course_utils.grading.plain import borrows, bound_names, given_names, reaches
 from course_utils.grading.run import CellVerdict, Limits, run_notebook
 from course_utils.grading.sandbox import Sandbox
 from course_utils.units import CourseError
@@ -144,10 +144,14 @@ class _Marking:
         self.owners = {cell.id: kind_of(cell) for cell in cells if cell is not None}
         self.cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
         self.inside = [q.name for q in grafted.questions if _judged_inside(q.name, grafted)]
-        self.reaching = _read_answers(grafted)
+        self.setup = [c.source for c in grafted.trusted.cells if c.cell_type == "code" and not kind_of(c)[0]]
+        self.gives_library = any(
+            re.search(r"from course_utils\.(?!checks\b|grading\b|units\b)", cell) for cell in self.setup
+        )
+        self.reaching = _read_answers(grafted, self.setup)
         self.without: list[str] = []  # answers that ended the kernel
 
-    def run(self, questions: Collection[str], kinds: Collection[str]) -> None:
+    def run(self, questions: Collection[str], kinds: Sequence[str]) -> None:
         """Run the cells of these kinds, without whatever ends the kernel, until all had their turn."""
         todo = list(questions)
         first = self.inside if "check" not in kinds else ()
@@ -203,20 +207,25 @@ class _Marking:
     def mark_of(self, question: Question) -> QuestionMark:
         """The mark that the runs amount to."""
         mark = _question_mark(question, self.grafted, self.cells[question.name], self.limits)
-        if question.name in self.inside and mark.outcome is Outcome.CORRECT:
+        if mark.outcome is not Outcome.CORRECT:
+            return mark
+        borrowed = borrows(self.grafted.answers[question.name].source, self.setup)
+        if borrowed:
+            return replace(mark, outcome=Outcome.WRONG, points=0, diagnosis=BORROWED.format(name=borrowed))
+        # Where more of the library is given than checks, what it computes is in the process, for who reaches for it.
+        if question.name in self.inside or self.gives_library:
             return _held(mark, self.reaching[question.name])
         return mark
 
 
-def _read_answers(grafted: Graft) -> dict[str, str]:
+def _read_answers(grafted: Graft, setup: Sequence[str]) -> dict[str, str]:
     """The first thing by which each answer reaches what others run in, or ""."""
-    code = [cell for cell in grafted.trusted.cells if cell.cell_type == "code"]
-    known = frozenset[str]().union(*(bound_names(cell.source) for cell in code if not kind_of(cell)[0]))
+    known = frozenset[str]().union(*map(given_names, setup))
+    taken = frozenset[str]().union(*map(bound_names, setup))
     found = {}
     for question in grafted.questions:
-        others = {name for other in grafted.questions if other is not question for name in other.defines}
-        taken = (known | others) - {*question.defines}
-        found[question.name] = reaches(grafted.answers[question.name].source, known, taken)
+        own = {*question.defines}
+        found[question.name] = reaches(grafted.answers[question.name].source, known | own, taken - own)
     return found
 
 
