@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from multiples import NAMES, answer, build_course, cell_of, right, wrong
+from multiples import answer, build_course, cell_of
 
 from course_utils.checks.core import Outcome
 from course_utils.grading import run, sandbox
 from course_utils.grading.graft import graft
 from course_utils.grading.mark import QuestionMark, mark, with_partial_points
-from course_utils.grading.run import Limits, run_notebook
+from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Sandbox
 from course_utils.grading.secret import checks_cell, reference
 from course_utils.notebook_files import parse_notebook, read_notebook, to_text
@@ -34,18 +34,6 @@ ALWAYS = {TOPICS[0], TOPICS[-1]}  # each takes some 20 seconds of processor time
 def box() -> Iterator[Sandbox]:
     with Sandbox() as made:
         yield made
-
-
-def test_a_check_runs_only_where_there_is_something_to_say(box: Sandbox, tmp_path: Path) -> None:
-    course = build_course(tmp_path)
-    exercise, solution = (read_notebook(course / name / "01_multiples.ipynb") for name in ("exercises", "solutions"))
-    trusted = reference(solution, "a seed")
-    for slipped in ((), ("two", "five")):
-        answers = {name: wrong(name) if name in slipped else right(name) for name in NAMES}
-        grafted = dataclasses.replace(graft(answer(exercise, **answers), trusted), checks=checks_cell())
-        ran = [verdict.cell for verdict in run_notebook(grafted.notebook(NAMES), Limits(cell=20), sandbox=box)]
-        assert [cell for cell in ran if cell.startswith("check-")] == [f"check-{name}" for name in slipped]
-        assert ("course-checks" in ran) == bool(slipped)
 
 
 def test_an_answer_is_told_its_slip_though_a_later_one_takes_its_helper_away(box: Sandbox, tmp_path: Path) -> None:
@@ -93,25 +81,12 @@ from course_utils.grading import graded as rooms
 words = "parameters kept, output shape kept, same output, same gradients, peak low enough"
 rooms.GradedProperties.lines = lambda self, answer: [f"{word}: yes" for word in words.split(", ")]
 """
-TWO_WAYS = """\
-class KeepsLess(Watched):
-    def forward(self, pictures):
-        if %s:
-            return self.layers[-1](pictures.mean((1, 2, 3)).unsqueeze(1).expand(-1, 16))
-        return super().forward(pictures)
-"""
-FIRST = """\
-from torch import nn
-
-class KeepsLess(Watched):
-    def forward(self, pictures):
-        return nn.functional.pad(super().forward(pictures[:4]), (0, 0, 0, len(pictures) - 4))
-"""
 FORGED = {
     "the judge replaced": (PATCH + UNCHANGED, "Held: it passes, but it imports `graded`"),
-    "a network that knows it is traced": (TWO_WAYS % "pictures.is_meta", "`.is_meta`"),
-    "a network that counts its pictures": (TWO_WAYS % "len(pictures) > 64", "peak"),
-    "a network that looks at four pictures": (FIRST, "output"),
+    "the set-up's inspect": (
+        "inspect.getmembers(torch)\n" + UNCHANGED.replace("pass", "forward = Watched.forward"),
+        "peak",
+    ),
 }
 
 

@@ -349,7 +349,7 @@ saturated_from = Check(
 
 # -- 6. a step in micro-batches --------------------------------------------------------------------------------------
 
-MICRO, PARTS = 4, 3
+MICRO, PARTS = 4, 6  # more parts than pictures in one: a number is told from a size
 
 
 def _accumulate(
@@ -371,7 +371,7 @@ def _accumulate(
         pictures: (n, ...) the whole batch.
         labels: (n,) classes.
         micro: pictures in a micro-batch.
-        clear: when gradients are cleared: "before" all, before "each" micro-batch, or "never".
+        clear: when gradients are cleared: "before" all, before "each" micro-batch, at the "end", or "never".
         weigh: factor of a micro-batch's mean loss, from its size, the whole batch's, and the number of micro-batches.
         update: the optimizer's step "after" all, after "each" micro-batch, or "never".
         drop: whether a smaller last micro-batch is left out.
@@ -390,6 +390,8 @@ def _accumulate(
             optimizer.step()
     if update == "after":
         optimizer.step()
+    if clear == "end":
+        optimizer.zero_grad()
 
 
 def _one_graph(
@@ -401,6 +403,12 @@ def _one_graph(
         total = total + nn.functional.cross_entropy(model(x), y, reduction="sum") / len(pictures)
     total.backward()
     optimizer.step()
+
+
+def _in_so_many(
+    model: nn.Module, optimizer: torch.optim.Optimizer, pictures: Tensor, labels: Tensor, micro: int
+) -> None:
+    _accumulate(model, optimizer, pictures, labels, -(-len(pictures) // micro))
 
 
 def _all_at_once(
@@ -449,6 +457,12 @@ class Accumulate(PropertyCheck[Comparison]):
             "Clear them once in every step.",
         ),
         Slip(
+            "cleared at the end",
+            _slip_step(clear="end"),
+            "Your own steps are right, and the first one is not: gradients that were there before it are in its "
+            "update. Clear them when a step begins.",
+        ),
+        Slip(
             "updated in the loop",
             _slip_step(update="each"),
             "You update after each micro-batch, so each meets other parameters than the one before. That is training "
@@ -484,6 +498,14 @@ class Accumulate(PropertyCheck[Comparison]):
             'Multiply by the micro-batch\'s size, or let it sum (`reduction="sum"`).',
         ),
     )
+    by_size = (
+        Slip(
+            "number for size",
+            _in_so_many,
+            "The update is right, and too many pictures go through the network at once: `micro` is how many pictures "
+            "are in a micro-batch, not how many micro-batches there are. `split` takes a size, `chunk` a number.",
+        ),
+    )
     by_peak = (
         Slip(
             "one graph for all",
@@ -498,7 +520,7 @@ class Accumulate(PropertyCheck[Comparison]):
             "`micro` pictures may.",
         ),
     )
-    slips: Sequence[Slip] = (*by_update, *by_peak)
+    slips: Sequence[Slip] = (*by_update, *by_size, *by_peak)
 
     def accept(self, answer: object) -> Callable[..., Any] | None:
         """A function `accumulate(model, optimizer, pictures, labels, micro)`."""
@@ -525,8 +547,8 @@ class Accumulate(PropertyCheck[Comparison]):
             moved = float((seen.even[0] - seen.even[1]).abs().max()) if where == "here" else 0.0
             size = f" Parameters are off by up to {moved:.2g}." if moved else ""
             return f"The update is not the whole batch's {where}.{size} Work out which samples count, and how much."
-        if seen.share <= training.SHARE:
-            return ""
+        if seen.micro < seen.most < MICRO * PARTS - MICRO:
+            return f"{self.told('number for size')} (Here {seen.most} at once, where micro is {seen.micro}.)"
         now = (
             f" A step asks for {percent(seen.share)} of the whole batch's memory; {percent(training.SHARE)} is allowed."
         )

@@ -21,12 +21,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from types import EllipsisType
-from typing import Any
+from typing import Any, Protocol
 
 TOLERANCE = 1e-9
 LONGEST = 160  # characters of a value in a message
 NOTHING = 1e-15  # a difference of so little is rounding, where 0 is right as well: no time or share here is as small
+
+
+BORROWED = (
+    "It calls `{name}`, the course's own. That is no answer: write the computation yourself. What the cells of this "
+    "exercise import may be used."
+)
 
 
 class Outcome(Enum):
@@ -93,7 +100,10 @@ def as_number(value: object) -> int | float | None:
     """A plain number for anything that is one; None for what is not. True and False are not numbers."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
-    if isinstance(value, bool) or not isinstance(value, numbers.Real | Decimal):
+    if isinstance(value, Decimal) and value.is_finite():
+        value = Fraction(value)
+        value = value.numerator if value.denominator == 1 else float(value)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
@@ -216,6 +226,14 @@ def _file_of(answer: object) -> str | None:
 def is_about_dots(error: BaseException | None) -> bool:
     """Whether Python stumbled over a `...` that is still in the answer."""
     return isinstance(error, TypeError) and "ellipsis" in str(error).lower()
+
+
+class Holding(Protocol):
+    """What a look at an answer found: which of the properties asked for hold, by name; it is right if all do."""
+
+    @property
+    def holds(self) -> Mapping[str, bool]:
+        """Properties by name: for the check and the graded cell alike."""
 
 
 def unfinished(seen: object) -> bool:

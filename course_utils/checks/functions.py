@@ -14,10 +14,12 @@ import functools
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from course_utils.checks.borrowing import calls_noted
 from course_utils.checks.core import (
+    BORROWED,
     TOLERANCE,
     Feedback,
     Outcome,
@@ -56,6 +58,9 @@ DECIMAL_AGAINST_BINARY = (
 class Check:
     """The check of one question whose answer is a function.
 
+    Attributes:
+        given: functions and classes of the library that an answer may call.
+
     Args:
         question: the name of the question and of the function.
         reference: a right answer.
@@ -66,6 +71,7 @@ class Check:
         parts: any part of the first argument, a list or dictionary, is an input too: a message shows the least of it.
     """
 
+    given: Collection[object] = ()
     tells_expected = True  # whether a message says what would have been right; where strangers are graded it does not
 
     def __init__(
@@ -110,7 +116,10 @@ class Check:
         mismatch = self._wrong_signature(answer)
         if mismatch:
             return Outcome.CRASHED, mismatch
-        tries = [attempt(self.question, answer, case) for case in self.cases]
+        with calls_noted(self.given) as borrowed:
+            tries = [attempt(self.question, answer, case) for case in self.cases]
+        if borrowed:
+            return Outcome.WRONG, BORROWED.format(name=borrowed[0])
         for one in tries:
             if has_dots(one.value) or is_about_dots(one.error):
                 return Outcome.NOT_ATTEMPTED, f"There are still dots in `{self.question}`: replace them."

@@ -314,25 +314,34 @@ def _hooks(
     above: bool = False,
     keep: bool = False,
     half: bool = False,
+    aside: bool = False,
 ) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
     """Hooks with everything that can go wrong as a switch; as given, they are right."""
     if parameters == "storage":
         own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     else:
         own = {id(parameter) for parameter in model.parameters()} if parameters == "identity" else set()
+    shapes = {tuple(parameter.shape) for parameter in model.parameters()}
+    shapes |= {tuple(reversed(shape)) for shape in shapes}
     also: list[Tensor] = []
 
     def pack(tensor: Tensor) -> Any:
         mine = id(tensor) if parameters == "identity" else tensor.untyped_storage().data_ptr()
+        known = tuple(tensor.shape) in shapes if parameters == "shape" else mine in own
         small = size(tensor) <= least if above else size(tensor) < least
-        if mine in own or small or not chosen(tensor):
+        if known or small or not chosen(tensor):
             return tensor
+        if aside:
+            also.append(tensor.detach().clone())
+            return ("aside", len(also) - 1, tensor.dtype)
         if keep:
             also.append(tensor)
         return ("ticket", host.put(tensor.half() if half and tensor.is_floating_point() else tensor), tensor.dtype)
 
     def unpack(kept: Any) -> Tensor:
-        return kept if isinstance(kept, Tensor) else host.take(kept[1]).to(kept[2])
+        if isinstance(kept, Tensor):
+            return kept
+        return also[kept[1]] if kept[0] == "aside" else host.take(kept[1]).to(kept[2])
 
     return pack, unpack
 
@@ -365,6 +374,18 @@ class KeepOutside(PropertyCheck[Seen]):
             _slip(parameters="identity"),
             "A parameter is moved: a dense layer saves a transposed *view* of its weight, another object with the same "
             "bytes. Compare `tensor.untyped_storage().data_ptr()`.",
+        ),
+        Slip(
+            "parameters by shape",
+            _slip(parameters="shape"),
+            "In a batch of another size maps stay: you know parameters by their shape, and a map can have the same. "
+            "Compare `tensor.untyped_storage().data_ptr()`.",
+        ),
+        Slip(
+            "never on the host",
+            _slip(aside=True),
+            "The maps are copied, and not to the host: a list or a dict of your own is in the same memory as the maps "
+            "were, and frees nothing. Give them to `host.put`.",
         ),
         Slip(
             "small ones moved",
@@ -432,8 +453,6 @@ class KeepOutside(PropertyCheck[Seen]):
         """What keeps the hooks from being right, or ""."""
         if seen.returned != "hooks":
             return "Return two functions, first the one that packs, then the one that unpacks: `return pack, unpack`."
-        if all(seen.holds.values()):
-            return ""
         for slip in self.slips:
             if seen == _slip_seen(slip):
                 return slip.message
@@ -450,15 +469,18 @@ class KeepOutside(PropertyCheck[Seen]):
             return self.told("parameters moved")
         if seen.small_moved:
             return self.told("small ones moved")
+        if seen.by_shape:
+            return self.told("parameters by shape")
         if seen.stayed:
             sizes = ", ".join(f"{one.bytes:,}" for one in seen.stayed[:3])
             head = f"{len(seen.stayed)} of {len(seen.to_move)} large maps stay"
             return f"{head}, of {sizes} bytes; `least` is {seen.least:,}."
-        return self.told("copied and kept")
+        return self.told("never on the host" if seen.elsewhere else "copied and kept")
 
     def praise(self, seen: Seen) -> str:
         """How much waits outside."""
-        return f"{seen.outside:,} bytes of {len(seen.to_move)} saved maps wait outside. {self.takeaway}"
+        waiting = sum(one.bytes for one in seen.outside)
+        return f"{waiting:,} bytes of {len(seen.outside)} saved maps wait outside. {self.takeaway}"
 
 
 @functools.cache

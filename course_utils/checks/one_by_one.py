@@ -13,7 +13,8 @@ from torch import nn
 
 from course_utils.checks.core import Slip
 from course_utils.checks.functions import Check
-from course_utils.checks.rebuilt import Original, RebuildCheck
+from course_utils.checks.originals import BOTTLENECK, CLASSES
+from course_utils.checks.rebuilt import STRAIGHT, RebuildCheck
 
 # -- 1. what a squeeze makes -------------------------------------------------------------------------------------------
 
@@ -155,25 +156,6 @@ break_even = Check(
 
 # -- 4. a bottleneck ---------------------------------------------------------------------------------------------------
 
-CLASSES = 10
-
-
-def wide() -> nn.Module:
-    """A small network for 3 × 32 × 32 pictures, 64 channels all the way."""
-    return nn.Sequential(
-        nn.Conv2d(3, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(64, CLASSES),
-    )
-
 
 def _chain(parts: Sequence[tuple[int, int]], head: bool = True) -> nn.Module:
     """The first convolution of `wide`, then convolutions (kernel, outputs), then its head."""
@@ -196,6 +178,12 @@ def _misfit() -> nn.Module:
     )  # fmt: skip
 
 
+def _padded() -> nn.Module:
+    network = _chain(GOOD)
+    network.get_submodule("2").padding = (1, 1)  # type: ignore[assignment]
+    return network
+
+
 def _frozen() -> nn.Module:
     network = _chain(GOOD)
     for parameter in list(network.parameters())[:4]:
@@ -204,16 +192,14 @@ def _frozen() -> nn.Module:
 
 
 def _strided() -> nn.Module:
-    network = _chain(((3, 64), (3, 64), (3, 64)))
+    network = _chain(GOOD)
     network.get_submodule("0").stride = (4, 4)  # type: ignore[assignment]
     return network
 
 
-KERNELS = (((64, 3, 3, 3), 1), ((3, 3), 4), ((10, 64), 1))
-
 bottleneck = RebuildCheck(
     "bottleneck",
-    Original(wide, (3, 32, 32), CLASSES, share=0.85, same_kernels=False, kernels=KERNELS, full_size=True),
+    BOTTLENECK,
     by_property={
         "misfit": Slip(
             "the next layer not told",
@@ -229,7 +215,24 @@ bottleneck = RebuildCheck(
             "a 3 × 3 left out",
             lambda: _chain(((1, 16), (3, 64))),
             "A convolution is missing. Keep the first one, a head that reads 64 channels, and four convolutions of "
-            "3 × 3 altogether.",
+            "3 × 3 altogether; at least one of 1 × 1 squeezes.",
+        ),
+        "straight": Slip(
+            "no ReLU",
+            lambda: nn.Sequential(*(one for one in _chain(GOOD).children() if not isinstance(one, nn.ReLU))),
+            STRAIGHT,
+        ),
+        "grown": Slip(
+            "a padded 1 × 1",
+            _padded,
+            "The maps have grown. A 1 × 1 reads one place at a time and needs no padding; with it every map gains two "
+            "rows and two columns.",
+        ),
+        "risen": Slip(
+            "a squeeze before each",
+            lambda: _chain(((1, 16), (3, 64), (1, 16), (3, 64), (1, 16), (3, 64))),
+            "The peak has risen. Each squeeze adds a map, and each 3 × 3 after it widens again at once. Stay narrow "
+            "for more than one layer.",
         ),
         "untrained": Slip(
             "the start frozen",
@@ -245,12 +248,6 @@ bottleneck = RebuildCheck(
     },
     by_peak=[
         Slip(
-            "a squeeze before each",
-            lambda: _chain(((1, 16), (3, 64), (1, 16), (3, 64), (1, 16), (3, 64))),
-            "The peak has risen. Each squeeze adds a map, and each 3 × 3 after it widens again at once. Stay narrow "
-            "for more than one layer.",
-        ),
-        Slip(
             "one squeeze that widens at once",
             lambda: _chain(((1, 16), (3, 64), (3, 64), (3, 64))),
             "The squeeze adds a map, and the 3 × 3 after it has 64 channels again: nothing downstream is narrow.",
@@ -264,11 +261,6 @@ bottleneck = RebuildCheck(
             "one layer narrow",
             lambda: _chain(((1, 32), (3, 32), (3, 64), (3, 64))),
             "One layer of half the width saves what the squeezed map adds. Stay narrow for longer, or squeeze harder.",
-        ),
-        Slip(
-            "nothing changed",
-            lambda: _chain(((3, 64), (3, 64), (3, 64))),
-            "This is the network as it was.",
         ),
     ],
     takeaway="Two layers at a quarter of the width pay for the map that the squeeze adds, and then some.",

@@ -12,7 +12,8 @@ from torch import nn
 
 from course_utils.checks.core import Slip
 from course_utils.checks.functions import Check
-from course_utils.checks.rebuilt import Original, RebuildCheck
+from course_utils.checks.originals import CLASSES, POOLED_WELL
+from course_utils.checks.rebuilt import CHANGED, STRAIGHT, RebuildCheck
 
 # -- 1. what a pool keeps ----------------------------------------------------------------------------------------------
 
@@ -217,30 +218,7 @@ pool_balance = Check(
 
 # -- 4. where the pools go ---------------------------------------------------------------------------------------------
 
-WIDTHS, CLASSES = (16, 16, 32, 32, 64, 64), 10
-
-
-def pooled_late() -> nn.Module:
-    """A small network for 3 × 32 × 32 pictures that does all its pooling at the end."""
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(16, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(32, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * 4 * 4, CLASSES),
-    )
+WIDTHS = (16, 16, 32, 32, 64, 64)
 
 
 def _with_pools(places: Sequence[int], make: Callable[[int], nn.Module] = nn.MaxPool2d, head: bool = True) -> nn.Module:
@@ -269,7 +247,7 @@ def _frozen() -> nn.Module:
 
 pooled_well = RebuildCheck(
     "pooled_well",
-    Original(pooled_late, (3, 32, 32), CLASSES, share=0.43),
+    POOLED_WELL,
     by_property={
         "misfit": Slip(
             "a pool too many",
@@ -286,6 +264,16 @@ pooled_well = RebuildCheck(
             "a smaller network",
             _fewer_channels,
             "The parameters are not the original's. Move pools; keep the six convolutions and the dense layer.",
+        ),
+        "straight": Slip(
+            "no ReLU",
+            lambda: nn.Sequential(*(one for one in _with_pools((1, 2, 4)).children() if not isinstance(one, nn.ReLU))),
+            STRAIGHT,
+        ),
+        "pictures changed": Slip(
+            "pictures pooled",
+            lambda: nn.Sequential(nn.AvgPool2d(2), *_with_pools((2, 4)).children()),
+            CHANGED,
         ),
         "untrained": Slip(
             "the start frozen",

@@ -23,8 +23,7 @@ from course_utils.checks.functions import Check
 from course_utils.checks.properties import PropertyCheck
 from course_utils.checks.rewrites import Comparison, Tower
 
-BATCH = 32
-SHARE = 0.55  # of the original's peak: as high as the rewritten network's may be
+BATCH = 8
 
 # -- 1. a chain of equal layers --------------------------------------------------------------------------------------
 
@@ -308,6 +307,22 @@ class _OtherNumbers(Tower):
         return self.head(x)  # type: ignore[no-any-return]
 
 
+class _LastBlock(Tower):
+    def forward(self, pictures: Tensor) -> Tensor:
+        x = self.stem(pictures)
+        for block in self.blocks:
+            x = checkpoint(lambda y: block(y), x, use_reentrant=False)  # noqa: B023 - the slip
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+class _Reentrant(Tower):
+    def forward(self, pictures: Tensor) -> Tensor:
+        x = self.stem(pictures)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=True)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
 class _NoGradient(Tower):
     def forward(self, pictures: Tensor) -> Tensor:
         with torch.no_grad():
@@ -360,6 +375,19 @@ class RecomputeBlocks(PropertyCheck[Comparison]):
             "`preserve_rng_state` at its default.",
         ),
         Slip(
+            "another block the second time",
+            _LastBlock,
+            "The gradients are not the same, without dropout either: what runs the second time is something else. A "
+            "function made in a loop looks up the loop's variable when it is called, and in the backward pass that is "
+            "the last block. Give `checkpoint` the block itself.",
+        ),
+        Slip(
+            "the reentrant way",
+            _Reentrant,
+            "You recompute with `use_reentrant=True`, the way of old, of which torch advises against: it runs autograd "
+            "within autograd and misses what hooks and `torch.no_grad` do. Give `use_reentrant=False`.",
+        ),
+        Slip(
             "torch.no_grad",
             _NoGradient,
             "Some layers get no gradient. `torch.no_grad` drops maps for good; `checkpoint` computes them again.",
@@ -394,15 +422,15 @@ class RecomputeBlocks(PropertyCheck[Comparison]):
             return self.told("evaluation")
         if not seen.trainable or seen.without_gradient:
             return self.told("torch.no_grad")
+        if not seen.same_in_evaluation:
+            return self.told("another block the second time")
         if not seen.same_gradients:
             return self.told("other random numbers")
         if seen.leaks:
             return "Every step leaves more tensors behind than the one before: drop what forward stores."
-        if seen.trace_error:
-            return f"The step cannot be traced: {seen.trace_error}"
-        if seen.share <= SHARE:
-            return ""
-        now = f" It is {percent(seen.share)} of the original; at most {percent(SHARE)} is asked."
+        if seen.reentrant:
+            return self.told("the reentrant way")
+        now = f" It is {percent(seen.share)} of the original; at most {percent(rewrites.RECOMPUTED)} is asked."
         for slip in self.by_peak:
             if seen.peak == _slip_peak(slip.function):
                 return slip.message + now
@@ -411,7 +439,7 @@ class RecomputeBlocks(PropertyCheck[Comparison]):
 
 @functools.cache
 def _slip_peak(make: Callable[[], nn.Module]) -> int:
-    return rewrites.peak_bytes(make(), BATCH)
+    return rewrites.compare(make, BATCH, kind=Tower).peak
 
 
 recompute_blocks = RecomputeBlocks()

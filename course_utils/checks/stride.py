@@ -13,7 +13,8 @@ from torch import nn
 
 from course_utils.checks.core import Slip
 from course_utils.checks.functions import Check
-from course_utils.checks.rebuilt import Original, RebuildCheck
+from course_utils.checks.originals import CLASSES, STRIDED
+from course_utils.checks.rebuilt import CHANGED, STRAIGHT, RebuildCheck
 
 # -- 1. the size of the output -----------------------------------------------------------------------------------------
 
@@ -178,29 +179,6 @@ times_smaller = Check(
 
 # -- 4. stride in place of pools ---------------------------------------------------------------------------------------
 
-CLASSES = 10
-
-
-def pooled() -> nn.Module:
-    """A small network for 3 × 32 × 32 pictures that shrinks its maps by pooling."""
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(16, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(32, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * 4 * 4, CLASSES),
-    )
-
 
 def _rebuilt(strides: Sequence[int], pools: Sequence[str], skip: int | None = None) -> nn.Module:
     """`pooled` with these strides of its five convolutions and these pools: "max", "average" or "" for none."""
@@ -217,6 +195,10 @@ def _rebuilt(strides: Sequence[int], pools: Sequence[str], skip: int | None = No
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, CLASSES))
 
 
+def _without_relu(strides: Sequence[int]) -> nn.Module:
+    return nn.Sequential(*(one for one in _rebuilt(strides, ("", "", "")).children() if not isinstance(one, nn.ReLU)))
+
+
 def _frozen_start() -> nn.Module:
     network = _rebuilt((1, 2, 1, 2, 2), ("", "", ""))
     for parameter in network[:4].parameters():  # type: ignore[index]
@@ -226,7 +208,7 @@ def _frozen_start() -> nn.Module:
 
 strided = RebuildCheck(
     "strided",
-    Original(pooled, (3, 32, 32), CLASSES, share=0.7),
+    STRIDED,
     by_property={
         "misfit": Slip(
             "pools kept",
@@ -244,6 +226,16 @@ strided = RebuildCheck(
             lambda: _rebuilt((1, 1, 1, 2, 2), ("max", "", ""), skip=0),
             "The parameters are not the original's. A stride changes none of them: keep all five convolutions and the "
             "dense layer with their channels and kernels.",
+        ),
+        "straight": Slip(
+            "no ReLU",
+            lambda: _without_relu((1, 2, 1, 2, 2)),
+            STRAIGHT,
+        ),
+        "pictures changed": Slip(
+            "pictures pooled",
+            lambda: nn.Sequential(nn.MaxPool2d(2), *_rebuilt((1, 1, 1, 1, 1), ("", "max", "max")).children()),
+            CHANGED,
         ),
         "untrained": Slip(
             "the start frozen",
@@ -271,7 +263,8 @@ strided = RebuildCheck(
         Slip(
             "only the first pool",
             lambda: _rebuilt((1, 2, 1, 1, 1), ("", "max", "max")),
-            "The first pool has gone, which is the largest part of it; the others add indices too.",
+            "The first pool has gone, which is the largest part of it. Replace the next one as well: its indices and "
+            "its second map are what is still too much.",
         ),
         Slip(
             "nothing changed",
@@ -279,5 +272,6 @@ strided = RebuildCheck(
             "This is the network as it was.",
         ),
     ],
-    takeaway="Without a pool there is no index and no second map; what the maximum did is now up to the kernels.",
+    takeaway="Where a stride stands in for a pool there is no index and no second map; what the maximum did is now up "
+    "to the kernels.",
 )

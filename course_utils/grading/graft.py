@@ -65,17 +65,27 @@ class Graft:
     answers: dict[str, Answer]
     notes: tuple[str, ...]
     unmarked: str  # the learner's code outside answer cells, which is not run
-    checks: NotebookNode | None = None  # a stranger's notebook has its check cells last, behind this cell
+    checks: NotebookNode | None = None  # for a stranger: the cell without which no check knows its answers
 
-    def notebook(self, marked: Collection[str], without: Collection[str] = ()) -> NotebookNode:
-        """The code cells to run: check and graded cells of the marked questions, all answers but those left out."""
+    def notebook(
+        self,
+        marked: Collection[str],
+        without: Collection[str] = (),
+        kinds: Collection[str] = ("check", "graded"),
+        first: Sequence[str] = (),
+    ) -> NotebookNode:
+        """The code cells to run: all answers but those left out, and cells of these kinds for the marked questions.
+
+        The cells of the questions named `first` come before all other answers, right behind the set-up.
+        """
+        setup: list[NotebookNode] = []
+        early: dict[str, list[NotebookNode]] = {question: [] for question in first}
         cells: list[NotebookNode] = []
-        last: list[NotebookNode] = []
         for cell in self.trusted.cells:
             if cell.cell_type != "code":
                 continue
             kind, question = kind_of(cell)
-            if kind in ("check", "graded") and question not in marked:
+            if kind in ("check", "graded") and (question not in marked or kind not in kinds):
                 continue
             if kind == "answer" and question in without:
                 continue
@@ -85,9 +95,10 @@ class Graft:
                 cell.source = self.answers[question].source
             if kind != "graded":  # a cell without count and outputs is run, not compared
                 cell.execution_count, cell.outputs = None, []
-            (last if kind == "check" and self.checks is not None else cells).append(cell)
-        if self.checks is not None and last:
-            cells += [self.checks, *last]
+            (early.get(question, cells) if kind or not first else setup).append(cell)
+        if self.checks is not None and "check" in kinds:
+            setup.insert(0, self.checks)
+        cells = [*setup, *(cell for group in early.values() for cell in group), *cells]
         return as_notebook(
             {**self.trusted, "cells": cells, "metadata": {"kernelspec": self.trusted.metadata.kernelspec}}
         )

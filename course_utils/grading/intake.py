@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from nbformat import NotebookNode
 
 from course_utils.grading.graft import Answer, Graft, graft, kind_of, read_questions
-from course_utils.grading.plain import bound_names, reaches, unusual
+from course_utils.grading.plain import borrows, bound_names, reaches
 from course_utils.grading.warm import FORKS, start_warming
 from course_utils.notebook_files import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
@@ -126,14 +126,15 @@ def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> dict
 def _readable(grafted: Graft) -> Graft:
     """The graft without the answers that a reading fails for, which are as if they were not there."""
     given = [cell for cell in grafted.trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
-    known = frozenset[str]().union(*(bound_names(cell.source) for cell in given))
+    setup = [cell.source for cell in given]
+    known = frozenset[str]().union(*map(bound_names, setup))
     answers = dict(grafted.answers)
     for question in grafted.questions:
         answer = answers[question.name]
         others = {name for other in grafted.questions for name in other.defines} - {*question.defines}
         try:
-            for reading in (unusual, reaches):
-                reading(answer.source, known, (known | others) - {*question.defines})
+            reaches(answer.source, known, (known | others) - {*question.defines})
+            borrows(answer.source, setup)
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a reading does not expect

@@ -22,7 +22,7 @@ import inspect
 from torch import nn
 
 from course_utils.checks import stride as check
-from course_utils.checks.stride import pooled
+from course_utils.checks.originals import pooled
 
 # %% [markdown] question="output_side" points=2 difficulty=1 minutes=6
 # ## 1. How many positions
@@ -146,7 +146,8 @@ graded.times_smaller(times_smaller)
 #
 # - the output has the same shape, (batch, 10), and every layer that has parameters keeps theirs in number and
 #   shape;
-# - everything is trained;
+# - everything is trained, and a ReLU stands behind every convolution, as in the original;
+# - the first convolution reads the pictures as they are;
 # - the peak of a traced training step is **at most 70 %** of the original's.
 #
 # `strided()` takes no arguments and returns the network.

@@ -22,7 +22,7 @@ import inspect
 from torch import nn
 
 from course_utils.checks import one_by_one as check
-from course_utils.checks.one_by_one import wide
+from course_utils.checks.originals import wide
 
 # %% [markdown] question="after_squeeze" points=2 difficulty=1 minutes=6
 # ## 1. What comes out
@@ -132,7 +132,8 @@ graded.break_even(break_even)
 # The network below has 64 channels all the way. Build one in its place such that
 #
 # - the output has the same shape, (batch, 10), and everything is trained;
-# - the first convolution and the dense layer are as they were, and there are at least four convolutions of 3 × 3;
+# - the first convolution and the dense layer are as they were, and there are at least four convolutions of 3 × 3 and
+#   one of 1 × 1, with a ReLU behind each;
 # - all maps keep their 32 × 32 up to the average before the head (no strides, no pools: those were other
 #   lessons);
 # - the peak of a traced training step is **at most 85 %** of the original's.

@@ -22,7 +22,7 @@ import inspect
 from torch import nn
 
 from course_utils.checks import pooling as check
-from course_utils.checks.pooling import pooled_late
+from course_utils.checks.originals import pooled_late
 
 # %% [markdown] question="pool_keeps" points=3 difficulty=2 minutes=8
 # ## 1. What a pool keeps
@@ -146,7 +146,8 @@ graded.pool_balance(pool_balance)
 #
 # - the output has the same shape, (batch, 10), and every layer that has parameters keeps theirs in number and
 #   shape;
-# - everything is trained;
+# - everything is trained, and a ReLU stands behind every convolution, as in the original;
+# - the first convolution reads the pictures as they are;
 # - the peak of a traced training step is **at most 43 %** of the original's.
 #
 # `pooled_well()` takes no arguments and returns the network.

@@ -217,8 +217,8 @@ graded.saturated_from(saturated_from)
 # Below is a training step on the whole batch. Write one that makes **the same update** with at most `micro` pictures
 # in the network at a time, so that the step asks for **at most a quarter** of the memory.
 #
-# The last micro-batch may be smaller. The function is called for one batch after the other, so gradients of the step
-# before may still be there when it begins. What it returns does not matter.
+# The last micro-batch may be smaller. The function is called for one batch after the other, and when it begins, gradients
+# may still be there, of its own step before or of somebody else's. What it returns does not matter.
 
 # %%
 print(inspect.getsource(training.whole_batch))

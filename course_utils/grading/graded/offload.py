@@ -83,4 +83,4 @@ def _run(hooks: Callable[..., Any], draw: random.Random) -> saved.Seen:
     return saved.run(hooks, 4 * draw.randint(3, 6), draw.randint(0, 10**6))
 
 
-keep_outside = GradedProperties("keep_outside", function, _run, lambda seen: seen.holds, kind="function")
+keep_outside = GradedProperties("keep_outside", function, _run, kind="function")

@@ -11,7 +11,7 @@ from typing import Any
 
 from course_utils.checks import rewrites
 from course_utils.checks.properties import network_maker
-from course_utils.grading.graded import Graded, GradedProperties, batch_and_seed
+from course_utils.grading.graded import Graded, GradedProperties
 
 Case = tuple[object, ...]
 # Chains where the first cuts that fit, tried in whatever order, and those of the lowest peak all run more again.
@@ -19,7 +19,6 @@ NOT_THE_FIRST = (
     ([8, 8, 3, 6, 6, 5, 12], [2, 9, 9, 3, 1, 6, 8], 28),
     ([11, 5, 1, 3, 11, 1, 9], [1, 9, 9, 1, 8, 6, 9], 23),
 )
-SHARE = 0.55  # of the original's peak, as the question says
 
 
 def _chains(draw: random.Random) -> list[Case]:
@@ -78,16 +77,7 @@ least_again = Graded("least_again", _limits)
 
 
 def _compare(make: Callable[..., Any], draw: random.Random) -> rewrites.Comparison:
-    return rewrites.compare(make, *batch_and_seed(draw, 16), kind=rewrites.Tower)
+    return rewrites.compare(make, draw.randint(8, 16), draw.randint(0, 10**6), rewrites.Tower)
 
 
-def _properties(seen: rewrites.Comparison) -> dict[str, bool]:
-    return {
-        "parameters kept": not seen.parameters_differ,
-        "same output": seen.same_output,
-        "same gradients": seen.same_gradients,
-        "peak low enough": 0 < seen.peak <= SHARE * seen.original_peak,
-    }
-
-
-recompute_blocks = GradedProperties("recompute_blocks", network_maker, _compare, _properties)
+recompute_blocks = GradedProperties("recompute_blocks", network_maker, _compare)

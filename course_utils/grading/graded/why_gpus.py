@@ -99,15 +99,4 @@ def _compare(make: Callable[..., Any], draw: random.Random) -> loops.Comparison:
     return loops.compare(make, *batch_and_seed(draw, 24))
 
 
-def _properties(seen: loops.Comparison) -> dict[str, bool]:
-    return {
-        "parameters kept": not seen.parameters_differ,
-        "output shape kept": seen.returned == "Tensor" and seen.shape == seen.expected_shape,
-        "same output": seen.same_output,
-        "same gradients": seen.same_gradients,
-        "few operators": 0 < seen.operators <= loops.MOST,
-        "no more for a larger batch": seen.operators > 0 and not seen.grow,
-    }
-
-
-fewer_launches = GradedProperties("fewer_launches", network_maker, _compare, _properties)
+fewer_launches = GradedProperties("fewer_launches", network_maker, _compare)
