@@ -168,7 +168,7 @@ def test_a_card_is_a_device_or_bytes():
 
 
 def test_lesson_03_s_step_runs_where_it_would_reserve_more():
-    """VGG-16, batch 128, 12 GiB: reserved is beyond the card, the allocator gets through, its scratch memory does not."""
+    """VGG-16, batch 128: 12 GiB are less than it would reserve, enough for its tensors, not for scratch memory too."""
     with torch.device("meta"):
         module = networks.vgg16()
     step = training_step(module, (3, 224, 224), 1000)
