@@ -189,7 +189,9 @@ class StepTrace:
         return self._traced[batch]
 
     def largest_batch(self, limit_bytes: float, workspace: int = 0) -> int:
-        """The largest batch whose peak is at most `limit_bytes`; 0 if not even one sample fits.
+        """The largest batch whose tensors are at most `limit_bytes` at the peak; 0 if not even one sample's are.
+
+        Of tensors alone: how far a card goes is for `course_utils.capacity.largest_batch` to say.
 
         Exact: the peak is the largest of E straight lines in the batch, so the answer is the smallest of E crossings.
         Networks that are not affine are searched by bisection, which takes the peak to grow with the batch.

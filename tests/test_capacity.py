@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_steps import made_step
 from torch import nn
 
-from course_utils import capacity
+from course_utils import capacity, networks
 from course_utils.allocator import OutOfMemory
 from course_utils.capacity import (
     ALLOCATOR,
@@ -164,6 +165,19 @@ def test_a_card_is_a_device_or_bytes():
     assert (by_name.card, by_bytes.card) == ("RTX 4090", "24 GiB card")
     assert replace(by_name, card="") == replace(by_bytes, card="")
     assert fit(ledger, 24 * GIB, name="mine").card == "mine"
+
+
+def test_lesson_03_s_step_runs_where_it_would_reserve_more():
+    """VGG-16, batch 128: 12 GiB are less than it would reserve, enough for its tensors, not for scratch memory too."""
+    with torch.device("meta"):
+        module = networks.vgg16()
+    step = training_step(module, (3, 224, 224), 1000)
+    ledger = step.at(128)
+    assert ledger.reserved_bytes() > 14 * GIB
+    assert ledger.requests.replay(12 * GIB - CONTEXT_BYTES).reserved <= 12 * GIB - CONTEXT_BYTES
+    assert (fit(ledger, 12 * GIB).state, fit(ledger, 12 * GIB).decided) == (TIGHT, WORKSPACE)
+    found = largest_batch(step, 12 * GIB, seen=128)
+    assert found.fits < 128 <= found.tight < step.largest_batch(12 * GIB)
 
 
 def test_of_two_dies_a_program_has_one_and_of_a_b200_what_is_usable():

@@ -310,7 +310,7 @@ class VggPlan(PropertyCheck[Look]):
         Slip(
             "tight",
             lambda: Plan(256, 128),
-            "Your plan fits if the allocator leaves no gaps: its state is tight. Nobody wants to find out after a "
+            "Your plan is tight: its tensors fit, and not all else that needs room. Nobody wants to find out after a "
             "night of training. Leave more room.",
         ),
         Slip(
@@ -346,8 +346,7 @@ class VggPlan(PropertyCheck[Look]):
         if not found.feasible:
             return f"{self.told('too large')} {found.why()}"
         if planning.tight(found):
-            held = format_bytes(found.demand.safe)
-            return f"{self.told('tight')} With gaps it may hold {held}."
+            return f"{self.told('tight')} {found.verdict.sentence}"
         if found.lost > LOST:
             waits = found.waiting_seconds / found.seconds
             why = f", of which {waits:.0%} waiting for copies" if waits > 0.01 else ""

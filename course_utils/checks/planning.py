@@ -105,7 +105,7 @@ def inexact(found: Evaluation) -> bool:
 
 
 def tight(found: Evaluation) -> bool:
-    """Whether it fits only if the allocator leaves no gaps."""
+    """Whether its tensors fit, and not all else that needs room."""
     return found.state == TIGHT
 
 

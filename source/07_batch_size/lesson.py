@@ -522,13 +522,14 @@ pd.DataFrame(runs, columns=columns).set_index("batch")
 # ## Explore
 #
 # One question: **which batch, and how do I get there?** Choose a network, a card and the batch you want. Each point is
-# a way to cut it: up is memory, right is time. Hollow ones do not fit.
+# a way to cut it: up is memory, right is time. Hollow ones do not fit; whether one below the line is *tight*, the words
+# say.
 
 # %% tags=["nbval-ignore-output"]
 batch_explorer()
 
 # %% [markdown]
-# Try three things. Find the best way to a batch of 1,024 on a 4 GB card. Switch to the dense net: which way is the
+# Try three things. Find the best way to a batch of 1,024 on the GTX 980, which has 4 GiB. Switch to the dense net: which way is the
 # curve now? Take Adam: why does accumulation add so little to VGG-16 in small micro-batches?
 
 # %% [markdown] slide="slide"
