@@ -503,8 +503,8 @@ def _smaller_rate(
 
 TOO_SHORT = (
     "Your steps are far too short: `max_norm` was compared with scaled gradients and cut them to almost nothing, or "
-    "they were divided twice. Divide the gradients by `scale` once, before you clip them. Dividing the learning rate in "
-    "their place is too late: clipping has seen the scaled ones by then."
+    "they were divided twice. Divide the gradients by `scale` once, before you clip them. Dividing the learning rate "
+    "in their place is too late: clipping has seen the scaled ones by then."
 )
 
 
