@@ -75,6 +75,11 @@ def test_a_solution_earns_every_point_in_a_sandbox(topic: str, box: Sandbox) -> 
 
 # -- verdicts that are made inside the learner's process ---------------------------------------------------------------
 
+
+def solution_text(topic: str, question: str) -> str:
+    return cell_of(read_notebook(ROOT / "solutions" / f"{topic}.ipynb"), f"answer-{question}").source
+
+
 UNCHANGED = "class KeepsLess(Watched):\n    pass"
 PATCH = """\
 from course_utils.grading import graded as rooms
@@ -82,10 +87,10 @@ words = "parameters kept, output shape kept, same output, same gradients, peak l
 rooms.GradedProperties.lines = lambda self, answer: [f"{word}: yes" for word in words.split(", ")]
 """
 FORGED = {
-    "the judge replaced": (PATCH + UNCHANGED, "Held: it passes, but it imports `graded`"),
-    "the set-up's inspect": (
-        "inspect.getmembers(torch)\n" + UNCHANGED.replace("pass", "forward = Watched.forward"),
-        "peak",
+    "the judge replaced": (PATCH + UNCHANGED, "the course's own. That is no answer"),
+    "the judge reached": (
+        "import gc\n" + solution_text("03_memory", "keep_less"),
+        "Held: it passes, but it imports `gc`",
     ),
 }
 
@@ -105,7 +110,7 @@ def mark_03(box: Sandbox, **answers: str) -> dict[str, QuestionMark]:
 
 
 def solution_of(question: str) -> str:
-    return cell_of(read_notebook(ROOT / "solutions" / "03_memory.ipynb"), f"answer-{question}").source
+    return solution_text("03_memory", question)
 
 
 @pytest.mark.parametrize("name", FORGED)
@@ -119,7 +124,7 @@ def test_a_forged_verdict_earns_nothing(name: str, box: Sandbox) -> None:
 def test_an_answer_that_replaces_the_judge_helps_and_harms_no_other(box: Sandbox) -> None:
     patch = f"{PATCH}\n{solution_of('map_bytes')}"
     helped = mark_03(box, map_bytes=patch, keep_less=UNCHANGED)
-    assert (helped["map_bytes"].points, helped["keep_less"].points) == (helped["map_bytes"].out_of, 0)
+    assert (helped["map_bytes"].points, helped["keep_less"].points) == (0, 0)  # it imports the judge: no answer
     assert helped["keep_less"].outcome is Outcome.WRONG
     beside = mark_03(box, map_bytes=patch, keep_less=solution_of("keep_less"))
     assert beside["keep_less"].points == beside["keep_less"].out_of

@@ -87,14 +87,6 @@ class Sequentially(Tower):
         return self.head(x)
 
 
-class Reentrant(Tower):
-    def forward(self, pictures):
-        x = self.stem(pictures)
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=True)
-        return self.head(x)
-
-
 RIGHT = {
     "chain_peak": [lambda n, k: k + math.ceil(n / k), lambda n, k: k - (-n // k), peak_by_list],
     "best_count": [
@@ -108,7 +100,7 @@ RIGHT = {
         lambda f, b, s: float(sum(f[i] for x, y in s for i in range(x, y)) / np.sum([*f, *b])),
     ],
     "least_again": [least_by_subsets, least_by_growing],
-    "recompute_blocks": [EachBlock, Pairs, Sequentially, Reentrant],
+    "recompute_blocks": [EachBlock, Pairs, Sequentially],
 }
 
 
