@@ -5,12 +5,13 @@
     history    the published figures of 2016 beside the network-wide accounting, and the allocator's replay
     offload    the schedule of offload to host memory beside the published figures, and its sensitivity
     gpu_peaks  peaks measured by others on a T4 beside the trace (needs the extra "zoo")
+    zoo        models that nobody here wrote, traced and run for real (needs the extra "zoo")
     exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
     latency    key press to changed pixels of every explorer, in a real JupyterLab
     times      the predicted time of a step beside published GPU times and steps measured here (quiet machine)
     grading    a class of 200 graded end to end, and beside nbgrader where it is installed (an hour or so)
 
-The last five run only when named.
+The last six run only when named.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import estimator, gpu_peaks, offload
+from benchmarks import estimator, gpu_peaks, offload, zoo
 
 HERE = Path(__file__).resolve().parent
 QUICK = {
@@ -30,6 +31,7 @@ QUICK = {
 }
 SLOW = {
     "gpu_peaks": gpu_peaks.gpu_peaks,
+    "zoo": zoo.zoo,
     "exactness": estimator.exactness,
     "latency": lambda: subprocess.run([sys.executable, HERE / "latency.py"], check=True),
     "grading": lambda: subprocess.run([sys.executable, HERE / "grading.py"], check=True),

@@ -149,6 +149,11 @@ class Recorder(TorchDispatchMode):
         self.softmax_backwards: list[tuple[int, int]] = []  # (event, bytes of the gradient that comes in)
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: torch would wrap what sees every operator, to keep it from a compiler that nobody calls here."""
+        return False
+
     def watch(self, storage: Any, shape: tuple[int, ...], role: int, layer: str, is_map: bool) -> int:
         """Note a storage that exists already or is born now, once. Returns its index."""
         key = storage._cdata

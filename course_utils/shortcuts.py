@@ -210,6 +210,18 @@ def _layer_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     )
 
 
+def _sum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Over some dimensions of a tensor in order."""
+    x, dimensions = args[0], args[1]
+    if not x.is_contiguous() or not x.is_floating_point() or not dimensions or kwargs.get("dtype") is not None:
+        return NotImplemented
+    gone = {d % x.dim() for d in dimensions} if x.dim() else set()
+    if len(gone) != len(dimensions):
+        return NotImplemented
+    keep = args[2] if len(args) > 2 else False
+    return _empty((1 if d in gone else n for d, n in enumerate(x.shape) if keep or d not in gone), x)
+
+
 def _softmax(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, _dimension, to_float32 = args
     return NotImplemented if to_float32 or not x.is_contiguous() else _twin(x)
@@ -279,6 +291,7 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_batch_norm_backward, (aten.native_batch_norm_backward.default,)),
     (_layer_norm, (aten.native_layer_norm.default,)),
     (_layer_norm_backward, (aten.native_layer_norm_backward.default,)),
+    (_sum, (aten.sum.dim_IntList,)),
     (_softmax, (aten._softmax.default, aten._log_softmax.default)),
     (_softmax_backward, (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)),
     (_cat, (aten.cat.default,)),
@@ -288,7 +301,7 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_reduced_loss(3), (aten.binary_cross_entropy.default,)),
     (_like_first, (aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)),
     (_unary, (aten.relu.default, aten.tanh.default, aten.sigmoid.default, aten.sqrt.default, aten.gelu.default,
-              aten.silu.default)),
+              aten.silu.default, aten.pow.Tensor_Scalar)),
     (_binary, (aten.threshold_backward.default, aten.tanh_backward.default, aten.sigmoid_backward.default,
                aten.gelu_backward.default, aten.silu_backward.default, aten.add.Tensor, aten.mul.Tensor,
                aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar)),

@@ -182,6 +182,15 @@ def normed_by_rows(draw: Any, backward: bool = False) -> Arguments:
 
 
 @st.composite
+def summed(draw: Any) -> Arguments:
+    shape = draw(SHAPES)
+    dimensions = draw(
+        st.lists(st.integers(-len(shape), len(shape) - 1), max_size=3, unique_by=lambda d: d % len(shape))
+    )
+    return (T(shape, draw(LAYOUTS), draw(DTYPES)), dimensions, *draw(st.sampled_from([(), (True,), (False,)]))), {}
+
+
+@st.composite
 def exponents(draw: Any, backward: bool = False) -> Arguments:
     shape, dtype = draw(SHAPES), draw(DTYPES)
     dimension = draw(st.integers(-len(shape), len(shape) - 1))
@@ -231,6 +240,8 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.native_batch_norm_backward.default: normed(backward=True),
     aten.native_layer_norm.default: normed_by_rows(),
     aten.native_layer_norm_backward.default: normed_by_rows(backward=True),
+    aten.sum.dim_IntList: summed(),
+    aten.pow.Tensor_Scalar: tensor_and_number(),
     **{op.default: exponents() for op in (aten._softmax, aten._log_softmax)},
     **{op.default: exponents(True) for op in (aten._softmax_backward_data, aten._log_softmax_backward_data)},
     aten.cat.default: joined(),

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from course_utils import networks
 from course_utils.memory import Ledger
 from course_utils.trace import Spec, training_step
 
@@ -425,3 +426,60 @@ def test_any_optimizer_equals_its_real_update(make: Callable[[Any], torch.optim.
         real = live_storages_timeline(Case(partial(Net, chain), (8,), 5, "theirs"), 3)
     step = training_step(Net(chain), (8,), 5, make, target="cpu")
     assert operators(step.at(3)) == real
+
+
+# -- meta tensors and fake ones ----------------------------------------------------------------------------------------
+
+
+class Plain(nn.Module):
+    """Operators of the short list that the course's networks do not run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(8, 16), nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = torch.cat([self.inner(x).tanh()[:, :8], -self.inner(x).sigmoid()[:, 8:]], 1) * torch.full((16,), 2.0)
+        maps = maps + torch.zeros_like(maps) + x.new_empty(16) + torch.zeros(16) / 2
+        maps = (
+            torch.bmm(maps[:, None], maps[:, :, None])[:, 0]
+            + F.avg_pool2d(maps.reshape(-1, 1, 4, 4), 2).flatten(1)[:, :1]
+        )
+        scores: Tensor = self.head(maps.expand(-1, 16).clone() * x.sum(1, keepdim=True))[:, 0:5]
+        return scores
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, Any]]] = {
+    "alexnet": (networks.alexnet, (3, 64, 64), {}),
+    "googlenet": (networks.googlenet, (3, 64, 64), {}),
+    "resnet50": (networks.resnet50, (3, 64, 64), {}),
+    "channels last": (lambda: networks.branching_cnn().to(memory_format=torch.channels_last), (3, 16, 16), {}),
+    "inplace_cnn": (networks.inplace_cnn, (3, 16, 16), {}),
+    "rnn_from_cells": (networks.rnn_from_cells, (7, 4), {}),
+    "plain": (Plain, (8,), {}),
+    "tokens": (
+        lambda: nn.Sequential(nn.Embedding(50, 16), nn.Flatten(), nn.Linear(7 * 16, 5)), (7,),
+        {"input_dtype": torch.int64},
+    ),
+    "mean square": (
+        partial(Net, chain), (8,), {"criterion": F.mse_loss, "target_shape": (5,), "target_dtype": torch.float32}
+    ),
+}  # fmt: skip
+
+
+def test_what_is_traced_on_meta_tensors_for_the_cpu_is_the_same_on_fake_ones() -> None:
+    from unittest import mock
+
+    from course_utils.trace import tracer
+
+    seen: set[str] = set()
+    for name, (build, shape, options) in NETWORKS.items():
+        meta = training_step(build(), shape, None, "sgd", target="cpu", **options).at(5).tape
+        with mock.patch.object(tracer, "SAME_AS_CPU", frozenset()):  # nothing is: everything runs on fake tensors
+            fake = training_step(build(), shape, None, "sgd", target="cpu", **options).at(5).tape
+        if tracer.SAME_AS_CPU.issuperset(meta.event_ops[: meta.event_phase.tolist().index(2)]):
+            seen.update(meta.event_ops)
+        assert meta.event_ops == fake.event_ops, name
+        for array in ("fixed", "per_sample", "birth", "death", "role"):
+            assert getattr(meta, array).tolist() == getattr(fake, array).tolist(), (name, array)
+    assert sorted(tracer.SAME_AS_CPU - seen - {"end"}) == []

@@ -133,7 +133,7 @@ def training_step(
     check_inputs(step.inputs, step.sizes)
     settings: dict[str, object] = {
         "input_shape": input_shape, "optimizer": optimizer, "precision": precision, "target": target,
-        "accumulate": accumulate,
+        "accumulate": accumulate, "inputs": inputs,
     }  # fmt: skip
 
     tracer = Tracer(module, step, optimizer, precision, target, name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
 import math
 import sys
 import warnings
@@ -58,13 +59,13 @@ ROUND_BATCH = 128  # tried when both fail: a network may ask for a multiple of s
 # With long rows of whole numbers, whose masks are computed for real where a network looks at them: a nearer prime.
 LARGE_BATCH_OF_ROWS, LONG_ROW = 67, 256
 
-# Operators that give the same on meta tensors as on the CPU, shortcuts included (tests/test_overrides.py). A step of
+# Operators that give the same on meta tensors as on the CPU, shortcuts included (tests/test_real_models.py). A step of
 # others is traced on fake CPU tensors for target="cpu".
 SAME_AS_CPU = frozenset(
-    "start end detach empty new_empty zeros full convolution convolution_backward max_pool2d_with_indices "
+    "start end empty new_empty zeros full convolution convolution_backward max_pool2d_with_indices "
     "max_pool2d_with_indices_backward native_batch_norm native_batch_norm_backward cat mm addmm bmm mse_loss "
     "mse_loss_backward relu relu_ tanh sigmoid threshold_backward tanh_backward sigmoid_backward add mul div neg sum "
-    "mean ones_like empty_like zeros_like bernoulli_ add_ mul_ div_ _log_softmax _log_softmax_backward_data "
+    "mean ones_like empty_like zeros_like bernoulli_ add_ div_ _log_softmax _log_softmax_backward_data "
     "nll_loss_forward nll_loss_backward avg_pool2d avg_pool2d_backward _adaptive_avg_pool2d "
     "_adaptive_avg_pool2d_backward clone embedding embedding_dense_backward select_backward slice_backward".split()
 )
@@ -251,7 +252,7 @@ class Tracer:
             kept: list[Any] = []  # what the model returned last, where it stays alive
             handles += self._follow_the_model(recorder, kept)
             try:
-                with self._kernels(), _as_if_real(fake), torch.set_grad_enabled(training):
+                with self._kernels(), _quiet(), _as_if_real(fake), torch.set_grad_enabled(training):
                     self._forward_backward(recorder, inputs, training)
             finally:
                 for handle in handles:
@@ -407,6 +408,17 @@ class Tracer:
                 self._updates[trained] = self._trace_update()
             update = self._updates[trained]
         return make_tape(small, large, self.batches, update, self.layer_parameters)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Fake tensors print what goes wrong before they raise it; the refusal says it in one line."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    was, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was
 
 
 @contextmanager
