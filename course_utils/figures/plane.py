@@ -206,8 +206,12 @@ def plane(
     drawn += [(px - 2, top, px + 2, bottom) for px in (frame.at(v, 1.0 if y.log else 0.0)[0] for v in marks.values())]
     crowded = any(spot.small for spot in spots)
     for spot, (px, py) in zip(spots, dots, strict=True):
-        if spot.name:
-            scene.place([*_around(spot, px, py), *(_far(spot, px, py) if crowded else [])], drawn)
+        if spot.name and scene.place(_around(spot, px, py), drawn) is None and crowded:
+            name = scene.place(_far(spot, px, py), drawn)
+            if name is not None:  # too far to be seen as this point's without a line
+                left, top_edge, right, bottom_edge = name.box
+                ends = (px, py), (min(max(px, left), right), min(max(py, top_edge), bottom_edge))
+                scene.add(Lines([ends], FAINT, 1.0))
     return Picture.from_scene(scene)
 
 
