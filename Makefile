@@ -12,11 +12,12 @@ LAB ?=
 FIRST := /lab/tree/notebooks/00_start_here.ipynb
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help lab test bench picture clean
+.PHONY: help lab test test-elsewhere bench picture clean
 
 help:
 	@echo "make lab     install, check the set-up, open JupyterLab on the lessons"
 	@echo "make test    install, then run every test"
+	@echo "make test-elsewhere  what computes with floats, as on older processors and on 1, 2 and 4 threads"
 	@echo "make bench   print accuracy and speed against other tools"
 	@echo "make picture draw the README's skyline anew"
 	@echo "make clean   remove what these commands installed"
@@ -32,6 +33,18 @@ test: $(VENV)/test.done
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+# As far as this processor can pretend to be another. tests/test_elsewhere.py is the small part that `make test` runs.
+MACHINES ?= as-is AVX2:avx2 SSE41:default
+THREADS ?= 1 2 4
+FLOATS ?= notebooks accumulation any_module checks* claims* digits distributed exactness gpu_cells graft_properties \
+	kernels measure offload_real precision random_networks rebuilt recompute recordings speed trace
+test-elsewhere: export OMP_WAIT_POLICY := PASSIVE
+test-elsewhere: $(VENV)/test.done
+	@for machine in $(MACHINES); do for threads in $(THREADS); do echo "== $$machine, $$threads threads"; \
+		env $$(echo $$machine | sed -n 's/\(.*\):\(.*\)/ONEDNN_MAX_CPU_ISA=\1 ATEN_CPU_CAPABILITY=\2/p') OMP_NUM_THREADS=$$threads \
+		$(BIN)/python -m pytest -q -n 2 --dist loadfile $(FLOATS:%=tests/test_%.py) || failed=1; done; done; \
+		exit $${failed:-0}
 
 bench: $(VENV)/test.done
 	@$(BIN)/python -m benchmarks

@@ -4,12 +4,13 @@
     speed      the trace beside MemTracker on the same networks in one run, and the cost of a slider move
     history    the published figures of 2016 beside the network-wide accounting, and the allocator's replay
     offload    the schedule of offload to host memory beside the published figures, and its sensitivity
+    gpu_peaks  peaks measured by others on a T4 beside the trace (needs the extra "zoo")
     exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
     latency    key press to changed pixels of every explorer, in a real JupyterLab
     times      the predicted time of a step beside published GPU times and steps measured here (quiet machine)
     grading    a class of 200 graded end to end, and beside nbgrader where it is installed (an hour or so)
 
-The last four run only when named.
+The last five run only when named.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import estimator, offload
+from benchmarks import estimator, gpu_peaks, offload
 
 HERE = Path(__file__).resolve().parent
 QUICK = {
@@ -28,6 +29,7 @@ QUICK = {
     "offload": offload.offload,
 }
 SLOW = {
+    "gpu_peaks": gpu_peaks.gpu_peaks,
     "exactness": estimator.exactness,
     "latency": lambda: subprocess.run([sys.executable, HERE / "latency.py"], check=True),
     "grading": lambda: subprocess.run([sys.executable, HERE / "grading.py"], check=True),

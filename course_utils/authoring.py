@@ -138,7 +138,8 @@ def _read_cell(lines: list[str], file: str, line: int) -> SourceCell:
 
 
 def _check_options(cell: SourceCell) -> None:
-    allowed = ("slide", "tags", *(NUMBERS if cell.kind == "question" else ()))
+    own = {"code": ("folded",), "question": NUMBERS}
+    allowed = ("slide", "tags", *own.get(cell.kind, ()))
     for key, value in cell.options.items():
         if key not in allowed:
             close = difflib.get_close_matches(key, [*allowed, *KINDS], n=1)
@@ -146,6 +147,8 @@ def _check_options(cell: SourceCell) -> None:
             raise cell.error(f"unknown key {key}=; {hint}")
         if key == "slide" and value not in SLIDE_TYPES:
             raise cell.error(f"slide={value!r} is no slide type; choose one of {', '.join(SLIDE_TYPES)}")
+        if key == "folded" and value is not True:
+            raise cell.error(f"folded={value!r} must be true, or be left out")
         if key == "tags":
             unknown = [t for t in value if str(t).startswith("nbval") and t not in NBVAL_TAGS]
             if unknown:
@@ -180,8 +183,8 @@ def _check_questions(cells: Sequence[SourceCell]) -> None:
                 first = questions[cell.question].line
                 raise cell.error(f"question {cell.question!r} was already asked at line {first}")
             questions[cell.question] = cell
-            if not cell.text.startswith("#"):
-                raise cell.error(f"question {cell.question!r} must begin with a heading")
+            if not cell.text.startswith("## "):  # the one level below the title: a screen reader's list of questions
+                raise cell.error(f"question {cell.question!r} must begin with a heading: ## and its title")
             for key in NUMBERS:
                 if key not in cell.options:
                     raise cell.error(f"question {cell.question!r} has no {key}=")
@@ -350,6 +353,8 @@ def _cell(cell: SourceCell, kind: str, identity: str, points: int) -> NotebookNo
         tags += [deck.NOTES] * notes
     if tags:
         metadata["tags"] = tags
+    if cell.options.get("folded"):
+        metadata["jupyter"] = {"source_hidden": True}
     make = new_markdown_cell if cell.kind == "text" or KINDS.get(cell.kind) else new_code_cell
     return as_notebook(make(text, id=identity, metadata=metadata))  # type: ignore[no-untyped-call]
 
@@ -376,7 +381,8 @@ def find_topics(names: Sequence[str], root: Path) -> list[str]:
 def build(topics: Sequence[str], root: Path) -> None:
     """Write notebooks/, exercises/ and solutions/ of the topics from source/, executing lesson and solution.
 
-    Everything is read and checked before anything is executed; a file is written whole, and only when it changes.
+    Everything is read and checked before anything is executed, and executed before anything is written: a build that
+    fails writes nothing. A file is written whole, and only when it changes.
     New figures in outputs tagged `nbval-ignore-output` are no change: delete the file to renew them.
     Raises AuthoringError, also for an exercise that holds somebody's answers, which would be lost.
     """
@@ -384,19 +390,25 @@ def build(topics: Sequence[str], root: Path) -> None:
     for made in plans:
         if made.exercise is not None:
             _refuse_to_lose_answers(root / "exercises" / f"{made.topic}.ipynb")
-    for made in plans:
-        for folder, notebook, executed in made.notebooks():
-            path = root / folder / f"{made.topic}.ipynb"
-            path.parent.mkdir(exist_ok=True)  # the kernel runs there
-            if executed:
-                try:
-                    notebook = execution.execute(notebook, path.parent, f"{folder}/{path.name}")
-                except execution.CellFailed as failure:
-                    file, line = made.source_lines[folder][failure.cell_id]
-                    raise AuthoringError(f"{file}:{line + failure.line - 1}: {failure}") from None
-            same = path.exists() and execution.same_where_compared(read_notebook(path), notebook)
-            changed = not same and write_whole(path, to_text(notebook))
-            print(f"{folder}/{path.name}: {'written' if changed else 'unchanged'}")
+    outputs = [output for made in plans for output in _make(made, root)]
+    for path, notebook in outputs:
+        same = path.exists() and execution.same_where_compared(read_notebook(path), notebook)
+        changed = not same and write_whole(path, to_text(notebook))
+        print(f"{path.parent.name}/{path.name}: {'written' if changed else 'unchanged'}")
+
+
+def _make(made: Plan, root: Path) -> Iterator[tuple[Path, NotebookNode]]:
+    """(path, notebook) of everything a topic has, executed where it is to be. Raises AuthoringError."""
+    for folder, notebook, executed in made.notebooks():
+        path = root / folder / f"{made.topic}.ipynb"
+        path.parent.mkdir(exist_ok=True)  # the kernel runs there
+        if executed:
+            try:
+                notebook = execution.execute(notebook, path.parent, f"{folder}/{path.name}")
+            except execution.CellFailed as failure:
+                file, line = made.source_lines[folder][failure.cell_id]
+                raise AuthoringError(f"{file}:{line + failure.line - 1}: {failure}") from None
+        yield path, notebook
 
 
 def _refuse_to_lose_answers(path: Path) -> None:

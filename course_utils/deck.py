@@ -1,4 +1,4 @@
-"""How a lesson looks when it is presented live, by the extension jupyterlab-deck: large text, and little code.
+"""How a lesson looks when it is presented live, by jupyterlab-slideshow: large text, and little code.
 
 The extension reads styles from a notebook's metadata (as jupyterlab-fonts defines them), so they travel with the
 lesson, act while it is presented and at no other time. Pure; must never import anything of ours.
@@ -44,7 +44,8 @@ STYLE: dict[str, dict[str, str]] = {
 def is_short(cell: NotebookNode) -> bool:
     """Whether a cell's code is shown in a lecture too."""
     lines = cell.source.strip().splitlines()
-    asked_away = HIDE_CODE in cell.metadata.get("tags", [])
+    folded = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+    asked_away = folded or HIDE_CODE in cell.metadata.get("tags", [])
     return not asked_away and 0 < len(lines) <= CODE_LINES and max(map(len, lines)) <= CODE_COLUMNS
 
 

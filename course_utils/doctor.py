@@ -239,7 +239,7 @@ class Report:
             rows.append(("OK", escape(", ".join(finding.text for finding in by_status["OK"]))))
         rows += [("info", escape(finding.text)) for finding in by_status["info"]]
         body = "".join(
-            f"<tr style='vertical-align:top'><td><b>{status}</b></td><td style='text-align:left'>{text}</td></tr>"
+            f"<tr style='vertical-align:top'><th scope='row'>{status}</th><td style='text-align:left'>{text}</td></tr>"
             for status, text in rows
         )
         said = summary(failures).replace("see the FAIL lines above", "each with its fix below")

@@ -122,6 +122,9 @@ class StepTrace:
         trace_at: traces the step anew at one batch (tens of milliseconds); used for batch 1, where tensors with a
             dimension of one may be laid out differently, and for networks that are not affine.
         affine: True where `tape` stands for every batch from 2 on.
+        assumptions: what the trace takes for granted of kernels that it cannot know; empty where nothing is assumed.
+        sizes: sizes that shapes of the input name, such as {"sequence": 1024}.
+        resized: traces the step anew with other sizes.
     """
 
     name: str
@@ -129,8 +132,12 @@ class StepTrace:
     trace_at: Callable[[int], Tape]
     why: str = ""
     settings: dict[str, object] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    sizes: dict[str, int] = field(default_factory=dict)
+    resized: Callable[[dict[str, int]], StepTrace] | None = field(default=None, repr=False, compare=False)
     _traced: dict[int, Tape] = field(default_factory=dict, repr=False, compare=False)
     _largest: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
+    _resized: dict[tuple[tuple[str, int], ...], StepTrace] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def precision(self) -> str:
@@ -142,8 +149,8 @@ class StepTrace:
         """Whether two traces stand for every batch; if not, each is traced by itself and `why` says what broke."""
         return self.tape is not None
 
-    def at(self, batch: int, workspace: int = 0) -> Ledger:
-        """The step at one batch size.
+    def at(self, batch: int, workspace: int = 0, **sizes: int) -> Ledger:
+        """The step at one batch size, and with other `sizes`, such as sequence=2048, for which it is traced anew once.
 
         Args:
             batch: samples in the batch, 1 or more.
@@ -157,7 +164,18 @@ class StepTrace:
             raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
         if workspace < 0:
             raise CourseError(f"workspace must be 0 bytes or more, got {workspace!r}")
+        if any(self.sizes.get(name) != size for name, size in sizes.items()):
+            return self.with_sizes(**sizes).at(batch, workspace)
         return Ledger(self.name, self._tape_for(int(batch)), int(batch), int(workspace), self.precision)
+
+    def with_sizes(self, **sizes: int) -> StepTrace:
+        """The step traced with other sizes. Raises CourseError for a size that no shape names."""
+        if self.resized is None:
+            raise CourseError(f"{self.name} was traced at one size of its input")
+        key = tuple(sorted(sizes.items()))
+        if key not in self._resized:
+            self._resized[key] = self.resized(sizes)
+        return self._resized[key]
 
     def traced_at(self, batch: int) -> Ledger:
         """The step traced at this very batch, also where a line stands for every batch. Raises as `at` does."""

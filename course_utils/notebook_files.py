@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_utils.units import CourseError
+
+KEPT = ("nbformat", "nbformat_minor", "cell_type", "id", "source")  # beside metadata, of what marking looks at
 
 
 def read_notebook(path: Path) -> NotebookNode:
@@ -34,10 +37,11 @@ def read_notebook(path: Path) -> NotebookNode:
     return parse_notebook(content, str(path))
 
 
-def parse_notebook(data: bytes, name: str) -> NotebookNode:
+def parse_notebook(data: bytes, name: str, slim: bool = False) -> NotebookNode:
     """The bytes of a notebook file as `read_notebook` gives them; `name` is what errors call the file.
 
-    UTF-8 with or without a byte order mark, or UTF-16 with one. Raises CourseError as `read_notebook` does.
+    UTF-8 with or without a byte order mark, or UTF-16 with one. `slim` leaves out what no marking looks at: outputs,
+    attachments, the metadata of others. Raises CourseError as `read_notebook` does.
     """
     try:
         text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
@@ -54,19 +58,30 @@ def parse_notebook(data: bytes, name: str) -> NotebookNode:
         raise CourseError(f"{name} is damaged: not valid JSON{line}; restore a checkpoint in JupyterLab") from None
     try:
         if content["nbformat"] < 4:
-            content = nbformat.convert(nbformat.reads(text, as_version=4), 4)  # type: ignore[no-untyped-call]
+            with warnings.catch_warnings(action="ignore"):  # of what it corrects
+                content = nbformat.convert(nbformat.reader.reads(text), 4)  # type: ignore[no-untyped-call]
         for part in (content, *content["cells"]):
             if not isinstance(part.get("metadata"), dict):
                 part["metadata"] = {}
+        if slim:
+            content = {**_slim(content), "cells": [_slim(cell) for cell in content["cells"]]}
         # Half characters, which JSON can hold and no file, become question marks.
         text = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace").decode()
         # Without validation: one odd cell must not refuse the rest.
         notebook = nbformat.v4.reads(text)  # type: ignore[no-untyped-call]
         if not all(isinstance(cell.source, str) and isinstance(cell.cell_type, str) for cell in notebook.cells):
             raise TypeError("a cell without text")
-    except (KeyError, TypeError, AttributeError, ValueError, nbformat.ValidationError):
+    except MemoryError:
+        raise CourseError(f"{name} is too large to be read; clear its outputs") from None
+    except Exception:  # noqa: BLE001 - the converters of old formats fail in ways of their own
         raise CourseError(f"{name} is JSON but no notebook; is it the right file?") from None
     return as_notebook(notebook)
+
+
+def _slim(part: dict[str, Any]) -> dict[str, Any]:
+    """What marking looks at, of a notebook or of a cell."""
+    kept = {key: value for key, value in part.items() if key in KEPT}
+    return {**kept, "metadata": {key: value for key, value in part["metadata"].items() if key == "course"}}
 
 
 def as_notebook(content: dict[str, Any]) -> NotebookNode:

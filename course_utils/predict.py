@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -26,20 +26,20 @@ from course_utils.units import CourseError
 
 
 def read_number(text: str) -> float:
-    """The number a person wrote: "1568", "1,568", "1 568", "12.5", "12,5" or "1.5e3", 0 or more.
+    """The number a person wrote: "1568", "1,568", "1 568", "12.5", "12,5", "1.5e3" or, with either minus sign, "-392".
 
     A comma before three digits separates thousands, any other is a decimal comma.
 
     Raises:
-        CourseError: it is not a number of 0 or more.
+        CourseError: it is not a number.
     """
-    plain = re.sub(r"[\s_]", "", text)
-    if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d*)?", plain):
+    plain = re.sub(r"[\s_]", "", text).replace("\N{MINUS SIGN}", "-")
+    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", plain):
         plain = plain.replace(",", "")
     elif plain.count(",") == 1 and "." not in plain:
         plain = plain.replace(",", ".")
-    if not re.fullmatch(r"\+?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?", plain):
-        raise CourseError(f"{text.strip()[:40]!r} is not a number of 0 or more: write one such as 12.5, with no unit")
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?", plain):
+        raise CourseError(f"{text.strip()[:40]!r} is not a number: write one such as 12.5, with no unit")
     return float(plain)
 
 
@@ -52,14 +52,35 @@ def how_far(guess: float, answer: float, unit: str) -> str:
     said = f"Your guess, {guess:,.6g} {unit},"
     if guess == answer:
         return f"{said} is exact."
-    if guess == 0 or answer == 0:
+    if guess * answer <= 0:  # 0, or one of them negative: no factor says how far
         return f"{said} is {abs(answer - guess):,.6g} {unit} too {'small' if guess < answer else 'large'}."
-    factor = max(guess, answer) / min(guess, answer)
-    way = "small" if guess < answer else "large"
+    factor = max(abs(guess), abs(answer)) / min(abs(guess), abs(answer))
+    way = "small" if abs(guess) < abs(answer) else "large"
     if factor < 1.2:
-        return f"{said} is {100 * abs(guess - answer) / answer:.2g} % too {way}."
+        return f"{said} is {100 * abs(guess - answer) / abs(answer):.2g} % too {way}."
     times = f"{factor:,.{1 if factor < 100 else 0}f}" if factor < 1e6 else f"{factor:.3g}"
     return f"{said} is {times} times too {way}."
+
+
+NEAR = 0.1  # of what a thought leads to: a guess this close may have come from it
+CLOSE = 0.05  # of the answer: a guess this close needs no explanation
+
+
+def thought_behind(guess: float, answer: float, thoughts: Sequence[tuple[float, str]]) -> str:
+    """The thought that leads nearest to a guess; "" if none leads near it, or the guess is close to the answer.
+
+    Args:
+        guess: the number entered.
+        answer: the right one.
+        thoughts: the numbers that what somebody may have thought leads to, each with a sentence that names the thought.
+
+    >>> thought_behind(1.5, 10.3, [(1.55, "Those are the parameters alone.")])
+    'Those are the parameters alone.'
+    """
+    if abs(guess - answer) <= CLOSE * abs(answer):
+        return ""
+    near = [(abs(guess - number), said) for number, said in thoughts if abs(guess - number) <= NEAR * abs(number)]
+    return min(near, default=(0.0, ""))[1]
 
 
 class Prediction(widgets.VBox):  # type: ignore[misc]
@@ -121,8 +142,10 @@ def predict(question: str, unit: str = "MiB") -> Prediction:
 class Reveal(widgets.VBox):  # type: ignore[misc]
     """The answer to a prediction, hidden until it was made; made by `reveal`."""
 
-    def __init__(self, guess: Prediction, rows: Mapping[str, float], against: str) -> None:
-        self.guess, self.rows, self.against = guess, dict(rows), against
+    def __init__(
+        self, guess: Prediction, rows: Mapping[str, float], against: str, thoughts: Sequence[tuple[float, str]]
+    ) -> None:
+        self.guess, self.rows, self.against, self.thoughts = guess, dict(rows), against, tuple(thoughts)
         self.content = widgets.HTML()
         super().__init__([widgets.HTML(WIDGET_STYLE), self.content])
         self.add_class("course-widget")
@@ -137,10 +160,11 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
         return side_by_side({**guessed, **self.rows}, self.guess.unit, hollow="your guess")
 
     def words(self) -> str:
-        """How far the guess is from the answer, or that it is waited for."""
-        if self.guess.number is None:
+        """How far the guess is from the answer and the thought behind it, or that it is waited for."""
+        number, answer = self.guess.number, self.rows[self.against]
+        if number is None:
             return f"Enter your guess above first; then this shows: {', '.join(self.rows)}."
-        return how_far(self.guess.number, self.rows[self.against], self.guess.unit)
+        return f"{how_far(number, answer, self.guess.unit)} {thought_behind(number, answer, self.thoughts)}".rstrip()
 
     def _update(self, _change: object = None) -> None:
         shown = "" if self.guess.number is None else self.picture().svg
@@ -152,21 +176,28 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
         return {**bundle, "text/html": html, "text/plain": self.words()}
 
 
-def reveal(guess: Prediction, rows: Mapping[str, float], against: str | None = None) -> Reveal:
-    """The answer beside the guess: how far off it was in words, and every way to the answer as a bar with its number.
+def reveal(
+    guess: Prediction,
+    rows: Mapping[str, float],
+    against: str | None = None,
+    thoughts: Sequence[tuple[float, str]] = (),
+) -> Reveal:
+    """The answer beside the guess: how far off and why in words, and every way to the answer as a bar with its number.
 
     Args:
         guess: what `predict` returned.
-        rows: way to the answer ("by hand", "trace", "measured here") -> number in the guess's unit, 0 or more.
+        rows: way to the answer ("by hand", "trace", "measured here") -> number in the guess's unit.
         against: the row the guess is compared with; the first one if not given.
+        thoughts: the numbers that what somebody may have thought leads to, each with a sentence that names the thought;
+            who guessed near such a number, and not near the answer, reads the sentence.
 
     Raises:
-        CourseError: no rows, a number that is negative or not finite, `against` not among them, or no prediction.
+        CourseError: no rows, a number that is not finite, `against` not among them, or no prediction.
     """
     if not isinstance(guess, Prediction):
         raise CourseError(f"reveal needs what predict(...) returned as its first argument, got {type(guess).__name__}")
-    if not rows or not all(math.isfinite(value) and value >= 0 for value in rows.values()):
-        raise CourseError(f"reveal needs rows with numbers of 0 or more, got {dict(rows)!r}")
+    if not rows or not all(map(math.isfinite, (*rows.values(), *(number for number, _ in thoughts)))):
+        raise CourseError(f"reveal needs rows and thoughts with finite numbers, got {dict(rows)!r}, {thoughts!r}")
     if against is not None and against not in rows:
         raise CourseError(f"reveal compares with one of {', '.join(rows)}, got {against!r}")
-    return Reveal(guess, rows, against or next(iter(rows)))
+    return Reveal(guess, rows, against or next(iter(rows)), thoughts)

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from course_utils import kernels
+from course_utils.known import KnownValues
 from course_utils.memory import PHASES, ROLE
 from course_utils.shortcuts import SHORTCUTS, Shortcut
 
@@ -93,9 +94,11 @@ class _Operator:
     counted: Any  # the operator's packet where torch has a flop formula for it
     shortcut: Shortcut | None
     takes_device: bool
+    by_values: bool  # the shape of its result, or what it returns, depends on values
 
 
 _OPERATORS: dict[Any, _Operator] = {}
+_WHICH_DEVICE = torch.ops.prim.device.default
 
 
 def _operator(func: Any) -> _Operator:
@@ -109,6 +112,7 @@ def _operator(func: Any) -> _Operator:
             counted=packet if packet in flop_registry else None,
             shortcut=SHORTCUTS.get(func),
             takes_device=any(argument.name == "device" for argument in func._schema.arguments),
+            by_values=bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags)),
         )
     return known
 
@@ -122,8 +126,9 @@ class Recorder(TorchDispatchMode):
         layer_of_parameter: id of a parameter -> layer, for the gradients that accumulate there.
     """
 
-    def __init__(self, bottom: str, device: str, host_counts: bool = True) -> None:
+    def __init__(self, bottom: str, device: str, host_counts: bool = True, fake: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.known = KnownValues(fake)
         self.host_counts = host_counts  # False: tensors in host memory are not on the card, and not noted
         self.closed = False
         self.record = Recording()
@@ -141,6 +146,7 @@ class Recorder(TorchDispatchMode):
         self.sums: list[tuple[int, int, int]] = []  # (event, left, total): gradients added in the backward pass
         self.accumulated: list[tuple[int | None, str]] = []  # (storage, layer): gradients added to those already there
         self.reads: list[tuple[str, list[int | None], list[int | None]]] = []  # what dropout is recognised by
+        self.softmax_backwards: list[tuple[int, int]] = []  # (event, bytes of the gradient that comes in)
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
 
     def watch(self, storage: Any, shape: tuple[int, ...], role: int, layer: str, is_map: bool) -> int:
@@ -168,13 +174,26 @@ class Recorder(TorchDispatchMode):
         return self.alive.get(tensor.untyped_storage()._cdata)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _WHICH_DEVICE:
+            return args[0].fake_device  # asked of fake tensors all the time
         operator = _operator(func)
         kwargs = kwargs or {}
         if operator.takes_device and self.phase != UPDATE:
             kwargs = self._on_device(args, kwargs)
-        out = NotImplemented if operator.shortcut is None else operator.shortcut(args, kwargs)
+        follows = self.phase == FORWARD or (self.phase == BACKWARD and torch.is_grad_enabled())
+        out: Any = NotImplemented
+        if operator.by_values and follows:
+            values = self.known.values(func, operator.name, args, kwargs)
+            if isinstance(values, Tensor):
+                out = torch.empty(values.shape, dtype=values.dtype, device=self.device)
+            elif values is not NotImplemented:
+                return values
+        if out is NotImplemented and operator.shortcut is not None:
+            out = operator.shortcut(args, kwargs)
         if out is NotImplemented:
             out = func(*args, **kwargs)
+        if follows and not operator.is_view:
+            self.known.follow(func, operator.name, args, kwargs, out, operator.writes)
         if operator.is_view:
             if self.phase == FORWARD and isinstance(out, Tensor):
                 self.record.layer_shapes[self._forward_layer()] = tuple(out.shape)
@@ -256,6 +275,8 @@ class Recorder(TorchDispatchMode):
             self.accumulated.append((read[1], layer))
         if operator.name in ("empty_like", "bernoulli_", "mul", "mul_"):
             self.reads.append((operator.name, read, written))
+        if operator.name == "_softmax_backward_data":
+            self.softmax_backwards.append((len(self.record.ops), inputs[0].numel() * inputs[0].element_size()))
         if self.phase == FORWARD and outputs:
             self.record.layer_shapes[layer] = tuple(outputs[0].shape)
         event = len(self.record.ops)

@@ -58,6 +58,11 @@ def one(content: Any) -> Any:
     return next(cell for cell in content["cells"] if cell.get("id") == "answer-one")
 
 
+def two(content: Any) -> Any:
+    """The answer cell of question `two`."""
+    return next(cell for cell in content["cells"] if cell.get("id") == "answer-two")
+
+
 def older(notebook: NotebookNode, version: int) -> bytes:
     down = nbformat.convert(notebook, version)
     return nbformat.versions[version].writes_json(down).encode()
@@ -89,7 +94,41 @@ def nothing_but(**source: str) -> Make:
     return changed(lambda content: one(content).update(source))
 
 
+def first_version(**of_each_cell: Any) -> Make:
+    """The notebook's code cells in format 1."""
+
+    def make(notebook: NotebookNode) -> bytes:
+        code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+        cells = [{"cell_type": "code", "code": source, **of_each_cell} for source in code]
+        return json.dumps({"nbformat": 1, "cells": cells}).encode()
+
+    return make
+
+
+def third_version(notebook: NotebookNode) -> bytes:
+    content = json.loads(older(notebook, 3))
+    content["metadata"]["name"] = ["no", "text"]
+    return json.dumps(content).encode()
+
+
+SPACED = "def two(n):" + "\n" * 400_000 + "    return n"
+BYTES = """class Tabs:
+    TAB = f"{b'\t'}"
+
+def two(n, tab=f"{b'\t'}"):
+    return n
+"""  # no text can be made of the last one's tree by Python 3.11
 IMPORTED = "import numpy as np\nfrom fractions import Fraction\n"
+MALFORMED = [  # what converters of old formats, or readers of answers, fail with or never end at
+    Broken("version 1, unknown cell", lambda n: b'{"nbformat": 1, "cells": [{"cell_type": "x"}]}', 0, "no notebook"),
+    Broken("version 1, infinity", first_version(prompt_number=float("inf")), 0, "no notebook"),
+    Broken("version 3, a name of no text", third_version, 1),
+    Broken("empty dictionaries", changed(lambda c: c["metadata"].update(x=[{}] * 2**22), separators=(",", ":")), 1),
+    Broken("empty lines", nothing_but(source="\n" * 400_000), 0, "its answer cell is empty"),
+    Broken("empty lines in an answer", changed(lambda c: two(c).update(source=SPACED)), 1),
+    Broken("an endless sum", nothing_but(source="one = " + "1+" * 10**6 + "1"), 0, "has answers of more than 1.00 MiB"),
+    Broken("an f-string of bytes", changed(lambda c: two(c).update(source=BYTES)), 1),
+]
 FILES = [
     # -- right, and must not be refused
     Broken("version 2", lambda n: older(n, 2), 1),
@@ -129,6 +168,7 @@ FILES = [
     Broken(
         "a topic of many lines", changed(lambda c: c["metadata"]["course"].update(topic="x\n" * 10**6)), 0, "not 01"
     ),
+    *MALFORMED,
     # -- one answer is broken
     Broken("null bytes in an answer", nothing_but(source="def one(n):\n    return n\x00"), 0, "null bytes"),
     Broken("half a character", nothing_but(source="def one(n):\n    return n, '\ud800'"), 0, ""),
@@ -176,8 +216,8 @@ BESIDE = {  # by learner: points and words for what `put` adds
 def put_in_zip(path: Path, notebook: NotebookNode, others: dict[str, NotebookNode], largest: int) -> None:
     """A platform's zip that holds other submissions, and entries that a careless reader would be hurt by."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for learner, other in others.items():
-            archive.writestr(f"{learner}_12_assignsubmission_file_/01.ipynb", text(other))
+        for number, (learner, other) in enumerate(others.items(), start=100):
+            archive.writestr(f"{learner}_{number}_assignsubmission_file_/01.ipynb", text(other))
         archive.writestr("../../../climber_13_assignsubmission_file_/01.ipynb", text(notebook))
         archive.writestr("/root_14_assignsubmission_file_/01.ipynb", text(notebook))
         archive.writestr("bomb_15_assignsubmission_file_/01.ipynb", b" " * (largest + 1))

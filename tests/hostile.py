@@ -1,7 +1,7 @@
 """Answers that misbehave, each with what must come of it: written for question `three`, whose right answer is 3 * n.
 
 What is said of each is one line, which `words` is in. `classes` puts them into submissions: `one` and `six` are right
-in each and must stay so. An answer that bends what runs after it is `alone` between them; of the others, three share a
+in each and must stay so. An answer that bends what runs after it is `alone` between them; of the others, four share a
 submission, each in the place of another question.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from multiples import NAMES
 
 from course_utils.checks.core import Outcome
+from course_utils.grading import syscalls
 
 WRONG, CRASHED, CORRECT = Outcome.WRONG, Outcome.CRASHED, Outcome.CORRECT
 
@@ -37,7 +38,144 @@ class Hostile:
 LOOPS, DIED, GONE = "ran for more than", "ended the kernel", "It was stopped"
 RIGHT = "def three(n):\n    return 3 * n\n"
 
+# Every way into a new namespace, and two to have them allowed again. What succeeds is raised.
+ESCAPES = (
+    """\
+import ctypes
+import os
+import subprocess
+
+libc = ctypes.CDLL(None, use_errno=True)
+done = []
+for flag in (0x10000000, 0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000, 0x02000000, 0x00000080):
+    for flags in (flag, flag | 0x10000000):
+        if libc.unshare(flags) == 0:
+            done.append(f"unshare {flags:#x}")
+        if flag == 0x80:  # to clone, this says which signal ends it
+            continue
+        child = libc.syscall(56 if os.uname().machine == "x86_64" else 220, flags | 17, 0, 0, 0, 0)
+        if child == 0:
+            os._exit(0)
+        if child > 0:
+            os.waitpid(child, 0)
+            done.append(f"clone {flags:#x}")
+for command in (["unshare", "--user", "true"], ["unshare", "--map-root-user", "--mount", "true"]):
+    if subprocess.run(command, capture_output=True).returncode == 0:
+        done.append(" ".join(command))
+try:
+    with open("/proc/sys/user/max_user_namespaces", "w") as file:
+        file.write("100")
+    done.append("the limit lifted")
+except OSError:
+    pass
+assert not done, done
+"""
+    + RIGHT
+)
+
+
+REFUSED = (
+    f"""\
+import ctypes
+import errno
+import os
+
+libc = ctypes.CDLL(None, use_errno=True)
+column = ("x86_64", "aarch64").index(os.uname().machine)
+numbers = {syscalls.REFUSED}
+allowed = []
+for name, number in numbers.items():
+    ctypes.set_errno(0)
+    if libc.syscall(number[column], 0, 0, 0, 0, 0) != -1 or ctypes.get_errno() != errno.EPERM:
+        allowed.append(name)
+assert not allowed, allowed
+child = os.fork()
+if child == 0:
+    os._exit(libc.syscall(numbers["ptrace"][column], 0, 0, 0, 0) == 0)  # that it be traced, which anybody may ask for
+assert os.waitpid(child, 0)[1] == 0
+"""
+    + RIGHT
+)
+
+# Where something could be left for the next learner. What can be written to is raised.
+MOUNTS = (
+    """\
+import os
+lines = [line.split() for line in open("/proc/self/mountinfo")]
+done = {line[4] for line in lines if "rw" in line[5].split(",")} - {"/scratch", "/dev/shm", "/proc"}
+for folder in ("", "/etc", "/mnt", "/dev", "/dev/pts", "/sockets", "/course", "/usr", "/usr/lib", "/root", "/tmp"):
+    try:
+        open(f"{folder}/left", "w")
+        done.add(folder)
+    except OSError:
+        pass
+try:
+    os.utime("/dev/null")
+    done.add("a date")
+except OSError:
+    pass
+assert not done, done
+"""
+    + RIGHT
+)
+
+# Memory that no process seems to hold, what is common to kernels, and the machine's own sockets. What works is raised.
+COMMON = (
+    """\
+import ctypes
+import fcntl
+import mmap
+import os
+import socket
+libc = ctypes.CDLL(None, use_errno=True)
+file = open("/usr/bin/env", "rb")
+ways = {
+    "memfd": lambda: os.memfd_create("x"),
+    "shared memory": lambda: mmap.mmap(-1, 4096),
+    "shared zeros": lambda: mmap.mmap(os.open("/dev/zero", os.O_RDWR), 4096),
+    "lock": lambda: fcntl.flock(file, fcntl.LOCK_SH),
+    "lock of a part": lambda: fcntl.lockf(file, fcntl.LOCK_SH),
+    "out of the page cache": lambda: os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED),
+    "in the page cache?": lambda: os.preadv(file.fileno(), [bytearray(10)], 0, 8),
+    "virtual machine": lambda: socket.socket(40, socket.SOCK_STREAM),
+    "processors": lambda: os.sched_setaffinity(0, range(os.cpu_count())),
+}
+done = []
+for name, way in ways.items():
+    try:
+        way()
+        done.append(name)
+    except OSError:
+        pass
+if libc.shmget(0, 4096, 0o1666) >= 0:
+    done.append("System V")
+assert mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+assert not done, done
+"""
+    + RIGHT
+)
+
 ANSWERS = [
+    # -- ways out, and ways to others
+    Hostile("every namespace", ESCAPES, CORRECT),
+    Hostile("refused system calls", REFUSED, CORRECT),
+    Hostile("leaves something for others", MOUNTS, CORRECT),
+    Hostile("memory of nobody and what is common", COMMON, CORRECT),
+    Hostile(
+        "puts others in the place of its sockets",
+        "import json, os\nwith open(get_ipython().kernel.config['IPKernelApp']['connection_file']) as file:\n"
+        "    known = json.load(file)\nplaces = [f\"{known['ip']}-{known['shell_port']}\", *os.listdir('/sockets')]\n"
+        "assert any(map(os.path.lexists, places)), 'no socket to replace'",
+        CRASHED,
+        "no socket to replace",
+    ),
+    Hostile(
+        "burns processors for a while",
+        "import os, time\nend = time.time() + 2\nfor _ in range(12):\n    if os.fork() == 0:\n"
+        "        while time.time() < end:\n            pass\n        os._exit(0)\n" + RIGHT,
+        CORRECT,
+        alone=True,
+    ),
     # -- time
     Hostile("endless loop", "def three(n):\n    while True:\n        pass", CRASHED, LOOPS, endless=True),
     Hostile(
@@ -83,6 +221,40 @@ ANSWERS = [
     # -- memory, processes, disk, output
     Hostile("memory hog", "hog = [bytes(range(256)) * 2**20 for _ in range(64)]", CRASHED, ""),
     Hostile("one huge request", "hog = bytearray(2**40)", CRASHED, "MemoryError"),
+    Hostile(
+        "memory hog that hides",
+        "import ctypes\nctypes.CDLL(None).prctl(4, 0)\nhog = [bytes(range(256)) * 2**20 for _ in range(64)]",
+        CRASHED,
+    ),
+    Hostile(
+        "many sockets",
+        "import os, socket, time\nkept = []\nfor _ in range(8):\n    if os.fork() == 0:\n        try:\n"
+        "            while True:\n                kept.append(socket.socketpair())\n        except OSError:\n"
+        "            time.sleep(99)\ntime.sleep(99)",
+        CRASHED,
+        GONE,
+    ),
+    Hostile(
+        "a message type of 24 MiB",
+        "kernel = get_ipython().kernel\n"
+        "kernel.session.send(kernel.iopub_socket, 'x' * 24 * 2**20, {}, parent=kernel.get_parent())\n" + RIGHT,
+        CRASHED,
+        GONE,
+    ),
+    Hostile(
+        "a message with 24 MiB beside it",
+        "kernel = get_ipython().kernel\nkernel.session.send(kernel.iopub_socket, 'comm_msg', {}, "
+        "parent=kernel.get_parent(), buffers=[bytes(24 * 2**20)])\n" + RIGHT,
+        CRASHED,
+        GONE,
+    ),
+    Hostile(
+        "files that are empty",
+        "i = 0\nwhile i < 10**7:\n    open(f'/dev/shm/{i}', 'w').close()\n    i += 1",
+        CRASHED,
+        "OSError",
+        alone=True,
+    ),
     Hostile("fork bomb", "import os\nwhile True:\n    os.fork()", CRASHED, ""),
     Hostile(
         "thread bomb",
@@ -278,7 +450,7 @@ def classes() -> dict[bool, list[dict[str, Hostile]]]:
     for endless in (True, False):
         members = [one for one in ANSWERS if one.endless is endless]
         shared = [one for one in members if not one.alone]
-        groups = [shared[i : i + 3] for i in range(0, len(shared), 3)]
-        made[endless] = [dict(zip(("two", "three", "four"), group, strict=False)) for group in groups]
+        groups = [shared[i : i + 4] for i in range(0, len(shared), 4)]
+        made[endless] = [dict(zip(("two", "three", "four", "five"), group, strict=False)) for group in groups]
         made[endless] += [{"three": one} for one in members if one.alone]
     return made

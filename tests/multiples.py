@@ -17,7 +17,8 @@ SOURCE = """\
 # %%
 from types import SimpleNamespace
 
-from course_utils.checks.core import Check, Slip
+from course_utils.checks.core import Slip
+from course_utils.checks.functions import Check
 from course_utils.grading.graded import Graded
 
 NAMES = ("one", "two", "three", "four", "five", "six")

@@ -231,7 +231,7 @@ LAYERS: dict[str, tuple[Any, Callable[[], nn.Module]]] = {
         kind.__name__: (PICTURES, kind)
         for kind in (
             *(nn.ReLU, nn.ReLU6, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardtanh, nn.Hardsigmoid),
-            *(nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.Sigmoid, nn.LogSigmoid, nn.Tanh, nn.Softplus, nn.Softsign),
+            *(nn.LeakyReLU, nn.Mish, nn.PReLU, nn.RReLU, nn.Sigmoid, nn.LogSigmoid, nn.Tanh, nn.Softplus, nn.Softsign),
             *(nn.Tanhshrink, nn.Softshrink, nn.Hardshrink, nn.Softmax2d, nn.Dropout, nn.Dropout2d, nn.AlphaDropout),
         )
     },
@@ -321,17 +321,14 @@ OPERATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "checkpoint": lambda h: checkpoint(lambda z: (z * z).tanh(), h, use_reentrant=False),
     "gather": lambda h: h.gather(1, torch.zeros(len(h), 2, 16, dtype=torch.int64, device=h.device)),
 }
-UNDECOMPOSED = pytest.mark.xfail(
-    reason="on shapes torch takes mish's backward apart: more is counted than a kernel makes"
-)
 
 
-@pytest.mark.parametrize("name", [*LAYERS, *OPERATORS, pytest.param("Mish", marks=UNDECOMPOSED)])
+@pytest.mark.parametrize("name", [*LAYERS, *OPERATORS])
 def test_layers_and_operators_equal_real_tensors(name: str) -> None:
     if name in OPERATORS:
         (before, shape), layer, run = TOKENS, nn.Identity, lambda layer, maps: OPERATORS[name](maps)
     else:
-        ((before, shape), layer), run = {**LAYERS, "Mish": (PICTURES, nn.Mish)}[name], lambda layer, maps: layer(maps)
+        ((before, shape), layer), run = LAYERS[name], lambda layer, maps: layer(maps)
     build = partial(Around, before, layer, run)
     step = training_step(build(), shape, 2, "sgd", target="cpu")
     assert step.affine, step.why

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from course_utils.authoring import DOTS, AuthoringError, build, find_topics, plan, read_cells
+from course_utils.deck import is_short
 from course_utils.notebook_files import outline, read_notebook, to_text, write_whole
 from course_utils.units import CourseError
 
@@ -45,7 +46,7 @@ EXERCISE = '''\
 import math
 
 # %% [markdown] question="double" points=2 difficulty=1 minutes=5
-# ### 1. Twice
+# ## 1. Twice
 # Return twice the number.
 
 # %% answer="double"
@@ -69,7 +70,7 @@ print(double)if False else None
 print(double(4))
 
 # %% [markdown] question="limit" points=1 difficulty=3 minutes=1
-# ### 2. A name
+# ## 2. A name
 # Set it.
 
 # %% answer="limit"
@@ -119,6 +120,13 @@ class TestPlan:
         made = plan("03_memory", write(tmp_path))
         assert set(sources(made.solution)) - set(sources(made.exercise)) == {"graded-double", "graded-limit"}
         assert set(sources(made.exercise)) < set(sources(made.solution))
+
+    def test_a_folded_cell_hides_its_code_on_the_page_and_in_a_lecture(self, tmp_path):
+        made = plan("03_memory", write(tmp_path, exercise=EXERCISE.replace("# %%\nimport", "# %% folded=true\nimport")))
+        for cells in (made.exercise.cells, made.solution.cells):
+            (cell,) = (cell for cell in cells if cell.source == "import math")
+            assert cell.metadata.jupyter == {"source_hidden": True}
+            assert not is_short(cell)
 
     def test_ids_and_metadata_tell_what_a_cell_is(self, tmp_path):
         made = plan("03_memory", write(tmp_path)).exercise
@@ -212,7 +220,8 @@ FAULTS = {
     "points as text": (EXERCISE.replace("points=2", 'points="2"'), 'question="double"', "must be a whole number"),
     "no points at all": (EXERCISE.replace("points=2", "points=0"), 'question="double"', "at least 1"),
     "difficulty 4": (EXERCISE.replace("difficulty=3", "difficulty=4"), 'question="limit"', "must be 1, 2 or 3"),
-    "no heading": (EXERCISE.replace("# ### 1.", "# 1."), 'question="double"', "must begin with a heading"),
+    "no heading": (EXERCISE.replace("# ## 1.", "# 1."), 'question="double"', "must begin with a heading"),
+    "heading that skips a level": (EXERCISE.replace("# ## 1.", "# ### 1."), 'question="double"', "with a heading: ##"),
     "hint without symptom": (EXERCISE.replace("**a** b", "a b"), None, "begins with the symptom"),
     "check of unknown question": (
         EXERCISE.replace('check="limit"', 'check="limits"'),
@@ -236,6 +245,12 @@ FAULTS = {
         EXERCISE.replace("# %%\nimport", '# %% slide="slides"\nimport'),
         'slide="slides"',
         "is no slide type",
+    ),
+    "folded with no": (EXERCISE.replace("# %%\nimport", "# %% folded=false\nimport"), "folded=false", "must be true"),
+    "folded text": (
+        EXERCISE.replace("# %% [markdown]\n", "# %% [markdown] folded=true\n", 1),
+        "folded=true",
+        "unknown key",
     ),
     "nbval tag": (EXERCISE.replace("# %%\nimport", '# %% tags=["nbval-ignore"]\nimport'), None, "unknown tag"),
     "tags as text": (EXERCISE.replace("# %%\nimport", '# %% tags="a"\nimport'), 'tags="a"', "cannot be read"),
@@ -364,6 +379,16 @@ class TestBuild:
             build([], root)
         assert old.read_text() == "old"
         assert list(old.parent.iterdir()) == [old]
+
+    def test_a_build_that_fails_writes_nothing(self, tmp_path):
+        root = write(tmp_path, lesson=None)
+        build([], root)
+        before = {path: path.read_bytes() for path in root.rglob("*.ipynb")}
+        source = root / "source" / "03_memory" / "exercise.py"
+        source.write_text(source.read_text() + "\n# %%\nraise ValueError('no')\n")
+        with pytest.raises(AuthoringError, match="ValueError: no"):
+            build([], root)
+        assert {path: path.read_bytes() for path in root.rglob("*.ipynb")} == before
 
     def test_answers_of_a_learner_are_never_overwritten(self, tmp_path):
         root = write(tmp_path, lesson=None)

@@ -13,6 +13,7 @@ from typing import Any
 
 import lab
 import pytest
+from axe import barriers
 
 pytestmark = [
     pytest.mark.browser,
@@ -113,6 +114,13 @@ def test_every_picture_is_drawn_in_the_readers_theme(page: Any) -> None:
         inks.append(pictures.first.locator("svg text").first.evaluate("text => getComputedStyle(text).fill"))
     lab.set_theme(page, dark=False)
     assert inks[0] != inks[1]
+
+
+def test_what_the_lesson_puts_out_keeps_to_wcag_in_both_themes(page: Any) -> None:
+    theirs = {".noUi-handle": "ipywidgets gives the handle of a slider no name of its own; its label stands before it"}
+    for dark in (True, False):
+        lab.set_theme(page, dark)
+        assert barriers(page, within=[".jp-OutputArea-output"], without=theirs) == []
 
 
 def test_an_arrow_key_moves_the_batch_the_picture_and_the_words(page: Any) -> None:

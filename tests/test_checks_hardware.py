@@ -31,7 +31,7 @@ def test_the_number_printed_in_2014_is_refused():
 
     feedback = hardware.dense_parameters(believer)
     assert feedback.outcome is Outcome.WRONG
-    assert "gives 512,128,000, which is too large" in feedback.message
+    assert "([9000, 4000, 4000, 32])` returned 512,128,000, expected 52,136,032." in feedback.message
 
 
 def test_inference_mode_is_a_crash_with_its_line():

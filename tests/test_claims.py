@@ -62,6 +62,19 @@ def test_verdicts_of_layers_batches_and_training_follow_too(monkeypatch):
     assert [finding(number).verdict for number in (72, 73, 75)] == [WRONG, OPEN, RIGHT]
 
 
+def test_a_picture_more_or_less_changes_no_word(monkeypatch):
+    """On another processor a training may end a picture or two elsewhere: of 500 tested, of 200 learned by heart."""
+
+    def told(pictures):
+        monkeypatch.setattr(digits, "gap", lambda share: {0.1: 0.138, 1.0: 0.0249}[share] + pictures / 500)
+        monkeypatch.setattr(digits, "memorised", lambda units: 1.0 if units == 256 else 0.15 + pictures / 200)
+        return finding(72).evidence, finding(75).evidence
+
+    assert told(0) == told(-2) == told(2)
+    assert "over 10 points with a tenth, under 5 with all" in told(0)[0]
+    assert "under 20% with 2 hidden units, 100% with 256" in told(0)[1]
+
+
 def test_shown_as_text_and_as_a_table_with_nothing_unescaped(monkeypatch):
     hostile = claims.Finding(RIGHT, "<script>1</script>", "why & how")
     monkeypatch.setitem(CLAIMS, 20, claims.Claim(20, "a < b", "somebody", lambda: hostile))

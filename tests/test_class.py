@@ -1,152 +1,46 @@
-"""A class graded: resumable, regraded, overridden; its gradebook, its pages, its summary. No learner's code is run."""
+"""A class graded: resumable, regraded, ended half-way, to any disk; each submission costs itself alone."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import math
 import os
 import pkgutil
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
+from broken import MALFORMED
 from multiples import NAMES, answer, build_course, right, wrong
 from nbformat import NotebookNode
 from rich.console import Console
+from test_gradebook import made, rows
 
 from course_utils.checks.core import Outcome
 from course_utils.grading import batch, command
 from course_utils.grading.batch import Result, Task, changed_marks, grade_one, read_results, write_result
 from course_utils.grading.command import grade_command
-from course_utils.grading.gradebook import (
-    canvas_csv,
-    cell,
-    feedback_page,
-    moodle_csv,
-    override,
-    plain_csv,
-    read_overrides,
-)  # fmt: skip
 from course_utils.grading.graft import kind_of
+from course_utils.grading.library import copy_without_answers, topic_checks
 from course_utils.grading.mark import Marks, QuestionMark
 from course_utils.grading.partial import Counts
 from course_utils.grading.run import Limits
-from course_utils.grading.sandbox import WAYS_OUT, copy_without_answers, topic_checks
+from course_utils.grading.sandbox import WAYS_OUT, why_not
 from course_utils.grading.secret import checks_cell, token, with_tokens
 from course_utils.grading.submissions import Submission
-from course_utils.grading.summary import correlation, distribution, question_facts, summary_page
-from course_utils.notebook_files import read_notebook, to_text
+from course_utils.notebook_files import as_notebook, read_notebook, to_text
 from course_utils.units import CourseError
 
-EVIL = "<script>alert('x')</script>"
-
-
-def made(learner: str, points: list[float], said: str = "", number: str = "", failed: str = "") -> Result:
-    """A result with these points in questions of 3 points each."""
-    questions = tuple(
-        QuestionMark(f"q{i}", f"{i}. Question", Outcome.CORRECT if p else Outcome.WRONG, p, 3, "" if p else said)
-        for i, p in enumerate(points)
-    )
-    return Result(learner, number, f"{learner}.ipynb", "key", Marks("01_multiples", questions), failed=failed)
-
-
-def rows(text: str) -> list[list[str]]:
-    return list(csv.reader(io.StringIO(text)))
-
-
-class TestGradebook:
-    def test_plain_has_every_question_the_sum_and_the_remarks(self) -> None:
-        head, ann, bob = rows(plain_csv([made("ann", [3, 0]), made("bob", [3, 3], failed="the sandbox ended")]))
-        assert head == ["learner", "number", "file", "q0", "q1", "points", "out of", "remarks"]
-        assert ann == ["ann", "", "ann.ipynb", "3", "0", "3", "6", ""]
-        assert bob == ["bob", "", "bob.ipynb", "", "", "", "6", "NOT MARKED: the sandbox ended"]
-
-    def test_platforms_get_their_own_forms_and_nobody_a_zero_for_our_failure(self) -> None:
-        results = [made("Ann Lee", [3, 0], number="12"), made("bob", [0, 0], failed="x")]
-        assert rows(moodle_csv(results))[1:] == [["Participant 12", "Ann Lee", "3", "6", ""]]
-        possible, ann = rows(canvas_csv(results, "01"))[1:]
-        assert possible == ["    Points Possible", "", "", "", "", "6"]
-        assert ann == ["Ann Lee", "12", "", "", "", "3"]
-
-    @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=x", "\r\n=x", " =x", "\x00=x"])
-    def test_no_formula_reaches_a_spreadsheet(self, text: str) -> None:
-        for written in (cell(text), rows(plain_csv([made(text, [3])]))[1][0]):
-            assert written.strip()[0] not in "=+-@"
-        assert cell(-1) == "-1"
-
-    def test_a_page_holds_no_markup_of_the_learners(self) -> None:
-        result = replace(made(EVIL, [0, 3], said=EVIL), problem=EVIL, file=EVIL)
-        question = replace(result.marks.questions[0], title=EVIL, flags=(EVIL,))
-        result = replace(result, marks=replace(result.marks, questions=(question,), notes=(EVIL,)))
-        for page in (feedback_page(result), summary_page([result])):
-            assert "<script" not in page
-            assert "default-src 'none'" in page
-        assert feedback_page(result).count("&lt;script&gt;") >= 6
-
-
-class TestOverrides:
-    def write(self, path: Path, *lines: str) -> Path:
-        path.write_text("\n".join(["learner,question,points,reason", *lines]) + "\n")
-        return path
-
-    def test_the_teacher_has_the_last_word_and_it_shows(self, tmp_path: Path) -> None:
-        overrides = read_overrides(self.write(tmp_path / "o.csv", "ann,q1,1.5,nearly right"))
-        (ann,) = override([made("ann", [3, 0])], overrides)
-        assert ann.marks.points == 4.5
-        assert "1.5 points by the teacher in place of 0: nearly right" in feedback_page(ann)
-
-    @pytest.mark.parametrize(
-        ("line", "message"),
-        [
-            ("ann,q1,2,", "line 2: an override needs a reason"),
-            ("ann,q1,two,x", "line 2: points must be whole or half ones, got 'two'"),
-            ("ann,q1,-1,x", "line 2: points must be whole or half ones, got '-1'"),
-            ("ann,q1,1.2,x", "line 2: points must be whole or half ones, got '1.2'"),
-            ("ann,q9,1,x", "an override is for 'ann', question 'q9': there is no such"),
-            ("bob,q1,1,x", "an override is for 'bob'"),
-            ("ann,q1,4,x", "gives 'ann' 4 of 3 points"),
-        ],
-    )
-    def test_what_makes_no_sense_is_one_line(self, tmp_path: Path, line: str, message: str) -> None:
-        path = self.write(tmp_path / "o.csv", line)
-        with pytest.raises(CourseError, match=re.escape(message)):
-            override([made("ann", [3, 0])], read_overrides(path))
-
-    def test_a_missing_column_is_named(self, tmp_path: Path) -> None:
-        (tmp_path / "o.csv").write_text("learner,points\n")
-        with pytest.raises(CourseError, match="no column 'question'"):
-            read_overrides(tmp_path / "o.csv")
-
-
-class TestSummary:
-    def test_numbers_against_numpy(self) -> None:
-        random = np.random.default_rng(0)
-        table = 3 * random.integers(0, 2, (30, 4))
-        results = [made(f"l{i}", [int(p) for p in points], said="slip") for i, points in enumerate(table)]
-        for index, fact in enumerate(question_facts(results)):
-            rest = table.sum(axis=1) - table[:, index]
-            assert fact.difficulty == pytest.approx(table[:, index].mean() / 3)
-            assert fact.discrimination == pytest.approx(np.corrcoef(table[:, index], rest)[0, 1])
-            assert fact.misconceptions == [("slip", int((table[:, index] == 0).sum()))]
-            assert sum(fact.outcomes.values()) == 30
-        assert sum(distribution(results).values()) == 30
-        halves = [made(f"l{i}", [points]) for i, points in enumerate((0, 0.5, 1, 1.5, 2.5, 3))]
-        assert distribution(halves) == {"0 to 0.5": 2, "1 to 1.5": 2, "2 to 2.5": 1, "3": 1}
-        assert "slip" in summary_page(results)
-
-    def test_corners(self) -> None:
-        assert math.isnan(correlation(np.array([1.0]), np.array([1.0])))
-        assert math.isnan(correlation(np.array([1.0, 1.0]), np.array([1.0, 2.0])))
-        for results in ([made("a", [0])], [made("a", [3, 3])] * 3, [made("a", [0, 0], failed="x")]):
-            assert "nan" not in summary_page(results).lower().replace("finance", "")
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class TestSecret:
@@ -359,6 +253,113 @@ class TestCommand:
             grade(course, hand_in("ann"), tmp_path / "out")
 
 
+class TestOut:
+    """Where a class is graded to: whatever is wrong with it is one line, before any work."""
+
+    def refused(self, course, folder, out, *more: str) -> str:
+        with pytest.raises(CourseError) as error:
+            grade(course, folder, out, *more)
+        return str(error.value)
+
+    def test_a_file_or_a_place_among_the_submissions(self, course, hand_in, markings, tmp_path) -> None:
+        folder = hand_in("ann")
+        (tmp_path / "file").touch()
+        assert "is a file; name a folder" in self.refused(course, folder, tmp_path / "file")
+        assert "cannot be written to: Not a directory" in self.refused(course, folder, tmp_path / "file" / "out")
+        for inside in (folder, folder / "out", folder / ".." / "class" / "out"):
+            assert "where it would be marked; name a folder elsewhere" in self.refused(course, folder, inside)
+        assert [path.name for path in folder.iterdir()] == ["ann.ipynb"]
+        assert not markings
+
+    @pytest.mark.parametrize("way", [["--size", "4096", "--tmpfs"], ["--ro-bind", "."]], ids=["full", "read-only"])
+    @pytest.mark.skipif(bool(why_not()), reason=f"sandbox: {why_not()}")
+    def test_a_full_or_read_only_disk(self, course, hand_in, tmp_path, way: list[str]) -> None:
+        folder, out = hand_in("ann", *NAMES), tmp_path / "out"
+        out.mkdir()
+        arguments = [str(folder), "--exercise", "1", "--out", str(out), "--no-sandbox"]
+        command = [sys.executable, "-m", "course_utils.cli", "grade", *arguments]
+        ran = subprocess.run(
+            ["bwrap", "--dev-bind", "/", "/", *way, str(out), "--", *command],
+            cwd=course, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        why = {"--size": "No space left on device", "--ro-bind": "Read-only file system"}[way[0]]
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert ran.stderr == f"course: --out {out} cannot be written to: {why}; name another folder\n"
+
+    def test_a_disk_that_fills_up_later(self, course, hand_in, markings, tmp_path, monkeypatch) -> None:
+        def full(folder: Path, result: Result) -> None:
+            raise OSError(28, "No space left on device", "x" * 50_000)
+
+        monkeypatch.setattr(command, "write_result", full)
+        said = self.refused(course, hand_in("ann"), tmp_path / "out")
+        assert "what is marked stays marked" in said
+        assert len(said) < 500
+
+    def test_pages_and_changes_of_an_earlier_call_go(self, course, hand_in, markings, tmp_path) -> None:
+        hand_in("ann", *NAMES)
+        folder, out = hand_in("bob", "one"), tmp_path / "out"
+        grade(course, folder, out)
+        hand_in("bob", "two")
+        grade(course, folder, out)
+        assert (out / "changes.csv").exists()
+        (out / "feedback" / "mine.html").touch()
+        (folder / "ann.ipynb").unlink()
+        grade(course, folder, out)
+        assert not (out / "changes.csv").exists()
+        pages = sorted(path.name.split("-")[0] for path in (out / "feedback").iterdir())
+        assert pages == ["bob", "mine.html"]
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
+@pytest.mark.skipif(bool(why_not()), reason=f"sandbox: {why_not()}")
+def test_signals_end_a_grading_and_leave_nothing(course, hand_in, tmp_path, number: str) -> None:
+    for name in ("ann", "bob"):
+        folder = hand_in(name, *NAMES)
+    temporary = Path(tempfile.mkdtemp(prefix="s"))  # short: names of sockets may have 107 characters
+    arguments = [str(folder), "--exercise", "1", "--out", str(tmp_path / "out"), "--jobs", "2"]
+    with (tmp_path / "said").open("w") as said:
+        grading = subprocess.Popen(
+            [sys.executable, "-m", "course_utils.cli", "grade", *arguments], cwd=course, stdout=said, stderr=said,
+            env={**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        end = time.monotonic() + 300
+        while not list(temporary.glob("course-*/s/k*")) and time.monotonic() < end:  # a kernel runs
+            assert grading.poll() is None
+            time.sleep(0.1)
+        family = psutil.Process(grading.pid).children(recursive=True)
+        grading.send_signal(getattr(signal, number))
+        assert grading.wait(120) == 130
+    assert len(family) > 4
+    assert not psutil.wait_procs(family, timeout=30)[1]
+    assert list(temporary.iterdir()) == []
+    assert "course: interrupted; files already written are whole" in (tmp_path / "said").read_text()
+    shutil.rmtree(temporary)
+
+
+@pytest.mark.skipif(bool(why_not()), reason=f"sandbox: {why_not()}")
+def test_a_class_with_malformed_files_is_graded_whole(course, hand_in, tmp_path, monkeypatch) -> None:
+    short = tempfile.mkdtemp(prefix="c")  # names of sockets may have 107 characters
+    monkeypatch.setenv("TMPDIR", short)
+    for i in range(20):
+        folder = hand_in(f"honest {i}", *NAMES[: 1 + i % 6])
+    exercise = read_notebook(course / "exercises" / "01_multiples.ipynb")
+    for file in MALFORMED:
+        data = file.make(answer(as_notebook(exercise), one=right("one")))
+        (folder / f"{file.learner}.ipynb").write_bytes(data)
+    said = grade(course, folder, tmp_path / "out", "--jobs", "2")
+    assert f"{20 + len(MALFORMED)} of {20 + len(MALFORMED)} marked" in said
+    results = {result.learner: result for result in read_results(tmp_path / "out" / "results").values()}
+    for i in range(20):
+        assert results[f"honest {i}"].marks.points == sum(range(1, 2 + i % 6))
+    for file in MALFORMED:
+        result = results[file.learner]
+        lines = [result.problem, *result.marks.notes, *(flag for q in result.marks.questions for flag in q.flags)]
+        assert result.marks.points == file.points, lines
+        assert any(file.words in line for line in lines), lines
+        assert not any("\n" in line or len(line) > 300 for line in lines)
+    shutil.rmtree(short)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_workers_end_when_the_process_that_grades_is_killed(tmp_path: Path) -> None:
     program = """
@@ -379,6 +380,25 @@ if __name__ == "__main__":
     grading.wait()
     grading.stdout.close()
     assert not psutil.wait_procs([worker], timeout=60)[1]
+
+
+def test_a_task_that_fails_in_its_worker_costs_itself_alone(solution: NotebookNode, monkeypatch) -> None:
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, jobs: int, context: object, initializer: object) -> None:
+            super().__init__(jobs)
+
+    def work(task: Task) -> Result:
+        if task.submission.learner == "bob":
+            raise ValueError("x\n" * 10_000)
+        return made(task.submission.learner, [3])
+
+    monkeypatch.setattr(batch, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(batch, "grade_one", work)
+    tasks = [Task(Submission(name), to_text(solution), Limits(), None) for name in ("ann", "bob", "cid")]
+    failed = {result.learner: result.failed for result in batch.grade_all(tasks, 2)}
+    assert (failed["ann"], failed["cid"]) == ("", "")
+    assert failed["bob"].startswith("ValueError: x x x")
+    assert len(failed["bob"]) == batch.LONGEST_FAILURE
 
 
 class TestOne:
@@ -407,6 +427,16 @@ class TestOne:
         result = grade_one(self.task(solution, file="a.ipynb", data=data))
         assert result.failed == "the sandbox has ended"
         assert result.marks.points == 0
+
+    def test_whatever_marking_fails_with_is_one_short_line(self, solution, course, monkeypatch) -> None:
+        def broken(*arguments: object) -> Marks:
+            raise ValueError("Unable to avoid\nbackslash" * 2000)
+
+        monkeypatch.setattr(batch, "_mark", broken)
+        data = (course / "exercises" / "01_multiples.ipynb").read_bytes()
+        result = grade_one(self.task(solution, file="a.ipynb", data=data))
+        assert result.failed.startswith("ValueError: Unable to avoid backslash")
+        assert len(result.failed) == batch.LONGEST_FAILURE
 
     def test_results_come_back_as_they_were_written(self, tmp_path: Path) -> None:
         result = made("a/../b", [3, 0], said="é <b>", number="7")

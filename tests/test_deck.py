@@ -1,4 +1,4 @@
-"""A lesson presented live by jupyterlab-deck: every slide comes, and an explorer on a slide answers the keyboard.
+"""A lesson presented live by jupyterlab-slideshow: every slide comes, and an explorer on a slide answers the keyboard.
 
 With COURSE_SCREENSHOTS=folder the walk leaves a picture of every slide there.
 """
@@ -106,7 +106,7 @@ def _shot(page: Any, name: str) -> None:
 
 @pytest.mark.browser
 @browser_test
-def test_the_down_arrow_walks_every_slide_and_each_shows_its_top_in_large_text(page: Any) -> None:
+def test_the_space_bar_walks_every_slide_and_each_shows_its_top_in_large_text(page: Any) -> None:
     lesson = read_notebook(LESSON)
     _, slides = cut(lesson, "03", LESSON.parent)
     seen: list[list[str]] = []
@@ -120,7 +120,7 @@ def test_the_down_arrow_walks_every_slide_and_each_shows_its_top_in_large_text(p
             assert slide["right"] <= 1281, f"{where}: sticks out to the right"
             assert slide["size"] is None or slide["size"] >= 18, f"{where}: text of {slide['size']} px"
             _shot(page, f"{len(seen):02d}")
-        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Space")
         page.wait_for_timeout(50)
         if page.evaluate(SLIDE)["active"] == slide["active"]:
             break
@@ -135,7 +135,7 @@ def test_on_a_slide_an_arrow_key_moves_the_explorer_and_not_the_slide(page: Any)
     for _ in range(60):  # back to the explorer
         if page.locator(".course-explorer").first.is_visible():
             break
-        page.keyboard.press("ArrowUp")
+        page.keyboard.press("Shift+Space")
         page.wait_for_timeout(50)
     before, cells = page.locator(".course-explorer svg[role=img]").first, page.evaluate(SLIDE)["cells"]
     label = before.get_attribute("aria-label")
@@ -152,8 +152,8 @@ def test_on_a_slide_an_arrow_key_moves_the_explorer_and_not_the_slide(page: Any)
 
 @pytest.mark.browser
 @browser_test
-def test_ending_the_deck_gives_the_notebook_back(page: Any) -> None:
-    page.evaluate("() => window.jupyterapp.commands.execute('deck:stop')")
+def test_escape_gives_the_notebook_back(page: Any) -> None:
+    page.keyboard.press("Escape")
     page.wait_for_function("() => !document.body.dataset.jpDeckMode")
     size = page.locator(".jp-RenderedMarkdown p").first.evaluate("text => parseFloat(getComputedStyle(text).fontSize)")
     assert size == 14

@@ -1,7 +1,10 @@
 """Training on the digits: seeded, comparable, and honest about what it took."""
 
+from functools import partial
+
 import pytest
 import torch
+from oracles import Case, live_storages_timeline
 from torch import nn
 
 from course_utils import digits
@@ -15,6 +18,12 @@ def dense() -> nn.Module:
 
 def wide() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+def tensors_alive(dtype: torch.dtype) -> int:
+    """The most bytes of real tensors at once, in a step of `dense` with Adam and 64 pictures, all in this type."""
+    case = Case(lambda: dense().to(dtype), (1, 8, 8), 10, "adam", make_input=partial(torch.zeros, dtype=dtype))
+    return max(alive for _, alive in live_storages_timeline(case, 64))
 
 
 @pytest.mark.parametrize("side", [8, 16, 24])
@@ -90,16 +99,18 @@ def test_some_digits_alone():
 
 
 def test_pure_halves_take_half_of_everything_and_adam_divides_by_nothing():
-    """Adam's 1e-8 is 0 in float16, so a weight whose gradient is 0 moves by 0 / 0; bfloat16 has the range for it."""
+    """Adam's 1e-8 is 0 in float16, so a weight whose gradient is 0 moves by 0 / 0; bfloat16 has the range for it.
+
+    Tensors are counted to the byte; what kernels take beside them for a moment is each processor's own affair.
+    """
     variants = {"full": Variant(dense), "half": Variant(dense, precision="float16", pure=True)}
     table = compare({**variants, "brain": Variant(dense, precision="bfloat16", pure=True)}, 8, (0,), 8)
     labels = 64 * 8
-    for name in ("half", "brain"):
-        own = table.loc[name, "traced peak"] - labels
-        assert own == pytest.approx((table.loc["full", "traced peak"] - labels) / 2, rel=0.05)
-        assert (
-            0 <= table.loc[name, "measured peak"] - table.loc[name, "traced peak"] <= 0.25 * own
-        )  # scratch of kernels
+    for name, dtype in (("half", torch.float16), ("brain", torch.bfloat16)):
+        traced = table.loc[name, "traced peak"]
+        assert traced - labels == pytest.approx((table.loc["full", "traced peak"] - labels) / 2, rel=0.05)
+        assert traced == tensors_alive(dtype)
+        assert traced <= table.loc[name, "measured peak"]
     assert table.loc["half", "accuracy"] < 0.2
     assert table.loc["brain", "accuracy"] > 0.8
 

@@ -34,7 +34,7 @@ def test_every_requirement_is_met_where_the_tests_run(capsys: pytest.CaptureFixt
     assert cli.main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("FAIL")] == []
-    for name in ("Python", "torch", "numpy", "nbval", "jupyterlab", "jupyterlab-deck", "ipywidgets"):
+    for name in ("Python", "torch", "numpy", "nbval", "jupyterlab", "jupyterlab-slideshow", "ipywidgets"):
         assert any(line.startswith(f"OK    {name} ") for line in lines), f"no line for {name}"
 
 

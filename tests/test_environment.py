@@ -1,6 +1,10 @@
-"""environment.yml, pyproject.toml and constraints.txt must describe one and the same environment."""
+"""environment.yml, .binder/, .devcontainer/, pyproject.toml and constraints.txt must describe the same environment."""
 
+import json
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -13,9 +17,10 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 DIRECT = [
     Requirement(text)
-    for group in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
+    for group in (PROJECT["dependencies"], *(EXTRAS[name] for name in EXTRAS if name != "zoo"))  # no lesson needs a zoo
     for text in group
 ]
 
@@ -74,6 +79,46 @@ def test_conda_environment_installs_this_project_with_the_lab_extra_under_the_co
     [pip_lines] = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
     assert sorted(pip_lines) == ["-c constraints.txt", "-e .[lab]"]
     assert "lab" in PROJECT["optional-dependencies"]
+
+
+def installs(script: str) -> list[str]:
+    """The commands of a shell script that install something."""
+    return [line for line in (ROOT / script).read_text(encoding="utf-8").splitlines() if " install " in line]
+
+
+def test_binder_installs_the_lab_extra_under_the_constraints() -> None:
+    """As repo2docker reads it: with this folder there it looks nowhere else, and runs postBuild in the repository."""
+    runtime = re.fullmatch(r"python-(\d+\.\d+)\n", (ROOT / ".binder/runtime.txt").read_text(encoding="utf-8"))
+    assert runtime
+    assert SpecifierSet(PROJECT["requires-python"]).contains(f"{runtime[1]}.0")
+    lines = (ROOT / ".binder/requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert [Requirement(line).name for line in lines if not line.startswith("#")] == ["uv"]
+    [line] = installs(".binder/postBuild")
+    assert "--torch-backend cpu" in line
+    assert line.endswith('-c constraints.txt -e ".[lab]"')
+    assert os.access(ROOT / ".binder/postBuild", os.X_OK)
+    # repo2docker would take it in place of requirements.txt, and conda in place of root's.
+    assert not (ROOT / ".binder/environment.yml").exists()
+
+
+def test_the_dev_container_installs_what_make_lab_does() -> None:
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
+    image, version = container["image"].rsplit(":", 1)
+    assert image == "python"
+    assert SpecifierSet(PROJECT["requires-python"]).contains(f"{version}.0")
+    assert container["forwardPorts"] == [8888]
+    assert container["postCreateCommand"] == "bash .devcontainer/install.sh"
+    assert installs(".devcontainer/install.sh")[-1].endswith("--torch-backend cpu -c constraints.txt torch")
+    targets = re.findall(r"^make (\S+)$", (ROOT / ".devcontainer/install.sh").read_text(encoding="utf-8"), re.M)
+    assert targets == [".venv/created", ".venv/lab.done"]
+    if make := shutil.which("make"):  # both are targets that the Makefile knows
+        subprocess.run([make, "--dry-run", "--always-make", *targets], cwd=ROOT, check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize("script", [".binder/postBuild", ".devcontainer/install.sh"])
+def test_the_scripts_that_install_are_valid_shell(script: str) -> None:
+    subprocess.run(["bash", "-n", ROOT / script], check=True)
 
 
 def test_requires_python_is_what_the_documents_promise() -> None:

@@ -317,15 +317,16 @@ def test_unusual_starts_are_offered_too():
     [
         ("1568", 1568), (" 1,568 ", 1568), ("1 568", 1568), ("1,568,000.5", 1568000.5), ("12.5", 12.5), ("12,5", 12.5),
         ("1.5e3", 1500), (".5", 0.5), ("0", 0), ("+3", 3), ("1_000", 1000),
+        ("-392", -392), ("−1,568", -1568),
     ],
 )  # fmt: skip
 def test_numbers_as_people_write_them(text, number):
     assert read_number(text) == number
 
 
-@pytest.mark.parametrize("text", ["ninety", "90 MiB", "-3", "nan", "inf", "1e999", "1.2.3", "", "1,2,3"])
+@pytest.mark.parametrize("text", ["ninety", "90 MiB", "--3", "nan", "inf", "1e999", "1.2.3", "", "1,2,3"])
 def test_what_is_no_number_is_refused_in_one_line(text):
-    with pytest.raises(CourseError, match=r"is not a number of 0 or more: write one such as 12\.5"):
+    with pytest.raises(CourseError, match=r"is not a number: write one such as 12\.5"):
         read_number(text)
 
 
@@ -345,6 +346,7 @@ def test_thousands_separators_do_not_matter(number):
         (5, 0, "Your guess, 5 MiB, is 5 MiB too large."),
         (1, 50_000, "Your guess, 1 MiB, is 50,000 times too small."),
         (1e90, 1, "Your guess, 1e+90 MiB, is 1e+90 times too large."),
+        (-392, 294, "Your guess, -392 MiB, is 686 MiB too small."),
     ],
 )
 def test_how_far_off_in_words(guess, answer, words):
@@ -371,6 +373,23 @@ def test_the_answer_is_hidden_until_a_number_was_entered(question):
 def test_an_answer_made_after_the_guess_is_shown_at_once(question):
     question.field.value = "90"
     assert "17.4 times too small" in reveal(question, {"trace": 1568.0}).content.value
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [("1500", "parameters"), ("1640", "parameters"), ("-390", "shrinks"), ("10300", ""), ("3000", "")],
+)
+def test_a_guess_is_answered_with_the_thought_behind_it(question, number, said):
+    thoughts = [(1550.0, "Those are the parameters alone."), (-392.0, "A pool shrinks what follows.")]
+    answer = reveal(question, {"trace": 10_300.0, "by hand": 10_200.0}, thoughts=thoughts)
+    question.field.value = number
+    assert [one for _, one in thoughts if one in answer.words()] == [one for _, one in thoughts if said and said in one]
+    assert_well_laid(answer.picture())
+
+
+def test_who_is_right_hears_of_no_wrong_thought(question):
+    question.field.value = "100"
+    assert reveal(question, {"trace": 101.0}, thoughts=[(100.0, "A slip.")]).words().endswith("too small.")
 
 
 def test_a_guess_out_of_this_world_is_drawn_too(question):
@@ -419,9 +438,8 @@ def test_a_reader_without_a_kernel_can_unfold_the_answer(question):
 @pytest.mark.parametrize(
     ("rows", "against", "message"),
     [
-        ({}, None, "reveal needs rows with numbers of 0 or more"),
-        ({"a": -1.0}, None, "reveal needs rows with numbers of 0 or more"),
-        ({"a": float("nan")}, None, "reveal needs rows with numbers of 0 or more"),
+        ({}, None, "reveal needs rows and thoughts with finite numbers"),
+        ({"a": float("nan")}, None, "reveal needs rows and thoughts with finite numbers"),
         ({"a": 1.0}, "b", "reveal compares with one of a, got 'b'"),
     ],
 )

@@ -61,7 +61,6 @@ class Scaled(Plain):
         (Silent, Outcome.WRONG, "Is there a `return`?"),
         (Broken, Outcome.CRASHED, "raised RuntimeError"),
         (Detached, Outcome.WRONG, "something detaches the values"),
-        (ReadsValues, Outcome.WRONG, "The operators cannot be counted"),
         (Scaled, Outcome.WRONG, "compare one sample's scores"),
         (3, Outcome.WRONG, "Give the class itself"),
     ],
@@ -73,6 +72,11 @@ def test_odd_answers_are_told_what_is_wrong(answer, outcome, words):
     lines = graded.fewer_launches.lines(answer)
     assert lines != graded.fewer_launches.lines(Plain)
     assert not any("Traceback" in line for line in lines)
+
+
+def test_a_network_may_read_values():
+    assert why_gpus.fewer_launches(ReadsValues).outcome is Outcome.CORRECT
+    assert graded.fewer_launches.lines(ReadsValues) == graded.fewer_launches.lines(Plain)
 
 
 def test_the_right_answer_is_told_what_it_saved():

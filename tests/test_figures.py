@@ -408,10 +408,17 @@ def test_side_by_side_draws_numbers_to_scale():
     assert picture.alt == "A finding. your guess: 90 MiB; by hand: 1,568 MiB; measured: 0.004 MiB."
 
 
-@pytest.mark.parametrize("rows", [{}, {"a": -1.0}, {"a": float("nan")}, {"a": float("inf")}])
+@pytest.mark.parametrize("rows", [{}, {"a": float("nan")}, {"a": float("inf")}])
 def test_side_by_side_refuses_what_is_no_length(rows):
-    with pytest.raises(CourseError, match="side_by_side needs numbers of 0 or more"):
+    with pytest.raises(CourseError, match="side_by_side needs finite numbers"):
         side_by_side(rows)
+
+
+@pytest.mark.parametrize("rows", [{"your guess": -392.0, "trace": 294.0}, {"a": -3.0, "b": -1.5}, {"a": -1e99, "b": 1}])
+def test_negative_bars_reach_to_the_left_of_the_same_zero(rows):
+    picture = side_by_side(rows, "MiB", hollow="your guess")
+    assert_well_laid(picture)
+    assert any(text.text.startswith("−") for text in words_of(picture))
 
 
 def test_side_by_side_of_zeros_is_drawn():

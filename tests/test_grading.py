@@ -103,7 +103,7 @@ class TestGraft:
         answer(exercise, one=right("one") + "\n\n" + right("two"))
         exercise.cells = [c for c in exercise.cells if c.id != "answer-two"]
         found = graft(exercise, trusted).answers
-        assert found["two"].source == found["one"].source
+        assert (found["one"].source, found["two"].source) == (right("one"), right("two"))
         assert found["two"].attempted
         assert "the cell that defines `two` was marked" in found["two"].flags[0]
 
@@ -159,7 +159,7 @@ class TestMarking:
             five="def five(n):\n    return n * 5\n  pass",
             six="def six(n):\n    return np.prod([n, factor])",
         )
-        helpers = "import math, numpy as np\n\nfactor = 6"
+        helpers = "import math, numpy as np\n%precision 3\nfactor = 6"
         exercise.cells.append(as_notebook({**exercise.cells[1], "id": "mine", "metadata": {}, "source": helpers}))
         marks = mark(graft(exercise, trusted), LIMITS)
         assert outcomes(marks) == {
@@ -173,7 +173,7 @@ class TestMarking:
         said = {q.question: q.diagnosis for q in marks.questions}
         assert said["two"] == "You added; multiply."
         assert "ZeroDivisionError: integer division or modulo by zero, in line 3 of your cell" in said["three"]
-        assert said["four"] == "Right for the inputs of the check, not for others: `four(-3) = 0`"
+        assert said["four"] == "Right for the inputs of the check, not for others: `four(-3)` returned 0"
         assert said["five"].startswith("IndentationError: ")
         assert "NameError: name 'np' is not defined" in said["six"]
         assert said["six"].endswith("move what defines `np` into this one.")
@@ -183,6 +183,13 @@ class TestMarking:
         assert counted["two"] == (0, 2, 1)
         assert counted["four"] == (1, 2, 1)
         assert Marks.from_json(json.loads(json.dumps(marks.as_json()))) == marks
+
+    def test_what_the_notebook_refuses_is_refused(self, exercise, trusted):
+        answer(exercise, one="def one(n):\n    return n if n != 7 else 0", two=right("two"))
+        one, two, *_ = mark(graft(exercise, trusted), LIMITS).questions
+        assert (one.outcome, one.points) == (Outcome.WRONG, 0)  # though it is right for all inputs that were drawn
+        assert one.diagnosis.startswith("Right for 1 of 2 inputs, but `one(7)` returned 0, expected 7.")
+        assert (two.outcome, two.points) == (Outcome.CORRECT, 2)
 
     def test_loops_and_dead_kernels_cost_their_own_question_only(self, exercise, trusted, tmp_path, monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -215,7 +222,7 @@ class TestMarking:
         answer(
             exercise,
             one=wrong("one") + f"\ncheck.one = {fake}",
-            two=wrong("two") + f"\nimport course_utils.checks.core as core\ncore.Check.__call__ = {fake}"
+            two=wrong("two") + f"\nimport course_utils.checks.functions as core\ncore.Check.__call__ = {fake}"
             "\ncore.equal = lambda *_: True\ncore.Check._judge = lambda *_: (core.Outcome.CORRECT, 'good')",
             three="# NBVAL_SKIP\n" + wrong("three") + "\n# NBVAL_IGNORE_OUTPUT",
             four=wrong("four") + "\nget_ipython().input_transformers_post.append("
@@ -327,6 +334,23 @@ class TestCommands:
         assert "1. Times one" in text
         assert "not attempted" in text
         assert "[said]" in text
+
+    def test_a_diagnosis_has_the_whole_width_of_80_columns_and_names_the_hints(self, attempted, asked, monkeypatch):
+        instead, said = report.mark, "It is four times too large: do not count bytes that are not there, [so] be"
+
+        def wrong_one(*args, **more):
+            marks = instead(*args, **more)
+            first = replace(marks.questions[0], outcome=Outcome.WRONG, points=0, diagnosis=said)
+            return replace(marks, questions=(first, *marks.questions[1:]))
+
+        monkeypatch.setattr(report, "mark", wrong_one)
+        console = Console(width=80)
+        with console.capture() as captured:
+            report.check_command(["01"], root=attempted, console=console)
+        lines = [line.rstrip() for line in captured.get().splitlines()]
+        assert f"   {said}" in lines
+        assert "   Hints below it, open the one that fits: a / c" in lines
+        assert lines[-1] == "Mend one answer, save the notebook, and check again."
 
     def test_check_and_progress_give_partial_points_when_asked(self, attempted, asked, monkeypatch):
         instead = report.mark

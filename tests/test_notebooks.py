@@ -1,19 +1,15 @@
 """The committed notebooks: what the source gives, and true today. nbval runs every lesson and solution, strictly."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from nbval_run import ROOT, nbval
 
 from course_utils.authoring import find_topics, plan
 from course_utils.checks.core import Outcome
-from course_utils.execution import execute, kernel_environment
-from course_utils.grading.run import PYTEST
+from course_utils.execution import execute
 from course_utils.notebook_files import outline, read_notebook
 
-ROOT = Path(__file__).resolve().parents[1]
 PLANS = {topic: plan(topic, ROOT) for topic in find_topics([], ROOT)}
 NOTEBOOKS = [(folder, made.topic) for made in PLANS.values() for folder, _, _ in made.notebooks()]
 EXECUTED = [(folder, topic) for folder, topic in NOTEBOOKS if folder != "exercises"]
@@ -49,13 +45,7 @@ def test_nbval_finds_every_output_unchanged(folder, topic):
     codes = [cell for cell in committed(folder, topic).cells if cell.cell_type == "code"]
     assert all(cell.execution_count is not None for cell in codes)
     assert not [cell.id for cell in codes for output in cell.outputs if output.output_type == "error"]
-    command = [
-        sys.executable, "-c", PYTEST, f"{folder}/{topic}.ipynb", "-p", "nbval.plugin", "--nbval", "--nbval-current-env",
-        "--nbval-sanitize-with=tests/nbval_sanitize.cfg", "--nbval-cell-timeout=300",
-        "-p", "no:cacheprovider", "-q", "--color=no",
-    ]  # fmt: skip
-    environment = kernel_environment() | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    ran = nbval(f"{folder}/{topic}.ipynb")
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
     assert f"{len(codes)} passed" in ran.stdout
 

@@ -24,7 +24,7 @@ from right_answers import GRADED, RIGHT
 from course_utils.grading import plain
 from course_utils.grading.graded import GradedProperties
 from course_utils.grading.graft import kind_of
-from course_utils.grading.plain import bound_names, reaches, unusual
+from course_utils.grading.plain import bound_names, given_names, reaches
 from course_utils.notebook_files import read_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,24 +37,19 @@ def answers() -> dict[str, tuple[str, frozenset[str]]]:
     found = {}
     for path in sorted((ROOT / "solutions").glob("*.ipynb")):
         cells = [cell for cell in read_notebook(path).cells if cell.cell_type == "code"]
-        known = frozenset[str]().union(*(bound_names(cell.source) for cell in cells if not kind_of(cell)[0]))
+        known = frozenset[str]().union(*(given_names(cell.source) for cell in cells if not kind_of(cell)[0]))
         found |= {kind_of(cell)[1]: (cell.source, known) for cell in cells if kind_of(cell)[0] == "answer"}
     return found
 
 
 ANSWERS = answers()
 INSIDE = [name for name in RIGHT if isinstance(GRADED[name], GradedProperties)]
-# Right, and held all the same: what each does is what a forger would do as well.
-HELD = {
-    "KeepsMeans": "`self.means`",  # reads numbers in a forward
-    "outside_in_numpy": "`.numpy`",
-    "by_editing": "course_utils.checks",
-}
+HELD = {"by_editing": "course_utils.checks"}  # in a notebook the network is given, and nothing imported
 
 
 @pytest.mark.parametrize("question", ANSWERS)
 def test_every_solution_is_plain(question: str) -> None:
-    assert unusual(*ANSWERS[question]) == ""
+    assert reaches(*ANSWERS[question]) == ""
 
 
 def right_answers() -> list[tuple[str, str, str]]:
@@ -71,8 +66,8 @@ def right_answers() -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(("question", "name", "source"), right_answers())
 def test_right_answers_of_other_kinds_are_plain(question: str, name: str, source: str) -> None:
     known = ANSWERS[question][1] | IMPORTED
-    assert HELD.get(name, "") in unusual(source, known)
-    assert bool(unusual(source, known)) == (name in HELD)
+    assert HELD.get(name, "") in reaches(source, known)
+    assert bool(reaches(source, known)) == (name in HELD)
 
 
 def test_there_are_enough_of_them() -> None:
@@ -88,7 +83,6 @@ STATEMENTS = [
     "from torch import *",
     "from torch import hub",
     "from functools import wraps",
-    "from collections import defaultdict",
     "get_ipython().kernel",
     "exec('x = 1')",
     "setattr(torch, 'allclose', max)",
@@ -106,22 +100,13 @@ STATEMENTS = [
     "(torch.allclose, x) = 1, 2",
     "for torch.allclose in [1]:\n    pass",
     "with open('/proc/self/maps') as torch.maps:\n    pass",
-    "yield 1",
     "match torch:\n    case object(__dict__=d):\n        pass",
     "class Meta(type):\n    def __instancecheck__(cls, other):\n        return True",
-    "class Seen(object):\n    seen = []",
     "class Keyed(object, metaclass=type):\n    pass",
-    "def late(seen=[]):\n    return seen",
     "def evil(x: exec('1')):\n    return x",
     "global seen",
 ]
 HARMLESS = {"array", "copy", "math", "random", "select", "time"}  # modules
-# What may make an answer's own verdict doubtful, and bends nothing for others.
-OWN = [
-    "from collections import defaultdict",
-    "def late(seen=[]):\n    return seen",
-    "class Seen(object):\n    seen = []",
-]
 
 
 def bodies(tree: ast.AST) -> list[list[ast.stmt]]:
@@ -137,79 +122,92 @@ def test_no_statement_to_the_judge_is_plain_anywhere_in_a_solution(question: str
             tree = ast.parse(source)
             bodies(tree)[number][place:place] = ast.parse(statement).body
             text = ast.unparse(tree)
-            assert unusual(text, known | {"torch", "nn"}), text
-            assert bool(reaches(text, known | {"torch", "nn"})) == (statement not in OWN), text
+            assert reaches(text, known | {"torch", "nn"}), text
 
 
 NETWORK = """
 class Net(nn.Module):
     def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
         {made}
+        self.a = nn.Linear(3, 3)
+
+    def _both(self, x):
+        self._seen = x.shape
+        return self.a(self.a(x))
 
     def forward(self, x):
         {body}
-        return self.a(x)
+        return self._both(x)
 """
-# What could tell the network that is compared from the one that is traced: (made in __init__, body of forward).
-TELLING = [
-    ("", "if x.is_meta:\n            return self.b(x)"),
-    ("", "if x.device.type == 'meta':\n            return self.b(x)"),
-    ("", "if 'meta' in str(x):\n            return self.b(x)"),
-    ("", "if 'meta' in f'{x}':\n            return self.b(x)"),
-    ("", "if 'meta' in '%s' % x:\n            return self.b(x)"),
-    ("", "if 'meta' in '{}'.format(x):\n            return self.b(x)"),
-    ("", "if torch.typename(x) == 'torch.FloatTensor':\n            return self.b(x)"),
-    ("", "if x.sum().item() == 0:\n            return self.b(x)"),
-    ("", "if float(x.sum()) == 0:\n            return self.b(x)"),
-    ("", "if x.detach().numpy().any():\n            return self.b(x)"),
-    ("", "try:\n            bool(x.sum())\n        except RuntimeError:\n            return self.b(x)"),
-    ("", "if isinstance(x, type(torch.empty(0, device='meta'))):\n            return self.b(x)"),
-    ("self.calls = 0", "self.calls += 1\n        if self.calls > 1:\n            return self.b(x)"),
-    ("self.calls = []", "self.calls.append(1)"),
-    ("self.calls = []", "list.append(self.calls, 1)"),
-    ("self.calls = []", "calls = self.calls\n        calls.append(1)"),
-    ("self.calls = []", "calls = self.calls\n        calls += [1]"),
-    ("self.calls = []\n        calls = KNOWN\n        calls.append(1)", "pass"),
-    ("self.calls = {}", "self.calls[1] = 1"),
-    ("self.calls = nn.ModuleList()", "self.calls.append(nn.ReLU())"),
-    ("self.calls = torch.zeros(0)", "self.calls.resize_(len(self.calls) + 1)"),
-    ("self.calls = (i for i in range(9))", "for i in self.calls:\n            break"),
-    ("self.calls = self.parameters()", "for i in self.calls:\n            break"),
-    ("self.calls = zip((1, 2), (3, 4))", "for i in self.calls:\n            break"),
-    ("KNOWN.append(1)", "pass"),
-    ("self.calls = KNOWN\n        self.calls.append(1)", "pass"),
-    ("", "KNOWN[0] += 1"),
-    ("", "self.late = x\n        self.forward(self.late)"),
-    ("", "self.allclose = x\n        Net.forward(torch, x)"),
-    ("", "torch.add(x, 1, out=x)"),
-    ("", "if np.random.rand() < 0.5:\n            return self.b(x)"),
-    ("self.a.register_forward_hook(print)", "pass"),
+SUPER = "super().__init__()"
+# What learners write, and what was held before the judge looked at the run itself: (made in __init__, body of forward).
+HARMLESS_NETWORKS = [
+    (SUPER, "pass"),
+    ("super(Net, self).__init__()", "pass"),
+    (SUPER, "match x.dim():\n            case 2:\n                x = x + 0"),
+    (SUPER, "assert x.dim() == 2, f'{x.shape} has {x.dim()} dimensions'"),
+    (SUPER, "print(x.shape, self.__class__.__name__, type(x).__name__)"),
+    (SUPER, "x = functools.reduce(lambda y, layer: layer(y), [self.a, self.a], x)"),
+    (SUPER, "layers = iter([self.a])\n        x = next(layers)(x)"),
+    (SUPER, "x = getattr(self, 'a')(x)"),
+    (SUPER, "self.means = []\n        self.means.append(x.mean().item())"),
+    (SUPER, "try:\n            x = x.view(3, -1)\n        except RuntimeError:\n            pass"),
+    (SUPER + "\n        self.calls = 0", "self.calls += 1"),
 ]  # fmt: skip
+# By these an answer could reach its judge or others: (made in __init__, body of forward).
+REACHING_NETWORKS = [
+    (SUPER, "Net.forward(torch, x)\n        self.allclose = x"),
+    (SUPER, "self.late = x\n        [Net][0].forward(torch, x)"),
+    (SUPER, "self.late = x\n        getattr(Net, 'forward')(torch, x)"),
+    (SUPER, "getattr(torch, '_C')"),
+    (SUPER, "getattr(torch, 'al' + 'lclose')"),
+    (SUPER, "setattr(torch, 'allclose', x)"),
+    (SUPER, "self.__class__.__base__"),
+    (SUPER, "type('Net', (), {})"),
+    (SUPER, "super(nn.Module, self).forward(x)"),
+    (SUPER, "super(Net, torch).forward(x)"),
+    (SUPER, "inspect.getmembers(torch)"),
+    (SUPER, "[0 for inspect in [inspect]]"),
+    (SUPER, "[0 for exec in exec('x = 1')]"),
+    (SUPER, "[0 for check in [check]]"),
+    (SUPER, "x._backward_hooks"),
+    (SUPER, "KNOWN.append(1)"),
+    ("self.a.register_forward_hook(print)", "pass"),
+    ("nn.Module.__init__(self)", "pass"),
+]  # fmt: skip
+GIVEN = {"nn", "torch", "functools", "KNOWN"}
 
 
-@pytest.mark.parametrize(("made", "body"), TELLING)
-def test_no_network_that_could_tell_when_it_is_measured_is_plain(made: str, body: str) -> None:
-    known = {"nn", "torch", "np", "KNOWN"}
-    assert unusual(NETWORK.format(made=made or "pass", body=body), known)
-    assert not unusual(NETWORK.format(made="pass", body="pass"), known)
+@pytest.mark.parametrize(("made", "body"), HARMLESS_NETWORKS)
+def test_a_network_may_remember_count_and_look_at_values(made: str, body: str) -> None:
+    assert reaches(NETWORK.format(made=made, body=body), GIVEN) == ""
 
 
-PLAIN = [
-    "net = Net()\nprint(net(torch.randn(2, 3)).shape)\n",  # tried out below
+@pytest.mark.parametrize(("made", "body"), REACHING_NETWORKS)
+def test_no_network_that_reaches_its_judge_is_plain(made: str, body: str) -> None:
+    assert reaches(NETWORK.format(made=made, body=body), GIVEN, GIVEN | {"inspect", "check"})
+
+
+@pytest.mark.parametrize("name", ["exec", "get_ipython", "open", "__import__", "check", "inspect"])
+@pytest.mark.parametrize("way", ["if 0:\n    {0} = 1", "{0} = 1\ndel {0}", "import math as {0}\ndel {0}"])
+def test_a_name_that_is_bound_but_for_show_is_not_the_cells_own(name: str, way: str) -> None:
+    assert reaches(way.format(name) + f"\n{name}('1')", (), {"inspect", "check"})
+
+
+BESIDE = [
+    "net = Net()\nprint(net(torch.randn(2, 3)).shape)\nprint(sum(p.numel() for p in net.parameters()))\n",  # below
     "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n",
     "from torch.utils.checkpoint import checkpoint\n",
     "WIDTH = 3\n",
+    "def other_question(n):\n    return n\n",  # several answers in one cell
 ]
 
 
-@pytest.mark.parametrize("before", PLAIN)
-def test_what_learners_write_beside_an_answer_is_plain(before: str) -> None:
-    layers = "self.c = nn.ModuleList()\n        self.c.append(nn.ReLU())"
-    network = NETWORK.format(made=layers, body="x = torch.zeros(3)")
-    text = f"{network}\n{before}" if "Net()" in before else f"{before}\n{network}"
-    assert unusual(text, {"nn", "torch"}, {"nn", "torch", "other_question"}) == ""
+@pytest.mark.parametrize("beside", BESIDE)
+def test_what_learners_write_beside_an_answer_is_plain(beside: str) -> None:
+    network = NETWORK.format(made=SUPER, body="pass")
+    text = f"{network}\n{beside}" if "Net()" in beside else f"{beside}\n{network}"
+    assert reaches(text, {"nn", "torch"}, {"nn", "torch"}) == ""
 
 
 def test_what_an_answer_does_with_its_own_bends_nothing() -> None:
@@ -217,10 +215,16 @@ def test_what_an_answer_does_with_its_own_bends_nothing() -> None:
     counter = "calls = 0\ndef one(n):\n    global calls\n    calls += 1"
     for source in (table, counter):
         assert reaches(source, {"nn"}) == ""
-    assert unusual(table, ()) == "changes what outlives the call (`TABLE[n]`)"
     assert reaches(table, {"TABLE"}, {"TABLE"}) == "gives `TABLE` another meaning"
     assert reaches("KNOWN.append(1)\ndef one(n):\n    KNOWN.append(n)", {"KNOWN"})
     assert reaches("def one(n):\n    global torch\n    torch = None", {"torch"}, {"torch"})
+
+
+def test_modules_of_a_set_up_that_an_answer_may_not_import_are_not_given() -> None:
+    setup = "import inspect\nimport math\nfrom torch import nn\nimport pandas as pd\nX = 1"
+    assert given_names(setup) == {"math", "nn", "X"}
+    assert bound_names("import inspect\nX = 1") == {"inspect", "X"}
+    assert given_names("%time x") == bound_names("%time x") == frozenset()
 
 
 @functools.cache
@@ -249,7 +253,7 @@ def test_no_attribute_leads_from_what_may_be_imported_to_the_interpreter() -> No
         *(functools.wraps, functools.update_wrapper, operator.attrgetter, operator.methodcaller, os.system, os._exit),
         *(importlib.import_module, subprocess.Popen, subprocess.run, signal.signal, pickle.load, pickle.loads),
     }
-    waiting = [importlib.import_module(name) for name in sorted(plain.MODULES | plain.OTHER_MODULES)]
+    waiting = [importlib.import_module(name) for name in sorted(plain.MODULES)]
     seen, paths = {id(module) for module in waiting}, {id(module): module.__name__ for module in waiting}
     while waiting:
         place = waiting.pop()
@@ -273,10 +277,10 @@ def test_no_attribute_leads_from_what_may_be_imported_to_the_interpreter() -> No
 
 
 def test_words_are_one_line_that_names_what_is_not_plain() -> None:
-    assert unusual("import os", ()) == "imports `os`"
-    assert unusual("x = eval('1')", ()) == "uses `eval`"
-    assert unusual("%time x", ()) == "is no plain Python"
-    assert unusual("check = None", ()) == "gives `check` another meaning"
-    assert unusual("def other(): pass", (), {"other"}) == "gives `other` another meaning"
-    assert unusual("(" * 5000 + ")" * 5000, ()) == "is no plain Python"
-    assert unusual("x = " + "-" * 50_000 + "1", ())
+    assert reaches("import os", ()) == "imports `os`"
+    assert reaches("x = eval('1')", ()) == "uses `eval`"
+    assert reaches("%time x", ()) == "is no plain Python"
+    assert reaches("check = None", ()) == "gives `check` another meaning"
+    assert reaches("def other(): pass", {"other"}, {"other"}) == "gives `other` another meaning"
+    assert reaches("(" * 5000 + ")" * 5000, ()) == "is no plain Python"
+    assert reaches("x = " + "-" * 50_000 + "1", ())

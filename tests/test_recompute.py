@@ -4,8 +4,9 @@ and the segments proposed are as good as any."""
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -27,7 +28,7 @@ from course_utils.recompute.cuts import Costs
 from course_utils.recompute.real import parts
 from course_utils.speed import predict_step
 from course_utils.trace import TraceError, training_step
-from course_utils.units import CourseError
+from course_utils.units import GIB, KIB, CourseError
 
 SHAPE = (3, 8, 8)
 
@@ -50,6 +51,35 @@ def blocks(inplace: bool = False) -> nn.Sequential:
 def tanhs(n: int) -> nn.Sequential:
     """A dense layer and n equal ones that keep their output and nothing else."""
     return nn.Sequential(nn.Linear(64, 64), *(nn.Tanh() for _ in range(n)))
+
+
+def random_chain(draw: random.Random) -> Chain:
+    """A convolution, three layers of random kinds and widths, and a head; nothing works in place."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 4, 3, padding=1)]
+    width = 4
+    for _ in range(3):
+        kinds = [nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.AvgPool2d, nn.BatchNorm2d, nn.Dropout, nn.Tanh]
+        kind = draw.choice(kinds)
+        if kind is nn.Conv2d:
+            wider = draw.choice((2, 8, 16))
+            layers.append(nn.Conv2d(width, wider, 3, padding=1))
+            width = wider
+        else:
+            argument = {nn.MaxPool2d: (2,), nn.AvgPool2d: (2,), nn.BatchNorm2d: (width,)}.get(kind, ())
+            layers.append(kind(*argument))
+    head = (nn.Flatten(), nn.LazyLinear(5))
+    net = nn.Sequential(*layers, *head)
+    net(torch.empty(1, 3, 16, 16))
+    return Chain(on_meta(lambda: net), (3, 16, 16), 5, target="cpu")
+
+
+def every_way(parts: int, first: int = 0) -> Iterator[tuple[tuple[int, int], ...]]:
+    """All sets of segments of a chain that do not overlap."""
+    yield ()
+    for start in range(first, parts):
+        for end in range(start + 1, parts + 1):
+            for rest in every_way(parts, end):
+                yield ((start, end), *rest)
 
 
 def laminar(n: int, forbidden: frozenset[int] = frozenset()) -> st.SearchStrategy[tuple[tuple[int, int], ...]]:
@@ -337,6 +367,29 @@ class TestSegments:
             edges = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(chain.names)]
             peaks.append(chain.step(list(itertools.pairwise(edges))[:-1]).at(64).peak_bytes)
         assert chain.step(chain.least_peak(64)).at(64).peak_bytes <= min(peaks)
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_in_random_chains_no_segments_at_all_are_lower(self, seed: int) -> None:
+        chain = random_chain(random.Random(seed))
+        peaks = {way: chain.step(way).at(16).peak_bytes for way in every_way(len(chain.names))}
+        best = chain.least_peak(16)
+        assert chain.step(best).at(16).peak_bytes == pytest.approx(min(peaks.values()), abs=KIB)
+
+    @pytest.mark.parametrize(("name", "batch", "at_most"), [("VGG-16", 256, 10.9), ("ResNet-50", 64, 1.82)])
+    def test_as_low_as_hill_climbing_over_traces_came(self, name: str, batch: int, at_most: float) -> None:
+        """`at_most`: GiB that a search over traced steps found, which knew nothing of the model."""
+        network = networks.NETWORKS[name]
+        chain = Chain(on_meta(network.build), network.input_shape, network.classes)
+        assert chain.step(chain.least_peak(batch)).at(batch).peak_bytes <= at_most * GIB
+
+    def test_vgg16_comes_down_to_the_working_set_of_one_layer(self) -> None:
+        """The floor: three maps of 224 × 224 in the backward pass of conv1_2, and what stays whatever is recomputed."""
+        network = networks.NETWORKS["VGG-16"]
+        chain = Chain(on_meta(network.build), network.input_shape, network.classes, target="cpu")
+        ledger = chain.step(chain.least_peak(128)).at(128)
+        parameters = 138_357_544
+        fixed, one_map = 4 * (3 * parameters + 128 * 3 * 224 * 224), 4 * 128 * 64 * 224 * 224
+        assert ledger.peak_bytes - fixed == pytest.approx(3 * one_map, rel=1e-3)
 
     @pytest.mark.parametrize(("name", "lowest"), [("VGG-16", 0.78), ("GoogLeNet", 0.35)])
     def test_less_memory_takes_more_time_and_stays_below_the_limit(self, name: str, lowest: float) -> None:

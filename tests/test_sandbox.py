@@ -1,24 +1,28 @@
-"""What an answer can do in its sandbox: earn all points as a solution does, make no namespace, forge no verdict."""
+"""What an answer can do in its sandbox: earn all points as a solution does, forge no verdict, harm no neighbour."""
 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from multiples import NAMES, answer, build_course, cell_of, right, wrong
+from multiples import answer, build_course, cell_of
 
 from course_utils.checks.core import Outcome
-from course_utils.grading import sandbox, syscalls
+from course_utils.grading import run, sandbox
 from course_utils.grading.graft import graft
 from course_utils.grading.mark import QuestionMark, mark, with_partial_points
-from course_utils.grading.run import Limits, run_notebook
+from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Sandbox
 from course_utils.grading.secret import checks_cell, reference
 from course_utils.notebook_files import parse_notebook, read_notebook, to_text
+from course_utils.units import CourseError
 
 pytestmark = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"sandbox: {sandbox.why_not()}")
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,88 +34,6 @@ ALWAYS = {TOPICS[0], TOPICS[-1]}  # each takes some 20 seconds of processor time
 def box() -> Iterator[Sandbox]:
     with Sandbox() as made:
         yield made
-
-
-# Every way into a new namespace, and two to have them allowed again. What succeeds is raised.
-ESCAPES = """\
-import ctypes
-import os
-import subprocess
-
-libc = ctypes.CDLL(None, use_errno=True)
-done = []
-for flag in (0x10000000, 0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000, 0x02000000, 0x00000080):
-    for flags in (flag, flag | 0x10000000):
-        if libc.unshare(flags) == 0:
-            done.append(f"unshare {flags:#x}")
-        if flag == 0x80:  # to clone, this says which signal ends it
-            continue
-        child = libc.syscall(56 if os.uname().machine == "x86_64" else 220, flags | 17, 0, 0, 0, 0)
-        if child == 0:
-            os._exit(0)
-        if child > 0:
-            os.waitpid(child, 0)
-            done.append(f"clone {flags:#x}")
-for command in (["unshare", "--user", "true"], ["unshare", "--map-root-user", "--mount", "true"]):
-    if subprocess.run(command, capture_output=True).returncode == 0:
-        done.append(" ".join(command))
-try:
-    with open("/proc/sys/user/max_user_namespaces", "w") as file:
-        file.write("100")
-    done.append("the limit lifted")
-except OSError:
-    pass
-assert not done, done
-def three(n):
-    return 3 * n
-"""
-
-
-REFUSED = f"""\
-import ctypes
-import errno
-import os
-
-libc = ctypes.CDLL(None, use_errno=True)
-column = ("x86_64", "aarch64").index(os.uname().machine)
-numbers = {syscalls.REFUSED}
-allowed = []
-for name, number in numbers.items():
-    ctypes.set_errno(0)
-    if libc.syscall(number[column], 0, 0, 0, 0, 0) != -1 or ctypes.get_errno() != errno.EPERM:
-        allowed.append(name)
-assert not allowed, allowed
-child = os.fork()
-if child == 0:
-    os._exit(libc.syscall(numbers["ptrace"][column], 0, 0, 0, 0) == 0)  # that it be traced, which anybody may ask for
-assert os.waitpid(child, 0)[1] == 0
-def three(n):
-    return 3 * n
-"""
-
-
-@pytest.mark.parametrize("source", [ESCAPES, REFUSED], ids=["namespaces", "system calls"])
-def test_no_graded_cell_gets_what_it_has_no_need_of(source: str, box: Sandbox, tmp_path: Path) -> None:
-    course = build_course(tmp_path)
-    exercise = read_notebook(course / "exercises" / "01_multiples.ipynb")
-    trusted = reference(read_notebook(course / "solutions" / "01_multiples.ipynb"), "a seed")
-    answers = {name: right(name) for name in NAMES} | {"three": source}
-    grafted = dataclasses.replace(graft(answer(exercise, **answers), trusted), checks=checks_cell())
-    marks = mark(grafted, Limits(cell=20), sandbox=box)
-    assert not marks.questions[2].diagnosis
-    assert marks.points == marks.out_of
-
-
-def test_a_check_runs_only_where_there_is_something_to_say(box: Sandbox, tmp_path: Path) -> None:
-    course = build_course(tmp_path)
-    exercise, solution = (read_notebook(course / name / "01_multiples.ipynb") for name in ("exercises", "solutions"))
-    trusted = reference(solution, "a seed")
-    for slipped in ((), ("two", "five")):
-        answers = {name: wrong(name) if name in slipped else right(name) for name in NAMES}
-        grafted = dataclasses.replace(graft(answer(exercise, **answers), trusted), checks=checks_cell())
-        ran = [verdict.cell for verdict in run_notebook(grafted.notebook(NAMES), Limits(cell=20), sandbox=box)]
-        assert [cell for cell in ran if cell.startswith("check-")] == [f"check-{name}" for name in slipped]
-        assert ("course-checks" in ran) == bool(slipped)
 
 
 def test_an_answer_is_told_its_slip_though_a_later_one_takes_its_helper_away(box: Sandbox, tmp_path: Path) -> None:
@@ -159,25 +81,12 @@ from course_utils.grading import graded as rooms
 words = "parameters kept, output shape kept, same output, same gradients, peak low enough"
 rooms.GradedProperties.lines = lambda self, answer: [f"{word}: yes" for word in words.split(", ")]
 """
-TWO_WAYS = """\
-class KeepsLess(Watched):
-    def forward(self, pictures):
-        if %s:
-            return self.layers[-1](pictures.mean((1, 2, 3)).unsqueeze(1).expand(-1, 16))
-        return super().forward(pictures)
-"""
-FIRST = """\
-from torch import nn
-
-class KeepsLess(Watched):
-    def forward(self, pictures):
-        return nn.functional.pad(super().forward(pictures[:4]), (0, 0, 0, len(pictures) - 4))
-"""
 FORGED = {
     "the judge replaced": (PATCH + UNCHANGED, "Held: it passes, but it imports `graded`"),
-    "a network that knows it is traced": (TWO_WAYS % "pictures.is_meta", "`.is_meta`"),
-    "a network that counts its pictures": (TWO_WAYS % "len(pictures) > 64", "peak"),
-    "a network that looks at four pictures": (FIRST, "output"),
+    "the set-up's inspect": (
+        "inspect.getmembers(torch)\n" + UNCHANGED.replace("pass", "forward = Watched.forward"),
+        "peak",
+    ),
 }
 
 
@@ -214,3 +123,43 @@ def test_an_answer_that_replaces_the_judge_helps_and_harms_no_other(box: Sandbox
     assert helped["keep_less"].outcome is Outcome.WRONG
     beside = mark_03(box, map_bytes=patch, keep_less=solution_of("keep_less"))
     assert beside["keep_less"].points == beside["keep_less"].out_of
+
+
+def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x" * 48_760)
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(sandbox, "copy_without_answers", full)
+    with pytest.raises(CourseError) as raised, Sandbox():
+        pytest.fail("made")
+    assert str(raised.value) == "the sandbox could not be made: No space left on device"
+    assert os.listdir(tmp_path) == []
+
+
+# -- neighbours, and who listens to a kernel ---------------------------------------------------------------------------
+
+
+def test_no_two_sandboxes_have_the_same_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "SEAT", f"test-{os.getpid()}")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5})
+    seats = [sandbox._take_processor() for _ in range(3)]
+    assert [processors for _, processors in seats] == [[3], [5], [3, 5]]
+    seats[0][0].close()
+    again = sandbox._take_processor()
+    assert again[1] == [3]
+    for seat, _ in (again, *seats):
+        seat.close()
+
+
+@pytest.mark.parametrize("bytes_sent", [run.LARGEST_JUDGE, 0])
+def test_what_waits_for_the_judge_is_bounded(bytes_sent: int) -> None:
+    program = f"import time; kept = b'x' * {bytes_sent}; print(flush=True); time.sleep(100)"
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert bool(run._flooded(process)) == bool(bytes_sent)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert run._flooded(process) is None

@@ -67,6 +67,67 @@ def test_each_file_finds_its_learner_in_a_folder_and_in_a_zip(
         assert not any(one.problem or one.notes for one in got)
 
 
+def numbers(source: Path) -> dict[str, str]:
+    return {one.learner: one.number for one in collect(source)}
+
+
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [
+        ("Ann Lee_1234_assignsubmission_file_x_77_assignsubmission_file_.ipynb", ("Ann Lee", "1234")),
+        ("leeann_11_999_x_77_assignsubmission_file_.ipynb", ("leeann", "11")),
+        ("leeann_LATE_11_999_bob_22_998_x.ipynb", ("leeann", "11")),
+        ("Ann_12_assignsubmission_file_bob_22_998_x.ipynb", ("Ann", "12")),
+    ],
+)
+def test_a_learner_is_who_the_platform_says_whatever_the_file_is_called(tmp_path, name: str, who) -> None:
+    assert numbers(put(tmp_path / "flat", {name: b"a"})) == dict([who])
+    assert numbers(zipped(tmp_path / "all.zip", {name: b"a"})) == dict([who])
+
+
+def test_no_number_is_that_of_two(tmp_path: Path) -> None:
+    files = {"Ann_7_assignsubmission_file_/1.ipynb": b"a", "Bob_7_assignsubmission_file_/1.ipynb": b"b"}
+    got = {one.learner: one for one in collect(put(tmp_path, files | {"Cid_8_assignsubmission_file_/1.ipynb": b"c"}))}
+    assert {name: one.number for name, one in got.items()} == {"Ann (7)": "", "Bob (7)": "", "Cid": "8"}
+    assert [one.data for one in got.values()] == [b"a", b"b", b"c"]
+    assert got["Ann (7)"].notes == ("number 7 is also that of Bob; it was given to neither",)
+    assert got["Bob (7)"].notes == ("number 7 is also that of Ann; it was given to neither",)
+    assert not got["Cid"].notes
+
+
+@pytest.mark.parametrize(
+    ("files", "learners"),
+    [
+        ({"ann/work/03.ipynb": b"a"}, {"ann"}),
+        ({"ann/work/deep/03.ipynb": b"a", "ann/work/04.ipynb": b"b"}, {"ann"}),
+        ({"all/ann/work/03.ipynb": b"a", "all/bob/work/03.ipynb": b"b"}, {"ann", "bob"}),
+        ({"all/Ann_7_assignsubmission_file_/03.ipynb": b"a"}, {"Ann"}),
+    ],
+)
+def test_a_folder_of_ones_own_names_nobody(tmp_path: Path, files: dict[str, bytes], learners: set[str]) -> None:
+    assert found(put(tmp_path / "class", files)).keys() == learners
+    assert found(zipped(tmp_path / "all.zip", files)).keys() == learners
+
+
+def test_what_is_almost_a_notebook_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    files = {"ann.ipynb": b"a", "bob.ipynb.txt": b"b", ".eve.ipynb": b"e", "ann.ipynb.bak": b"", "._ann.ipynb": b""}
+    for source in (put(tmp_path / "flat", files), zipped(tmp_path / "all.zip", files)):
+        got = {one.learner: one for one in collect(source)}
+        assert got.keys() == {"ann", "bob", "eve"}
+        assert (got["ann"].data, got["ann"].problem, got["ann"].notes) == (b"a", "", ())
+        why = "its name must end in .ipynb and not begin with a dot"
+        assert got["bob"].problem == f"bob.ipynb.txt was not marked: {why}"
+        assert got["eve"].problem == f".eve.ipynb was not marked: {why}"
+
+
+def test_an_entry_that_is_packed_so_that_it_may_take_any_memory_is_not_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("ann.ipynb", b"a", zipfile.ZIP_LZMA)
+        archive.writestr("bob.ipynb", b"b", zipfile.ZIP_STORED)
+    ann, bob = collect(tmp_path / "all.zip")
+    assert (ann.data, ann.problem.split(";")[0], bob.data) == (None, "it is packed in an unusual way", b"b")
+
+
 def test_of_two_files_the_one_saved_last_counts_and_it_is_said(tmp_path: Path) -> None:
     put(tmp_path, {"ann/new.ipynb": b"new", "ann/old.ipynb": b"old", "bob/1.ipynb": b"b"})
     os.utime(tmp_path / "ann/old.ipynb", (1, 1))

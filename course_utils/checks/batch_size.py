@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.checks import training
-from course_utils.checks.core import Check, Slip, percent
+from course_utils.checks.core import Slip, percent
+from course_utils.checks.functions import Check
 from course_utils.checks.properties import PropertyCheck, function
 from course_utils.checks.training import Comparison, Step
 
@@ -56,52 +57,34 @@ bytes_at = Check(
         (8, [(64, 940_000_000), (16, 780_000_000), (128, 1_180_000_000)]),  # not in order
         (48, [(64, 6_361_000_000), (32, 4_012_000_000), (4, 2_100_000_000)]),
         (500, [(100, 700_000_000), (1, 640_000_000), (10, 641_000_000), (50, 660_000_000)]),
+        (4, [(1, 30), (2, 40), (3, 60)]),
     ],
     slips=[
-        Slip(
-            "in proportion",
-            lambda batch, measured: max(measured)[1] * batch / max(measured)[0],
-            "You scaled with the batch, as if everything grew with it. Parameters, their gradients and the optimizer's "
-            "state stay: two measurements give a slope *and* what is left at batch 0.",
-        ),
-        Slip(
-            "fixed part forgotten",
-            lambda batch, measured: _slope(measured) * batch,
-            "This is what grows with the batch. What does not is missing: subtract the slope's share from a "
-            "measurement to find it.",
-        ),
-        Slip(
-            "first two in the list",
-            lambda batch, measured: _line(batch, measured[0], measured[1]),
-            "You took the first two measurements of the list. Sort them: the two largest batches count, because at a "
-            "small one another moment of the step may be the peak.",
-        ),
-        Slip(
-            "the two smallest batches",
-            lambda batch, measured: _line(batch, *sorted(measured)[:2]),
-            "You drew the line through the two smallest batches. There the worst moment may be another one, the update "
-            "for one; take the two largest.",
-        ),
-        Slip(
-            "smallest and largest batch",
-            lambda batch, measured: _line(batch, min(measured), max(measured)),
-            "You drew the line through the smallest and the largest batch. Where the peak moves to another moment "
-            "between them, no single line joins the two: take the two largest.",
-        ),
-        Slip(
-            "a line through all",
-            _fitted,
-            "You fitted one line to all measurements. Memory is exact, not noisy: a point off the line belongs to "
-            "another moment of the step, and a fit mixes the two. Take the two largest batches.",
-        ),
-        Slip(
-            "the largest measured, and the batch on top",
-            lambda batch, measured: max(measured)[1] + _slope(measured) * batch,
-            "You added the whole batch to a measurement that has a batch in it already. Add the difference of the two.",
-        ),
+        Slip("in proportion", lambda batch, measured: max(measured)[1] * batch / max(measured)[0],
+             "You scaled with the batch, as if everything grew with it. Parameters, their gradients and the "
+             "optimizer's state stay: two measurements give a slope *and* what is left at batch 0."),
+        Slip("fixed part forgotten", lambda batch, measured: _slope(measured) * batch,
+             "This is what grows with the batch. What does not is missing: subtract the slope's share from a "
+             "measurement to find it."),
+        Slip("first two in the list", lambda batch, measured: _line(batch, measured[0], measured[1]),
+             "You took the first two measurements of the list. Sort them: the two largest batches count, because at a"
+             " small one another moment of the step may be the peak."),
+        Slip("the two smallest batches", lambda batch, measured: _line(batch, *sorted(measured)[:2]),
+             "You drew the line through the two smallest batches. There the worst moment may be another one, the "
+             "update for one; take the two largest."),
+        Slip("smallest and largest batch", lambda batch, measured: _line(batch, min(measured), max(measured)),
+             "You drew the line through the smallest and the largest batch. Where the peak moves to another moment "
+             "between them, no single line joins the two: take the two largest."),
+        Slip("a line through all", _fitted,
+             "You fitted one line to all measurements. Memory is exact, not noisy: a point off the line belongs to "
+             "another moment of the step, and a fit mixes the two. Take the two largest batches."),
+        Slip("the largest measured, and the batch on top",
+             lambda batch, measured: max(measured)[1] + _slope(measured) * batch,
+             "You added the whole batch to a measurement that has a batch in it already. Add the difference of the "
+             "two."),
     ],
     takeaway="Two runs at the larger end are worth more than ten at the small one, where another moment may rule.",
-)
+)  # fmt: skip
 
 # -- 2. what halving saves -------------------------------------------------------------------------------------------
 
@@ -121,45 +104,28 @@ saved_by_halving = Check(
         (3_000, 500, 2),
     ],
     slips=[
-        Slip(
-            "always half",
-            lambda fixed, per_sample, batch: 0.5,
-            "Half is saved only where nothing is fixed. Write down both totals, then compare them.",
-        ),
-        Slip(
-            "what is left",
-            lambda fixed, per_sample, batch: (fixed + per_sample * batch / 2) / (fixed + per_sample * batch),
-            "This is the share that is left. What is saved is the rest of it: 1 minus this.",
-        ),
-        Slip(
-            "of the smaller one",
-            lambda fixed, per_sample, batch: (per_sample * batch / 2) / (fixed + per_sample * batch / 2),
-            "You divided by the memory at half the batch. A saving is a share of what was needed before.",
-        ),
-        Slip(
-            "percent",
-            lambda fixed, per_sample, batch: 100 * _saved_by_halving(fixed, per_sample, batch),
-            "These are percent. Return the share, 0.45 for 45 %.",
-        ),
-        Slip(
-            "bytes",
-            lambda fixed, per_sample, batch: per_sample * batch / 2,
-            "These are the bytes saved. Divide by what the whole batch needs.",
-        ),
-        Slip(
-            "fixed part halved too",
-            lambda fixed, per_sample, batch: (fixed + per_sample * batch / 2) / 2 / (fixed + per_sample * batch),
-            "You halved the fixed part too. Parameters, gradients and optimizer state do not know the batch.",
-        ),
-        Slip(
-            "the growing part's share",
-            lambda fixed, per_sample, batch: per_sample * batch / (fixed + per_sample * batch),
-            "This is the share of what grows with the batch. Half of *it* is saved.",
-        ),
+        Slip("always half", lambda fixed, per_sample, batch: 0.5,
+             "Half is saved only where nothing is fixed. Write down both totals, then compare them."),
+        Slip("what is left",
+             lambda fixed, per_sample, batch: (fixed + per_sample * batch / 2) / (fixed + per_sample * batch),
+             "This is the share that is left. What is saved is the rest of it: 1 minus this."),
+        Slip("of the smaller one",
+             lambda fixed, per_sample, batch: (per_sample * batch / 2) / (fixed + per_sample * batch / 2),
+             "You divided by the memory at half the batch. A saving is a share of what was needed before."),
+        Slip("percent", lambda fixed, per_sample, batch: 100 * _saved_by_halving(fixed, per_sample, batch),
+             "These are percent. Return the share, 0.45 for 45 %."),
+        Slip("bytes", lambda fixed, per_sample, batch: per_sample * batch / 2,
+             "These are the bytes saved. Divide by what the whole batch needs."),
+        Slip("fixed part halved too",
+             lambda fixed, per_sample, batch: (fixed + per_sample * batch / 2) / 2 / (fixed + per_sample * batch),
+             "You halved the fixed part too. Parameters, gradients and optimizer state do not know the batch."),
+        Slip("the growing part's share",
+             lambda fixed, per_sample, batch: per_sample * batch / (fixed + per_sample * batch),
+             "This is the share of what grows with the batch. Half of *it* is saved."),
     ],
     takeaway="VGG-16 at batch 128 loses 45 % of its network-wide memory; a dense network of 52 million weights, 1 %.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 3. which micro-batch --------------------------------------------------------------------------------------------
 
@@ -238,53 +204,27 @@ micro_batch = Check(
         (40, 2, 3, 1, 30),  # 25 fit: 20
     ],
     slips=[
-        Slip(
-            "does not divide",
-            _micro_slip(divides=False),
-            "It fits, but it does not divide the wanted batch: some micro-batch would be smaller, or the batch another "
-            "one.",
-        ),
-        Slip(
-            "gradients forgotten",
-            _micro_slip(extra=0),
-            "From the second micro-batch on, the gradients of those before are alive in its forward pass: "
-            "`accumulated_bytes` more than a plain step needs.",
-        ),
-        Slip(
-            "gradients always counted",
-            _always_extra,
-            "Where the whole batch fits, nothing is accumulated and nothing more is needed: return `wanted`.",
-        ),
-        Slip(
-            "powers of two",
-            _power_of_two,
-            "You tried powers of two only. Any divisor of the wanted batch will do: 45 for 90.",
-        ),
-        Slip(
-            "halved again and again",
-            _halved,
-            "You halved until it fitted. A third or a fifth of the batch may be larger than that, and an odd batch "
-            "does not halve.",
-        ),
-        Slip(
-            "number of steps",
-            _steps,
-            "This is how many micro-batches there are. Return how many samples one has.",
-        ),
-        Slip(
-            "one at least",
-            _at_least_one,
-            "Where not even one sample fits beside the gradients, return 0.",
-        ),
-        Slip(
-            "strictly less",
-            _micro_slip(strict=1),
-            "One too few where it fits exactly: memory may be equal to the limit.",
-        ),
+        Slip("does not divide", _micro_slip(divides=False),
+             "It fits, but it does not divide the wanted batch: some micro-batch would be smaller, or the batch "
+             "another one."),
+        Slip("gradients forgotten", _micro_slip(extra=0),
+             "From the second micro-batch on, the gradients of those before are alive in its forward pass: "
+             "`accumulated_bytes` more than a plain step needs."),
+        Slip("gradients always counted", _always_extra,
+             "Where the whole batch fits, nothing is accumulated and nothing more is needed: return `wanted`."),
+        Slip("powers of two", _power_of_two,
+             "You tried powers of two only. Any divisor of the wanted batch will do: 45 for 90."),
+        Slip("halved again and again", _halved,
+             "You halved until it fitted. A third or a fifth of the batch may be larger than that, and an odd batch "
+             "does not halve."),
+        Slip("number of steps", _steps, "This is how many micro-batches there are. Return how many samples one has."),
+        Slip("one at least", _at_least_one, "Where not even one sample fits beside the gradients, return 0."),
+        Slip("strictly less", _micro_slip(strict=1),
+             "One too few where it fits exactly: memory may be equal to the limit."),
     ],
     takeaway="The wanted batch is a matter of learning, the micro-batch one of memory; only the second has to fit.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 4. micro-batches of different sizes -----------------------------------------------------------------------------
 
@@ -298,56 +238,52 @@ loss_weights = Check(
     _loss_weights,
     cases=[([32, 32, 32, 4],), ([1, 3],), ([8, 8],), ([5],), ([2, 3, 5, 6],)],
     slips=[
-        Slip(
-            "mean of means",
-            lambda sizes: [1 / len(sizes)] * len(sizes),
-            "Every micro-batch counts alike here, also the small one: each of its samples would count more than the "
-            "others. That is right only where all sizes are equal.",
-        ),
-        Slip(
-            "nothing divided",
-            lambda sizes: [1.0] * len(sizes),
-            "Without a factor the gradients of all micro-batches add up to as many times the mean: the step is too "
-            "large by their number.",
-        ),
-        Slip(
-            "divided by the size",
-            lambda sizes: [1 / size for size in sizes],
-            "The mean loss has been divided by the micro-batch's own size already. Undo that, and divide by the whole.",
-        ),
-        Slip(
-            "against the first",
-            lambda sizes: [size / sizes[0] for size in sizes],
-            "Relative to the first micro-batch the factors are right, but they add up to more than 1.",
-        ),
-        Slip(
-            "divided by the batch",
-            lambda sizes: [1 / sum(sizes)] * len(sizes),
-            "This is right for losses that are *summed* over a micro-batch. These are means: multiply by the size.",
-        ),
-        Slip(
-            "only the size",
-            lambda sizes: [float(size) for size in sizes],
-            "This turns each mean into a sum. Divide by the samples of the whole batch.",
-        ),
-        Slip(
-            "averaged twice",
-            lambda sizes: [size / sum(sizes) / len(sizes) for size in sizes],
-            "The factors add up to less than 1: you divided by the number of micro-batches as well.",
-        ),
+        Slip("mean of means", lambda sizes: [1 / len(sizes)] * len(sizes),
+             "Every micro-batch counts alike here, also the small one: each of its samples would count more than the "
+             "others. That is right only where all sizes are equal."),
+        Slip("nothing divided", lambda sizes: [1.0] * len(sizes),
+             "Without a factor the gradients of all micro-batches add up to as many times the mean: the step is too "
+             "large by their number."),
+        Slip("divided by the size", lambda sizes: [1 / size for size in sizes],
+             "The mean loss has been divided by the micro-batch's own size already. Undo that, and divide by the "
+             "whole."),
+        Slip("against the first", lambda sizes: [size / sizes[0] for size in sizes],
+             "Relative to the first micro-batch the factors are right, but they add up to more than 1."),
+        Slip("divided by the batch", lambda sizes: [1 / sum(sizes)] * len(sizes),
+             "This is right for losses that are *summed* over a micro-batch. These are means: multiply by the size."),
+        Slip("only the size", lambda sizes: [float(size) for size in sizes],
+             "This turns each mean into a sum. Divide by the samples of the whole batch."),
+        Slip("averaged twice", lambda sizes: [size / sum(sizes) / len(sizes) for size in sizes],
+             "The factors add up to less than 1: you divided by the number of micro-batches as well."),
+        Slip("against the largest", lambda sizes: [size / max(sizes) for size in sizes],
+             "You compared with the largest micro-batch, so the factors add up to more than 1. Divide by all samples."),
+        Slip("against the mean size", lambda sizes: [size * len(sizes) / sum(sizes) for size in sizes],
+             "You compared with the mean size, so the factors add up to the number of micro-batches. They are to add "
+             "up to 1: divide by all samples."),
+        Slip("upside down", lambda sizes: [sum(sizes) / size for size in sizes],
+             "Upside down: the smaller a micro-batch, the larger your factor. A factor is its share of all samples."),
+        Slip("divided by their number", lambda sizes: [size / len(sizes) for size in sizes],
+             "You divided each size by how many micro-batches there are. Divide by how many *samples* there are in "
+             "all."),
+        Slip("small ones made up for", lambda sizes: [1 / size / sum(1 / n for n in sizes) for size in sizes],
+             "You give small micro-batches more weight. One with fewer samples counts less: each *sample* counts "
+             "alike."),
     ],
     takeaway="Each sample counts alike: that is all the mean over the whole batch says.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 5. where time saturates -----------------------------------------------------------------------------------------
 
 Times = Mapping[int, float]
 
 
+def _best(times: Times) -> float:
+    return min(seconds / batch for batch, seconds in times.items())
+
+
 def _saturated(times: Times, tolerance: float) -> list[int]:
-    best = min(seconds / batch for batch, seconds in times.items())
-    return sorted(batch for batch, seconds in times.items() if seconds / batch <= (1 + tolerance) * best)
+    return sorted(batch for batch, seconds in times.items() if seconds / batch <= (1 + tolerance) * _best(times))
 
 
 def _saturated_from(times: Times, tolerance: float) -> int:
@@ -377,48 +313,43 @@ saturated_from = Check(
         ({1: 0.010, 2: 0.012, 4: 0.0225, 8: 0.040, 16: 0.0500}, 0.08),  # a step of 2 to 4 that saves little
         ({1: 0.010, 2: 0.011, 4: 0.012, 8: 0.020, 16: 0.048}, 0.10),  # slower again at the end
         ({4: 0.004, 8: 0.004, 16: 0.004, 32: 0.008}, 0.0),  # flat, then in proportion
+        ({1: 1.36, 2: 2.0}, 0.3),  # 36 % more time, 26 % less throughput
+        ({2: 2.5, 4: 4.0}, 0.25),  # exactly
     ],
     slips=[
-        Slip(
-            "time of the batch",
-            lambda times, tolerance: min(b for b in times if times[b] <= (1 + tolerance) * min(times.values())),
-            "You compared seconds of whole batches, and a small batch always takes fewest. Compare seconds for each "
-            "sample.",
-        ),
-        Slip(
-            "the best batch itself",
-            lambda times, tolerance: min(times, key=lambda batch: times[batch] / batch),
-            "This is the fastest batch. A smaller one that is slower by no more than the tolerance is asked for.",
-        ),
-        Slip(
-            "largest of the saturated",
-            lambda times, tolerance: _saturated(times, tolerance)[-1],
-            "Several batches are fast enough. The smallest of them leaves most memory free.",
-        ),
-        Slip(
-            "against the next one",
-            _next_one,
-            "You compared with the next batch in the table. Small gains add up over several steps: compare each batch "
-            "with the best of all.",
-        ),
-        Slip(
-            "against the largest",
-            _against_largest,
-            "You compared with the largest batch. It need not be the fastest for each sample.",
-        ),
-        Slip(
-            "largest batch",
-            lambda times, tolerance: max(times),
-            "The largest batch is not always needed: look for the smallest that is nearly as fast for each sample.",
-        ),
+        Slip("time of the batch",
+             lambda times, tolerance: min(b for b in times if times[b] <= (1 + tolerance) * min(times.values())),
+             "You compared seconds of whole batches, and a small batch always takes fewest. Compare seconds for each "
+             "sample."),
+        Slip("the best batch itself", lambda times, tolerance: min(times, key=lambda batch: times[batch] / batch),
+             "This is the fastest batch. A smaller one that is slower by no more than the tolerance is asked for."),
+        Slip("largest of the saturated", lambda times, tolerance: _saturated(times, tolerance)[-1],
+             "Several batches are fast enough. The smallest of them leaves most memory free."),
+        Slip("against the next one", _next_one,
+             "You compared with the next batch in the table. Small gains add up over several steps: compare each "
+             "batch with the best of all."),
+        Slip("against the largest", _against_largest,
+             "You compared with the largest batch. It need not be the fastest for each sample."),
+        Slip("largest batch", lambda times, tolerance: max(times),
+             "The largest batch is not always needed: look for the smallest that is nearly as fast for each sample."),
+        Slip("a share less throughput",
+             lambda times, tolerance: min(n for n in times if (1 - tolerance) * times[n] / n <= _best(times)),
+             "You took the tolerance off the throughput, samples a second. Asked is a share more *time*: 30 % more "
+             "time is 23 % less throughput."),
+        Slip("strictly less",
+             lambda times, more: min((n for n in times if times[n] / n < (1 + more) * _best(times)), default=0),
+             "A batch that takes exactly `1 + tolerance` times the best will do: at most, not less than."),
+        Slip("tolerance in seconds",
+             lambda times, tolerance: min(n for n in times if times[n] / n <= tolerance + _best(times)),
+             "You added the tolerance to seconds. It is a share: multiply the best time by `1 + tolerance`."),
     ],
     takeaway="Beyond saturation a larger batch buys memory trouble and no time.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 6. a step in micro-batches --------------------------------------------------------------------------------------
 
-MICRO, PARTS = 4, 3
+MICRO, PARTS = 4, 6  # more parts than pictures in one: a number is told from a size
 
 
 def _accumulate(
@@ -440,7 +371,7 @@ def _accumulate(
         pictures: (n, ...) the whole batch.
         labels: (n,) classes.
         micro: pictures in a micro-batch.
-        clear: when gradients are cleared: "before" all, before "each" micro-batch, or "never".
+        clear: when gradients are cleared: "before" all, before "each" micro-batch, at the "end", or "never".
         weigh: factor of a micro-batch's mean loss, from its size, the whole batch's, and the number of micro-batches.
         update: the optimizer's step "after" all, after "each" micro-batch, or "never".
         drop: whether a smaller last micro-batch is left out.
@@ -459,6 +390,8 @@ def _accumulate(
             optimizer.step()
     if update == "after":
         optimizer.step()
+    if clear == "end":
+        optimizer.zero_grad()
 
 
 def _one_graph(
@@ -470,6 +403,12 @@ def _one_graph(
         total = total + nn.functional.cross_entropy(model(x), y, reduction="sum") / len(pictures)
     total.backward()
     optimizer.step()
+
+
+def _in_so_many(
+    model: nn.Module, optimizer: torch.optim.Optimizer, pictures: Tensor, labels: Tensor, micro: int
+) -> None:
+    _accumulate(model, optimizer, pictures, labels, -(-len(pictures) // micro))
 
 
 def _all_at_once(
@@ -518,6 +457,12 @@ class Accumulate(PropertyCheck[Comparison]):
             "Clear them once in every step.",
         ),
         Slip(
+            "cleared at the end",
+            _slip_step(clear="end"),
+            "Your own steps are right, and the first one is not: gradients that were there before it are in its "
+            "update. Clear them when a step begins.",
+        ),
+        Slip(
             "updated in the loop",
             _slip_step(update="each"),
             "You update after each micro-batch, so each meets other parameters than the one before. That is training "
@@ -553,6 +498,14 @@ class Accumulate(PropertyCheck[Comparison]):
             'Multiply by the micro-batch\'s size, or let it sum (`reduction="sum"`).',
         ),
     )
+    by_size = (
+        Slip(
+            "number for size",
+            _in_so_many,
+            "The update is right, and too many pictures go through the network at once: `micro` is how many pictures "
+            "are in a micro-batch, not how many micro-batches there are. `split` takes a size, `chunk` a number.",
+        ),
+    )
     by_peak = (
         Slip(
             "one graph for all",
@@ -567,7 +520,7 @@ class Accumulate(PropertyCheck[Comparison]):
             "`micro` pictures may.",
         ),
     )
-    slips: Sequence[Slip] = (*by_update, *by_peak)
+    slips: Sequence[Slip] = (*by_update, *by_size, *by_peak)
 
     def accept(self, answer: object) -> Callable[..., Any] | None:
         """A function `accumulate(model, optimizer, pictures, labels, micro)`."""
@@ -594,8 +547,8 @@ class Accumulate(PropertyCheck[Comparison]):
             moved = float((seen.even[0] - seen.even[1]).abs().max()) if where == "here" else 0.0
             size = f" Parameters are off by up to {moved:.2g}." if moved else ""
             return f"The update is not the whole batch's {where}.{size} Work out which samples count, and how much."
-        if seen.share <= training.SHARE:
-            return ""
+        if seen.micro < seen.most < MICRO * PARTS - MICRO:
+            return f"{self.told('number for size')} (Here {seen.most} at once, where micro is {seen.micro}.)"
         now = (
             f" A step asks for {percent(seen.share)} of the whole batch's memory; {percent(training.SHARE)} is allowed."
         )

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from course_utils.checks import planning
-from course_utils.checks.core import Check, Slip
+from course_utils.checks.core import Slip
+from course_utils.checks.functions import Check
 from course_utils.checks.planning import Look, Looks
 from course_utils.checks.properties import PropertyCheck, function
 from course_utils.plan import (
@@ -65,58 +66,33 @@ plan_bytes = Check(
         (256, 8, True, 512 * MB, 1_660 * MB, 410 * MB, 74 * MB, 277 * MB),
         (128, 1, True, 512 * MB, 900 * MB, 300 * MB, 42 * MB, 50 * MB),
         (96, 3, True, 300 * MB, 626 * MB, 208 * MB, 2 * MB, 104 * MB),
+        (8, 2, True, 1, 30, 20, 6, 7),
     ],
     slips=[
-        Slip(
-            "maps of the whole batch",
-            _wrong_bytes(maps_of=lambda batch, parts: batch),
-            "You count the maps of the whole batch. Those of one micro-batch are gone when the next one comes: count "
-            "`batch / parts` samples.",
-        ),
-        Slip(
-            "gradients for each part",
-            _wrong_bytes(kept=lambda parts: parts),
-            "You count gradients once for each micro-batch. They are added up into *one* set, which is what stays.",
-        ),
-        Slip(
-            "gradients of the other parts",
-            _wrong_bytes(kept=lambda parts: parts - 1),
-            "You keep gradients for every micro-batch but the last. They are added up into one set, whatever "
-            "`parts` is.",
-        ),
-        Slip(
-            "gradients always",
-            _wrong_bytes(kept=lambda parts: 1),
-            "With one part nothing is accumulated, so `accumulated` does not come on top.",
-        ),
-        Slip(
-            "gradients forgotten",
-            _wrong_bytes(kept=lambda parts: 0),
-            "From the second micro-batch on, the gradients of those before are alive as well: `accumulated`.",
-        ),
-        Slip(
-            "everything halved",
-            _wrong_bytes(halves="everything"),
-            "You halved weights, momentum and gradients too. In mixed precision they stay float32; the maps are half.",
-        ),
-        Slip(
-            "nothing halved",
-            _wrong_bytes(halves="nothing"),
-            "The maps are as large as before here: in 16 bits each value takes half the bytes.",
-        ),
-        Slip(
-            "copies forgotten",
-            _wrong_bytes(with_copies=False),
-            "The half copies of the weights are missing, `copies`: the layers compute with them.",
-        ),
-        Slip(
-            "context forgotten",
-            _wrong_bytes(with_context=False),
-            "The driver's context is missing. It is no tensor, and it takes its part of the card all the same.",
-        ),
+        Slip("maps of the whole batch", _wrong_bytes(maps_of=lambda batch, parts: batch),
+             "You count the maps of the whole batch. Those of one micro-batch are gone when the next one comes: count"
+             " `batch / parts` samples."),
+        Slip("gradients for each part", _wrong_bytes(kept=lambda parts: parts),
+             "You count gradients once for each micro-batch. They are added up into *one* set, which is what stays."),
+        Slip("gradients of the other parts", _wrong_bytes(kept=lambda parts: parts - 1),
+             "You keep gradients for every micro-batch but the last. They are added up into one set, whatever `parts`"
+             " is."),
+        Slip("gradients always", _wrong_bytes(kept=lambda parts: 1),
+             "With one part nothing is accumulated, so `accumulated` does not come on top."),
+        Slip("gradients forgotten", _wrong_bytes(kept=lambda parts: 0),
+             "From the second micro-batch on, the gradients of those before are alive as well: `accumulated`."),
+        Slip("everything halved", _wrong_bytes(halves="everything"),
+             "You halved weights, momentum and gradients too. In mixed precision they stay float32; the maps are "
+             "half."),
+        Slip("nothing halved", _wrong_bytes(halves="nothing"),
+             "The maps are as large as before here: in 16 bits each value takes half the bytes."),
+        Slip("copies forgotten", _wrong_bytes(with_copies=False),
+             "The half copies of the weights are missing, `copies`: the layers compute with them."),
+        Slip("context forgotten", _wrong_bytes(with_context=False),
+             "The driver's context is missing. It is no tensor, and it takes its part of the card all the same."),
     ],
     takeaway="Parts divide the maps, 16 bits halve them; neither touches what is there whatever the batch.",
-)
+)  # fmt: skip
 
 # -- 2. the time of a plan -------------------------------------------------------------------------------------------
 
@@ -136,51 +112,29 @@ update_seconds = Check(
         (3, 0.5, 0.7, 0.2, 0.9, 0.3),
     ],
     slips=[
-        Slip(
-            "nothing overlaps",
-            lambda n, f, b, out, back, u: n * (f + out + b + back) + u,
-            "You added copies to kernels. They run at the same time: each pass takes as long as the longer of the two.",
-        ),
-        Slip(
-            "copies are free",
-            lambda n, f, b, out, back, u: n * (f + b) + u,
-            "A copy that takes longer than the pass beside it is waited for. Take the longer of the two.",
-        ),
-        Slip(
-            "one pass hides the other's copies",
-            lambda n, f, b, out, back, u: n * max(f + b, out + back) + u,
-            "You let the backward pass hide the copies of the forward pass. A map has to be gone before it is needed: "
-            "compare pass by pass.",
-        ),
-        Slip(
-            "the whole step hides",
-            lambda n, f, b, out, back, u: max(n * (f + b) + u, n * (out + back)),
-            "You compared all kernels with all copies. A copy can hide only behind its own pass.",
-        ),
-        Slip(
-            "an update for each part",
-            lambda n, f, b, out, back, u: n * (max(f, out) + max(b, back) + u),
-            "You update after every micro-batch. That is another training; accumulation updates once.",
-        ),
-        Slip(
-            "one part only",
-            lambda n, f, b, out, back, u: max(f, out) + max(b, back) + u,
-            "This is one micro-batch with its update. The times given are those of one micro-batch; there are `parts`.",
-        ),
-        Slip(
-            "times divided by the parts",
-            lambda n, f, b, out, back, u: (max(f, out) + max(b, back)) / n + u,
-            "You divided by the number of parts. The times given are those of *one* micro-batch already.",
-        ),
-        Slip(
-            "the shorter one",
-            lambda n, f, b, out, back, u: n * (min(f, out) + min(b, back)) + u,
-            "You took the shorter of pass and copy. The next layer waits for whichever ends last.",
-        ),
+        Slip("nothing overlaps", lambda n, f, b, out, back, u: n * (f + out + b + back) + u,
+             "You added copies to kernels. They run at the same time: each pass takes as long as the longer of the "
+             "two."),
+        Slip("copies are free", lambda n, f, b, out, back, u: n * (f + b) + u,
+             "A copy that takes longer than the pass beside it is waited for. Take the longer of the two."),
+        Slip("one pass hides the other's copies", lambda n, f, b, out, back, u: n * max(f + b, out + back) + u,
+             "You let the backward pass hide the copies of the forward pass. A map has to be gone before it is "
+             "needed: compare pass by pass."),
+        Slip("the whole step hides", lambda n, f, b, out, back, u: max(n * (f + b) + u, n * (out + back)),
+             "You compared all kernels with all copies. A copy can hide only behind its own pass."),
+        Slip("an update for each part", lambda n, f, b, out, back, u: n * (max(f, out) + max(b, back) + u),
+             "You update after every micro-batch. That is another training; accumulation updates once."),
+        Slip("one part only", lambda n, f, b, out, back, u: max(f, out) + max(b, back) + u,
+             "This is one micro-batch with its update. The times given are those of one micro-batch; there are "
+             "`parts`."),
+        Slip("times divided by the parts", lambda n, f, b, out, back, u: (max(f, out) + max(b, back)) / n + u,
+             "You divided by the number of parts. The times given are those of *one* micro-batch already."),
+        Slip("the shorter one", lambda n, f, b, out, back, u: n * (min(f, out) + min(b, back)) + u,
+             "You took the shorter of pass and copy. The next layer waits for whichever ends last."),
     ],
     takeaway="Copies are free as long as they are shorter than the pass they run beside, and dear from there on.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 3. the plans that nothing beats -----------------------------------------------------------------------------------
 
@@ -205,6 +159,14 @@ def _by_neighbour(plans: Points) -> list[str]:
     return [name for i, name in enumerate(order) if not i or plans[name][0] < plans[order[i - 1]][0]]
 
 
+def _ties_as_given(plans: Points) -> list[str]:
+    front: list[str] = []
+    for name in sorted(plans, key=lambda name: plans[name][1]):
+        if not front or plans[name][0] < plans[front[-1]][0]:
+            front.append(name)
+    return front
+
+
 def _ends(plans: Points) -> list[str]:
     ends = [min(plans, key=lambda n: (plans[n][1], plans[n][0])), min(plans, key=lambda n: plans[n])]
     return list(dict.fromkeys(ends))
@@ -219,54 +181,35 @@ unbeaten = Check(
         ({"a": (5, 1), "b": (5, 2), "c": (3, 2), "d": (6, 3), "e": (4, 5), "f": (1, 9)},),
         ({"only": (1, 1)},),
         ({"z": (3, 3), "y": (2, 4), "x": (5, 3), "w": (4, 5), "v": (1, 6)},),
+        ({"b": (5, 2), "c": (3, 2)},),
     ],
     slips=[
-        Slip(
-            "all of them",
-            lambda plans: sorted(plans, key=lambda name: (plans[name][1], plans[name][0])),
-            "Every plan is in your list. Leave out those for which another one is at least as good in both, bytes and "
-            "seconds.",
-        ),
-        Slip(
-            "beaten in both only",
-            lambda plans: _front(plans, lambda a, b: a[0] < b[0] and a[1] < b[1]),
-            "You keep a plan that is equal in one and worse in the other. As fast with more memory is beaten.",
-        ),
-        Slip(
-            "beaten in either",
-            lambda plans: _front(plans, lambda a, b: a != b and (a[0] < b[0] or a[1] < b[1])),
-            "You drop a plan as soon as another is better in *one*. It is beaten only by one that is at least as good "
-            "in both.",
-        ),
-        Slip(
-            "against the next faster one",
-            _by_neighbour,
-            "You compared each plan with the next faster one only. Another, faster still, may need even less.",
-        ),
-        Slip(
-            "only the ends",
-            _ends,
-            "You return the fastest and the leanest. Between the two there are plans that no other beats.",
-        ),
-        Slip(
-            "leanest first",
-            lambda plans: _front(plans)[::-1],
-            "The plans are right and the order is not: fastest first.",
-        ),
-        Slip(
-            "in the order given",
-            lambda plans: [name for name in plans if name in _front(plans)],
-            "The plans are right, in the order in which they were given. Sort them, fastest first.",
-        ),
-        Slip(
-            "the beaten ones",
-            lambda plans: [name for name in plans if name not in _front(plans)],
-            "These are the plans that are beaten. The others are asked for.",
-        ),
+        Slip("all of them", lambda plans: sorted(plans, key=lambda name: (plans[name][1], plans[name][0])),
+             "Every plan is in your list. Leave out those for which another one is at least as good in both, bytes "
+             "and seconds."),
+        Slip("beaten in both only", lambda plans: _front(plans, lambda a, b: a[0] < b[0] and a[1] < b[1]),
+             "You keep a plan that is equal in one and worse in the other. As fast with more memory is beaten."),
+        Slip("beaten in either", lambda plans: _front(plans, lambda a, b: a != b and (a[0] < b[0] or a[1] < b[1])),
+             "You drop a plan as soon as another is better in *one*. It is beaten only by one that is at least as "
+             "good in both."),
+        Slip("against the next faster one", _by_neighbour,
+             "You compared each plan with the next faster one only. Another, faster still, may need even less."),
+        Slip("only the ends", _ends,
+             "You return the fastest and the leanest. Between the two there are plans that no other beats."),
+        Slip("leanest first", lambda plans: _front(plans)[::-1],
+             "The plans are right and the order is not: fastest first."),
+        Slip("in the order given", lambda plans: [name for name in plans if name in _front(plans)],
+             "The plans are right, in the order in which they were given. Sort them, fastest first."),
+        Slip("the beaten ones", lambda plans: [name for name in plans if name not in _front(plans)],
+             "These are the plans that are beaten. The others are asked for."),
+        Slip("ties in the order given", _ties_as_given,
+             "Of two plans that take equally long you kept the one that comes first. The one with fewer bytes beats "
+             "it: sort by seconds, then by bytes."),
     ],
     takeaway="Whatever you want, the answer is on the front: no other plan needs a second look.",
     in_bytes=False,
-)
+    parts=True,
+)  # fmt: skip
 
 # -- 4. the least time -------------------------------------------------------------------------------------------------
 
@@ -309,47 +252,31 @@ least_time = Check(
         ({"r": (5, 6.0, True), "q": (9, 4.0, True), "p": (7, 2.0, True), "s": (2, 3.0, True)}, 10),
     ],
     slips=[
-        Slip(
-            "another network",
-            lambda plans, room: _choose(plans, room, same_update=False),
-            "You chose a plan that trains something else. The third entry says whether the update is the same; if it "
-            "is not, the plan does not count.",
-        ),
-        Slip(
-            "memory forgotten",
-            lambda plans, room: _choose(plans, room, fits=lambda needs, room: True),
-            "You chose the fastest of all, and it does not fit. Look at the memory first.",
-        ),
-        Slip(
-            "least memory",
-            lambda plans, room: _choose(plans, room, key=lambda plan: plan[0]),
-            "You chose the plan that needs the least. What is left of the card's memory buys nothing: of those that "
-            "fit, take the fastest.",
-        ),
-        Slip(
-            "most memory that fits",
-            lambda plans, room: _choose(plans, room, key=lambda plan: -plan[0]),
-            "You chose the plan that fills the card best. A full card is no faster than an empty one: compare times.",
-        ),
-        Slip(
-            "slowest",
-            lambda plans, room: _choose(plans, room, key=lambda plan: -plan[1]),
-            "This is the slowest one that fits.",
-        ),
-        Slip(
-            "strictly less",
-            lambda plans, room: _choose(plans, room, fits=lambda needs, room: needs < room),
-            "A plan that needs as much as there is room for fits.",
-        ),
-        Slip(
-            "first that fits",
-            lambda plans, room: next((n for n, (needs, _, same) in plans.items() if needs <= room and same), None),
-            "You took the first plan that fits. The order of the table means nothing.",
-        ),
+        Slip("another network", lambda plans, room: _choose(plans, room, same_update=False),
+             "You chose a plan that trains something else. The third entry says whether the update is the same; if it"
+             " is not, the plan does not count."),
+        Slip("memory forgotten", lambda plans, room: _choose(plans, room, fits=lambda needs, room: True),
+             "You chose the fastest of all, and it does not fit. Look at the memory first."),
+        Slip("least memory", lambda plans, room: _choose(plans, room, key=lambda plan: plan[0]),
+             "You chose the plan that needs the least. What is left of the card's memory buys nothing: of those that "
+             "fit, take the fastest."),
+        Slip("most memory that fits", lambda plans, room: _choose(plans, room, key=lambda plan: -plan[0]),
+             "You chose the plan that fills the card best. A full card is no faster than an empty one: compare times."),
+        Slip("slowest", lambda plans, room: _choose(plans, room, key=lambda plan: -plan[1]),
+             "This is the slowest one that fits."),
+        Slip("strictly less", lambda plans, room: _choose(plans, room, fits=lambda needs, room: needs < room),
+             "A plan that needs as much as there is room for fits."),
+        Slip("first that fits",
+             lambda plans, room: next((n for n, (needs, _, same) in plans.items() if needs <= room and same), None),
+             "You took the first plan that fits. The order of the table means nothing."),
     ],
     takeaway="First what is allowed, then what fits, and time decides among the rest.",
     in_bytes=False,
-)
+    parts=True,
+)  # fmt: skip
+
+for _question in (plan_bytes, update_seconds, unbeaten, least_time):
+    _question.given = planning.GIVEN
 
 # -- 5. a plan for VGG-16 ----------------------------------------------------------------------------------------------
 

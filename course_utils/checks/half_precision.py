@@ -16,13 +16,8 @@ import torch
 from torch import nn
 
 from course_utils.checks import scaled_loops
-from course_utils.checks.core import (
-    Check,
-    Slip,
-    as_number,
-    percent,
-    shown,
-)
+from course_utils.checks.core import Slip, as_number, percent, shown
+from course_utils.checks.functions import Check
 from course_utils.checks.properties import PropertyCheck, function
 from course_utils.checks.scaled_loops import Batch, half_loss
 
@@ -60,54 +55,36 @@ recipe_bytes = Check(
         (7, "adam", "pure"),
     ],
     slips=[
-        Slip(
-            "two bytes missing",
-            _recipe(8, 8, 4),
-            "Your mixed recipe takes as much as float32. Two bytes a parameter are missing: the half copy comes on top "
-            "of the float32 weight, and the gradient that stays is float32.",
-        ),
-        Slip(
-            "no master weights",
-            _recipe(8, 6, 4),
-            "Your mixed recipe keeps half weights only. The float32 weights stay beside their copies: they are what "
-            "small updates are added to.",
-        ),
-        Slip(
-            "half of everything",
-            _recipe(8, 4, 4, (4, 2, 2)),
-            "You halved the mixed recipe throughout. That is the pure one; mixed keeps float32 weights, gradients and "
-            "optimizer state, and adds a half copy of the weights.",
-        ),
-        Slip(
-            "a half gradient beside the float32 one",
-            _recipe(8, 12, 4),
-            "Your mixed recipe has 2 bytes a parameter too many. The half gradient of a layer is gone as soon as its "
-            "float32 copy is made: one layer's at a time, and no part of the recipe.",
-        ),
-        Slip(
-            "half optimizer state",
-            _recipe(8, 10, 4, (4, 2, 2)),
-            "Your mixed recipe keeps the optimizer's state in halves. It stays float32, as the weights do that it "
-            "updates.",
-        ),
-        Slip(
-            "float32 state in the pure recipe",
-            _recipe(8, 10, 4, (4, 4, 4)),
-            "In the pure recipe the optimizer's state is half as well: it has the precision of the weights.",
-        ),
-        Slip(
-            "Adam has one state",
-            lambda p, optimizer, recipe: _recipe_bytes(p, "momentum" if optimizer == "adam" else optimizer, recipe),
-            "Adam keeps two running averages for every parameter; you counted one.",
-        ),
-        Slip(
-            "optimizer ignored",
-            lambda p, optimizer, recipe: _recipe_bytes(p, "sgd", recipe),
-            "The optimizer's state is missing: one value a parameter for momentum, two for Adam.",
-        ),
+        Slip("two bytes missing", _recipe(8, 8, 4),
+             "Your mixed recipe takes as much as float32. Two bytes a parameter are missing: the half copy comes on "
+             "top of the float32 weight, and the gradient that stays is float32 (half in the paper of 2018, not "
+             "here)."),
+        Slip("no master weights", _recipe(8, 6, 4),
+             "Your mixed recipe has 4 bytes a parameter too few: it keeps the float32 weights, which small updates "
+             "are added to, *and* the float32 gradient, beside the half copy."),
+        Slip("half of everything", _recipe(8, 4, 4, (4, 2, 2)),
+             "You halved the mixed recipe throughout. That is the pure one; mixed keeps float32 weights, gradients "
+             "and optimizer state, and adds a half copy of the weights."),
+        Slip("a half gradient beside the float32 one", _recipe(8, 12, 4),
+             "Your mixed recipe has 2 bytes a parameter too many. The half gradient of a layer is gone as soon as its"
+             " float32 copy is made: one layer's at a time, and no part of the recipe."),
+        Slip("half optimizer state", _recipe(8, 10, 4, (4, 2, 2)),
+             "Your mixed recipe keeps the optimizer's state in halves. It stays float32, as the weights do that it "
+             "updates."),
+        Slip("float32 state in the pure recipe", _recipe(8, 10, 4, (4, 4, 4)),
+             "In the pure recipe the optimizer's state is half as well: it has the precision of the weights."),
+        Slip("Adam has one state",
+             lambda p, optimizer, recipe: _recipe_bytes(p, "momentum" if optimizer == "adam" else optimizer, recipe),
+             "Adam keeps two running averages for every parameter; you counted one."),
+        Slip("optimizer ignored", lambda p, optimizer, recipe: _recipe_bytes(p, "sgd", recipe),
+             "The optimizer's state is missing: one value a parameter for momentum, two for Adam."),
+        Slip("gradients forgotten", _recipe(4, 6, 2),
+             "The gradients are missing: one for each parameter, in every recipe."),
+        Slip("no half copy in mixed, half gradient in pure", _recipe(8, 12, 6),
+             "The pure recipe keeps nothing in float32: 2 bytes for the weight and 2 for the gradient."),
     ],
     takeaway="With momentum the mixed recipe takes 14 bytes a parameter and float32 takes 12: halves that cost memory.",
-)
+)  # fmt: skip
 
 # -- 2. what is left of the saved maps -------------------------------------------------------------------------------
 
@@ -127,46 +104,26 @@ share_left = Check(
     _share_left,
     cases=[(100, 0), (100, 50), (30, 30), (13_547_520, 1_530_368), (0, 7)],
     slips=[
-        Slip(
-            "everything halves",
-            lambda m, p: 0.5,
-            "You say that half is left. Values shrink from 4 bytes to 2; the index beside each pooled value is an "
-            "int64 and stays at 8.",
-        ),
-        Slip(
-            "int32 indices",
-            _ratio(lambda m, p: 2 * m + 6 * p, lambda m, p: 4 * m + 8 * p),
-            "You counted 4 bytes an index. PyTorch keeps an int64: 8 bytes.",
-        ),
-        Slip(
-            "the pool's values not halved",
-            _ratio(lambda m, p: 2 * m + 12 * p),
-            "The pool's own values are maps too: they halve like the others. Only the indices stay.",
-        ),
-        Slip(
-            "the share that is saved",
-            lambda m, p: 1 - _share_left(m, p),
-            "This is the share that is saved. The question asks for the share that is left.",
-        ),
-        Slip(
-            "the wrong way round",
-            lambda m, p: 1 / _share_left(m, p),
-            "Your numbers are above 1: float32 divided by half. Turn the fraction over.",
-        ),
-        Slip(
-            "the pool's values forgotten",
-            _ratio(lambda m, p: 2 * m + 8 * p, lambda m, p: 4 * m + 8 * p),
-            "A pool puts out values as well as indices: `pool_values` of them, beside `map_values`.",
-        ),
-        Slip(
-            "indices in half only",
-            _ratio(lambda m, p: 2 * m + 10 * p, lambda m, p: 4 * m + 4 * p),
-            "Your float32 step has no indices. They are there in both precisions.",
-        ),
+        Slip("everything halves", lambda m, p: 0.5,
+             "You say that half is left. Values shrink from 4 bytes to 2; the index beside each pooled value is an "
+             "int64 and stays at 8."),
+        Slip("int32 indices", _ratio(lambda m, p: 2 * m + 6 * p, lambda m, p: 4 * m + 8 * p),
+             "You counted 4 bytes an index. PyTorch keeps an int64: 8 bytes."),
+        Slip("the pool's values not halved", _ratio(lambda m, p: 2 * m + 12 * p),
+             "The pool's own values are maps too: they halve like the others. Only the indices stay."),
+        Slip("the share that is saved", lambda m, p: 1 - _share_left(m, p),
+             "This is the share that is saved. The question asks for the share that is left."),
+        Slip("the wrong way round", lambda m, p: 1 / _share_left(m, p),
+             "Your numbers are above 1: float32 divided by half. Turn the fraction over."),
+        Slip("the pool's values forgotten", _ratio(lambda m, p: 2 * m + 8 * p, lambda m, p: 4 * m + 8 * p),
+             "A pool puts out values as well as indices: `pool_values` of them, beside `map_values`."),
+        Slip("indices in half only", _ratio(lambda m, p: 2 * m + 10 * p, lambda m, p: 4 * m + 4 * p),
+             "Your float32 step has no indices. They are there in both precisions."),
+        Slip("percent", lambda m, p: 100 * _share_left(m, p), "These are percent. Return the share, 0.58 for 58 %."),
     ],
     takeaway="VGG-16 keeps 58 % of its saved maps in halves, not 50 %, because an index has no half.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 3. the smallest update that is not lost -------------------------------------------------------------------------
 
@@ -205,65 +162,44 @@ smallest_update = Check(
         (300.0, *BRAIN),
     ],
     slips=[
-        Slip(
-            "a whole spacing",
-            _by_exponent(math.floor, shift=0),
-            "This is the spacing. An update of more than half of it rounds up to the next number and is not lost.",
-        ),
-        Slip(
-            "the same spacing everywhere",
-            lambda weight, f, e: 2.0 ** (-f - 1),
-            "This is right between 1 and 2. The spacing grows with the weight: twice as far out, twice as wide.",
-        ),
-        Slip(
-            "in proportion to the weight",
-            lambda weight, f, e: abs(weight) * 2.0 ** (-f - 1),
-            "The spacing does not grow with every weight: it is the same from one power of two to the next, so 1.5 has "
-            "the spacing of 1.",
-        ),
-        Slip(
-            "rounded to the nearest power",
-            _by_exponent(round),
-            "You rounded the exponent to the nearest. Every number from 2**e up to 2**(e + 1) has exponent e: round "
-            "down.",
-        ),
-        Slip(
-            "rounded up",
-            _by_exponent(math.ceil),
-            "You rounded the exponent up. Every number from 2**e up to 2**(e + 1) has exponent e: round down.",
-        ),
-        Slip(
-            "no lowest exponent",
-            lambda weight, f, e: _by_exponent(math.floor, floor=False)(weight, f, e) if weight else 2.0 ** (e - f - 1),
-            "Below 2**lowest_exponent the spacing stops shrinking: use the larger of the two exponents.",
-        ),
-        Slip(
-            "negative weights",
-            _by_exponent(math.floor, size=lambda weight: weight),
-            "A weight of −3 has the spacing of 3: take its absolute value.",
-        ),
-        Slip(
-            "the hidden bit counted",
-            _by_exponent(math.floor, shift=2),
-            "Half of what it should be: `fraction_bits` are the bits after the leading 1, which is not stored. Take "
-            "no further bit off.",
-        ),
+        Slip("a whole spacing", _by_exponent(math.floor, shift=0),
+             "This is the spacing. An update of more than half of it rounds up to the next number and is not lost."),
+        Slip("the same spacing everywhere", lambda weight, f, e: 2.0 ** (-f - 1),
+             "This is right between 1 and 2. The spacing grows with the weight: twice as far out, twice as wide."),
+        Slip("in proportion to the weight", lambda weight, f, e: abs(weight) * 2.0 ** (-f - 1),
+             "The spacing does not grow with every weight: it is the same from one power of two to the next, so 1.5 "
+             "has the spacing of 1."),
+        Slip("rounded to the nearest power", _by_exponent(round),
+             "You rounded the exponent to the nearest. Every number from 2**e up to 2**(e + 1) has exponent e: round "
+             "down."),
+        Slip("rounded up", _by_exponent(math.ceil),
+             "You rounded the exponent up. Every number from 2**e up to 2**(e + 1) has exponent e: round down."),
+        Slip("no lowest exponent",
+             lambda weight, f, e: _by_exponent(math.floor, floor=False)(weight, f, e) if weight else 2.0 ** (e - f - 1),
+             "Below 2**lowest_exponent the spacing stops shrinking: use the larger of the two exponents."),
+        Slip("negative weights", _by_exponent(math.floor, size=lambda weight: weight),
+             "A weight of −3 has the spacing of 3: take its absolute value."),
+        Slip("the hidden bit counted", _by_exponent(math.floor, shift=2),
+             "Half of what it should be: `fraction_bits` are the bits after the leading 1, which is not stored. Take "
+             "no further bit off."),
+        Slip("cut off by int()", _by_exponent(int),
+             "`int` cuts towards 0, so the exponent of 0.75 becomes 0 and not −1. Round down: `math.floor`."),
     ],
     takeaway="A weight of 1 loses every update below 0.0005 in float16 and below 0.004 in bfloat16: hence float32 "
     "master weights.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 4. the smallest loss scale that keeps enough ----------------------------------------------------------------------
 
-SMALLEST, LARGEST = 2.0**-24, 65504.0
+LOST, LARGEST = 2.0**-25, 65504.0  # float16 rounds this to 0, and what is less; its largest number
 MOST = 40  # scales tried: 1 to 2**39
 
 
 def _scales_kept(
     gradients: Sequence[float],
     share: float,
-    smallest: float = SMALLEST,
+    keeps: Callable[[float], bool] = lambda size: size > LOST,
     largest: float = LARGEST,
     zeros: bool = False,
     above: bool = False,
@@ -273,7 +209,7 @@ def _scales_kept(
     for power in range(MOST):
         sizes = [abs(gradient) * 2**power for gradient in gradients]
         counted = [size for size in sizes if size > 0] if not zeros else sizes
-        kept = sum(size >= smallest for size in counted)
+        kept = sum(map(keeps, counted))
         enough = kept > share * len(counted) if above else kept >= share * len(counted)
         if enough and max(sizes) <= largest:
             found.append(2**power)
@@ -287,16 +223,16 @@ def _loss_scale(gradients: Sequence[float], share: float) -> int:
 def _signed(gradients: Sequence[float], share: float) -> int:
     nonzero = [g for g in gradients if g]
     for power in range(MOST):
-        if sum(g * 2**power >= SMALLEST for g in nonzero) >= share * len(nonzero):
+        if sum(g * 2**power > LOST for g in nonzero) >= share * len(nonzero):
             return 2**power if max(nonzero) * 2**power <= LARGEST else 0
     return 0
 
 
 def _exact(gradients: Sequence[float], share: float) -> float:
-    """The scale that lifts the deciding gradient to the smallest number, not rounded to a power of two."""
+    """The scale that lifts the deciding gradient just so far, not rounded to a power of two."""
     sizes = sorted((abs(g) for g in gradients if g), reverse=True)
     decides = sizes[max(math.ceil(share * len(sizes) - 1e-9), 1) - 1]
-    scale = max(SMALLEST / decides, 1.0)
+    scale = max(LOST / decides, 1.0)
     return scale if max(sizes) * scale <= LARGEST else 0
 
 
@@ -311,55 +247,42 @@ loss_scale = Check(
         ([-4e-9, -3e-9, 6e-8, 7e-8, 0.0, 0.0, 0.0], 0.5),
         ([2.0**-30, -(2.0**-28), 2.0**-26, 1.0], 0.5),
         ([-2.0, 2.0**-38], 1.0),
+        ([2.0**-26, 1.0], 1.0),  # 4: twice as much is the middle
+        ([1.4 * 2.0**-28, 1.0], 1.0),  # 8: rounded up
     ],
     slips=[
-        Slip(
-            "overflow forgotten",
-            lambda g, share: min(_scales_kept(g, share, largest=math.inf), default=0),
-            "Your scale lets the largest gradient overflow: times the scale it is beyond 65504. If no scale keeps "
-            "enough without that, return 0.",
-        ),
-        Slip(
-            "the largest scale",
-            lambda g, share: max(_scales_kept(g, share), default=0),
-            "This is the largest scale that works. The smallest leaves most room before gradients overflow.",
-        ),
-        Slip(
-            "zeros counted",
-            lambda g, share: min(_scales_kept(g, share, zeros=True), default=0),
-            "You counted gradients that are 0 to begin with. No scale brings them back: leave them out of the share.",
-        ),
-        Slip(
-            "smallest normal number",
-            lambda g, share: min(_scales_kept(g, share, smallest=2.0**-14), default=0),
-            "You asked for 2**-14, the smallest number with all its digits. Down to 2**-24 a number has fewer digits "
-            "and is not 0.",
-        ),
-        Slip(
-            "sign forgotten",
-            _signed,
-            "A negative gradient is as large as its absolute value: −5e-7 survives where 5e-7 does.",
-        ),
-        Slip(
-            "no power of two",
-            _exact,
-            "Your scale is no power of two. Multiplying by a power of two changes the exponent and no digit; any other "
-            "factor rounds every gradient.",
-        ),
-        Slip(
-            "every gradient, whatever the share",
-            lambda g, share: _loss_scale(g, 1.0),
-            "You kept every gradient. A share of `share` is enough.",
-        ),
-        Slip(
-            "more than the share",
-            lambda g, share: min(_scales_kept(g, min(share, 0.999), above=True), default=0),
-            "Exactly the share is enough: at least, not more than.",
-        ),
+        Slip("overflow forgotten", lambda g, share: min(_scales_kept(g, share, largest=math.inf), default=0),
+             "Your scale lets the largest gradient overflow: times the scale it is beyond 65504. If no scale keeps "
+             "enough without that, return 0."),
+        Slip("the largest scale", lambda g, share: max(_scales_kept(g, share), default=0),
+             "This is the largest scale that works. The smallest leaves most room before gradients overflow."),
+        Slip("zeros counted", lambda g, share: min(_scales_kept(g, share, zeros=True), default=0),
+             "You counted gradients that are 0 to begin with. No scale brings them back: leave them out of the share."),
+        Slip("smallest normal number",
+             lambda g, share: min(_scales_kept(g, share, lambda size: size >= 2.0**-14), default=0),
+             "You asked for 2**-14, the smallest number with all its digits. Down to 2**-24 a number has fewer digits"
+             " and is not 0."),
+        Slip("sign forgotten", _signed,
+             "A negative gradient is as large as its absolute value: −5e-7 survives where 5e-7 does."),
+        Slip("no power of two", _exact,
+             "Your scale is no power of two. Multiplying by a power of two changes the exponent and no digit; any "
+             "other factor rounds every gradient."),
+        Slip("every gradient, whatever the share", lambda g, share: _loss_scale(g, 1.0),
+             "You kept every gradient. A share of `share` is enough."),
+        Slip("more than the share", lambda g, share: min(_scales_kept(g, min(share, 0.999), above=True), default=0),
+             "Exactly the share is enough: at least, not more than."),
+        Slip("smallest number asked for",
+             lambda g, share: min(_scales_kept(g, share, lambda size: size >= 2.0**-24), default=0),
+             "You asked for 2**-24, the smallest number. What lies above the middle between it and 0, 2**-25, is "
+             "rounded up to it and is not lost."),
+        Slip("the middle counted as kept",
+             lambda g, share: min(_scales_kept(g, share, lambda size: size >= LOST), default=0),
+             "Exactly 2**-25 becomes 0: in the middle, float16 rounds to the neighbour whose last bit is 0. Ask for "
+             "more than that."),
     ],
     takeaway="A power of two moves every gradient and changes none of its digits.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 5. the dynamic rule -----------------------------------------------------------------------------------------------
 
@@ -402,55 +325,37 @@ next_scales = Check(
         ([NO, NO, YES, NO, NO, NO, NO], 65536, 3),
         ([YES, YES, NO, NO, YES, NO, NO, NO], 256, 2),
         ([NO, YES, NO, NO, NO, NO, YES, NO, NO, NO, NO, NO], 64, 4),
-        ([], 64, 4),
+        ([NO], 64, 1),
+        ([NO, NO], 64, 1),
     ],
     slips=[
-        Slip(
-            "the scale after the step",
-            functools.partial(_rule, after=True),
-            "Your list holds the scale after each step. What a step uses is known before it runs: the first is the "
-            "scale given.",
-        ),
-        Slip(
-            "overflow does not begin the row anew",
-            functools.partial(_rule, reset_on_overflow=False),
-            "The row of good steps goes on across an overflow in your list. An overflow begins it anew.",
-        ),
-        Slip(
-            "growth does not begin the row anew",
-            functools.partial(_rule, reset_on_growth=False),
-            "After the first growth your scale grows at every step. Growth begins the row anew.",
-        ),
-        Slip(
-            "never grows",
-            functools.partial(_rule, grow=1),
-            "Your scale never grows. After `interval` good steps in a row it doubles.",
-        ),
-        Slip(
-            "never falls",
-            functools.partial(_rule, back=1),
-            "Your scale does not fall at an overflow, so the next step overflows too. Halve it.",
-        ),
-        Slip(
-            "doubles at an overflow",
-            functools.partial(_rule, back=2, grow=0.5),
-            "Your scale moves the wrong way: an overflow means that it is too large.",
-        ),
-        Slip(
-            "a step early",
-            functools.partial(_rule, early=1),
-            "Your scale grows one step early: `interval` good steps come first, then the next one uses twice the "
-            "scale.",
-        ),
-        Slip(
-            "a step late",
-            functools.partial(_rule, early=-1),
-            "Your scale grows one step late: after `interval` good steps, not one more.",
-        ),
+        Slip("the scale after the step", functools.partial(_rule, after=True),
+             "Your list holds the scale after each step. What a step uses is known before it runs: the first is the "
+             "scale given."),
+        Slip("overflow does not begin the row anew", functools.partial(_rule, reset_on_overflow=False),
+             "The row of good steps goes on across an overflow in your list. An overflow begins it anew."),
+        Slip("growth does not begin the row anew", functools.partial(_rule, reset_on_growth=False),
+             "After the first growth your scale grows at every step. Growth begins the row anew."),
+        Slip("never grows", functools.partial(_rule, grow=1),
+             "Your scale never grows. After `interval` good steps in a row it doubles."),
+        Slip("never falls", functools.partial(_rule, back=1),
+             "Your scale does not fall at an overflow, so the next step overflows too. Halve it."),
+        Slip("doubles at an overflow", functools.partial(_rule, back=2, grow=0.5),
+             "Your scale moves the wrong way: an overflow means that it is too large."),
+        Slip("a step early", functools.partial(_rule, early=1),
+             "Your scale grows one step early: `interval` good steps come first, then the next one uses twice the "
+             "scale."),
+        Slip("a step late", functools.partial(_rule, early=-1),
+             "Your scale grows one step late: after `interval` good steps, not one more."),
+        Slip("one entry too many", lambda overflows, scale, interval: _rule([*overflows, NO], scale, interval),
+             "Your list has one entry too many: the scale after the last step. Asked are the scales that the steps "
+             "use, one for each."),
+        Slip("one entry too few", lambda overflows, scale, interval: _rule(overflows[:-1], scale, interval),
+             "Your list has one entry too few. Every step uses a scale, the last one too."),
     ],
     takeaway="The rule needs no tuning: it climbs until it overflows, steps back, and skips one update each time.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 6. a loop that keeps small gradients ------------------------------------------------------------------------------
 

@@ -6,17 +6,15 @@ them: views launch nothing. Nothing here knows a right answer. Must never import
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from course_utils.checks import properties
-from course_utils.checks.properties import gradients, take_weights
-from course_utils.recorder import Recorder
-from course_utils.speed import NO_KERNEL
+from course_utils.checks.properties import same, same_gradients, take_weights
+from course_utils.checks.watched import Step, Watch, step
 
 INPUTS, UNITS, CLASSES = 20, 64, 4
 MOST = 32  # operators a rewritten network's forward, loss and backward may launch, at any batch
@@ -48,52 +46,53 @@ class Comparison(properties.Comparison):
     original_operators: int = 0
     grow: bool = False  # whether a larger batch launches more
 
+    @property
+    def holds(self) -> dict[str, bool]:
+        """The properties asked for, by name."""
+        return {
+            "parameters kept": not self.parameters_differ,
+            "output shape kept": self.returned == "Tensor" and self.shape == self.expected_shape,
+            "same output": self.same_output,
+            "same gradients": self.same_gradients,
+            "few operators": 0 < self.operators <= MOST,
+            "no more for a larger batch": self.operators > 0 and not self.grow,
+        }
+
 
 def count_operators(network: nn.Module, batch: int) -> int:
-    """Operators that one forward pass, cross-entropy and backward pass launch, counted on shapes alone.
+    """Operators that one forward pass, cross-entropy and backward pass launch. Raises what the network raises."""
+    return len(_step(network, batch).operators)
 
-    Raises whatever the network raises on tensors without values.
-    """
-    shapes = copy.deepcopy(network).to("meta")
-    x, y = (torch.empty(s, dtype=d, device="meta") for s, d in (((batch, INPUTS), None), ((batch,), torch.int64)))
-    recorder = Recorder(type(network).__name__, "cpu")
-    with recorder:
-        nn.functional.cross_entropy(shapes(x), y).backward()
-    return sum(name not in NO_KERNEL for name in recorder.record.ops)
+
+def _step(network: nn.Module, batch: int, seed: int = 0) -> Step:
+    draw = torch.Generator().manual_seed(seed)
+    hands = torch.randn((batch, INPUTS), generator=draw) + torch.randn((batch, 1), generator=draw)
+    return step(network, hands, torch.randint(CLASSES, (batch,), generator=draw), (batch, CLASSES), Watch(False))
 
 
 def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Comparison:
-    """Compare `make()` with a `OneByOne` of the same weights, on random hands, and count operators at a batch.
+    """Compare `make()` with a `OneByOne` of the same weights on random hands, at a batch and at twice as many.
 
     Raises whatever the learner's code raises.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        original = OneByOne()
-        hands, labels = torch.randn(batch, INPUTS) + torch.randn(batch, 1), torch.randint(CLASSES, (batch,))
-        rewritten = make()
-    nothing = Comparison(original_operators=count_operators(original, batch))
+        original, rewritten = OneByOne(), make()
     if differ := take_weights(rewritten, original):
-        return replace(nothing, parameters_differ=differ)
-    expected, output = original(hands), rewritten(hands)
+        return Comparison(parameters_differ=differ)
+    wanted, given = ([_step(net, batch, seed), _step(net, 2 * batch, seed + 1)] for net in (original, rewritten))
+    output, expected = given[0].output, wanted[0].output
     if not isinstance(output, Tensor):
-        return replace(nothing, returned=type(output).__name__)
-    seen = replace(
-        nothing,
+        return Comparison(returned=type(output).__name__)
+    pairs = list(zip(given, wanted, strict=True))
+    return Comparison(
         returned="Tensor",
         shape=tuple(output.shape),
         expected_shape=tuple(expected.shape),
-        same_output=output.shape == expected.shape and torch.allclose(output, expected, rtol=1e-4, atol=1e-5),
-        trainable=output.requires_grad,
+        same_output=all(same(one.output, other.output, 1e-4) for one, other in pairs),
+        trainable=given[0].trainable,
+        same_gradients=all(same_gradients(one.gradients, other.gradients, 1e-3) for one, other in pairs),
+        operators=len(given[0].operators),
+        original_operators=len(wanted[0].operators),
+        grow=len(given[1].operators) > len(given[0].operators),
     )
-    if seen.shape != seen.expected_shape or not seen.trainable:
-        return seen
-    wanted, given = gradients(original, expected, labels), gradients(rewritten, output, labels)
-    same = wanted.keys() == given.keys() and all(
-        torch.allclose(given[name], wanted[name], rtol=1e-3, atol=1e-5) for name in wanted
-    )
-    try:
-        operators, more = count_operators(make(), batch), count_operators(make(), 2 * batch)
-    except Exception as error:  # noqa: BLE001 - a learner's network may raise anything on tensors without values
-        return replace(seen, same_gradients=same, trace_error=str(error).strip().split("\n")[0] or type(error).__name__)
-    return replace(seen, same_gradients=same, operators=operators, grow=more > operators)

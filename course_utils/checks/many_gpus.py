@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from course_utils.checks import rings
-from course_utils.checks.core import Check, Slip
+from course_utils.checks.core import Slip
+from course_utils.checks.functions import Check
 from course_utils.checks.properties import PropertyCheck, function
 from course_utils.checks.rings import Look, Program, Ring
 
@@ -28,41 +29,25 @@ ring_bytes = Check(
     _ring_bytes,
     cases=[(52_136_032, 4), (1_000_000, 2), (138_357_544, 8), (3_000, 3), (700, 1)],
     slips=[
-        Slip(
-            "half of the way",
-            lambda parameters, cards: 4 * (cards - 1) * parameters / cards,
-            "This is the first half, in which chunks are added up. Then every card has one finished chunk, and as many "
-            "steps are needed again to pass them round.",
-        ),
-        Slip(
-            "everything to everybody",
-            lambda parameters, cards: 4 * (cards - 1) * parameters,
-            "This is a card that sends its whole gradient to every other. In a ring it sends one chunk, a share of "
-            "1/`cards`, in each step.",
-        ),
-        Slip(
-            "all cards together",
-            lambda parameters, cards: 8 * (cards - 1) * parameters,
-            "This is what all cards send together. Asked is what one sends.",
-        ),
-        Slip(
-            "twice the gradient",
-            lambda parameters, cards: 8 * parameters,
-            "Twice the gradient is what very many cards come near to. One card sends nothing at all: try `cards = 1`.",
-        ),
-        Slip(
-            "numbers, not bytes",
-            lambda parameters, cards: 2 * (cards - 1) * parameters / cards,
-            "These are numbers. Each takes 4 bytes.",
-        ),
-        Slip(
-            "one step too many",
-            lambda parameters, cards: 8 * parameters * (cards - 0.5) / cards,
-            "One step too many: a card's own chunk need not come to it. `cards` - 1 steps add up, `cards` - 1 pass on.",
-        ),
+        Slip("half of the way", lambda parameters, cards: 4 * (cards - 1) * parameters / cards,
+             "This is the first half, in which chunks are added up. Then every card has one finished chunk, and as "
+             "many steps are needed again to pass them round."),
+        Slip("everything to everybody", lambda parameters, cards: 4 * (cards - 1) * parameters,
+             "This is a card that sends its whole gradient to every other. In a ring it sends one chunk, a share of "
+             "1/`cards`, in each step."),
+        Slip("all cards together", lambda parameters, cards: 8 * (cards - 1) * parameters,
+             "This is what all cards send together. Asked is what one sends."),
+        Slip("twice the gradient", lambda parameters, cards: 8 * parameters,
+             "Twice the gradient is what very many cards come near to. One card sends nothing at all: try `cards = "
+             "1`."),
+        Slip("numbers, not bytes", lambda parameters, cards: 2 * (cards - 1) * parameters / cards,
+             "These are numbers. Each takes 4 bytes."),
+        Slip("one step too many", lambda parameters, cards: 8 * parameters * (cards - 0.5) / cards,
+             "One step too many: a card's own chunk need not come to it. `cards` - 1 steps add up, `cards` - 1 pass "
+             "on."),
     ],
     takeaway="One and a half times the gradient on four cards, never twice, however many there are.",
-)
+)  # fmt: skip
 
 # -- 2. how long a step takes ----------------------------------------------------------------------------------------
 
@@ -94,57 +79,49 @@ step_seconds = Check(
         ([(0.05, 1e6), (0.10, 1e6), (0.15, 40e6)], 0.15, 0.01, 2, 1e9),
         ([(0.05, 60e6), (0.06, 60e6), (0.15, 10e6)], 0.15, 0.01, 3, 1e9),
         ([(0.01, 5e6), (0.02, 5e6)], 0.02, 0.003, 1, 1e9),
+        ([(1, 2)], 3, 1, 2, 4),
+        ([(1, 6), (2, 1)], 3, 1, 2, 1),
     ],
     slips=[
-        Slip(
-            "nothing hidden",
-            lambda buckets, backward, update, cards, rate: backward + _total(buckets, cards, rate) + update,
-            "You let the link begin when the backward pass has ended. Each bucket leaves as soon as it is ready and "
-            "the link is free, beside the computation.",
-        ),
-        Slip(
-            "all hidden but for the rest",
-            lambda buckets, backward, update, cards, rate: max(backward, _total(buckets, cards, rate)) + update,
-            "You took the longer of computation and link. The link cannot begin before the first bucket is ready, and "
-            "the last bucket is ready late.",
-        ),
-        Slip(
-            "no queue",
-            lambda buckets, backward, update, cards, rate: (
-                max(backward, *(ready + _share(cards) * size / rate for ready, size in buckets)) + update
-            ),
-            "Each of your buckets leaves when it is ready, even while another is on the link. One after the other: it "
-            "also waits until the link is free.",
-        ),
-        Slip(
-            "link from the first bucket on, without a break",
-            lambda buckets, backward, update, cards, rate: (
-                max(backward, buckets[0][0] + _total(buckets, cards, rate)) + update
-            ),
-            "Your link runs from the first bucket on without a break. It stands still where the next bucket is not "
-            "ready yet.",
-        ),
-        Slip(
-            "update forgotten",
-            lambda buckets, backward, update, cards, rate: _step_seconds(buckets, backward, 0.0, cards, rate),
-            "The update is missing. It begins when the last gradient has been averaged and the backward pass is over.",
-        ),
-        Slip(
-            "update beside the link",
-            lambda buckets, backward, update, cards, rate: max(
-                backward + update, _step_seconds(buckets, backward, 0.0, cards, rate)
-            ),
-            "Your update runs beside the link. It needs the averaged gradients, so it comes after both.",
-        ),
-        Slip(
-            "each byte once",
-            lambda buckets, backward, update, cards, rate: _step_seconds(buckets, backward, update, 2, rate),
-            "You sent each bucket once. In a ring a card sends 2 (`cards` - 1) / `cards` of it.",
-        ),
+        Slip("nothing hidden",
+             lambda buckets, backward, update, cards, rate: backward + _total(buckets, cards, rate) + update,
+             "You let the link begin when the backward pass has ended. Each bucket leaves as soon as it is ready and "
+             "the link is free, beside the computation."),
+        Slip("all hidden but for the rest",
+             lambda buckets, backward, update, cards, rate: max(backward, _total(buckets, cards, rate)) + update,
+             "You took the longer of computation and link. The link cannot begin before the first bucket is ready, "
+             "and the last bucket is ready late."),
+        Slip("no queue",
+             lambda buckets, backward, update, cards, rate: (
+                 max(backward, *(ready + _share(cards) * size / rate for ready, size in buckets)) + update
+             ),
+             "Each of your buckets leaves when it is ready, even while another is on the link. One after the other: "
+             "it also waits until the link is free."),
+        Slip("link from the first bucket on, without a break",
+             lambda buckets, backward, update, cards, rate: (
+                 max(backward, buckets[0][0] + _total(buckets, cards, rate)) + update
+             ),
+             "Your link runs from the first bucket on without a break. It stands still where the next bucket is not "
+             "ready yet."),
+        Slip("update forgotten",
+             lambda buckets, backward, update, cards, rate: _step_seconds(buckets, backward, 0.0, cards, rate),
+             "The update is missing. It begins when the last gradient has been averaged and the backward pass is "
+             "over."),
+        Slip("update beside the link",
+             lambda buckets, backward, update, cards, rate: max(
+                 backward + update, _step_seconds(buckets, backward, 0.0, cards, rate)
+             ),
+             "Your update runs beside the link. It needs the averaged gradients, so it comes after both."),
+        Slip("each byte once",
+             lambda buckets, backward, update, cards, rate: _step_seconds(buckets, backward, update, 2, rate),
+             "You sent each bucket once. In a ring a card sends 2 (`cards` - 1) / `cards` of it."),
+        Slip("backward pass forgotten",
+             lambda buckets, backward, update, cards, rate: _step_seconds(buckets, 0.0, update, cards, rate),
+             "The backward pass is missing: where the link is done first, the update still waits for its end."),
     ],
     takeaway="The last bucket decides: it is ready when nothing is left to hide it.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 3. by data or by units ------------------------------------------------------------------------------------------
 
@@ -173,52 +150,33 @@ cheaper_split = Check(
         ([(16_777_216, 4_096), (16_777_216, 4_096)], 1_024, 4),  # a tie
         ([(16_777_216, 4_096), (128_000, 4_000)], 600, 8),  # 4,800 samples: too many
         ([(2_359_296, 100_352), (2_359_296, 4_608)], 16, 16),
+        ([(9, 2), (7, 2)], 2, 2),
     ],
     slips=[
-        Slip(
-            "batch of one card",
-            _chosen(lambda w, n, b, p: b * n < w),
-            "You compared with the samples of one card. By units every card needs the inputs of all samples: `cards` "
-            "times `batch`.",
-        ),
-        Slip(
-            "more weights than inputs",
-            _chosen(lambda w, n, b, p: n < w),
-            "You compared weights and inputs of one sample. The input is sent for every sample, the gradient once.",
-        ),
-        Slip(
-            "exchanged",
-            _chosen(lambda w, n, b, p: p * b * n >= w),
-            "It is the other way round: by data the gradient of the weights travels, by units the input.",
-        ),
-        Slip(
-            "gradient of the input forgotten",
-            _chosen(lambda w, n, b, p: p * b * n < 2 * w),
-            "By units the input is gathered before the layer, and its gradient is scattered after the layer's backward "
-            "pass: both count.",
-        ),
-        Slip(
-            "ring once",
-            _chosen(lambda w, n, b, p: 2 * p * b * n < w),
-            "By data each card sends 2 (p - 1)/p of the gradient, not half of that.",
-        ),
-        Slip(
-            "ties by units",
-            _chosen(lambda w, n, b, p: p * b * n <= w),
-            'Where both send the same, the answer is "data".',
-        ),
-        Slip(
-            "one for all layers",
-            lambda layers, batch, cards: (
-                ["units" if cards * batch * sum(n for _, n in layers) < sum(w for w, _ in layers) else "data"]
-                * len(layers)
-            ),
-            "You decided once for the whole network. Decide for each layer: that is the trick.",
-        ),
+        Slip("batch of one card", _chosen(lambda w, n, b, p: b * n < w),
+             "You compared with the samples of one card. By units every card needs the inputs of all samples: `cards`"
+             " times `batch`."),
+        Slip("more weights than inputs", _chosen(lambda w, n, b, p: n < w),
+             "You compared weights and inputs of one sample. The input is sent for every sample, the gradient once."),
+        Slip("exchanged", _chosen(lambda w, n, b, p: p * b * n >= w),
+             "It is the other way round: by data the gradient of the weights travels, by units the input."),
+        Slip("gradient of the input forgotten", _chosen(lambda w, n, b, p: p * b * n < 2 * w),
+             "By units the input is gathered before the layer, and its gradient is scattered after the layer's "
+             "backward pass: both count."),
+        Slip("ring once", _chosen(lambda w, n, b, p: 2 * p * b * n < w),
+             "By data each card sends 2 (p - 1)/p of the gradient, not half of that."),
+        Slip("ties by units", _chosen(lambda w, n, b, p: p * b * n <= w),
+             'Where both send the same, the answer is "data".'),
+        Slip("one for all layers",
+             lambda layers, batch, cards: (
+                 ["units" if cards * batch * sum(n for _, n in layers) < sum(w for w, _ in layers) else "data"]
+                 * len(layers)
+             ),
+             "You decided once for the whole network. Decide for each layer: that is the trick."),
     ],
     takeaway="By units while the whole batch is smaller than the layer has units: dense layers, and small batches.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 4. what a card keeps --------------------------------------------------------------------------------------------
 
@@ -246,52 +204,34 @@ card_bytes = Check(
         (1_200_000_000, 8, 2),
         (96_000_000, 1, 3),
         (90_000_000, 2, 3),
+        (30, 2, 1),
+        (30, 3, 2),
     ],
     slips=[
-        Slip(
-            "parameters first",
-            _in_order((2, 2, 12)),
-            "You share out the parameters first. Stage 1 begins with the largest part, the optimizer's state; the "
-            "parameters come last.",
-        ),
-        Slip(
-            "everything from stage 1 on",
-            lambda parameters, cards, stage: 16 * parameters / (cards if stage else 1),
-            "You share out everything from stage 1 on. Each stage adds one thing: state, then gradients, then "
-            "parameters.",
-        ),
-        Slip(
-            "one stage too far",
-            lambda parameters, cards, stage: _card_bytes(parameters, cards, min(stage + 1, 3)),
-            "Each of your stages is one too far: in stage 0 nothing is shared out.",
-        ),
-        Slip(
-            "state of 8 bytes",
-            lambda parameters, cards, stage: _in_order((8, 2, 2))(parameters, cards, stage),
-            "Adam's two averages take 8 bytes. The float32 copy of the weights that is updated belongs to the state as "
-            "well: 12.",
-        ),
-        Slip(
-            "float32",
-            _in_order((8, 4, 4)),
-            "You count float32 parameters and gradients, with 8 bytes of state. Here they are halves, 2 bytes each, "
-            "and the state is 12.",
-        ),
-        Slip(
-            "only what the stage names",
-            lambda parameters, cards, stage: sum(
-                parameters * size / (cards if stage == i + 1 else 1) for i, size in enumerate((12, 2, 2))
-            ),
-            "Each stage keeps what the ones before it have shared out: stage 3 shares out all three.",
-        ),
-        Slip(
-            "all cards together",
-            lambda parameters, cards, stage: cards * _card_bytes(parameters, cards, stage),
-            "This is what all cards keep together. Asked is what one keeps.",
-        ),
+        Slip("parameters first", _in_order((2, 2, 12)),
+             "You share out the parameters first. Stage 1 begins with the largest part, the optimizer's state; the "
+             "parameters come last."),
+        Slip("everything from stage 1 on", lambda parameters, cards, stage: 16 * parameters / (cards if stage else 1),
+             "You share out everything from stage 1 on. Each stage adds one thing: state, then gradients, then "
+             "parameters."),
+        Slip("one stage too far", lambda parameters, cards, stage: _card_bytes(parameters, cards, min(stage + 1, 3)),
+             "Each of your stages is one too far: in stage 0 nothing is shared out."),
+        Slip("state of 8 bytes", lambda parameters, cards, stage: _in_order((8, 2, 2))(parameters, cards, stage),
+             "Adam's two averages take 8 bytes. The float32 copy of the weights that is updated belongs to the state "
+             "as well: 12."),
+        Slip("float32", _in_order((8, 4, 4)),
+             "You count float32 parameters and gradients, with 8 bytes of state. Here they are halves, 2 bytes each, "
+             "and the state is 12."),
+        Slip("only what the stage names",
+             lambda parameters, cards, stage: sum(
+                 parameters * size / (cards if stage == i + 1 else 1) for i, size in enumerate((12, 2, 2))
+             ),
+             "Each stage keeps what the ones before it have shared out: stage 3 shares out all three."),
+        Slip("all cards together", lambda parameters, cards, stage: cards * _card_bytes(parameters, cards, stage),
+             "This is what all cards keep together. Asked is what one keeps."),
     ],
     takeaway="120 GB on every card become 1.9 GB on each of 64. Feature maps are not among them.",
-)
+)  # fmt: skip
 
 # -- 5. shares of different sizes ------------------------------------------------------------------------------------
 
@@ -314,45 +254,34 @@ shard_factors = Check(
         ([5], "sum"),
     ],
     slips=[
-        Slip(
-            "nothing to do",
-            lambda sizes, reduction: [1.0 for _ in sizes],
-            "With factors of 1 DDP gives the mean of the cards' losses. Where sizes differ, that is not the mean over "
-            "the samples.",
-        ),
-        Slip(
-            "averaging forgotten",
-            lambda sizes, reduction: [(size if reduction == "mean" else 1) / sum(sizes) for size in sizes],
-            "These factors would be right if the gradients were added up. DDP also divides by the number of cards: "
-            "undo that.",
-        ),
-        Slip(
-            "mean for both",
-            lambda sizes, reduction: [len(sizes) * size / sum(sizes) for size in sizes],
-            "Right for means. A sum over a card's samples has its size in it already.",
-        ),
-        Slip(
-            "sum for both",
-            lambda sizes, reduction: [len(sizes) / sum(sizes) for size in sizes],
-            "Right for sums. A mean has been divided by the card's own size: multiply by it.",
-        ),
-        Slip(
-            "against the largest",
-            lambda sizes, reduction: [(size if reduction == "mean" else 1) / max(sizes) for size in sizes],
-            "You compared with the largest part. The whole batch over the number of cards, the average part, is what a "
-            "part must be compared with.",
-        ),
-        Slip(
-            "small parts made up for",
-            lambda sizes, reduction: [
-                sum(sizes) / len(sizes) / (size if reduction == "mean" else size**2) for size in sizes
-            ],
-            "You give small parts more weight. A part with fewer samples counts less: each *sample* counts alike.",
-        ),
+        Slip("nothing to do", lambda sizes, reduction: [1.0 for _ in sizes],
+             "With factors of 1 DDP gives the mean of the cards' losses. Where sizes differ, that is not the mean "
+             "over the samples."),
+        Slip("averaging forgotten",
+             lambda sizes, reduction: [(size if reduction == "mean" else 1) / sum(sizes) for size in sizes],
+             "These factors would be right if the gradients were added up. DDP also divides by the number of cards: "
+             "undo that."),
+        Slip("mean for both", lambda sizes, reduction: [len(sizes) * size / sum(sizes) for size in sizes],
+             "Right for means. A sum over a card's samples has its size in it already."),
+        Slip("sum for both", lambda sizes, reduction: [len(sizes) / sum(sizes) for size in sizes],
+             "Right for sums. A mean has been divided by the card's own size: multiply by it."),
+        Slip("against the largest",
+             lambda sizes, reduction: [(size if reduction == "mean" else 1) / max(sizes) for size in sizes],
+             "You compared with the largest part. The whole batch over the number of cards, the average part, is what"
+             " a part must be compared with."),
+        Slip("small parts made up for",
+             lambda sizes, reduction: [
+                 sum(sizes) / len(sizes) / (size if reduction == "mean" else size**2) for size in sizes
+             ],
+             "You give small parts more weight. A part with fewer samples counts less: each *sample* counts alike."),
+        Slip("exchanged",
+             lambda sizes, reduction: [len(sizes) * (size if reduction == "sum" else 1) / sum(sizes) for size in sizes],
+             "The two are exchanged. A mean has been divided by the card's own size and must be multiplied by it; a "
+             "sum must not."),
     ],
     takeaway="DDP averages over cards, a loss averages over samples. Where the parts are equal the two agree.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 6. an all-reduce ------------------------------------------------------------------------------------------------
 
@@ -502,7 +431,7 @@ class RingAverage(PropertyCheck[Look]):
             if all(_same(one, other) for one, other in zip(seen.rings, theirs.rings, strict=True)):
                 return slip.message
         bad = next(ring for ring in seen.rings if not ring.averaged)
-        where = "where the cards do not divide the numbers" if bad in seen.uneven else "here"
+        where = "where the cards do not divide the numbers" if any(bad is ring for ring in seen.uneven) else "here"
         mean = torch.stack(bad.held).mean(dim=0)
         off = max(float((one.double() - mean).abs().max()) for one in bad.returned)
         return (

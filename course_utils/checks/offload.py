@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.checks import saved
-from course_utils.checks.core import Check, Slip
+from course_utils.checks.core import Slip
+from course_utils.checks.functions import Check
 from course_utils.checks.properties import PropertyCheck, function
 from course_utils.checks.saved import Host, Seen
 
@@ -35,33 +36,21 @@ copy_seconds = Check(
     _copy_seconds,
     cases=[(128, 64, 224, 224, 12.8), (1, 3, 8, 8, 10.0), (32, 512, 14, 14, 31.5), (256, 256, 56, 28, 6.0)],
     slips=[
-        Slip(
-            "values, not bytes",
-            _copy_times(1 / 4),
-            "You divided a number of values by bytes a second. A float32 value has 4 bytes.",
-        ),
+        Slip("values, not bytes", _copy_times(1 / 4),
+             "You divided a number of values by bytes a second. A float32 value has 4 bytes."),
         Slip("there and back", _copy_times(2), "This is the way out and back. The question asks for one way."),
-        Slip(
-            "GiB",
-            _copy_times(1e9 / 2**30),
-            "You took a GB of a link for 2**30 bytes. Rates are decimal: 1 GB/s is 10**9 bytes a second.",
-        ),
+        Slip("GiB", _copy_times(1e9 / 2**30),
+             "You took a GB of a link for 2**30 bytes. Rates are decimal: 1 GB/s is 10**9 bytes a second."),
         Slip("bits", _copy_times(8), "You counted bits. The rate is in bytes a second: a large B."),
         Slip("milliseconds", _copy_times(1e3), "These are milliseconds. Return seconds."),
-        Slip(
-            "a second for every byte",
-            _copy_times(1e9),
-            "A rate in GB/s has to become bytes a second before you divide by it: times 10**9.",
-        ),
-        Slip(
-            "one picture",
-            _copy_times(1, batchless=True),
-            "This is the map of one picture. The maps of the whole batch move.",
-        ),
+        Slip("a second for every byte", _copy_times(1e9),
+             "A rate in GB/s has to become bytes a second before you divide by it: times 10**9."),
+        Slip("one picture", _copy_times(1, batchless=True),
+             "This is the map of one picture. The maps of the whole batch move."),
     ],
     takeaway="The map of VGG-16's conv1_1, batch 128, takes 0.13 s at 12.8 GB/s, and conv1_2 runs for 0.11 s.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 2. a copy beside a convolution ------------------------------------------------------------------------------------
 
@@ -99,57 +88,31 @@ copy_over_kernel = Check(
         (5, 2, 16, 40, 30, 7, 1.5, 31.5),
     ],
     slips=[
-        Slip(
-            "twice",
-            _other_ratio(lambda k, s, r, w, side: 2),
-            "Twice too large. A multiplication and an addition are two operations, and one way of the copy runs beside "
-            "the forward pass.",
-        ),
-        Slip(
-            "values, not bytes",
-            _other_ratio(lambda k, s, r, w, side: 1 / 4),
-            "Four times too small: bytes move, and a float32 value has 4.",
-        ),
-        Slip(
-            "the way round",
-            lambda *arguments: 1 / _ratio(*arguments),
-            "This is the kernel's time over the copy's. Turn it over: above 1 means that the copy does not hide.",
-        ),
-        Slip(
-            "stride forgotten",
-            _other_ratio(lambda k, s, r, w, side: 1 / s**2),
-            "Right at stride 1. With a stride of s the convolution has s² times fewer outputs, and computes as much "
-            "less.",
-        ),
-        Slip(
-            "stride counted once",
-            _other_ratio(lambda k, s, r, w, side: 1 / s),
-            "A stride thins out rows and columns: it counts squared.",
-        ),
-        Slip(
-            "kernel not squared",
-            _other_ratio(lambda k, s, r, w, side: k),
-            "Each output looks at kernel × kernel positions, not at a row of them.",
-        ),
-        Slip(
-            "written channels forgotten",
-            _other_ratio(lambda k, s, r, w, side: w),
-            "Every one of the `written` channels is computed: they are a factor of the operations.",
-        ),
-        Slip(
-            "read channels forgotten",
-            _other_ratio(lambda k, s, r, w, side: r),
-            "An output is a sum over all channels that are read: they are a factor of the operations.",
-        ),
-        Slip(
-            "the output copied",
-            _other_ratio(lambda k, s, r, w, side: w / r / s**2),
-            "You copied what the layer writes. What leaves beside it is what it reads: nobody changes that meanwhile.",
-        ),
+        Slip("twice", _other_ratio(lambda k, s, r, w, side: 2),
+             "Twice too large. A multiplication and an addition are two operations, and one way of the copy runs "
+             "beside the forward pass."),
+        Slip("values, not bytes", _other_ratio(lambda k, s, r, w, side: 1 / 4),
+             "Four times too small: bytes move, and a float32 value has 4."),
+        Slip("the way round", lambda *arguments: 1 / _ratio(*arguments),
+             "This is the kernel's time over the copy's. Turn it over: above 1 means that the copy does not hide."),
+        Slip("stride forgotten", _other_ratio(lambda k, s, r, w, side: 1 / s**2),
+             "Right at stride 1. With a stride of s the convolution has s² times fewer outputs, and computes as much "
+             "less."),
+        Slip("stride counted once", _other_ratio(lambda k, s, r, w, side: 1 / s),
+             "A stride thins out rows and columns: it counts squared."),
+        Slip("kernel not squared", _other_ratio(lambda k, s, r, w, side: k),
+             "Each output looks at kernel × kernel positions, not at a row of them."),
+        Slip("written channels forgotten", _other_ratio(lambda k, s, r, w, side: w),
+             "Every one of the `written` channels is computed: they are a factor of the operations."),
+        Slip("read channels forgotten", _other_ratio(lambda k, s, r, w, side: r),
+             "An output is a sum over all channels that are read: they are a factor of the operations."),
+        Slip("the output copied", _other_ratio(lambda k, s, r, w, side: w / r / s**2),
+             "You copied what the layer writes. What leaves beside it is what it reads: nobody changes that "
+             "meanwhile."),
     ],
     takeaway="Batch, picture and channels read cancel: what decides is k² · channels written, and the machine.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 3. the slowest link that will do ----------------------------------------------------------------------------------
 
@@ -168,56 +131,37 @@ least_link = Check(
         ([(100, 1.0), (900, 3.0), (50, 0.125), (3, 0.01)],),
         ([(8, 2.0)],),
         ([(0, 0.001), (70, 0.7), (600, 5.0), (90, 0.8)],),
+        ([(4, 2.0), (9, 3.0)],),
     ],
     slips=[
-        Slip(
-            "all bytes over all seconds",
-            lambda layers: sum(count for count, _ in layers) / sum(seconds for _, seconds in layers),
-            "This is all bytes over all seconds: enough if copies may lag behind any number of layers. Here each has "
-            "to hide behind its own.",
-        ),
-        Slip(
-            "the mean rate",
-            lambda layers: sum(_rates(layers)) / len(layers),
-            "This is the mean of the layers' rates. With it the copies beside some layers are late.",
-        ),
-        Slip(
-            "the least rate",
-            lambda layers: min(_rates(layers)),
-            "With this rate the copy beside one layer hides, the easiest. All of them have to.",
-        ),
-        Slip(
-            "the largest map",
-            lambda layers: (
-                max(layers, key=lambda layer: (layer[0], layer[1]))[0]
-                / max(layers, key=lambda layer: (layer[0], layer[1]))[1]
-            ),
-            "You took the largest map. A smaller one beside a much shorter layer may need a faster link.",
-        ),
-        Slip(
-            "the shortest layer",
-            lambda layers: min(layers, key=lambda layer: layer[1])[0] / min(layers, key=lambda layer: layer[1])[1],
-            "You took the shortest layer. What counts is bytes for each second, layer by layer.",
-        ),
-        Slip(
-            "most bytes over fewest seconds",
-            lambda layers: max(count for count, _ in layers) / min(seconds for _, seconds in layers),
-            "You divided the largest map by the shortest layer, but these are two layers. Divide within each.",
-        ),
-        Slip(
-            "the sum of rates",
-            lambda layers: sum(_rates(layers)),
-            "You added the layers' rates up. The copies come one after another, so each has the whole link.",
-        ),
-        Slip(
-            "GB/s",
-            lambda layers: max(_rates(layers)) / 1e9,
-            "This is in GB/s. Return bytes a second.",
-        ),
+        Slip("all bytes over all seconds",
+             lambda layers: sum(count for count, _ in layers) / sum(seconds for _, seconds in layers),
+             "This is all bytes over all seconds: enough if copies may lag behind any number of layers. Here each has"
+             " to hide behind its own."),
+        Slip("the mean rate", lambda layers: sum(_rates(layers)) / len(layers),
+             "This is the mean of the layers' rates. With it the copies beside some layers are late."),
+        Slip("the least rate", lambda layers: min(_rates(layers)),
+             "With this rate the copy beside one layer hides, the easiest. All of them have to."),
+        Slip("the largest map",
+             lambda layers: (
+                 max(layers, key=lambda layer: (layer[0], layer[1]))[0]
+                 / max(layers, key=lambda layer: (layer[0], layer[1]))[1]
+             ),
+             "You took the largest map. A smaller one beside a much shorter layer may need a faster link."),
+        Slip("the shortest layer",
+             lambda layers: min(layers, key=lambda layer: layer[1])[0] / min(layers, key=lambda layer: layer[1])[1],
+             "You took the shortest layer. What counts is bytes for each second, layer by layer."),
+        Slip("most bytes over fewest seconds",
+             lambda layers: max(count for count, _ in layers) / min(seconds for _, seconds in layers),
+             "You divided the largest map by the shortest layer, but these are two layers. Divide within each."),
+        Slip("the sum of rates", lambda layers: sum(_rates(layers)),
+             "You added the layers' rates up. The copies come one after another, so each has the whole link."),
+        Slip("GB/s", lambda layers: max(_rates(layers)) / 1e9, "This is in GB/s. Return bytes a second."),
     ],
     takeaway="One pool sets the demand: for VGG-16 the link would have to be ten times as fast as PCIe 3.0.",
     in_bytes=False,
-)
+    parts=True,
+)  # fmt: skip
 
 # -- 4. the time of a step on two streams ------------------------------------------------------------------------------
 
@@ -241,63 +185,44 @@ two_streams = Check(
         ([0.5, 1.0, 0.25, 2.0], [1.0, 2.0, 0.5, 4.0], [0.0, 3.0, 3.0, 0.0]),
         ([1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0], [4.0, 0.5, 3.0, 1.5]),
         ([7.0], [9.0], [2.0]),
+        ([1.0, 1.0], [2.0, 2.0], [0.5, 3.0]),
     ],
     slips=[
-        Slip(
-            "nothing beside anything",
-            lambda f, b, c: sum(f) + sum(b) + 2 * sum(c),
-            "You added up everything. Kernels and copies are on two streams: what runs beside something longer costs "
-            "nothing.",
-        ),
-        Slip(
-            "all of it hides",
-            lambda f, b, c: max(sum(f) + sum(b), 2 * sum(c)),
-            "This is the best any schedule could do. Here a layer waits for the copy of the layer before: take the "
-            "longer of the two layer by layer.",
-        ),
-        Slip(
-            "each pass hides",
-            lambda f, b, c: max(sum(f), sum(c)) + max(sum(b), sum(c)),
-            "You compared the sums of each pass. A layer waits for the copy of the layer before: take the longer of "
-            "the two layer by layer.",
-        ),
-        Slip(
-            "the last map is there",
-            lambda f, b, c: _beside(f, c) + _beside(b, [0.0, *c[:-1]]),
-            "What the last layer needs is missing: it comes back before the backward pass begins, beside nothing.",
-        ),
-        Slip(
-            "its own map in the backward pass",
-            lambda f, b, c: _beside(f, c) + _beside(b, c),
-            "In your backward pass each layer's own map comes back beside it. It has to be there when the layer "
-            "begins: beside it comes the map of the layer before.",
-        ),
-        Slip(
-            "the layer after",
-            lambda f, b, c: _beside(f, c) + c[0] + _beside(b, [*c[1:], 0.0]),
-            "Your backward pass runs from the first layer to the last. It runs the other way: beside a layer comes "
-            "back what the layer *before* it needs.",
-        ),
-        Slip(
-            "nothing comes back",
-            lambda f, b, c: _beside(f, c) + sum(b),
-            "Your copies go out and never come back. The backward pass needs every map again.",
-        ),
-        Slip(
-            "nothing goes out",
-            lambda f, b, c: sum(f) + c[-1] + _beside(b, [0.0, *c[:-1]]),
-            "Your forward pass does not wait for copies. A layer begins when the copy beside the one before has ended.",
-        ),
-        Slip(
-            "a layer late",
-            lambda f, b, c: _beside([*f, 0.0], [0.0, *c]) + c[-1] + _beside(b, [0.0, *c[:-1]]),
-            "In your forward pass a copy begins one layer late. A layer only reads its input, so the copy of that runs "
-            "beside the layer itself.",
-        ),
+        Slip("nothing beside anything", lambda f, b, c: sum(f) + sum(b) + 2 * sum(c),
+             "You added up everything. Kernels and copies are on two streams: what runs beside something longer costs"
+             " nothing."),
+        Slip("all of it hides", lambda f, b, c: max(sum(f) + sum(b), 2 * sum(c)),
+             "This is the best any schedule could do. Here a layer waits for the copy of the layer before: take the "
+             "longer of the two layer by layer."),
+        Slip("each pass hides", lambda f, b, c: max(sum(f), sum(c)) + max(sum(b), sum(c)),
+             "You compared the sums of each pass. A layer waits for the copy of the layer before: take the longer of "
+             "the two layer by layer."),
+        Slip("the last map is there", lambda f, b, c: _beside(f, c) + _beside(b, [0.0, *c[:-1]]),
+             "What the last layer needs is missing: it comes back before the backward pass begins, beside nothing."),
+        Slip("its own map in the backward pass", lambda f, b, c: _beside(f, c) + _beside(b, c),
+             "In your backward pass each layer's own map comes back beside it. It has to be there when the layer "
+             "begins: beside it comes the map of the layer before."),
+        Slip("the layer after", lambda f, b, c: _beside(f, c) + c[0] + _beside(b, [*c[1:], 0.0]),
+             "Your backward pass runs from the first layer to the last. It runs the other way: beside a layer comes "
+             "back what the layer *before* it needs."),
+        Slip("nothing comes back", lambda f, b, c: _beside(f, c) + sum(b),
+             "Your copies go out and never come back. The backward pass needs every map again."),
+        Slip("nothing goes out", lambda f, b, c: sum(f) + c[-1] + _beside(b, [0.0, *c[:-1]]),
+             "Your forward pass does not wait for copies. A layer begins when the copy beside the one before has "
+             "ended."),
+        Slip("a layer late", lambda f, b, c: _beside([*f, 0.0], [0.0, *c]) + c[-1] + _beside(b, [0.0, *c[:-1]]),
+             "In your forward pass a copy begins one layer late. A layer only reads its input, so the copy of that "
+             "runs beside the layer itself."),
+        Slip("index -1", lambda f, b, c: _beside(f, c) + c[-1] + _beside(b, [c[-1], *c[:-1]]),
+             "Beside the first layer's backward kernels nothing comes back: there is no layer before it. `copies[i - "
+             "1]` at `i = 0` is the *last* copy."),
+        Slip("own map, and the turn", lambda f, b, c: _beside(f, c) + c[-1] + _beside(b, c),
+             "In your backward pass each layer's own map comes back beside it. It has to be there when the layer "
+             "begins: beside it comes the map of the layer before."),
     ],
     takeaway="A step costs the longer of kernel and copy, layer by layer, and one copy at the turn that nothing hides.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 5. when a map may leave -------------------------------------------------------------------------------------------
 
@@ -333,72 +258,48 @@ leaves_with = Check(
         ([("conv1", ["input"]), ("conv2", ["conv1"]), ("dense", ["conv2"])],),
         (
             [
-                ("stem", ["input"]),
-                ("b1", ["stem"]),
-                ("b2", ["stem"]),
-                ("a3", ["stem"]),
-                ("join", ["b1", "b2", "a3"]),
-                ("dense", ["join"]),
+                ("s", ["input"]),
+                ("c", ["s"]),
+                ("b", ["s"]),
+                ("a", ["s"]),
+                ("join", ["c", "b", "a"]),
             ],
         ),
         (
             [
-                ("conv1", ["input"]),
-                ("conv2", ["conv1"]),
-                ("conv3", ["conv2"]),
-                ("add", ["conv1", "conv3"]),
-                ("conv4", ["add"]),
-                ("again", ["input", "conv4"]),
-                ("dense", ["again"]),
+                ("c1", ["input"]),
+                ("c2", ["c1"]),
+                ("c3", ["c2"]),
+                ("add", ["c1", "c3"]),
+                ("c4", ["input", "add"]),
+                ("d", ["c4"]),
             ],
         ),
     ],
     slips=[
-        Slip(
-            "the first reader",
-            lambda layers: {read: names[0] for read, names in _readers(layers).items()},
-            "Your maps leave with their first reader, and are missing for the others. Wait for the last.",
-        ),
-        Slip(
-            "its maker",
-            lambda layers: {read: read for read in _leaves(layers)},
-            "Your maps leave with the layer that makes them. That one still writes; the copy needs what it leaves "
-            "behind, and the layers that read the map need it too.",
-        ),
-        Slip(
-            "a layer late",
-            _one_later,
-            "Your maps leave one layer late. The last reader does not change the map, so the copy may run beside it.",
-        ),
-        Slip(
-            "the end of the network",
-            lambda layers: dict.fromkeys(_leaves(layers), layers[-1][0]),
-            "Your maps stay to the end of the forward pass: by then all of them are in memory at once.",
-        ),
-        Slip(
-            "joins only",
-            lambda layers: {read: names[-1] for read, names in _readers(layers).items() if len(names) > 1},
-            "Only maps with several readers are in your answer. A map with one reader leaves with that one.",
-        ),
-        Slip(
-            "without the input",
-            lambda layers: {read: last for read, last in _leaves(layers).items() if read != "input"},
-            "The input is missing: it is read like any other map and can leave like them.",
-        ),
-        Slip(
-            "lists of readers",
-            _readers,
-            "Your answer has lists of readers. Of each list, which layer is the one that counts?",
-        ),
-        Slip(
-            "the last in the alphabet",
-            _most_distant,
-            "You took the largest of the readers' names. The order of the layers counts, not of the letters.",
-        ),
+        Slip("the first reader", lambda layers: {read: names[0] for read, names in _readers(layers).items()},
+             "Your maps leave with their first reader, and are missing for the others. Wait for the last."),
+        Slip("its maker", lambda layers: {read: read for read in _leaves(layers)},
+             "Your maps leave with the layer that makes them. That one still writes; the copy needs what it leaves "
+             "behind, and the layers that read the map need it too."),
+        Slip("a layer late", _one_later,
+             "Your maps leave one layer late. The last reader does not change the map, so the copy may run beside it."),
+        Slip("the end of the network", lambda layers: dict.fromkeys(_leaves(layers), layers[-1][0]),
+             "Your maps stay to the end of the forward pass: by then all of them are in memory at once."),
+        Slip("joins only",
+             lambda layers: {read: names[-1] for read, names in _readers(layers).items() if len(names) > 1},
+             "Only maps with several readers are in your answer. A map with one reader leaves with that one."),
+        Slip("without the input",
+             lambda layers: {read: last for read, last in _leaves(layers).items() if read != "input"},
+             "The input is missing: it is read like any other map and can leave like them."),
+        Slip("lists of readers", _readers,
+             "Your answer has lists of readers. Of each list, which layer is the one that counts?"),
+        Slip("the last in the alphabet", _most_distant,
+             "You took the largest of the readers' names. The order of the layers counts, not of the letters."),
     ],
     takeaway="The last reader in the forward pass is the first in the backward pass: the map must be back for it.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 6. hooks that keep maps outside -----------------------------------------------------------------------------------
 
@@ -413,25 +314,34 @@ def _hooks(
     above: bool = False,
     keep: bool = False,
     half: bool = False,
+    aside: bool = False,
 ) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
     """Hooks with everything that can go wrong as a switch; as given, they are right."""
     if parameters == "storage":
         own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     else:
         own = {id(parameter) for parameter in model.parameters()} if parameters == "identity" else set()
+    shapes = {tuple(parameter.shape) for parameter in model.parameters()}
+    shapes |= {tuple(reversed(shape)) for shape in shapes}
     also: list[Tensor] = []
 
     def pack(tensor: Tensor) -> Any:
         mine = id(tensor) if parameters == "identity" else tensor.untyped_storage().data_ptr()
+        known = tuple(tensor.shape) in shapes if parameters == "shape" else mine in own
         small = size(tensor) <= least if above else size(tensor) < least
-        if mine in own or small or not chosen(tensor):
+        if known or small or not chosen(tensor):
             return tensor
+        if aside:
+            also.append(tensor.detach().clone())
+            return ("aside", len(also) - 1, tensor.dtype)
         if keep:
             also.append(tensor)
         return ("ticket", host.put(tensor.half() if half and tensor.is_floating_point() else tensor), tensor.dtype)
 
     def unpack(kept: Any) -> Tensor:
-        return kept if isinstance(kept, Tensor) else host.take(kept[1]).to(kept[2])
+        if isinstance(kept, Tensor):
+            return kept
+        return also[kept[1]] if kept[0] == "aside" else host.take(kept[1]).to(kept[2])
 
     return pack, unpack
 
@@ -464,6 +374,18 @@ class KeepOutside(PropertyCheck[Seen]):
             _slip(parameters="identity"),
             "A parameter is moved: a dense layer saves a transposed *view* of its weight, another object with the same "
             "bytes. Compare `tensor.untyped_storage().data_ptr()`.",
+        ),
+        Slip(
+            "parameters by shape",
+            _slip(parameters="shape"),
+            "In a batch of another size maps stay: you know parameters by their shape, and a map can have the same. "
+            "Compare `tensor.untyped_storage().data_ptr()`.",
+        ),
+        Slip(
+            "never on the host",
+            _slip(aside=True),
+            "The maps are copied, and not to the host: a list or a dict of your own is in the same memory as the maps "
+            "were, and frees nothing. Give them to `host.put`.",
         ),
         Slip(
             "small ones moved",
@@ -531,8 +453,6 @@ class KeepOutside(PropertyCheck[Seen]):
         """What keeps the hooks from being right, or ""."""
         if seen.returned != "hooks":
             return "Return two functions, first the one that packs, then the one that unpacks: `return pack, unpack`."
-        if all(seen.holds.values()):
-            return ""
         for slip in self.slips:
             if seen == _slip_seen(slip):
                 return slip.message
@@ -549,15 +469,18 @@ class KeepOutside(PropertyCheck[Seen]):
             return self.told("parameters moved")
         if seen.small_moved:
             return self.told("small ones moved")
+        if seen.by_shape:
+            return self.told("parameters by shape")
         if seen.stayed:
             sizes = ", ".join(f"{one.bytes:,}" for one in seen.stayed[:3])
             head = f"{len(seen.stayed)} of {len(seen.to_move)} large maps stay"
             return f"{head}, of {sizes} bytes; `least` is {seen.least:,}."
-        return self.told("copied and kept")
+        return self.told("never on the host" if seen.elsewhere else "copied and kept")
 
     def praise(self, seen: Seen) -> str:
         """How much waits outside."""
-        return f"{seen.outside:,} bytes of {len(seen.to_move)} saved maps wait outside. {self.takeaway}"
+        waiting = sum(one.bytes for one in seen.outside)
+        return f"{waiting:,} bytes of {len(seen.outside)} saved maps wait outside. {self.takeaway}"
 
 
 @functools.cache

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from course_utils.checks.core import Check, Slip
-from course_utils.checks.rebuilt import Original, RebuildCheck
+from course_utils.checks.core import Slip
+from course_utils.checks.functions import Check
+from course_utils.checks.originals import BOTTLENECK, CLASSES
+from course_utils.checks.rebuilt import STRAIGHT, RebuildCheck
 
 # -- 1. what a squeeze makes -------------------------------------------------------------------------------------------
 
@@ -26,54 +28,41 @@ after_squeeze = Check(
     _after_squeeze,
     cases=[(64, 256, 96), (5, 3, 2), (14, 512, 64), (7, 10, 20)],
     slips=[
-        Slip(
-            "bias forgotten",
-            lambda side, channels, squeezed: (side * side * squeezed, channels * squeezed),
-            "The values are right. Of the parameters the biases are missing, one for each kernel.",
-        ),
-        Slip(
-            "a kernel of 3 × 3",
-            lambda side, channels, squeezed: (side * side * squeezed, 9 * channels * squeezed + squeezed),
-            "These are the parameters of a 3 × 3 convolution. A 1 × 1 kernel has one weight for each channel it reads.",
-        ),
-        Slip(
-            "weights for every position",
-            lambda side, channels, squeezed: (
-                side * side * squeezed,
-                side * side * channels * squeezed + squeezed,
-            ),
-            "You gave each position its own weights: that would be a dense layer. A convolution uses the same kernel "
-            "everywhere.",
-        ),
-        Slip(
-            "one weight for each kernel",
-            lambda side, channels, squeezed: (side * side * squeezed, 2 * squeezed),
-            "A kernel of 1 × 1 is one position wide, and `channels` deep: it has a weight for every channel it reads.",
-        ),
-        Slip(
-            "channels of the input",
-            lambda side, channels, squeezed: (side * side * channels, channels * squeezed + squeezed),
-            "These are the values of the map that goes in. What comes out has `squeezed` channels.",
-        ),
-        Slip(
-            "one side only",
-            lambda side, channels, squeezed: (side * squeezed, channels * squeezed + squeezed),
-            "A map has `side` rows and `side` columns.",
-        ),
-        Slip(
-            "both maps",
-            lambda side, channels, squeezed: (side * side * (channels + squeezed), channels * squeezed + squeezed),
-            "You added the map that goes in. It stays, but the squeeze does not put it out.",
-        ),
-        Slip(
-            "order exchanged",
-            lambda side, channels, squeezed: _after_squeeze(side, channels, squeezed)[::-1],
-            "The two numbers are in the other order: values first, then parameters.",
-        ),
+        Slip("bias forgotten", lambda side, channels, squeezed: (side * side * squeezed, channels * squeezed),
+             "The values are right. Of the parameters the biases are missing, one for each kernel."),
+        Slip("a kernel of 3 × 3",
+             lambda side, channels, squeezed: (side * side * squeezed, 9 * channels * squeezed + squeezed),
+             "These are the parameters of a 3 × 3 convolution. A 1 × 1 kernel has one weight for each channel it "
+             "reads."),
+        Slip("weights for every position",
+             lambda side, channels, squeezed: (side * side * squeezed, side * side * channels * squeezed + squeezed,),
+             "You gave each position its own weights: that would be a dense layer. A convolution uses the same kernel"
+             " everywhere."),
+        Slip("one weight for each kernel", lambda side, channels, squeezed: (side * side * squeezed, 2 * squeezed),
+             "A kernel of 1 × 1 is one position wide, and `channels` deep: it has a weight for every channel it "
+             "reads."),
+        Slip("channels of the input",
+             lambda side, channels, squeezed: (side * side * channels, channels * squeezed + squeezed),
+             "These are the values of the map that goes in. What comes out has `squeezed` channels."),
+        Slip("one side only", lambda side, channels, squeezed: (side * squeezed, channels * squeezed + squeezed),
+             "A map has `side` rows and `side` columns."),
+        Slip("both maps",
+             lambda side, channels, squeezed: (side * side * (channels + squeezed), channels * squeezed + squeezed),
+             "You added the map that goes in. It stays, but the squeeze does not put it out."),
+        Slip("order exchanged", lambda side, channels, squeezed: _after_squeeze(side, channels, squeezed)[::-1],
+             "The two numbers are in the other order: values first, then parameters."),
+        Slip("bytes of the values",
+             lambda side, channels, squeezed: (4 * side * side * squeezed, channels * squeezed + squeezed),
+             "You counted bytes. The question asks for numbers: how many values, and how many parameters."),
+        Slip("bytes of both",
+             lambda side, channels, squeezed: (4 * side * side * squeezed, 4 * (channels * squeezed + squeezed)),
+             "You counted bytes. The question asks for numbers: how many values, and how many parameters."),
+        Slip("one bias", lambda side, channels, squeezed: (side * side * squeezed, channels * squeezed + 1),
+             "You counted one bias. Each of the `squeezed` kernels has its own."),
     ],
     takeaway="24,672 parameters turn 1,048,576 values into 393,216: the cheapest kernel there is.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 2. what it adds and saves -----------------------------------------------------------------------------------------
 
@@ -94,57 +83,41 @@ bytes_added = Check(
         (128, 112, 64, 32, 0),
     ],
     slips=[
-        Slip(
-            "the wide map is gone",
-            lambda n, side, channels, squeezed, narrow: (
-                4 * n * side**2 * (squeezed - channels + narrow * (squeezed - channels))
-            ),
-            "You replaced the map in front of the 1 × 1 by the squeezed one. It stays: the backward pass of the 1 × 1 "
-            "needs its input. The squeezed map comes on top.",
-        ),
-        Slip(
-            "the squeezed map is free",
-            lambda n, side, channels, squeezed, narrow: 4 * n * side**2 * narrow * (squeezed - channels),
-            "The squeezed map itself is missing: it is one more map than before.",
-        ),
-        Slip(
-            "narrow layers forgotten",
-            lambda n, side, channels, squeezed, narrow: 4 * n * side**2 * squeezed,
-            "You counted what the squeeze adds, and not what the layers that stay narrow save.",
-        ),
-        Slip(
-            "always one layer narrow",
-            lambda n, side, channels, squeezed, narrow: _bytes_added(n, side, channels, squeezed, 1),
-            "You let one layer stay narrow in every case. There are `narrow` of them, and there may be none.",
-        ),
-        Slip(
-            "the layer that widens counted",
-            lambda n, side, channels, squeezed, narrow: _bytes_added(n, side, channels, squeezed, narrow + 1),
-            "The layer that widens again puts out `channels` channels as before: it saves nothing.",
-        ),
-        Slip(
-            "the narrow maps are free",
-            lambda n, side, channels, squeezed, narrow: 4 * n * side**2 * (squeezed - narrow * channels),
-            "The layers that stay narrow still put out maps, of `squeezed` channels.",
-        ),
-        Slip(
-            "the other way round",
-            lambda n, side, channels, squeezed, narrow: -_bytes_added(n, side, channels, squeezed, narrow),
-            "The sign is the wrong way round: yours is negative where bytes are added.",
-        ),
-        Slip(
-            "one side only",
-            lambda n, side, channels, squeezed, narrow: 4 * n * side * (squeezed + narrow * (squeezed - channels)),
-            "A map has `side` rows and `side` columns.",
-        ),
-        Slip(
-            "batch forgotten",
-            lambda n, side, channels, squeezed, narrow: _bytes_added(1, side, channels, squeezed, narrow),
-            "This is one picture. Every picture of the batch has its own maps.",
-        ),
+        Slip("the wide map is gone",
+             lambda n, side, channels, squeezed, narrow: (
+                 4 * n * side**2 * (squeezed - channels + narrow * (squeezed - channels))
+             ),
+             "You replaced the map in front of the 1 × 1 by the squeezed one. It stays: the backward pass of the 1 × "
+             "1 needs its input. The squeezed map comes on top."),
+        Slip("the squeezed map is free",
+             lambda n, side, channels, squeezed, narrow: 4 * n * side**2 * narrow * (squeezed - channels),
+             "The squeezed map itself is missing: it is one more map than before."),
+        Slip("narrow layers forgotten", lambda n, side, channels, squeezed, narrow: 4 * n * side**2 * squeezed,
+             "You counted what the squeeze adds, and not what the layers that stay narrow save."),
+        Slip("always one layer narrow",
+             lambda n, side, channels, squeezed, narrow: _bytes_added(n, side, channels, squeezed, 1),
+             "You let one layer stay narrow in every case. There are `narrow` of them, and there may be none."),
+        Slip("the layer that widens counted",
+             lambda n, side, channels, squeezed, narrow: _bytes_added(n, side, channels, squeezed, narrow + 1),
+             "The layer that widens again puts out `channels` channels as before: it saves nothing."),
+        Slip("the narrow maps are free",
+             lambda n, side, channels, squeezed, narrow: 4 * n * side**2 * (squeezed - narrow * channels),
+             "The layers that stay narrow still put out maps, of `squeezed` channels."),
+        Slip("the other way round",
+             lambda n, side, channels, squeezed, narrow: -_bytes_added(n, side, channels, squeezed, narrow),
+             "The sign is the wrong way round: yours is negative where bytes are added."),
+        Slip("one side only",
+             lambda n, side, channels, squeezed, narrow: 4 * n * side * (squeezed + narrow * (squeezed - channels)),
+             "A map has `side` rows and `side` columns."),
+        Slip("batch forgotten",
+             lambda n, side, channels, squeezed, narrow: _bytes_added(1, side, channels, squeezed, narrow),
+             "This is one picture. Every picture of the batch has its own maps."),
+        Slip("values, not bytes",
+             lambda n, side, channels, squeezed, narrow: n * side**2 * (squeezed + narrow * (squeezed - channels)),
+             "You counted values. In float32 each takes 4 bytes."),
     ],
     takeaway="A squeeze that widens at once only adds. It saves where more is narrow than was put in between.",
-)
+)  # fmt: skip
 
 # -- 3. when the arithmetic pays ---------------------------------------------------------------------------------------
 
@@ -162,61 +135,26 @@ break_even = Check(
     _break_even,
     cases=[(64, 64, 3), (256, 64, 3), (10, 10, 3), (192, 32, 5), (18, 2, 3), (36, 12, 3), (60, 10, 5)],
     slips=[
-        Slip(
-            "not rounded",
-            _fraction,
-            "A number of channels is whole. Round down to the last one that still pays.",
-        ),
-        Slip(
-            "rounded up",
-            lambda inputs, outputs, kernel: math.ceil(_fraction(inputs, outputs, kernel)),
-            "You rounded up: with that many channels it no longer costs less.",
-        ),
-        Slip(
-            "as much counts as less",
-            lambda inputs, outputs, kernel: (kernel**2 * inputs * outputs) // (inputs + kernel**2 * outputs),
-            "Where both cost exactly the same, your number is one too many: asked is *fewer* multiply-adds.",
-        ),
-        Slip(
-            "the squeeze is free",
-            lambda inputs, outputs, kernel: inputs - 1,
-            "You left out the multiply-adds of the 1 × 1 convolution: inputs · m for every position.",
-        ),
-        Slip(
-            "kernel not squared",
-            lambda inputs, outputs, kernel: (kernel * inputs * outputs - 1) // (inputs + kernel * outputs),
-            "A kernel has kernel² weights for each pair of channels.",
-        ),
-        Slip(
-            "kernel forgotten",
-            lambda inputs, outputs, kernel: (inputs * outputs - 1) // (inputs + outputs),
-            "You counted one weight for each pair of channels in both convolutions. The wide one has kernel² of them.",
-        ),
+        Slip("not rounded", _fraction, "A number of channels is whole. Round down to the last one that still pays."),
+        Slip("rounded up", lambda inputs, outputs, kernel: math.ceil(_fraction(inputs, outputs, kernel)),
+             "You rounded up: with that many channels it no longer costs less."),
+        Slip("as much counts as less",
+             lambda inputs, outputs, kernel: (kernel**2 * inputs * outputs) // (inputs + kernel**2 * outputs),
+             "Where both cost exactly the same, your number is one too many: asked is *fewer* multiply-adds."),
+        Slip("the squeeze is free", lambda inputs, outputs, kernel: inputs - 1,
+             "You left out the multiply-adds of the 1 × 1 convolution: inputs · m for every position."),
+        Slip("kernel not squared",
+             lambda inputs, outputs, kernel: (kernel * inputs * outputs - 1) // (inputs + kernel * outputs),
+             "A kernel has kernel² weights for each pair of channels."),
+        Slip("kernel forgotten", lambda inputs, outputs, kernel: (inputs * outputs - 1) // (inputs + outputs),
+             "You counted one weight for each pair of channels in both convolutions. The wide one has kernel² of "
+             "them."),
     ],
     takeaway="In front of a 3 × 3 nearly any squeeze saves arithmetic; memory is another question.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 4. a bottleneck ---------------------------------------------------------------------------------------------------
-
-CLASSES = 10
-
-
-def wide() -> nn.Module:
-    """A small network for 3 × 32 × 32 pictures, 64 channels all the way."""
-    return nn.Sequential(
-        nn.Conv2d(3, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(64, CLASSES),
-    )
 
 
 def _chain(parts: Sequence[tuple[int, int]], head: bool = True) -> nn.Module:
@@ -240,6 +178,12 @@ def _misfit() -> nn.Module:
     )  # fmt: skip
 
 
+def _padded() -> nn.Module:
+    network = _chain(GOOD)
+    network.get_submodule("2").padding = (1, 1)  # type: ignore[assignment]
+    return network
+
+
 def _frozen() -> nn.Module:
     network = _chain(GOOD)
     for parameter in list(network.parameters())[:4]:
@@ -248,16 +192,14 @@ def _frozen() -> nn.Module:
 
 
 def _strided() -> nn.Module:
-    network = _chain(((3, 64), (3, 64), (3, 64)))
+    network = _chain(GOOD)
     network.get_submodule("0").stride = (4, 4)  # type: ignore[assignment]
     return network
 
 
-KERNELS = (((64, 3, 3, 3), 1), ((3, 3), 4), ((10, 64), 1))
-
 bottleneck = RebuildCheck(
     "bottleneck",
-    Original(wide, (3, 32, 32), CLASSES, share=0.85, same_kernels=False, kernels=KERNELS, full_size=True),
+    BOTTLENECK,
     by_property={
         "misfit": Slip(
             "the next layer not told",
@@ -273,7 +215,24 @@ bottleneck = RebuildCheck(
             "a 3 × 3 left out",
             lambda: _chain(((1, 16), (3, 64))),
             "A convolution is missing. Keep the first one, a head that reads 64 channels, and four convolutions of "
-            "3 × 3 altogether.",
+            "3 × 3 altogether; at least one of 1 × 1 squeezes.",
+        ),
+        "straight": Slip(
+            "no ReLU",
+            lambda: nn.Sequential(*(one for one in _chain(GOOD).children() if not isinstance(one, nn.ReLU))),
+            STRAIGHT,
+        ),
+        "grown": Slip(
+            "a padded 1 × 1",
+            _padded,
+            "The maps have grown. A 1 × 1 reads one place at a time and needs no padding; with it every map gains two "
+            "rows and two columns.",
+        ),
+        "risen": Slip(
+            "a squeeze before each",
+            lambda: _chain(((1, 16), (3, 64), (1, 16), (3, 64), (1, 16), (3, 64))),
+            "The peak has risen. Each squeeze adds a map, and each 3 × 3 after it widens again at once. Stay narrow "
+            "for more than one layer.",
         ),
         "untrained": Slip(
             "the start frozen",
@@ -289,12 +248,6 @@ bottleneck = RebuildCheck(
     },
     by_peak=[
         Slip(
-            "a squeeze before each",
-            lambda: _chain(((1, 16), (3, 64), (1, 16), (3, 64), (1, 16), (3, 64))),
-            "The peak has risen. Each squeeze adds a map, and each 3 × 3 after it widens again at once. Stay narrow "
-            "for more than one layer.",
-        ),
-        Slip(
             "one squeeze that widens at once",
             lambda: _chain(((1, 16), (3, 64), (3, 64), (3, 64))),
             "The squeeze adds a map, and the 3 × 3 after it has 64 channels again: nothing downstream is narrow.",
@@ -308,11 +261,6 @@ bottleneck = RebuildCheck(
             "one layer narrow",
             lambda: _chain(((1, 32), (3, 32), (3, 64), (3, 64))),
             "One layer of half the width saves what the squeezed map adds. Stay narrow for longer, or squeeze harder.",
-        ),
-        Slip(
-            "nothing changed",
-            lambda: _chain(((3, 64), (3, 64), (3, 64))),
-            "This is the network as it was.",
         ),
     ],
     takeaway="Two layers at a quarter of the width pay for the map that the squeeze adds, and then some.",

@@ -16,7 +16,7 @@ from torch import nn
 from course_utils.capacity import TIGHT
 from course_utils.checks.core import has_dots
 from course_utils.networks import Network
-from course_utils.plan import OFFLOADS, ROUNDING, Evaluation, Plan, Problem, Refused, combinations, fastest
+from course_utils.plan import OFFLOADS, ROUNDING, Evaluation, Plan, Problem, Refused, combinations, fastest, table
 from course_utils.units import GIB
 
 TITAN_X, GEN3 = "Titan X (Maxwell)", "PCIe 3.0 x16"
@@ -24,6 +24,9 @@ PRECISIONS = ("float32", "float16")
 SEGMENTS = (1, 2, 4)
 WITHIN = 0.02  # more time than the fastest plan of all by at most this share
 LOST = 0.02  # more time than the plain step by at most this share
+
+
+GIVEN = (Plan, Problem, Refused, combinations, fastest, table)  # what the exercise's cells import for its answers
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,17 @@ class Look:
             return self.returned is None
         return self.found is not None and self.found.feasible and self.slower <= WITHIN
 
+    @property
+    def holds(self) -> dict[str, bool]:
+        """The properties asked of a plan for the problem of the lesson, by name."""
+        found = self.found
+        return {
+            "the same update": found is not None,
+            "equal to the rounding of float32": found is not None and not inexact(found),
+            "surely fits": found is not None and found.feasible and not tight(found),
+            "fast enough": found is not None and found.lost <= LOST,
+        }
+
 
 @dataclass(frozen=True)
 class Looks:
@@ -67,6 +81,12 @@ class Looks:
     def returned(self) -> list[Any]:
         """What came back, problem by problem."""
         return [look.returned for look in self.each]
+
+    @property
+    def holds(self) -> dict[str, bool]:
+        """Whether each problem is solved, by name: a network that may be cut into micro-batches, then two others."""
+        names = ("with micro-batches", "with batch norm", "where nothing fits")
+        return {name: look.right for name, look in zip(names, self.each, strict=True)}
 
 
 def look_at(problem: Problem, returned: Any, best: Evaluation | None = None) -> Look:

@@ -1,8 +1,9 @@
 """The check of a question whose answer is a class or a function that is judged by what it does.
 
 `PropertyCheck` is the way such a check goes: dots, the wrong thing given, a crash, then what a look at the answer
-found. A question's own check says how to look (`look`), what keeps the answer from being right (`diagnose`) and what to
-say when nothing does (`praise`). Below it stands what looks at networks share.
+found. What `look` returns says which properties hold, for the graded cell as well, and whether the answer is right. A
+question's own check finds the words: what keeps it from being right (`diagnose`), what it achieved (`praise`). Below it
+stands what looks at networks share.
 
 Must never import figures or explorers, nor know a right answer.
 """
@@ -11,15 +12,25 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor, nn
 
-from course_utils.checks.core import Feedback, Outcome, Slip, describe_crash, has_dots, is_about_dots, unfinished
+from course_utils.checks.core import (
+    Feedback,
+    Holding,
+    Outcome,
+    Slip,
+    describe_crash,
+    has_dots,
+    is_about_dots,
+    unfinished,
+)
 
-Seen = TypeVar("Seen")
+Seen = TypeVar("Seen", bound=Holding)
 
 
 def network_maker(answer: object) -> Callable[[], nn.Module] | None:
@@ -68,7 +79,7 @@ class PropertyCheck(ABC, Generic[Seen]):
 
     @abstractmethod
     def diagnose(self, seen: Seen, given: Callable[..., Any]) -> str:
-        """What keeps the answer from being right, or ""."""
+        """What keeps the answer from being right, where not all properties hold."""
 
     @abstractmethod
     def praise(self, seen: Seen) -> str:
@@ -94,8 +105,9 @@ class PropertyCheck(ABC, Generic[Seen]):
             return Outcome.CRASHED, f"{self.running} raised {describe_crash(error, answer)}"
         if unfinished(seen):
             return dots
-        message = self.diagnose(seen, given)
-        return (Outcome.WRONG, message) if message else (Outcome.CORRECT, self.praise(seen))
+        if all(seen.holds.values()):
+            return Outcome.CORRECT, self.praise(seen)
+        return Outcome.WRONG, self.diagnose(seen, given)
 
 
 # -- what looks at networks share ------------------------------------------------------------------------------------
@@ -112,7 +124,6 @@ class Comparison:
     same_output: bool = False
     trainable: bool = False
     same_gradients: bool = False
-    trace_error: str = ""  # why the step could not be traced, or ""
 
     def unlike(self, other_parameters: str, another_shape: str) -> str:
         """What keeps two networks from being compared at all, or "", told with the messages of two slips."""
@@ -153,8 +164,12 @@ def take_weights(changed: nn.Module, original: nn.Module) -> str:
     return differ
 
 
-def gradients(network: nn.Module, output: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """The gradient of the cross-entropy of `output` (N, classes) with `labels` (N), by name of the parameter."""
-    network.zero_grad()
-    nn.functional.cross_entropy(output, labels).backward()
-    return {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+def same(one: object, other: Tensor, relative: float = 1e-4) -> bool:
+    """Whether something is a tensor of the same shape and values, to this share of them or a hundredth of it."""
+    close = isinstance(one, Tensor) and one.shape == other.shape
+    return close and torch.allclose(one, other, rtol=relative, atol=relative / 100)  # type: ignore[arg-type]
+
+
+def same_gradients(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], relative: float = 1e-4) -> bool:
+    """Whether the same parameters have the same gradients."""
+    return ours.keys() == theirs.keys() and all(same(ours[name], theirs[name], relative) for name in theirs)

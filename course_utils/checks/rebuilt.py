@@ -18,9 +18,17 @@ from torch import Tensor, nn
 
 from course_utils.checks.core import Slip, percent
 from course_utils.checks.properties import PropertyCheck
-from course_utils.memory import Ledger
-from course_utils.trace import TraceError, training_step
+from course_utils.checks.watched import Step, step
 
+STRAIGHT = (
+    "An activation is missing: two layers with weights follow each other without a ReLU between them, and together "
+    "they are one linear layer. Keep a ReLU behind every convolution."
+)
+CHANGED = (
+    "The first convolution does not read the pictures as they are. What makes maps small is to come behind it: details "
+    "that are pooled away before are lost for every layer."
+)
+OTHER_SIDE = "A map has another size than the input."
 MISFIT = re.compile(r"mat1 and mat2|size mismatch|expected input.* to have|Calculated output size|Kernel size can't")
 
 
@@ -47,25 +55,30 @@ class Original:
     kernels: tuple[tuple[tuple[int, ...], int], ...] = ()
     full_size: bool = False
 
-    def peak(self, batch: int) -> int:
-        """Peak bytes of a traced step (momentum, CPU kernels: no workspace)."""
-        return _original_peak(self.build, self.input_shape, self.classes, batch)
+    def step(self, network: nn.Module, batch: int, device: str = "meta") -> Step:
+        """A watched step of a network in its place, on shapes alone: what is asked for shows in them."""
+        pictures = torch.zeros((batch, *self.input_shape), device=device)
+        labels = torch.zeros(batch, dtype=torch.int64, device=device)
+        return step(network.to(device), pictures, labels, (batch, self.classes))
 
 
 @dataclass(frozen=True)
 class Look:
     """What a network turned out to be. The fields after a failed one mean nothing."""
 
+    original: Original
     kind: str  # of what was returned: "network", "ellipsis" or the name of another type
     misfit: str = ""  # why two layers do not fit each other, or ""
-    returned: str = "Tensor"  # type of what forward returned
+    returned: str = ""  # type of what forward returned
     shape: tuple[int, ...] = ()
     expected_shape: tuple[int, ...] = ()
     kernels_differ: str = ""
     without_gradient: tuple[str, ...] = ()
-    ignores_pictures: bool = False  # some pictures of the batch do not count for the output
-    trace_error: str = ""
-    shrunk: str = ""  # a layer whose map has another size than the input, where none may
+    ignores_pictures: bool = False  # some pictures of the batch do not go through every convolution
+    operators: tuple[str, ...] = ()  # that launched a kernel
+    straight: bool = False  # weights stand behind weights without an activation between
+    changed_first: bool = False  # the first convolution does not read the pictures as they are
+    other_side: int = 0  # side of a map that has another size than the input, where none may
     peak: int = 0
     original_peak: int = 1
 
@@ -74,15 +87,25 @@ class Look:
         """The peak as a share of the original's."""
         return self.peak / self.original_peak
 
-
-def trace_peak(network: nn.Module, input_shape: tuple[int, ...], classes: int, batch: int) -> int:
-    """Peak bytes of one training step, traced at this very batch. Raises TraceError."""
-    return training_step(network, input_shape, classes, target="cpu").traced_at(batch).peak_bytes
-
-
-@functools.cache
-def _original_peak(build: Callable[[], nn.Module], shape: tuple[int, ...], classes: int, batch: int) -> int:
-    return trace_peak(build(), shape, classes, batch)
+    @property
+    def holds(self) -> dict[str, bool]:
+        """The properties asked for, by name."""
+        ran = self.peak > 0
+        found = {
+            "layers fit each other": self.kind == "network" and not self.misfit,
+            "output shape kept": self.shape != () and self.shape == self.expected_shape,
+            "everything trained": ran and not self.without_gradient,
+            "all pictures count": ran and not self.ignores_pictures,
+            "activations kept": ran and not self.straight,
+            "peak low enough": 0 < self.peak <= self.original.share * self.original_peak,
+        }
+        if self.original.same_kernels or self.original.kernels:
+            found["parameters kept"] = self.shape != () and not self.kernels_differ
+        if self.original.full_size:
+            found["sides kept"] = ran and not self.other_side
+        else:
+            found["pictures read whole"] = ran and not self.changed_first
+        return found
 
 
 def maker(answer: object) -> Callable[[], object] | None:
@@ -92,55 +115,54 @@ def maker(answer: object) -> Callable[[], object] | None:
     return answer
 
 
-def look(make: Callable[[], object], original: Original, batch: int, seed: int = 0) -> Look:
-    """Build the learner's network and look at it. Raises what the learner's code raises, but for layers that misfit."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        made = make()
-        if not isinstance(made, nn.Module):
-            return Look(type(made).__name__)
-        pictures = torch.randn(batch, *original.input_shape, requires_grad=True)
-    seen = Look("network", expected_shape=(batch, original.classes), original_peak=original.peak(batch))
+def look(make: Callable[[], object], original: Original, batch: int) -> Look:
+    """Build the learner's network and look at one training step of it, on shapes.
+
+    Raises what the learner's code raises, but for layers that misfit.
+    """
+    made = make()
+    if not isinstance(made, nn.Module):
+        return Look(original, type(made).__name__)
+    seen = Look(original, "network", expected_shape=(batch, original.classes))
     try:
-        output = made(pictures)
-    except RuntimeError as error:
-        if MISFIT.search(str(error)):
-            return replace(seen, misfit=str(error).splitlines()[0])
-        raise
-    if not isinstance(output, Tensor):
-        return replace(seen, returned=type(output).__name__)
-    seen = replace(seen, shape=tuple(output.shape), kernels_differ=_other_kernels(made, original))
+        step = original.step(made, batch)
+    except Exception as failure:
+        misfit = _misfit(make, original)
+        if misfit:
+            return replace(seen, misfit=misfit)
+        raise failure from None
+    seen = replace(seen, returned=type(step.output).__name__)
+    if not isinstance(step.output, Tensor):
+        return seen
+    seen = replace(seen, shape=tuple(step.output.shape), kernels_differ=_other_kernels(made, original))
     if seen.shape != seen.expected_shape or seen.kernels_differ:
         return seen
-    without = tuple(n for n, p in made.named_parameters() if not p.requires_grad)
-    if output.requires_grad:
-        nn.functional.cross_entropy(output, torch.arange(batch) % original.classes).backward()
-        without += tuple(n for n, p in made.named_parameters() if p.requires_grad and p.grad is None)
-    else:
-        without = without or ("the output",)
-    if without:
-        return replace(seen, without_gradient=without)
-    if pictures.grad is None or not pictures.grad.flatten(1).any(1).all():
-        return replace(seen, ignores_pictures=True)
-    try:
-        step = training_step(_made(make), original.input_shape, original.classes, target="cpu").traced_at(batch)
-    except TraceError as error:
-        return replace(seen, trace_error=str(error))
-    return replace(seen, peak=step.peak_bytes, shrunk=_shrunk(step, original) if original.full_size else "")
-
-
-def _shrunk(step: Ledger, original: Original) -> str:
-    """The first layer whose map has neither the sides of the input nor a side of 1, or ""."""
+    without = tuple(name for name, _ in made.named_parameters() if name not in step.gradients)
     side = original.input_shape[-1]
-    table = step.by_layer()
-    shapes = zip(table["layer"], table["shape"], strict=True)
-    return next((str(layer) for layer, shape in shapes if len(shape) == 4 and shape[-1] not in (1, side)), "")
+    return replace(
+        seen,
+        without_gradient=without or (() if step.trainable else ("the output",)),
+        ignores_pictures=any(len(shape) < 4 or shape[0] != batch for shape in step.read),
+        straight=step.straight,
+        changed_first=step.read[:1] != ((batch, *original.input_shape),),
+        other_side=max((s for s in step.sides if original.full_size and s not in (1, side)), default=0),
+        operators=step.operators,
+        peak=step.peak,
+        original_peak=original.step(original.build(), batch).peak,
+    )
 
 
-def _made(make: Callable[[], object]) -> nn.Module:
-    again = make()
-    assert isinstance(again, nn.Module)
-    return again
+def _misfit(make: Callable[[], object], original: Original) -> str:
+    """Why two layers do not fit each other, in the words a learner would see on a real picture; "" if they do."""
+    made = make()
+    assert isinstance(made, nn.Module)
+    try:
+        original.step(made, 2, "cpu")
+    except RuntimeError as error:
+        if MISFIT.search(str(error)):
+            return str(error).splitlines()[0]
+        raise
+    return ""
 
 
 def _other_kernels(made: nn.Module, original: Original) -> str:
@@ -169,8 +191,9 @@ class RebuildCheck(PropertyCheck[Look]):
         question: its name, and the function's.
         original: the network handed out, and what is asked.
         by_property: slips told apart by what their network is: "misfit", "another output", "other kernels",
-            "untrained", "shrunk", as many as the catalogue has, by these names.
-        by_peak: slips told apart by their peak.
+            "untrained", "straight",
+            "pictures changed", "shrunk", "grown", "risen", as many as the catalogue has.
+        by_peak: slips told apart by their peak and what they run.
         takeaway: one sentence for whoever has it right.
         batch: at which the peaks are compared.
     """
@@ -225,21 +248,24 @@ class RebuildCheck(PropertyCheck[Look]):
             told = self._told("untrained", "Not everything is trained any more.")
             return f"{told} (Without a gradient: {', '.join(seen.without_gradient[:3])}.)"
         if seen.ignores_pictures:
-            return "Some pictures of the batch do not count: whatever they show, the output is the same."
-        if seen.trace_error:
-            return f"The step cannot be traced: {seen.trace_error}"
-        if seen.shrunk:
-            told = self._told("shrunk", "A map has another size than the input.")
-            return f"{told} (Layer {seen.shrunk}.)"
-        if seen.share <= self.original.share:
-            return ""
+            return "Some pictures of the batch do not count: a convolution reads only a part of them."
+        if seen.straight:
+            return self._told("straight", STRAIGHT)
+        if seen.other_side:
+            told = self._told("shrunk" if seen.other_side < self.original.input_shape[-1] else "grown", OTHER_SIDE)
+            return f"{told} (There are sides of {seen.other_side}.)"
+        if not self.original.full_size and seen.changed_first:
+            return self._told("pictures changed", CHANGED)
         now = f" It is {percent(seen.share)} of the original; at most {percent(self.original.share)} is asked."
         for slip in self.by_peak:
-            if seen.peak == _slip_peak(slip.function, self.original, self.batch):
+            if (seen.peak, seen.operators) == _slip_step(slip.function, self.original, self.batch):
                 return slip.message + now
-        return f"The peak is still too high.{now}"
+        if seen.share > 1:
+            return self._told("risen", "The peak has risen.") + now
+        return ("The peak is no lower than it was." if seen.share == 1 else "The peak is still too high.") + now
 
 
 @functools.cache
-def _slip_peak(make: Callable[[], Any], original: Original, batch: int) -> int:
-    return trace_peak(make(), original.input_shape, original.classes, batch)
+def _slip_step(make: Callable[[], Any], original: Original, batch: int) -> tuple[int, tuple[str, ...]]:
+    step = original.step(make(), batch)
+    return step.peak, step.operators

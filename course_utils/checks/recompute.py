@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from course_utils.checks import rewrites
-from course_utils.checks.core import Check, Slip, percent
+from course_utils.checks.core import Slip, percent
+from course_utils.checks.functions import Check
 from course_utils.checks.properties import PropertyCheck
 from course_utils.checks.rewrites import Comparison, Tower
 
-BATCH = 32
-SHARE = 0.55  # of the original's peak: as high as the rewritten network's may be
+BATCH = 8
 
 # -- 1. a chain of equal layers --------------------------------------------------------------------------------------
 
@@ -35,33 +35,25 @@ def _chain_peak(layers: int, segments: int) -> int:
 chain_peak = Check(
     "chain_peak",
     _chain_peak,
-    cases=[(36, 6), (36, 4), (10, 3), (100, 7), (5, 5), (12, 1)],
+    cases=[(36, 6), (36, 4), (10, 3), (100, 7), (5, 5), (12, 1),
+        (3, 2),
+    ],
     slips=[
-        Slip(
-            "a short segment",
-            lambda n, k: k + n // k,
-            "You rounded down. Where k does not divide n some segments have one layer more, and the longest counts.",
-        ),
-        Slip(
-            "no inputs",
-            lambda n, k: math.ceil(n / k),
-            "You counted the longest segment alone. The inputs of all k segments wait for it, too.",
-        ),
-        Slip(
-            "all layers and the inputs",
-            lambda n, k: n + k,
-            "You kept every layer and the inputs besides. Only one segment at a time has all its outputs.",
-        ),
+        Slip("a short segment", lambda n, k: k + n // k,
+             "You rounded down. Where k does not divide n some segments have one layer more, and the longest counts."),
+        Slip("no inputs", lambda n, k: math.ceil(n / k),
+             "You counted the longest segment alone. The inputs of all k segments wait for it, too."),
+        Slip("all layers and the inputs", lambda n, k: n + k,
+             "You kept every layer and the inputs besides. Only one segment at a time has all its outputs."),
         Slip("inputs only", lambda n, k: k, "You counted the inputs alone. The segment in work holds its outputs."),
-        Slip(
-            "a fraction of a layer",
-            lambda n, k: k + n / k,
-            "A segment has a whole number of layers: round n/k up, the longest segment counts.",
-        ),
+        Slip("a fraction of a layer", lambda n, k: k + n / k,
+             "A segment has a whole number of layers: round n/k up, the longest segment counts."),
+        Slip("one input forgotten", lambda n, k: k - 1 + math.ceil(n / k),
+             "One unit too few: here the inputs of *all* segments are held, that of the first one too."),
     ],
     takeaway="Inputs grow with the number of segments, the segment in work shrinks with it: k + n/k.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 2. the best number of segments ----------------------------------------------------------------------------------
 
@@ -73,35 +65,28 @@ def _best_count(layers: int) -> int:
 best_count = Check(
     "best_count",
     _best_count,
-    cases=[(36,), (10,), (17,), (7,), (1,), (100,), (12,), (1000,)],
+    cases=[(36,), (10,), (17,), (7,), (1,), (100,), (12,), (1000,),
+        (3,),
+    ],
     slips=[
-        Slip(
-            "the root rounded",
-            lambda n: max(1, round(math.sqrt(n))),
-            "You rounded √n to the nearest. It is a good number; where n is no square another may be as good with "
-            "fewer segments. Try them all.",
-        ),
-        Slip(
-            "the root rounded down",
-            lambda n: math.isqrt(n),
-            "You rounded √n down. It is as good as any number, but a smaller one may reach the same peak: the smallest "
-            "is asked for.",
-        ),
+        Slip("the root rounded", lambda n: max(1, round(math.sqrt(n))),
+             "You rounded √n to the nearest. It is a good number; where n is no square another may be as good with "
+             "fewer segments. Try them all."),
+        Slip("the root rounded down", lambda n: math.isqrt(n),
+             "You rounded √n down. It is as good as any number, but a smaller one may reach the same peak: the "
+             "smallest is asked for."),
         Slip("the root rounded up", lambda n: math.ceil(math.sqrt(n)), "You rounded √n up. Try all numbers instead."),
-        Slip(
-            "the largest of the best",
-            lambda n: min(range(1, n + 1), key=lambda k: (_chain_peak(n, k), -k)),
-            "Several numbers reach the lowest peak; you returned the largest. The smallest is asked for.",
-        ),
-        Slip(
-            "the peak",
-            lambda n: _chain_peak(n, _best_count(n)),
-            "You returned the lowest peak. The number of segments that reaches it is asked for.",
-        ),
+        Slip("the largest of the best", lambda n: min(range(1, n + 1), key=lambda k: (_chain_peak(n, k), -k)),
+             "Several numbers reach the lowest peak; you returned the largest. The smallest is asked for."),
+        Slip("the peak", lambda n: _chain_peak(n, _best_count(n)),
+             "You returned the lowest peak. The number of segments that reaches it is asked for."),
+        Slip("two segments at least",
+             lambda n: min(range(min(2, n + 1), n + 1), key=lambda k: (_chain_peak(n, k), k)) if n > 1 else 2,
+             "A chain of one layer has one segment: try every number from 1 up to `layers`."),
     ],
     takeaway="Near √n the peak is flat: a few segments more or fewer change little.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 3. unequal layers ------------------------------------------------------------------------------------------------
 
@@ -145,38 +130,35 @@ cut_peak = Check(
         ([9, 9, 9], []),
         ([100, 3, 50, 2, 70, 30], [2, 4]),
         ([2, 3, 1, 4, 9, 1, 6, 5], [1, 3, 6]),
+        ([3, 1, 2], [1]),
     ],
     slips=[
-        Slip(
-            "all inputs held to the end",
-            _all_inputs,
-            "You held the inputs of all segments beside the largest one. The backward pass goes from the last to the "
-            "first: beside a segment wait its own input and those of the segments before it; later ones are gone.",
-        ),
-        Slip(
-            "the segment's own first output",
-            _late_input,
-            "What enters a segment is the output of the layer before it: `outputs[cut - 1]`.",
-        ),
-        Slip(
-            "its own input only",
-            _own_input_only,
-            "You held the input of the segment in work alone. Those of the segments before it are still needed.",
-        ),
-        Slip(
-            "no inputs",
-            lambda outputs, cuts: max(sum(outputs[a:b]) for a, b in _edges(outputs, cuts)),
-            "You took the largest segment alone. The inputs that are kept are missing.",
-        ),
-        Slip(
-            "the last segment decides",
-            lambda outputs, cuts: sum(outputs[cut - 1] for cut in cuts) + sum(outputs[_edges(outputs, cuts)[-1][0] :]),
-            "You looked at the last segment. Where the first layers are the large ones, an earlier segment is higher.",
-        ),
+        Slip("all inputs held to the end", _all_inputs,
+             "You held the inputs of all segments beside the largest one. The backward pass goes from the last to the"
+             " first: beside a segment wait its own input and those of the segments before it; later ones are gone."),
+        Slip("the segment's own first output", _late_input,
+             "What enters a segment is the output of the layer before it: `outputs[cut - 1]`."),
+        Slip("its own input only", _own_input_only,
+             "You held the input of the segment in work alone. Those of the segments before it are still needed."),
+        Slip("no inputs", lambda outputs, cuts: max(sum(outputs[a:b]) for a, b in _edges(outputs, cuts)),
+             "You took the largest segment alone. The inputs that are kept are missing."),
+        Slip("the last segment decides",
+             lambda outputs, cuts: sum(outputs[cut - 1] for cut in cuts) + sum(outputs[_edges(outputs, cuts)[-1][0] :]),
+             "You looked at the last segment. Where the first layers are the large ones, an earlier segment is "
+             "higher."),
+        Slip("index -1", lambda outputs, cuts: _peak(outputs, cuts) + outputs[-1],
+             "The first segment is entered by the network's own input, which does not count. `outputs[first - 1]` at "
+             "`first = 0` is the *last* output."),
+        Slip("its own input missing",
+             lambda o, cuts: max(sum(o[c - 1] for c in cuts if c < a) + sum(o[a:b]) for a, b in _edges(o, cuts)),
+             "What enters the segment in work is missing: you hold the inputs of the segments before it alone."),
+        Slip("everything kept", lambda outputs, cuts: sum(outputs),
+             "This is what all layers keep together. Only the segment in work has all its outputs; of the others the "
+             "inputs are held."),
     ],
     takeaway="A cut where the map is small costs little to keep: cut after a pool, not before.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 4. the price -----------------------------------------------------------------------------------------------------
 
@@ -203,35 +185,21 @@ extra_share = Check(
         ([1, 2, 3, 4, 5, 6], [2, 4, 6, 8, 10, 13], [(0, 2), (2, 4)]),
     ],
     slips=[
-        Slip(
-            "a share of the forward pass",
-            lambda f, b, s: _again(f, s) / sum(f),
-            "You divided by the forward pass. The step is forward and backward: the share of the whole is asked for.",
-        ),
-        Slip(
-            "a share of the longer step",
-            lambda f, b, s: _again(f, s) / (sum(f) + sum(b) + _again(f, s)),
-            "You divided by the step with recomputation. How much longer it gets is measured by the step as it was.",
-        ),
-        Slip(
-            "the last layer included",
-            lambda f, b, s: sum(sum(f[x : y + 1]) for x, y in s) / (sum(f) + sum(b)),
-            "Segment (first, last) ends before `last`, as a slice does.",
-        ),
-        Slip(
-            "the backward pass again",
-            lambda f, b, s: sum(sum(f[x:y]) + sum(b[x:y]) for x, y in s) / (sum(f) + sum(b)),
-            "Only the forward pass of a segment runs twice; its backward pass runs once.",
-        ),
-        Slip(
-            "how many times as long",
-            lambda f, b, s: 1 + _extra_share(f, b, s),
-            "You returned how many times as long the step takes. The extra alone is asked: 0 if nothing runs twice.",
-        ),
+        Slip("a share of the forward pass", lambda f, b, s: _again(f, s) / sum(f),
+             "You divided by the forward pass. The step is forward and backward: the share of the whole is asked for."),
+        Slip("a share of the longer step", lambda f, b, s: _again(f, s) / (sum(f) + sum(b) + _again(f, s)),
+             "You divided by the step with recomputation. How much longer it gets is measured by the step as it was."),
+        Slip("the last layer included", lambda f, b, s: sum(sum(f[x : y + 1]) for x, y in s) / (sum(f) + sum(b)),
+             "Segment (first, last) ends before `last`, as a slice does."),
+        Slip("the backward pass again",
+             lambda f, b, s: sum(sum(f[x:y]) + sum(b[x:y]) for x, y in s) / (sum(f) + sum(b)),
+             "Only the forward pass of a segment runs twice; its backward pass runs once."),
+        Slip("how many times as long", lambda f, b, s: 1 + _extra_share(f, b, s),
+             "You returned how many times as long the step takes. The extra alone is asked: 0 if nothing runs twice."),
     ],
     takeaway="With a backward pass of twice the forward pass, running everything again is one third more.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 5. the cheapest cuts under a limit --------------------------------------------------------------------------------
 
@@ -261,6 +229,11 @@ def _of_the_lowest_peak(outputs: Sequence[int], seconds: Times, limit: int) -> f
     return _all_but_the_last(seconds, best) if _peak(outputs, best) <= limit else -1
 
 
+def _first_that_fits(outputs: Sequence[int], seconds: Times, limit: int) -> float:
+    every = (cuts for k in range(len(outputs)) for cuts in itertools.combinations(range(1, len(outputs)), k))
+    return next((_all_but_the_last(seconds, cuts) for cuts in every if _peak(outputs, cuts) <= limit), -1)
+
+
 def _one_cut(outputs: Sequence[int], seconds: Times, limit: int) -> float:
     every: list[tuple[int, ...]] = [(), *((cut,) for cut in range(1, len(outputs)))]
     return min((_all_but_the_last(seconds, c) for c in every if _peak(outputs, c) <= limit), default=-1)
@@ -278,38 +251,28 @@ least_again = Check(
         ([9, 1, 9, 1, 9, 1, 9, 1], [4, 1, 4, 1, 4, 1, 4, 1], 13),
         ([9, 1, 9, 1, 9, 1, 9, 1], [4, 1, 4, 1, 4, 1, 4, 1], 21),
         ([5, 6, 7], [1, 1, 1], 4),
+        ([11, 5, 1, 7, 11, 4, 11], [1, 4, 2, 2, 1, 6, 4], 30),
+        ([4, 1, 4, 2], [1, 2, 3, 4], 8),
     ],
     slips=[
-        Slip(
-            "every segment runs again",
-            _least(_peak, lambda seconds, cuts: sum(seconds) if cuts else 0),
-            "You let the last segment run twice. The backward pass begins with it while its outputs are still there.",
-        ),
-        Slip(
-            "inputs held to the end",
-            _least(_all_inputs, _all_but_the_last),
-            "Your peak holds the inputs of all segments beside the largest. The peak of question 3 must fit: inputs of "
-            "later segments are gone.",
-        ),
-        Slip(
-            "the lowest peak",
-            _of_the_lowest_peak,
-            "You took the cuts with the lowest peak. A higher one that still fits may run less again.",
-        ),
-        Slip(
-            "one cut at most",
-            _one_cut,
-            "You tried no cut and one cut. Two or more may fit where one does not, or run less again.",
-        ),
-        Slip(
-            "the limit itself",
-            _least(_peak, _all_but_the_last, fits=lambda size, limit: size < limit),
-            "A peak that equals the limit fits.",
-        ),
+        Slip("every segment runs again", _least(_peak, lambda seconds, cuts: sum(seconds) if cuts else 0),
+             "You let the last segment run twice. The backward pass begins with it while its outputs are still there."),
+        Slip("inputs held to the end", _least(_all_inputs, _all_but_the_last),
+             "Your peak holds the inputs of all segments beside the largest. The peak of question 3 must fit: inputs "
+             "of later segments are gone."),
+        Slip("the lowest peak", _of_the_lowest_peak,
+             "You took the cuts with the lowest peak. A higher one that still fits may run less again."),
+        Slip("one cut at most", _one_cut,
+             "You tried no cut and one cut. Two or more may fit where one does not, or run less again."),
+        Slip("the limit itself", _least(_peak, _all_but_the_last, fits=lambda size, limit: size < limit),
+             "A peak that equals the limit fits."),
+        Slip("the first cuts that fit", _first_that_fits,
+             "You took the first cuts that fit. Others that fit, with more cuts or later ones, may run less again: "
+             "look at all of them and keep the least."),
     ],
     takeaway="Memory that is there is worth using: recompute until it fits, and no more.",
     in_bytes=False,
-)
+)  # fmt: skip
 
 # -- 6. a network that recomputes --------------------------------------------------------------------------------------
 
@@ -341,6 +304,22 @@ class _OtherNumbers(Tower):
         x = self.stem(pictures)
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+class _LastBlock(Tower):
+    def forward(self, pictures: Tensor) -> Tensor:
+        x = self.stem(pictures)
+        for block in self.blocks:
+            x = checkpoint(lambda y: block(y), x, use_reentrant=False)  # noqa: B023 - the slip
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+class _Reentrant(Tower):
+    def forward(self, pictures: Tensor) -> Tensor:
+        x = self.stem(pictures)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=True)
         return self.head(x)  # type: ignore[no-any-return]
 
 
@@ -396,6 +375,19 @@ class RecomputeBlocks(PropertyCheck[Comparison]):
             "`preserve_rng_state` at its default.",
         ),
         Slip(
+            "another block the second time",
+            _LastBlock,
+            "The gradients are not the same, without dropout either: what runs the second time is something else. A "
+            "function made in a loop looks up the loop's variable when it is called, and in the backward pass that is "
+            "the last block. Give `checkpoint` the block itself.",
+        ),
+        Slip(
+            "the reentrant way",
+            _Reentrant,
+            "You recompute with `use_reentrant=True`, the way of old, of which torch advises against: it runs autograd "
+            "within autograd and misses what hooks and `torch.no_grad` do. Give `use_reentrant=False`.",
+        ),
+        Slip(
             "torch.no_grad",
             _NoGradient,
             "Some layers get no gradient. `torch.no_grad` drops maps for good; `checkpoint` computes them again.",
@@ -430,15 +422,15 @@ class RecomputeBlocks(PropertyCheck[Comparison]):
             return self.told("evaluation")
         if not seen.trainable or seen.without_gradient:
             return self.told("torch.no_grad")
+        if not seen.same_in_evaluation:
+            return self.told("another block the second time")
         if not seen.same_gradients:
             return self.told("other random numbers")
         if seen.leaks:
             return "Every step leaves more tensors behind than the one before: drop what forward stores."
-        if seen.trace_error:
-            return f"The step cannot be traced: {seen.trace_error}"
-        if seen.share <= SHARE:
-            return ""
-        now = f" It is {percent(seen.share)} of the original; at most {percent(SHARE)} is asked."
+        if seen.reentrant:
+            return self.told("the reentrant way")
+        now = f" It is {percent(seen.share)} of the original; at most {percent(rewrites.RECOMPUTED)} is asked."
         for slip in self.by_peak:
             if seen.peak == _slip_peak(slip.function):
                 return slip.message + now
@@ -447,7 +439,7 @@ class RecomputeBlocks(PropertyCheck[Comparison]):
 
 @functools.cache
 def _slip_peak(make: Callable[[], nn.Module]) -> int:
-    return rewrites.peak_bytes(make(), BATCH)
+    return rewrites.compare(make, BATCH, kind=Tower).peak
 
 
 recompute_blocks = RecomputeBlocks()

@@ -6,21 +6,19 @@ import figures or explorers.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from course_utils.checks.properties import PeakComparison, gradients, take_weights
-from course_utils.trace import LeakError, TraceError, training_step
+from course_utils.checks.properties import PeakComparison, same, same_gradients, take_weights
+from course_utils.checks.watched import Step, Watch, step
 
 INPUT_SHAPE = (3, 32, 32)
 CLASSES = 10
-SHARE = 0.5  # of the original's peak: as high as a rewritten network's may be
+SHARE = 0.5  # of the original's peak: as high as that of a network that keeps less may be
+RECOMPUTED = 0.55  # the same for one that recomputes
 
 
 class Watched(nn.Module):
@@ -49,31 +47,28 @@ class Watched(nn.Module):
 class Comparison(PeakComparison):
     """How a rewritten network stands beside the original."""
 
+    recomputes: bool = False  # whether a network is asked for that recomputes
     without_gradient: tuple[str, ...] = ()  # names of parameters that get none
     kept: int = 0  # tensors of more than one value that the network still holds after a forward pass
-    leaks: bool = False  # every step leaves more behind than the one before
+    leaks: bool = False  # the second step leaves more behind than the first
+    same_in_evaluation: bool = True  # also the gradients without dropout; looked at where those with it differ
+    reentrant: bool = False  # it recomputes in the way of old that torch advises against
 
-
-class _AnyValue(TorchFunctionMode):
-    """Lets a trace, which has only shapes, read a number from a tensor (0.0) or copy a map to the CPU (itself)."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if args and isinstance(args[0], Tensor) and args[0].is_meta:
-            if func in (Tensor.item, Tensor.__float__, Tensor.tolist):
-                return 0.0
-            if func is Tensor.cpu:
-                return args[0]
-        return func(*args, **(kwargs or {}))
-
-
-def peak_bytes(network: nn.Module, batch: int) -> int:
-    """Peak of one training step (momentum, CPU kernels: no workspace), in bytes, traced at this very batch.
-
-    Raises TraceError.
-    """
-    with _AnyValue():
-        step = training_step(network, INPUT_SHAPE, CLASSES, optimizer="momentum", target="cpu")
-        return step.traced_at(batch).peak_bytes
+    @property
+    def holds(self) -> dict[str, bool]:
+        """The properties asked for, by name."""
+        found = {"parameters kept": not self.parameters_differ}
+        share = RECOMPUTED if self.recomputes else SHARE
+        if self.recomputes:
+            found["without use_reentrant"] = self.returned == "Tensor" and not self.reentrant
+        else:
+            found["output shape kept"] = self.returned == "Tensor" and self.shape == self.expected_shape
+        return {
+            **found,
+            "same output": self.same_output,
+            "same gradients": self.same_gradients,
+            "peak low enough": not self.leaks and 0 < self.peak <= share * self.original_peak,
+        }
 
 
 class Tower(nn.Module):
@@ -100,64 +95,53 @@ class Tower(nn.Module):
         return scores
 
 
-@functools.cache
-def original_peak(batch: int, kind: Callable[[], nn.Module] = Watched) -> int:
-    """The peak of a network as it was given, at a batch, in bytes."""
-    return peak_bytes(kind(), batch)
-
-
 def compare(
     make: Callable[[], nn.Module], batch: int, seed: int = 0, kind: Callable[[], nn.Module] = Watched
 ) -> Comparison:
-    """Compare `make()` with a `kind()` of the same weights, on random pictures and by trace, at one and the same batch.
+    """Compare `make()` with a `kind()` of the same weights, in two training steps on random pictures.
 
     Both draw the same random numbers in their forward passes. Raises whatever the learner's code raises.
     """
     with torch.random.fork_rng(devices=[]):
-        return _compare(make, batch, seed, kind)
-
-
-def _compare(make: Callable[[], nn.Module], batch: int, seed: int, kind: Callable[[], nn.Module]) -> Comparison:
-    torch.manual_seed(seed)
-    original = kind()
-    pictures, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
-    rewritten = make()
-    nothing = Comparison(original_peak=original_peak(batch, kind))
-    if differ := take_weights(rewritten, original):
-        return replace(nothing, parameters_differ=differ)
-    torch.manual_seed(seed)
-    expected = original(pictures)
-    torch.manual_seed(seed)
-    output = rewritten(pictures)
-    if not isinstance(output, Tensor):
-        return replace(nothing, returned=type(output).__name__)
-    shape, expected_shape = tuple(output.shape), tuple(expected.shape)
-    seen = replace(
+        torch.manual_seed(seed)
+        original, rewritten = kind(), make()
+        nothing = Comparison(recomputes=kind is Tower)
+        if differ := take_weights(rewritten, original):
+            return replace(nothing, parameters_differ=differ)
+        watched: list[tuple[nn.Module, Watch, list[Step]]] = [(original, Watch(), []), (rewritten, Watch(), [])]
+        for number in (1, 2):  # what a network keeps for its next step shows in the second
+            pictures, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
+            for network, watch, steps in watched:
+                torch.manual_seed(seed + number)
+                steps.append(step(network, pictures, labels, (batch, CLASSES), watch))
+        wanted, given = (steps for _, _, steps in watched)
+        first = given[0].output
+        if not isinstance(first, Tensor):
+            return replace(nothing, returned=type(first).__name__)
+        alike = all(same_gradients(one.gradients, other.gradients) for one, other in zip(given, wanted, strict=True))
+        evaluated = alike or _same_in_evaluation(original, rewritten, pictures, labels)
+    return replace(
         nothing,
         returned="Tensor",
-        shape=shape,
-        expected_shape=expected_shape,
-        same_output=shape == expected_shape and torch.allclose(output, expected, rtol=1e-4, atol=1e-6),
-        trainable=output.requires_grad,
+        shape=tuple(first.shape),
+        expected_shape=tuple(wanted[0].output.shape),
+        same_output=all(same(one.output, other.output) for one, other in zip(given, wanted, strict=True)),
+        trainable=given[0].trainable,
         kept=_kept(rewritten),
+        without_gradient=tuple(name for name in wanted[0].gradients if name not in given[0].gradients),
+        same_gradients=alike,
+        peak=max(one.peak for one in given),
+        original_peak=max(one.peak for one in wanted),
+        leaks=given[1].left > given[0].left,
+        same_in_evaluation=evaluated,
+        reentrant=any("CheckpointFunctionBackward" in one.nodes for one in given),
     )
-    if shape != expected_shape or not seen.trainable:
-        return seen
-    wanted, given = gradients(original, expected, labels), gradients(rewritten, output, labels)
-    peak, leaks, error = 0, False, ""
-    try:
-        peak = peak_bytes(make(), batch)
-    except TraceError as failure:
-        leaks, error = isinstance(failure, LeakError), str(failure)
-    return replace(
-        seen,
-        without_gradient=tuple(name for name in wanted if name not in given),
-        same_gradients=wanted.keys() == given.keys()
-        and all(torch.allclose(given[name], wanted[name], rtol=1e-4, atol=1e-6) for name in wanted),
-        peak=peak,
-        leaks=leaks,
-        trace_error=error,
-    )
+
+
+def _same_in_evaluation(original: nn.Module, rewritten: nn.Module, pictures: Tensor, labels: Tensor) -> bool:
+    """Whether the gradients are the same where dropout drops nothing."""
+    ours, theirs = (step(net.eval(), pictures, labels, (len(pictures), CLASSES)) for net in (rewritten, original))
+    return same_gradients(ours.gradients, theirs.gradients)
 
 
 def _kept(network: nn.Module) -> int:

@@ -144,6 +144,15 @@ class Look:
         """All of them."""
         return [*self.even, *self.uneven]
 
+    @property
+    def holds(self) -> dict[str, bool]:
+        """The properties asked for, by name."""
+        return {
+            "every card ends with the mean": all(ring.averaged for ring in self.even),
+            "also where the cards do not divide the numbers": all(ring.averaged for ring in self.uneven),
+            "no card sends more than it must": all(ring.lean for ring in self.rings),
+        }
+
 
 def run(program: Program, cards: int, numbers: int, seed: int = 0) -> Ring:
     """Run `program(rank, cards, values, send, receive)` for every card.

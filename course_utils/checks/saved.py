@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.checks.core import has_dots
+from course_utils.checks.watched import Watch
 
 SIDE = 16  # of the pictures, in pixels
 CLASSES = 10
@@ -56,14 +57,27 @@ def least_bytes(batch: int) -> int:
     return 4 * batch * HIDDEN
 
 
+class _WatchedHost(Host):
+    """A host that knows how often something was put, and which memory is its own."""
+
+    @property
+    def puts(self) -> int:
+        return len(self._held)
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.untyped_storage().nbytes() for tensor in self._held)
+
+
 @dataclass(frozen=True)
 class Saved:
-    """One tensor that autograd saved: whose it is, its bytes, and whether the hook kept it as it is."""
+    """One tensor that autograd saved: whose it is, its bytes, whether the hook kept it, and whether it is outside."""
 
     parameter: bool
     given: bool  # the pictures or the labels, which the training loop holds
     bytes: int
-    moved: bool
+    moved: bool  # its memory is no longer what the hook returned
+    put: bool  # on the host
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,8 @@ class Seen:
     Attributes:
         returned: what the learner's function returned; "hooks" for two functions.
         saved: every tensor that autograd saved in the first step.
-        alive: bytes of maps to be moved that were still in memory after the first forward pass.
+        again: the same in the second, whose batch makes a map that has the shape of a parameter.
+        alive: bytes of maps to be moved that were still in memory after a forward pass, copies included.
         wrong: of each step, how the first tensor that came back differs from the one saved; "" if none does, and then
             the gradients are those without hooks, bit by bit.
         least: bytes from which on a tensor is to be moved.
@@ -81,6 +96,7 @@ class Seen:
 
     returned: Any
     saved: tuple[Saved, ...] = ()
+    again: tuple[Saved, ...] = ()
     alive: int = 0
     wrong: tuple[str, str] = ("", "")
     least: int = 0
@@ -88,7 +104,8 @@ class Seen:
     @property
     def to_move(self) -> tuple[Saved, ...]:
         """Maps that are large enough."""
-        return tuple(s for s in self.saved if not s.parameter and not s.given and s.bytes >= self.least)
+        both = (*self.saved, *self.again)
+        return tuple(s for s in both if not s.parameter and not s.given and s.bytes >= self.least)
 
     @property
     def stayed(self) -> tuple[Saved, ...]:
@@ -96,30 +113,43 @@ class Seen:
         return tuple(s for s in self.to_move if not s.moved)
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether one was moved and is not on the host."""
+        return any(s.moved and not s.put for s in self.to_move)
+
+    @property
+    def by_shape(self) -> bool:
+        """Whether maps stay in the second step alone, where one has the shape of a parameter."""
+        first = [s for s in self.saved if s in self.stayed]
+        return bool(self.stayed) and not first
+
+    @property
     def parameters_moved(self) -> bool:
         """Whether a parameter was moved."""
-        return any(s.moved for s in self.saved if s.parameter)
+        return any(s.moved for s in (*self.saved, *self.again) if s.parameter)
 
     @property
     def small_moved(self) -> bool:
         """Whether anything else was moved that is too small."""
-        return any(s.moved for s in self.saved if not s.parameter and s.bytes < self.least)
+        return any(s.moved for s in (*self.saved, *self.again) if not s.parameter and s.bytes < self.least)
 
     @property
-    def outside(self) -> int:
-        """Bytes of maps that wait outside."""
-        return sum(s.bytes for s in self.to_move if s.moved)
+    def outside(self) -> tuple[Saved, ...]:
+        """Maps that wait outside in the first step."""
+        return tuple(s for s in self.saved if s in self.to_move and s.put)
 
     @property
     def holds(self) -> dict[str, bool]:
         """The properties asked for, by name."""
+        hooks = self.returned == "hooks"
         return {
-            "gradients equal": not self.wrong[0],
-            "also in the second step": not self.wrong[1],
-            "parameters stay": not self.parameters_moved,
-            "small tensors stay": not self.small_moved,
-            "maps move": not self.stayed,
-            "their memory is free": self.alive == 0,
+            "gradients equal": hooks and not self.wrong[0],
+            "also in the second step": hooks and not self.wrong[1],
+            "parameters stay": hooks and not self.parameters_moved,
+            "small tensors stay": hooks and not self.small_moved,
+            "maps move": hooks and not self.stayed,
+            "the host has them": hooks and not self.elsewhere,
+            "their memory is free": hooks and self.alive == 0,
         }
 
 
@@ -128,7 +158,7 @@ def run(make: Hooks, batch: int = BATCH, seed: int = 0) -> Seen:
 
     Raises whatever the learner's code raises.
     """
-    least, model, host = least_bytes(batch), network(seed), Host()
+    least, model, host = least_bytes(batch), network(seed), _WatchedHost()
     returned = make(model, least, host)
     hooks = tuple(returned) if isinstance(returned, tuple | list) else ()
     if len(hooks) != 2 or not all(map(callable, hooks)):
@@ -139,15 +169,19 @@ def run(make: Hooks, batch: int = BATCH, seed: int = 0) -> Seen:
     maps: dict[int, tuple[weakref.ref[Any], int]] = {}
     given: set[int] = set()
     wrong, dots = "", False
+    packing = Watch()
 
     def watched_pack(tensor: Tensor) -> tuple[Any, Tensor]:
         nonlocal dots
         storage = tensor.untyped_storage()
         address, size = storage.data_ptr(), tensor.nbytes
-        result = pack(tensor)
+        puts = host.puts
+        packing.ignore(tensor)
+        with packing:
+            result = pack(tensor)
         dots = dots or has_dots(result)
-        stays = isinstance(result, Tensor) and result.untyped_storage().data_ptr() == address
-        saved.append(Saved(address in own, address in given, size, not stays))
+        stays = any(held.untyped_storage().data_ptr() == address for held in _tensors(result))
+        saved.append(Saved(address in own, address in given, size, not stays, host.puts > puts))
         if address not in own and address not in given and size >= least:
             maps[address] = weakref.ref(storage), size
         return result, tensor.detach().clone()
@@ -161,26 +195,37 @@ def run(make: Hooks, batch: int = BATCH, seed: int = 0) -> Seen:
         wrong = wrong or _difference(back, truth)
         return truth
 
-    right, first, alive = [], (), 0
-    for step in range(2):
+    right: list[str] = []
+    steps: list[tuple[Saved, ...]] = []
+    alive = 0
+    for step, size in enumerate((batch, HIDDEN)):
         wrong = ""
+        saved.clear()
+        maps.clear()
         draw = torch.Generator().manual_seed(seed + step)
-        x, y = torch.rand((batch, 1, SIDE, SIDE), generator=draw), torch.randint(CLASSES, (batch,), generator=draw)
+        x, y = torch.rand((size, 1, SIDE, SIDE), generator=draw), torch.randint(CLASSES, (size,), generator=draw)
         given.clear()
         given.update({x.untyped_storage().data_ptr(), y.untyped_storage().data_ptr()})
         model.zero_grad()
         with torch.autograd.graph.saved_tensors_hooks(watched_pack, watched_unpack):
             loss = nn.functional.cross_entropy(model(x), y)
-        if step == 0:
-            gc.collect()
-            alive = sum(size for storage, size in maps.values() if storage() is not None)
+        gc.collect()
+        alive += sum(size for storage, size in maps.values() if storage() is not None)
+        alive += packing.bytes - host.bytes
         loss.backward()
         if dots:
             return Seen(...)
         right.append(wrong)
-        if step == 0:
-            first = tuple(saved)  # type: ignore[assignment]
-    return Seen("hooks", first, alive, (right[0], right[1]), least)
+        steps.append(tuple(saved))
+    return Seen("hooks", steps[0], steps[1], alive, (right[0], right[1]), least)
+
+
+def _tensors(value: object) -> list[Tensor]:
+    """The tensors that a hook returned, by themselves or in something."""
+    if isinstance(value, Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]
 
 
 def _difference(back: object, truth: Tensor) -> str:

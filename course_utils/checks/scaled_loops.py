@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_utils.checks.core import as_number
 from course_utils.digits import load
 from course_utils.measure import autocast
 
@@ -72,6 +73,14 @@ class Outcome:
             return bool(self.moved.isfinite().all() == other.moved.isfinite().all())
         apart = torch.linalg.norm(self.moved - other.moved)
         return bool(apart <= TOLERANCE * torch.linalg.norm(other.moved) + ROUNDING)
+
+    @property
+    def holds(self) -> dict[str, bool]:
+        """The properties asked for, by name."""
+        return {
+            "weights follow float32's": self.follows,
+            "skipped batches counted": as_number(self.returned) == self.skipped,
+        }
 
     @property
     def follows(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_utils.measure import cpu_peak_above
+from course_utils.checks.watched import Watch, no_garbage_collection
 
 SHARE = 0.25  # of the whole batch's memory above what was there before: as high as the accumulated step's may be
 SIDE = 16  # of the pictures, in pixels
@@ -52,6 +52,7 @@ class Comparison:
         uneven: the same where the last micro-batch is smaller.
         second: the same after a second step on other pictures.
         most: pictures that went through the network at once, at most.
+        micro: pictures that may.
         share: memory asked for during a step, as a share of what the whole batch asks for; all of it where the steps
             that were measured trained something else.
     """
@@ -61,7 +62,19 @@ class Comparison:
     uneven: tuple[Tensor, Tensor]
     second: tuple[Tensor, Tensor]
     most: int
+    micro: int
     share: float
+
+    @property
+    def holds(self) -> dict[str, bool]:
+        """The properties asked for, by name."""
+        return {
+            "the whole batch's update": self.even_equal,
+            "also where the last micro-batch is smaller": self.uneven_equal,
+            "also in the second step": self.second_equal,
+            "at most micro pictures at a time": 0 < self.most <= self.micro,
+            "peak low enough": self.share <= SHARE,
+        }
 
     @property
     def even_equal(self) -> bool:
@@ -96,14 +109,19 @@ def compare(step: Step, micro: int, parts: int, seed: int = 0) -> Comparison:
     Raises:
         Exception: whatever the learner's code raises.
     """
-    even, _, _ = _after(step, [micro * parts], micro, seed)
-    uneven, _, _ = _after(step, [micro * parts - micro // 2], micro, seed)
-    second, most, returned = _after(step, [micro * parts, micro * parts], micro, seed)
-    return Comparison(returned, even, uneven, second, most, _share(step, seed))
+    even, one, _ = _after(step, [micro * parts], micro, seed)
+    uneven, other, _ = _after(step, [micro * parts - micro // 2], micro, seed)
+    second, most, returned = _after(step, [micro * parts, micro * parts], micro, seed, before=True)
+    return Comparison(returned, even, uneven, second, max(one, other, most), micro, _share(step, seed))
 
 
-def _after(step: Step, sizes: list[int], micro: int, seed: int) -> tuple[tuple[Tensor, Tensor], int, object]:
-    """(learner's and whole batch's parameters after steps on batches of these sizes, most pictures, returned)."""
+def _after(
+    step: Step, sizes: list[int], micro: int, seed: int, before: bool = False
+) -> tuple[tuple[Tensor, Tensor], int, object]:
+    """(learner's and whole batch's parameters after steps on batches of these sizes, most pictures, returned).
+
+    With `before`, the gradients of a step that somebody else made are there when the first begins.
+    """
     draw = torch.Generator().manual_seed(seed)
     seen = 0
 
@@ -114,6 +132,8 @@ def _after(step: Step, sizes: list[int], micro: int, seed: int) -> tuple[tuple[T
     returned: object = None
     models = [network(seed).double() for _ in "12"]
     optimizers = [torch.optim.SGD(model.parameters(), lr=RATE) for model in models]
+    if before:
+        models[0](torch.ones((1, 1, SIDE, SIDE), dtype=torch.float64)).sum().backward()
     models[0].register_forward_pre_hook(note)
     for size in sizes:
         pictures = torch.randn((size, 1, SIDE, SIDE), generator=draw, dtype=torch.float64)
@@ -136,8 +156,12 @@ def _peak(step: Callable[..., Any], seed: int) -> tuple[int, Tensor]:
     labels = torch.randint(CLASSES, (MEASURED_BATCH,), generator=draw)
     step(model, optimizer, pictures, labels)
     optimizer.zero_grad(set_to_none=True)  # what is freed in a measured step must have been made in it
-    peak = cpu_peak_above(lambda: step(model, optimizer, pictures, labels))
-    return peak, torch.cat([p.detach().flatten() for p in model.parameters()])
+    watch = Watch()
+    watch.begin(*model.parameters(), pictures, labels)
+    before = watch.bytes
+    with no_garbage_collection(), watch:
+        step(model, optimizer, pictures, labels)
+    return watch.peak - before, torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 @functools.cache

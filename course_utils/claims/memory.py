@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
@@ -265,7 +267,9 @@ def _tenth_of_the_data() -> Finding:
 
     tenth, whole = gap(share=0.1), gap(share=1.0)
     verdict = RIGHT if tenth > whole else WRONG
-    evidence = f"digits: training minus test accuracy {100 * tenth:.0f} points with a tenth, {100 * whole:.0f} with all"
+    # in steps of 5 points: on another processor a training ends a picture or two elsewhere
+    over, under = 5 * math.floor(20 * tenth), 5 * math.ceil(20 * whole)
+    evidence = f"digits: training minus test accuracy over {over} points with a tenth, under {under} with all"
     return Finding(verdict, evidence, "Measured on a small dense network; expect the same of large ones.")
 
 
@@ -296,5 +300,6 @@ def _fewer_parameters() -> Finding:
 
     small, large = memorised(units=2), memorised(units=256)
     verdict = WRONG if large > small + 0.2 else RIGHT
-    evidence = f"random labels learned by heart: {small:.0%} with 2 hidden units, {large:.0%} with 256"
+    under = 10 * math.floor(10 * small + 1)  # in tens: which few it learns depends on the processor
+    evidence = f"random labels learned by heart: under {under}% with 2 hidden units, {large:.0%} with 256"
     return Finding(verdict, evidence, "Learning noise by heart takes capacity; the argument runs the other way.")

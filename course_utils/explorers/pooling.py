@@ -18,7 +18,8 @@ from course_utils.networks import NETWORKS
 from course_utils.units import CourseError, format_bytes
 
 NETWORK_NAMES = ("VGG-16", "AlexNet", "ResNet-50")
-SIZES = {"as published": None, "2 × 2": 2, "3 × 3": 3, "4 × 4": 4}
+# A dropdown takes None for "nothing is chosen" and starts empty, so 0 stands for the published size.
+SIZES = {"as published": 0, "2 × 2": 2, "3 × 3": 3, "4 × 4": 4}
 POOL_PRECISIONS = ("float32", "float16")
 
 
@@ -30,7 +31,7 @@ class PoolExplorer(ChangeExplorer):
         dropdown = widgets.Dropdown
         self.place = described(dropdown, "place", options=self._places(), value=start["place"])
         self.kind = described(dropdown, "put there", options=POOL_KINDS, value=start["kind"])
-        self.size = described(dropdown, "size", options=SIZES, value=start["size"])
+        self.size = described(dropdown, "size", options=SIZES, value=start["size"] or 0)
         self.precision = described(dropdown, "precision", options=POOL_PRECISIONS, value=start["precision"])
         self.network.observe(self._offer_places, names="value")
         moving = (self.place, self.kind, self.size, self.precision, self.batch)
@@ -53,19 +54,18 @@ class PoolExplorer(ChangeExplorer):
             self.place.value = kept if kept in places else places[0]
         self.redraw()
 
-    def _made(self, kind: str, size: int | None) -> Change:
-        return changes.pool(self.published, self.place.value, kind, size, self.precision.value)
+    def _made(self, kind: str, size: int) -> Change:
+        return changes.pool(self.published, self.place.value, kind, size or None, self.precision.value)
 
     @property
     def change(self) -> Change:
         """The network before and after, traced at most once."""
-        size = None if self.kind.value == "nothing" else self.size.value
-        return self._made(self.kind.value, size)
+        return self._made(self.kind.value, 0 if self.kind.value == "nothing" else self.size.value)
 
     @property
     def what(self) -> str:
         """What stands where."""
-        size = "" if self.size.value is None or self.kind.value == "nothing" else f" of {self.size.label}"
+        size = "" if not self.size.value or self.kind.value == "nothing" else f" of {self.size.label}"
         return f"{self.kind.value}{size} in {self.place.value}"
 
     def said(self, change: Change, batch: int) -> list[str]:
@@ -130,7 +130,7 @@ def pool_explorer(
     for what, value, known in (
         ("place", place, places),
         ("kind", kind, POOL_KINDS),
-        ("size", size, tuple(SIZES.values())),
+        ("size", size, (None, *filter(None, SIZES.values()))),
         ("precision", precision, POOL_PRECISIONS),
     ):
         if value not in known:

@@ -1,7 +1,8 @@
 """The course's pictures: readings in, `Picture` out. One colour per role everywhere, the finding as the title.
 
 `skyline` is the signature figure; `bars`, `batch`, `plane` (curves and points over two axes), `plans` (memory against
-time on it) and `ranges` (sizes of numbers beside what formats hold) are in the same manner.
+time on it), `ranges` (sizes of numbers beside what formats hold) and `positions` (of a kernel under a stride) are in
+the same manner.
 Each is laid out on a `scene.Scene`, with the colours and sizes of `style`. Must never import torch or ipywidgets.
 """
 
@@ -13,6 +14,7 @@ from course_utils.figures.efficiency import loss_by_efficiency
 from course_utils.figures.layers import layer_changes
 from course_utils.figures.plane import Axis, Curve, Spot, plane
 from course_utils.figures.plans import plan_plane
+from course_utils.figures.positions import kernel_positions
 from course_utils.figures.ranges import Reach, magnitudes
 from course_utils.figures.ring import ring_steps
 from course_utils.figures.roofline import Reached, roofline
@@ -23,7 +25,7 @@ from course_utils.figures.style import ROLE_COLOURS
 
 __all__ = [
     "ROLE_COLOURS", "Axis", "CardBar", "Curve", "Picture", "Reach", "Reached", "Spot", "accountings", "batch_lines",
-    "card_lanes", "cards", "describe", "describe_schedule", "finding", "layer_bars", "layer_changes",
-    "loss_by_efficiency", "magnitudes", "plan_plane", "plane", "ring_steps", "role_bars", "roofline",
-    "schedule_finding", "schedule_lanes", "side_by_side", "skyline",
+    "card_lanes", "cards", "describe", "describe_schedule", "finding", "kernel_positions", "layer_bars",
+    "layer_changes", "loss_by_efficiency", "magnitudes", "plan_plane", "plane", "ring_steps", "role_bars",
+    "roofline", "schedule_finding", "schedule_lanes", "side_by_side", "skyline",
 ]  # fmt: skip

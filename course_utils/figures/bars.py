@@ -90,32 +90,34 @@ def side_by_side(rows: Mapping[str, float], unit: str = "MiB", title: str = "", 
     """One quantity found in several ways (guess, formula, trace, measurement) as bars from zero with their numbers.
 
     Args:
-        rows: name of the way -> the number it gives, in `unit`, 0 or more.
+        rows: name of the way -> the number it gives, in `unit`; bars of negative ones reach to the left of zero.
         unit: what the numbers count.
         title: the finding.
         hollow: the row to draw as an outline, such as the learner's guess.
 
     Raises:
-        CourseError: no rows, or a number that is negative or not finite.
+        CourseError: no rows, or a number that is not finite.
     """
-    if not rows or not all(np.isfinite(value) and value >= 0 for value in rows.values()):
-        raise CourseError(f"side_by_side needs numbers of 0 or more, got {dict(rows)!r}")
+    if not rows or not all(np.isfinite(value) for value in rows.values()):
+        raise CourseError(f"side_by_side needs finite numbers, got {dict(rows)!r}")
     texts = {name: f"{_readable(value)} {unit}" for name, value in rows.items()}
     said = "; ".join(f"{name}: {text}" for name, text in texts.items())
     scene = Scene(WIDTH, 0, f"{title}. {said}." if title else f"{said}.")
     y = write_title(scene, title) if title else 4.0
-    zero = max(text_width(name, SIZE, True) for name in rows) + 26
-    room = WIDTH - zero - max(text_width(text, SIZE, True) for text in texts.values()) - 20
-    most = max(rows.values()) or 1.0
+    first = max(text_width(name, SIZE, True) for name in rows) + 26
+    room = WIDTH - first - max(text_width(text, SIZE, True) for text in texts.values()) - 20
+    least, most = min(0.0, *rows.values()), max(0.0, *rows.values())
+    pixels = room / ((most - least) or 1.0)
+    zero = first - pixels * least
     for name, value in rows.items():
         y += ROW
-        right = zero + room * value / most
+        left, right = zero + pixels * min(value, 0.0), zero + max(1.0, pixels * value)
         scene.add(beside(12, y, name))
         if name == hollow:
-            corners = bar_at(zero, y, max(right, zero + 1))
+            corners = bar_at(left, y, right)
             scene.add(Lines([[*corners, corners[0]]], INK, 1.8, dashed=True))
         else:
-            scene.add(Area(bar_at(zero, y, max(right, zero + 1)), FAINT))
+            scene.add(Area(bar_at(left, y, right), FAINT))
         scene.add(beside(right + 8, y, texts[name], bold=True))
     scene.height = y + ROW
     return Picture.from_scene(scene)
@@ -123,9 +125,10 @@ def side_by_side(rows: Mapping[str, float], unit: str = "MiB", title: str = "", 
 
 def _readable(value: float) -> str:
     """A number with two decimals, none if it is whole, more if it is small; a power of ten if it is out of bounds."""
-    if 0 < value < 0.1 or value >= 1e9:
-        return f"{value:.3g}"
-    return f"{value:,.2f}".removesuffix(".00")
+    sign, size = "−" if value < 0 else "", abs(value)
+    if 0 < size < 0.1 or size >= 1e9:
+        return f"{sign}{size:.3g}"
+    return f"{sign}{size:,.2f}".removesuffix(".00")
 
 
 def accountings(ledgers: Sequence[Ledger], published: Mapping[str, float], title: str | None = None) -> Picture:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from course_utils.figures.scene import FAINT, PAPER, WIDTH, Area, Lines, Picture, Scene, Words, text_width
-from course_utils.figures.style import LIGHT_TEXT, SERIES_COLOURS, SIZE, write_title
+from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words, text_width
+from course_utils.figures.style import SERIES_COLOURS, SIZE, text_on, write_title
 from course_utils.parallel import CardStep, Span
 from course_utils.units import CourseError, format_bytes, format_seconds
 
@@ -109,7 +109,7 @@ def _computing(scene: Scene, y: float, blocks: list[tuple[float, float, str]]) -
     for what, (begin, end) in widest.items():
         if end - begin > text_width(what, SIZE) + 10:
             at = y + LANE / 2 + 0.35 * SIZE
-            scene.add(Words((begin + end) / 2, at, what, SIZE, "middle", fill=LIGHT_TEXT))
+            scene.add(Words((begin + end) / 2, at, what, SIZE, "middle", fill=text_on(COMPUTE)))
 
 
 def _link(scene: Scene, y: float, step: CardStep, pixels_a_second: float, left: float) -> None:
@@ -131,7 +131,7 @@ def _link(scene: Scene, y: float, step: CardStep, pixels_a_second: float, left: 
         for span in spans:
             begin, end = left + span.begin * pixels_a_second, left + span.end * pixels_a_second
             scene.add(Area(_box(begin, max(end, begin + 0.5), y), LINK, opacity))
-    for spans, words, ink in ((full, "waits", "#ffffff"), (faint, "hidden", "ink")):
+    for spans, words, ink in ((full, "waits", text_on(LINK)), (faint, "hidden", INK)):
         widest = max(spans, key=lambda span: span.seconds, default=None)
         if widest is not None and widest.seconds * pixels_a_second > text_width(words, SIZE) + 10:
             middle = left + (widest.begin + widest.end) / 2 * pixels_a_second

@@ -262,7 +262,10 @@ def _boxes(points: Sequence[tuple[float, float]]) -> list[Box]:
 
 
 def _end_names(scene: Scene, frame: _Frame, curves: Sequence[Curve], limits: Mapping[str, float]) -> None:
-    """Names to the right of the plot at the height where a line ends, moved apart where they would touch."""
+    """Names to the right of the plot at the height where a line ends, moved apart where they would touch.
+
+    A leader in the curve's colour ties the two: no colour that shows on white and on black is one to read words in.
+    """
     ends: list[tuple[float, str, str]] = []
     for curve in curves:
         points = _within(frame, np.array([frame.at(a, b) for a, b in zip(curve.x, curve.y, strict=True)]))
@@ -280,9 +283,10 @@ def _end_names(scene: Scene, frame: _Frame, curves: Sequence[Curve], limits: Map
                 heights[i + 1] += missing / 2
         heights = [min(max(y, frame.top + 2), frame.bottom - 2) for y in heights]
     for y, (end, name, colour) in zip(heights, ends, strict=True):
-        if abs(y - end) > 3:
-            scene.add(Lines([[(frame.right, end), (frame.right + 12, y)]], FAINT))
-        scene.add(Words(frame.right + 16, y + 0.35 * SIZE, name, SIZE, bold=True, fill=colour))
+        if abs(y - end) > 3 or colour != INK:
+            leader = (FAINT, 1.0) if colour == INK else (colour, 2.4)
+            scene.add(Lines([[(frame.right, end), (frame.right + 12, y)]], *leader))
+        scene.add(Words(frame.right + 16, y + 0.35 * SIZE, name, SIZE, bold=True))
 
 
 def _around(spot: Spot, px: float, py: float) -> list[Words]:

@@ -6,7 +6,7 @@ A reading (`parallel.ring_states`) goes in. Must never import torch or ipywidget
 from __future__ import annotations
 
 from course_utils.figures.scene import FAINT, INK, WIDTH, Area, Lines, Picture, Scene, Words, text_width
-from course_utils.figures.style import LIGHT_TEXT, SERIES_COLOURS, SIZE, write_title
+from course_utils.figures.style import SERIES_COLOURS, SIZE, text_on, write_title
 from course_utils.memory import Int64
 from course_utils.units import CourseError
 
@@ -53,7 +53,7 @@ def ring_steps(states: Int64, title: str = "") -> Picture:
                 scene.add(
                     Area(box, SERIES_COLOURS[1], share if share < 1 else 1.0), Lines([[*box, box[0]]], FAINT, 0.8)
                 )
-                ink = LIGHT_TEXT if share > 0.6 else INK
+                ink = text_on(SERIES_COLOURS[1]) if share == 1 else INK  # a tint is the page's, and so is its ink
                 scene.add(Words(x + CELL / 2, y + CELL / 2 + 0.35 * SIZE, f"{count}", SIZE, "middle", fill=ink))
         for card in range(cards) if step else ():
             for chunk in range(cards):

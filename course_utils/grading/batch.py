@@ -10,18 +10,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import multiprocessing
 import multiprocessing.util
 import os
 import re
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from course_utils.grading.graft import Graft, graft
+from course_utils.grading import intake
+from course_utils.grading.graft import Graft, short
+from course_utils.grading.library import trusted_imports
 from course_utils.grading.mark import FORM, Marks, QuestionMark, mark, unattempted
 from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Confinement, Sandbox
@@ -32,6 +36,7 @@ from course_utils.notebook_files import parse_notebook, write_whole
 from course_utils.units import CourseError
 
 TRIES = 2  # a submission whose marking fails through no visible fault of its own is tried this often
+LONGEST_FAILURE = 300  # characters of why a submission could not be marked
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Task:
     reference: str
     limits: Limits
     confinement: Confinement | None  # None: without a sandbox, for files that are trusted
+    hidden: tuple[str, ...] = ()  # files and folders that no submission may see
 
     @property
     def key(self) -> str:
@@ -87,34 +93,44 @@ def grade_one(task: Task) -> Result:
 
     if submission.data is None:
         return result(None, submission.problem)
-    try:
-        grafted = graft(parse_notebook(submission.data, submission.file), reference)
-    except (CourseError, RecursionError, MemoryError) as error:
-        return result(None, str(error) or type(error).__name__)
-    grafted = dataclasses.replace(grafted, checks=checks_cell())
     said = ""
     for _ in range(TRIES):
         try:
-            return result(_mark(grafted, task))
-        except (CourseError, OSError) as error:
-            said = str(error)
+            grafted = intake.read(submission.data, submission.file, reference)
+        except CourseError as error:
+            return result(None, str(error))
+        except Exception as error:  # noqa: BLE001 - no process could be had to read it in
+            said = in_words(error)
+            continue
+        try:
+            return result(_mark(dataclasses.replace(grafted, checks=checks_cell()), task))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this submission alone
+            said = in_words(error)
             give_up_sandbox()
     return result(None, failed=said)
 
 
+def in_words(error: BaseException) -> str:
+    """An error on one short line."""
+    known = isinstance(error, CourseError)
+    return short(error if known else f"{type(error).__name__}: {error}", LONGEST_FAILURE)
+
+
 def _mark(grafted: Graft, task: Task) -> Marks:
-    return mark(grafted, task.limits, sandbox=_sandbox(task.confinement) if task.confinement else None)
+    return mark(grafted, task.limits, sandbox=_sandbox(task) if task.confinement else None)
 
 
-_kept: dict[str, Sandbox] = {}  # this worker's
+_kept: dict[str, Sandbox] = {}  # this worker's, made for one exercise
 
 
-def _sandbox(confinement: Confinement) -> Sandbox:
-    """This process's sandbox, made when it is first asked for."""
-    if "sandbox" not in _kept:
+def _sandbox(task: Task) -> Sandbox:
+    """This process's sandbox, made when it is first asked for, and anew for another exercise."""
+    names = trusted_imports(parse_notebook(task.reference.encode(), "the reference"))
+    kept = _kept.get("sandbox")
+    if kept is None or (kept.limits, kept.names, kept.hidden) != (task.confinement, names, task.hidden):
+        give_up_sandbox()
         start_warming()
-        sandbox = Sandbox(confinement, slot=os.getpid() % 4096)
-        _kept["sandbox"] = sandbox.__enter__()
+        _kept["sandbox"] = Sandbox(task.confinement, os.getpid() % 4096, names, task.hidden).__enter__()
     return _kept["sandbox"]
 
 
@@ -134,11 +150,12 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
         who = max(left, key=lambda key: kills[key])
         batch = [left[who]] if alone else list(left.values())
         spawn = multiprocessing.get_context("spawn")  # a fork would share this process's open files and threads
+        others = set(multiprocessing.active_children())
         with ProcessPoolExecutor(min(jobs, len(batch)), spawn, _start_worker) as pool:
-            futures = {pool.submit(grade_one, task) for task in batch}
+            futures = {pool.submit(grade_one, task): task for task in batch}
             try:
-                for future in _as_ready(futures):
-                    result = future.result()
+                for future in _as_ready(set(futures)):
+                    result = _result(future, futures[future])
                     del left[result.learner, result.number]
                     yield result
             except BrokenProcessPool:
@@ -151,13 +168,34 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
                     yield lost(left.pop(who))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                for worker in set(multiprocessing.active_children()) - others:
+                    worker.terminate()  # it gives up its sandbox
                 raise
+
+
+def _result(future: Future[Result], task: Task) -> Result:
+    """What came of a task. Raises BrokenProcessPool if a worker was killed."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise
+    except Exception as error:  # noqa: BLE001 - it costs this submission alone
+        return unmarked(task, in_words(error))
 
 
 def _start_worker() -> None:
     """Have the sandbox given up when the worker ends; its processes do not run what `atexit` would."""
     multiprocessing.util.Finalize(None, give_up_sandbox, exitpriority=1)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _interrupt)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """End what is being marked, once: what ends it must not be interrupted."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _end_with_parent() -> None:

@@ -10,10 +10,15 @@ when a mark differs from the grading before. Started again, it redoes nothing th
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import re
 import secrets
-from collections.abc import Iterator, Sequence
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,15 +28,29 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from course_utils.execution import CellFailed
 from course_utils.grading import gradebook
-from course_utils.grading.batch import Result, Task, changed_marks, file_name, grade_all, read_results, write_result
+from course_utils.grading.batch import (
+    LONGEST_FAILURE,
+    Result,
+    Task,
+    changed_marks,
+    file_name,
+    grade_all,
+    read_results,
+    write_result,
+)
+from course_utils.grading.graft import short
 from course_utils.grading.mark import with_partial_points
 from course_utils.grading.run import Limits
 from course_utils.grading.sandbox import Confinement, why_not
 from course_utils.grading.secret import reference
-from course_utils.grading.submissions import collect
+from course_utils.grading.submissions import Submission, collect
 from course_utils.grading.summary import summary_page
+from course_utils.grading.temporary import one_folder
 from course_utils.notebook_files import outline, read_notebook, to_text, write_whole
-from course_utils.units import CourseError
+from course_utils.units import MIB, CourseError
+
+LEAST_ROOM = MIB  # that must be free where a class is graded to
+PAGE = re.compile(r"[\w.-]+-[0-9a-f]{8}\.html", re.ASCII)  # as `file_name` makes them
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -56,6 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@one_folder()
 def grade_command(args: Sequence[str], root: Path, console: Console | None = None) -> int:
     """`course grade`: returns 0, or 1 if a submission could not be marked. Raises CourseError."""
     options = make_parser().parse_args(list(args))
@@ -68,21 +88,45 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     problem = None if options.no_sandbox or options.scheduler else why_not()
     if problem is not None:
         raise CourseError(problem)
+    out: Path = options.out
+    _prepare(out, options.submissions)
     submissions = collect(options.submissions)
     overrides = gradebook.read_overrides(options.overrides) if options.overrides else {}
+    try:
+        return _grade_all(root, solutions[0], submissions, overrides, options, console)
+    except OSError as error:
+        what = f"{error.filename or out}: {error.strerror or error}"
+        raise CourseError(
+            f"{short(what, LONGEST_FAILURE)}; call again when that is mended, what is marked stays marked"
+        ) from None
+
+
+def _grade_all(
+    root: Path,
+    solution: Path,
+    submissions: list[Submission],
+    overrides: Mapping[tuple[str, str], tuple[float, str]],
+    options: argparse.Namespace,
+    console: Console,
+) -> int:
+    """Everything from the reference to the pages."""
     out: Path = options.out
-    text, partial_before, partial = _reference(solutions[0], out, options, console)
+    with _ended_by_signals():
+        text, partial_before, partial = _reference(solution, out, options, console)
     limits = Limits(cell=options.seconds, whole=max(Limits().whole, 12 * options.seconds))
     confinement = None if options.no_sandbox else Confinement()
-    tasks = [Task(submission, text, limits, confinement) for submission in submissions]
+    hidden = tuple(str(path.resolve()) for path in (root, options.submissions, out))
+    tasks = [Task(submission, text, limits, confinement, hidden) for submission in submissions]
     before = read_results(out / "results")
-    results = _grade(tasks, before, out, options.jobs, options.scheduler, console)
+    with _ended_by_signals():  # again: whoever runs a notebook gives signals back their default
+        results = _grade(tasks, before, out, options.jobs, options.scheduler, console)
     changes = [
         [result.learner, old.question, old.points, new.points]
         for who, result in results.items()
         if who in before
         for old, new in changed_marks(_pointed(before[who], partial_before), _pointed(result, partial))
     ]
+    (out / "changes.csv").unlink(missing_ok=True)  # of an earlier call
     if changes:
         write_whole(out / "changes.csv", gradebook.table([["learner", "question", "before", "now"], *changes]))
         console.print(f"{len(changes)} marks differ from the grading before: {out / 'changes.csv'}")
@@ -94,6 +138,37 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     odd = sum(bool(gradebook.remarks(result)) for result in ordered)
     console.print(f"{len(ordered) - len(failed)} of {len(ordered)} marked, {odd} with remarks: {out / 'gradebook.csv'}")
     return 1 if failed else 0
+
+
+def _prepare(out: Path, submissions: Path) -> None:
+    """Make the folder that everything is written to. Raises CourseError if it cannot be written to, or lies wrong."""
+    if submissions.is_dir() and out.resolve().is_relative_to(submissions.resolve()):
+        raise CourseError(f"--out {out} lies in {submissions}, where it would be marked; name a folder elsewhere")
+    if out.exists() and not out.is_dir():
+        raise CourseError(f"--out {out} is a file; name a folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as tried:
+            tried.write(bytes(LEAST_ROOM))
+    except OSError as error:
+        raise CourseError(f"--out {out} cannot be written to: {error.strerror or error}; name another folder") from None
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have the signals that end a program end it as Ctrl-C does: what was begun is cleaned up."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        ending = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        before = {number: signal.getsignal(number) for number in ending}
+    for number, handler in before.items():
+        if handler == signal.SIG_DFL:  # nohup has SIGHUP ignored
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _pointed(result: Result, partial: bool) -> Result:
@@ -181,6 +256,9 @@ def _write(results: list[Result], out: Path) -> None:
     write_whole(out / "moodle.csv", gradebook.moodle_csv(results))
     write_whole(out / "canvas.csv", gradebook.canvas_csv(results, topic))
     write_whole(out / "summary.html", summary_page(results))
-    for result in results:
-        page = out / "feedback" / f"{file_name(result.learner, result.number)}.html"
-        write_whole(page, gradebook.feedback_page(result))
+    pages = {f"{file_name(result.learner, result.number)}.html": result for result in results}
+    for name, result in pages.items():
+        write_whole(out / "feedback" / name, gradebook.feedback_page(result))
+    for page in (out / "feedback").glob("*.html"):
+        if PAGE.fullmatch(page.name) and page.name not in pages:  # of somebody who left
+            page.unlink()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from course_utils.checks.core import Outcome
 from course_utils.grading.batch import Result
+from course_utils.grading.mark import QuestionMark
 from course_utils.grading.partial import whole
 from course_utils.units import CourseError
 
@@ -31,9 +33,25 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def cell(value: object) -> str:
-    """A value for a spreadsheet, on one line. What it would run as a formula gets an apostrophe before it."""
-    text = re.sub(r"[\x00-\x1f\x7f]+", " ", str(value)).rstrip()
-    return f"'{text}" if text.lstrip()[:1] in tuple("=+-@") and not isinstance(value, int | float) else text
+    """A value for a spreadsheet, on one line. What it would run as a formula gets an apostrophe before it.
+
+    A file may be opened with another separator than the one it was written with, so every comma, semicolon and tab may
+    begin a cell. Characters are taken for what they look like (NFKC): a full-width sign of equality is one.
+    """
+    text = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", str(value)).rstrip()
+    if isinstance(value, int | float):
+        return text
+    made, begins = [], True
+    for character in text:
+        plain = unicodedata.normalize("NFKC", character)
+        if begins and plain.lstrip()[:1] in ("=", "+", "-", "@"):
+            made.append("'")
+        made.append(character)
+        if any(separator in plain for separator in ",;"):
+            begins = True
+        elif plain.strip(' "') and unicodedata.category(character) != "Cf":  # neither seen nor read at the beginning
+            begins = False
+    return "".join(made)
 
 
 def table(rows: Sequence[Sequence[object]]) -> str:
@@ -131,20 +149,26 @@ def override(results: Sequence[Result], overrides: Mapping[tuple[str, str], tupl
 # -- feedback ----------------------------------------------------------------------------------------------------------
 
 
+def _said(q: QuestionMark) -> str:
+    """A row over the whole width with what the check says and what was odd; none if that is nothing."""
+    lines = [escape(q.diagnosis)] * bool(q.diagnosis) + [f"<i>{escape(flag)}.</i>" for flag in q.flags]
+    return f"<tr><td colspan='3'>{'<br>'.join(lines)}</td></tr>" if lines else ""
+
+
 def feedback_page(result: Result) -> str:
     """One learner's page: for each question the outcome, the points, and what the check says. Self-contained HTML."""
     marks = result.marks
     rows = "".join(
         f"<tr><td>{escape(q.title)}</td>"
         f"<td style='color:{COLOURS[q.outcome]};font-weight:600;white-space:nowrap'>{escape(q.outcome.value)}</td>"
-        f"<td style='white-space:nowrap'>{q.points:g} of {q.out_of}</td>"
-        f"<td>{escape(q.diagnosis)}{''.join(f'<br><i>{escape(flag)}.</i>' for flag in q.flags)}</td></tr>"
+        f"<td style='white-space:nowrap'>{q.points:g} of {q.out_of}</td></tr>"
+        f"{_said(q)}"
         for q in marks.questions
     )
     said = f"This could not be marked: {result.failed}" if result.failed else result.problem
     notes = "".join(f"<p>{escape(line)}</p>" for line in (said, *marks.notes) if line)
     total = "" if result.failed else f"<p><b>{marks.points:g} of {marks.out_of} points</b></p>"
-    head = "".join(f"<th>{name}</th>" for name in ("question", "outcome", "points", "what the check says"))
+    head = "".join(f"<th>{name}</th>" for name in ("question", "outcome", "points"))
     file = f", {escape(result.file)}" if result.file else ""
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">

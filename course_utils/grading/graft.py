@@ -1,14 +1,17 @@
 """Put a learner's answers into the trusted notebook. Pure: notebooks in, notebooks out; nothing is run.
 
 The trusted notebook is the executed solution: its set-up, check and graded cells are the ones that count, so deleting
-or rewriting them in one's own file changes nothing. From the learner's file come the texts of the answer cells, nothing
-else: no metadata, no tags, no outputs, and comments that steer nbval are blanked.
+or rewriting them in one's own file changes nothing. From the learner's file come the texts of the answer cells and the
+definitions they need, nothing else: no metadata, no tags, no outputs, and comments that steer nbval are blanked.
 
 Which cell answers a question:
 1. the cells whose metadata say so, or else whose id does (`answer-map_bytes`);
 2. of several, the last that was changed from the placeholder, as it would win when the notebook runs from top to
    bottom; if it alone does not define what is asked (a cell was split), all changed ones in their order;
-3. if there is none, the last code cell that defines what is asked (cells were merged, or the text was typed anew).
+3. if there is none, or it is as it was handed out, the last code cell that defines what is asked (cells were merged,
+   or the text was typed anew); of a cell with several answers, each question gets its own part.
+What an answer reads and only another cell of the learner's defines is put before it (`needs`).
+
 Whatever is not as it was handed out is flagged in words.
 
 Must never import figures or explorers.
@@ -22,11 +25,13 @@ from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
+from course_utils.grading.needs import own_part, with_needs
+from course_utils.grading.plain import bound_names
 from course_utils.notebook_files import as_notebook
 from course_utils.units import CourseError
 
-NBVAL_MARKER = re.compile(r"^\s*#+\s*(NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)\s*$", re.MULTILINE)
-
+NBVAL_MARKER = re.compile(r"NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT")
+ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # of lines, for `splitlines`
 LONGEST_NAME = 120  # characters shown of what a file names itself
 
 
@@ -60,17 +65,27 @@ class Graft:
     answers: dict[str, Answer]
     notes: tuple[str, ...]
     unmarked: str  # the learner's code outside answer cells, which is not run
-    checks: NotebookNode | None = None  # a stranger's notebook has its check cells last, behind this cell
+    checks: NotebookNode | None = None  # for a stranger: the cell without which no check knows its answers
 
-    def notebook(self, marked: Collection[str], without: Collection[str] = ()) -> NotebookNode:
-        """The code cells to run: check and graded cells of the marked questions, all answers but those left out."""
+    def notebook(
+        self,
+        marked: Collection[str],
+        without: Collection[str] = (),
+        kinds: Collection[str] = ("check", "graded"),
+        first: Sequence[str] = (),
+    ) -> NotebookNode:
+        """The code cells to run: all answers but those left out, and cells of these kinds for the marked questions.
+
+        The cells of the questions named `first` come before all other answers, right behind the set-up.
+        """
+        setup: list[NotebookNode] = []
+        early: dict[str, list[NotebookNode]] = {question: [] for question in first}
         cells: list[NotebookNode] = []
-        last: list[NotebookNode] = []
         for cell in self.trusted.cells:
             if cell.cell_type != "code":
                 continue
             kind, question = kind_of(cell)
-            if kind in ("check", "graded") and question not in marked:
+            if kind in ("check", "graded") and (question not in marked or kind not in kinds):
                 continue
             if kind == "answer" and question in without:
                 continue
@@ -80,9 +95,10 @@ class Graft:
                 cell.source = self.answers[question].source
             if kind != "graded":  # a cell without count and outputs is run, not compared
                 cell.execution_count, cell.outputs = None, []
-            (last if kind == "check" and self.checks is not None else cells).append(cell)
-        if self.checks is not None and last:
-            cells += [self.checks, *last]
+            (early.get(question, cells) if kind or not first else setup).append(cell)
+        if self.checks is not None and "check" in kinds:
+            setup.insert(0, self.checks)
+        cells = [*setup, *(cell for group in early.values() for cell in group), *cells]
         return as_notebook(
             {**self.trusted, "cells": cells, "metadata": {"kernelspec": self.trusted.metadata.kernelspec}}
         )
@@ -123,11 +139,14 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
     course = submission.metadata.get("course")
     if isinstance(course, dict):
         if course.get("topic", topic) != topic:
-            raise CourseError(f"this is {_short(course['topic'])}, not {topic}")
+            raise CourseError(f"this is {short(course['topic'])}, not {topic}")
         if course.get("kind", "exercise") != "exercise":
-            raise CourseError(f"this is the {_short(course['kind'])} of {topic}; mark the exercise")
+            raise CourseError(f"this is the {short(course['kind'])} of {topic}; mark the exercise")
     questions = read_questions(trusted)
-    answers = {question.name: _find(question, submission.cells) for question in questions}
+    given = [cell for cell in trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
+    known = frozenset[str]().union(*(bound_names(cell.source) for cell in given), *(q.defines for q in questions))
+    untouched = {_plain(text) for text in ("", *(cell.source for cell in given), *(q.stub for q in questions))}
+    answers = {q.name: _find(q, submission.cells, known, untouched, questions) for q in questions}
     if not any(kind == "answer" for kind, _ in map(kind_of, submission.cells)) and not any(
         answer.attempted for answer in answers.values()
     ):
@@ -141,26 +160,35 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
         )
     strangers = sorted(set(order) - set(answers))
     if strangers:
-        notes.append(f"Answers to unknown questions were left out: {_short(', '.join(strangers))}.")
+        notes.append(f"Answers to unknown questions were left out: {short(', '.join(strangers))}.")
     unmarked = [cell.source for cell in submission.cells if cell.cell_type == "code" and kind_of(cell)[0] == ""]
     return Graft(topic, trusted, questions, answers, tuple(notes), "\n".join(unmarked))
 
 
-def _find(question: Question, cells: Sequence[NotebookNode]) -> Answer:
+def _find(
+    question: Question,
+    cells: Sequence[NotebookNode],
+    known: Collection[str],
+    untouched: Collection[str],
+    questions: Sequence[Question],
+) -> Answer:
     flags = []
     claims = [cell for cell in cells if kind_of(cell) == ("answer", question.name)]
-    if not claims:
-        claims = [c for c in cells if c.cell_type == "code" and defines(c.source, question.defines)][-1:]
-        if not claims:
-            return Answer(question.stub, False, ("its answer cell is missing",))
-        flags.append(f"its answer cell is missing; the cell that defines `{'`, `'.join(question.defines)}` was marked")
     changed = [cell for cell in claims if _plain(cell.source) not in ("", _plain(question.stub))]
-    if any(cell.cell_type != "code" for cell in changed or claims):
-        flags.append("its answer cell is no code cell any more; its text was marked as code")
     if not changed:
-        if all(not cell.source.strip() for cell in claims):
-            flags.append("its answer cell is empty")
-        return Answer(question.stub, False, tuple(flags))
+        elsewhere = [c for c in cells if c.cell_type == "code" and _plain(c.source) not in untouched]
+        elsewhere = [c for c in elsewhere if defines(c.source, question.defines)][-1:]
+        if not elsewhere:
+            if not claims:
+                flags.append("its answer cell is missing")
+            elif all(not cell.source.strip() for cell in claims):
+                flags.append("its answer cell is empty")
+            return Answer(question.stub, False, tuple(flags))
+        why = "as it was handed out" if claims else "missing"
+        flags.append(f"its answer cell is {why}; the cell that defines `{'`, `'.join(question.defines)}` was marked")
+        claims = changed = elsewhere
+    if any(cell.cell_type != "code" for cell in changed):
+        flags.append("its answer cell is no code cell any more; its text was marked as code")
     chosen = changed[-1:]
     if len(claims) > 1:
         if defines(chosen[0].source, question.defines):
@@ -169,21 +197,46 @@ def _find(question: Question, cells: Sequence[NotebookNode]) -> Answer:
             chosen = changed
             flags.append(f"{len(claims)} cells claim it; they were marked as one, in their order")
     source = "\n\n".join(cell.source for cell in chosen)
-    if NBVAL_MARKER.search(source):
+    others = {name for other in questions for name in other.defines} - {*question.defines}
+    source = own_part(source, question.defines, others)
+    texts = [c.source if c.cell_type == "code" and _plain(c.source) not in untouched else "" for c in cells]
+    places = [place for place, cell in enumerate(cells) if any(cell is one for one in chosen)]
+    source, taken = with_needs(source, texts[: places[0]], texts[places[0] :], known)
+    if taken:
+        flags.append(f"with it was marked what other cells define for it: {short(', '.join(taken))}")
+    blanked = without_markers(source)
+    if blanked != source:
         flags.append("comments that steer nbval were blanked")
-    return Answer(NBVAL_MARKER.sub("#", source), True, tuple(flags))
+    return Answer(blanked, True, tuple(flags))
+
+
+def without_markers(source: str) -> str:
+    """A text with the comments blanked that nbval would read, which takes lines apart as `splitlines` does."""
+    lines = []
+    for line in source.splitlines(keepends=True):
+        text = line.strip()
+        steers = text.startswith("#") and NBVAL_MARKER.fullmatch(text.lstrip("#").strip())
+        lines.append("#" + line[len(line.rstrip(ENDS)) :] if steers else line)
+    return "".join(lines)
 
 
 def defines(source: str, names: Collection[str]) -> bool:
     """Whether a text binds all these names at its top level: a function, a class, an assignment, an import."""
-    ways = r"^(?:(?:async\s+)?def|class)\s+{0}\b|^{0}\s*(?::[^=\n]+)?=(?!=)|^(?:from\s.+\s)?import\s.*\b{0}\b"
-    return bool(names) and all(re.search(ways.format(re.escape(name)), source, re.MULTILINE) for name in names)
+    return bool(names) and all(_binds(source, re.escape(name)) for name in names)
 
 
-def _short(text: object) -> str:
-    """What a learner's file says, on one line that can be read."""
+def _binds(source: str, name: str) -> bool:
+    way = rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^{name}\s*(?::[^=\n]+)?=(?!=)"
+    if re.search(way, source, re.MULTILINE):
+        return True
+    imports = (line for line in source.split("\n") if line.startswith(("import ", "from ")))
+    return any(re.search(rf"\b{name}\b", f" {line}".partition(" import ")[2]) for line in imports)
+
+
+def short(text: object, most: int = LONGEST_NAME) -> str:
+    """What a learner's file or an error says, on one line that can be read."""
     line = " ".join(str(text).split())
-    return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def _plain(source: str) -> str:

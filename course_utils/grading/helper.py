@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 
 from course_utils.grading.batch import TRIES, Result, Task, give_up_sandbox, grade_one, lost
+from course_utils.grading.temporary import one_folder
 
 SERVE = "from course_utils.grading import helper; helper.serve()"
 IDLE = 60.0  # seconds without a task after which a helper gives its sandbox's memory back
@@ -86,6 +87,7 @@ def _take() -> Helper:
     return Helper()
 
 
+@one_folder()
 def serve() -> None:
     """Mark what comes until nothing more can come."""
     source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -93,6 +95,7 @@ def serve() -> None:
     os.dup2(2, 1)  # whatever prints, prints no result
     tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(source, tasks), daemon=True).start()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt, queue.Empty, BrokenPipeError):
         while True:
             result = grade_one(tasks.get(timeout=IDLE))

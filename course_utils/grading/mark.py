@@ -11,24 +11,24 @@ Must never import figures or explorers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from nbformat import NotebookNode
 
-from course_utils.checks.core import Outcome
+from course_utils.checks.core import BORROWED, Outcome
 from course_utils.grading.graded import CRASHED, NOT_ATTEMPTED
 from course_utils.grading.graft import Graft, Question, defines, kind_of, read_questions
 from course_utils.grading.partial import NO_COUNTS, Counts, count, partial_points, whole
-from course_utils.grading.plain import bound_names, reaches, unusual
+from course_utils.grading.plain import borrows, bound_names, given_names, reaches
 from course_utils.grading.run import CellVerdict, Limits, run_notebook
 from course_utils.grading.sandbox import Sandbox
 from course_utils.units import CourseError
 
 FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
 LONGEST = 400  # characters of a diagnosis
-FORM = 3  # of what marks hold: marks that were kept in another form are made anew
+FORM = 4  # of what marks hold: marks that were kept in another form are made anew
 
 
 @dataclass(frozen=True)
@@ -114,79 +114,141 @@ def mark(
 ) -> Marks:
     """Mark grafted answers; `on_question` is told whose cell begins. Nothing is run if nothing was attempted.
 
-    Raises CourseError if the solution itself does not run here.
+    Where strangers are marked (`Graft.checks`), every point is decided before a check, which holds the answer, enters
+    any kernel: what is sent then only finds the words. Raises CourseError if the solution itself does not run here.
     """
-    limits = limits or Limits()
-    owners = {cell.id: kind_of(cell) for cell in (*grafted.trusted.cells, grafted.checks) if cell is not None}
-    cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
-    todo = [name for name, answer in grafted.answers.items() if answer.attempted]
-    without: list[str] = []
-    while todo:
-        verdicts = run_notebook(
-            grafted.notebook(todo, without), limits, seed, lambda cell: on_question(owners[cell][1]), sandbox
-        )
-        for verdict in verdicts:
-            kind, question = owners[verdict.cell]
-            if question:
-                cells[question].setdefault(kind, verdict)
-        last = verdicts[-1]
-        if not last.fatal:
-            break
-        kind, culprit = owners[last.cell]
-        if not culprit:  # a trusted cell: an answer before it is to blame
-            culprit = _last_answer(verdicts, owners)
-            cells[culprit]["answer"] = last
-        if kind not in ("check", "graded"):  # the definitions in an answer that ran through may serve later questions
-            without.append(culprit)
-        todo = [question for question in todo if question != culprit and "graded" not in cells[question]]
+    marking = _Marking(grafted, limits or Limits(), seed, on_question, sandbox)
+    kinds = ("graded",) if grafted.checks is not None else ("check", "graded")
     attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
-    odd, reaching = _read_answers(grafted, unusual), _read_answers(grafted, reaches)
-    for place, name in enumerate(attempted if sandbox is not None else ()):
-        # An answer may have bent what later ones run in, or have left them no memory.
-        bent = any(reaching[earlier] for earlier in attempted[:place])
-        inside = _judged_inside(cells[name], grafted)
-        starved = place > 0 and any(verdict.verdict in ("died", "excess") for verdict in cells[name].values())
-        if starved or (bent and (inside or not _passed(cells[name]))) or _disagree(cells[name]):
-            on_question(name)
-            others = [other for other in grafted.answers if other != name]
-            verdicts = run_notebook(grafted.notebook([name], others), limits, seed, sandbox=sandbox)
-            alone = {owners[v.cell][0]: v for v in verdicts if owners[v.cell][1] == name}
-            garbled = _is_garbled(cells[name], grafted) and not _is_garbled(alone, grafted)
-            if inside or garbled or _passed(alone):
-                cells[name] = alone
-            elif "check" in alone:
-                cells[name]["check"] = alone["check"]
-    marks = tuple(
-        _held(_question_mark(question, grafted, cells[question.name], limits), odd[question.name])
-        if _judged_inside(cells[question.name], grafted)
-        else _question_mark(question, grafted, cells[question.name], limits)
-        for question in grafted.questions
-    )
-    return Marks(grafted.topic, marks, grafted.notes)
+    marking.run(attempted, kinds)
+    if sandbox is not None or grafted.checks is not None:
+        marking.run_again(attempted)
+    if grafted.checks is not None:
+        marking.run([name for name in attempted if _wants_words(marking.cells[name])], ("check",))
+    return Marks(grafted.topic, tuple(map(marking.mark_of, grafted.questions)), grafted.notes)
 
 
-def _read_answers(grafted: Graft, reading: Callable[[str, Collection[str], Collection[str]], str]) -> dict[str, str]:
-    """What one of the readings of `plain` says of each answer."""
-    code = [cell for cell in grafted.trusted.cells if cell.cell_type == "code"]
-    known = frozenset[str]().union(*(bound_names(cell.source) for cell in code if not kind_of(cell)[0]))
+class _Marking:
+    """The runs that one submission's marks are made from; `cells` holds what they found, by question and kind of cell.
+
+    A question whose graded cell asks what code is like, and so must believe the process it runs in, comes before all
+    other answers. One that builds on an answer before it is run again behind those, if none of them reaches others.
+    """
+
+    def __init__(
+        self, grafted: Graft, limits: Limits, seed: int, on_question: Callable[[str], None], sandbox: Sandbox | None
+    ) -> None:
+        self.grafted, self.limits, self.seed, self.sandbox = grafted, limits, seed, sandbox
+        self.on_question = on_question
+        cells = (*grafted.trusted.cells, grafted.checks)
+        self.owners = {cell.id: kind_of(cell) for cell in cells if cell is not None}
+        self.cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
+        self.inside = [q.name for q in grafted.questions if _judged_inside(q.name, grafted)]
+        self.setup = [c.source for c in grafted.trusted.cells if c.cell_type == "code" and not kind_of(c)[0]]
+        self.gives_library = any(
+            re.search(r"from course_utils\.(?!checks\b|grading\b|units\b)", cell) for cell in self.setup
+        )
+        self.reaching = _read_answers(grafted, self.setup)
+        self.without: list[str] = []  # answers that ended the kernel
+
+    def run(self, questions: Collection[str], kinds: Sequence[str]) -> None:
+        """Run the cells of these kinds, without whatever ends the kernel, until all had their turn."""
+        todo = list(questions)
+        first = self.inside if "check" not in kinds else ()
+        while todo:
+            verdicts = self._verdicts(self.grafted.notebook(todo, self.without, kinds, first))
+            for verdict in verdicts:
+                kind, question = self.owners[verdict.cell]
+                if question:
+                    self.cells[question].setdefault(kind, verdict)
+            last = verdicts[-1]
+            if not last.fatal:
+                break
+            kind, culprit = self.owners[last.cell]
+            if not culprit:  # a trusted cell: an answer before it is to blame
+                culprit = _last_answer(verdicts, self.owners)
+                self.cells[culprit]["answer"] = last
+            if kind not in ("check", "graded"):  # the definitions in an answer that ran through may serve later ones
+                self.without.append(culprit)
+            done = {name for name in todo if kinds[-1] in self.cells[name]}
+            todo = [question for question in todo if question != culprit and question not in done]
+
+    def run_again(self, attempted: Sequence[str]) -> None:
+        """Run a question by itself where an earlier answer may have bent what it ran in, or left it no memory."""
+        order = [*(name for name in self.inside if name in attempted), *attempted]
+        for name in attempted:
+            earlier = order[: order.index(name)]
+            bent = any(self.reaching[one] for one in earlier)
+            found = self.cells[name]
+            starved = bool(earlier) and any(verdict.verdict in ("died", "excess") for verdict in found.values())
+            if name in self.inside and _needs_others(found):
+                others = [one for one in self.grafted.answers if one != name and self.reaching[one]]
+                alone = self._by_itself(name, others)
+            elif starved or (bent and (name in self.inside or not _passed(found))):
+                alone = self._by_itself(name, [one for one in self.grafted.answers if one != name])
+            else:
+                continue
+            garbled = _is_garbled(found, self.grafted) and not _is_garbled(alone, self.grafted)
+            if name in self.inside or garbled or _passed(alone):
+                self.cells[name] = alone
+
+    def _by_itself(self, name: str, without: Collection[str]) -> dict[str, CellVerdict]:
+        self.on_question(name)
+        verdicts = run_notebook(
+            self.grafted.notebook([name], without, ("graded",)), self.limits, self.seed, sandbox=self.sandbox
+        )
+        return {self.owners[v.cell][0]: v for v in verdicts if self.owners[v.cell][1] == name}
+
+    def _verdicts(self, notebook: NotebookNode) -> list[CellVerdict]:
+        return run_notebook(
+            notebook, self.limits, self.seed, lambda cell: self.on_question(self.owners[cell][1]), self.sandbox
+        )
+
+    def mark_of(self, question: Question) -> QuestionMark:
+        """The mark that the runs amount to."""
+        mark = _question_mark(question, self.grafted, self.cells[question.name], self.limits)
+        if mark.outcome is not Outcome.CORRECT:
+            return mark
+        borrowed = borrows(self.grafted.answers[question.name].source, self.setup)
+        if borrowed:
+            return replace(mark, outcome=Outcome.WRONG, points=0, diagnosis=BORROWED.format(name=borrowed))
+        # Where more of the library is given than checks, what it computes is in the process, for who reaches for it.
+        if question.name in self.inside or self.gives_library:
+            return _held(mark, self.reaching[question.name])
+        return mark
+
+
+def _read_answers(grafted: Graft, setup: Sequence[str]) -> dict[str, str]:
+    """The first thing by which each answer reaches what others run in, or ""."""
+    known = frozenset[str]().union(*map(given_names, setup))
+    taken = frozenset[str]().union(*map(bound_names, setup))
     found = {}
     for question in grafted.questions:
-        others = {name for other in grafted.questions if other is not question for name in other.defines}
-        taken = (known | others) - {*question.defines}
-        found[question.name] = reading(grafted.answers[question.name].source, known, taken)
+        own = {*question.defines}
+        found[question.name] = reaches(grafted.answers[question.name].source, known | own, taken - own)
     return found
 
 
-def _judged_inside(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:
-    """Whether what passed are words, yes to each property, that a process may say without any work."""
-    graded = cells.get("graded")
-    if graded is None or not _passed(cells):
-        return False
-    return all(line.endswith(": yes") for line in _expected(graded, grafted).splitlines())
+def _judged_inside(question: str, grafted: Graft) -> bool:
+    """Whether what a graded cell prints are words, yes to each property, that a process may say without any work."""
+    return all(line.endswith(": yes") for line in _expected(f"graded-{question}", grafted).splitlines())
+
+
+def _needs_others(cells: Mapping[str, CellVerdict]) -> bool:
+    """Whether an answer that ran first failed for want of a name."""
+    answer, graded = cells.get("answer"), cells.get("graded")
+    missing = [one for one in (answer, graded) if one is not None and "NameError" in f"{one.error} {one.text}"]
+    return bool(missing) and not _passed(cells)
 
 
 def _passed(cells: Mapping[str, CellVerdict]) -> bool:
     return "graded" in cells and cells["graded"].verdict == "passed"
+
+
+def _wants_words(cells: Mapping[str, CellVerdict]) -> bool:
+    """Whether only a check can say what is wrong: nothing raised in the answer cell, and nothing ended the kernel."""
+    ended = any(verdict.fatal or (kind == "answer" and verdict.error) for kind, verdict in cells.items())
+    return not ended and not _passed(cells)
 
 
 def _said(cells: Mapping[str, CellVerdict]) -> tuple[str, str]:
@@ -195,20 +257,12 @@ def _said(cells: Mapping[str, CellVerdict]) -> tuple[str, str]:
     return (said[1].lower(), said[2]) if said is not None else ("", "")
 
 
-def _disagree(cells: Mapping[str, CellVerdict]) -> bool:
-    """Whether a check, which comes last, saw something else: a later answer gave another meaning to a name it needs."""
-    graded = cells.get("graded")
-    if graded is None or graded.verdict != "differs" or "check" not in cells:
-        return False
-    return _said(cells)[0] not in (_printed_outcome(graded).value, Outcome.CORRECT.value)
-
-
-def _held(mark: QuestionMark, unusual: str) -> QuestionMark:
-    """A right answer without its points, where it is not plain."""
-    if not unusual:
+def _held(mark: QuestionMark, reaching: str) -> QuestionMark:
+    """A right answer without its points, where it could have reached its judge."""
+    if not reaching:
         return mark
-    why = f"Held: it passes, but it {unusual}. A teacher has to look at it before it earns points."
-    return replace(mark, points=0, diagnosis=why, flags=(*mark.flags, f"held: it {unusual}"))
+    why = f"Held: it passes, but it {reaching}. A teacher has to look at it before it earns points."
+    return replace(mark, points=0, diagnosis=why, flags=(*mark.flags, f"held: it {reaching}"))
 
 
 def _is_garbled(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:
@@ -220,12 +274,12 @@ def _is_garbled(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:
     def inputs(text: str) -> list[str]:
         return [re.split(" = |: ", line)[0] for line in text.splitlines()]
 
-    return inputs(graded.text) != inputs(_expected(graded, grafted))
+    return inputs(graded.text) != inputs(_expected(graded.cell, grafted))
 
 
-def _expected(graded: CellVerdict, grafted: Graft) -> str:
-    """What a right answer's graded cell prints."""
-    (cell,) = (cell for cell in grafted.trusted.cells if cell.id == graded.cell)
+def _expected(graded: str, grafted: Graft) -> str:
+    """What a right answer's graded cell of this id prints."""
+    (cell,) = (cell for cell in grafted.trusted.cells if cell.id == graded)
     return "".join(output.get("text", "") for output in cell.outputs)
 
 
@@ -259,14 +313,16 @@ def _counts(question: Question, grafted: Graft, graded: CellVerdict | None) -> C
     """The inputs an answer was right for, if its graded cell ran to its end."""
     if graded is None or graded.verdict not in ("passed", "differs"):
         return NO_COUNTS
-    return count(question.name, graded.text, _expected(graded, grafted))
+    return count(question.name, graded.text, _expected(graded.cell, grafted))
 
 
 def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict], limits: Limits) -> tuple[Outcome, str]:
     """The outcome of an attempted question, and the words for it."""
     graded, answered = cells.get("graded"), cells.get("answer")
     if graded is not None and graded.verdict == "passed":
-        return Outcome.CORRECT, ""
+        said, message = _said(cells)
+        refused = grafted.checks is None and said in (Outcome.WRONG.value, Outcome.CRASHED.value)
+        return (Outcome(said), message) if refused else (Outcome.CORRECT, "")  # the notebook's own inputs count too
     for verdict in cells.values():
         if verdict.verdict == "timeout":
             return Outcome.CRASHED, f"It ran for more than {limits.cell:g} seconds. Is there a loop that never ends?"
@@ -288,7 +344,8 @@ def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict],
         where = (
             "Right for the inputs of the check, not for others" if said == Outcome.CORRECT.value else "Not for these"
         )
-        return outcome, f"{where}: `{_first_difference(graded, grafted)}`"
+        call, equals, value = _first_difference(graded, grafted).partition(" = ")
+        return outcome, f"{where}: `{call}`" + (f" returned {value}" if equals else "")
     return outcome, "There are still dots in it."
 
 
@@ -306,6 +363,6 @@ def _first_difference(graded: CellVerdict | None, grafted: Graft) -> str:
     """The learner's first line that is not the reference's. The reference's own line is never shown."""
     if graded is None:
         return ""
-    expected = _expected(graded, grafted).splitlines()
+    expected = _expected(graded.cell, grafted).splitlines()
     printed = graded.text.splitlines()
     return next((line for i, line in enumerate(printed) if line not in expected[i : i + 1]), "nothing was printed")

@@ -1,10 +1,10 @@
-"""Whether an answer is plain: it cannot reach what judges it, nor behave otherwise when it is looked at again.
+"""Whether an answer is plain: nothing in its text leads to what judges it, or to what other answers run in.
 
-What a network is like is judged where its code runs, so code written for that could forge the verdict. The rule lists
-what is allowed, and what nobody thought of is not plain. Allowed are: names of the cell itself, of the set-up cells and
-some built-in ones; imports for computing; attributes without underscores and without a way to the interpreter; setting
-attributes of a network that is made, or that nothing reads; nothing that remembers from one call to the next; where
-there are classes, nothing that tells a tensor with values from one without.
+What a network is like is judged in the very run that is measured (`checks.watched`), so it may remember, count and look
+at values as it likes. But that run is in the process of the code that is judged, which must not reach the judge. The
+rule lists what is allowed, and what nobody thought of is not plain: names of the cell itself, of the set-up cells and
+built-in ones that compute; imports for computing; attributes without underscores and without a way to the interpreter;
+setting attributes of what is its own.
 
 It reads text and runs nothing. An answer that is not plain may be right all the same: `mark` holds its points for the
 teacher. Must never import torch.
@@ -13,105 +13,76 @@ teacher. Must never import torch.
 from __future__ import annotations
 
 import ast
+import builtins
 import sys
 from collections.abc import Collection, Iterator
 
 BUILTINS = frozenset(
-    "abs all any bool callable classmethod complex dict divmod enumerate filter float frozenset int isinstance "
-    "issubclass len list map max min object pow print property range repr reversed round set slice sorted staticmethod "
-    "str sum super tuple zip Exception AssertionError IndexError KeyError NotImplementedError RuntimeError TypeError "
-    "ValueError ZeroDivisionError".split()
+    "abs all any bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter float format "
+    "frozenset hash hex id int isinstance issubclass iter len list map max min next object oct ord pow print property "
+    "range repr reversed round set slice sorted staticmethod str sum super tuple type zip ArithmeticError "
+    "AssertionError Exception IndexError KeyError LookupError NameError NotImplementedError OverflowError "
+    "RecursionError RuntimeError StopIteration TypeError ValueError ZeroDivisionError".split()
 )
-# For what only has to leave others alone: more of what computes.
-OTHER_BUILTINS = BUILTINS | frozenset(
-    "bin bytearray bytes chr format hasattr hash hex id iter next oct ord type ArithmeticError LookupError "
-    "NameError OverflowError RecursionError StopIteration".split()
-)
-OTHER_MODULES = frozenset("bisect collections decimal fractions heapq itertools numpy random re statistics".split())
-# Modules by name, and of some only a part: others of their functions set something or remember.
+# Modules by name, and of some only a part: others of their functions set something.
 MODULES = frozenset(
-    "__future__ collections.abc math torch torch.amp torch.autograd.graph torch.nn torch.nn.functional "
-    "torch.optim torch.utils.checkpoint typing".split()
+    "__future__ bisect collections collections.abc decimal fractions functools heapq itertools math numpy "
+    "random re statistics torch torch.amp torch.autograd.graph torch.nn torch.nn.functional torch.optim "
+    "torch.utils.checkpoint typing".split()
 )
 PARTS = {
-    "collections": {"OrderedDict", "namedtuple"},
     "contextlib": {"nullcontext"},
     "copy": {"copy", "deepcopy"},
     "course_utils.units": {"GIB", "KIB", "MIB", "CourseError", "format_bytes"},
     "dataclasses": {"dataclass", "field", "replace"},
-    "functools": {"partial", "reduce"},
-    "itertools": {*"accumulate batched chain combinations pairwise permutations product zip_longest".split()},
     "torch": {"Tensor", "nn", "optim"},
     "torch.nn": {"functional"},
     "torch.utils": {"checkpoint"},
 }
-JUDGES = ("check", "checks", "graded")
+JUDGES = frozenset({"check", "checks", "graded"})
+# What a name is that nobody has bound yet, or that was deleted: an answer may not even bind these.
+OTHERS = (
+    {*dir(builtins)} - BUILTINS - {"copyright", "credits", "dir", "help", "input", "license"}
+) | {"In", "Out", "exit", "get_ipython", "quit"}  # fmt: skip
 # Names of attributes that lead to the interpreter, to files, or to what holds for all of torch; modules of the standard
 # library stand about in others. `tests/test_plain.py` follows all other attributes of the modules that may be imported.
 REACHING = (sys.stdlib_module_names - set("array chunk copy math random select time trace".split())) | frozenset(
     "ag_frame attrgetter bltns classes compile compiler cpp_extension cr_frame ctypeslib data distributed export f2py "
     "f_back f_builtins f_code f_globals f_locals fromfile func fx fx_traceback gi_code gi_frame gi_yieldfrom hub "
     "import_module jit library load memmap methodcaller mp ops overrides package profiler resize_ resize_as_ save "
-    "savez serialization stdlib_re tb_frame tb_next testing tofile update_wrapper wraps".split()
+    "savez serialization stdlib_re tb_frame tb_next testing tofile total_ordering update_wrapper wraps".split()
 )
 REACHING_PREFIXES = ("_", "set_", "register_", "cache_")
 SAFE_SETTERS = frozenset({"set_grad_enabled"})
-# Where there are classes: what tells a network that is run from one that is traced on shapes.
-REVEALING = frozenset(
-    "cond data_ptr decode device format format_map item layout numpy storage tolist type typename untyped_storage "
-    "while_loop".split()
+DUNDERS = frozenset(
+    "__init__ __call__ __len__ __iter__ __getitem__ __enter__ __exit__ __post_init__ __repr__ __str__".split()
 )
-REVEALING_PREFIXES = ("get_", "is_")
-REVEALS_NOTHING = frozenset({"is_contiguous", "is_floating_point"})
-REVEALING_NAMES = frozenset({"float", "np", "numpy", "repr", "str"})
-DUNDERS = frozenset("__init__ __call__ __len__ __iter__ __getitem__ __enter__ __exit__ __post_init__".split())
-SETTABLE = frozenset({"grad", "inplace", "requires_grad"})  # of any object
+SETTABLE = frozenset({"grad", "inplace", "padding", "requires_grad", "stride"})  # of any object
 CHANGING = frozenset(
     "add append clear discard extend insert move_to_end pop popitem remove reverse setdefault sort update".split()
 )
-LAZY_CALLS = frozenset({"enumerate", "filter", "map", "reversed", "zip"})
-LAZY_METHODS = frozenset(
-    "buffers children modules named_buffers named_children named_modules named_parameters parameters".split()
-)
-CONSUMERS = LAZY_CALLS | frozenset("all any dict frozenset list max min reduce set sorted sum tuple".split())
-LAYER_LISTS = frozenset({"nn.ModuleList", "torch.nn.ModuleList"})
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-_FRESH = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp)
-
-
-def unusual(source: str, known: Collection[str], taken: Collection[str] = ()) -> str:
-    """The first thing in an answer that is not plain, as the words after "it …", or "".
-
-    Only of such an answer can be told from outside what it is like. `reaches` asks less.
-
-    Args:
-        source: the text of the answer cell.
-        known: names it may use beside its own: those the set-up cells bind.
-        taken: names that it may not bind but by an import: those of the set-up and of other questions.
-    """
-    return _first_unusual(source, known, taken, alone=False)
 
 
 def reaches(source: str, known: Collection[str], taken: Collection[str] = ()) -> str:
-    """The first thing by which an answer may bend what later ones run in, or ""; arguments as for `unusual`.
+    """The first thing in an answer that is not plain, as the words after "it …", or "".
 
-    What it remembers by itself, or sees of a tensor, harms no other.
+    Args:
+        source: the text of the answer cell.
+        known: names it may use beside its own: those the set-up cells give (`given_names`).
+        taken: names that it may not bind but by an import: those of the set-up.
     """
-    return _first_unusual(source, known, taken, alone=True)
-
-
-def _first_unusual(source: str, known: Collection[str], taken: Collection[str], alone: bool) -> str:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "is no plain Python"
     try:
-        _Look(frozenset(known), frozenset(taken), tree, alone).visit(tree)
+        _Look(frozenset(known), frozenset(taken), tree).visit(tree)
     except _Unusual as found:
         return str(found)
-    except RecursionError:
+    except (RecursionError, ValueError):
         return "is nested too deeply"
     return ""
 
@@ -122,6 +93,49 @@ def bound_names(source: str) -> frozenset[str]:
         return frozenset(_bindings(ast.parse(source).body))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return frozenset()
+
+
+def given_names(source: str) -> frozenset[str]:
+    """The names that a set-up cell gives: all it binds but modules that an answer may not import by itself."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    barred = {
+        (alias.asname or alias.name).split(".")[0]
+        for node in body
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name not in MODULES
+    }
+    return frozenset(_bindings(body) - barred)
+
+
+def borrows(source: str, setup: Collection[str]) -> str:
+    """What of the course's own library an answer names, in an import or a text, and no set-up cell does; or "".
+
+    Units and their error, in which nothing is computed, are free.
+    """
+    free = {"course_utils.units"}.union(*(_named(cell) for cell in setup))
+    return next((name for name in sorted(_named(source)) if name not in free), "")
+
+
+def _named(source: str) -> set[str]:
+    """Modules of the library that a cell names; where parts are imported, with each part."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            within = [] if node.module == "course_utils.units" else [f".{alias.name}" for alias in node.names]
+            found |= {f"{node.module}{part}" for part in within or [""]}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value.strip():
+            found.add(node.value.strip())
+    return {name for name in found if name.startswith("course_utils")}
 
 
 class _Unusual(Exception):
@@ -157,6 +171,15 @@ def _bindings(nodes: Collection[ast.AST]) -> set[str]:
     return found
 
 
+def _all_bindings(tree: ast.AST) -> Iterator[str]:
+    """The names that a cell binds anywhere."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif not isinstance(node, ast.ClassDef | ast.FunctionDef) or not node.name.startswith("__"):
+            yield from _bindings([node])
+
+
 def _first(function: ast.FunctionDef | ast.Lambda) -> str:
     named = [*function.args.posonlyargs, *function.args.args]
     return named[0].arg if named else ""
@@ -169,96 +192,104 @@ def _arguments(function: _Function) -> set[str]:
 
 
 class _Look(ast.NodeVisitor):
-    """Walks through an answer and raises _Unusual at the first thing that is not plain.
+    """Walks through an answer and raises _Unusual at the first thing that is not plain."""
 
-    Where it stands `alone`, it may do with what is its own as it likes.
-    """
-
-    def __init__(self, known: frozenset[str], taken: frozenset[str], tree: ast.Module, alone: bool) -> None:
-        self.known, self.alone = known, alone
-        self.modules = MODULES | OTHER_MODULES if alone else MODULES
+    def __init__(self, known: frozenset[str], taken: frozenset[str], tree: ast.Module) -> None:
+        self.known = known
         self.bound = _bindings(tree.body)
         imports = _bindings([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)])
-        for name in sorted((self.bound & {*JUDGES}) | ((self.bound - imports) & taken)):
+        barred = {name for name in _all_bindings(tree) if name in OTHERS | JUDGES | (taken - known)}
+        for name in sorted(barred | ((self.bound - imports) & taken)):
             raise _Unusual(f"gives `{name}` another meaning")
         self.scopes: list[set[str]] = []  # of the functions and comprehensions around, the names they bind
-        self.fresh: list[set[str]] = []  # of them, those that are lists and the like, made here
-        self.own: set[str] | None = None  # in an `__init__`, the attributes of self that it makes lists and such
-        self.classes = not alone and any(isinstance(node, ast.ClassDef) for node in ast.walk(tree))
-        self.inside_forward = False
-        loads = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
-        self.read = {node.attr for node in loads}
-        # Who calls a forward by its name might give it anything in place of self.
-        self.forwards = not any(node.attr == "forward" and ast.unparse(node.value) != "super()" for node in loads)
         self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        constant = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-        lasting = [node for node in tree.body if not isinstance(node, constant) and not _is_constant(node)]
-        self.remembering = set() if alone else _bindings(lasting)  # top-level names for more than constants
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        self.classes = {node.name for node in classes}
+        methods = [part for node in classes for part in node.body if isinstance(part, ast.FunctionDef)]
+        # What the cell's own classes call by a leading underscore is theirs.
+        self.private = {m.name for m in methods if m.name.startswith("_") and not m.name.startswith("__")}
+        loads = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        self.private |= {
+            node.attr
+            for node in loads
+            if isinstance(node.ctx, ast.Store) and _is_self(node.value) and not node.attr.startswith("__")
+        }
+        # Who calls a method by the name of its class might give it anything in place of self.
+        self.lent = {n.attr for n in loads if isinstance(n.ctx, ast.Load) and not self._own(n.value)}
+        self.lent |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        self.method = ""  # the method around, if its first argument is self
 
-    @property
-    def networks(self) -> bool:
-        """Whether a function is around, in a cell that has classes: it may be a part of a network."""
-        return self.classes and bool(self.scopes)
+    def _own(self, value: ast.AST) -> bool:
+        """Whether an expression is self, or super() with nothing but a class of the cell and self."""
+        return _is_self(value) or self._is_super(value)
+
+    def _is_super(self, value: ast.AST) -> bool:
+        if not isinstance(value, ast.Call) or _name(value.func) != "super" or value.keywords:
+            return False
+        classes = [one for one in value.args[:1] if isinstance(one, ast.Name) and one.id in self.classes]
+        return not value.args or (len(value.args) == 2 and bool(classes) and _is_self(value.args[1]))
 
     # -- names -----------------------------------------------------------------------------------------------------
-
-    def _where(self, name: str) -> str:
-        """Whose name it is: "local", "free" (of a function around), or "global"."""
-        for depth, scope in enumerate(reversed(self.scopes)):
-            if name in scope:
-                return "free" if depth else "local"
-        return "global"
 
     def visit_Name(self, node: ast.Name) -> None:
         """Names of the cell itself, of the set-up, or harmless built-in ones."""
         name = node.id
-        if isinstance(node.ctx, ast.Store) or self._where(name) != "global":
+        if isinstance(node.ctx, ast.Store) or any(name in scope for scope in self.scopes):
             return
-        if name in JUDGES or name not in self.bound | self.known | (OTHER_BUILTINS if self.alone else BUILTINS):
+        if name == "getattr" and name not in self.bound and self._plain_getattr(node):
+            return
+        if name in JUDGES or name not in self.bound | self.known | BUILTINS:
             raise _Unusual(f"uses `{name}`")
-        if self.scopes and name in self.remembering:
-            raise _Unusual(f"keeps `{name}` from one call to the next")
-        if self.networks and name in REVEALING_NAMES:
-            raise _Unusual(f"looks at values (`{name}`) inside a network")
+
+    def _plain_getattr(self, node: ast.Name) -> bool:
+        call = self.parents.get(node)
+        if not isinstance(call, ast.Call) or call.func is not node or len(call.args) < 2:
+            return False
+        name = call.args[1]
+        if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
+            return False
+        self._allow_attribute(name.value, call.args[0])
+        return True
 
     def visit_Global(self, node: ast.Global) -> None:
-        """Not plain: something is kept from one call to the next, and perhaps not the cell's own."""
-        if not self.alone or not self.bound.issuperset(node.names):
-            raise _Unusual(f"keeps `{node.names[0]}` from one call to the next")
-
-    def visit_Nonlocal(self, node: ast.Nonlocal) -> None:
-        """Plain in a function of functions; in a class something is kept."""
-        if self.classes:
+        """The cell's own."""
+        if not self.bound.issuperset(node.names):
             raise _Unusual(f"keeps `{node.names[0]}` from one call to the next")
 
     # -- attributes and imports ------------------------------------------------------------------------------------
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """No way out of the answer, no setting of what belongs to others."""
-        self._allow_attribute(node.attr, node)
-        if not isinstance(node.ctx, ast.Load):
-            of_self = isinstance(node.value, ast.Name) and node.value.id == "self"
-            unread = self.inside_forward and node.attr not in self.read
-            if not (of_self and (self.own is not None or unread)) and node.attr not in SETTABLE:
+        named = self.parents.get(node)
+        of_a_name = node.attr == "__class__" and isinstance(named, ast.Attribute) and named.attr == "__name__"
+        if isinstance(node.ctx, ast.Load):
+            if node.attr != "__name__" and not of_a_name:
+                self._allow_attribute(node.attr, node.value)
+        else:
+            self._allow_attribute(node.attr, node.value)
+            mine = _is_self(node.value) and self.method and self.method not in self.lent
+            if not mine and node.attr not in SETTABLE:
                 raise _Unusual(f"sets `{ast.unparse(node)}`")
         self.generic_visit(node)
 
-    def _allow_attribute(self, name: str, node: ast.AST) -> None:
-        value = getattr(node, "value", None)
-        if name == "__init__" and isinstance(value, ast.Call) and ast.unparse(value) == "super()":
+    def _allow_attribute(self, name: str, value: ast.AST | None) -> None:
+        if name == "__init__" and value is not None and self._is_super(value):
+            return
+        if name in self.private and value is not None and self._own(value):
             return
         if name in REACHING or (name.startswith(REACHING_PREFIXES) and name not in SAFE_SETTERS):
             raise _Unusual(f"uses `.{name}`")
-        if self.networks and name not in REVEALS_NOTHING:
-            parent = self.parents.get(node)
-            passed_on = isinstance(parent, ast.keyword) and parent.arg == "device"
-            if (name in REVEALING or name.startswith(REVEALING_PREFIXES)) and not passed_on:
-                raise _Unusual(f"looks at values or devices (`.{name}`) inside a network")
+
+    def visit_MatchClass(self, node: ast.MatchClass) -> None:
+        """A pattern reads the attributes that it names."""
+        for name in node.kwd_attrs:
+            self._allow_attribute(name, None)
+        self.generic_visit(node)
 
     def visit_Import(self, node: ast.Import) -> None:
         """Modules for computing."""
         for alias in node.names:
-            if alias.name not in self.modules:
+            if alias.name not in MODULES:
                 raise _Unusual(f"imports `{alias.name}`")
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
@@ -266,18 +297,18 @@ class _Look(ast.NodeVisitor):
         module = node.module or ""
         for alias in node.names:
             part = alias.name in PARTS.get(module, ())
-            if node.level or alias.name == "*" or not (part or module in self.modules):
+            if node.level or alias.name == "*" or not (part or module in MODULES):
                 raise _Unusual(f"imports `{alias.name}` from `{module}`")
             if not part:
-                self._allow_attribute(alias.name, alias)
+                self._allow_attribute(alias.name, None)
 
     # -- functions and classes -------------------------------------------------------------------------------------
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """A function or a method: a scope of its own; its defaults may not remember anything."""
+        """A function or a method: a scope of its own."""
         if node.name.startswith("__") and node.name not in DUNDERS:
             raise _Unusual(f"defines `{node.name}`")
-        if getattr(node, "type_params", ()):
+        if getattr(node, "type_params", None):
             raise _Unusual("uses type parameters")
         first = _first(node)
         if "self" in (_arguments(node) - {first}) | _bindings(node.body) or (
@@ -286,194 +317,84 @@ class _Look(ast.NodeVisitor):
             raise _Unusual("gives `self` another meaning")
         for outside in (*node.decorator_list, *filter(None, [node.returns])):
             self.visit(outside)
-        self._function(node, node.body, node.name)
+        self._function(node, node.body)
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         """A scope of its own."""
-        self._function(node, [node.body], "lambda")
+        if "self" in _arguments(node):
+            raise _Unusual("gives `self` another meaning")
+        self._function(node, [node.body])
 
-    def _function(self, node: ast.FunctionDef | ast.Lambda, body: Collection[ast.AST], name: str) -> None:
+    def _function(self, node: ast.FunctionDef | ast.Lambda, body: Collection[ast.AST]) -> None:
         for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
-            if not _is_constant(default) and not self.alone:
-                self._keeps(default)
             self.visit(default)
         for argument in ast.walk(node.args):
             if isinstance(argument, ast.arg) and argument.annotation is not None:
                 self.visit(argument.annotation)
-        before = self.own, self.inside_forward
-        in_class = isinstance(self.parents.get(node), ast.ClassDef)
-        self.own = _made_of_self(body) if in_class and name == "__init__" else None
-        self.inside_forward = in_class and name == "forward" and self.forwards and _first(node) == "self"
+        before = self.method
+        if _first(node) == "self":
+            in_class = isinstance(self.parents.get(node), ast.ClassDef) and isinstance(node, ast.FunctionDef)
+            self.method = node.name if in_class and isinstance(node, ast.FunctionDef) else ""
         self.scopes.append(_arguments(node) | _bindings(body))
-        self.fresh.append(_made_here(body) - _arguments(node))
         for child in body:
             self.visit(child)
         self.scopes.pop()
-        self.fresh.pop()
-        self.own, self.inside_forward = before
-
-    def _keeps(self, default: ast.AST) -> None:
-        """A default that is a name or an attribute is as plain as that; a list would be the same at every call."""
-        if not isinstance(default, ast.Name | ast.Attribute):
-            raise _Unusual(f"keeps the default `{ast.unparse(default)}` from one call to the next")
+        self.method = before
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """Methods, and constants; whatever else a class holds would be shared by all networks."""
-        for child in (*node.bases, *node.decorator_list):
-            self.visit(child)
-        if node.keywords:
+        """No metaclass."""
+        if node.keywords or getattr(node, "type_params", None):
             raise _Unusual(f"gives class `{node.name}` a keyword")
-        for statement in node.body:
-            if not (self.alone or isinstance(statement, ast.FunctionDef) or _is_constant(statement)):
-                raise _Unusual(f"keeps something in class `{node.name}`: `{ast.unparse(statement).splitlines()[0]}`")
-            self.visit(statement)
-
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
-        """Lazy: plain where it is used up at once."""
-        self._lazy(node)
-        self._comprehension(node)
+        self.generic_visit(node)
 
     def visit_ListComp(self, node: ast.ListComp) -> None:
         """A scope of its own."""
         self._comprehension(node)
 
-    visit_SetComp = visit_DictComp = visit_ListComp  # type: ignore[assignment]
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp  # type: ignore[assignment]
 
     def _comprehension(self, node: _Comprehension) -> None:
         self.scopes.append(_bindings([generator.target for generator in node.generators]))
-        self.fresh.append(set())
         self.generic_visit(node)
         self.scopes.pop()
-        self.fresh.pop()
 
-    # -- what remembers --------------------------------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------------------------------------------
 
     def visit_Call(self, node: ast.Call) -> None:
-        """No change of what outlives the call."""
+        """No change of what is not the cell's own; `super` for a class of its own; `type` of one thing."""
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr in CHANGING:
             self._changes(function.value, ast.unparse(function))
         name = _name(function)
-        if name == "super" and node.args:
+        if name == "super" and not self._is_super(node):
             raise _Unusual("gives `super` arguments")
-        if self.classes and any(keyword.arg == "out" for keyword in node.keywords):
-            raise _Unusual("writes into a tensor by `out=`")
-        if name in LAZY_CALLS or (isinstance(function, ast.Attribute) and function.attr in LAZY_METHODS):
-            self._lazy(node)
+        if name == "type" and len(node.args) + len(node.keywords) > 1:
+            raise _Unusual("makes a class by `type`")
         self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
-        """Items may be set in what was made in the same call."""
+        """Items may be set in what is the cell's own."""
         if not isinstance(node.ctx, ast.Load):
             self._changes(node.value, ast.unparse(node))
-        self.generic_visit(node)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        """`+=` changes a list in place: where there are classes, numbers and lists made in the same call."""
-        if self.networks and isinstance(node.target, ast.Name) and node.target.id not in self.fresh[-1]:
-            raise _Unusual(f"changes `{node.target.id}` in place")
         self.generic_visit(node)
 
     def _changes(self, target: ast.AST, shown: str) -> None:
         root = target
         while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
             root = root.func if isinstance(root, ast.Call) else root.value
-        if not isinstance(root, ast.Name) or not self.scopes:
-            if self.scopes:
-                return  # of something without a name: nobody else has it
-            if isinstance(root, ast.Name) and root.id in self.bound:
-                return  # at the top level, the cell's own
-        elif self.own is not None and ast.unparse(target) in self.own:
-            return
-        elif self._where(root.id) == "global":
-            if self.alone and root.id in self.bound:
-                return
-        elif not self.classes or (isinstance(target, ast.Name) and root.id in self.fresh[-1]):
-            return
-        raise _Unusual(f"changes what outlives the call (`{shown}`)")
-
-    def _lazy(self, node: ast.AST) -> None:
-        """In classes, an iterator kept somewhere would remember how far it is."""
-        parent = self.parents.get(node)
-        used = isinstance(parent, ast.Starred | ast.For | ast.comprehension)
-        if isinstance(parent, ast.Call):
-            by = ast.unparse(parent.func)
-            used = by in LAYER_LISTS or (by in CONSUMERS - self.bound and self._where(by) == "global")
-        if self.networks and not used:
-            raise _Unusual(f"keeps an iterator (`{ast.unparse(node)}`)")
-
-    def visit_Try(self, node: ast.Try) -> None:
-        """In a network, an error would tell what a tensor is."""
-        if self.networks:
-            raise _Unusual("catches errors inside a network")
-        self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        """In a network, a formatted text would tell what a tensor is; a text that stands by itself is a comment."""
-        alone = isinstance(self.parents.get(node), ast.Expr)
-        if self.networks and not alone and isinstance(node.value, str | bytes) and {*"%{"} & {*str(node.value)}:
-            raise _Unusual("looks at values (a text that is filled in) inside a network")
-
-    def visit_FormattedValue(self, node: ast.FormattedValue) -> None:
-        """As other texts that are filled in."""
-        if self.networks:
-            raise _Unusual("looks at values (an f-string) inside a network")
-        self.generic_visit(node)
+        local = isinstance(root, ast.Name) and any(root.id in scope for scope in self.scopes)
+        if isinstance(root, ast.Name) and not local and root.id not in self.bound:
+            raise _Unusual(f"changes what outlives the call (`{shown}`)")
 
     def _odd(self, node: ast.AST) -> None:
         raise _Unusual(f"uses `{type(node).__name__.lower()}`")
 
-    visit_TryStar = visit_Match = visit_AsyncFunctionDef = visit_AsyncFor = visit_AsyncWith = visit_Await = _odd
-    visit_Yield = visit_YieldFrom = visit_TypeAlias = _odd
+    visit_TryStar = visit_AsyncFunctionDef = visit_AsyncFor = visit_AsyncWith = visit_Await = visit_TypeAlias = _odd
+
+
+def _is_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _is_constant(node: ast.AST) -> bool:
-    """Whether a statement or an expression holds constants alone, such as a docstring, `N = 3` or `pass`."""
-    if isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return all(isinstance(t, ast.Name) for t in targets) and (node.value is None or _is_constant(node.value))
-    if isinstance(node, ast.Expr):
-        return _is_constant(node.value)
-    plain = (ast.Constant, ast.Tuple, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.expr_context, ast.Pass)
-    return all(isinstance(part, plain) for part in ast.walk(node))
-
-
-def _made_here(body: Collection[ast.AST]) -> set[str]:
-    """Names that only ever stand for a number, or a list, dict or set, made in this scope."""
-    fresh: set[str] = set()
-    other: set[str] = set()
-    for node in _own_nodes(list(body)):
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            pairs = [pair for target in targets for pair in _pairs(target, node.value)]
-            for name, value in pairs:
-                by_name = isinstance(value, ast.Call) and ast.unparse(value.func) in ("list", "dict", "set")
-                made = isinstance(value, (*_FRESH, ast.Constant)) or by_name
-                (fresh if made else other).add(name)
-    assigned = fresh | other
-    return fresh - other - (_bindings(body) - assigned)
-
-
-def _made_of_self(body: Collection[ast.AST]) -> set[str]:
-    """Attributes, such as "self.layers", that an `__init__` assigns a list made there, or an object of a class."""
-    found = set()
-    for node in _own_nodes(list(body)):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("self."):
-            by_class = isinstance(node.value, ast.Call) and _name(node.value.func)[:1].isupper()
-            if isinstance(node.value, _FRESH) or by_class:
-                found.add(ast.unparse(node.targets[0]))
-    return found
-
-
-def _pairs(target: ast.AST, value: ast.AST | None) -> list[tuple[str, ast.AST | None]]:
-    """(name, value) of an assignment; a value that is unpacked otherwise than side by side is None."""
-    if isinstance(target, ast.Name):
-        return [(target.id, value)]
-    if isinstance(target, ast.Tuple | ast.List):
-        values = value.elts if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) else None
-        return [pair for i, one in enumerate(target.elts) for pair in _pairs(one, values[i] if values else None)]
-    return [("", None)] if not isinstance(target, ast.Starred) else _pairs(target.value, None)

@@ -23,7 +23,7 @@ import pytest
 from nbval.kernel import RunningKernel
 
 from course_utils.execution import line_of_error
-from course_utils.grading.sandbox import register
+from course_utils.grading.provisioner import register
 
 POLL = 0.25  # seconds between two looks at whether the kernel lives
 GRACE = 2.0  # seconds an interrupted cell is given to end
@@ -68,7 +68,7 @@ class LiveKernel(RunningKernel):  # type: ignore[misc]
                 if time.monotonic() >= end:
                     raise
             else:
-                self.received += _size(message["content"])
+                self.received += _size(message)
                 if self.received > LONGEST_OUTPUT:
                     raise OutputFlood
                 return message
@@ -85,12 +85,14 @@ class LiveKernel(RunningKernel):  # type: ignore[misc]
 
 
 def _size(content: Any) -> int:
-    """Characters in a message, about."""
+    """Characters in a message, about: in its headers and buffers too."""
     if isinstance(content, dict):
-        return sum(map(_size, content.values()))
+        return sum(_size(key) + _size(value) for key, value in content.items())
     if isinstance(content, list):
-        return sum(map(_size, content))
-    return len(content) if isinstance(content, str) else 8
+        return 8 + sum(map(_size, content))
+    if isinstance(content, memoryview):
+        return content.nbytes
+    return len(content) if isinstance(content, str | bytes) else 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -151,7 +153,7 @@ def pytest_runtest_makereport(
             event="end",
             verdict=verdict,
             text=_text(outputs),
-            error=f"{error.ename}: {error.evalue}".split("\n")[0] if error else "",
+            error=f"{error.ename}: {error.evalue}".split("\n")[0][:LONGEST_TEXT] if error else "",
             line=line_of_error(error.traceback) if error else None,
         )
         if verdict in ("timeout", "died", "flood"):

@@ -1,4 +1,4 @@
-"""What a pytest run under nbval needs, for `warm` to have imported once: importing it is all there is to do with it.
+"""What reading a file and a pytest run under nbval need, for `warm` to have imported once: importing it is all.
 
 Must never import torch.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import nbformat
 import pytest  # noqa: F401
 
+import course_utils.grading.intake
 import course_utils.grading.plugin  # noqa: F401
 
 nbformat.validate(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]  # compiles the schema, once

@@ -9,16 +9,21 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from html import unescape
 from pathlib import Path
 
+from nbformat import NotebookNode
 from rich.box import HORIZONTALS
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
 from rich.table import Table
+from rich.text import Text
 
 from course_utils.checks.core import Outcome
-from course_utils.grading.graft import Graft, graft
+from course_utils.grading.graft import Graft, graft, kind_of
 from course_utils.grading.mark import FORM, Marks, mark, with_partial_points
 from course_utils.grading.run import Limits
 from course_utils.notebook_files import read_notebook, to_text, write_whole
@@ -63,7 +68,7 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
     for submission, trusted in pairs:
         marks = _mark_now(_read(submission, trusted), root, console, Limits(cell=options.seconds))
         marks = with_partial_points(marks) if options.partial else marks
-        console.print(_marks_table(marks, submission, root))
+        console.print(_marks_shown(marks, submission, root, _hints(read_notebook(trusted))))
         for line in _remarks(marks):
             console.print(line, style="yellow", markup=False)
         correct = correct and marks.points == marks.out_of
@@ -184,22 +189,38 @@ def _read_cache(root: Path) -> dict[str, Marks]:
         return {}
 
 
-def _marks_table(marks: Marks, submission: Path, root: Path) -> Table:
+def _marks_shown(marks: Marks, submission: Path, root: Path, hints: Mapping[str, Sequence[str]]) -> Group:
+    """A row for each question, and below it, over the whole width, what the check says and what to do next."""
     shown = submission.relative_to(root) if submission.is_relative_to(root) else submission
-    table = Table(
-        title=f"{escape(str(shown))}: {marks.points:g} of {marks.out_of} points",
-        title_justify="left",
-        show_lines=True,
-        box=HORIZONTALS,
-    )
-    table.add_column("question", ratio=2)
-    table.add_column("outcome", no_wrap=True)
-    table.add_column("points", justify="right", no_wrap=True)
-    table.add_column("what the check says", ratio=5)
+    parts: list[RenderableType] = [
+        Rule(style="dim"),
+        Text(f"{shown}: {marks.points:g} of {marks.out_of} points", style="bold"),
+    ]
     for q in marks.questions:
-        outcome = f"[{STYLE[q.outcome]}]{q.outcome.value}[/]"
-        table.add_row(escape(q.title), outcome, f"{q.points:g} of {q.out_of}", escape(q.diagnosis))
-    return table
+        row = Table.grid(padding=(0, 2), expand=True)
+        row.add_column(ratio=1)
+        row.add_column(width=max(len(outcome.value) for outcome in Outcome))
+        row.add_column(width=9, justify="right")
+        row.add_row(Text(q.title), Text(q.outcome.value, style=STYLE[q.outcome]), f"{q.points:g} of {q.out_of}")
+        parts += [Rule(style="dim"), row]
+        said = [q.diagnosis] * bool(q.diagnosis)
+        if q.outcome in (Outcome.WRONG, Outcome.CRASHED) and hints.get(q.question):
+            said.append(f"Hints below it, open the one that fits: {' / '.join(hints[q.question])}")
+        parts += [Padding(Text(line), (0, 0, 0, 3)) for line in said]
+    if marks.points < marks.out_of:
+        parts += [Rule(style="dim"), Text("Mend one answer, save the notebook, and check again.", style="dim")]
+    return Group(*parts)
+
+
+def _hints(trusted: NotebookNode) -> dict[str, list[str]]:
+    """The symptoms that a notebook's hints are for, by question."""
+    found: dict[str, list[str]] = {}
+    for cell in trusted.cells:
+        kind, question = kind_of(cell)
+        symptom = re.search(r"<summary><b>Hint\.</b> (.*?)</summary>", cell.source)
+        if kind == "hint" and symptom:
+            found.setdefault(question, []).append(unescape(re.sub(r"</?code>", "`", symptom[1])).rstrip("."))
+    return found
 
 
 def _remarks(marks: Marks) -> list[str]:

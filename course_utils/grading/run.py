@@ -26,8 +26,9 @@ from course_utils.execution import kernel_environment
 from course_utils.grading.sandbox import Sandbox
 from course_utils.grading.warm import WarmProcess
 from course_utils.notebook_files import to_text
-from course_utils.units import CourseError
+from course_utils.units import MIB, CourseError
 
+LARGEST_JUDGE = 512 * MIB  # memory of the process that nbval runs in: what a kernel sends waits there
 PYTEST = "import sys, course_utils, pytest; sys.exit(pytest.main(sys.argv[1:]))"  # course_utils spares it 2.4 seconds
 
 
@@ -135,11 +136,19 @@ def _wait(
         if looks % 10 == 0:
             _add_children(process, family)
         looks += 1
-        excess = sandbox.excess() if sandbox else None
+        excess = (sandbox.excess() or _flooded(process)) if sandbox else None
         if excess or time.monotonic() > end:
             return excess is None, excess
         time.sleep(0.1)
     return False, None
+
+
+def _flooded(process: subprocess.Popen[bytes] | WarmProcess) -> str | None:
+    """What a kernel sent too much of, however it was put in messages, in words; None if nothing."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if psutil.Process(process.pid).memory_info().rss > LARGEST_JUDGE:
+            return "it sent more than a notebook can hold"
+    return None
 
 
 def _add_children(process: subprocess.Popen[bytes] | WarmProcess, family: set[psutil.Process]) -> None:

@@ -2,8 +2,8 @@
 
 From the seed comes a token for each question; a learner's process gets a question's token with its graded cell and not
 before, and cannot find the seed from it. The reference is the solution, executed with these tokens; a question whose
-results lie where rounding would change their text gets another token (`graded.is_steady`). Checks, which
-hold the answers, are sent after the last graded cell, when the marks are decided. Must never import torch.
+results lie where rounding would change their text gets another token (`graded.is_steady`). Checks, which hold the
+answers, are sent when every mark of a submission is decided (`mark`). Must never import torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 
 from course_utils.execution import execute
 from course_utils.grading.graft import kind_of
-from course_utils.grading.sandbox import topic_checks
+from course_utils.grading.library import topic_checks
 from course_utils.notebook_files import as_notebook
 from course_utils.units import CourseError
 
@@ -87,6 +87,9 @@ import importlib.abc
 import importlib.util
 import sys
 
+from course_utils.checks.functions import Check
+
+Check.tells_expected = False
 texts = {texts}
 
 

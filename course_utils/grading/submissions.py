@@ -13,16 +13,18 @@ import stat
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from course_utils.grading.graft import short
 from course_utils.units import MIB, CourseError, format_bytes
 
 LARGEST_FILE = 256 * MIB
 LARGEST_ZIP = 8192 * MIB  # of all notebooks in it together, unpacked
 MOST_FILES = 20_000
-# What Moodle and Canvas put around the names they export; the learner's number there is what they import marks by.
-MOODLE = re.compile(r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_file(?:_.*)?")
+# What Moodle and Canvas put around the names they export; the learner's number there is what they import marks by. What
+# follows is the learner's own name for the file: only the first of several such parts is the platform's.
+MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d+)_assignsubmission_file(?:_.*)?")
 CANVAS = re.compile(r"(?P<name>[a-z\d-]+)(?:_LATE)?_(?P<number>\d+)_\d+_.+")
 
 
@@ -55,6 +57,7 @@ class _Found:
     saved: float
     data: bytes | None
     problem: str
+    passed_over: bool = False  # its name is no notebook's: it counts where its learner handed in nothing else
 
 
 def collect(source: Path) -> list[Submission]:
@@ -78,36 +81,62 @@ def collect(source: Path) -> list[Submission]:
         raise CourseError(f"{source} is not there; name the folder or zip that holds the submissions")
     found, wrapper = _without_wrapper(found)
     by_learner: dict[tuple[str, str], list[_Found]] = defaultdict(list)
-    for one in found:
-        by_learner[_learner(one.place)].append(one)
+    for one in sorted(found, key=lambda one: one.passed_over):
+        if not (one.passed_over and by_learner[_learner(one.place)]):
+            by_learner[_learner(one.place)].append(one)
     if not packed and any(len(one.place.parts) > 1 for one in found):  # folders are learners: one may hold no notebook
         inside = source.joinpath(*wrapper)
         for name in sorted(entry.name for entry in os.scandir(inside) if entry.is_dir(follow_symlinks=False)):
             if not name.startswith((".", "__")):
                 by_learner.setdefault(_learner(PurePosixPath(name) / "notebook"), [])
-    submissions = [_choose(*who, files) for who, files in sorted(by_learner.items())]
+    submissions = _without_shared_numbers([_choose(*who, files) for who, files in sorted(by_learner.items())])
     if not submissions:
         raise CourseError(f"{source} holds no notebooks; submissions end in .ipynb")
     return submissions
 
 
 def _without_wrapper(found: list[_Found]) -> tuple[list[_Found], tuple[str, ...]]:
-    """Leave out folders that everything lies in, as zips of a folder have; returns which were left out too."""
+    """Leave out folders that everything lies in, as zips of a folder have; returns which were left out too.
+
+    A folder with one folder in it is a learner with a folder of their own, unless a platform named that.
+    """
     wrapper: tuple[str, ...] = ()
     while found and all(len(one.place.parts) > 2 for one in found) and len({one.place.parts[0] for one in found}) == 1:
+        inner = {one.place.parts[1] for one in found}
+        if len(inner) == 1 and _platform_part(*inner) is None:
+            break
         wrapper += found[0].place.parts[:1]
-        found = [_Found(PurePosixPath(*one.place.parts[1:]), one.saved, one.data, one.problem) for one in found]
+        found = [replace(one, place=PurePosixPath(*one.place.parts[1:])) for one in found]
     return found, wrapper
+
+
+def _without_shared_numbers(submissions: list[Submission]) -> list[Submission]:
+    """No number stands for two learners: those that share one are marked without it, and it is said of each."""
+    owners: dict[str, list[Submission]] = defaultdict(list)
+    for one in submissions:
+        owners[one.number].append(one)
+    kept = []
+    for one in submissions:
+        others = [other.learner for other in owners[one.number] if other is not one]
+        if one.number and others:
+            note = f"number {one.number} is also that of {short(', '.join(others))}; it was given to neither"
+            one = replace(one, learner=f"{one.learner} ({one.number})", number="", notes=(*one.notes, note))
+        kept.append(one)
+    return kept
 
 
 def _learner(place: PurePosixPath) -> tuple[str, str]:
     """(name, number) of whose file this is: by its folder, else by its own name."""
-    name = _shown(place.parts[0] if len(place.parts) > 1 else place.stem)
-    for form in (MOODLE, CANVAS):
-        known = form.fullmatch(name)
-        if known:
-            return known["name"], known["number"]
-    return name, ""
+    own = re.sub(r"^\._?|\.ipynb(\..*)?$", "", place.name, flags=re.IGNORECASE | re.DOTALL)
+    name = _shown(place.parts[0] if len(place.parts) > 1 else own or place.name)
+    known = _platform_part(name)
+    return (known["name"], known["number"]) if known else (name, "")
+
+
+def _platform_part(name: str) -> re.Match[str] | None:
+    """What a platform put before a learner's own name for a file, if one did: the form that comes first."""
+    known = [found for form in (MOODLE, CANVAS) if (found := form.fullmatch(name))]
+    return min(known, key=lambda found: found.start("number"), default=None)
 
 
 def _shown(name: str | PurePosixPath) -> str:
@@ -127,9 +156,17 @@ def _choose(learner: str, number: str, files: list[_Found]) -> Submission:
 
 
 def _is_submission(place: PurePosixPath) -> bool:
-    """Notebooks, but not the copies that editors and archives keep beside them."""
-    hidden = any(part.startswith((".", "__MACOSX")) for part in place.parts)
-    return place.suffix.lower() == ".ipynb" and not hidden
+    """What may be a notebook by its name, but not in the folders that editors and archives keep beside them."""
+    hidden = any(part.startswith((".", "__MACOSX")) for part in place.parts[:-1])
+    return ".ipynb" in place.name.lower() and not hidden
+
+
+def _passed_over(place: PurePosixPath) -> _Found | None:
+    """What is said of a file whose name is not quite a notebook's; None if it is one."""
+    if place.suffix.lower() == ".ipynb" and not place.name.startswith("."):
+        return None
+    why = "its name must end in .ipynb and not begin with a dot"
+    return _Found(place, 0.0, None, f"{short(_shown(place.name))} was not marked: {why}", passed_over=True)
 
 
 def _in_folder(folder: Path) -> Iterator[_Found]:
@@ -144,7 +181,7 @@ def _in_folder(folder: Path) -> Iterator[_Found]:
             seen += 1
             if seen > MOST_FILES:
                 raise CourseError(f"{folder} holds more than {MOST_FILES:,} notebooks; grade it in parts")
-            yield _read_file(path, place)
+            yield _passed_over(place) or _read_file(path, place)
 
 
 def _read_file(path: Path, place: PurePosixPath) -> _Found:
@@ -181,7 +218,7 @@ def _in_zip(path: Path) -> Iterator[_Found]:
                 parts = [part for part in re.split(r"[/\\]", entry.filename) if part not in ("", ".", "..")]
                 place = PurePosixPath(*parts) if parts else PurePosixPath("unnamed")
                 if _is_submission(place):
-                    one = _read_entry(archive, entry, place, min(LARGEST_FILE, left))
+                    one = _passed_over(place) or _read_entry(archive, entry, place, min(LARGEST_FILE, left))
                     left -= len(one.data or b"")
                     yield one
     except CourseError:
@@ -194,6 +231,8 @@ def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: PurePos
     saved = float("".join(f"{part:02}" for part in entry.date_time))  # orders as time does
     if stat.S_ISLNK(entry.external_attr >> 16):
         return _Found(place, saved, None, "it is a link; the file itself has to be handed in")
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others may take memory without limit
+        return _Found(place, saved, None, "it is packed in an unusual way; pack it as zip programs do by default")
     if entry.flag_bits & 1:
         return _Found(place, saved, None, "it is encrypted; hand it in without a password")
     try:

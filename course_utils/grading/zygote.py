@@ -1,10 +1,11 @@
 """The warm parent of sandboxed kernels: it has imported what every kernel needs, and forks one for each submission.
 
-Runs inside a bubblewrap sandbox of its own (`sandbox.zygote_command`) and is trusted: it never runs a line of a
-submission. Each child gets namespaces of its own before it does: its own processes, mounts, IPC and network, its own
-scratch folder, and of the folder of sockets only its own. It then gives up every capability, every way to make
-namespaces and many system calls for good, and becomes an ordinary IPython kernel. A child lives as long as the
-connection that asked for it.
+Runs inside a bubblewrap sandbox of its own (`sandbox.sandboxed`) and is trusted: it never runs a line of a
+submission. Each child gets namespaces of its own before it does: its own processes, mounts, IPC and network. All it
+sees is read-only but for a scratch folder and /dev/shm, which are its own; of its sockets it has the listening ends,
+and never sees the folder they are in. It then gives up every capability, every way to make namespaces
+and many system calls for good, and becomes an ordinary IPython kernel. A child lives as long as the connection that
+asked for it.
 
 Talks to `sandbox.SandboxProvisioner` over one Unix socket: a line of JSON asks for a kernel, closing the connection
 ends it, and the zygote closes it when the kernel has ended. Must never import anything of ours but `syscalls`.
@@ -32,16 +33,10 @@ CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWN
     0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
 )  # fmt: skip
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (
-    1,
-    2,
-    4,
-    8,
-    32,
-    4096,
-    16384,
-    1 << 18,
-)
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+    1, 2, 4, 8, 32, 4096, 16384, 1 << 18,
+)  # fmt: skip
+MOUNT_ATTR_RDONLY, AT_FDCWD, AT_RECURSIVE, SYS_MOUNT_SETATTR = 1, -100, 0x8000, 442
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
 CAPABILITY_VERSION = 0x20080522
 NOBODY = 65534
 # What kernels import late and long: torch loads its compiler with the first optimizer or dispatch mode (2.5 s).
@@ -57,9 +52,7 @@ def serve(control: str) -> NoReturn:
         with contextlib.suppress(ImportError):
             __import__(name)
     gc.freeze()  # else each kernel would look through all of it for garbage, and so copy it
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(control)
-    listener.listen(64)
+    listener = _listen(Path(control))
     print("ready", flush=True)
     kernels: dict[socket.socket, int] = {}
     while True:
@@ -74,6 +67,13 @@ def serve(control: str) -> NoReturn:
             elif not one.recv(4096):
                 os.kill(kernels[one], signal.SIGKILL)
         _collect(kernels)
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(64)
+    return listener
 
 
 def _collect(kernels: dict[socket.socket, int]) -> None:
@@ -98,12 +98,18 @@ def _fork(connection: socket.socket, listener: socket.socket, kernels: dict[sock
             other.close()
         libc = ctypes.CDLL(None, use_errno=True)
         _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        # Whoever is to talk to the kernel connects to these: made here, where no kernel can put others in their place.
+        folder = Path(asked["sockets"]) / asked["folder"]
+        connection_file = json.loads((folder / "kernel.json").read_text())
+        ports = [value for key, value in connection_file.items() if key.endswith("_port")]
+        given = {f"ipc://k-{port}": _listen(folder / f"k-{port}").detach() for port in ports}
+        connection_file["ip"] = "k"
         _call(libc.unshare, CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS)
         ours, theirs = socket.socketpair()
         kernel = os.fork()  # the first process of the new process namespace: when it ends, all in it do
         if kernel == 0:
             ours.close()
-            _become_kernel(libc, asked, theirs)
+            _become_kernel(libc, asked, theirs, connection_file, given)
         theirs.close()
         if ours.recv(1):  # it is in its user namespace, and has mounted a /proc where it is process 1
             for kind in ("uid_map", "gid_map"):
@@ -117,14 +123,13 @@ def _fork(connection: socket.socket, listener: socket.socket, kernels: dict[sock
         os._exit(status)
 
 
-def _become_kernel(libc: Any, asked: dict[str, Any], keeper: socket.socket) -> NoReturn:
+def _become_kernel(
+    libc: Any, asked: dict[str, Any], keeper: socket.socket, connection_file: dict[str, Any], given: dict[str, int]
+) -> NoReturn:
     try:
         _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        folder = Path(asked["folder"])
-        if asked["uid"] is not None:
-            for path in (folder, *folder.iterdir()):
-                os.chown(path, asked["uid"], asked["uid"])
-        limits = _shut_in(libc, folder, asked["scratch"], asked["scratch_bytes"])
+        os.sched_setaffinity(0, asked["processors"])
+        limits = _shut_in(libc, asked)
         for name, value in asked["rlimits"].items():
             resource.setrlimit(getattr(resource, name), (value, value))
         _become_nobody(libc, asked["uid"], limits, keeper)
@@ -132,31 +137,53 @@ def _become_kernel(libc: Any, asked: dict[str, Any], keeper: socket.socket) -> N
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nowhere, descriptor)
-        os.closerange(3, 512)
+        last = 2
+        for descriptor in sorted(given.values()):
+            os.closerange(last + 1, descriptor)
+            last = descriptor
+        os.closerange(last + 1, 4096)
         os.chdir(asked["scratch"])
+        place = Path(asked["scratch"]) / "kernel.json"
+        place.write_text(json.dumps(connection_file))
+        _bind_to_given(given)
         from ipykernel.kernelapp import launch_new_instance
 
-        launch_new_instance(argv=asked["argv"])
+        launch_new_instance(argv=["-f", str(place), *asked["argv"]])
     except Exception as error:  # noqa: BLE001 - said, and the process ends
         print(f"no kernel: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     finally:
         os._exit(1)
 
 
-def _shut_in(libc: Any, folder: Path, scratch: str, scratch_bytes: int) -> int:
-    """Mounts of its own: fresh scratch folders, its own processes, and of the sockets' parent only its own folder.
+def _bind_to_given(given: dict[str, int]) -> None:
+    """Have ZeroMQ use these listening sockets, by descriptor, where the kernel asks for their addresses."""
+    import zmq
+
+    bind = zmq.Socket.bind
+
+    def bind_given(self: Any, address: str) -> Any:
+        if address in given:
+            self.setsockopt(zmq.USE_FD, given[address])
+        return bind(self, address)
+
+    zmq.Socket.bind = bind_given  # type: ignore[method-assign,assignment]
+
+
+def _shut_in(libc: Any, asked: dict[str, Any]) -> int:
+    """Mounts of its own: all it sees read-only, then fresh folders in memory and processes of its own.
 
     Returns the folder of the system's limits on namespaces, opened before it becomes read-only.
     """
     _call(libc.mount, b"none", b"/", None, MS_REC | MS_PRIVATE, None)
-    aside, options = b"/mnt", f"size={scratch_bytes},mode=1777".encode()
-    _call(libc.mount, str(folder).encode(), aside, None, MS_BIND, None)
-    _call(libc.mount, b"tmpfs", str(folder.parent).encode(), b"tmpfs", MS_NOSUID | MS_NODEV, b"size=64k")
-    folder.mkdir()
-    _call(libc.mount, aside, str(folder).encode(), None, MS_BIND, None)
-    _call(libc.umount2, aside, 0)
-    for volatile in (scratch, "/dev/shm"):
+    _call(libc.mount, b"tmpfs", asked["sockets"].encode(), b"tmpfs", 0, b"size=4k,mode=0755")
+    read_only = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY, 0, 0, 0)  # struct mount_attr
+    size = ctypes.c_size_t(ctypes.sizeof(read_only))
+    _call(libc.syscall, SYS_MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, read_only, size)
+    # An empty file takes memory that no size counts, but is counted as one.
+    options = f"size={asked['scratch_bytes']},nr_inodes={asked['scratch_files']},mode=1777".encode()
+    for volatile in (asked["scratch"], "/dev/shm"):
         _call(libc.mount, b"tmpfs", volatile.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, options)
+    _call(libc.mount, b"/dev/null", b"/dev/zero", None, MS_BIND, None)  # mapped, it is memory that nobody counts
     _call(libc.mount, b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
     limits = os.open("/proc/sys/user", os.O_PATH | os.O_DIRECTORY)
     for place in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):  # what a process of root might write
@@ -204,6 +231,7 @@ def _become_nobody(libc: Any, uid: int | None, limits: int, keeper: socket.socke
     nothing = (ctypes.c_uint32 * 6)()
     _call(libc.capset, header, nothing)
     _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user cleared it
+    _call(libc.prctl, PR_SET_DUMPABLE, 1, 0, 0, 0)  # and this, without which its open files cannot be counted
     syscalls.refuse()
 
 

@@ -88,9 +88,10 @@ class Chain:
         return evenly(self.module, count)
 
     def least_peak(self, batch: int, device: Device | str = "P100") -> tuple[Segment, ...]:
-        """The segments with the lowest peak that can be found, of these the ones with the least recomputation.
+        """The segments with the lowest peak, of these those with the least recomputation; no part runs more than twice.
 
-        Found by dynamic programming over a model of the step (`course_utils.recompute.cuts`), and traced.
+        Found by dynamic programming over a model of the step (`course_utils.recompute.cuts`), which is exact for a
+        chain of single layers; where parts are blocks, the lowest bound.
         """
         costs = self._costs_of(batch, device)
         return costs.cheapest(costs.least_peak()) or ()

@@ -2,8 +2,8 @@
 
 The model. When the backward pass is in part p of a segment that begins with part i, memory holds what it holds there in
 the plain step, less the maps made before part i, plus what the plan keeps of those: whole parts, and the inputs of
-segments. Exact up to what is alive for a moment while a segment runs again, and to maps kept by two parts; so whoever
-uses a proposal traces it. Must never import torch, matplotlib or ipywidgets.
+segments. For a chain of single layers this is the traced peak; a block of branches may stop running again earlier than
+the model thinks, which then gives an upper bound. Must never import torch, matplotlib or ipywidgets.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Costs:
         level: (n, n) level[i, p]: the most bytes alive in the backward pass of part p, less every map made before
             part i ≤ p.
         again: (n, n) again[i, p]: the same in the forward pass of part p, so while it runs again in such a segment.
+        runs_again: (n,) True for a part whose backward needs a map that the part made itself. A segment runs again up
+            to its last such part: a convolution at its end does not, since its backward needs its input alone.
         gradients: (n + 1,) bytes of gradients alive when the backward pass comes to part p - 1; 0 for n.
         seconds: (n, n + 1) of running parts i … j - 1 again.
         begins: (n,) True where a segment may begin.
@@ -48,6 +50,7 @@ class Costs:
     level: Int64
     again: Int64
     gradients: Int64
+    runs_again: npt.NDArray[np.bool_]
     seconds: Float64
     begins: npt.NDArray[np.bool_]
 
@@ -96,6 +99,9 @@ class Costs:
         event, storage, wrote = tape.uses.T
         reads = backward[event] & (wrote == 0)
         np.maximum.at(read, storage[reads], part[event[reads]])
+        needs_own = np.zeros(n, dtype=np.bool_)
+        own = reads & maps[storage] & (part[event] == owner[storage])
+        needs_own[part[event[own]]] = True
         return cls(
             kept=kept,
             output=np.where(last >= 0, ledger.size[last], 0),
@@ -104,7 +110,8 @@ class Costs:
             level=level,
             again=again,
             gradients=_gradients(ledger, part, backward, n),
-            seconds=_seconds_again(tape, part, owner, forward, backward, maps, seconds, n),
+            runs_again=needs_own,
+            seconds=_seconds_again(tape, part, forward, needs_own, seconds, n),
             begins=np.array(begins, dtype=np.bool_),
         )
 
@@ -133,7 +140,9 @@ class Costs:
         """Plans of the whole chain that stay within a limit, none of them worse than another in bytes and time."""
         n = self.parts
         worst = np.maximum.accumulate(self.level, axis=1)  # [i, p]: over parts i … p
-        rerun = np.maximum.accumulate(self.again, axis=1)
+        # again[i, p] of the parts that run again only: [i, j] over parts i … j up to the last that does.
+        running = np.maximum.accumulate(self.again, axis=1)
+        rerun = np.maximum.accumulate(np.where(self.runs_again, running, 0), axis=1)
         # By the part that comes next, and whether the part before it was kept whole.
         found: list[dict[bool, list[Label]]] = [{True: [], False: []} for _ in range(n + 1)]
         found[0][True].append((0, 0.0, ()))
@@ -185,11 +194,16 @@ def _part_of_layer(tape: Tape, names: Sequence[str]) -> Int64:
 
 
 def _outputs(tape: Tape, part: Int64, maps: npt.NDArray[np.bool_], n: int) -> Int64:
-    """(n,) each part's output: the last map it writes in the forward pass; -1 where there is none yet."""
+    """(n,) each part's output: the last map it writes that the forward pass of a later part reads; -1 where none is."""
     last = np.full(n, -1, dtype=np.int64)
+    written: dict[int, int] = {}  # by storage, the last part that wrote it
     for event, storage, wrote in tape.uses.tolist():
-        if wrote and maps[storage] and tape.is_map[storage] and tape.event_phase[event] == FORWARD:
-            last[part[event]] = storage
+        if not maps[storage] or tape.event_phase[event] != FORWARD:
+            continue
+        if wrote:
+            written[storage] = int(part[event])
+        elif written.get(storage, n) < part[event]:  # batch norm writes its statistics last, and nobody reads them
+            last[written[storage]] = max(last[written[storage]], storage)
     for p in range(1, n):
         if last[p] < 0:  # a part that makes no map of its own hands on the one it got
             last[p] = last[p - 1]
@@ -197,42 +211,37 @@ def _outputs(tape: Tape, part: Int64, maps: npt.NDArray[np.bool_], n: int) -> In
 
 
 def _gradients(ledger: Ledger, part: Int64, backward: npt.NDArray[np.bool_], n: int) -> Int64:
-    """(n + 1,) bytes of gradients alive before the first event of part p - 1 in the backward pass."""
-    gradients = ledger.matrix[:, [ROLE["weight gradients"], ROLE["gradient maps"]]].sum(axis=1)
-    found = np.zeros(n + 1, dtype=np.int64)
+    """(n + 1,) bytes of gradients that wait when the backward pass comes to part p - 1: made before, needed from it on.
+
+    A segment runs again between two events, when what the one before it alone needed is gone.
+    """
+    tape, found = ledger.tape, np.zeros(n + 1, dtype=np.int64)
+    gradients = (tape.role == ROLE["weight gradients"]) | (tape.role == ROLE["gradient maps"])
     for p in range(n - 1):
         events = np.flatnonzero(backward & (part == p))
         if len(events):
-            found[p + 1] = gradients[events[0] - 1]
+            wait = gradients & (tape.birth < events[0]) & (tape.death > events[0])
+            found[p + 1] = ledger.size[wait].sum()
     return found
 
 
 def _seconds_again(
     tape: Tape,
     part: Int64,
-    owner: Int64,
     forward: npt.NDArray[np.bool_],
-    backward: npt.NDArray[np.bool_],
-    maps: npt.NDArray[np.bool_],
+    runs_again: npt.NDArray[np.bool_],
     seconds: Float64,
     n: int,
 ) -> Float64:
-    """(n, n + 1) seconds of running parts i … j - 1 again, which ends with the last map that a part itself needs.
-
-    A convolution at the end of a segment does not run again: its backward needs its input alone.
-    """
+    """(n, n + 1) seconds of running parts i … j - 1 again, up to the last of them that needs a map of its own."""
     in_chain = forward & np.array([name != "loss" for name in tape.layer_names])[tape.event_layer]
     each = np.bincount(part[in_chain], seconds[in_chain], n)
-    needs_own = np.zeros(n, dtype=np.bool_)
-    for event, storage, wrote in tape.uses.tolist():
-        if not wrote and backward[event] and maps[storage] and part[event] == owner[storage]:
-            needs_own[owner[storage]] = True
     sums = np.zeros((n, n + 1))
     for i in range(n):
         total = pending = 0.0
         for j in range(i, n):
             pending += each[j]
-            if needs_own[j]:
+            if runs_again[j]:
                 total, pending = total + pending, 0.0
             sums[i, j + 1] = total
     return sums

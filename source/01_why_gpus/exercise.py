@@ -27,7 +27,7 @@ from course_utils.checks import why_gpus as check
 from course_utils.checks.loops import OneByOne
 
 # %% [markdown] question="operator_seconds" points=3 difficulty=1 minutes=6
-# ### 1. The time of one operator
+# ## 1. The time of one operator
 #
 # An operator is launched, and then does `flops` operations while it moves `traffic` bytes. The device does
 # `flops_per_s` operations a second and moves `bytes_per_s` bytes a second, both at once. `launch` is in seconds.
@@ -61,7 +61,7 @@ from course_utils.grading.graded import why_gpus as graded
 graded.operator_seconds(operator_seconds)
 
 # %% [markdown] question="crossover_batch" points=4 difficulty=2 minutes=12
-# ### 2. From which batch on does the GPU win?
+# ## 2. From which batch on does the GPU win?
 #
 # A step takes a fixed time and a time for each sample: `fixed + per_sample * batch`, in whole nanoseconds, on the CPU
 # and on the GPU.
@@ -104,7 +104,7 @@ from course_utils.grading.graded import why_gpus as graded
 graded.crossover_batch(crossover_batch)
 
 # %% [markdown] question="speed_up" points=2 difficulty=1 minutes=6
-# ### 3. The speed-up once transfers count
+# ## 3. The speed-up once transfers count
 #
 # A step takes `cpu_seconds` on the CPU, and `gpu_seconds` on the GPU once its data is there. Before each step the batch
 # of `batch` samples, each of `sample_bytes` bytes, goes over a link of `link_gb_s` GB/s; the GPU waits for it.
@@ -138,7 +138,7 @@ from course_utils.grading.graded import why_gpus as graded
 graded.speed_up(speed_up)
 
 # %% [markdown] question="saturates_at" points=3 difficulty=2 minutes=10
-# ### 4. Read a table: where does it stop paying?
+# ## 4. Read a table: where does it stop paying?
 #
 # Somebody timed a network at several batches. In 2017 the authors of Caffe2 gave for Inception on a Titan X:
 #
@@ -184,7 +184,7 @@ from course_utils.grading.graded import why_gpus as graded
 graded.saturates_at(saturates_at)
 
 # %% [markdown] question="fewer_launches" points=4 difficulty=3 minutes=12
-# ### 5. A network that launches too much
+# ## 5. A network that launches too much
 #
 # The network below scores hands of cards. It was written for one hand, and then somebody put a loop around it. Each
 # hand launches every operator again: with a batch of 40, forward and backward launch over 600 operators.
@@ -229,7 +229,7 @@ from course_utils.grading.graded import why_gpus as graded
 graded.fewer_launches(AllAtOnce)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 01` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

@@ -28,7 +28,7 @@ from course_utils.checks import hardware as check
 from course_utils.checks.transfer import Pretrained
 
 # %% [markdown] question="largest_parameters" points=3 difficulty=1 minutes=7
-# ### 1. The rule of 2014, corrected
+# ## 1. The rule of 2014, corrected
 #
 # The rule of 2014: take the card's memory, subtract a buffer, divide by 4 bytes and by 2 for momentum. It forgot
 # something, and knows one optimizer.
@@ -69,7 +69,7 @@ from course_utils.grading.graded import hardware as graded
 graded.largest_parameters(largest_parameters)
 
 # %% [markdown] question="dense_parameters" points=2 difficulty=1 minutes=6
-# ### 2. How large is that network?
+# ## 2. How large is that network?
 #
 # `sizes` are the units of a dense network from its inputs to its outputs, `[9000, 4000, 4000, 32]` for the one in the
 # text of 2014. Each layer is connected with the next one, every unit with every unit, and every unit but the inputs
@@ -106,7 +106,7 @@ from course_utils.grading.graded import hardware as graded
 graded.dense_parameters(dense_parameters)
 
 # %% [markdown] question="cards_that_hold" points=4 difficulty=2 minutes=10
-# ### 3. A shopping list
+# ## 3. A shopping list
 #
 # A training step needs `needed_gib` GiB of one GPU, context and gaps included. Which cards hold it? Return their
 # **names, the cheapest first**.
@@ -157,7 +157,7 @@ from course_utils.grading.graded import hardware as graded
 graded.cards_that_hold(cards_that_hold)
 
 # %% [markdown] question="frozen_step_bytes" points=4 difficulty=3 minutes=14
-# ### 4. A step with frozen layers
+# ## 4. A step with frozen layers
 #
 # Some layers of a network are frozen. How many bytes does a training step need, in float32, by this accounting?
 #
@@ -213,7 +213,7 @@ from course_utils.grading.graded import hardware as graded
 graded.frozen_step_bytes(frozen_step_bytes)
 
 # %% [markdown] question="head_only" points=4 difficulty=2 minutes=10
-# ### 5. Train the head alone
+# ## 5. Train the head alone
 #
 # The network below has a backbone, which stands for one that somebody else has trained on a large data set, and a head
 # for your own classes. As it is, all of it learns.
@@ -259,7 +259,7 @@ from course_utils.grading.graded import hardware as graded
 graded.head_only(HeadOnly)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 02` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

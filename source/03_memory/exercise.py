@@ -25,7 +25,7 @@ from course_utils.checks import memory as check
 from course_utils.checks.rewrites import Watched
 
 # %% [markdown] question="map_bytes" points=2 difficulty=1 minutes=4
-# ### 1. Bytes of one feature map
+# ## 1. Bytes of one feature map
 #
 # A layer puts out a tensor of `batch` × `channels` × `height` × `width` values, each of `value_bytes` bytes. How
 # many bytes is that?
@@ -58,7 +58,7 @@ from course_utils.grading.graded import memory as graded
 graded.map_bytes(map_bytes)
 
 # %% [markdown] question="training_bytes" points=2 difficulty=1 minutes=5
-# ### 2. What training keeps for every parameter
+# ## 2. What training keeps for every parameter
 #
 # A rule of 2014 says: divide the card's memory by two, because momentum keeps one number beside each weight. It
 # forgot something.
@@ -94,7 +94,7 @@ from course_utils.grading.graded import memory as graded
 graded.training_bytes(training_bytes)
 
 # %% [markdown] question="pool_saved_bytes" points=3 difficulty=2 minutes=8
-# ### 3. What a pool adds
+# ## 3. What a pool adds
 #
 # A max pool of 2 × 2 with stride 2 shrinks the map, and the layers after it profit. But in training the pool itself
 # *adds* memory. Its output is kept for the next layer. And to send each gradient back to the value it came from,
@@ -134,7 +134,7 @@ from course_utils.grading.graded import memory as graded
 graded.pool_saved_bytes(pool_saved_bytes)
 
 # %% [markdown] question="network_wide" points=3 difficulty=2 minutes=8
-# ### 4. The accounting of 2016
+# ## 4. The accounting of 2016
 #
 # The papers of the time counted a whole network like this, in float32, without workspace:
 #
@@ -178,7 +178,7 @@ from course_utils.grading.graded import memory as graded
 graded.network_wide(network_wide)
 
 # %% [markdown] question="largest_batch" points=4 difficulty=2 minutes=10
-# ### 5. The largest batch that fits
+# ## 5. The largest batch that fits
 #
 # A trace describes every moment of a step by two numbers: at batch *N* it needs `fixed_bytes + bytes_per_sample *
 # N`. `events` is the list of these pairs, one for each moment. Return the largest batch for which no moment needs
@@ -219,7 +219,7 @@ from course_utils.grading.graded import memory as graded
 graded.largest_batch(largest_batch)
 
 # %% [markdown] question="keep_less" points=4 difficulty=3 minutes=12
-# ### 6. A network that keeps too much
+# ## 6. A network that keeps too much
 #
 # Somebody wanted a plot of the maps, long ago. Nobody has made it since, but the network below still puts every map
 # into a list. Autograd frees a map when its layer's backward pass is over; a map in a list stays until the next step
@@ -266,7 +266,7 @@ from course_utils.grading.graded import memory as graded
 graded.keep_less(KeepsLess)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 03` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

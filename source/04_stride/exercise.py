@@ -22,10 +22,10 @@ import inspect
 from torch import nn
 
 from course_utils.checks import stride as check
-from course_utils.checks.stride import pooled
+from course_utils.checks.originals import pooled
 
 # %% [markdown] question="output_side" points=2 difficulty=1 minutes=6
-# ### 1. How many positions
+# ## 1. How many positions
 #
 # A map has sides of `side` values. A convolution with a `kernel` × `kernel` kernel, this `stride` and this
 # `padding` on every side runs over it. How many values has a side of its output?
@@ -59,7 +59,7 @@ from course_utils.grading.graded import stride as graded
 graded.output_side(output_side)
 
 # %% [markdown] question="bytes_saved" points=4 difficulty=2 minutes=10
-# ### 2. What the stride saves
+# ## 2. What the stride saves
 #
 # A network is a chain of 3 × 3 convolutions with padding 1. `maps` lists their outputs in order, as pairs
 # `(channels, side)` for one picture, all strides being 1 but for pools that are of no concern here. Now
@@ -102,7 +102,7 @@ from course_utils.grading.graded import stride as graded
 graded.bytes_saved(bytes_saved)
 
 # %% [markdown] question="times_smaller" points=3 difficulty=2 minutes=8
-# ### 3. s² promised
+# ## 3. s² promised
 #
 # An advertisement says: "stride s makes your training s² times smaller". Take the simplest picture of a step in
 # which everything is alive together: `fixed_bytes` for parameters, their gradients and the optimizer, and
@@ -139,14 +139,15 @@ from course_utils.grading.graded import stride as graded
 graded.times_smaller(times_smaller)
 
 # %% [markdown] question="strided" points=4 difficulty=3 minutes=14
-# ### 4. Strides for pools
+# ## 4. Strides for pools
 #
 # The network below takes pictures of 3 × 32 × 32 and shrinks its maps by pooling. Build one in its place such
 # that
 #
 # - the output has the same shape, (batch, 10), and every layer that has parameters keeps theirs in number and
 #   shape;
-# - everything is trained;
+# - everything is trained, and a ReLU stands behind every convolution, as in the original;
+# - the first convolution reads the pictures as they are;
 # - the peak of a traced training step is **at most 70 %** of the original's.
 #
 # `strided()` takes no arguments and returns the network.
@@ -188,7 +189,7 @@ from course_utils.grading.graded import stride as graded
 graded.strided(strided)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 04` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

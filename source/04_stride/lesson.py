@@ -34,7 +34,7 @@ from course_utils.changes import stays
 from course_utils.claims import judge
 from course_utils.digits import Variant, compare
 from course_utils.explorers import stride_explorer
-from course_utils.figures import Axis, Curve, layer_changes, plane, skyline
+from course_utils.figures import Axis, Curve, kernel_positions, layer_changes, plane, skyline
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.predict import predict, reveal
 from course_utils.trace import training_step
@@ -73,7 +73,16 @@ guess
 #
 # **side of the output = (side + 2 · padding − kernel) // stride + 1**
 
-# %% slide="subslide"
+# %% slide="subslide" folded=true
+kernel_positions(
+    side=8,
+    kernel=3,
+    padding=1,
+    strides=(1, 2, 3, 4),
+    title="Twice the stride, half the positions; past the kernel's width, values nobody reads",
+)
+
+# %% slide="subslide" folded=true
 rows = []
 for name, side, kernel, padding, stride in (
     ("VGG-16 conv1_1", 224, 3, 1, 1),
@@ -90,33 +99,34 @@ columns = ["layer", "side", "kernel", "padding", "stride", "formula", "PyTorch"]
 pd.DataFrame(rows, columns=columns).set_index("layer")
 
 # %% [markdown]
-# Both sides of the map shrink, so the *values* shrink by s²: 4 at stride 2, 16 at stride 4. Almost: 224 at
-# stride 3 gives 75 and not 74.67, and AlexNet's 217 at stride 4 gives 55 positions and leaves one column over.
-# Steps are whole.
+# Both sides of the map shrink, so the *values* shrink by s²: 4 at stride 2, 16 at stride 4. That is almost exact,
+# because steps are whole. A side of 224 at stride 3 gives 75 positions and not 74.67. In AlexNet's first layer the
+# kernel can move along 224 + 2 · 2 − 11 = 217 positions; at stride 4 it makes 54 steps of 4 and stops one column
+# short of the end.
 
 # %% [markdown] slide="slide"
 # ## By hand: all of VGG-16
 #
-# Lesson 03 counted what VGG-16 keeps for one picture: the picture, 13,547,520 values of convolutions, and
-# 1,530,368 of pools with an index of 8 bytes each. With stride 2 in `conv1_1` the picture stays, and the rest
+# Lesson 03 counted what VGG-16 keeps for one image: the image itself, 13,547,520 values of convolutions, and
+# 1,530,368 of pools with an index of 8 bytes each. With stride 2 in `conv1_1` the image stays, and the rest
 # is a quarter. The kernels have the same weights at every stride, so the parameters stay too.
 
 # %%
-picture, convolutions, pools, parameters = 3 * 224 * 224, 13_547_520, 1_530_368, 138_357_544
+image, convolutions, pools, parameters = 3 * 224 * 224, 13_547_520, 1_530_368, 138_357_544
 maps = 4 * (convolutions + pools) + 8 * pools
 fixed = 3 * 4 * parameters
 for stride in (1, 2):
-    per_picture = 4 * picture + maps / stride**2
-    all_pictures, together = 128 * per_picture, fixed + 128 * per_picture
-    print(f"stride {stride}: {format_bytes(all_pictures):>9} of maps and pictures", end=", ")
+    per_image = 4 * image + maps / stride**2
+    all_images, together = 128 * per_image, fixed + 128 * per_image
+    print(f"stride {stride}: {format_bytes(all_images):>9} of maps and images", end=", ")
     print(f"{format_bytes(fixed)} for parameters, {format_bytes(together)} together")
-by_hand = fixed + 128 * (4 * picture + maps / 4)
+by_hand = fixed + 128 * (4 * image + maps / 4)
 
 # %% [markdown] slide="slide"
 # ## Trace
 #
-# In code the change is one line. VGG-16's head expects maps of 7 × 7 and now gets 3 × 3; our network averages
-# (here: repeats) maps to 7 × 7, so that the dense layers keep their shape and the comparison stays fair.
+# In code the change is one line. VGG-16's head expects maps of 7 × 7 and now gets 3 × 3. Our network brings any map
+# to 7 × 7, here by repeating values, so that the dense layers keep their shape and the comparison stays fair.
 
 
 # %%
@@ -133,7 +143,30 @@ def vgg16_with(strides, dropped=()):
 
 published = vgg16_with({}).at(128)
 strided = vgg16_with({"conv1_1": 2}).at(128)
-reveal(guess, {"by hand": by_hand / GIB, "trace": strided.peak_bytes / GIB}, against="trace")
+reveal(
+    guess,
+    {"by hand": by_hand / GIB, "trace": strided.peak_bytes / GIB},
+    against="trace",
+    thoughts=[
+        (
+            published.peak_bytes / 4 / GIB,
+            "A quarter of everything: parameters, gradients and momentum do not shrink with "
+            "the maps.",
+        ),
+        (
+            published.peak_bytes / 2 / GIB,
+            "Half: both sides of a map are halved, so its values are a quarter.",
+        ),
+        (
+            published.peak_bytes / GIB,
+            "That is the old peak. One stride reaches every map after it.",
+        ),
+        (
+            (by_hand - fixed) / GIB,
+            "Those are the maps; parameters, their gradients and momentum come on top.",
+        ),
+    ],
+)
 
 # %% [markdown] slide="slide"
 # ## Not four times smaller
@@ -178,18 +211,31 @@ layer_changes(
 
 # %%
 guess_late = predict(
-    "By how many MiB does the peak of VGG-16 fall if conv5_1 gets stride 2?", unit="MiB"
+    "conv5_1 gets stride 2 instead. By how many MiB does the peak of VGG-16 fall?", unit="MiB"
 )
 guess_late
 
 # %%
 late = vgg16_with({"conv5_1": 2}).at(128)
 saved_maps = [int(step.by_layer()["saved feature maps"].sum()) for step in (published, late)]
-reveal(guess_late, {"trace": (published.peak_bytes - late.peak_bytes) / MIB})
+fewer = (saved_maps[0] - saved_maps[1]) / MIB
+reveal(
+    guess_late,
+    {"trace": (published.peak_bytes - late.peak_bytes) / MIB},
+    thoughts=[
+        (
+            fewer,
+            "That is what the maps of group 5 shrink by. They are not alive at the peak.",
+        ),
+        (
+            (published.peak_bytes - strided.peak_bytes) / MIB,
+            "That would be every map; only those from conv5_1 on shrink.",
+        ),
+    ],
+)
 
 # %% slide="subslide"
-fewer = format_bytes(saved_maps[0] - saved_maps[1])
-print(f"kept at the end of the forward pass: {fewer} less")
+print(f"kept at the end of the forward pass: {fewer:,.1f} MiB less")
 for when, at in (("before:", published), ("after: ", late)):
     print(f"peak {when} {format_bytes(at.peak_bytes)}, {at.peak_phase}, {at.peak_layer}")
 
@@ -203,7 +249,7 @@ for when, at in (("before:", published), ("after: ", late)):
 # A larger stride must help more? Up to a floor. Once everything downstream is small, the peak moves upstream, to
 # backward through the layers before the stride, and there a larger stride changes nothing.
 
-# %%
+# %% folded=true
 places, strides = ("conv5_1", "conv3_1", "conv2_1", "conv1_1"), (1, 2, 3, 4)
 peaks = {
     place: [vgg16_with({place: stride}).at(128).peak_bytes / GIB for stride in strides]
@@ -229,10 +275,10 @@ plane(
 # %% [markdown] slide="slide"
 # ## A stride in place of a pool
 #
-# Networks rarely add a stride: they swap one for a pool, so that every later map keeps its shape. The pool
+# Networks rarely add a stride. They put one in place of a pool, so that every later map keeps its shape. The pool
 # goes, with its output and its indices, and the map in front of it is made small from the start.
 
-# %%
+# %% folded=true
 swaps = {
     "conv1_2": "pool1",
     "conv2_2": "pool2",
@@ -308,7 +354,7 @@ pd.DataFrame(
 # It has strides in `conv1`, `conv3_1`, `conv4_1` and `conv5_1`. What if one of them were
 # left out?
 
-# %%
+# %% folded=true
 resnet = {}
 for place in ("as published", "conv1", "conv3_1", "conv4_1", "conv5_1"):
     with torch.device("meta"):
@@ -324,7 +370,7 @@ table = pd.DataFrame(
         "peak at batch 128": {
             place: format_bytes(step.peak_bytes) for place, step in resnet.items()
         },
-        "GFLOP forward, one picture": {
+        "GFLOP forward, one image": {
             place: f"{step.by_layer()['flops'].sum() / 128e9:.1f}"
             for place, step in resnet.items()
         },
@@ -356,14 +402,15 @@ def digit_net(stride):
 
 count = sum(p.numel() for p in digit_net(1).parameters())
 print(f"{count:,} parameters at every stride;", end=" ")
-print(f"at stride 8 the first layer reads {share_read(3, 8, side=16):.0%} of the picture")
+print(f"at stride 8 the first layer reads {share_read(3, 8, side=16):.0%} of the image")
 
 # %% tags=["nbval-ignore-output"]
 variants = {f"stride {s}": Variant(lambda s=s: digit_net(s)) for s in (1, 2, 4, 8)}
 trained = compare(variants, epochs=3, side=16)
 trained.style.format(
     {
-        "traced peak": format_bytes, "measured peak": format_bytes, "epoch seconds": "{:.2f}",
+        "traced peak": format_bytes, "measured peak": format_bytes, "epoch "
+        "seconds": "{:.2f}",
         "accuracy": "{:.1%}", "lowest": "{:.1%}", "highest": "{:.1%}",
     }
 )  # fmt: skip
@@ -382,13 +429,13 @@ for name, row in trained.iloc[1:].iterrows():
 
 # %% [markdown] slide="subslide"
 # Stride 2 is free here: a digit of 8 × 8 that was blown up to 16 × 16 holds nothing that every second position
-# misses. At stride 8 four positions are left of the whole picture, and most of its values are never read.
+# misses. At stride 8 four positions are left of the whole image, and most of its values are never read.
 #
 # Three seeds tell a large effect from none, not a small one: differences of a point or two are noise. And what
 # a digit can spare, a photograph may not.
 #
-# The measured peak is above the traced one by what the convolution's kernels use for themselves: workspace, as in
-# lesson 03.
+# What the measured peak has above the traced one, the convolution's kernels use for themselves: workspace, as in
+# lesson 03. How much, the processor decides.
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
@@ -412,6 +459,15 @@ stride_explorer()
 # %% [markdown]
 # Try three things. Walk stride 2 from `conv1_1` to `conv5_3`: from which layer on does it save nothing? Set
 # `conv3_1` and compare strides 2, 3 and 4. Leave out the next pool: which maps have their old size again?
+#
+# <details><summary>What you will see</summary>
+#
+# From `conv5_1` on the peak stays where it was: it stands at `relu4_3`, before any map that became smaller. At
+# `conv3_1` strides 3 and 4 bring nothing beyond stride 2, because the peak has moved in front of `conv3_1`.
+# Without the next pool all maps after it have their old size; only those between the stride and the place of the
+# pool stay small.
+#
+# </details>
 
 # %% [markdown] slide="slide"
 # ## What people believe

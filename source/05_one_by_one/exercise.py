@@ -22,10 +22,10 @@ import inspect
 from torch import nn
 
 from course_utils.checks import one_by_one as check
-from course_utils.checks.one_by_one import wide
+from course_utils.checks.originals import wide
 
 # %% [markdown] question="after_squeeze" points=2 difficulty=1 minutes=6
-# ### 1. What comes out
+# ## 1. What comes out
 #
 # A 1×1 convolution with a bias reads `channels` maps of `side` × `side` and puts out `squeezed` of them. Return
 # two numbers, for one picture: how many values it puts out, and how many parameters it has.
@@ -57,7 +57,7 @@ from course_utils.grading.graded import one_by_one as graded
 graded.after_squeeze(after_squeeze)
 
 # %% [markdown] question="bytes_added" points=4 difficulty=2 minutes=11
-# ### 2. What a squeeze adds, and what it saves
+# ## 2. What a squeeze adds, and what it saves
 #
 # In a run of convolutions, every one puts out `channels` maps of `side` × `side`. In front of one of them comes
 # a 1×1 convolution to `squeezed` channels. The next `narrow` convolutions put out `squeezed` channels too; the
@@ -93,7 +93,7 @@ from course_utils.grading.graded import one_by_one as graded
 graded.bytes_added(bytes_added)
 
 # %% [markdown] question="break_even" points=3 difficulty=2 minutes=9
-# ### 3. When the arithmetic pays
+# ## 3. When the arithmetic pays
 #
 # A `kernel` × `kernel` convolution reads `inputs` channels and puts out `outputs`. With a 1×1 convolution to m
 # channels in front of it, it reads m instead. Count multiply-adds for one position, biases left out.
@@ -127,12 +127,13 @@ from course_utils.grading.graded import one_by_one as graded
 graded.break_even(break_even)
 
 # %% [markdown] question="bottleneck" points=4 difficulty=3 minutes=12
-# ### 4. A bottleneck
+# ## 4. A bottleneck
 #
 # The network below has 64 channels all the way. Build one in its place such that
 #
 # - the output has the same shape, (batch, 10), and everything is trained;
-# - the first convolution and the dense layer are as they were, and there are at least four convolutions of 3 × 3;
+# - the first convolution and the dense layer are as they were, and there are at least four convolutions of 3 × 3 and
+#   one of 1 × 1, with a ReLU behind each;
 # - all maps keep their 32 × 32 up to the average before the head (no strides, no pools: those were other
 #   lessons);
 # - the peak of a traced training step is **at most 85 %** of the original's.
@@ -176,7 +177,7 @@ from course_utils.grading.graded import one_by_one as graded
 graded.bottleneck(bottleneck)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 05` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

@@ -18,7 +18,7 @@
 # 3. tell what a squeeze does to memory from what it does to arithmetic;
 # 4. explain why ResNet-50, full of squeezes, needs more memory than ResNet-34, which has none.
 #
-# About 45 minutes, and 38 for the exercise. It builds on lessons 03 and 04: feature maps kept, the peak,
+# About 50 minutes, and 38 for the exercise. It builds on lessons 03 and 04: feature maps kept, the peak,
 # *downstream*. No GPU is needed.
 
 # %% slide="skip"
@@ -42,8 +42,9 @@ from course_utils.units import GIB, format_bytes
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# A *1×1 convolution* looks at one position at a time and mixes its channels: 64 numbers in, 32 out, the same
-# weights everywhere. A *squeeze* puts out fewer channels than it reads.
+# A *1×1 convolution* (also *pointwise* convolution) looks at one position at a time and mixes its channels: 64
+# numbers in, 32 out, the same weights everywhere. A *squeeze* is a 1×1 convolution that puts out fewer channels than
+# it reads; papers call it a *reduction* or, with the layer that widens again, a *bottleneck*.
 
 # %%
 guess = predict(
@@ -67,7 +68,7 @@ guess
 # | weights | 1 · 1 · 256 · 96 | 24,576 |
 # | multiply-adds | 64 · 64 · 24,576 | 100,663,296 |
 #
-# 24,576 weights are 96 KiB. For each picture the map shrinks by 2.5 MiB. A bargain?
+# 24,576 weights are 96 KiB. For each image the map shrinks by 2.5 MiB. A bargain?
 
 # %% slide="subslide"
 squeeze = nn.Conv2d(256, 96, kernel_size=1, bias=False, device="meta")
@@ -83,7 +84,7 @@ print(f"{maps.numel():,} values in, {values:,} out, {weights:,} weights")
 # ## By hand: how long to stay narrow
 #
 # A run of convolutions with C channels. In front of one of them comes a squeeze to m; then k convolutions stay
-# at m channels, and the next one widens to C again. In values a position:
+# at m channels, and the next one widens to C again. Counted in values for each position of the map:
 #
 # | | before | after |
 # |---|---:|---:|
@@ -91,8 +92,8 @@ print(f"{maps.numel():,} values in, {values:,} out, {weights:,} weights")
 # | k convolutions | k · C | k · m |
 # | the one that widens | C | C |
 #
-# The difference is m + k · (m − C). With k = 0 it is always +m: a squeeze that widens at once **only adds**.
-# With k = 1 it saves if m is below half of C, with k = 2 below two thirds.
+# The difference is m + k · (m − C). With k = 0 it is always +m: a squeeze that widens at once only **adds** to what
+# is kept. With k = 1 it saves if m is below half of C, with k = 2 below two thirds.
 
 # %%
 by_hand_added = 4 * 128 * 224 * 224 * 32  # k = 0: the squeezed map of conv1_2, 32 channels
@@ -130,6 +131,22 @@ reveal(
         "trace": at_once.peak_bytes / GIB,
     },
     against="trace",
+    thoughts=[
+        (
+            published.peak_bytes / GIB,
+            "The old peak: the squeezed map is new, and stays until the backward pass.",
+        ),
+        (
+            (published.peak_bytes - by_hand_added) / GIB,
+            "Less, by the half that conv1_2 no longer reads. But what it read before is "
+            "still kept, for the squeeze.",
+        ),
+        (
+            published.peak_bytes / 2 / GIB,
+            "Half of everything: only one map became smaller, and the larger one in front "
+            "of it stays.",
+        ),
+    ],
 )
 
 # %% [markdown] slide="slide"
@@ -158,7 +175,7 @@ title = (
 )
 layer_changes(published, narrow, top=8, title=title)
 
-# %% slide="subslide"
+# %% slide="subslide" folded=true
 was, now = (format_bytes(step.peak_bytes) for step in (published, narrow))
 title = f"1×1 to 32 channels, one layer narrow: {now} in place of {was}"
 skyline(narrow, before=published, title=title)
@@ -170,24 +187,34 @@ skyline(narrow, before=published, title=title)
 # %% [markdown] slide="slide"
 # ## Break even
 #
-# By hand, one narrow layer pays below half of C. Squeeze before `conv3_2` (C = 256) to every width, for zero,
-# one and two layers:
+# By hand, one narrow layer pays below half of C, two pay below two thirds. Squeeze before `conv3_2` (C = 256) to
+# every width, for zero, one and two narrow layers, and let the trace say where each begins to pay:
 
-# %%
-widths = (16, 32, 64, 96, 128, 160, 192, 224, 256)
+# %% folded=true
 runs = {
     "widens at once": [],
     "one layer narrow": ["conv3_2"],
     "two layers narrow": ["conv3_2", "conv3_3"],
 }
-change = {}
-for name, run in runs.items():
-    peaks = [squeezed_vgg16("conv3_2", m, run).peak_bytes for m in widths]
-    change[name] = [(peak - published.peak_bytes) / GIB for peak in peaks]
-# how many of the widths save
-pays = {name: sum(gib < 0 for gib in more) for name, more in change.items()}
+
+
+def more_at_peak(channels, run):
+    return squeezed_vgg16("conv3_2", channels, run).peak_bytes - published.peak_bytes
+
+
+def break_even(run):
+    """The most channels with which the peak is still lower; 0 if there is no such width."""
+    saves, costs = 0, 257
+    while costs - saves > 1:
+        middle = (saves + costs) // 2
+        saves, costs = (middle, costs) if more_at_peak(middle, run) < 0 else (saves, middle)
+    return saves
+
+
+widths = (16, 32, 64, 96, 128, 160, 192, 224, 256)
+change = {name: [more_at_peak(m, run) / GIB for m in widths] for name, run in runs.items()}
+_, one, two = (break_even(run) for run in runs.values())
 lowest = min(map(min, change.values())) * 1.1
-one, two = (widths[pays[name] - 1] for name in ("one layer narrow", "two layers narrow"))
 plane(
     Axis("channels of the squeeze before conv3_2", low=0),
     Axis("GiB more or less at the peak", low=lowest, write=lambda gib: f"{gib:+.4g}"),
@@ -200,31 +227,168 @@ plane(
     "widening at once never",
 )
 
+# %%
+print(f"by hand: below {256 / 2:.0f} and below {2 / 3 * 256:.0f} channels; ", end="")
+print(f"by trace: up to {one} and up to {two}")
+
 # %% [markdown]
-# One narrow layer pays up to half of C, as the formula says. Two pay beyond its two thirds: `pool3` behind them passes
-# the narrow maps on, with its indices, and was not in the formula. Widening at once never pays.
+# One narrow layer crosses where the formula says, within a few channels: the weights that a squeeze saves are in the
+# trace and not in the formula. Two narrow layers pay a good deal longer than two thirds: `pool3` behind them passes
+# the narrow maps on, with its indices, and is not in the formula either. Widening at once never pays.
 
 # %% [markdown] slide="slide"
-# ## What it saves for certain: arithmetic
+# ## What it saves, below its break-even: arithmetic
 #
-# A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1 one. Two layers instead of one, and
-# still less work and fewer weights:
+# A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1 convolution does 1. Where C channels were
+# read and C were put out, the two layers that stand there now cost C · m + 9 · m · C in place of 9 · C · C. They are
+# cheaper as long as m is below nine tenths of C. Weights follow the same count.
 
-# %%
+# %% folded=true
 rows = {}
-for name, step in {
-    "as published": published,
-    "widens at once": squeezed_vgg16("conv3_2", 64),
-    "one layer narrow": squeezed_vgg16("conv3_2", 64, ["conv3_2"]),
-    "two layers narrow": squeezed_vgg16("conv3_2", 64, ["conv3_2", "conv3_3"]),
+for name, (channels, run) in {
+    "as published": (None, []),
+    "to 64, widens at once": (64, []),
+    "to 64, one layer narrow": (64, ["conv3_2"]),
+    "to 64, two layers narrow": (64, ["conv3_2", "conv3_3"]),
+    "to 240, widens at once": (240, []),
 }.items():
+    step = squeezed_vgg16("conv3_2", channels, run) if channels else published
     table = step.by_layer()
     rows[name] = {
         "peak": format_bytes(step.peak_bytes),
         "parameters": f"{table['parameters'].sum():,}",
-        "GFLOP a picture": f"{table['flops'].sum() / 128e9:.1f}",
+        "GFLOP forward, one image": f"{table['flops'].sum() / 128e9:.2f}",
     }
-pd.DataFrame(rows).T.rename_axis("64 channels before conv3_2")
+pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
+
+# %% [markdown]
+# The last row is above break-even (240 is more than nine tenths of 256) and costs more of everything.
+
+# %% [markdown] slide="slide"
+# ## Where squeezes live: an Inception block
+#
+# GoogLeNet runs convolutions of several sizes side by side on the same input and joins what they put out. Without
+# squeezes the 5×5 branch alone would be dear: 25 multiply-adds for each pair of channels. So each wide kernel has a
+# *reduction* in front of it:
+#
+# | branch of block 3a, which reads 192 channels | with reductions | without |
+# |---|---|---|
+# | 1 | 1×1 to 64 | 1×1 to 64 |
+# | 2 | 1×1 to **96**, then 3×3 to 128 | 3×3 to 128 |
+# | 3 | 1×1 to **16**, then 5×5 to 32 | 5×5 to 32 |
+# | 4 | max pool, then 1×1 to 32 | max pool, then 1×1 to 32 |
+
+
+# %% folded=true
+class Inception(nn.Module):
+    """Block 3a of GoogLeNet, with or without its reductions; 192 channels in, 256 out."""
+
+    def __init__(self, reduced):
+        super().__init__()
+
+        def conv(inputs, outputs, kernel):
+            layer = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
+            return nn.Sequential(layer, nn.ReLU())
+
+        def branch(squeeze, outputs, kernel):
+            if not reduced:
+                return conv(192, outputs, kernel)
+            return nn.Sequential(conv(192, squeeze, 1), conv(squeeze, outputs, kernel))
+
+        pool = nn.MaxPool2d(3, stride=1, padding=1)
+        self.branches = nn.ModuleList(
+            [
+                conv(192, 64, 1),
+                branch(96, 128, 3),
+                branch(16, 32, 5),
+                nn.Sequential(pool, conv(192, 32, 1)),
+            ]
+        )
+
+    def forward(self, x):
+        return torch.cat([branch(x) for branch in self.branches], dim=1)
+
+
+class Block(nn.Module):
+    """A block between a convolution, which makes its input, and a head."""
+
+    def __init__(self, before, block, after):
+        super().__init__()
+        self.before, self.block = before, block
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(after, 10))
+
+    def forward(self, x):
+        return self.head(self.block(self.before(x)))
+
+
+def block_row(before, block, after, side):
+    """Kept maps, parameters and arithmetic of one block at batch 128."""
+    with torch.device("meta"):
+        step = training_step(Block(before(), block(), after), (3, side, side), 10).at(128)
+    table = step.by_layer()
+    of_block = table[table["layer"].str.startswith("block")]
+    return {
+        "kept": format_bytes(of_block["saved feature maps"].sum()),
+        "parameters": f"{of_block['parameters'].sum():,}",
+        "GFLOP forward, one image": f"{of_block['flops'].sum() / 128e9:.3f}",
+    }
+
+
+def before(channels):
+    return lambda: nn.Sequential(nn.Conv2d(3, channels, 3, padding=1), nn.ReLU())
+
+
+pd.DataFrame(
+    {
+        "with reductions": block_row(before(192), lambda: Inception(True), 256, 28),
+        "without": block_row(before(192), lambda: Inception(False), 256, 28),
+    }
+).T.rename_axis("Inception block 3a, maps of 28 × 28")
+
+# %% [markdown]
+# Far less arithmetic and fewer weights, and *more* memory: two maps are new and none went. The authors wanted
+# the arithmetic.
+
+# %% [markdown] slide="slide"
+# ## The other way round: a MobileNet block
+#
+# MobileNetV2 turns the bottleneck inside out: 1×1 from 24 to 144 channels, a 3×3 that treats each channel by
+# itself (*depthwise*), 1×1 back to 24. Narrow between blocks, wide inside. The arithmetic is small because the 3×3
+# mixes no channels. And the memory?
+
+
+# %% folded=true
+def inverted():
+    """A block of MobileNetV2 without its normalisation; (N, 24, H, W) -> (N, 24, H, W)."""
+    return nn.Sequential(
+        nn.Conv2d(24, 144, 1), nn.ReLU6(),
+        nn.Conv2d(144, 144, 3, padding=1, groups=144), nn.ReLU6(),
+        nn.Conv2d(144, 24, 1),
+    )  # fmt: skip
+
+
+def plain():
+    return nn.Sequential(nn.Conv2d(24, 24, 3, padding=1), nn.ReLU())
+
+
+def wide():
+    return nn.Sequential(
+        nn.Conv2d(24, 144, 3, padding=1), nn.ReLU(), nn.Conv2d(144, 24, 3, padding=1)
+    )
+
+
+pd.DataFrame(
+    {
+        "MobileNetV2's: 24, 144, 144, 24": block_row(before(24), inverted, 24, 56),
+        "the same widths in plain 3×3: 24, 144, 24": block_row(before(24), wide, 24, 56),
+        "one 3×3 at 24": block_row(before(24), plain, 24, 56),
+    }
+).T.rename_axis("one block, maps of 56 × 56")
+
+# %% [markdown]
+# A block made for phones that keeps many times the maps of a plain convolution while it trains: every wide map
+# twice, since ReLU6 keeps its input and the convolution behind it keeps what ReLU6 put out. It was made for
+# *inference*, where no map is kept. Small in arithmetic and small in memory are two different things.
 
 # %% [markdown] slide="slide"
 # ## ResNet-50 and ResNet-34
@@ -234,7 +398,7 @@ pd.DataFrame(rows).T.rename_axis("64 channels before conv3_2")
 # as wide as those of ResNet-34.
 # Which needs more?
 
-# %%
+# %% folded=true
 resnets = {
     "ResNet-34: two 3×3 at 64": networks.resnet34,
     "ResNet-50: 256, squeezed to 64": networks.resnet50,
@@ -257,7 +421,7 @@ pd.DataFrame(
         name: {
             "peak at batch 128": format_bytes(step.peak_bytes),
             "parameters": f"{step.by_layer()['parameters'].sum():,}",
-            "GFLOP a picture": f"{step.by_layer()['flops'].sum() / 128e9:.1f}",
+            "GFLOP forward, one image": f"{step.by_layer()['flops'].sum() / 128e9:.1f}",
         }
         for name, step in steps.items()
     }
@@ -326,10 +490,12 @@ for name, row in trained.iloc[1:].iterrows():
     print(f"  accuracy {gained:+.1%}, {apart} the spread of the seeds")
 
 # %% [markdown] slide="subslide"
-# Three seeds and three epochs: they show large effects, not small ones. A network with fewer channels also
-# learns more slowly, so part of a gap would close with more epochs.
+# What to take from the table: the squeeze that widens at once has a *higher* peak than the wide network, the one
+# that stays narrow a lower one, and narrow from the start the lowest of all. What is saved has to be paid in
+# accuracy or in epochs: a network with fewer channels learns more slowly, so part of a gap would close with more
+# epochs. Three seeds and three epochs show large effects, not small ones.
 #
-# The measured peak is above the traced one by the workspace of the convolutions.
+# What the measured peak has above the traced one is the workspace of the convolutions.
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
@@ -354,6 +520,15 @@ squeeze_explorer()
 # %% [markdown]
 # Try three things. Let layers stay narrow, none, one, two: when does the peak first fall? Find a squeeze that
 # costs memory *and* weights. Squeeze before `conv5_1`: why does the peak hardly care?
+#
+# <details><summary>What you will see</summary>
+#
+# Before `conv1_2`, with one narrow layer, the peak falls at 32 channels and rises at 48. A squeeze costs weights too
+# where it puts out nearly as many channels as it reads, or more, such as 64 before `conv1_2`: then two layers do the
+# work of one. Before `conv5_1` the peak falls by tens of MiB, and those are weights, their gradients and momentum: it
+# stands at `relu4_3`, earlier in the network, and the maps of group 5 are gone by then.
+#
+# </details>
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -370,7 +545,8 @@ judge([77])
 #    channels.
 # 2. Its input stays and its output comes on top. Memory falls only downstream, in layers that stay narrow,
 #    until one widens again.
-# 3. What a squeeze saves for certain is arithmetic and weights; networks have spent that on wider maps.
+# 3. Below its break-even (nine tenths of C where it widens at once) a squeeze saves arithmetic and weights. Networks
+#    have spent that on wider maps, so that blocks full of squeezes keep more memory, not less.
 #
 # Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). Four questions, 38 minutes.
 # Save, then `course check 05` gives your marks.

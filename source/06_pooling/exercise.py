@@ -22,10 +22,10 @@ import inspect
 from torch import nn
 
 from course_utils.checks import pooling as check
-from course_utils.checks.pooling import pooled_late
+from course_utils.checks.originals import pooled_late
 
 # %% [markdown] question="pool_keeps" points=3 difficulty=2 minutes=8
-# ### 1. What a pool keeps
+# ## 1. What a pool keeps
 #
 # A pool of `kernel` × `kernel` with this `stride`, without padding, reads `batch` × `channels` maps of `side` ×
 # `side`. `kind` is `"max"` or `"average"`; a value takes `value_bytes` bytes, 4 in float32 and 2 in float16.
@@ -62,7 +62,7 @@ from course_utils.grading.graded import pooling as graded
 graded.pool_keeps(pool_keeps)
 
 # %% [markdown] question="route" points=3 difficulty=2 minutes=10
-# ### 2. Where the gradient goes
+# ## 2. Where the gradient goes
 #
 # `values` is a map as a list of rows, its sides even. A 2 × 2 max pool with stride 2 has read it; `gradients`,
 # a list of rows too, holds the gradient of each value that the pool put out.
@@ -102,7 +102,7 @@ from course_utils.grading.graded import pooling as graded
 graded.route(route)
 
 # %% [markdown] question="pool_balance" points=3 difficulty=2 minutes=9
-# ### 3. Does the pool pay?
+# ## 3. Does the pool pay?
 #
 # A max pool of `size` × `size` (stride `size`, which divides `side`) is put behind `channels` maps of `side` ×
 # `side`. Behind it follow maps with `later[0]`, `later[1]`, … channels. Without the pool each of them would
@@ -140,13 +140,14 @@ from course_utils.grading.graded import pooling as graded
 graded.pool_balance(pool_balance)
 
 # %% [markdown] question="pooled_well" points=4 difficulty=3 minutes=12
-# ### 4. Where the pools go
+# ## 4. Where the pools go
 #
 # The network below does its pooling late. Build one in its place such that
 #
 # - the output has the same shape, (batch, 10), and every layer that has parameters keeps theirs in number and
 #   shape;
-# - everything is trained;
+# - everything is trained, and a ReLU stands behind every convolution, as in the original;
+# - the first convolution reads the pictures as they are;
 # - the peak of a traced training step is **at most 43 %** of the original's.
 #
 # `pooled_well()` takes no arguments and returns the network.
@@ -187,7 +188,7 @@ from course_utils.grading.graded import pooling as graded
 graded.pooled_well(pooled_well)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 06` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

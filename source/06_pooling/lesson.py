@@ -13,11 +13,10 @@
 #
 # Afterwards you can
 #
-# 1. say to the byte what a pool keeps in training, in any precision, and what for;
+# 1. say to the byte what a pool adds to what is kept in training, in any precision, and what for;
 # 2. follow a gradient through a max pool by hand;
 # 3. choose between max pool, average pool and strided convolution by what each adds;
-# 4. say what moving a pool earlier or later does to the peak;
-# 5. correct a sentence that has been copied for years: "pooling takes four layers away".
+# 4. say what moving a pool earlier or later does to the peak, and what its order with ReLU and batch norm does.
 #
 # About 45 minutes, and 39 for the exercise. It builds on lessons 03 and 04: feature maps, the peak,
 # *downstream*. No GPU is needed.
@@ -44,13 +43,13 @@ from course_utils.units import GIB, MIB, format_bytes
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# A 2 × 2 max pool reads four values and puts out one. It has no parameters. Surely it makes a network smaller.
+# A 2 × 2 max pool reads four values and puts out one. It has no parameters.
 
 # %%
 guess = predict(
-    "VGG-16's pool1 stands behind 64 maps of 224 × 224. At batch 128 "
-    "these maps take 1,568 MiB, and they stay for the backward pass, pool "
-    "or no pool. How many MiB does the pool itself add to what is kept?",
+    "VGG-16's pool1 stands behind 64 maps of 224 × 224, which take 1,568 MiB at "
+    "batch 128. By how many MiB does pool1 itself, not what stands behind it, "
+    "change what is kept for the backward pass? Less is negative, nothing is 0.",
     unit="MiB",
 )
 guess
@@ -63,7 +62,7 @@ guess
 
 # %%
 values = torch.tensor([[1.0, 2, 0, 9], [4, 3, 8, 7], [6, 1, 2, 1], [0, 5, 3, 4]])
-one_map = values[None, None]  # one picture, one channel
+one_map = values[None, None]  # one image, one channel
 output, index = nn.functional.max_pool2d(one_map, kernel_size=2, return_indices=True)
 print("output  ", output[0, 0].tolist(), output.dtype)
 print("index   ", index[0, 0].tolist(), index.dtype)
@@ -79,7 +78,7 @@ output.backward(torch.tensor([[10.0, 20], [30, 40]]))
 pd.DataFrame(values.grad.int().numpy())
 
 # %% [markdown] slide="subslide"
-# An average pool has no winner: each of the four values gets a quarter of the gradient, and nothing has to be
+# An average pool has no winner: each of the four values gets a quarter of the gradient, and no position has to be
 # remembered.
 
 # %%
@@ -96,8 +95,9 @@ pd.DataFrame(values.grad.numpy())
 # - the value, because the next convolution needs its input: 4 bytes in float32;
 # - the index, a 64-bit integer: 8 bytes.
 #
-# The pool's *input* is kept too, but not because of the pool: the ReLU before it needs it. So the pool adds 12
-# bytes a value, two thirds of them for positions that two bits could tell.
+# PyTorch's pool holds on to its *input* as well, max pool and average pool alike. Here that costs nothing more, since
+# the input is what the ReLU before it put out, and the ReLU keeps that anyway: one tensor, kept for two. So the pool
+# adds 12 bytes a value, two thirds of them for positions that two bits could tell.
 
 # %%
 outputs = 128 * 64 * 112 * 112
@@ -123,7 +123,95 @@ def vgg16_with(pools, precision="float32"):
 POOLS = ("pool1", "pool2", "pool3", "pool4", "pool5")
 published = vgg16_with({})
 kept = published.by_layer().set_index("layer")["saved feature maps"]
-reveal(guess, {"by hand": by_hand / MIB, "trace": kept["pool1"] / MIB}, against="trace")
+in_front = 4 * 128 * 64 * 224 * 224  # bytes of the maps that the pool reads
+reveal(
+    guess,
+    {"by hand": by_hand / MIB, "trace": kept["pool1"] / MIB},
+    against="trace",
+    thoughts=[
+        (
+            -3 / 4 * in_front / MIB,
+            "Three quarters less: but the maps in front of the pool stay, and what it puts "
+            "out comes on top.",
+        ),
+        (
+            4 * outputs / MIB,
+            "A quarter of the maps: that is what the pool puts out. It also remembers where "
+            "each value came from.",
+        ),
+        (
+            8 * outputs / MIB,
+            "Those are the positions alone; the values it puts out are kept too.",
+        ),
+        (
+            0.0,
+            "No parameters, nothing to keep? Its output feeds the next convolution, and its "
+            "backward pass has to know the winners.",
+        ),
+    ],
+)
+
+# %% [markdown] slide="slide"
+# ## Who keeps the input?
+#
+# Ask autograd. The backward node of a layer has an attribute for every tensor it saved. Here is a pool right behind a
+# convolution, without a ReLU between them:
+
+# %%
+maps = nn.Conv2d(1, 4, 3, padding=1)(torch.randn(1, 1, 8, 8))
+for pooled in (nn.functional.max_pool2d(maps, 2), nn.functional.avg_pool2d(maps, 2)):
+    node = pooled.grad_fn
+    print(
+        f"{node.name()} saved the pool's input:",
+        node._saved_self.data_ptr() == maps.data_ptr(),
+    )
+
+# %% [markdown] slide="slide"
+# ## ReLU first or pool first
+#
+# The largest of four values is the same before and after a ReLU, so the two can be swapped without changing any
+# result. Does the order change the memory? Whoever comes first keeps the large map: the ReLU its output, which is the
+# pool's input too; or the pool its input, and then the ReLU a small output.
+
+
+# %%
+def vgg16_in_order(*layers):
+    """VGG-16 at batch 128; its first group ends in these layers, not in ReLU and pool."""
+    with torch.device("meta"):
+        model = networks.vgg16()
+        model.relu1_2, model.pool1 = nn.Sequential(OrderedDict(layers)), nn.Identity()
+    return training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
+
+
+relu, pool = ("relu", nn.ReLU()), ("pool", nn.MaxPool2d(2))
+norm = ("norm", nn.BatchNorm2d(64, device="meta"))
+orders = {"ReLU, pool": (relu, pool), "pool, ReLU": (pool, relu)}
+orders |= {"norm, ReLU, pool": (norm, relu, pool), "pool, norm, ReLU": (pool, norm, relu)}
+in_order = {name: vgg16_in_order(*layers) for name, layers in orders.items()}
+pd.DataFrame(
+    {
+        name: {
+            "kept": format_bytes(step.by_layer()["saved feature maps"].sum()),
+            "peak": format_bytes(step.peak_bytes),
+        }
+        for name, step in in_order.items()
+    }
+).T.rename_axis("behind conv1_2")
+
+# %% [markdown]
+# With ReLU and pool alone nothing is gained: what one no longer keeps the other does, to the byte. Batch norm
+# is different. It keeps its *input*, a map of its own, and behind the pool that map has a quarter of the values. (Norm
+# and pool do not commute, so that is another network.)
+
+# %% slide="subslide" folded=true
+first, second = in_order["norm, ReLU, pool"], in_order["pool, norm, ReLU"]
+saved = format_bytes(first.peak_bytes - second.peak_bytes)
+skyline(
+    second,
+    before=first,
+    before_name="norm, ReLU, pool",
+    title=f"Pool before batch norm in one place of VGG-16: {saved} less at the peak",
+)
 
 # %% [markdown] slide="slide"
 # ## Then why pool at all?
@@ -159,7 +247,7 @@ balance.map(format_bytes).to_frame("VGG-16, batch 128")
 # %% [markdown] slide="slide"
 # ## The same shrinking, without the index
 #
-# Average pools shrink the maps as much and remember nothing. Only the pools themselves change, layer by layer:
+# Average pools shrink the maps as much and remember no position. Only the pools themselves change, layer by layer:
 
 # %%
 averaged = vgg16_with({name: nn.AvgPool2d(2) for name in POOLS})
@@ -190,7 +278,7 @@ print(f"and the peak falls by {format_bytes(fall)}")
 # A convolution of 2 × 2 with stride 2 is a third way. It keeps no index, learns what to keep, and pays in
 # parameters and arithmetic.
 
-# %%
+# %% folded=true
 ways = {
     "max pool": {},
     "average pool": {name: nn.AvgPool2d(2) for name in POOLS},
@@ -209,7 +297,7 @@ pd.DataFrame(
         },
         "peak": {way: format_bytes(step.peak_bytes) for way, step in steps.items()},
         "parameters": {way: f"{table['parameters'].sum():,}" for way, table in tables.items()},
-        "GFLOP a picture": {
+        "GFLOP forward, one image": {
             way: f"{table['flops'].sum() / 128e9:.1f}" for way, table in tables.items()
         },
     }
@@ -221,7 +309,7 @@ pd.DataFrame(
 # Half precision stores a value in 2 bytes (lesson 08 says how one trains like that). An index is an integer and
 # stays at 8 bytes. So a max pool keeps 10 bytes for every value of 2.
 
-# %%
+# %% folded=true
 halved = vgg16_with({}, precision="float16")
 shares = {}
 for name, step in {"float32": published, "float16": halved}.items():
@@ -240,10 +328,10 @@ side_by_side(
 # ## Early or late
 #
 # Where should the first pool stand? Move `pool1` from behind the second convolution to behind the first, the
-# third, …: every convolution that it waits works on maps of full size.
+# third, …: every convolution it waits for works on maps of full size.
 
 
-# %%
+# %% folded=true
 def vgg16_moved(convolutions, pool):
     """VGG-16 at batch 128 with its first pool behind so many convolutions."""
     with torch.device("meta"):
@@ -338,7 +426,7 @@ print(f"lowest traced peak: {peak.idxmin()}, {format_bytes(peak.min())}")
 # Max pool and average pool have the same peak here. It stands in the backward pass of the wide maps in front of
 # the pool, and by then the index is gone.
 #
-# The measured peak is above the traced one by the workspace of the convolutions.
+# What the measured peak has above the traced one is the workspace of the convolutions.
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
@@ -363,6 +451,15 @@ pool_explorer()
 # %% [markdown]
 # Try three things. Put nothing in place of `pool5`: does anything happen, and why not? Give `pool1` a size of 4
 # × 4. Go to float16 and replace every pool by an average pool: what share of the peak was that?
+#
+# <details><summary>What you will see</summary>
+#
+# `pool5` is the last layer before the head: nothing large stands behind it, and the peak, at `relu4_3`, is long
+# before it. At 4 × 4 everything behind `pool1` has a quarter of what a 2 × 2 pool leaves, and the peak falls by about
+# a quarter, not to a quarter: the maps in front stay. In float16 the average pools take about a fifth off the peak, in
+# float32 about an eighth: the indices weigh 8 bytes in both, and the values around them half.
+#
+# </details>
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -376,7 +473,7 @@ judge([78])
 # ## Recap
 #
 # 1. A max pool adds its output and an int64 index for every value of it: 12 bytes in float32, 10 in half
-#    precision.
+#    precision. Its input is kept too, which costs nothing where a ReLU in front keeps the same map.
 # 2. It shrinks everything downstream by the square of its size; that is what it is for, and the earlier it
 #    stands the more there is to shrink.
 # 3. Average pools and strided convolutions shrink as much and keep no index; the one learns nothing, the other

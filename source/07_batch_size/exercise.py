@@ -27,7 +27,7 @@ from course_utils.checks import batch_size as check
 from course_utils.checks import training
 
 # %% [markdown] question="bytes_at" points=3 difficulty=1 minutes=7
-# ### 1. A batch nobody measured
+# ## 1. A batch nobody measured
 #
 # You ran your job at a few small batches and noted the peak each time: `measured` is a list of pairs `(batch,
 # bytes)`, two or more, in any order. How much will it need at `batch`?
@@ -63,7 +63,7 @@ from course_utils.grading.graded import batch_size as graded
 graded.bytes_at(bytes_at)
 
 # %% [markdown] question="saved_by_halving" points=2 difficulty=1 minutes=5
-# ### 2. What half the batch saves
+# ## 2. What half the batch saves
 #
 # "Half the batch, half the memory." Return the share of the memory that is saved, a number between 0 and 1, when a
 # step of `fixed_bytes + bytes_per_sample * batch` bytes is run with half the batch.
@@ -95,7 +95,7 @@ from course_utils.grading.graded import batch_size as graded
 graded.saved_by_halving(saved_by_halving)
 
 # %% [markdown] question="micro_batch" points=3 difficulty=2 minutes=10
-# ### 3. Which micro-batch?
+# ## 3. Which micro-batch?
 #
 # The update shall be that of `wanted` samples. If they fit the card at once, there is nothing to do. If not, they go
 # through it in micro-batches of one size, and the gradients add up. From the second micro-batch on, the gradients of
@@ -139,7 +139,7 @@ from course_utils.grading.graded import batch_size as graded
 graded.micro_batch(micro_batch)
 
 # %% [markdown] question="loss_weights" points=2 difficulty=2 minutes=6
-# ### 4. Micro-batches of different sizes
+# ## 4. Micro-batches of different sizes
 #
 # A data set of 1,297 pictures in micro-batches of 32 leaves 17 for the last one. The loss of each micro-batch is a
 # mean over *its* samples, and the update shall be that of the mean over *all* samples.
@@ -174,7 +174,7 @@ from course_utils.grading.graded import batch_size as graded
 graded.loss_weights(loss_weights)
 
 # %% [markdown] question="saturated_from" points=3 difficulty=2 minutes=9
-# ### 5. Where time saturates
+# ## 5. Where time saturates
 #
 # `times` is a dictionary, batch → seconds of a step with it. A larger batch takes longer; what it can save is time
 # *for each sample*, until the device has all it can do.
@@ -212,13 +212,13 @@ from course_utils.grading.graded import batch_size as graded
 graded.saturated_from(saturated_from)
 
 # %% [markdown] question="accumulate" points=5 difficulty=3 minutes=14
-# ### 6. A training step in micro-batches
+# ## 6. A training step in micro-batches
 #
 # Below is a training step on the whole batch. Write one that makes **the same update** with at most `micro` pictures
 # in the network at a time, so that the step asks for **at most a quarter** of the memory.
 #
-# The last micro-batch may be smaller. The function is called for one batch after the other, so gradients of the step
-# before may still be there when it begins. What it returns does not matter.
+# The last micro-batch may be smaller. The function is called for one batch after the other, and when it begins, gradients
+# may still be there, of its own step before or of somebody else's. What it returns does not matter.
 
 # %%
 print(inspect.getsource(training.whole_batch))
@@ -257,7 +257,7 @@ from course_utils.grading.graded import batch_size as graded
 graded.accumulate(accumulate)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 07` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

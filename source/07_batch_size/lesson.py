@@ -447,7 +447,7 @@ for name, (batch, parts) in cuts.items():
 pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_index("AlexNet")
 
 # %% [markdown]
-# The measured step needs a little more: scratch memory of the kernels, which no tensor shows. And the table says what
+# What the measured step needs more is scratch memory of the kernels, which no tensor shows. And the table says what
 # nobody expects of a technique that saves memory: 2 × 4 needs *more* than 8 at once. The gradients it keeps alive weigh
 # more than the maps of four pictures.
 

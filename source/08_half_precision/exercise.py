@@ -28,7 +28,7 @@ from course_utils.checks import half_precision as check
 from course_utils.checks.scaled_loops import half_loss, loses_small
 
 # %% [markdown] question="recipe_bytes" points=2 difficulty=1 minutes=5
-# ### 1. What a recipe keeps for every parameter
+# ## 1. What a recipe keeps for every parameter
 #
 # Three ways to train, and what each keeps for every parameter:
 #
@@ -66,7 +66,7 @@ from course_utils.grading.graded import half_precision as graded
 graded.recipe_bytes(recipe_bytes)
 
 # %% [markdown] question="share_left" points=2 difficulty=1 minutes=6
-# ### 2. What is left of the saved maps
+# ## 2. What is left of the saved maps
 #
 # A network keeps `map_values` values of convolutions for the backward pass, and `pool_values` values of its
 # pools, each with an int64 index beside it. Under autocast the values become halves.
@@ -99,7 +99,7 @@ from course_utils.grading.graded import half_precision as graded
 graded.share_left(share_left)
 
 # %% [markdown] question="smallest_update" points=3 difficulty=2 minutes=10
-# ### 3. The smallest update that is not lost
+# ## 3. The smallest update that is not lost
 #
 # Between two neighbouring powers of two, 2^e and 2^(e+1), a format with `fraction_bits` bits has evenly spaced
 # numbers, 2^(e − `fraction_bits`) apart. Below 2^`lowest_exponent` the spacing does not shrink any more. (float16:
@@ -141,12 +141,13 @@ from course_utils.grading.graded import half_precision as graded
 graded.smallest_update(smallest_update)
 
 # %% [markdown] question="loss_scale" points=3 difficulty=2 minutes=10
-# ### 4. A loss scale for these gradients
+# ## 4. A loss scale for these gradients
 #
-# float16's smallest number above 0 is 2⁻²⁴, its largest 65504. `gradients` is a list of numbers. Return the smallest
-# scale out of 1, 2, 4, 8, … for which
+# float16's smallest number above 0 is 2⁻²⁴, its largest 65504. Between 0 and 2⁻²⁴ it rounds to the nearer one; in the
+# middle, at 2⁻²⁵, to 0. `gradients` is a list of numbers. Return the smallest scale out of 1, 2, 4, 8, … for which
 #
-# - at least a share of `share` of the gradients *that are not 0* are 2⁻²⁴ or more in size after scaling, and
+# - at least a share of `share` of the gradients *that are not 0* are not 0 in float16 after scaling: more than 2⁻²⁵ in
+#   size, and
 # - none is above 65504 in size.
 #
 # If no scale does both, the answer is 0. Scales up to 2³⁹ are enough.
@@ -161,7 +162,7 @@ def loss_scale(gradients, share):
         scaled = [size * 2**power for size in sizes]
         if max(scaled) > 65504:
             return 0
-        if sum(size >= 2**-24 for size in scaled) >= share * len(scaled):
+        if sum(size > 2**-25 for size in scaled) >= share * len(scaled):
             return 2**power
     return 0
     # END SOLUTION
@@ -187,7 +188,7 @@ from course_utils.grading.graded import half_precision as graded
 graded.loss_scale(loss_scale)
 
 # %% [markdown] question="next_scales" points=3 difficulty=2 minutes=8
-# ### 5. The rule that finds the scale
+# ## 5. The rule that finds the scale
 #
 # `torch.amp.GradScaler` needs no list of gradients. It begins with a scale and watches:
 #
@@ -195,8 +196,8 @@ graded.loss_scale(loss_scale)
 # - after `interval` good steps in a row the next step uses twice the scale, and a new row begins;
 # - an overflow begins the row anew, too.
 #
-# `overflows` says of each step whether it overflows. Return the list of the scales that the steps use; the first
-# is `scale`.
+# `overflows` says of each step whether it overflows. Return the list of the scales that the steps use, one for each;
+# the first is `scale`.
 
 
 # %% answer="next_scales"
@@ -232,7 +233,7 @@ from course_utils.grading.graded import half_precision as graded
 graded.next_scales(next_scales)
 
 # %% [markdown] question="keep_small" points=5 difficulty=3 minutes=15
-# ### 6. A loop that loses its small gradients
+# ## 6. A loop that loses its small gradients
 #
 # The loop below trains a small network on the digits. Its loss is one term of several and weighs 1/10,000, so most
 # of its gradient maps are too small for float16. One batch in it is an outlier whose gradients overflow when they
@@ -287,7 +288,7 @@ from course_utils.grading.graded import half_precision as graded
 graded.keep_small(keep_small)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 08` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

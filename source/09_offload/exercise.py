@@ -27,7 +27,7 @@ from course_utils.checks import offload as check
 from course_utils.checks import saved
 
 # %% [markdown] question="copy_seconds" points=2 difficulty=1 minutes=5
-# ### 1. Seconds of a copy
+# ## 1. Seconds of a copy
 #
 # A feature map of `channels` × `height` × `width` float32 values for each picture of a batch goes over a link of
 # `gb_s` GB/s, one way. Return the seconds.
@@ -56,7 +56,7 @@ from course_utils.grading.graded import offload as graded
 graded.copy_seconds(copy_seconds)
 
 # %% [markdown] question="copy_over_kernel" points=3 difficulty=2 minutes=8
-# ### 2. Does it hide?
+# ## 2. Does it hide?
 #
 # A convolution with a kernel of `kernel` × `kernel` and a stride of `stride` reads `read` maps of `side` × `side`
 # for each picture and writes `written` maps of (`side` / `stride`) × (`side` / `stride`). The device computes
@@ -95,7 +95,7 @@ from course_utils.grading.graded import offload as graded
 graded.copy_over_kernel(copy_over_kernel)
 
 # %% [markdown] question="least_link" points=2 difficulty=2 minutes=8
-# ### 3. The slowest link that will do
+# ## 3. The slowest link that will do
 #
 # `layers` is a list of pairs: the bytes that are copied beside a layer, and the seconds that the layer's kernels
 # take. A copy is to end no later than the layer beside which it began.
@@ -126,7 +126,7 @@ from course_utils.grading.graded import offload as graded
 graded.least_link(least_link)
 
 # %% [markdown] question="two_streams" points=3 difficulty=2 minutes=10
-# ### 4. A step on two streams
+# ## 4. A step on two streams
 #
 # A chain of layers. `forward[i]` and `backward[i]` are the seconds of layer i's kernels, `copies[i]` the seconds in
 # which the map that layer i reads is copied, one way; 0 if it stays. The rules are vDNN's:
@@ -172,7 +172,7 @@ from course_utils.grading.graded import offload as graded
 graded.two_streams(two_streams)
 
 # %% [markdown] question="leaves_with" points=3 difficulty=2 minutes=10
-# ### 5. When may a map leave?
+# ## 5. When may a map leave?
 #
 # `layers` lists the layers in the order in which they run: pairs of a layer's name and a list of the maps it reads.
 # A map has the name of the layer that makes it; the network's own is `"input"`. A copy may run beside a layer that
@@ -217,7 +217,7 @@ from course_utils.grading.graded import offload as graded
 graded.leaves_with(leaves_with)
 
 # %% [markdown] question="keep_outside" points=5 difficulty=3 minutes=15
-# ### 6. Move what autograd saves
+# ## 6. Move what autograd saves
 #
 # Within `torch.autograd.graph.saved_tensors_hooks(pack, unpack)` autograd calls `pack(tensor)` for every tensor it
 # saves for the backward pass, keeps what that returns, and calls `unpack` with it when it needs the tensor.
@@ -275,7 +275,7 @@ from course_utils.grading.graded import offload as graded
 graded.keep_outside(keep_outside)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 09` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

@@ -485,9 +485,9 @@ side_by_side(
 )
 
 # %% [markdown]
-# What measured has above traced is scratch memory of a convolution, one map's worth: with the maps gone, the peak is
-# where one runs. And the small network of lesson 08? It has two layers, and its peak is in one of them: nothing to
-# gain. Offload pays where a network is deep.
+# What measured has above traced is scratch memory of a convolution, as much as this processor's kernels take: with the
+# maps gone, the peak is where one runs. And the small network of lesson 08? It has two layers, and its peak is in one
+# of them: nothing to gain. Offload pays where a network is deep.
 
 # %% [markdown] slide="skip"
 # ## Beside torch's save_on_cpu

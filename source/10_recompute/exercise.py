@@ -30,7 +30,7 @@ from course_utils.checks import recompute as check
 from course_utils.checks.rewrites import Tower
 
 # %% [markdown] question="chain_peak" points=2 difficulty=1 minutes=5
-# ### 1. A chain of equal layers
+# ## 1. A chain of equal layers
 #
 # A chain of `layers` equal layers, each with an output of one unit, is cut into `segments` segments as equal as they
 # can be. The inputs of all segments are held, and one segment at a time holds its outputs.
@@ -61,7 +61,7 @@ from course_utils.grading.graded import recompute as graded
 graded.chain_peak(chain_peak)
 
 # %% [markdown] question="best_count" points=2 difficulty=2 minutes=7
-# ### 2. The best number of segments
+# ## 2. The best number of segments
 #
 # Return the number of segments with the lowest peak in the sense of question 1, from 1 to `layers`. If several reach
 # it, the smallest of them: it computes least again.
@@ -91,7 +91,7 @@ from course_utils.grading.graded import recompute as graded
 graded.best_count(best_count)
 
 # %% [markdown] question="cut_peak" points=3 difficulty=2 minutes=10
-# ### 3. Layers that are not equal
+# ## 3. Layers that are not equal
 #
 # `outputs` lists the bytes of each layer's output, first layer first. `cuts` lists, in order, the layers with which
 # the second, third, … segment begins: with `cuts = [2, 4]` six layers become 0–1, 2–3 and 4–5.
@@ -137,7 +137,7 @@ from course_utils.grading.graded import recompute as graded
 graded.cut_peak(cut_peak)
 
 # %% [markdown] question="extra_share" points=2 difficulty=1 minutes=5
-# ### 4. The price
+# ## 4. The price
 #
 # `forward` and `backward` list the seconds of every layer in each pass. `segments` lists what is recomputed, each
 # (first, last) without `last`, as a slice. Return by which share of the step, forward and backward, it gets longer:
@@ -168,7 +168,7 @@ from course_utils.grading.graded import recompute as graded
 graded.extra_share(extra_share)
 
 # %% [markdown] question="least_again" points=4 difficulty=3 minutes=13
-# ### 5. As little as possible
+# ## 5. As little as possible
 #
 # A chain as in question 3; `seconds` lists each layer's time in the forward pass. Every segment but the last runs
 # again: the backward pass begins with the last, while its outputs are there. Without a cut nothing runs again.
@@ -219,7 +219,7 @@ from course_utils.grading.graded import recompute as graded
 graded.least_again(least_again)
 
 # %% [markdown] question="recompute_blocks" points=5 difficulty=3 minutes=12
-# ### 6. A network that recomputes
+# ## 6. A network that recomputes
 #
 # The network below has eight blocks with dropout. Write its `forward` anew with `torch.utils.checkpoint.checkpoint`,
 # so that the peak of a training step is at most 55 % of the original's. Parameters, output and gradients stay the
@@ -260,7 +260,7 @@ from course_utils.grading.graded import recompute as graded
 graded.recompute_blocks(Recomputes)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 10` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

@@ -52,7 +52,9 @@ def chain_of(name):
 # ## Predict
 #
 # ResNet-50, batch 64, momentum: 5.38 GiB at the peak, most of it maps that wait for the backward pass. We may throw
-# maps away and compute them again when they are needed. No layer may run more than twice.
+# maps away and compute them again when they are needed. Papers call this *checkpointing*, *activation checkpointing*
+# or *rematerialisation*: what is kept is a checkpoint, an activation is what this course calls a feature map. No layer
+# may run more than twice.
 
 # %%
 guess = predict(
@@ -150,8 +152,8 @@ skyline(four, before=plain, before_name="all kept", time=four_time, before_time=
         f"{format_bytes(plain.peak_bytes)}, for {longer:.0%} more time")  # fmt: skip
 
 # %% [markdown] slide="subslide"
-# How many even segments are best? And where would they be, if they need not be even? `least_peak` finds segments by
-# dynamic programming over what each part keeps; the trace says what they come to.
+# How many even segments are best? And where would they be, if they need not be even? `least_peak` finds the best of
+# all by dynamic programming over what each part keeps; the trace says what they come to.
 
 # %%
 tried = (2, 3, 4, 6, 8, 12, 16, 19, 23)
@@ -162,8 +164,14 @@ even_time, lowest_time = (predict_step(ledger, "P100") for ledger in (even, lowe
 reveal(
     guess,
     {"all kept": plain.peak_bytes / GIB, f"{fewest} even segments": even.peak_bytes / GIB,
-     "best cuts found": lowest.peak_bytes / GIB},
-    against="best cuts found",
+     "best cuts": lowest.peak_bytes / GIB},
+    against="best cuts",
+    thoughts=[
+        (plain.peak_bytes / 2 / GIB, "Half: segments keep much less than half of the maps."),
+        (even.peak_bytes / GIB, "That is the best of even segments. The maps are not even."),
+        (3 * 4 * 25_557_032 / GIB, "Those are parameters, gradients and momentum. While a "
+         "segment is in work, its own maps are there too."),
+    ],
 )  # fmt: skip
 
 # %% [markdown] slide="slide"
@@ -206,7 +214,14 @@ for name in ("VGG-16", "ResNet-50", "GoogLeNet", "AlexNet"):
     before = predict_step(chain.step().at(64), "P100")
     share = before.by_phase()["forward"] / before.total_seconds
     row = {"network": name, "forward pass": f"{share:.0%} of the step"}
-    for way, cuts in (("6 even", chain.evenly(6)), ("best found", chain.least_peak(64))):
+    least = chain.least_peak(64)
+    limit = max(0.9 * before.ledger.peak_bytes, chain.step(least).at(64).peak_bytes)
+    ways = {
+        "6 even": chain.evenly(6),
+        "lowest": least,
+        "first tenth": chain.cheapest(64, limit),
+    }
+    for way, cuts in ways.items():
         after = predict_step(chain.step(cuts).at(64), "P100")
         memory = after.ledger.peak_bytes / before.ledger.peak_bytes - 1
         row[f"{way}: memory"] = f"{memory:+.0%}"
@@ -215,7 +230,9 @@ for name in ("VGG-16", "ResNet-50", "GoogLeNet", "AlexNet"):
 pd.DataFrame(rows).set_index("network")
 
 # %% [markdown]
-# Even segments pay nearly the whole forward pass. The best cuts need not: VGG-16 reaches a lower peak for under one
+# *Lowest* is the lowest peak there is, *first tenth* the least time that takes a tenth off the peak (or comes down to
+# the lowest, if that is less than a tenth). Even segments pay nearly the whole forward pass. Well-chosen ones need not:
+# VGG-16 gets a lower peak than even segments have for a fifth of their time, and its first tenth for well under one
 # percent. Why?
 
 # %% [markdown] slide="slide"
@@ -243,13 +260,27 @@ vgg_time, vgg_low_time = (predict_step(ledger, "P100") for ledger in (vgg_plain,
 longer = vgg_low_time.total_seconds / vgg_time.total_seconds - 1
 skyline(vgg_low, before=vgg_plain, before_name="all kept", time=vgg_low_time,
         before_time=vgg_time,
-        title=f"Two short segments: {format_bytes(vgg_low.peak_bytes)} in place of "
+        title=f"{len(cuts)} short segments: {format_bytes(vgg_low.peak_bytes)} in place of "
         f"{format_bytes(vgg_plain.peak_bytes)}, for {longer:.1%} more time")  # fmt: skip
 
 # %% [markdown] slide="subslide"
-# There is a floor. While the backward pass of one layer runs, its input, its output and their gradients are alive,
-# whatever was dropped elsewhere; in VGG-16's first layers each of them is as long as the longest bar above. Cutting
-# cannot go below; a smaller batch can.
+# There is a floor. While the backward pass of one layer runs, three maps are alive, whatever was dropped elsewhere: a
+# convolution needs its *input* and the *gradient of its output*, and makes the *gradient of its input*. A ReLU needs
+# its output and the same two gradients. It is never four. Of all layers `conv1_2` has the longest three: 64 maps of
+# 224 × 224 each.
+
+# %%
+one_map = 4 * 128 * 64 * 224 * 224
+everywhere = 4 * (3 * 138_357_544 + 128 * 3 * 224 * 224)
+print(
+    f"parameters, their gradients, momentum and images: {format_bytes(everywhere)};", end=" "
+)
+print(f"with 3 × {format_bytes(one_map)}: {format_bytes(3 * one_map + everywhere)}")
+print(f"the lowest peak, traced: {format_bytes(vgg_low.peak_bytes)}, at {vgg_low.peak_layer}")
+
+# %% [markdown]
+# The best cuts of VGG-16 are at the floor, but for what kernels need for themselves. No other cut can do better; a
+# smaller batch can, since it makes every map smaller, and so can 16 bits a value.
 
 # %% [markdown] slide="slide"
 # ## Too much of it
@@ -451,6 +482,23 @@ recompute_explorer()
 # %% [markdown]
 # Try three things. Find the number of even segments with the lowest peak for ResNet-50; then take *lowest peak*. Give
 # VGG-16 to *least time that fits* at batch 256 on a P100. Say why the dense net gains nothing.
+#
+# <details><summary>What to look for</summary>
+#
+# With even segments the peak falls, and from some number on rises again: more inputs are kept than maps are dropped.
+# The lowest peak has segments of single blocks where maps are large. The dense net keeps parameters, not maps:
+# recomputation drops maps alone.
+#
+# </details>
+
+# %% [markdown] slide="slide"
+# ## In PyTorch
+#
+# `torch.utils.checkpoint.checkpoint_sequential(net, 4, x, use_reentrant=False)` cuts an `nn.Sequential` into four even
+# segments, which is the first column above. *Selective* checkpointing decides by operator instead of by layer: with
+# `create_selective_checkpoint_contexts` the results of products are kept, and only what is cheap to compute runs again.
+# That is the same thought as the best cuts, one level down. `net.gradient_checkpointing_enable()` of a Hugging Face
+# model makes each block of a transformer one segment.
 
 # %% [markdown] slide="slide"
 # ## What is said of it
@@ -473,7 +521,7 @@ for layers in (16, 36, 64, 100):
 print(
     f"Time, ResNet-50: {extra:+.0%}, {fewest} even segments, {low_share:+.0%} with best cuts."
 )
-print("Right in size for even segments, which repeat nearly everything.")
+print("Right in size, where nearly everything is computed twice.")
 columns = ["layers", "units, all kept", "units, √n segments"]
 pd.DataFrame(rows, columns=columns).set_index("layers")
 

@@ -22,7 +22,7 @@
 from course_utils.checks import many_gpus as check
 
 # %% [markdown] question="ring_bytes" points=2 difficulty=1 minutes=5
-# ### 1. What a card sends
+# ## 1. What a card sends
 #
 # A network of `parameters` float32 weights is trained by data parallelism on `cards` cards. Their gradients are
 # averaged by a ring all-reduce. Return the bytes that one card sends in a step.
@@ -51,7 +51,7 @@ from course_utils.grading.graded import many_gpus as graded
 graded.ring_bytes(ring_bytes)
 
 # %% [markdown] question="step_seconds" points=3 difficulty=2 minutes=10
-# ### 2. How long a step takes
+# ## 2. How long a step takes
 #
 # `buckets` is a list of pairs `(ready, size)`: at `ready` seconds into the step a bucket of `size` bytes of gradients
 # is complete. They are in order. The link sends one bucket at a time, in this order, each as soon as it is ready and
@@ -88,7 +88,7 @@ from course_utils.grading.graded import many_gpus as graded
 graded.step_seconds(step_seconds)
 
 # %% [markdown] question="cheaper_split" points=3 difficulty=2 minutes=9
-# ### 3. By data or by units?
+# ## 3. By data or by units?
 #
 # `layers` is a list of pairs `(weights, inputs)`: the numbers a layer has as weights, and the numbers it reads for one
 # sample. There are `cards` cards (two or more), and each brings `batch` samples.
@@ -129,7 +129,7 @@ from course_utils.grading.graded import many_gpus as graded
 graded.cheaper_split(cheaper_split)
 
 # %% [markdown] question="card_bytes" points=3 difficulty=1 minutes=8
-# ### 4. What a card keeps under ZeRO
+# ## 4. What a card keeps under ZeRO
 #
 # Half precision with Adam keeps for every parameter 2 bytes of weight, 2 bytes of gradient, and 12 bytes of optimizer
 # state: two averages and the float32 weight that is updated.
@@ -168,7 +168,7 @@ from course_utils.grading.graded import many_gpus as graded
 graded.card_bytes(card_bytes)
 
 # %% [markdown] question="shard_factors" points=2 difficulty=2 minutes=8
-# ### 5. Parts of different sizes
+# ## 5. Parts of different sizes
 #
 # The last batch of a data set leaves some cards with fewer samples: card *i* has `sizes[i]`. Each card computes its
 # loss over its own samples, as their mean (`reduction` is `"mean"`) or as their sum (`"sum"`), and calls `backward()`.
@@ -206,7 +206,7 @@ from course_utils.grading.graded import many_gpus as graded
 graded.shard_factors(shard_factors)
 
 # %% [markdown] question="ring_average" points=5 difficulty=3 minutes=16
-# ### 6. An all-reduce of your own
+# ## 6. An all-reduce of your own
 #
 # The program below runs on every card at once. It knows which card it is (`rank`, from 0), how many there are, and
 # what this card holds (`values`, a vector as long on every card). Cards share nothing but messages:
@@ -273,7 +273,7 @@ from course_utils.grading.graded import many_gpus as graded
 graded.ring_average(ring_average)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 11` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

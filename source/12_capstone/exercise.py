@@ -23,7 +23,7 @@ from course_utils.checks import capstone as check
 from course_utils.plan import Plan, Problem, Refused, combinations, fastest, table
 
 # %% [markdown] question="plan_bytes" points=3 difficulty=1 minutes=8
-# ### 1. What a plan needs
+# ## 1. What a plan needs
 #
 # A batch goes through the card in `parts` equal micro-batches, in 16 bits if `half`. What does the card have to hold?
 #
@@ -68,7 +68,7 @@ from course_utils.grading.graded import capstone as graded
 graded.plan_bytes(plan_bytes)
 
 # %% [markdown] question="update_seconds" points=3 difficulty=2 minutes=8
-# ### 2. What a plan takes
+# ## 2. What a plan takes
 #
 # The maps of each micro-batch leave during its forward pass and come back during its backward pass. Copies and
 # kernels run beside each other, and a pass is over when both are done. All times but `update` are those of *one*
@@ -101,7 +101,7 @@ from course_utils.grading.graded import capstone as graded
 graded.update_seconds(update_seconds)
 
 # %% [markdown] question="unbeaten" points=4 difficulty=2 minutes=12
-# ### 3. The plans that nothing beats
+# ## 3. The plans that nothing beats
 #
 # `plans` is a dictionary, name → `(bytes, seconds)`. A plan is *beaten* if another one needs at most as many bytes
 # and at most as many seconds, and is better in at least one of the two. No two plans are equal in both.
@@ -143,7 +143,7 @@ from course_utils.grading.graded import capstone as graded
 graded.unbeaten(unbeaten)
 
 # %% [markdown] question="least_time" points=2 difficulty=1 minutes=6
-# ### 4. The least time
+# ## 4. The least time
 #
 # `plans` is a dictionary, name → `(bytes, seconds, same_update)`; the third is False where the plan is not
 # training-equivalent. Return the name of the one to take on a card with `room` bytes, or `None` if there is none. No
@@ -178,7 +178,7 @@ from course_utils.grading.graded import capstone as graded
 graded.least_time(least_time)
 
 # %% [markdown] question="vgg_plan" points=3 difficulty=2 minutes=10
-# ### 5. Your plan for VGG-16
+# ## 5. Your plan for VGG-16
 #
 # VGG-16, a batch of 256, a Titan X with 12 GiB. Return a `Plan` that
 #
@@ -222,7 +222,7 @@ from course_utils.grading.graded import capstone as graded
 graded.vgg_plan(vgg_plan)
 
 # %% [markdown] question="find_plan" points=5 difficulty=3 minutes=16
-# ### 6. A plan for any problem
+# ## 6. A plan for any problem
 #
 # Write a search. `problem` has a network, a `batch` and a card you do not know. Return a plan that makes the same
 # update, to 16 bits or better, that fits (*tight* will do), and takes at most 2 % longer than the fastest of all
@@ -276,7 +276,7 @@ from course_utils.grading.graded import capstone as graded
 graded.find_plan(find_plan)
 
 # %% [markdown]
-# ### Afterwards
+# ## Afterwards
 #
 # Save this notebook, then run `course check 12` in a terminal. It marks this file question by question, on inputs
 # you have not seen. `course progress` shows where you stand in the course.

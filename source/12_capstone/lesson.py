@@ -108,22 +108,23 @@ try_it(vgg, Plan(256, changes=("stride",)), Plan(128), Plan(256, precision="bflo
 # | stride, earlier pooling, 1×1 in front | no: another network |
 # | a smaller batch | no: another update |
 #
-# Whether 16 bits are the same update is for you to decide; this page does both sums. Dropout draws other masks for
-# micro-batches than for the whole batch. We count that as the same: in both, each picture gets a mask of its own.
+# Whether 16 bits are the same update is for you to decide; this page computes the ranking with them and without.
+# Dropout draws other masks for micro-batches than for the whole batch. We count that as the same: in both, each image
+# gets a mask of its own.
 
 # %% [markdown] slide="slide"
 # ## By hand: how many at a time?
 #
-# From lesson 07: the peak of a step with micro-batches of *N* is a fixed part plus a part for each picture. In fc6's
+# From lesson 07: the peak of a step with micro-batches of *N* is a fixed part plus a part for each image. In fc6's
 # backward pass these are
 #
 # | | bytes |
 # |---|---:|
 # | weights, momentum, all gradients, and fc6's new one beside its old one | 4 × (3 × 138.4 + 102.8) million |
-# | kept for each picture: 13.5 million ReLU values, 1.5 million pooled ones with an index of 8 bytes each | 70 MiB |
+# | kept for each image: 13.5 million ReLU values, 1.5 million pooled ones with an index of 8 bytes each | 70 MiB |
 #
 # The first line is 2.1 GB, 1.93 GiB. The card leaves 11.5 GiB beside the context. (11.5 − 1.93) · 1,024 / 70 is 140
-# pictures. The largest divisor of 256 below it is 128.
+# images. The largest divisor of 256 below it is 128.
 
 # %%
 parameters, fc6 = 138_357_544, 25_088 * 4_096 + 4_096
@@ -131,9 +132,7 @@ fixed = 4 * (3 * parameters + fc6)
 twice = vgg.step(Plan(256, 128))
 each = (twice.at(128).peak_bytes - twice.at(64).peak_bytes) / 64
 by_hand = (vgg.room_bytes - fixed) / each
-print(
-    f"fixed {format_bytes(fixed)}, {each / MIB:.0f} MiB a picture: {by_hand:.0f} pictures fit"
-)
+print(f"fixed {format_bytes(fixed)}, {each / MIB:.0f} MiB an image: {by_hand:.0f} images fit")
 print(f"the trace says {twice.largest_batch(vgg.room_bytes)}")
 
 # %% [markdown] slide="slide"
@@ -171,46 +170,77 @@ reveal(
         "published in 2016": 18.0,
     },
     against=f"{safe.plan}, safe",
+    thoughts=[
+        (18.0, "That is what moving maps to the host cost in 2016."),
+        (100 / 3, "A whole forward pass more? Not every layer has to run again."),
+        (
+            100 * singles[-1].lost,
+            "That is about what recomputation costs, which fits as well. One technique costs "
+            "less.",
+        ),
+        (100 * singles[0].lost, "Two halves cost that little, but they leave the card tight."),
+    ],
 )
 
 # %% [markdown]
-# Only micro-batches do it alone, for next to nothing. The technique without a paper wins, and nobody has to write
-# code for streams. Everything below says when that is so, and when it is not.
+# Two techniques do it alone. Recomputation comes down to a few hundred MiB below the card's limit, tight, for some
+# percent of time. Micro-batches (*gradient accumulation*) cost a few tenths of a percent, and with four of them nothing
+# is tight. The technique without a paper wins, and nobody has to write code for streams. Everything below says when
+# that is so, and when it is not.
 
 # %% [markdown] slide="slide"
-# ## Why do the others stop above the line?
+# ## Why does offload stop above the line?
 #
-# Offload can move what *waits*. It cannot move what the running operator reads and writes. What is alive at the worst
-# moment of "offload all", the backward pass of relu1_2:
+# Offload can move what *waits*. It cannot move what the running operator reads and writes. Here is what is alive at
+# the worst moment of "offload all", the backward pass of relu1_2, and whether that operator uses it:
 
-# %%
+# %% folded=true
 schedule = vgg.schedule(Plan(256, offload="all"))
 work, peak = schedule.work, schedule.peak_kernel
 alive = (work.birth <= peak) & (work.death > peak)
 alive[schedule.moved] &= ~schedule.away(schedule.begins[peak], np.flatnonzero(schedule.moved))
+used = set(work.uses[work.uses[:, 0] == peak, 1].tolist())
 largest = np.argsort(-work.size * alive)[:6]
-rows = [(work.owners[i], ROLES[work.role[i]], format_bytes(work.size[i])) for i in largest]
+rows = [
+    (
+        work.owners[i],
+        ROLES[work.role[i]],
+        format_bytes(work.size[i]),
+        "yes" if i in used else "no",
+    )
+    for i in largest
+]
 print(f"{schedule.kernel_name(peak)}: {format_bytes(schedule.peak_bytes)}")
-pd.DataFrame(rows, columns=["made by", "role", "size"]).set_index("made by")
+columns = ["made by", "role", "size", "used now"]
+pd.DataFrame(rows, columns=columns).set_index("made by")
 
 # %% [markdown] slide="subslide"
-# By hand: a map of conv1 has 64 · 224 · 224 values of 4 bytes, for 256 pictures 3.06 GiB. Four such maps, two of
-# features and two of gradients, are 12.25 GiB. That alone is more than the card.
+# Three of the large maps are in use: the operator reads its own output and the gradient that came down, and writes the
+# gradient that goes on. The fourth is not. It is `relu1_1`, fetched early (*prefetch*) for the convolution that comes
+# next, so that nobody waits for the copy. Without it the step would fit, and every copy back would be waited for in
+# full. That is the price at which offload hides its time: memory.
 #
-# It is a *floor*: no way to move or recompute maps gets below the working set of the largest operator. Two things
-# lower the floor itself: fewer pictures at a time, and fewer bytes a value. The frameworks of 2016 had a third: ReLU in
-# place, which needs no map of its own.
+# By hand: a map of group 1 has 64 · 224 · 224 values of 4 bytes, for 256 images 3.06 GiB. Three of them, and the
+# parameters, gradients, momentum and images that always stay:
 
 # %%
 one_map = 4 * 64 * 224 * 224 * 256
-four = format_bytes(4 * one_map)
-print(f"4 × {format_bytes(one_map)} = {four}, the card leaves {format_bytes(vgg.room_bytes)}")
+stays = 4 * (3 * parameters + 256 * 3 * 224 * 224)
+floor = format_bytes(3 * one_map + stays)
+print(f"3 × {format_bytes(one_map)} + {format_bytes(stays)} = {floor}")
+print(f"the card leaves {format_bytes(vgg.room_bytes)}")
+print(f"recomputing, lowest peak: {format_bytes(singles[-1].needs_bytes - vgg.context_bytes)}")
+
+# %% [markdown]
+# This is a *floor*: no way to move or recompute maps gets below the working set of the largest operator. Recomputation
+# reaches it. Two things lower the floor itself: fewer images at a time, and fewer bytes a value. The frameworks of
+# 2016 had a third: ReLU in place, which needs no map of its own.
 
 # %% [markdown] slide="slide"
 # ## Two together
 #
-# Float16 halves the floor, and offload then has room below the line. Savings do not add up: each technique changes
-# what is left for the next.
+# Float16 halves the maps, the floor's too, and offload then has room below the line. Savings do not add up: each
+# technique changes what is left for the next.
 
 # %%
 together = [
@@ -312,7 +342,7 @@ pd.DataFrame(rows, index=[str(plan) for plan in judged])
 times = {row.batch: row.per_sample_ms for row in published("GoogLeNet", source=CAFFE2)}
 for batch in (64, 32, 16):
     more = times[batch] / times[128] - 1
-    print(f"Inception on a Titan X, {batch} at a time: {more:+.0%} a picture against 128")
+    print(f"Inception on a Titan X, {batch} at a time: {more:+.0%} an image against 128")
 
 # %% [markdown]
 # Even with that on top, 4 × 64 stays far from 18 %. And 2 × 128 pays next to nothing of it.
@@ -334,7 +364,7 @@ others += [Plan(256, precision="float16"), Plan(256, precision="float16", offloa
 table(resnet.evaluate(plan) for plan in others)
 
 # %% [markdown]
-# Batch norm rules micro-batches out. Recomputation, which nobody needed for VGG-16, is now the only way that is exact
+# Batch norm rules micro-batches out. Recomputation, which VGG-16 could do without, is now the only way that is exact
 # and cheap. Offload takes more than twice as long. By hand, the seconds for all copies, against the seconds for all
 # kernels that could hide them:
 
@@ -348,7 +378,7 @@ for problem in (vgg, resnet):
 # %% [markdown] slide="slide"
 # ## Measure: all of it at once
 #
-# Does the update survive if everything is done together? A small network on real digits: the gradient of 128 pictures
+# Does the update survive if everything is done together? A small network on real digits: the gradient of 128 images
 # at once, and of 4 × 32 with the first five layers recomputed and every kept map moved out and back. Here the "host" is
 # the same memory; the bytes are copied all the same.
 
@@ -399,14 +429,14 @@ for dtype in (torch.float32, torch.float64):
 pd.DataFrame.from_dict(rows, orient="index", columns=["off by", "moved out", "moved back"])
 
 # %% [markdown]
-# Rounding, and nothing else: in float64 nine digits less of it. Recomputation and offload change no bit; the rounding
-# is that of adding the four parts.
+# Rounding, and nothing else: in float64, which has nine more decimal digits, the difference is nine digits smaller.
+# Recomputation and offload change no bit; the rounding is that of adding the four parts.
 
 # %% [markdown] slide="slide"
 # ## Explore
 #
 # One question: **which techniques together?** Each point is a combination, hollow where it does not fit. Find the
-# fastest plan that is exact; then the one that needs the least memory; then the dearest mistake.
+# fastest plan that is exact; then the one that needs the least memory; then the most expensive mistake.
 
 # %% tags=["nbval-ignore-output"]
 plan_explorer(vgg, mine)
@@ -425,8 +455,9 @@ judge([32])
 #
 # 1. Only what is training-equivalent counts. Micro-batches, offload and recomputation are, 16 bits nearly; a stride
 #    is not, and micro-batches are not under batch norm.
-# 2. Each technique lowers another term: batch and precision lower the floor itself, offload and recomputation only
-#    what waits above it. Savings do not add up, so judge the combination.
+# 2. Each technique lowers another term: batch and precision lower the floor itself, the three maps of the largest
+#    operator; recomputation comes down to it; offload stays above it by what it fetches early. Savings do not add up,
+#    so judge the combination.
 # 3. The winner depends on network and card. Draw the plane, drop what is beaten, and ask which assumption the rest
 #    hangs on.
 #

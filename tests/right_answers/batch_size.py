@@ -73,10 +73,10 @@ def plain(model, optimizer, pictures, labels, micro):
 
 
 def summed(model, optimizer, pictures, labels, micro):
+    optimizer.zero_grad(set_to_none=True)
     for x, y in zip(pictures.split(micro), labels.split(micro), strict=True):
         F.cross_entropy(model(x), y, reduction="sum").div(len(pictures)).backward()
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
 
 
 def gradients_by_hand(model, optimizer, pictures, labels, micro):

@@ -41,7 +41,7 @@ def scale_by_doubling(gradients, share):
     sizes = np.abs(np.array(gradients))
     wanted = share * np.count_nonzero(sizes)
     scale = 1
-    while np.count_nonzero(sizes * scale >= 2.0**-24) < wanted:
+    while np.count_nonzero(sizes * scale > 2.0**-25) < wanted:
         scale *= 2
     return scale if sizes.max() * scale <= 65504 else 0
 
@@ -49,7 +49,7 @@ def scale_by_doubling(gradients, share):
 def scale_by_sorting(gradients, share):
     sizes = sorted((abs(g) for g in gradients if g != 0), reverse=True)
     least = sizes[max(0, math.ceil(share * len(sizes)) - 1)]
-    power = max(0, math.ceil(math.log2(2**-24 / least)))
+    power = max(0, math.floor(math.log2(2**-25 / least)) + 1)
     return 2**power * (sizes[0] * 2**power <= 65504)
 
 
@@ -57,7 +57,7 @@ def scale_from_torch(gradients, share):
     values = torch.tensor([g for g in gradients if g], dtype=torch.float64)
     scale = 1.0
     while (values * scale).abs().max() <= 65504:
-        if ((values * scale).abs() >= 2.0**-24).double().sum() >= share * len(values):
+        if (values * scale).half().count_nonzero() >= share * len(values):
             return scale
         scale *= 2
     return 0

@@ -111,7 +111,7 @@ RIGHT = {
         lambda m, i, p, g, n: 4 * n * (m + i) + 4 * 2 * n * g + 4 * 2 * p,
         lambda m, i, p, g, n: np.float64(4) * (n * m + n * i + 2 * p + 2 * g * n),
     ],
-    "largest_batch": [largest_by_counting, largest_by_halving, largest_as_array],
+    "largest_batch": [largest_by_halving, largest_by_counting, largest_as_array],
     "keep_less": [Plain, AtOnce, KeepsMeans, KeepsLast, InPlaceToo, Recomputes, AtOnce()],
 }
 

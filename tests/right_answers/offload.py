@@ -91,20 +91,14 @@ def outside_by_tickets(model, least, host):
     return pack, unpack
 
 
-def outside_in_numpy(model, least, host):
-    """Without the host: NumPy's memory is outside, too."""
-
-    class Bytes:
-        def __init__(self, tensor):
-            self.array = tensor.detach().numpy().copy()
+def outside_with_tags(model, least, host):
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
 
     def pack(tensor):
-        storage = tensor.untyped_storage().data_ptr()
-        if any(storage == parameter.untyped_storage().data_ptr() for parameter in model.parameters()):
-            return tensor
-        return Bytes(tensor) if tensor.numel() * tensor.element_size() >= least else tensor
+        stays = tensor.nbytes < least or tensor.untyped_storage().data_ptr() in own
+        return ("here", tensor) if stays else ("host", host.put(tensor))
 
-    return pack, lambda kept: torch.from_numpy(kept.array) if isinstance(kept, Bytes) else kept
+    return pack, lambda kept: kept[1] if kept[0] == "here" else host.take(kept[1])
 
 
 def outside_as_closures(model, least, host):
@@ -136,7 +130,7 @@ RIGHT = {
     ],
     "two_streams": [streams_by_clock, streams_by_arrays, streams_simulated],
     "leaves_with": [leaves_by_overwriting, leaves_from_the_end],
-    "keep_outside": [outside_by_tickets, outside_in_numpy, outside_as_closures],
+    "keep_outside": [outside_by_tickets, outside_with_tags, outside_as_closures],
 }
 
 

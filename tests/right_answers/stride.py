@@ -67,7 +67,7 @@ class EarlyStrides(nn.Module):
 
 def by_editing():
     """Changes the network it was given, in odd places."""
-    from course_utils.checks.stride import pooled
+    from course_utils.checks.originals import pooled
 
     network = pooled()
     for conv, pool in ((2, 4), (7, 9), (10, 12)):

@@ -56,7 +56,7 @@ def crossover_by_fractions(cpu_fixed, cpu_per_sample, gpu_fixed, gpu_per_sample)
 
 
 def crossover_of_floats(cpu_fixed, cpu_per_sample, gpu_fixed, gpu_per_sample):
-    if gpu_fixed < cpu_fixed:
+    if gpu_fixed + gpu_per_sample < cpu_fixed + cpu_per_sample:
         return 1.0
     if gpu_per_sample >= cpu_per_sample:
         return 0.0
@@ -93,7 +93,7 @@ RIGHT = {
         lambda *a: np.maximum(a[0] / a[2], a[1] / a[3]) + a[4],
         lambda f, t, p, b, launch: f / min(p, f / t * b) + launch if f else t / b + launch,
     ],
-    "crossover_batch": [crossover_by_counting, crossover_by_fractions, crossover_of_floats],
+    "crossover_batch": [crossover_by_fractions, crossover_by_counting, crossover_of_floats],
     "speed_up": [
         lambda cpu, gpu, batch, sample_bytes, link_gb_s: cpu / (gpu + batch * sample_bytes / (link_gb_s * 1e9)),
         lambda c, g, n, s, r: 1 / (g / c + n * s / 1e9 / r / c),

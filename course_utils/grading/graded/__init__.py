@@ -14,17 +14,19 @@ import math
 import os
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from IPython.utils.capture import capture_output
 
-from course_utils.checks.core import as_number, attempt, has_dots, is_about_dots, unfinished
+from course_utils.checks.borrowing import calls_noted
+from course_utils.checks.core import Holding, as_number, attempt, has_dots, is_about_dots, unfinished
 
 PRINTS_ALIKE = 1e-10  # relative difference, such as rounding makes, with which results must print alike
 NOT_ATTEMPTED = "not attempted"
 CRASHED = "crashed"
-Seen = TypeVar("Seen")
+BORROWED = "calls the course's own library"
+Seen = TypeVar("Seen", bound=Holding)
 _tokens: dict[str, str] = {}
 
 
@@ -114,11 +116,18 @@ class Graded(GradedCell):
     Args:
         question: the name of the question.
         draw: argument tuples from a random generator.
+        given: functions and classes of the library that an answer may call: those that the exercise's cells import.
     """
 
-    def __init__(self, question: str, draw: Callable[[random.Random], Sequence[tuple[Any, ...]]]) -> None:
+    def __init__(
+        self,
+        question: str,
+        draw: Callable[[random.Random], Sequence[tuple[Any, ...]]],
+        given: Collection[object] = (),
+    ) -> None:
         self.question = question
         self.draw = draw
+        self.given = given
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
@@ -137,13 +146,15 @@ class Graded(GradedCell):
         return all(is_steady(one.value) for one in results)
 
     def _line(self, answer: Callable[..., Any], arguments: Sequence[Any]) -> str:
-        with capture_output():
+        with capture_output(), calls_noted(self.given) as borrowed:
             one = attempt(self.question, answer, arguments)
         call = f"{self.question}({', '.join(map(canonical, arguments))})"
         if has_dots(one.value) or is_about_dots(one.error):
             return f"{call}: {NOT_ATTEMPTED}"
         if one.error is not None:
             return f"{call}: {CRASHED}: {type(one.error).__name__}"
+        if borrowed:
+            return f"{call}: {BORROWED}: {borrowed[0]}"
         changed = f" and changed {one.changed}" if one.changed else ""
         return f"{call} = {canonical(one.value)}{changed}"
 
@@ -154,8 +165,8 @@ class GradedProperties(GradedCell, Generic[Seen]):
     Args:
         question: the name of the question.
         accept: what `look` is given for an answer; None for an answer that is nothing of the kind asked for.
-        look: what it does, with inputs from a random generator. Raises whatever the learner's code raises.
-        properties: of what was seen, by the words that are printed.
+        look: what it does, with inputs from a random generator; `holds` of what it returns are the properties, by the
+            words that are printed. Raises whatever the learner's code raises.
         kind: what is asked for, "network" or "function".
     """
 
@@ -164,11 +175,10 @@ class GradedProperties(GradedCell, Generic[Seen]):
         question: str,
         accept: Callable[[object], Callable[..., Any] | None],
         look: Callable[[Callable[..., Any], random.Random], Seen],
-        properties: Callable[[Seen], Mapping[str, bool]],
         kind: str = "network",
     ) -> None:
         self.question, self.kind = question, kind
-        self.accept, self.look, self.properties = accept, look, properties
+        self.accept, self.look = accept, look
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
@@ -185,7 +195,7 @@ class GradedProperties(GradedCell, Generic[Seen]):
             return [f"{self.question}: {why}"]
         if unfinished(seen):
             return [f"{self.question}: {NOT_ATTEMPTED}"]
-        return [f"{name}: {'yes' if held else 'no'}" for name, held in self.properties(seen).items()]
+        return [f"{name}: {'yes' if held else 'no'}" for name, held in seen.holds.items()]
 
 
 def batch_and_seed(draw: random.Random, least: int) -> tuple[int, int]:

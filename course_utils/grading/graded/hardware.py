@@ -23,7 +23,8 @@ def _cards_and_buffers(draw: random.Random) -> list[Case]:
     for name in OPTIMIZERS:
         for most in (30, 60_000):
             buffer = draw.randint(1, most)
-            cases.append((buffer + 3 * draw.randint(1, most) + draw.choice((1, 2)), buffer, name))
+            left = 2 if most == 30 else draw.choice((1, 2))  # two thirds: no decimals hide behind six digits
+            cases.append((buffer + 3 * draw.randint(1, most) + left, buffer, name))
     return [*cases, (draw.randint(100, 300), draw.randint(301, 500), draw.choice(OPTIMIZERS))]
 
 
@@ -82,14 +83,4 @@ def _compare(make: Callable[..., Any], draw: random.Random) -> transfer.Comparis
     return transfer.compare(make, *batch_and_seed(draw, 16))
 
 
-def _properties(seen: transfer.Comparison) -> dict[str, bool]:
-    return {
-        "parameters kept": not seen.parameters_differ,
-        "same output": seen.same_output,
-        "head learns as before": seen.head_learns,
-        "backbone gets no gradient": seen.returned == "Tensor" and not seen.backbone_gradients,
-        "peak low enough": 0 < seen.peak <= transfer.SHARE * seen.original_peak,
-    }
-
-
-head_only = GradedProperties("head_only", network_maker, _compare, _properties)
+head_only = GradedProperties("head_only", network_maker, _compare)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import random
 
-from torch import nn
-
-from course_utils.checks.rebuilt import Original
+from course_utils.checks import originals
 from course_utils.grading.graded import Graded
 from course_utils.grading.graded.builds import GradedBuild
 
@@ -35,19 +33,7 @@ def _pairs(draw: random.Random) -> list[Case]:
     return [*cases, (9 * even, even, 3), (10 * draw.randint(2, 30), draw.randint(40, 90), 3)]
 
 
-def _wide() -> nn.Module:
-    layers: list[nn.Module] = []
-    for inputs in (3, 64, 64, 64):
-        layers += [nn.Conv2d(inputs, 64, 3, padding=1), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
-
-
-KERNELS = (((64, 3, 3, 3), 1), ((3, 3), 4), ((10, 64), 1))
-
 after_squeeze = Graded("after_squeeze", _squeezes)
 bytes_added = Graded("bytes_added", _runs)
 break_even = Graded("break_even", _pairs)
-bottleneck = GradedBuild(
-    "bottleneck",
-    Original(_wide, (3, 32, 32), 10, share=0.85, same_kernels=False, kernels=KERNELS, full_size=True),
-)
+bottleneck = GradedBuild("bottleneck", originals.BOTTLENECK)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import random
 
-from torch import nn
-
-from course_utils.checks.rebuilt import Original
+from course_utils.checks import originals
 from course_utils.grading.graded import Graded
 from course_utils.grading.graded.builds import GradedBuild
 
@@ -49,16 +47,7 @@ def _balances(draw: random.Random) -> list[Case]:
     return [*cases, loss]
 
 
-def _late() -> nn.Module:
-    layers: list[nn.Module] = []
-    inputs = 3
-    for width, pools in ((16, 0), (16, 0), (32, 0), (32, 1), (64, 0), (64, 2)):
-        layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.ReLU(), *(nn.MaxPool2d(2) for _ in range(pools))]
-        inputs = width
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 10))
-
-
 pool_keeps = Graded("pool_keeps", _kept)
 route = Graded("route", _windows)
 pool_balance = Graded("pool_balance", _balances)
-pooled_well = GradedBuild("pooled_well", Original(_late, (3, 32, 32), 10, share=0.43))
+pooled_well = GradedBuild("pooled_well", originals.POOLED_WELL)

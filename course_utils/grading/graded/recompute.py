@@ -11,10 +11,14 @@ from typing import Any
 
 from course_utils.checks import rewrites
 from course_utils.checks.properties import network_maker
-from course_utils.grading.graded import Graded, GradedProperties, batch_and_seed
+from course_utils.grading.graded import Graded, GradedProperties
 
 Case = tuple[object, ...]
-SHARE = 0.55  # of the original's peak, as the question says
+# Chains where the first cuts that fit, tried in whatever order, and those of the lowest peak all run more again.
+NOT_THE_FIRST = (
+    ([8, 8, 3, 6, 6, 5, 12], [2, 9, 9, 3, 1, 6, 8], 28),
+    ([11, 5, 1, 3, 11, 1, 9], [1, 9, 9, 1, 8, 6, 9], 23),
+)
 
 
 def _chains(draw: random.Random) -> list[Case]:
@@ -25,7 +29,8 @@ def _chains(draw: random.Random) -> list[Case]:
 def _counts(draw: random.Random) -> list[Case]:
     """Squares, one more than squares, and others: where the root rounded either way is not the smallest of the best."""
     side = draw.randint(4, 9)
-    return [(side**2,), (side**2 + 1,), (side * (side + 1) + 1,), (draw.randint(200, 900),), (draw.choice((10, 17)),)]
+    others = [side**2, side**2 + 1, side * (side + 1) + 1, draw.randint(200, 900), draw.choice((10, 17))]
+    return [(1,), *((count,) for count in others)]  # one layer is one segment
 
 
 def _outputs(draw: random.Random, count: int) -> list[int]:
@@ -57,7 +62,11 @@ def _limits(draw: random.Random) -> list[Case]:
         cases.append((outputs, seconds, int(share * sum(outputs))))
     size = draw.randint(2, 9)
     seconds = [draw.randint(1, 9) for _ in range(8)]
-    return [*cases, *(([size] * 8, seconds, size * units) for units in (4, 5, 6))]
+    cases += [([size] * 8, seconds, size * units) for units in (4, 5, 6)]
+    for outputs, times, limit in NOT_THE_FIRST:
+        size, time = draw.randint(2, 9), draw.randint(2, 9)
+        cases.append(([size * output for output in outputs], [time * t for t in times], size * limit))
+    return cases
 
 
 chain_peak = Graded("chain_peak", _chains)
@@ -68,16 +77,7 @@ least_again = Graded("least_again", _limits)
 
 
 def _compare(make: Callable[..., Any], draw: random.Random) -> rewrites.Comparison:
-    return rewrites.compare(make, *batch_and_seed(draw, 16), kind=rewrites.Tower)
+    return rewrites.compare(make, draw.randint(8, 16), draw.randint(0, 10**6), rewrites.Tower)
 
 
-def _properties(seen: rewrites.Comparison) -> dict[str, bool]:
-    return {
-        "parameters kept": not seen.parameters_differ,
-        "same output": seen.same_output,
-        "same gradients": seen.same_gradients,
-        "peak low enough": 0 < seen.peak <= SHARE * seen.original_peak,
-    }
-
-
-recompute_blocks = GradedProperties("recompute_blocks", network_maker, _compare, _properties)
+recompute_blocks = GradedProperties("recompute_blocks", network_maker, _compare)

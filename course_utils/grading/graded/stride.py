@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import random
 
-from torch import nn
-
-from course_utils.checks.rebuilt import Original
+from course_utils.checks import originals
 from course_utils.grading.graded import Graded
 from course_utils.grading.graded.builds import GradedBuild
 
@@ -25,7 +23,7 @@ def _sides(draw: random.Random) -> list[Case]:
         side = kernel + (positions - 1) * stride + left_over
         cases.append((side, kernel, stride, padding))
     side = 2 * draw.randint(20, 99)
-    return [*cases, (side, 3, 2, 1), (2 * draw.randint(20, 99) + 1, 1, 2, 0), (4 * draw.randint(9, 30) + 3, 5, 4, 0)]
+    return [*cases, (side, 3, 2, 1), (2 * draw.randint(20, 99) + 1, 1, 2, 0), (4 * draw.randint(9, 30) + 8, 5, 4, 0)]
 
 
 def _maps(draw: random.Random, largest: int) -> list[tuple[int, int]]:
@@ -53,16 +51,7 @@ def _networks(draw: random.Random) -> list[Case]:
     return cases
 
 
-def _pooled() -> nn.Module:
-    layers: list[nn.Module] = []
-    inputs = 3
-    for width, pool in ((16, False), (16, True), (32, False), (32, True), (64, True)):
-        layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.ReLU(), *([nn.MaxPool2d(2)] if pool else [])]
-        inputs = width
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 10))
-
-
 output_side = Graded("output_side", _sides)
 bytes_saved = Graded("bytes_saved", _chains)
 times_smaller = Graded("times_smaller", _networks)
-strided = GradedBuild("strided", Original(_pooled, (3, 32, 32), 10, share=0.7))
+strided = GradedBuild("strided", originals.STRIDED)

@@ -1,0 +1,109 @@
+"""Peaks that others measured on a real GPU, beside the trace: bytes beside bytes, blocks and reserved.
+
+`data/t4_peaks.json` says where its rows come from: LoRA fine-tuning in float16, checkpointing on, on one Tesla T4.
+Needs transformers and peft (`pip install -e ".[zoo]"`). Models are built from their configuration, without weights.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import statistics
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from course_utils.trace.huggingface import training_step
+from course_utils.units import MIB
+
+CONSOLE = Console(width=150)
+ROWS = Path(__file__).parent / "data" / "t4_peaks.json"
+
+
+def expanded_attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float | None = None, **_: Any
+) -> tuple[Tensor, None]:
+    """What the measured program ran: keys and values repeated for every head, then torch's attention."""
+    from transformers.integrations.sdpa_attention import repeat_kv
+
+    groups = module.num_key_value_groups
+    if groups > 1:
+        key, value = repeat_kv(key, groups), repeat_kv(value, groups)
+    out = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def build(facts: dict[str, Any], attention: str, rank: int) -> nn.Module:
+    """The model of a row, as it was trained."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+    AttentionInterface.register("expanded", expanded_attention)
+    options = {key: facts[key] for key in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")}
+    make = (Qwen2Config, Qwen2ForCausalLM) if "Qwen" in facts["name"] else (LlamaConfig, LlamaForCausalLM)
+    config = make[0](
+        **options, num_hidden_layers=facts["num_layers"], num_key_value_heads=facts["num_kv_heads"], use_cache=False,
+        tie_word_embeddings=facts["tie_word_embeddings"], max_position_embeddings=8192,
+    )  # fmt: skip
+    config._attn_implementation = "eager" if attention == "eager" else "expanded"
+    with torch.device("meta"):
+        model = make[1]._from_config(config, dtype=torch.float16)
+    lora = LoraConfig(
+        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, bias="none", task_type="CAUSAL_LM",
+        target_modules=["q_proj", "k_proj", "v_proj", "o_proj"],
+    )  # fmt: skip
+    model = get_peft_model(model, lora)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.enable_input_require_grads()
+    return model.train()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.WARNING)
+    with (
+        warnings.catch_warnings(),
+        nn.attention.sdpa_kernel([nn.attention.SDPBackend.EFFICIENT_ATTENTION, nn.attention.SDPBackend.MATH]),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def gpu_peaks() -> None:
+    """All rows: what the trace says, and by how much it is off what the card said."""
+    table = Table(
+        title="LoRA in float16 on a Tesla T4: allocated and reserved, measured and traced", title_justify="left"
+    )
+    table.add_column("model, attention, batch × sequence")
+    for column in ("max_memory_allocated", "traced", "off, bytes", "off", "reserved, MiB", "replayed", "off"):
+        table.add_column(column, justify="right")
+    off: list[float] = []
+    reserved_off: list[float] = []
+    exact = 0
+    rows = json.loads(ROWS.read_text(encoding="utf-8"))["rows"]
+    with _quiet():
+        for row in rows:
+            model = build(row["model"], row["attention"], row["lora_rank"])
+            ledger = training_step(model, row["sequence"]).at(row["batch"])
+            measured, held = row["max_memory_allocated_bytes"], row["max_memory_reserved_bytes"]
+            traced, reserved = ledger.allocated_bytes(), ledger.reserved_bytes()
+            off.append(traced / measured - 1)
+            reserved_off.append(reserved / held - 1)
+            exact += traced == measured
+            table.add_row(
+                f"{row['model']['name']}, {row['attention']}, {row['batch']} × {row['sequence']}", f"{measured:,}",
+                f"{traced:,}", f"{traced - measured:+,}", f"{off[-1]:+.3%}", f"{held / MIB:,.0f}",
+                f"{reserved / MIB:,.0f}", f"{reserved_off[-1]:+.1%}",
+            )  # fmt: skip
+    CONSOLE.print(table)
+    for what, values in (("allocated", off), ("reserved", reserved_off)):
+        sizes = [abs(value) for value in values]
+        CONSOLE.print(f"{what}: median off by {statistics.median(sizes):.3%}, at worst by {max(sizes):.3%}")
+    CONSOLE.print(f"{exact} of {len(rows)} rows to the byte\n")

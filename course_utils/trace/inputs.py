@@ -1,0 +1,115 @@
+"""What goes into a step besides the network: a tree of specs, made into tensors without data at any batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
+
+from course_utils.known import KnownValues
+from course_utils.trace.refusals import TraceError
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """One tensor of a batch, by its shape. One and the same spec in two places stands for one and the same tensor.
+
+    Attributes:
+        shape: of one sample, without the batch dimension, which comes first. A name in place of a number, such as
+            "sequence", is a size that can be swept: `training_step(..., sizes={"sequence": 1024})` sets it.
+        dtype: of its values.
+        fill: the value it has everywhere, where the network looks at it: 1 for an attention mask without padding.
+        batched: False for a tensor without a batch dimension.
+    """
+
+    shape: tuple[int | str, ...] = ()
+    dtype: torch.dtype = torch.float32
+    fill: float | None = None
+    batched: bool = True
+
+    def __post_init__(self) -> None:
+        whole = all(
+            (isinstance(n, int) and not isinstance(n, bool) and n > 0) or isinstance(n, str) for n in self.shape
+        )
+        if not isinstance(self.shape, tuple) or not whole:
+            raise TraceError(
+                f"a spec's shape must be a tuple of whole numbers (one sample, no batch), got {self.shape!r}"
+            )
+        if not isinstance(self.dtype, torch.dtype):
+            raise TraceError(f"a spec's dtype must be a torch.dtype, got {self.dtype!r}")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: its batch as a tree of specs, and what is done with it.
+
+    Attributes:
+        inputs: a spec, or a list, tuple or dict of what this says.
+        forward: (model, batch) -> output, all that inference runs.
+        loss: (model, batch) -> one number.
+        sizes: the names in shapes -> their sizes.
+        accumulate: micro-batches before the update.
+        keep_output: whether what the model returns stays alive to the end of the step.
+        names: of the tensors in tables, in the order of the tree.
+        labels: how many of the last tensors only the loss needs.
+        told: what to call the input in messages.
+    """
+
+    inputs: Any
+    forward: Callable[[nn.Module, Any], Any]
+    loss: Callable[[nn.Module, Any], Tensor]
+    sizes: dict[str, int]
+    accumulate: int = 1
+    keep_output: bool = False
+    names: tuple[str, ...] = ()
+    labels: int = 0
+    told: str = ""
+
+    def make(self, batch: int, device: str, known: KnownValues) -> tuple[Any, list[tuple[str, Tensor]]]:
+        """The batch, and its tensors by name."""
+        leaves, tree = tree_flatten_with_path(self.inputs)
+        made: dict[int, Tensor] = {}
+        named = []
+        for index, (path, spec) in enumerate(leaves):
+            if id(spec) not in made:
+                shape = [self.sizes[n] if isinstance(n, str) else n for n in spec.shape]
+                tensor = torch.empty([batch, *shape] if spec.batched else shape, dtype=spec.dtype, device=device)
+                made[id(spec)] = tensor
+                if spec.fill is not None:
+                    known.tell(tensor, spec.fill)
+                named.append((self.names[index] if self.names else keystr(path).strip("[]'.") or "input", tensor))
+        return tree_unflatten([made[id(spec)] for _, spec in leaves], tree), named
+
+    @property
+    def largest(self) -> int:
+        """Values of one sample in the largest tensor of whole numbers: what a network may want to look at."""
+        specs = [spec for _, spec in tree_flatten_with_path(self.inputs)[0]]
+        counts = [1]
+        for spec in specs:
+            if not spec.dtype.is_floating_point:
+                count = 1
+                for n in spec.shape:
+                    count *= self.sizes[n] if isinstance(n, str) else n
+                counts.append(count)
+        return max(counts)
+
+
+def check_inputs(inputs: Any, sizes: dict[str, int]) -> None:
+    """Raise TraceError unless `inputs` is a tree of specs whose named sizes are all given."""
+    leaves, _ = tree_flatten_with_path(inputs)
+    if not leaves:
+        raise TraceError("inputs is empty: give a Spec, or a list, tuple or dict of them")
+    for path, spec in leaves:
+        where = f"inputs{keystr(path)}"
+        if not isinstance(spec, Spec):
+            raise TraceError(f"{where} must be a Spec (shape of one sample, dtype), got {type(spec).__name__}")
+        for n in spec.shape:
+            if isinstance(n, str) and n not in sizes:
+                raise TraceError(f"{where} has the size {n!r}: say how large it is, with sizes={{{n!r}: ...}}")
+    for n, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise TraceError(f"the size {n!r} must be a whole number of 1 or more, got {value!r}")
