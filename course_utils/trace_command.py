@@ -204,7 +204,7 @@ def _transformer(options: argparse.Namespace) -> tuple[nn.Module, Callable[..., 
     try:
         transformers: Any = importlib.import_module("transformers")
     except ImportError as error:
-        raise CourseError(f"--hf needs the package transformers ({error}): pip install '.[zoo]' in the course's folder") from error
+        raise CourseError(f"--hf needs the package transformers ({error}): pip install transformers") from error
     if not options.hf.is_file():
         raise CourseError(f"there is no file {options.hf}")
     if options.sequence is None:
