@@ -19,7 +19,8 @@ anything of ours but `shortcuts`.
 5. Attention runs flash attention in half precision without a mask, also where heads share keys and values; the
    memory-efficient kernel in float32 and with a mask, but not where heads share; else it is not fused. Source:
    aten/native/transformers/cuda/sdp_utils.cpp. Confirmed: half precision without a mask, by a T4. Which kernel runs on
-   a card is not known here, so that every trace with attention carries it as an assumption.
+   a card is not known here, so that every trace with attention says it (`StepTrace.assumptions`);
+   `torch.nn.attention.sdpa_kernel` around the trace chooses another.
 6. Adam's step counters stay in host memory. Source: torch/optim/adam.py, `capturable=False`. Confirmed: by reading.
 7. Softmax of float16 with a float32 result is one kernel, without a float32 copy of its input; the backward of any
    softmax makes a temporary as large as its gradient. Source: aten/native/SoftMax.cpp, `softmax`, and

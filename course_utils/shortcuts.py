@@ -183,6 +183,45 @@ def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     )
 
 
+def _layer_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of one dtype with its weights, and not in half precision, where statistics differ between devices."""
+    x, shape, weight, bias = args[:4]
+    if not x.is_contiguous() or x.dtype not in (torch.float32, torch.float64) or len(shape) > x.dim():
+        return NotImplemented
+    if any(t is not None and (t.dtype != x.dtype or tuple(t.shape) != tuple(shape)) for t in (weight, bias)):
+        return NotImplemented
+    rows = x.dim() - len(shape)
+    if tuple(x.shape[rows:]) != tuple(shape):
+        return NotImplemented
+    statistics = (*x.shape[:rows], *(1,) * len(shape))
+    return _empty(x.shape, x), _empty(statistics, x), _empty(statistics, x)
+
+
+def _layer_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    gradient, x, _shape, mean, _rstd, weight, bias, wanted = args
+    if not x.is_contiguous() or not gradient.dtype == x.dtype == mean.dtype or x.numel() == 0:
+        return NotImplemented
+    if x.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    return (
+        _empty(x.shape, x) if wanted[0] else None,
+        _twin(weight) if wanted[1] and weight is not None else None,
+        _twin(bias) if wanted[2] and bias is not None else None,
+    )
+
+
+def _softmax(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    x, _dimension, to_float32 = args
+    return NotImplemented if to_float32 or not x.is_contiguous() else _twin(x)
+
+
+def _softmax_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    gradient, output, _dimension, dtype = args
+    if not gradient.is_contiguous() or not gradient.dtype == output.dtype == dtype or gradient.shape != output.shape:
+        return NotImplemented
+    return _twin(gradient)
+
+
 def _cat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors, dimension = args[0], args[1] if len(args) > 1 else 0
     first = tensors[0]
@@ -238,6 +277,10 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_like_second, (aten.max_pool2d_with_indices_backward.default,)),
     (_batch_norm, (aten.native_batch_norm.default,)),
     (_batch_norm_backward, (aten.native_batch_norm_backward.default,)),
+    (_layer_norm, (aten.native_layer_norm.default,)),
+    (_layer_norm_backward, (aten.native_layer_norm_backward.default,)),
+    (_softmax, (aten._softmax.default, aten._log_softmax.default)),
+    (_softmax_backward, (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)),
     (_cat, (aten.cat.default,)),
     (_product, (aten.mm.default,)),
     (_bias_and_product, (aten.addmm.default,)),

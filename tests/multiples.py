@@ -36,7 +36,7 @@ graded = SimpleNamespace(**{name: Graded(name, inputs) for name in NAMES})
 """
 QUESTION = """
 # %% [markdown] question="{name}" points={points} difficulty=1 minutes=1
-# ### {points}. Times {name}
+# ## {points}. Times {name}
 
 # %% answer="{name}"
 def {name}(n):

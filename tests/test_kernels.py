@@ -49,7 +49,7 @@ class T:
             return ones(self.shape, dtype=self.dtype, device=device).to(memory_format=torch.channels_last)
         if self.layout == "cut":
             larger = ones((self.shape[0] + 2, *self.shape[1:-1], self.shape[-1] + 1), dtype=self.dtype, device=device)
-            return larger[1:-1, ..., :-1] if len(self.shape) > 1 else larger[1 : self.shape[0] + 1]
+            return larger[1:-1, ..., :-1] if len(self.shape) > 1 else larger[1:-1, 0]
         if self.layout == "expanded":
             return ones((1, *self.shape[1:]), dtype=self.dtype, device=device).expand(self.shape)
         if self.layout == "permuted" and len(self.shape) > 2:
@@ -168,6 +168,29 @@ def normed(draw: Any, backward: bool = False) -> Arguments:
 
 
 @st.composite
+def normed_by_rows(draw: Any, backward: bool = False) -> Arguments:
+    shape, dtype = draw(SHAPES), draw(st.sampled_from([torch.float32, torch.float64]))
+    inner = shape[draw(st.integers(0, len(shape) - 1)) :]
+    x = T(shape, draw(LAYOUTS), dtype)
+    weight, bias = (T(inner, dtype=dtype) if draw(st.booleans()) else None for _ in range(2))
+    if not backward:
+        return (x, list(inner), weight, bias, 1e-5), {}
+    statistics = T((*shape[: len(shape) - len(inner)], *(1,) * len(inner)), dtype=dtype)
+    wanted = [draw(st.booleans()), weight is not None and draw(st.booleans()), bias is not None and draw(st.booleans())]
+    gradient = T(shape, draw(LAYOUTS), dtype)
+    return (gradient, x, list(inner), statistics, statistics, weight, bias, wanted), {}
+
+
+@st.composite
+def exponents(draw: Any, backward: bool = False) -> Arguments:
+    shape, dtype = draw(SHAPES), draw(DTYPES)
+    dimension = draw(st.integers(-len(shape), len(shape) - 1))
+    if not backward:
+        return (T(shape, draw(LAYOUTS), dtype), dimension, False), {}
+    return (T(shape, draw(LAYOUTS), dtype), T(shape, draw(LAYOUTS), dtype), dimension, dtype), {}
+
+
+@st.composite
 def joined(draw: Any) -> Arguments:
     shape, dimension = list(draw(SHAPES)), 0
     dimension = draw(st.integers(-len(shape), len(shape) - 1))
@@ -206,6 +229,10 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.max_pool2d_with_indices_backward.default: pooled(backward=True),
     aten.native_batch_norm.default: normed(),
     aten.native_batch_norm_backward.default: normed(backward=True),
+    aten.native_layer_norm.default: normed_by_rows(),
+    aten.native_layer_norm_backward.default: normed_by_rows(backward=True),
+    **{op.default: exponents() for op in (aten._softmax, aten._log_softmax)},
+    **{op.default: exponents(True) for op in (aten._softmax_backward_data, aten._log_softmax_backward_data)},
     aten.cat.default: joined(),
     aten.mm.default: multiplied(),
     aten.addmm.default: multiplied(bias=True),
@@ -260,6 +287,7 @@ META_DIFFERS = (
     *(aten.convolution.default, aten.convolution_backward.default),
     *(aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default),
     aten.binary_cross_entropy.default,
+    aten.native_layer_norm_backward.default,  # meta follows the layout of the gradient, kernels that of the input
 )
 
 

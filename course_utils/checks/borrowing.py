@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 LIBRARY = str(Path(__file__).resolve().parents[1])
+CHECKS = str(Path(__file__).resolve().parent)  # where strangers are graded, nothing here knows an answer
 CALLER = "attempt"  # the function of the library that calls an answer
 
 
@@ -32,8 +33,8 @@ def calls_noted(given: Collection[object] = ()) -> Iterator[list[str]]:
         if event != "call" or not code.co_filename.startswith(LIBRARY) or code in allowed:
             return
         caller = frame.f_back.f_code if frame.f_back is not None else None
-        inside = caller is not None and caller.co_filename.startswith(LIBRARY)
-        if inside and caller is not None and (caller.co_name != CALLER or caller.co_filename == code.co_filename):
+        within = caller is not None and caller.co_filename.startswith(LIBRARY) and caller.co_name != CALLER
+        if within or code.co_filename.startswith(CHECKS):
             return
         found.append(f"{frame.f_globals.get('__name__')}.{code.co_name}")
 

@@ -371,6 +371,7 @@ def _loop(
     skip: bool = True,
     zero: bool = True,
     repair: bool = False,
+    stop: bool = False,
 ) -> int:
     """A loop with everything that can go wrong as a switch; as given, it is right."""
     skipped = 0
@@ -388,6 +389,8 @@ def _loop(
                 gradient.nan_to_num_(0.0, 0.0, 0.0)
         if skip and not all(bool(gradient.isfinite().all()) for gradient in gradients):
             skipped += 1
+            if stop:
+                break
             continue
         if clip == "after":
             nn.utils.clip_grad_norm_(parameters, max_norm)
@@ -404,9 +407,9 @@ def _smaller_rate(
 
 
 TOO_SHORT = (
-    "Your steps are far too short: `max_norm` was compared with scaled gradients and cut them to almost nothing. "
-    "Divide the gradients by `scale` before you clip them. Dividing the learning rate in their place is too late: "
-    "clipping has seen the scaled ones by then."
+    "Your steps are far too short: `max_norm` was compared with scaled gradients and cut them to almost nothing, or "
+    "they were divided twice. Divide the gradients by `scale` once, before you clip them. Dividing the learning rate "
+    "in their place is too late: clipping has seen the scaled ones by then."
 )
 
 
@@ -449,16 +452,18 @@ class KeepSmall(PropertyCheck[scaled_loops.Outcome]):
             "skip the whole batch, as momentum would carry it on.",
         ),
         Slip(
+            "stops at the outlier",
+            functools.partial(_loop, stop=True),
+            "Your loop ends where a batch has to be skipped, and the batches behind it are never trained on: `break` "
+            "leaves the loop, `continue` goes on with the next one.",
+        ),
+        Slip(
             "gradients add up",
             functools.partial(_loop, zero=False),
             "Gradients of one batch are still there in the next: after the outlier none is finite. Call "
             "`optimizer.zero_grad()` for every batch.",
         ),
-        Slip(
-            "unscaled twice",
-            functools.partial(_loop, divide=2.0),
-            "You divide by `scale` twice, and the steps are almost nothing.",
-        ),
+        Slip("unscaled twice", functools.partial(_loop, divide=2.0), TOO_SHORT),
         Slip(
             "not clipped",
             functools.partial(_loop, clip="never"),
@@ -486,12 +491,10 @@ class KeepSmall(PropertyCheck[scaled_loops.Outcome]):
     def diagnose(self, seen: scaled_loops.Outcome, given: Callable[..., Any]) -> str:
         """The slip whose weights these are, or how far they are off; "" if they are right."""
         count = as_number(seen.returned)
-        if seen.follows and count == seen.skipped:
-            return ""
-        for slip in self.slips:
-            wrong = _slip_outcome(slip)
-            if seen.leads_where(wrong) and (not seen.follows or count == as_number(wrong.returned)):
-                return slip.message
+        alike = [slip for slip in self.slips if seen.leads_where(_slip_outcome(slip))]
+        counted = [slip for slip in alike if count == as_number(_slip_outcome(slip).returned)]
+        for slip in counted or (() if seen.follows else alike):
+            return slip.message
         if seen.follows:
             returned = shown(seen.returned)
             return f"The weights are right, but you returned {returned}, and {seen.skipped} batch had to be skipped."

@@ -60,15 +60,18 @@ class Watch(TorchDispatchMode):
         for tensor in held:
             self._hold(tensor)
 
-    def _hold(self, tensor: Tensor) -> None:
+    def _hold(self, tensor: Tensor) -> bool:
+        """Note a tensor's memory; whether it is new."""
         storage = tensor.untyped_storage()
         ignored = self._ignored.get(storage._cdata)
         if ignored is not None and ignored() is not None:
-            return
+            return False
         known = self._alive.get(storage._cdata)
-        if known is None or known() is None:  # an address may be given a second time
-            self._alive[storage._cdata] = weakref.ref(storage)
-            self._linear.discard(storage._cdata)
+        if known is not None and known() is not None:  # an address may be given a second time
+            return False
+        self._alive[storage._cdata] = weakref.ref(storage)
+        self._linear.discard(storage._cdata)
+        return True
 
     def ignore(self, tensor: Tensor) -> None:
         """Leave this tensor's memory out of the count."""
@@ -85,11 +88,10 @@ class Watch(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         made = flat_tensors(out)
-        for tensor in made:
-            self._hold(tensor)
+        born = [self._hold(tensor) for tensor in made]
         if self.measures:
             self.peak = max(self.peak, self.bytes)
-        if name not in NO_KERNEL:
+        if name not in NO_KERNEL and not func.is_view and (any(born) or func._schema.is_mutable):
             self.operators.append(name)
         if torch._C._current_autograd_node() is None:
             self._forward(name, flat_tensors(args), made)

@@ -235,8 +235,8 @@ graded.next_scales(next_scales)
 # %% [markdown] question="keep_small" points=5 difficulty=3 minutes=15
 # ## 6. A loop that loses its small gradients
 #
-# The loop below trains a small network on the digits. Its loss is one term of several and weighs 1/10,000, so most
-# of its gradient maps are too small for float16. One batch in it is an outlier whose gradients overflow when they
+# The loop below trains a small network on the digits. Its loss is one term of several and weighs 1/1,000, so many
+# values of its gradient maps are too small for float16. One batch in it is an outlier whose gradients overflow when they
 # are scaled.
 #
 # Repair the loop so that the weights end where float32's would: scale the loss by `scale`; *unscale*, which is to

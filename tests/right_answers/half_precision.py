@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from course_utils.checks.scaled_loops import half_loss
-from course_utils.precision import scales, spacing
 
 
 def recipe_by_cases(parameters, optimizer, recipe):
@@ -131,6 +130,22 @@ def by_norm(model, optimizer, batches, scale, max_norm):
     return torch.tensor(skipped)
 
 
+def clipped_while_scaled(model, optimizer, batches, scale, max_norm):
+    """The norm of scaled gradients beside a norm that is scaled, too."""
+    skipped = 0
+    for pictures, labels, weight in batches:
+        optimizer.zero_grad()
+        (half_loss(model, pictures, labels, weight) * scale).backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm * scale)
+        if not norm.isfinite():
+            skipped += 1
+            continue
+        for parameter in model.parameters():
+            parameter.grad /= scale
+        optimizer.step()
+    return skipped
+
+
 RIGHT = {
     "recipe_bytes": [
         recipe_by_cases,
@@ -151,16 +166,14 @@ RIGHT = {
     "smallest_update": [
         update_by_doubling,
         update_by_trying,
-        lambda w, f, low: spacing(w, "float16" if f == 10 else "bfloat16") / 2,
         lambda w, f, low: 2.0 ** (max(math.floor(math.log2(abs(w))) if w else low, low) - f - 1),
     ],
     "loss_scale": [scale_by_doubling, scale_by_sorting, scale_from_torch],
     "next_scales": [
         scales_by_counting,
         scales_from_torch,
-        lambda flags, scale, interval: scales(flags, scale, interval=interval),
     ],
-    "keep_small": [plain, with_grad_scaler, by_norm],
+    "keep_small": [plain, with_grad_scaler, by_norm, clipped_while_scaled],
 }
 
 

@@ -4,8 +4,6 @@ from fractions import Fraction
 
 import torch
 
-from course_utils import parallel
-
 
 def bytes_step_by_step(parameters, cards):
     sent = Fraction(0)
@@ -95,7 +93,6 @@ RIGHT = {
     "ring_bytes": [
         lambda n, p: 2 * (p - 1) / p * 4 * n,
         bytes_step_by_step,
-        lambda n, p: parallel.ring_bytes(4 * n, p),
     ],
     "step_seconds": [seconds_by_queue, seconds_backwards],
     "cheaper_split": [
@@ -104,7 +101,6 @@ RIGHT = {
     ],
     "card_bytes": [
         bytes_by_stage,
-        lambda n, p, s: parallel.state_bytes(2 * n, 2 * n, 12 * n, p, s),
     ],
     "shard_factors": [
         factors_one_by_one,

@@ -3,8 +3,6 @@
 import numpy as np
 import torch
 
-from course_utils.offload import Work, run
-
 
 def ratio_by_the_rule(kernel, stride, read, written, side, batch, tflop_s, gb_s):
     return 2000 * tflop_s / gb_s / (kernel**2 * written / stride**2)
@@ -40,25 +38,6 @@ def streams_by_clock(forward, backward, copies):
 def streams_by_arrays(forward, backward, copies):
     f, b, c = map(np.array, (forward, backward, copies))
     return np.maximum(f, c).sum() + c[-1] + np.maximum(b, np.roll(c, 1) * (np.arange(len(c)) > 0)).sum()
-
-
-def streams_simulated(forward, backward, copies):
-    """The course's own simulation, of a chain with a byte a second."""
-    layers = len(forward)
-    kernels = 2 * layers
-    index = np.arange(layers)
-    uses = sorted([(i, i, 0) for i in range(layers)] + [(kernels - 1 - i, i, 0) for i in range(layers)])
-    seconds = np.array([*forward, *reversed(backward)], dtype=float)
-    size = (np.array(copies) * 1000).astype(np.int64)
-    work = Work(
-        name="chain", batch=1, accounting="2016", ops=("convolution",) * kernels, layers=("layer",) * kernels,
-        phase=np.array([0] * layers + [1] * layers), begins_layer=np.ones(kernels, dtype=bool),
-        convolution=np.ones(kernels, dtype=bool), fast=seconds, slow=seconds,
-        workspace=np.zeros(kernels, dtype=np.int64), static=False, size=size,
-        role=np.full(layers, 4), owners=("map",) * layers, birth=np.zeros(layers, dtype=np.int64),
-        death=np.full(layers, kernels), allowed=index >= 0, uses=np.array(uses),
-    )  # fmt: skip
-    return run(work, np.ones(layers, dtype=bool), np.ones(kernels, dtype=bool), 1000.0).total_seconds
 
 
 def leaves_by_overwriting(layers):
@@ -128,7 +107,7 @@ RIGHT = {
         link_by_trying,
         lambda layers: np.max(np.divide(*zip(*layers, strict=True))),
     ],
-    "two_streams": [streams_by_clock, streams_by_arrays, streams_simulated],
+    "two_streams": [streams_by_clock, streams_by_arrays],
     "leaves_with": [leaves_by_overwriting, leaves_from_the_end],
     "keep_outside": [outside_by_tickets, outside_with_tags, outside_as_closures],
 }
