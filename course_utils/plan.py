@@ -467,7 +467,7 @@ def table(evaluations: Iterable[Evaluation]) -> pd.DataFrame:
 
 
 def fastest(evaluations: Iterable[Evaluation]) -> Evaluation | None:
-    """Of those that fit the one with the least time, of several the one with the least memory; None if none fits."""
+    """Of those whose tensors fit the one with the least time, of several the least memory; None if there is none."""
     fitting = [one for one in evaluations if one.feasible]
     return min(fitting, key=lambda one: (one.seconds, one.tensor_bytes), default=None)
 

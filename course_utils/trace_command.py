@@ -30,6 +30,7 @@ from course_utils.memory import ROLE, Ledger, StepTrace
 from course_utils.notebook_files import write_whole
 from course_utils.offload import simulate
 from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
+from course_utils.trace.huggingface import training_step as trace_transformer
 from course_utils.units import GIB, CourseError, format_bytes
 
 TRACED, COMPUTED = "traced", "computed"
@@ -202,7 +203,6 @@ def stepper(options: argparse.Namespace) -> tuple[nn.Module, Callable[..., StepT
 def _transformer(options: argparse.Namespace) -> tuple[nn.Module, Callable[..., StepTrace]]:
     try:
         transformers: Any = importlib.import_module("transformers")
-        tracing: Any = importlib.import_module("course_utils.trace.huggingface")
     except ImportError as error:
         raise CourseError(f"--hf needs the package transformers ({error}): pip install transformers") from error
     if not options.hf.is_file():
@@ -220,8 +220,7 @@ def _transformer(options: argparse.Namespace) -> tuple[nn.Module, Callable[..., 
     model.train()
 
     def trace(model: nn.Module, **settings: Any) -> StepTrace:
-        step: StepTrace = tracing.training_step(model, sequence=options.sequence, **settings)
-        return step
+        return trace_transformer(model, sequence=options.sequence, **settings)
 
     return model, trace
 
@@ -257,7 +256,7 @@ def make_report(options: argparse.Namespace) -> Report:
             batches = largest_batch(step, card, seen=options.batch)
         except CourseError as error:  # memory does not grow with the batch
             notes.append(f"{error}.")
-    notes += [f"Assumed: {text}." for text in getattr(step, "assumptions", ())]
+    notes += [f"Assumed: {text}." for text in step.assumptions]
     if any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules()):
         notes.append("The network has batch norms: a smaller or an accumulated batch is another update.")
     verdict = None if card is None else fit(ledger, card)

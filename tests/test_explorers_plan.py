@@ -43,8 +43,10 @@ def test_every_setting_says_what_is_read(shown: PlanExplorer) -> None:
         assert ("tolerance of 16 bits;" in words or "tolerance of 16 bits." in words) >= (
             found.plan.precision == "float16"
         )
-        assert ("No combination that fits is faster" in words) == (found.feasible and found.seconds <= best.seconds)
-        assert (f"that fits: {best.plan} ({format_seconds(best.seconds)})" in words) == (
+        assert ("No combination whose tensors fit is faster" in words) == (
+            found.feasible and found.seconds <= best.seconds
+        )
+        assert (f"whose tensors fit: {best.plan} ({format_seconds(best.seconds)}" in words) == (
             not (found.feasible and found.seconds <= best.seconds)
         )
         assert view.number == found.needs_bytes

@@ -219,7 +219,6 @@ def test_a_card_is_a_name_or_so_many_gib() -> None:
 
 def test_a_transformer_by_its_config(own: Path) -> None:
     pytest.importorskip("transformers")
-    pytest.importorskip("course_utils.trace.huggingface")
     (own / "config.json").write_text(
         '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2, "n_embd": 64, "n_head": 2}'
     )

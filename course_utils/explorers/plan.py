@@ -13,6 +13,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from course_utils.capacity import FITS, NO, TIGHT
 from course_utils.explorers.base import Explorer, View, described
 from course_utils.figures import Picture, plan_plane
 from course_utils.plan import OFFLOADS, TOLERANCE, Evaluation, Plan, Problem, combinations, fastest, pareto_front
@@ -56,18 +57,22 @@ def _way(evaluations: Sequence[Evaluation], found: Evaluation) -> str:
         least = min(evaluations, key=lambda one: one.needs_bytes)
         return f"No combination fits; the least is {format_bytes(least.needs_bytes)}, with {least.plan}."
     if found.feasible and found.seconds <= best.seconds:
-        return "No combination that fits is faster."
+        return "No combination whose tensors fit is faster."
     exact = fastest([one for one in evaluations if one.equal_to == found.equal_to])
     if exact is not None and exact.plan != best.plan and exact.plan != found.plan:
-        alike = f"; equal {exact.equal_to}: {exact.plan} ({format_seconds(exact.seconds)})"
+        alike = f"; equal {exact.equal_to}: {_named(exact)}"
     else:
         alike = ""
-    return f"Fastest of all {len(evaluations)} that fits: {best.plan} ({format_seconds(best.seconds)}){alike}."
+    return f"Fastest of all {len(evaluations)} whose tensors fit: {_named(best)}{alike}."
+
+
+def _named(one: Evaluation) -> str:
+    return f"{one.plan} ({format_seconds(one.seconds)}{', tight' if one.state == TIGHT else ''})"
 
 
 def picture(problem: Problem, evaluations: Sequence[Evaluation], found: Evaluation) -> Picture:
     """The plan among all others, over memory and time."""
-    finding = "fits" if found.feasible else "does not fit"
+    finding = {FITS: "fits", TIGHT: "is tight", NO: "does not fit"}[found.state]
     best = fastest(evaluations)
     plain = problem.evaluate(Plan(problem.batch))
     return plan_plane(

@@ -207,9 +207,9 @@ def plane(
     crowded = any(spot.small for spot in spots)
     for spot, (px, py) in zip(spots, dots, strict=True):
         if spot.name and scene.place(_around(spot, px, py), drawn) is None and crowded:
-            name = scene.place(_far(spot, px, py), drawn)
-            if name is not None:  # too far to be seen as this point's without a line
-                left, top_edge, right, bottom_edge = name.box
+            far = scene.place(_far(spot, px, py), drawn)
+            if far is not None:  # too far to be seen as this point's without a line
+                left, top_edge, right, bottom_edge = far.box
                 ends = (px, py), (min(max(px, left), right), min(max(py, top_edge), bottom_edge))
                 scene.add(Lines([ends], FAINT, 1.0))
     return Picture.from_scene(scene)
