@@ -39,7 +39,7 @@ def test_whatever_the_numbers_nothing_collides_and_every_curve_is_named(lines, s
 def test_a_curve_is_to_scale_on_either_kind_of_axis():
     for log, value in ((False, 5.5), (True, math.sqrt(10))):
         axes = (Axis("x", log, 1, 10), Axis("y", log, 1, 10))
-        (curve,) = paths(plane(*axes, [Curve("c", [1, value, 10], [1, value, 10], "#d55e00")]), stroke="#d55e00")
+        curve, *_leader = paths(plane(*axes, [Curve("c", [1, value, 10], [1, value, 10], "#d55e00")]), stroke="#d55e00")
         (left, bottom), (x, y), (right, top) = curve[0]
         assert x == pytest.approx((left + right) / 2, abs=0.2)
         assert y == pytest.approx((bottom + top) / 2, abs=0.2)
@@ -47,8 +47,8 @@ def test_a_curve_is_to_scale_on_either_kind_of_axis():
 
 def test_a_curve_stops_at_the_edge_of_the_plot():
     axes = (Axis("x", low=0, high=10), Axis("y", low=0, high=10))
-    (inside,) = paths(plane(*axes, [Curve("c", [0, 10], [0, 10], "#d55e00")]), stroke="#d55e00")
-    (beyond,) = paths(plane(*axes, [Curve("c", [0, 20], [0, 20], "#d55e00")]), stroke="#d55e00")
+    inside, *_leader = paths(plane(*axes, [Curve("c", [0, 10], [0, 10], "#d55e00")]), stroke="#d55e00")
+    beyond, *_leader = paths(plane(*axes, [Curve("c", [0, 20], [0, 20], "#d55e00")]), stroke="#d55e00")
     for (x, y), (other_x, other_y) in zip(inside[0], beyond[0], strict=True):
         assert (x, y) == pytest.approx((other_x, other_y), abs=0.2)
 
