@@ -38,7 +38,8 @@ SIZES: dict[str, Any] = {
     "patch_size": 8, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "dim": 32, "hidden_dim": 64,
     "n_layers": 2, "n_heads": 4, "d_model": 32, "d_ff": 64, "d_kv": 8, "num_layers": 2, "num_heads": 4,
     "ffn_dim": 64, "word_embed_proj_dim": 32, "embedding_size": 32, "num_experts": 4, "num_local_experts": 4,
-    "moe_intermediate_size": 32, "rotary_dim": 4, "attention_types": [[["global", "local"], 1]],
+    "moe_intermediate_size": 32, "num_experts_per_tok": 2, "rotary_dim": 4,
+    "attention_types": [[["global", "local"], 1]],
 }  # fmt: skip
 FAMILIES: dict[str, list[str]] = {
     "decoders": (
@@ -62,6 +63,9 @@ FAMILIES: dict[str, list[str]] = {
 }  # fmt: skip
 
 
+LOOK_FOR_PADDING = ("GPT2LMHeadModel", "DebertaV2ForMaskedLM", "RoFormerForMaskedLM")  # and want a mask to do without
+
+
 @dataclass
 class Outcome:
     """What became of the models of a family, by name."""
@@ -81,6 +85,9 @@ def _build(name: str) -> Callable[[], nn.Module]:
     sizes = {key: value for key, value in SIZES.items() if hasattr(known, key)}
     if name.startswith(("ConvNext", "ResNet", "Swin")):
         sizes = {}
+
+    if name.startswith(("T5", "MT5")):
+        sizes["decoder_start_token_id"] = 0
 
     def build() -> nn.Module:
         torch.manual_seed(0)
@@ -126,7 +133,7 @@ def _try(name: str, outcome: Outcome) -> None:
     pictures = name.endswith("ForImageClassification")
     began = time.process_time()
     try:
-        step = training_step(build(), None if pictures else LENGTH, "sgd", target="cpu")
+        step = training_step(build(), None if pictures else LENGTH, "sgd", target="cpu", mask=name in LOOK_FOR_PADDING)
     except CourseError as error:
         outcome.refused.append(f"{name}: {error}")
         return

@@ -105,6 +105,9 @@ def test_what_a_batch_holds_follows_from_the_model() -> None:
 def test_what_cannot_be_told_is_refused_with_the_way_out() -> None:
     with pytest.raises(TraceError, match="say how many a sample has, with sequence="):
         training_step(gpt2())
+    with pytest.raises(TraceError, match="give it one, with mask=True"):
+        training_step(gpt2(pad_token_id=0), 12)
+    assert training_step(gpt2(pad_token_id=0), 12, mask=True).affine
     with pytest.raises(TraceError, match="inputs="):
         training_step(transformers.BertModel(transformers.BertConfig(**SIZES)), 12)
     with pytest.raises(TraceError, match="must be a model of transformers, got Linear"):

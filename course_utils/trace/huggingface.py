@@ -58,16 +58,31 @@ def training_step(
         raise TraceError(f"model must be a model of transformers, got {type(model).__name__}")
     if inputs is None:
         inputs = _batch_of(model, sequence, mask, labels=optimizer is not None)
-    step = trace(
-        model, None, None, optimizer, precision, target, inputs=inputs, loss=_loss, keep_output=keep_output,
-        sizes={} if sequence is None else {"sequence": sequence}, accumulate=accumulate,
-        name=name or type(_inner(model)).__name__,
-    )  # fmt: skip
+    try:
+        step = _trace(model, sequence, optimizer, precision, target, inputs, keep_output, accumulate, name)
+    except TraceError as error:
+        if "pad_token_id" not in str(error):
+            raise
+        raise TraceError(
+            f"{type(_inner(model)).__name__} looks for padding in its tokens where there is no attention mask: "
+            "give it one, with mask=True"
+        ) from None
     if optimizer is not None and not model.training:
         what = "the model is in evaluation mode, as from_pretrained leaves it: no dropout, so call model.train() first"
         warnings.warn(what, stacklevel=2)
         step = replace(step, assumptions=(*step.assumptions, what))
     return step
+
+
+def _trace(
+    model: nn.Module, sequence: int | None, optimizer: Any, precision: str, target: str, inputs: dict[str, Spec],
+    keep_output: bool, accumulate: int, name: str | None,
+) -> StepTrace:  # fmt: skip
+    return trace(
+        model, None, None, optimizer, precision, target, inputs=inputs, loss=_loss, keep_output=keep_output,
+        sizes={} if sequence is None else {"sequence": sequence}, accumulate=accumulate,
+        name=name or type(_inner(model)).__name__,
+    )  # fmt: skip
 
 
 def _loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:

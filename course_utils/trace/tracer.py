@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import gc
 import logging
-import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -37,6 +36,7 @@ from course_utils.recorder import (
     Recording,
     follow_modules,
 )
+from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
 from course_utils.trace.inputs import Step
 from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values
 
@@ -179,7 +179,7 @@ class Tracer:
             self._become_fake()
             recorder = self._steady(batch)
         self._say_what_is_hidden(recorder.record.ops)
-        (_as_on_cuda if self.target == "cuda" else _as_on_cpu)(recorder)
+        (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
         return recorder.record
 
     def _say_what_is_hidden(self, ops: list[str]) -> None:
@@ -312,9 +312,9 @@ class Tracer:
             raise TraceError(self._explain(doing, error)) from error
         for parameter in self.parameters:
             if parameter.grad is not None:
-                _mark_weight_gradient(recorder, recorder.index_of(parameter.grad), self.owner[id(parameter)])
+                mark_weight_gradient(recorder, recorder.index_of(parameter.grad), self.owner[id(parameter)])
         for index, layer in recorder.accumulated:
-            _mark_weight_gradient(recorder, index, layer)
+            mark_weight_gradient(recorder, index, layer)
         self._trained = [parameter for parameter in self.parameters if parameter.grad is not None]
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -447,48 +447,3 @@ def _is_index(tensor: Tensor) -> bool:
 
 def _sizes(left: list[Left]) -> list[tuple[int, str]]:
     return sorted((storage.nbytes(), layer) for storage, _, layer, _ in left)
-
-
-def _mark_weight_gradient(recorder: Recorder, gradient: int | None, layer: str) -> None:
-    """Give the storage of a gradient, and the partial sums it was added up from, the role of a weight gradient."""
-    record = recorder.record
-    waiting = [gradient]
-    while waiting:
-        index = waiting.pop()
-        if index is None or record.role[index] != ROLE["gradient maps"]:
-            continue
-        record.role[index], record.layer[index] = ROLE["weight gradients"], layer
-        op = record.ops[record.birth[index]]
-        if op in ("add", "_to_copy", "clone"):
-            waiting.extend(recorder.made_from.get(index, []))
-
-
-def _as_on_cpu(recorder: Recorder) -> None:
-    """What the CPU's kernels keep beside the shapes they return."""
-    record = recorder.record
-    seen: set[int] = set()
-    for index, birth in enumerate(record.birth):
-        if birth < len(record.ops) and record.ops[birth] == "_embedding_bag" and not record.is_map[index]:
-            if birth not in seen and record.size[index]:
-                record.size[index] += (
-                    8  # made one longer, then cut (aten/native/EmbeddingBag.cpp, `make_offset2bag_out`)
-                )
-            seen.add(birth)
-
-
-def _as_on_cuda(recorder: Recorder) -> None:
-    """Apply the differences of CUDA eager mode that `course_utils.kernels` lists to a recording."""
-    record = recorder.record
-    for mask in kernels.dropout_masks(recorder.reads):
-        record.size[mask], record.is_map[mask] = math.prod(record.shape[mask]), False
-    for event, left, total in reversed(recorder.sums):
-        if record.death[left] == event + 1 and record.role[left] == record.role[total]:
-            record.death[left], record.size[total] = record.death[total], 0
-    for event, size in recorder.softmax_backwards:
-        index = record.storage(size, (size,), ROLE["gradient maps"], record.event_layer[event], is_map=False)
-        record.birth[index], record.death[index] = event, event + 1
-    for phase in (FORWARD, BACKWARD):
-        if any(op in kernels.MATRIX_PRODUCTS and p == phase for op, p in zip(record.ops, record.phase, strict=True)):
-            size = kernels.CUBLAS_WORKSPACE
-            index = record.storage(size, (size,), ROLE["workspace"], "cuBLAS", is_map=False)
-            record.birth[index] = 0
