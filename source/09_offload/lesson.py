@@ -379,24 +379,76 @@ loss_by_efficiency(
 # %% [markdown] slide="slide"
 # ## And today?
 #
-# The rule needs only R and L. In float32 links have nearly kept pace with arithmetic. In 16 bits, where a value has two
-# bytes and the rule is k² · C ≥ R / L, the tensor cores of lesson 08 have left them behind:
+# The rule needs only R and L. PCIe 3.0 gives 10 of its 15.75 GB/s in use; for newer links no rate in use is confirmed
+# here. To compare like with like, the table takes the same share of every link's rate on paper. In 16 bits a value has
+# two bytes, and the rule is k² · C ≥ R / L:
 
 # %%
+measured = hardware.link("PCIe 3.0 x16")
+in_use = measured.practical_gb_s / measured.nominal_gb_s
 rows = []
 for device in hardware.devices():
     if device.link is None:
         continue
-    float32 = 2 * device.reached_flops_per_s() / device.link.bytes_per_s
-    half = device.reached_flops_per_s("float16") / device.link.bytes_per_s
+    link_rate = in_use * device.link.nominal_gb_s * 1e9
+    float32 = 2 * device.reached_flops_per_s() / link_rate
+    half = device.reached_flops_per_s("float16") / link_rate
     row = f"{float32:,.0f}", f"{half:,.0f}" if device.tensor_tflops else "–"
     rows.append((device.name, device.year, device.link.name, *row))
 columns = ["device", "year", "link", "k² · C needed, float32", "float16, tensor cores"]
 pd.DataFrame(rows, columns=columns).set_index("device")
 
 # %% [markdown]
-# Links in use where the catalogue has it confirmed, on paper where not. A dense layer is a 1 × 1 convolution of
-# one pixel: C outputs. In float16 on an H100 it takes more than 10,000 of them.
+# In plain float32 the need has been of the same order since 2016; on tensor cores it is several times as much. TF32, the
+# tensor cores' format for float32, has half the rate of float16 and twice the bytes, so its need is that of the last
+# column. A dense layer is a 1 × 1 convolution of one pixel: C outputs. In float16 on an H100 it takes more than 10,000
+# of them.
+
+# %% [markdown] slide="slide"
+# ## The lines that overlap a copy
+#
+# A GPU works off a queue of kernels, called a *stream*. Two streams can run beside each other, so a copy on one overlaps
+# with the kernels on the other, if four things are right:
+#
+# ```python
+# copies = torch.cuda.Stream()
+#
+# def pack(tensor):  # autograd saves a tensor
+#     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+#     copies.wait_stream(torch.cuda.current_stream())  # 1. whoever writes the tensor ends first
+#     with torch.cuda.stream(copies):
+#         host.copy_(tensor, non_blocking=True)        # 2. does not hold up the program
+#     tensor.record_stream(copies)                     # 3. its block is not reused before that
+#     return host, copies.record_event()
+#
+# def unpack(packed):  # autograd needs it
+#     host, left = packed
+#     torch.cuda.current_stream().wait_event(left)     # 4. it is out before it comes back
+#     return host.to("cuda", non_blocking=True)
+#
+# with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+#     loss = criterion(net(x), y)
+# loss.backward()
+# ```
+
+# %% [markdown] slide="skip"
+# *Pinned* memory (`pin_memory=True`) is host memory that the operating system may not move or swap, so the card can read
+# it by itself. From ordinary, *pageable* memory the driver first copies into a pinned buffer of its own, piece by piece,
+# and the program waits: `non_blocking=True` then changes nothing, and nothing overlaps. Pinned memory is taken from all
+# other programs, so nobody pins everything.
+#
+# This version brings each tensor back when it is needed, on demand: every copy back is waited for. To *prefetch* means to
+# begin it some layers earlier on the stream of copies, at the price of the memory it then fills, as lesson 12 shows.
+#
+# <details><summary>Somebody leaves out line 1, and the loss becomes NaN now and then. Why? And line 3?</summary>
+#
+# Without line 1 the copy may begin before the kernel that writes the tensor has ended: it copies what was there before,
+# sometimes. Without line 3 the allocator thinks the tensor's block is free as soon as Python lets go of it, and hands it
+# to the next kernel while the copy still reads it. Neither is an error that anybody reports.
+#
+# </details>
+#
+# No GPU has run these lines for this course yet.
 
 # %% [markdown] slide="slide"
 # ## The real thing
