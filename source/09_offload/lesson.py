@@ -654,14 +654,11 @@ offload_explorer()
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Eight claims of 2017, in our words. Four of them concern lesson 03 as well. Each verdict is computed when the cell
-# runs: change a formula in `course_utils/claims/offload.py`, and it changes.
+# Five claims of 2017, in our words. Each verdict is computed when the cell runs: change a formula in
+# `course_utils/claims/offload.py`, and it changes.
 
 # %%
-judge([28, 29, 30, 31])
-
-# %% slide="subslide"
-judge([32, 33, 34, 35])
+judge([30, 31, 32, 33, 34])
 
 # %% [markdown] slide="slide"
 # ## Recap
