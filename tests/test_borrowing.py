@@ -18,7 +18,8 @@ from right_answers import CHECKS, GRADED, RIGHT
 
 from course_utils import parallel, precision
 from course_utils.checks import planning
-from course_utils.checks.core import Check, Outcome, equal
+from course_utils.checks.core import Outcome, equal
+from course_utils.checks.functions import Check
 from course_utils.grading.graded import BORROWED, Graded
 from course_utils.grading.plain import borrows
 from course_utils.offload.simulation import run

@@ -239,6 +239,8 @@ def _taken(process: psutil.Process) -> tuple[int, int, int]:
         text = Path(f"/proc/{process.pid}/status").read_text()
         kib = {name: int(number) * 1024 for name, number in re.findall(r"^(Vm\w+):\s+(\d+) kB", text, re.MULTILINE)}
         threads = int(re.findall(r"^Threads:\s+(\d+)", text, re.MULTILINE)[0])
+        if not kib:  # it has ended and holds nothing any more; an ordinary user may not ask what
+            return threads, 0, 0
         try:
             files, used = len(os.listdir(f"/proc/{process.pid}/fd")), kib.get("VmRSS", 0) + kib.get("VmSwap", 0)
         except PermissionError:

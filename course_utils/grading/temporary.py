@@ -47,6 +47,7 @@ def one_folder() -> Iterator[Path]:
                 child.kill()
         psutil.wait_procs(children, timeout=5)
         shutil.rmtree(folder, ignore_errors=True)
+        print("course: interrupted; files already written are whole", file=sys.stderr, flush=True)
         os._exit(128 + number)
 
     here = threading.current_thread() is threading.main_thread()

@@ -459,7 +459,8 @@ stride_explorer()
 # %% [markdown]
 # Try three things. Walk stride 2 from `conv1_1` to `conv5_3`: from which layer on does it save nothing? Set
 # `conv3_1` and compare strides 2, 3 and 4. Leave out the next pool: which maps have their old size again?
-#
+
+# %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
 # From `conv5_1` on the peak stays where it was: it stands at `relu4_3`, before any map that became smaller. At

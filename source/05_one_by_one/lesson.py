@@ -520,7 +520,8 @@ squeeze_explorer()
 # %% [markdown]
 # Try three things. Let layers stay narrow, none, one, two: when does the peak first fall? Find a squeeze that
 # costs memory *and* weights. Squeeze before `conv5_1`: why does the peak hardly care?
-#
+
+# %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
 # Before `conv1_2`, with one narrow layer, the peak falls at 32 channels and rises at 48. A squeeze costs weights too

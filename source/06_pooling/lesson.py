@@ -451,7 +451,8 @@ pool_explorer()
 # %% [markdown]
 # Try three things. Put nothing in place of `pool5`: does anything happen, and why not? Give `pool1` a size of 4
 # × 4. Go to float16 and replace every pool by an average pool: what share of the peak was that?
-#
+
+# %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
 # `pool5` is the last layer before the head: nothing large stands behind it, and the peak, at `relu4_3`, is long

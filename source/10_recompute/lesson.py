@@ -482,7 +482,8 @@ recompute_explorer()
 # %% [markdown]
 # Try three things. Find the number of even segments with the lowest peak for ResNet-50; then take *lowest peak*. Give
 # VGG-16 to *least time that fits* at batch 256 on a P100. Say why the dense net gains nothing.
-#
+
+# %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>
 #
 # With even segments the peak falls, and from some number on rises again: more inputs are kept than maps are dropped.

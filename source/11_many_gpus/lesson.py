@@ -538,11 +538,11 @@ cards_explorer()
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Five claims of 2014 to 2020, in our words. The verdicts are computed in `course_utils/claims/many_gpus.py`; the others
+# Four claims of 2014 to 2020, in our words. The verdicts are computed in `course_utils/claims/many_gpus.py`; the others
 # on many cards are in Appendix A.
 
 # %%
-judge([4, 5, 6, 9, 10])
+judge([4, 5, 9, 10])
 
 # %% [markdown] slide="slide"
 # ## Recap
