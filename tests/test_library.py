@@ -75,8 +75,8 @@ def test_an_exercise_has_no_answer_and_nothing_that_it_does_not_lead_to(tmp_path
         name for name in every if name.startswith(("parallel", "claims", "figures", "explorers", "distributed"))
     }
     assert not {f"grading/{name}.py" for name in ("mark", "plain", "secret", "batch", "library")} & every
-    assert "trace/__init__.py" in shown["03_memory"]
-    assert "trace/__init__.py" not in shown["11_many_gpus"]
+    assert "trace/__init__.py" in shown["12_capstone"]
+    assert "trace/__init__.py" not in shown["03_memory"]
     assert "devices.csv" in shown["12_capstone"]
     for topic, names in shown.items():  # of the graded cells, those of this exercise
         assert {name for name in names if name.startswith("grading/graded/")} <= {
