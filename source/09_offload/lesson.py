@@ -399,8 +399,9 @@ columns = ["device", "year", "link", "k² · C needed, float32", "float16, tenso
 pd.DataFrame(rows, columns=columns).set_index("device")
 
 # %% [markdown]
-# In plain float32 the need has been of the same order since 2016; on tensor cores it is several times as much. TF32, the
-# tensor cores' format for float32, has half the rate of float16 and twice the bytes, so its need is that of the last
+# In plain float32 the need has been of the same order since 2016. On the tensor cores of the data-centre cards (V100, T4,
+# A100, H100) it is several times as much; those of the two RTX cards are nearer to their float32. TF32, the tensor cores'
+# format for float32 since the A100, has half the rate of float16 and twice the bytes, so its need is that of the last
 # column. A dense layer is a 1 × 1 convolution of one pixel: C outputs. In float16 on an H100 it takes more than 10,000
 # of them.
 

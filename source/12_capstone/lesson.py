@@ -217,7 +217,7 @@ pd.DataFrame(rows, columns=columns).set_index("made by")
 # %% [markdown] slide="subslide"
 # Three of the large maps are in use: the operator reads its own output and the gradient that came down, and writes the
 # gradient that goes on. The fourth is not. It is `relu1_1`, fetched early (*prefetch*) for the convolution that comes
-# next, so that nobody waits for the copy. Without it the step would fit, and every copy back would be waited for in
+# next, so that nobody waits for the copy. Without it the tensors would fit, and every copy back would be waited for in
 # full. That is the price at which offload hides its time: memory.
 #
 # By hand: a map of group 1 has 64 · 224 · 224 values of 4 bytes, for 256 images 3.06 GiB. Three of them, and the
