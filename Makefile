@@ -23,7 +23,7 @@ help:
 	@echo "make clean   remove what these commands installed"
 
 lab: $(VENV)/lab.done
-	@$(BIN)/python -m course_utils.cli doctor
+	@$(BIN)/python -m classroom.cli doctor
 	@$(BIN)/python -m jupyterlab --notebook-dir=. --LabApp.default_url=$(FIRST) $(LAB)
 
 # Threads of two processes that share the cores must not wait in loops for each other.

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from course_utils import networks
-from course_utils.measure import measure_step
+from course_utils.machine.measure import measure_step
 from course_utils.memory import StepTrace
 from course_utils.trace import training_step
 from course_utils.units import GB, format_bytes, in_gb

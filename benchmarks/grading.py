@@ -35,12 +35,12 @@ from nbformat import NotebookNode
 from rich.console import Console
 from rich.table import Table
 
-from course_utils.checks.core import Outcome
-from course_utils.grading.batch import Result, read_results
-from course_utils.grading.graded import draw_from, draws_for
-from course_utils.grading.graft import kind_of, read_questions
-from course_utils.grading.secret import reference, token
-from course_utils.notebook_files import as_notebook, read_notebook, to_text
+from classroom.grading.batch import Result, read_results
+from classroom.grading.graft import kind_of, read_questions
+from classroom.grading.secret import reference, token
+from classroom.notebooks import as_notebook, read_notebook, to_text
+from classroom.questions.core import Outcome
+from classroom.questions.graded import draw_from, draws_for
 from course_utils.units import CourseError, format_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +87,7 @@ class Exercise:
     def _slips(self, question: str) -> list[tuple[str, str]]:
         """(answer, message) for each slip of a function's catalogue: a table of what it returns to what it is asked."""
         check = getattr(importlib.import_module(f"course_utils.checks.{self.topic}"), question)
-        graded = getattr(importlib.import_module(f"course_utils.grading.graded.{self.topic}"), question)
+        graded = getattr(importlib.import_module(f"classroom.questions.graded.{self.topic}"), question)
         if not hasattr(graded, "draw") or not getattr(check, "slips", ()):
             return []
         draw_from(question, token(SEED, question))
@@ -189,7 +189,7 @@ def run(command: list[str], folder: Path, environment: dict[str, str] | None = N
 
 
 def course_grade(exercise: Exercise, handed_in: Path, out: Path, jobs: int) -> tuple[Ran, dict[str, Result]]:
-    command = [sys.executable, "-m", "course_utils.cli", "grade", str(handed_in), "--exercise", exercise.number]
+    command = [sys.executable, "-m", "classroom.cli", "grade", str(handed_in), "--exercise", exercise.number]
     options = {"--out": out, "--seed": SEED, "--jobs": jobs, "--seconds": SECONDS}
     ran = run([*command, *(str(part) for pair in options.items() for part in pair)], ROOT)
     return ran, {result.learner: result for result in read_results(out / "results").values()}

@@ -6,10 +6,10 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from course_utils import hardware
-from course_utils.claims.offload import TenNetworks, runs
-from course_utils.offload import published
-from course_utils.offload.work import SLOW_SPEED, WORKSPACE_SHARE
+from course_utils.machine import hardware
+from course_utils.techniques.offload.work import SLOW_SPEED, WORKSPACE_SHARE
+from lessons.offload import published
+from lessons.offload.claims import TenNetworks, runs
 
 CONSOLE = Console()
 

@@ -3,7 +3,7 @@
     python benchmarks/speed.py [--batch 2] [--seconds 2] [--published | --recording FILE]
 
 A ratio is predicted / measured: 1 is right, 2 is twice too long. Nothing is fitted to a row: the two efficiencies and
-the launch cost are those of `course_utils.hardware`, of which the one for arithmetic is read off the row marked so; for
+the launch cost are those of `course_utils.machine.hardware`, of which the one for arithmetic is read off the row marked so; for
 this CPU and for a recorded GPU they are what was measured there. The spread of the ratios is printed below each table.
 """
 
@@ -23,13 +23,13 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from course_utils import networks
+from course_utils.machine.published import TIMES, XEONS
+from course_utils.machine.speed import StepTime, predict_step
+from course_utils.machine.timing import Ceilings, measure_ceilings, measure_step_time
 from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS, Network
-from course_utils.published import TIMES, XEONS
 from course_utils.recordings import Recording, read_recording
 from course_utils.recordings.making import QUICK
-from course_utils.speed import StepTime, predict_step
-from course_utils.timing import Ceilings, measure_ceilings, measure_step_time
 from course_utils.trace import training_step
 from course_utils.units import MIB, CourseError
 

@@ -1,7 +1,7 @@
 """Small real training on real data: scikit-learn's 1,797 handwritten digits, 8 × 8 pixels, bundled with the package.
 
 What claims need (`gap`, `memorised`, `difference_of_halves`) is full-batch and takes a second or less; `compare` trains
-convolutional variants side by side for the lessons on techniques. Must never import matplotlib or ipywidgets.
+convolutional variants side by side for the lessons on techniques.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from course_utils.measure import autocast, check_known, measure_step
+from course_utils.machine.measure import autocast, check_known, measure_step
 from course_utils.networks import mlp
 from course_utils.trace import PRECISIONS, training_step
 from course_utils.units import CourseError

@@ -191,7 +191,7 @@ class StepTrace:
     def largest_batch(self, limit_bytes: float, workspace: int = 0) -> int:
         """The largest batch whose tensors are at most `limit_bytes` at the peak; 0 if not even one sample's are.
 
-        Of tensors alone: how far a card goes is for `course_utils.capacity.largest_batch` to say.
+        Of tensors alone: how far a card goes is for `course_utils.techniques.capacity.largest_batch` to say.
 
         Exact: the peak is the largest of E straight lines in the batch, so the answer is the smallest of E crossings.
         Networks that are not affine are searched by bisection, which takes the peak to grow with the batch.
@@ -240,7 +240,7 @@ class Ledger:
         tape: the step.
         batch: samples in the batch.
         workspace: scratch bytes assumed for every convolution while it runs.
-        precision: of matrix products and convolutions, as traced; `course_utils.speed` predicts times in it.
+        precision: of matrix products and convolutions, as traced; `course_utils.machine.speed` predicts times in it.
     """
 
     name: str
@@ -409,7 +409,7 @@ class Ledger:
         """What `torch.cuda.memory_reserved` reports after three such steps: blocks, and gaps nothing fits into.
 
         The same replay as that of `allocated_bytes`, and at least as much. A card that has less need not run out: there
-        the allocator gives segments back, which `course_utils.capacity.fit` replays.
+        the allocator gives segments back, which `course_utils.techniques.capacity.fit` replays.
         """
         return self.requests.reserved_bytes
 

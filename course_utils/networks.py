@@ -1,7 +1,6 @@
 """The networks the lessons speak of, as plain modules whose parts carry the literature's names.
 
-Every builder also works under `with torch.device("meta")`, where it allocates nothing. Must never import anything of
-ours but `units`, nor know about memory, traces or figures.
+Every builder also works under `with torch.device("meta")`, where it allocates nothing.
 
 Shapes are given for one sample, without the batch axis. Weights are PyTorch's default initialisation: the course
 counts bytes and operations, and trains only the small networks.

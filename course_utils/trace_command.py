@@ -2,7 +2,6 @@
 
 Every figure is the library's: *traced* where the changed step was traced, *computed* where it follows from the trace
 (`eight_bit_state`, the offload schedule). The builder's code runs here, with the rights of whoever runs the command.
-Must never import ipywidgets.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from course_utils import hardware
-from course_utils.capacity import Batches, Fit, card_name, fit, largest_batch
-from course_utils.hardware import Device
+from course_utils.files import write_whole
+from course_utils.machine import hardware
+from course_utils.machine.hardware import Device
 from course_utils.memory import ROLE, Ledger, StepTrace
-from course_utils.notebook_files import write_whole
-from course_utils.offload import simulate
+from course_utils.techniques.capacity import Batches, Fit, card_name, fit, largest_batch
+from course_utils.techniques.offload import simulate
 from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
 from course_utils.trace.huggingface import training_step as trace_transformer
 from course_utils.units import GIB, CourseError, format_bytes

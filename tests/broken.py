@@ -17,7 +17,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from course_utils.notebook_files import as_notebook, to_text
+from classroom.notebooks import as_notebook, to_text
 
 SCRIPTS = (
     "<script>window.ran = 1</script><img src='http://127.0.0.1:9/x.png' onerror='window.ran = 1'>"

@@ -15,7 +15,7 @@ def short_garbage_collections():
 @pytest.fixture
 def fresh_traces():
     """A patched reading must not be hidden by, nor leak into, a trace that claims keep."""
-    from course_utils.claims.core import traced
+    from lessons.shared.sources import traced
 
     traced.cache_clear()
     yield

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from multiples import NAMES
 
-from course_utils.checks.core import Outcome
-from course_utils.grading import syscalls
+from classroom.grading import syscalls
+from classroom.questions.core import Outcome
 
 WRONG, CRASHED, CORRECT = Outcome.WRONG, Outcome.CRASHED, Outcome.CORRECT
 
@@ -328,14 +328,14 @@ ANSWERS = [
     ),
     Hostile(
         "graded cells replaced",
-        "from course_utils.grading import graded\ngraded.Graded.__call__ = lambda self, *a: print('three(1) = 3')\n"
+        "from classroom.questions import graded\ngraded.Graded.__call__ = lambda self, *a: print('three(1) = 3')\n"
         "def three(n):\n    return 0",
         CRASHED,
         alone=True,
     ),
     Hostile(
         "comparison patched",
-        "from course_utils.checks import core\ncore.equal = lambda *a: True\ndef three(n):\n    return 0",
+        "from classroom.questions import core\ncore.equal = lambda *a: True\ndef three(n):\n    return 0",
         WRONG,
         alone=True,
     ),

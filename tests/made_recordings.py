@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from course_utils.machine.timing import Timing
 from course_utils.recordings import schema
 from course_utils.recordings.schema import Contents, Provenance
-from course_utils.timing import Timing
 
 
 def here(**changes: Any) -> Provenance:

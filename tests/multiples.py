@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from course_utils.authoring import build
+from classroom.authoring import build
 
 NAMES = ("one", "two", "three", "four", "five", "six")
 
@@ -17,9 +17,9 @@ SOURCE = """\
 # %%
 from types import SimpleNamespace
 
-from course_utils.checks.core import Slip
-from course_utils.checks.functions import Check
-from course_utils.grading.graded import Graded
+from classroom.questions.core import Slip
+from classroom.questions.functions import Check
+from classroom.questions.graded import Graded
 
 NAMES = ("one", "two", "three", "four", "five", "six")
 

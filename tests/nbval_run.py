@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from course_utils.execution import kernel_environment
-from course_utils.grading.run import PYTEST
+from classroom.execution import kernel_environment
+from classroom.grading.run import PYTEST
 
 ROOT = Path(__file__).resolve().parents[1]
 

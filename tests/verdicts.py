@@ -1,6 +1,7 @@
 """The finding of one claim, for the tests of claims."""
 
-from course_utils.claims import Finding, judge
+from classroom.claims import Finding
+from lessons.claims import judge
 
 
 def finding(number: int) -> Finding:

@@ -1,4 +1,4 @@
-"""Bars: layers, one quantity found in several ways, two accountings. Must never import torch or ipywidgets."""
+"""Bars: layers, one quantity found in several ways, two accountings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peak against the batch, stacked by role. Must never import torch or ipywidgets."""
+"""The peak against the batch, stacked by role."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from course_utils.capacity import card_name, largest_batch
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words
 from course_utils.figures.style import (
     BAND_COLUMN,
@@ -24,6 +23,7 @@ from course_utils.figures.style import (
     write_title,
 )  # fmt: skip
 from course_utils.memory import ROLES, StepTrace
+from course_utils.techniques.capacity import card_name, largest_batch
 from course_utils.units import CourseError, format_bytes
 
 
@@ -35,7 +35,7 @@ def batch_lines(
     Args:
         step: the step at every batch.
         batches: increasing batch sizes to read, two or more.
-        limit_bytes: what the card holds; the largest batch that fits is marked, by `course_utils.capacity`.
+        limit_bytes: what the card holds; the largest batch that fits is marked, by `course_utils.techniques.capacity`.
         title: the finding.
 
     Raises:

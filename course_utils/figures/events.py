@@ -1,6 +1,6 @@
 """The events of a step from left to right: how wide each is, by operator or by predicted time, and its bytes.
 
-`skyline` draws what is laid out here. Must never import torch or ipywidgets.
+`skyline` draws what is laid out here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
+from course_utils.machine.speed import StepTime
 from course_utils.memory import PHASES, Ledger
-from course_utils.speed import StepTime
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

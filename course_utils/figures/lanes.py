@@ -1,6 +1,6 @@
 """The two lanes of a schedule: kernels on one, copies on the other, stripes and words where one waits for the other.
 
-`course_utils.figures.schedule` puts memory below them. Must never import torch or ipywidgets.
+`course_utils.figures.schedule` puts memory below them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Scene, Words, overlap, text_width
 from course_utils.figures.style import SERIES_COLOURS, SIZE, text_on
-from course_utils.offload.schedule import BACK, OUT, Schedule
+from course_utils.techniques.offload.schedule import BACK, OUT, Schedule
 from course_utils.units import format_bytes, format_seconds
 
 LANE = 34.0  # pixels a lane is high

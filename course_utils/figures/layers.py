@@ -1,7 +1,4 @@
-"""Two steps layer by layer: what each layer keeps before a change, and after it.
-
-Must never import torch or ipywidgets.
-"""
+"""Two steps layer by layer: what each layer keeps before a change, and after it."""
 
 from __future__ import annotations
 

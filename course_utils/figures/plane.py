@@ -1,7 +1,6 @@
 """Curves and points over two axes, each linear or logarithmic: crossovers, rooflines, prices, Pareto fronts.
 
-Names stand at the things themselves: a curve's at its right end, a point's beside it. Must never import torch or
-ipywidgets.
+Names stand at the things themselves: a curve's at its right end, a point's beside it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The roofline: what a device can reach at most at each arithmetic intensity, and what layers reached under it.
-
-Must never import torch or ipywidgets.
-"""
+"""The roofline: what a device can reach at most at each arithmetic intensity, and what layers reached under it."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass
 from course_utils.figures.plane import Axis, Curve, Spot, plane
 from course_utils.figures.scene import INK, Picture
 from course_utils.figures.style import SERIES_COLOURS
-from course_utils.hardware import Device
+from course_utils.machine.hardware import Device
 from course_utils.units import GB, CourseError
 
 

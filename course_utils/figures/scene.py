@@ -3,7 +3,7 @@
 A picture is laid out once as a `Scene` (areas, lines, words; x to the right, y downwards, in pixels). `to_svg` writes
 it for a notebook that may run it, its ink and paper taken from the page's own theme; `to_png` paints the same shapes
 with matplotlib for places that may not (an untrusted notebook, GitHub, a slide, the README). `Picture` carries both,
-with alternative text. Must never import anything of ours, torch or ipywidgets: it knows nothing of memory or roles.
+with alternative text.
 """
 
 from __future__ import annotations

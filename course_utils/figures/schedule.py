@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from course_utils.capacity import card_name
 from course_utils.figures.lanes import LANES_HEIGHT, STALL_ROWS, TwoLanes
 from course_utils.figures.scene import (
     FAINT,
@@ -40,7 +39,8 @@ from course_utils.figures.style import (
     write_title,
 )  # fmt: skip
 from course_utils.memory import PHASES, ROLES, Int64
-from course_utils.offload.schedule import BACK, OUT, Schedule
+from course_utils.techniques.capacity import card_name
+from course_utils.techniques.offload.schedule import BACK, OUT, Schedule
 from course_utils.units import format_bytes, format_seconds
 
 MEMORY_HEIGHT = 250.0  # pixels

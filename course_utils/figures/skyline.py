@@ -2,7 +2,7 @@
 
 The course's signature figure. A reading (`memory.Ledger`) goes in, a `scene.Picture` comes out; each label is put where
 there is room for it, and every number in words comes from the ledger. With a `speed.StepTime` the horizontal axis is
-predicted time instead of one operator after another. Must never import torch or ipywidgets.
+predicted time instead of one operator after another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from course_utils.capacity import Fit, fit
 from course_utils.figures.events import Events, Floats, Span, by_operator, by_time, under
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words, text_width
 from course_utils.figures.style import (
@@ -29,8 +28,9 @@ from course_utils.figures.style import (
     write_on_band,
     write_title,
 )
+from course_utils.machine.speed import StepTime
 from course_utils.memory import ROLES, Ledger
-from course_utils.speed import StepTime
+from course_utils.techniques.capacity import Fit, fit
 from course_utils.units import CourseError, format_bytes, format_seconds
 
 LEFT = 62.0  # pixels to the vertical axis
@@ -93,7 +93,7 @@ def skyline(
     Args:
         ledger: the step to draw.
         limit_bytes: what the card holds; what rises above it is striped, and where the step first exceeds it is ringed.
-            Whether the step fits is `course_utils.capacity.fit`'s to say: tensors below the line may still be too much.
+            Whether the step fits is `course_utils.techniques.capacity.fit`'s to say: tensors below the line may still be too much.
         before: another step, drawn as a dashed outline over this one, phase under phase.
         title: the finding; computed by `finding` if not given.
         limit: the name of the limit, "12 GiB card" if not given.

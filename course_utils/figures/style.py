@@ -1,7 +1,4 @@
-"""What every picture of the course shares: one colour per role, text sizes, byte axes, titles.
-
-Must never import torch, matplotlib.pyplot or ipywidgets.
-"""
+"""What every picture of the course shares: one colour per role, text sizes, byte axes, titles."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from course_utils.machine.timing import time_copy, time_launch, time_product, time_transfer
 from course_utils.networks import NETWORKS, Network, mlp, small_cnn
 from course_utils.recordings.measuring import (
     SHORT,
@@ -47,7 +48,6 @@ from course_utils.recordings.schema import (
     write,
 )
 from course_utils.recordings.whereabouts import as_number, ask_driver, provenance, with_clocks
-from course_utils.timing import time_copy, time_launch, time_product, time_transfer
 from course_utils.trace import PRECISIONS
 from course_utils.units import GIB, KIB, MIB, CourseError
 

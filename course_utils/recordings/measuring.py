@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
-from course_utils.measure import measure_step, peak_above
+from course_utils.machine.measure import measure_step, peak_above
+from course_utils.machine.timing import measure_step_time, time_runs
 from course_utils.networks import Network, mlp
 from course_utils.recordings.schema import PLAIN, Contest, Context, Step, Workspace
-from course_utils.timing import measure_step_time, time_runs
 
 SHORT = 0.05  # seconds that each figure of a recording is measured at least
 

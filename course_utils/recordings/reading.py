@@ -1,7 +1,7 @@
 """What lessons ask of a GPU, answered by a recording or measured on the spot: the same questions, the same types.
 
 `gpu()` gives the machine's own GPU (`Live`), else the newest recording (`Recording`), else None; `sentence` is the line
-that goes under a figure in each of the three cases. Must never import pandas, psutil, matplotlib or ipywidgets.
+that goes under a figure in each of the three cases.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from course_utils.measure import this_machine
+from course_utils.machine.measure import this_machine
+from course_utils.machine.timing import Ceilings, Timing, measure_ceilings, time_launch, time_transfer
 from course_utils.networks import NETWORKS
 from course_utils.recordings import measuring
 from course_utils.recordings.schema import (
@@ -32,7 +33,6 @@ from course_utils.recordings.schema import (
     Workspace,
     read,
 )
-from course_utils.timing import Ceilings, Timing, measure_ceilings, time_launch, time_transfer
 from course_utils.trace import training_step
 from course_utils.units import MIB, CourseError, format_bytes, format_seconds
 

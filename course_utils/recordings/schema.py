@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from course_utils.measure import Measurement
-from course_utils.timing import Timing
+from course_utils.machine.measure import Measurement
+from course_utils.machine.timing import Timing
 from course_utils.trace import OPTIMIZERS, PRECISIONS
 from course_utils.units import CourseError
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 from course_utils import __version__
+from course_utils.machine.timing import memory_bytes
 from course_utils.recordings.schema import Provenance
-from course_utils.timing import memory_bytes
 
 
 def _ask(*command: str) -> str:

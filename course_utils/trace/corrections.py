@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from course_utils import kernels
 from course_utils.memory import ROLE
-from course_utils.recorder import BACKWARD, FORWARD, Recorder
+from course_utils.trace import kernels
+from course_utils.trace.recorder import BACKWARD, FORWARD, Recorder
 
 
 def mark_weight_gradient(recorder: Recorder, gradient: int | None, layer: str) -> None:
@@ -37,7 +37,7 @@ def as_on_cpu(recorder: Recorder) -> None:
 
 
 def as_on_cuda(recorder: Recorder) -> None:
-    """Apply the differences of CUDA eager mode that `course_utils.kernels` lists to a recording."""
+    """Apply the differences of CUDA eager mode that `course_utils.trace.kernels` lists to a recording."""
     record = recorder.record
     for mask in kernels.dropout_masks(recorder.reads):
         record.size[mask], record.is_map[mask] = math.prod(record.shape[mask]), False

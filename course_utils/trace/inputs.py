@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
 
-from course_utils.known import KnownValues
+from course_utils.trace.known import KnownValues
 from course_utils.trace.refusals import TraceError
 
 

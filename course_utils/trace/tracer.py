@@ -22,10 +22,12 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from course_utils import kernels, overrides
-from course_utils.affine import NotAffine, Update, make_tape
 from course_utils.memory import ROLE, Tape
-from course_utils.recorder import (
+from course_utils.trace import kernels, overrides
+from course_utils.trace.affine import NotAffine, Update, make_tape
+from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
+from course_utils.trace.inputs import Step
+from course_utils.trace.recorder import (
     BACKWARD,
     FAILED_IN,
     FORWARD,
@@ -36,8 +38,6 @@ from course_utils.recorder import (
     Recording,
     follow_modules,
 )
-from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
-from course_utils.trace.inputs import Step
 from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values
 
 Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map

@@ -1,0 +1,416 @@
+"""From `lessons/` to the three notebook folders: read and check percent files, plan notebooks, build them.
+
+`plan` is pure: text in, three unexecuted notebooks out, the same for the same source, so that a test can compare what
+is committed with what the source gives. `build` also executes lesson and solution (`execution.py`) and writes files
+whole. docs/architecture.md describes the format an author writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+from IPython.core.inputtransformer2 import TransformerManager
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from classroom import deck, execution
+from classroom.notebooks import as_notebook, read_notebook, to_text, topics
+from course_utils.files import write_whole
+from course_utils.units import CourseError
+
+CELL_MARKER = re.compile(r"# ?%%(\s|$)")
+BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
+DOTS = "...  # replace the dots"
+COLUMNS = 95  # of code that a notebook's window shows; a longer line scrolls sideways
+
+# What a cell may be, by the metadata key that says so, and whether it is text.
+KINDS = {"question": True, "answer": False, "check": False, "hint": True, "graded": False}
+NUMBERS = ("points", "difficulty", "minutes")
+SLIDE_TYPES = ("slide", "subslide", "fragment", "skip", "notes", "-")
+NBVAL_TAGS = ("nbval-ignore-output", "nbval-check-output", "nbval-skip", "nbval-raises-exception")
+
+NOTEBOOK_METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"file_extension": ".py", "mimetype": "text/x-python", "name": "python"},
+}
+
+
+class AuthoringError(CourseError):
+    """A fault in a source file, written as `lessons/memory/exercise.py:41: what is wrong and what to do`."""
+
+
+@dataclass(frozen=True)
+class SourceCell:
+    """One cell as the author wrote it. `line` is the line of its `# %%` marker, counted from 1."""
+
+    file: str
+    line: int
+    first_line: int  # where the cell's own text begins
+    kind: str  # text, code, or a key of KINDS
+    question: str  # the question it belongs to, or ""
+    text: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def error(self, message: str, line: int | None = None) -> AuthoringError:
+        """An error that points at this cell, or at a line of the file."""
+        return AuthoringError(f"{self.file}:{line or self.line}: {message}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The notebooks of one topic, unexecuted. `source_lines` maps a cell id to the file and line it was written at."""
+
+    topic: str
+    lesson: NotebookNode | None
+    exercise: NotebookNode | None
+    solution: NotebookNode | None
+    source_lines: dict[str, dict[str, tuple[str, int]]]
+
+    def notebooks(self) -> Iterator[tuple[str, NotebookNode, bool]]:
+        """(folder, notebook, whether it is executed) for each notebook the topic has."""
+        if self.lesson is not None:
+            yield "notebooks", self.lesson, True
+        if self.exercise is not None and self.solution is not None:
+            yield "exercises", self.exercise, False
+            yield "solutions", self.solution, True
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_cells(text: str, file: str) -> list[SourceCell]:
+    """Split percent-format text into cells and check each of them. Raises AuthoringError."""
+    lines = text.splitlines()
+    starts = [i for i, line in enumerate(lines) if CELL_MARKER.match(line)]
+    if not starts:
+        raise AuthoringError(f"{file}:1: no cells; a cell begins with a line `# %%`")
+    header = "\n".join(lines[: starts[0]]).strip()
+    if header and not (header.startswith("# ---") and header.endswith("# ---")):
+        raise AuthoringError(f"{file}:1: text before the first cell; begin it with `# %% [markdown]` or `# %%`")
+    return [
+        _read_cell(lines[start:end], file, start + 1)
+        for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)
+    ]
+
+
+def _read_cell(lines: list[str], file: str, line: int) -> SourceCell:
+    """One cell; jupytext reads it by itself, so that every error has its line."""
+    where = f"{file}:{line}"
+    try:
+        (cell,) = jupytext.reads("\n".join(lines) + "\n", fmt="py:percent").cells
+    except (ValueError, TypeError, KeyError, nbformat.ValidationError) as error:
+        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise AuthoringError(f"{where}: this cell cannot be read: {cause}") from None
+    options = {k: v for k, v in cell.metadata.items() if k not in ("lines_to_next_cell", "cell_marker")}
+    if "incorrectly_encoded_metadata" in options or "title" in options:
+        raise AuthoringError(f'{where}: cannot read `{lines[0]}`: write `# %%` or `# %% [markdown]`, then key="value"')
+    if cell.cell_type == "raw":
+        raise AuthoringError(f"{where}: raw cells are not used; write `# %% [markdown]` or `# %%`")
+    is_text = cell.cell_type == "markdown"
+    kinds = [key for key in options if key in KINDS]
+    if len(kinds) > 1:
+        raise AuthoringError(f"{where}: a cell is either {' or '.join(kinds)}, not both")
+    kind = kinds[0] if kinds else "text" if is_text else "code"
+    question = options.pop(kind, "") if kinds else ""
+    if kinds and is_text != KINDS[kind]:
+        marker = "# %% [markdown]" if KINDS[kind] else "# %%"
+        raise AuthoringError(f"{where}: a cell with {kind}= begins with `{marker}`")
+    if kinds and not (isinstance(question, str) and question.isidentifier() and len(question) <= 40):
+        raise AuthoringError(f'{where}: {kind}= needs the name of a question such as "map_bytes", got {question!r}')
+    first = next((i for i, content in enumerate(lines[1:], start=line + 1) if content.strip()), line + 1)
+    made = SourceCell(file, line, first, kind, question, cell.source.strip("\n"), options)
+    _check_options(made)
+    if not is_text:
+        _parse(made)
+        for number, content in enumerate(made.text.splitlines(), start=first):
+            if len(content) > COLUMNS:
+                raise made.error(f"{len(content)} columns of code, a notebook shows {COLUMNS}: break the line", number)
+    return made
+
+
+def _check_options(cell: SourceCell) -> None:
+    own = {"code": ("folded",), "question": NUMBERS}
+    allowed = ("slide", "tags", *own.get(cell.kind, ()))
+    for key, value in cell.options.items():
+        if key not in allowed:
+            close = difflib.get_close_matches(key, [*allowed, *KINDS], n=1)
+            hint = f"did you mean {close[0]}=?" if close else f"a {cell.kind} cell may have {', '.join(allowed)}"
+            raise cell.error(f"unknown key {key}=; {hint}")
+        if key == "slide" and value not in SLIDE_TYPES:
+            raise cell.error(f"slide={value!r} is no slide type; choose one of {', '.join(SLIDE_TYPES)}")
+        if key == "folded" and value is not True:
+            raise cell.error(f"folded={value!r} must be true, or be left out")
+        if key == "tags":
+            unknown = [t for t in value if str(t).startswith("nbval") and t not in NBVAL_TAGS]
+            if unknown:
+                raise cell.error(f"unknown tag {unknown[0]!r}; nbval knows {', '.join(NBVAL_TAGS)}")
+        if key in NUMBERS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise cell.error(f"{key}={value!r} must be a whole number of at least 1")
+    if cell.options.get("difficulty", 1) > 3:
+        raise cell.error(f"difficulty={cell.options['difficulty']} must be 1, 2 or 3")
+
+
+def _parse(cell: SourceCell) -> ast.Module:
+    """The syntax tree of a code cell, magics included. Raises AuthoringError at the line of a syntax error."""
+    try:
+        code = TransformerManager().transform_cell(cell.text)  # type: ignore[no-untyped-call]
+        flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        tree = compile(code, cell.file, "exec", flags=flags, dont_inherit=True)
+    except SyntaxError as error:
+        raise cell.error(f"syntax error: {error.msg}", cell.first_line + (error.lineno or 1) - 1) from None
+    assert isinstance(tree, ast.Module)
+    return tree
+
+
+# -- questions -------------------------------------------------------------------------------------------------------
+
+
+def _check_questions(cells: Sequence[SourceCell]) -> None:
+    """Every question whole, in order, named once. Raises AuthoringError."""
+    questions: dict[str, SourceCell] = {}
+    for cell in cells:
+        if cell.kind == "question":
+            if cell.question in questions:
+                first = questions[cell.question].line
+                raise cell.error(f"question {cell.question!r} was already asked at line {first}")
+            questions[cell.question] = cell
+            if not cell.text.startswith("## "):  # the one level below the title: a screen reader's list of questions
+                raise cell.error(f"question {cell.question!r} must begin with a heading: ## and its title")
+            for key in NUMBERS:
+                if key not in cell.options:
+                    raise cell.error(f"question {cell.question!r} has no {key}=")
+        elif cell.question and cell.question not in questions:
+            close = difflib.get_close_matches(cell.question, questions, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f'ask it first: question="{cell.question}"'
+            raise cell.error(f"{cell.kind} of unknown question {cell.question!r}; {hint}")
+        if cell.kind == "hint" and not re.match(r"\*\*.+?\*\*", cell.text):
+            raise cell.error("a hint begins with the symptom it is for, in bold: `**My number is too small.** …`")
+        if cell.kind != "answer" and cell.kind not in ("text", "question", "hint"):
+            for number, line in enumerate(cell.text.splitlines()):
+                if line.strip() in (BEGIN, END):
+                    raise cell.error(f"`{line.strip()}` stands outside an answer cell", cell.first_line + number)
+    if questions and cells[0].kind != "text":
+        raise cells[0].error("an exercise begins with a text cell: its title")
+    for name, cell in questions.items():
+        parts = [c.kind for c in cells if c.question == name]
+        for kind in ("answer", "check", "graded"):
+            if parts.count(kind) == 0:
+                raise cell.error(f'question {name!r} has no {kind} cell; add one with {kind}="{name}"')
+            if parts.count(kind) > 1:
+                raise cell.error(f"question {name!r} has {parts.count(kind)} {kind} cells; it needs one")
+        hints = parts.count("hint")
+        if not 2 <= hints <= 3:
+            raise cell.error(f"question {name!r} has {_count(hints, 'hint')}; give two or three, each for a symptom")
+        if not parts.index("answer") < parts.index("check") < parts.index("graded"):
+            raise cell.error(f"question {name!r}: the order is answer, check, graded")
+
+
+def split_answer(cell: SourceCell) -> tuple[str, str]:
+    """(solution, stub) of an answer cell: markers dropped; the dots where the solution stood. Raises AuthoringError."""
+    tree = _parse(cell)
+    solution: list[str] = []
+    stub: list[str] = []
+    begun: int | None = None
+    regions = 0
+    for number, line in enumerate(cell.text.splitlines(), start=1):
+        marker, at = line.strip(), cell.first_line + number - 1
+        if marker == BEGIN:
+            if begun is not None:
+                raise cell.error(f"`{BEGIN}` inside a solution that began at line {cell.first_line + begun - 1}", at)
+            begun = number
+        elif marker == END:
+            if begun is None:
+                raise cell.error(f"`{END}` without `{BEGIN}`", at)
+            stub += _dots(cell, tree, begun, number, indent=line[: -len(line.lstrip())])
+            begun, regions = None, regions + 1
+        else:
+            solution.append(line)
+            if begun is None:
+                stub.append(line)
+    if begun is not None:
+        raise cell.error(f"`{BEGIN}` is never closed; add `{END}`", cell.first_line + begun - 1)
+    if not regions:
+        raise cell.error(f"the answer to {cell.question!r} has no `{BEGIN}` … `{END}`")
+    return "\n".join(solution), "\n".join(stub)
+
+
+def _dots(cell: SourceCell, tree: ast.Module, begin: int, end: int, indent: str) -> list[str]:
+    """The lines that stand in for the solution between two lines of a cell."""
+
+    def inside(node: ast.stmt) -> bool:
+        return begin < node.lineno and (node.end_lineno or node.lineno) < end
+
+    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    if any(f.lineno < begin < (f.end_lineno or 0) for f in functions):
+        return [f"{indent}return {DOTS}"]
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and inside(node) and node.col_offset == len(indent):
+            names += [n for n in _names(node) if n not in names]
+    if not names:
+        raise cell.error("this solution neither stands in a function nor names anything", cell.first_line + begin - 1)
+    return [f"{indent}{name} = {DOTS}" for name in names]
+
+
+def _names(node: ast.stmt) -> list[str]:
+    """The names a statement binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+
+
+# -- planning --------------------------------------------------------------------------------------------------------
+
+
+def plan(topic: str, root: Path) -> Plan:
+    """The unexecuted notebooks of one topic, such as "03_memory". Pure. Raises AuthoringError."""
+    folder = topics(root)[topic]
+    texts = {path.stem: path for path in (folder / "lesson.py", folder / "exercise.py") if path.exists()}
+    read = {
+        stem: read_cells(path.read_text(encoding="utf-8"), f"lessons/{folder.name}/{path.name}")
+        for stem, path in texts.items()
+    }
+    lesson = exercise = solution = None
+    lines: dict[str, dict[str, tuple[str, int]]] = {}
+    if "lesson" in read:
+        for cell in read["lesson"]:
+            if cell.question:
+                raise cell.error(f"a lesson has no {cell.kind} cells; put them in exercise.py")
+        lesson, lines["notebooks"] = _notebook(topic, "lesson", read["lesson"])
+    if "exercise" in read:
+        _check_questions(read["exercise"])
+        exercise, lines["exercises"] = _notebook(topic, "exercise", read["exercise"])
+        solution, lines["solutions"] = _notebook(topic, "solution", read["exercise"])
+    return Plan(topic, lesson, exercise, solution, lines)
+
+
+def _notebook(topic: str, kind: str, cells: Sequence[SourceCell]) -> tuple[NotebookNode, dict[str, tuple[str, int]]]:
+    counts: dict[str, int] = {}
+    points = {c.question: c.options["points"] for c in cells if c.kind == "question"}
+    made: list[NotebookNode] = []
+    lines: dict[str, tuple[str, int]] = {}
+    for cell in cells:
+        if cell.kind == "graded" and kind == "exercise":
+            continue
+        stem = f"{cell.kind}-{cell.question}" if cell.question else cell.kind
+        counts[stem] = counts.get(stem, 0) + 1
+        numbered = cell.kind in ("text", "code", "hint")
+        identity = f"{stem}-{counts[stem]}" if numbered else stem
+        made.append(_cell(cell, kind, identity, points.get(cell.question, 0)))
+        lines[identity] = (cell.file, cell.first_line)
+    if points:
+        asked = [c for c in cells if c.kind == "question"]
+        minutes = sum(c.options["minutes"] for c in asked)
+        made[0].source += f"\n\n*{len(asked)} questions, {sum(points.values())} points, about {minutes} minutes*"
+    metadata = {**NOTEBOOK_METADATA, "course": {"kind": kind, "topic": topic}}
+    if kind == "lesson":
+        metadata[deck.METADATA_KEY] = deck.live_style(made)
+    return as_notebook(new_notebook(cells=made, metadata=metadata)), lines  # type: ignore[no-untyped-call]
+
+
+def _cell(cell: SourceCell, kind: str, identity: str, points: int) -> NotebookNode:
+    """One notebook cell. `kind` is the kind of notebook: lesson, exercise or solution."""
+    metadata: dict[str, Any] = {}
+    text = cell.text
+    if cell.question:
+        metadata["course"] = {"kind": cell.kind, "question": cell.question, "points": points}
+    if cell.kind == "question":
+        heading, _, rest = text.partition("\n")
+        difficulty, minutes = cell.options["difficulty"], cell.options["minutes"]
+        facts = f"{_count(points, 'point')} · difficulty {difficulty} of 3 · about {_count(minutes, 'minute')}"
+        text = f"{heading}\n\n*{facts}*\n\n{rest.strip()}".rstrip()
+    elif cell.kind == "hint":
+        symptom, rest = re.match(r"\*\*(.+?)\*\*\s*(.*)", text, flags=re.DOTALL).groups()  # type: ignore[union-attr]
+        symptom = re.sub(r"`([^`]+)`", r"<code>\1</code>", symptom)  # no Markdown is read inside a summary
+        text = f"<details>\n<summary><b>Hint.</b> {symptom}</summary>\n\n{rest}\n\n</details>"
+    elif cell.kind == "answer":
+        solution, stub = split_answer(cell)
+        text = solution if kind == "solution" else stub
+        # Marking compares with the stub to know what was attempted, and reads it from here.
+        metadata["course"]["stub"] = stub
+        metadata["deletable"] = False
+    elif cell.kind == "check":
+        metadata["deletable"] = metadata["editable"] = False
+    tags = list(cell.options.get("tags", []))
+    if "slide" in cell.options:
+        notes = cell.options["slide"] == "notes"  # a live deck stops at such a cell, and passes one that is skipped
+        metadata["slideshow"] = {"slide_type": "skip" if notes else cell.options["slide"]}
+        tags += [deck.NOTES] * notes
+    if tags:
+        metadata["tags"] = tags
+    if cell.options.get("folded"):
+        metadata["jupyter"] = {"source_hidden": True}
+    make = new_markdown_cell if cell.kind == "text" or KINDS.get(cell.kind) else new_code_cell
+    return as_notebook(make(text, id=identity, metadata=metadata))  # type: ignore[no-untyped-call]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+# -- building --------------------------------------------------------------------------------------------------------
+
+
+def find_topics(names: Sequence[str], root: Path) -> list[str]:
+    """Topics for numbers or names ("03", "memory", "03_memory"); all of them for none. Raises AuthoringError."""
+    known = list(topics(root))
+    found: list[str] = []
+    for name in names:
+        matches = [t for t in known if {name, name.zfill(2)} & {t, *t.split("_", 1)}]
+        if not matches:
+            raise AuthoringError(f"no topic {name!r} in lessons/; there is {', '.join(known) or 'none'}")
+        found += [t for t in matches if t not in found]
+    return found if names else known
+
+
+def build(names: Sequence[str], root: Path) -> None:
+    """Write notebooks/, exercises/ and solutions/ of the topics from lessons/, executing lesson and solution.
+
+    Everything is read and checked before anything is executed, and executed before anything is written: a build that
+    fails writes nothing. A file is written whole, and only when it changes.
+    New figures in outputs tagged `nbval-ignore-output` are no change: delete the file to renew them.
+    Raises AuthoringError, also for an exercise that holds somebody's answers, which would be lost.
+    """
+    plans = [plan(topic, root) for topic in find_topics(names, root)]
+    for made in plans:
+        if made.exercise is not None:
+            _refuse_to_lose_answers(root / "exercises" / f"{made.topic}.ipynb")
+    outputs = [output for made in plans for output in _make(made, root)]
+    for path, notebook in outputs:
+        same = path.exists() and execution.same_where_compared(read_notebook(path), notebook)
+        changed = not same and write_whole(path, to_text(notebook))
+        print(f"{path.parent.name}/{path.name}: {'written' if changed else 'unchanged'}")
+
+
+def _make(made: Plan, root: Path) -> Iterator[tuple[Path, NotebookNode]]:
+    """(path, notebook) of everything a topic has, executed where it is to be. Raises AuthoringError."""
+    for folder, notebook, executed in made.notebooks():
+        path = root / folder / f"{made.topic}.ipynb"
+        path.parent.mkdir(exist_ok=True)  # the kernel runs there
+        if executed:
+            try:
+                notebook = execution.execute(notebook, path.parent, f"{folder}/{path.name}")
+            except execution.CellFailed as failure:
+                file, line = made.source_lines[folder][failure.cell_id]
+                raise AuthoringError(f"{file}:{line + failure.line - 1}: {failure}") from None
+        yield path, notebook
+
+
+def _refuse_to_lose_answers(path: Path) -> None:
+    if not path.exists():
+        return
+    for cell in read_notebook(path).cells:
+        course = cell.metadata.get("course", {})
+        if course.get("kind") == "answer" and cell.source.strip() != str(course.get("stub", "")).strip():
+            raise AuthoringError(
+                f"exercises/{path.name} holds an answer to {course.get('question')!r}; move the file away, then build"
+            )

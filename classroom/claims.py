@@ -1,0 +1,107 @@
+"""What a claim is, the table of claims, and how verdicts are shown.
+
+Each claim is told in our own words with the publication it comes from; its judge computes the evidence and derives the
+verdict from it, so that a changed formula changes the verdict. One module a lesson registers its claims with `claim`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from html import escape
+
+from classroom import ROOT
+from classroom.notebooks import topics
+from course_utils.units import CourseError
+
+RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict, the computed evidence in one phrase, and why."""
+
+    verdict: str
+    evidence: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One belief: its number in the table of claims, the belief, where it was published, and its judge."""
+
+    number: int
+    text: str
+    source: str
+    judge: Callable[[], Finding]
+
+    @property
+    def lesson(self) -> str:
+        """The lesson it is judged in, as its notebook is named: "03_memory"."""
+        topic = self.judge.__module__.split(".")[-2]
+        return next(name for name, folder in topics(ROOT).items() if folder.name == topic)
+
+
+CLAIMS: dict[int, Claim] = {}
+
+
+def claim(number: int, source: str, text: str) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
+    """Decorate a claim's judge: its number in the table of claims, where it was published, the claim in our words."""
+
+    def register(judge: Callable[[], Finding]) -> Callable[[], Finding]:
+        if number in CLAIMS:
+            raise CourseError(f"claim {number} has two judges")
+        CLAIMS[number] = Claim(number, text, source, judge)
+        return judge
+
+    return register
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Claims with their findings, shown as a table; `links` adds the lesson of each."""
+
+    rows: tuple[tuple[Claim, Finding], ...]
+    links: bool = False
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            f"{claim.number:>3}  {finding.verdict.upper()}: {claim.text}\n"
+            f"     {finding.evidence}. {finding.why} [{claim.source}]"
+            for claim, finding in self.rows
+        )
+
+    def _repr_html_(self) -> str:
+        columns = (("", 5), ("what people say", 33), ("verdict", 13), ("computed", 49))
+        widths = "".join(f"<col style='width:{width}%'>" for _, width in columns)
+        head = "".join(f"<th style='text-align:left'>{name}</th>" for name, _ in columns)
+        body = "".join(
+            f"<tr style='vertical-align:top'><td>{claim.number}{self._link(claim)}</td>"
+            f"<td style='text-align:left'>{escape(claim.text)}<br><small>{escape(claim.source)}</small></td>"
+            f"<td style='text-align:left;white-space:nowrap'><b>{finding.verdict}</b></td>"
+            f"<td style='text-align:left'>{escape(finding.evidence)}. <i>{escape(finding.why)}</i></td></tr>"
+            for claim, finding in self.rows
+        )
+        table = f"<colgroup>{widths}</colgroup><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        return f"<table style='width:100%;font-size:inherit'>{table}</table>"
+
+    def _link(self, claim: Claim) -> str:
+        return f"<br><small><a href='{claim.lesson}.ipynb'>{claim.lesson[:2]}</a></small>" if self.links else ""
+
+    def counts(self) -> dict[str, int]:
+        """How often each verdict was given, the most frequent first."""
+        return dict(Counter(finding.verdict for _, finding in self.rows).most_common())
+
+
+def judge(numbers: Iterable[int], links: bool = False) -> Verdicts:
+    """Compute the verdicts of the claims with these numbers; with `links` the table leads to the lesson of each.
+
+    Raises:
+        CourseError: no claim has such a number.
+    """
+    numbers = list(numbers)
+    unknown = [number for number in numbers if number not in CLAIMS]
+    if unknown:
+        raise CourseError(f"no claim number {unknown[0]}; there are {', '.join(map(str, sorted(CLAIMS)))}")
+    return Verdicts(tuple((CLAIMS[number], CLAIMS[number].judge()) for number in numbers), links)

@@ -1,0 +1,113 @@
+"""The command `course`: hands over to the room that does the work, and prints errors as one line.
+
+Does no work of its own, and must never import a room at the top: each is imported by the subcommand that needs it, so
+that `course doctor` runs where others cannot be imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from course_utils import __version__
+from course_utils.units import CourseError
+
+
+def find_root(start: Path) -> Path | None:
+    """The course's folder: the nearest at or above `start`, else where the library was installed from, else None."""
+    for folder in (start, *start.parents, Path(__file__).resolve().parents[1]):
+        if all((folder / name).is_dir() for name in ("lessons", "notebooks", "classroom")):
+            return folder
+    return None
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser for the top level; `check` and `progress` read their own arguments."""
+    parser = argparse.ArgumentParser(prog="course", description="Tools for the course's learners and authors.")
+    parser.add_argument("--version", action="version", version=f"course {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands.add_parser("doctor", help="check that everything the course needs is here, with a fix for what is not")
+    build = commands.add_parser("build", help="write notebooks, exercises and solutions from lessons/ (for authors)")
+    build.add_argument(
+        "topics", nargs="*", metavar="NN", help="topic numbers such as 03; all topics when none is given"
+    )
+    commands.add_parser("check", add_help=False, help="mark your own saved exercise, question by question")
+    commands.add_parser("progress", add_help=False, help="all exercises at a glance")
+    commands.add_parser("grade", add_help=False, help="grade a class's submissions, each in a sandbox (for teachers)")
+    commands.add_parser("trace", add_help=False, help="trace a network of your own: its memory, and whether it fits")
+    slides = commands.add_parser("slides", help="each lesson as one HTML file of slides that needs no network")
+    slides.add_argument("topics", nargs="*", metavar="NN", help="lesson numbers such as 03; all when none is given")
+    slides.add_argument("--out", type=Path, metavar="DIR", help="where to write them; slides/ in the course's folder")
+    record = commands.add_parser("record", help="measure this machine's GPU for the lessons, in one file")
+    record.add_argument("--out", type=Path, metavar="FILE", help="where to write; by default where lessons look")
+    record.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu only tries the workings")
+    record.add_argument("--quick", action="store_true", help="tiny networks alone, in seconds, to try the workings")
+    record.add_argument("--minutes", type=float, default=7.0, help="how long it may take (default: 7)")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one subcommand and return its exit code. Raises CourseError, and SystemExit 2 for a wrong command line."""
+    parser = make_parser()
+    options, rest = parser.parse_known_args(argv)
+    if rest and options.command not in ("check", "progress", "grade", "trace"):
+        parser.error(f"unrecognised arguments: {' '.join(rest)}")
+    root = find_root(Path.cwd())
+    if options.command == "doctor":
+        from classroom.doctor import report
+
+        return report(root)
+    if options.command == "record":  # needs neither the course's folder nor most of its packages
+        from course_utils.recordings.making import record_command
+
+        return record_command(options, shlex.join(["course", *argv]))
+    if options.command == "trace":
+        from course_utils.trace_command import trace_command
+
+        return trace_command(argv[1:])
+    if root is None:
+        raise CourseError("the course's folder is not here; change to the folder you cloned, and run it there")
+    if options.command == "check":
+        from classroom.grading.report import check_command
+
+        return check_command(rest, root)
+    if options.command == "progress":
+        from classroom.grading.report import progress_command
+
+        return progress_command(rest, root)
+    if options.command == "slides":
+        from classroom.slides import export
+
+        export(options.topics, root, options.out or root / "slides")
+        return 0
+    if options.command == "grade":
+        from classroom.grading.command import grade_command
+
+        return grade_command(rest, root)
+    from classroom.authoring import build
+
+    build(options.topics, root)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point: 0 done, 1 something was found wanting, 2 the request was wrong, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a console without × or – must not end a command
+    try:
+        return run(sys.argv[1:] if argv is None else argv)
+    except CourseError as error:
+        print(f"course: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("course: interrupted; files already written are whole", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""`course doctor`: one line per requirement of the course, each failure with its fix.
+
+Must run where something is missing, so everything outside the standard library is imported inside the check that needs
+it. What is required is read from the installed project's metadata, hence from pyproject.toml, and written down nowhere
+else.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Literal
+
+from course_utils.units import format_bytes
+
+DISTRIBUTION = "course-utils"
+FIX_INSTALL = 'in the course\'s folder run: python -m pip install -c constraints.txt -e ".[lab]"'
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `OK` and `FAIL` judge a requirement; `info` is worth knowing and never fails."""
+
+    status: Literal["OK", "FAIL", "info"]
+    text: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        fix = f" Fix: {self.fix}" if self.fix else ""
+        return f"{self.status:<5} {self.text}{fix}"
+
+
+def examine(root: Path | None) -> Iterator[Finding]:
+    """Every finding, in the order of the report, as it is made. `root`: the course's folder, None where not found."""
+    yield from examine_setup(root)
+    yield from describe_tools()
+
+
+def examine_setup(root: Path | None) -> Iterator[Finding]:
+    """The findings that matter to a learner; arguments as in `examine`."""
+    yield from check_requirements()
+    yield check_torch()
+    yield check_kernel()
+    yield from check_folders(root)
+    yield from describe_machine()
+
+
+def check_requirements() -> Iterator[Finding]:
+    """Python, and each direct requirement of the project and of its extra `lab`: present, and in the range stated."""
+    try:
+        metadata = importlib.metadata.metadata(DISTRIBUTION)
+        requirements = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        yield Finding("FAIL", f"the course's library is not installed in {sys.prefix}.", FIX_INSTALL)
+        return
+    try:
+        from packaging.requirements import Requirement
+    except ImportError:
+        yield Finding("FAIL", "packaging is not installed, so no version could be compared.", FIX_INSTALL)
+        return
+    yield check_python(metadata["Requires-Python"], platform.python_version())
+    for text in requirements:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": "lab"}):
+            yield check_requirement(text)
+
+
+def check_python(required: str, version: str) -> Finding:
+    """Whether a Python `version` such as 3.11.7 is in the `required` range."""
+    from packaging.specifiers import SpecifierSet
+
+    if SpecifierSet(required).contains(version, prereleases=True):
+        return Finding("OK", f"Python {version}")
+    fix = "install a Python in that range, remove the folder .venv, run make lab again"
+    return Finding("FAIL", f"Python is {version}; needs {required}.", fix)
+
+
+def check_requirement(text: str) -> Finding:
+    """Whether the package of one requirement line, such as `torch>=2.11,<2.14`, is installed in its range."""
+    from packaging.requirements import Requirement
+
+    requirement = Requirement(text)
+    try:
+        version = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("FAIL", f"{requirement.name} is not installed.", FIX_INSTALL)
+    if not requirement.specifier.contains(version, prereleases=True):
+        return Finding("FAIL", f"{requirement.name} is {version}; needs {requirement.specifier}.", FIX_INSTALL)
+    return Finding("OK", f"{requirement.name} {version}")
+
+
+def check_torch() -> Finding:
+    """Whether torch imports, multiplies, and differentiates; being installed does not yet mean it loads."""
+    try:
+        import torch
+
+        ones = torch.ones(3, 3, requires_grad=True)
+        (ones @ ones).sum().backward()
+        correct = ones.grad is not None and float(ones.grad.sum()) == 54.0  # each of 9 entries is used 6 times
+    except (ImportError, OSError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        fix = "reinstall it: python -m pip install --force-reinstall -c constraints.txt torch"
+        if sys.platform == "win32":
+            fix += "; on Windows it also needs the Microsoft Visual C++ Redistributable"
+        return Finding("FAIL", f"torch does not work: {reason}.", fix)
+    if not correct:
+        return Finding("FAIL", "torch computes a wrong gradient of a 3×3 product.", "reinstall torch")
+    return Finding("OK", "torch computes a product and its gradient")
+
+
+def check_kernel() -> Finding:
+    """Whether the notebooks' kernel, `python3`, runs the Python of this very environment."""
+    fix = f"{sys.executable} -m ipykernel install --sys-prefix"
+    try:
+        from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+    except ImportError:
+        return Finding("FAIL", "no Jupyter kernel: jupyter_client is not installed.", FIX_INSTALL)
+    try:
+        command = KernelSpecManager().get_kernel_spec("python3").argv[0]
+    except NoSuchKernel:
+        return Finding("FAIL", "Jupyter knows no kernel named python3.", fix)
+    # Jupyter itself replaces a bare `python` by the interpreter it runs in.
+    bare = command.removesuffix(".exe") in {"python", "python3", f"python3.{sys.version_info.minor}"}
+    if bare or _same_interpreter(command, sys.executable):
+        return Finding("OK", "the Jupyter kernel python3 runs this environment's Python")
+    return Finding("FAIL", f"the Jupyter kernel python3 runs {command}, not {sys.executable}.", fix)
+
+
+def _same_interpreter(first: str, second: str) -> bool:
+    """Same folder and same program: python and python3 of one environment are one, two environments' are not.
+
+    Folders are compared unresolved: a virtual environment's interpreter is a link to the one it was made with.
+    """
+    one, other = (os.path.normcase(os.path.dirname(os.path.abspath(path))) for path in (first, second))
+    return one == other and os.path.exists(first) and os.path.samefile(first, second)
+
+
+def check_folders(root: Path | None) -> Iterator[Finding]:
+    """Whether `notebooks` and `exercises` under `root` exist and a file can be written in them."""
+    if root is None:
+        yield Finding("FAIL", "the course's folder is not here.", "change to the folder you cloned, and run it there")
+        return
+    for name in ("notebooks", "exercises"):
+        folder = root / name
+        if not folder.is_dir():
+            yield Finding("FAIL", f"there is no folder {folder}.", f"restore it: git checkout -- {name}")
+            continue
+        try:
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError:
+            yield Finding("FAIL", f"{folder} cannot be written.", "change its owner or permissions, or clone elsewhere")
+        else:
+            yield Finding("OK", f"the folder {name} can be written")
+
+
+def describe_machine() -> Iterator[Finding]:
+    """What the machine has that the lessons can use and do not need: CUDA, cores, memory."""
+    try:
+        import torch
+    except (ImportError, OSError):
+        pass  # check_torch has said so
+    else:
+        if torch.cuda.is_available():
+            properties = torch.cuda.get_device_properties(0)
+            yield Finding("info", f"GPU: {properties.name}, {format_bytes(properties.total_memory, 1)}")
+        else:
+            yield Finding("info", "GPU: none that torch can use; no part of the course needs one")
+    try:
+        import psutil
+    except ImportError:
+        pass  # check_requirements has said so
+    else:
+        memory = psutil.virtual_memory()
+        yield Finding(
+            "info",
+            f"{os.cpu_count()} CPU cores, {format_bytes(memory.total, 1)} of memory, "
+            f"{format_bytes(memory.available, 1)} of it free",
+        )
+
+
+def describe_tools() -> Iterator[Finding]:
+    """What an author or a teacher can use besides: a browser for the tests, a sandbox for marking."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    yield Finding("info", f"browser for the browser tests: {browser or 'none found; those tests are skipped'}")
+    try:
+        from classroom.grading.sandbox import why_not
+    except ImportError:
+        return  # check_requirements has said so
+    problem = why_not()
+    said = f"none; {problem}" if problem else "bubblewrap works: `course grade` can mark strangers' notebooks"
+    yield Finding("info", f"sandbox: {said}")
+
+
+def summary(failures: int) -> str:
+    """The report's last line in the terminal, its first in a notebook."""
+    if not failures:
+        return "Everything the course needs is here."
+    return f"{failures} of the course's requirements {'fails' if failures == 1 else 'fail'}; see the FAIL lines above."
+
+
+def report(root: Path | None) -> int:
+    """Print the findings as they are made, then a summary. Returns the exit code: 1 when a requirement fails."""
+    failures = 0
+    for finding in examine(root):
+        print(finding, flush=True)
+        failures += finding.status == "FAIL"
+    print(summary(failures))
+    return 1 if failures else 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Findings as a notebook shows them: what fails with its fix first, what is in order in one row."""
+
+    findings: tuple[Finding, ...]
+
+    def __repr__(self) -> str:
+        failures = [finding for finding in self.findings if finding.status == "FAIL"]
+        return "\n".join([*map(str, self.findings), summary(len(failures))])
+
+    def _repr_html_(self) -> str:
+        by_status = {
+            status: [finding for finding in self.findings if finding.status == status]
+            for status in ("FAIL", "OK", "info")
+        }
+        failures = len(by_status["FAIL"])
+        rows = [("FAIL", f"{escape(f.text)}<br><b>Fix:</b> {escape(f.fix)}") for f in by_status["FAIL"]]
+        if by_status["OK"]:
+            rows.append(("OK", escape(", ".join(finding.text for finding in by_status["OK"]))))
+        rows += [("info", escape(finding.text)) for finding in by_status["info"]]
+        body = "".join(
+            f"<tr style='vertical-align:top'><th scope='row'>{status}</th><td style='text-align:left'>{text}</td></tr>"
+            for status, text in rows
+        )
+        said = summary(failures).replace("see the FAIL lines above", "each with its fix below")
+        return f"<p><b>{escape(said)}</b></p><table style='font-size:inherit'><tbody>{body}</tbody></table>"
+
+
+def show() -> Report:
+    """What `course doctor` checks of a learner's set-up, as the last value of a notebook's cell."""
+    here = Path(__file__).resolve().parents[1]
+    root = here if (here / "notebooks").is_dir() else None
+    return Report(tuple(examine_setup(root)))

@@ -1,0 +1,151 @@
+"""Execute a planned notebook, and make its bytes depend on its content alone.
+
+The kernel is this Python's own, its folder is the notebook's, its hash seed and course seed are fixed. What differs
+from run to run is replaced: execution counts, timings, the kernel's patch version, the random ids of widget models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
+from tqdm import tqdm
+
+from classroom.notebooks import as_notebook
+
+CELL_TIMEOUT = 300  # seconds; a lesson's longest cell trains a small network
+WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+class CellFailed(Exception):
+    """A cell raised. `line` counts from 1 within the cell."""
+
+    def __init__(self, cell_id: str, line: int, message: str) -> None:
+        super().__init__(message)
+        self.cell_id = cell_id
+        self.line = line
+
+
+def kernel_environment(seed: int = 0) -> dict[str, str]:
+    """The environment of a kernel: this one's, with Python's hash seed and the course seed fixed."""
+    package = str(Path(__file__).resolve().parents[1])
+    paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {
+        **os.environ,
+        "PYTHONHASHSEED": "0",
+        "COURSE_SEED": str(seed),
+        # Two kernels at once else wait for each other's threads in loops, and each takes up to eight times as long.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
+        # The notebook imports the course_utils that runs it, also from a folder where it is not installed.
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+    }
+
+
+def execute(
+    notebook: NotebookNode,
+    folder: Path,
+    label: str,
+    seed: int = 0,
+    progress: bool = True,
+    variables: Mapping[str, str] | None = None,
+) -> NotebookNode:
+    """An executed copy of a notebook, normalised, with these environment variables beside the usual ones.
+
+    Raises CellFailed for the first cell that does not run through.
+    """
+    notebook = as_notebook(notebook)
+    manager = AsyncKernelManager(kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=NbvalKernelspecManager())
+    client = NotebookClient(
+        notebook, km=manager, timeout=CELL_TIMEOUT, record_timing=False, coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}}, extra_arguments=["--log-level=ERROR"],
+    )  # fmt: skip
+    codes = sum(cell.cell_type == "code" for cell in notebook.cells)
+    with tqdm(total=codes, desc=label, unit="cell", leave=False, disable=None if progress else True) as bar:
+        client.on_cell_executed = lambda **_: bar.update()
+        try:
+            client.execute(env=kernel_environment(seed) | dict(variables or {}), cleanup_kc=True)
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            raise _failure(notebook, error) from None
+    return normalise(notebook, label)
+
+
+def _failure(notebook: NotebookNode, error: Exception) -> CellFailed:
+    """Which cell failed, at which line, and why, in one line."""
+    run = [c for c in notebook.cells if c.cell_type == "code" and (c.execution_count or c.outputs)]
+    if isinstance(error, CellExecutionError):
+        # The failing cell is the one with the error among its outputs.
+        for cell in run:
+            for output in cell.outputs:
+                if output.output_type == "error":
+                    line = line_of_error(output.traceback) or 1
+                    return CellFailed(cell.id, line, f"{error.ename}: {_one_line(error.evalue)}")
+    unrun = [c for c in notebook.cells if c.cell_type == "code" and c.source.strip() and c not in run]
+    cell = (unrun or run or notebook.cells)[0]
+    what = "ran too long" if isinstance(error, CellTimeoutError) else "the kernel died"
+    return CellFailed(cell.id, 1, f"{what}: {_one_line(str(error))}")
+
+
+def line_of_error(traceback: list[str]) -> int | None:
+    """The line of the cell, counted from 1, that a kernel's traceback begins at."""
+    found = re.search(r"Cell In\[\d+\], line (\d+)", re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(traceback)))
+    return int(found[1]) if found else None
+
+
+def _one_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[0] if lines else "no message"
+
+
+# -- same content, same bytes ----------------------------------------------------------------------------------------
+
+
+def normalise(notebook: NotebookNode, name: str) -> NotebookNode:
+    """Replace what differs from run to run. `name` keeps widget ids of different notebooks apart."""
+    count = 0
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if cell.cell_type != "code":
+            continue
+        count += 1
+        cell.execution_count = count
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output.execution_count = count
+    notebook.metadata.language_info = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python"}
+    return _rename_widgets(notebook, name)
+
+
+def _rename_widgets(notebook: NotebookNode, name: str) -> NotebookNode:
+    """Give widget models ids that follow from their order of creation."""
+    models = dict.fromkeys(notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {}))
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if WIDGET_VIEW in output.get("data", {}):
+                models.setdefault(output.data[WIDGET_VIEW]["model_id"])
+    text = json.dumps(notebook)
+    for number, model in enumerate(models):
+        text = text.replace(model, hashlib.sha256(f"{name} {number}".encode()).hexdigest()[:32])
+    return as_notebook(json.loads(text))
+
+
+def same_where_compared(one: NotebookNode, other: NotebookNode) -> bool:
+    """Whether two executed notebooks differ only in outputs that vary and are tagged so, such as measured times."""
+
+    def compared(notebook: NotebookNode) -> NotebookNode:
+        notebook = as_notebook(notebook)
+        for cell in notebook.cells:
+            if "nbval-ignore-output" in cell.metadata.get("tags", []):
+                cell.outputs = []
+        return notebook
+
+    return bool(compared(one) == compared(other))

@@ -1,0 +1,166 @@
+"""Grade a class on a Dask cluster that is there: the tasks of `batch`, marked by its workers, collected here.
+
+A worker marks in processes of its own beside Dask's (`helper`), each with its sandbox; it gets a submission and what
+right answers print, and never the seed. Whoever collects writes the results, so a cluster that is lost loses nothing
+that was marked. Workers are inspected before the first task, and each looks at itself before a task, as one may come
+later. dask.distributed is the extra `cluster` of this project.
+
+Of Dask's ways to fail, these are used: a task whose worker is killed goes to another, as often as the scheduler allows
+(`distributed.scheduler.allowed-failures`); each task that was with the killed workers is then tried by itself, so that
+the one that kills them costs no other; a task that raises, which none should, is tried once more.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import pickle
+import socket
+import uuid
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any
+
+from classroom import PACKAGES, ROOT
+from classroom.grading.batch import Result, Task, lost, unmarked
+from classroom.grading.helper import grade_in_helper
+from classroom.grading.sandbox import why_not
+from course_utils.units import CourseError
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+ANSWER_SECONDS = 10.0  # within which a scheduler must answer
+PATIENCE = 60.0  # seconds a cluster may be without any worker, as it is while workers are started again
+LOOK_SECONDS = 1.0  # between two looks at whether there are workers
+
+
+def connect(address: str) -> Client:
+    """A client of the scheduler at this address, such as tcp://10.0.0.5:8786. Raises CourseError if there is none."""
+    try:
+        from distributed import Client
+    except ImportError:
+        need = "in the course's folder: pip install -c constraints.txt -e '.[cluster]'"
+        raise CourseError(f"--scheduler needs dask.distributed, which is not installed; {need}") from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it would say of a lost line is said in one here
+    try:
+        return Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CourseError(f"no Dask scheduler answers at {address!r} ({said}); name it as tcp://HOST:8786") from None
+
+
+def fitness(sandboxed: bool) -> tuple[str, str]:
+    """Of the machine it runs on: a fingerprint of the course's library, and why it cannot mark ("" if it can)."""
+    digest = hashlib.sha256()
+    for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest(), (why_not() or "") if sandboxed else ""
+
+
+class UnfitWorker(CourseError):
+    """A worker that would mark otherwise than the machine that collects, or not at all."""
+
+
+_own_fitness = functools.cache(fitness)  # of a worker, which stays as it is
+
+
+def mark_if_fit(code: str, work: Callable[[Task], Result], task: Task) -> Result:
+    """`work(task)` on a worker. Raises UnfitWorker if its library is another than the one with this fingerprint."""
+    own, problem = _own_fitness(task.confinement is not None)
+    if problem or own != code:
+        problem = problem or "it has another version of the course; install this one there"
+        raise UnfitWorker(f"a worker on {socket.gethostname()} cannot mark: {problem}")
+    return work(task)
+
+
+def inspect_workers(client: Client, sandboxed: bool) -> None:
+    """Raises CourseError for a cluster without workers, or with one that would mark otherwise than this machine."""
+    own, _ = fitness(False)
+    said: dict[str, Any] = client.run(fitness, sandboxed, on_error="return")
+    if not said:
+        address = client.scheduler.address  # type: ignore[union-attr]
+        raise CourseError(f"the cluster has no workers; start some: dask worker {address}")
+    for worker, answer in sorted(said.items()):
+        if isinstance(answer, BaseException):
+            first = next(iter(str(answer).splitlines()), type(answer).__name__)
+            raise CourseError(f"worker {worker} cannot mark: {first}; install the course there")
+        code, problem = answer
+        if problem:
+            raise CourseError(f"worker {worker} cannot mark: {problem}")
+        if code != own:
+            raise CourseError(f"worker {worker} has another version of the course; install this one there")
+
+
+def grade_on_cluster(
+    client: Client,
+    tasks: Sequence[Task],
+    jobs: int | None = None,
+    work: Callable[[Task], Result] = grade_in_helper,
+) -> Iterator[Result]:
+    """Results as they are ready. `jobs`: markings at a time; by default one for each thread of the cluster's workers.
+
+    Raises CourseError if the cluster is lost; results that were yielded before are not.
+    """
+    from distributed import KilledWorker, wait
+
+    together, suspected = deque(tasks), deque[Task]()
+    flying: dict[Future[Result], Task] = {}
+    alone, without = False, 0.0
+    try:
+        while together or suspected or flying:
+            threads = sum(client.nthreads().values())
+            while together and len(flying) < (jobs or max(1, threads)):
+                _submit(client, work, together.popleft(), flying)
+            if not flying:
+                alone = True
+                _submit(client, work, suspected.popleft(), flying)
+            without = 0.0 if threads else without + LOOK_SECONDS
+            if without > PATIENCE:
+                raise CourseError(
+                    "the cluster has no workers left; call again when it has, what is marked stays marked"
+                )
+            try:
+                with client.as_current():
+                    done = wait(list(flying), timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED").done
+            except TimeoutError:
+                continue
+            for future in done:
+                task = flying.pop(future)
+                if future.status == "finished":
+                    yield future.result()
+                elif isinstance(error := future.exception(), UnfitWorker | ImportError | AttributeError):
+                    # One that came later: it would fail a whole class faster than others mark it.
+                    raise UnfitWorker(f"{error}; then call again, what is marked stays marked")
+                elif isinstance(error, KilledWorker):
+                    if alone:
+                        yield lost(task)
+                    else:
+                        suspected.append(task)
+                else:
+                    yield unmarked(task, f"{type(error).__name__}: {error}".splitlines()[0])
+    except (CancelledError, OSError):
+        raise CourseError("the scheduler was lost; call again when it is back, what is marked stays marked") from None
+    finally:
+        if flying and client.status == "running":
+            client.cancel(list(flying))
+
+
+class _Call:
+    """Unpickled, it is the task marked: so the scheduler hands on bytes, and need not have this library."""
+
+    def __init__(self, work: Callable[[Task], Result], task: Task) -> None:
+        self.work, self.task = work, task
+
+    def __reduce__(self) -> tuple[Callable[..., Result], tuple[str, Callable[[Task], Result], Task]]:
+        return mark_if_fit, (_own_fitness(False)[0], self.work, self.task)
+
+
+def _submit(client: Client, work: Callable[[Task], Result], task: Task, flying: dict[Future[Result], Task]) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sending large graph")  # a notebook may be large
+        future = client.submit(pickle.loads, pickle.dumps(_Call(work, task)), key=f"grade-{uuid.uuid4()}", retries=1)
+    flying[future] = task

@@ -1,0 +1,265 @@
+"""The command `course grade`: from a folder of submissions to marks, feedback and a gradebook.
+
+    course grade SUBMISSIONS --exercise 03 --out DIR
+
+DIR keeps everything: `grading.json` and `reference.ipynb` (the seed and what right answers print: not for learners),
+`results/` (one file a learner), `feedback/` (one page a learner), `summary.html`, the gradebooks, and `changes.csv`
+when a mark differs from the grading before. Started again, it redoes nothing that is finished.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import secrets
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from classroom.execution import CellFailed
+from classroom.grading import gradebook
+from classroom.grading.batch import (
+    LONGEST_FAILURE,
+    Result,
+    Task,
+    changed_marks,
+    file_name,
+    grade_all,
+    read_results,
+    write_result,
+)
+from classroom.grading.graft import short
+from classroom.grading.mark import with_partial_points
+from classroom.grading.run import Limits
+from classroom.grading.sandbox import Confinement, why_not
+from classroom.grading.secret import reference
+from classroom.grading.submissions import Submission, collect
+from classroom.grading.summary import summary_page
+from classroom.grading.temporary import one_folder
+from classroom.notebooks import outline, read_notebook, to_text
+from course_utils.files import write_whole
+from course_utils.units import MIB, CourseError
+
+LEAST_ROOM = MIB  # that must be free where a class is graded to
+PAGE = re.compile(r"[\w.-]+-[0-9a-f]{8}\.html", re.ASCII)  # as `file_name` makes them
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `course grade`."""
+    parser = argparse.ArgumentParser(
+        prog="course grade", description="Grade a class: every submission in a sandbox of its own."
+    )
+    add = parser.add_argument
+    add("submissions", type=Path, help="folder of notebooks, folder of folders, or a platform's zip")
+    add("--exercise", required=True, metavar="NN", help="number of the exercise, such as 03")
+    add("--out", type=Path, required=True, metavar="DIR", help="where everything is kept")
+    add("--seed", help="what inputs are drawn from; a random one by default, kept in DIR")
+    add("--jobs", type=int, help="markings at a time (default: one for each processor of this machine or the cluster)")
+    add("--scheduler", metavar="ADDRESS", help="have the workers of this Dask cluster mark, such as tcp://HOST:8786")
+    add("--seconds", type=float, default=Limits().cell, help="time for a cell (default: %(default)g)")
+    add(
+        "--partial", action=argparse.BooleanOptionalAction, default=None,
+        help="partial points for the inputs an answer is right for; as before by default, at first none",
+    )  # fmt: skip
+    add("--overrides", type=Path, help="CSV with the columns learner, question, points, reason")
+    add("--no-sandbox", action="store_true", help="run the files as they are: only for files you trust")
+    return parser
+
+
+@one_folder()
+def grade_command(args: Sequence[str], root: Path, console: Console | None = None) -> int:
+    """`course grade`: returns 0, or 1 if a submission could not be marked. Raises CourseError."""
+    options = make_parser().parse_args(list(args))
+    console = console or Console()
+    if options.seconds <= 0 or (options.jobs is not None and options.jobs < 1):
+        raise CourseError("--seconds and --jobs must be more than 0")
+    solutions = sorted((root / "solutions").glob(f"{options.exercise.zfill(2)}_*.ipynb"))
+    if not solutions:
+        raise CourseError(f"no exercise {options.exercise!r}; solutions/ has none of this number")
+    problem = None if options.no_sandbox or options.scheduler else why_not()
+    if problem is not None:
+        raise CourseError(problem)
+    out: Path = options.out
+    _prepare(out, options.submissions)
+    submissions = collect(options.submissions)
+    overrides = gradebook.read_overrides(options.overrides) if options.overrides else {}
+    try:
+        return _grade_all(root, solutions[0], submissions, overrides, options, console)
+    except OSError as error:
+        what = f"{error.filename or out}: {error.strerror or error}"
+        raise CourseError(
+            f"{short(what, LONGEST_FAILURE)}; call again when that is mended, what is marked stays marked"
+        ) from None
+
+
+def _grade_all(
+    root: Path,
+    solution: Path,
+    submissions: list[Submission],
+    overrides: Mapping[tuple[str, str], tuple[float, str]],
+    options: argparse.Namespace,
+    console: Console,
+) -> int:
+    """Everything from the reference to the pages."""
+    out: Path = options.out
+    with _ended_by_signals():
+        text, partial_before, partial = _reference(solution, out, options, console)
+    limits = Limits(cell=options.seconds, whole=max(Limits().whole, 12 * options.seconds))
+    confinement = None if options.no_sandbox else Confinement()
+    hidden = tuple(str(path.resolve()) for path in (root, options.submissions, out))
+    tasks = [Task(submission, text, limits, confinement, hidden) for submission in submissions]
+    before = read_results(out / "results")
+    with _ended_by_signals():  # again: whoever runs a notebook gives signals back their default
+        results = _grade(tasks, before, out, options.jobs, options.scheduler, console)
+    changes = [
+        [result.learner, old.question, old.points, new.points]
+        for who, result in results.items()
+        if who in before
+        for old, new in changed_marks(_pointed(before[who], partial_before), _pointed(result, partial))
+    ]
+    (out / "changes.csv").unlink(missing_ok=True)  # of an earlier call
+    if changes:
+        write_whole(out / "changes.csv", gradebook.table([["learner", "question", "before", "now"], *changes]))
+        console.print(f"{len(changes)} marks differ from the grading before: {out / 'changes.csv'}")
+    ordered = gradebook.override([_pointed(results[key], partial) for key in sorted(results)], overrides)
+    _write(ordered, out)
+    failed = [result for result in ordered if result.failed]
+    for result in failed:
+        console.print(f"{result.learner}: not marked: {result.failed}", style="red", markup=False)
+    odd = sum(bool(gradebook.remarks(result)) for result in ordered)
+    console.print(f"{len(ordered) - len(failed)} of {len(ordered)} marked, {odd} with remarks: {out / 'gradebook.csv'}")
+    return 1 if failed else 0
+
+
+def _prepare(out: Path, submissions: Path) -> None:
+    """Make the folder that everything is written to. Raises CourseError if it cannot be written to, or lies wrong."""
+    if submissions.is_dir() and out.resolve().is_relative_to(submissions.resolve()):
+        raise CourseError(f"--out {out} lies in {submissions}, where it would be marked; name a folder elsewhere")
+    if out.exists() and not out.is_dir():
+        raise CourseError(f"--out {out} is a file; name a folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as tried:
+            tried.write(bytes(LEAST_ROOM))
+    except OSError as error:
+        raise CourseError(f"--out {out} cannot be written to: {error.strerror or error}; name another folder") from None
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have the signals that end a program end it as Ctrl-C does: what was begun is cleaned up."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        ending = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        before = {number: signal.getsignal(number) for number in ending}
+    for number, handler in before.items():
+        if handler == signal.SIG_DFL:  # nohup has SIGHUP ignored
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _pointed(result: Result, partial: bool) -> Result:
+    """A result with partial points, or as it is."""
+    return replace(result, marks=with_partial_points(result.marks)) if partial else result
+
+
+def _reference(solution: Path, out: Path, options: argparse.Namespace, console: Console) -> tuple[str, bool, bool]:
+    """The text of the reference, and whether partial points were given the last time, and are given now.
+
+    The reference is made once and kept; made anew if the solution or the seed has changed.
+    """
+    notebook = read_notebook(solution)
+    settings, kept = out / "grading.json", out / "reference.ipynb"
+    known: dict[str, Any] = {}
+    if settings.exists():
+        try:
+            known = json.loads(settings.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise CourseError(f"{settings} is damaged; name another --out, or give the --seed that was used") from None
+    if known and known.get("topic") != solution.stem:
+        raise CourseError(f"{out} holds a grading of {known.get('topic')}; name another --out")
+    seed = options.seed or known.get("seed") or secrets.token_hex(8)
+    before = bool(known.get("partial"))
+    now = before if options.partial is None else options.partial
+    wanted = {"topic": solution.stem, "seed": seed, "solution": outline(notebook), "partial": now}
+    if kept.exists() and {**known, "partial": now} == wanted:
+        text = kept.read_text(encoding="utf-8")
+    else:
+        with console.status("running the solution once, for what right answers print …"):
+            try:
+                text = to_text(reference(notebook, seed))
+            except CellFailed as error:
+                raise CourseError(f"the solution does not run here, cell {error.cell_id}: {error}") from None
+        write_whole(kept, text)
+    write_whole(settings, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+    for path in (kept, settings):
+        path.chmod(0o600)
+    return text, before, now
+
+
+def _grade(
+    tasks: list[Task],
+    before: dict[tuple[str, str], Result],
+    out: Path,
+    jobs: int | None,
+    scheduler: str | None,
+    console: Console,
+) -> dict[tuple[str, str], Result]:
+    """Results of all tasks: those that are there already, and the rest as they are made."""
+    results, missing = {}, []
+    for task in tasks:
+        who = (task.submission.learner, task.submission.number)
+        if who in before and before[who].key == task.key and not before[who].failed:
+            results[who] = before[who]
+        else:
+            missing.append(task)
+    if results:
+        console.print(f"{len(results)} graded before and unchanged")
+    columns = (TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        done = bar.add_task("grading", total=len(missing))
+        for result in _results(missing, jobs, scheduler):
+            write_result(out / "results", result)
+            results[result.learner, result.number] = result
+            bar.advance(done)
+    return results
+
+
+def _results(tasks: list[Task], jobs: int | None, scheduler: str | None) -> Iterator[Result]:
+    """Results as they are ready, from this machine or from a cluster."""
+    if scheduler is None or not tasks:
+        yield from grade_all(tasks, jobs or os.cpu_count() or 1)
+        return
+    from classroom.grading.cluster import connect, grade_on_cluster, inspect_workers
+
+    with connect(scheduler) as client:
+        inspect_workers(client, sandboxed=tasks[0].confinement is not None)
+        yield from grade_on_cluster(client, tasks, jobs)
+
+
+def _write(results: list[Result], out: Path) -> None:
+    topic = results[0].marks.topic
+    write_whole(out / "gradebook.csv", gradebook.plain_csv(results))
+    write_whole(out / "moodle.csv", gradebook.moodle_csv(results))
+    write_whole(out / "canvas.csv", gradebook.canvas_csv(results, topic))
+    write_whole(out / "summary.html", summary_page(results))
+    pages = {f"{file_name(result.learner, result.number)}.html": result for result in results}
+    for name, result in pages.items():
+        write_whole(out / "feedback" / name, gradebook.feedback_page(result))
+    for page in (out / "feedback").glob("*.html"):
+        if PAGE.fullmatch(page.name) and page.name not in pages:  # of somebody who left
+            page.unlink()

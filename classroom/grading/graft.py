@@ -1,0 +1,242 @@
+"""Put a learner's answers into the trusted notebook. Pure: notebooks in, notebooks out; nothing is run.
+
+The trusted notebook is the executed solution: its set-up, check and graded cells are the ones that count, so deleting
+or rewriting them in one's own file changes nothing. From the learner's file come the texts of the answer cells and the
+definitions they need, nothing else: no metadata, no tags, no outputs, and comments that steer nbval are blanked.
+
+Which cell answers a question:
+1. the cells whose metadata say so, or else whose id does (`answer-map_bytes`);
+2. of several, the last that was changed from the placeholder, as it would win when the notebook runs from top to
+   bottom; if it alone does not define what is asked (a cell was split), all changed ones in their order;
+3. if there is none, or it is as it was handed out, the last code cell that defines what is asked (cells were merged,
+   or the text was typed anew); of a cell with several answers, each question gets its own part.
+What an answer reads and only another cell of the learner's defines is put before it (`needs`).
+
+Whatever is not as it was handed out is flagged in words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from nbformat import NotebookNode
+
+from classroom.grading.needs import own_part, with_needs
+from classroom.grading.plain import bound_names
+from classroom.notebooks import as_notebook
+from course_utils.units import CourseError
+
+NBVAL_MARKER = re.compile(r"NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT")
+ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # of lines, for `splitlines`
+LONGEST_NAME = 120  # characters shown of what a file names itself
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a learner's file has for one question."""
+
+    source: str
+    attempted: bool
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of the trusted notebook."""
+
+    name: str
+    title: str
+    points: int
+    stub: str
+    defines: tuple[str, ...]  # the names the graded cell uses
+
+
+@dataclass(frozen=True)
+class Graft:
+    """A learner's answers beside the trusted notebook they will run in."""
+
+    topic: str
+    trusted: NotebookNode
+    questions: tuple[Question, ...]
+    answers: dict[str, Answer]
+    notes: tuple[str, ...]
+    unmarked: str  # the learner's code outside answer cells, which is not run
+    checks: NotebookNode | None = None  # for a stranger: the cell without which no check knows its answers
+
+    def notebook(
+        self,
+        marked: Collection[str],
+        without: Collection[str] = (),
+        kinds: Collection[str] = ("check", "graded"),
+        first: Sequence[str] = (),
+    ) -> NotebookNode:
+        """The code cells to run: all answers but those left out, and cells of these kinds for the marked questions.
+
+        The cells of the questions named `first` come before all other answers, right behind the set-up.
+        """
+        setup: list[NotebookNode] = []
+        early: dict[str, list[NotebookNode]] = {question: [] for question in first}
+        cells: list[NotebookNode] = []
+        for cell in self.trusted.cells:
+            if cell.cell_type != "code":
+                continue
+            kind, question = kind_of(cell)
+            if kind in ("check", "graded") and (question not in marked or kind not in kinds):
+                continue
+            if kind == "answer" and question in without:
+                continue
+            cell = as_notebook(cell)
+            cell.metadata = as_notebook({"course": cell.metadata.get("course", {})})
+            if kind == "answer":
+                cell.source = self.answers[question].source
+            if kind != "graded":  # a cell without count and outputs is run, not compared
+                cell.execution_count, cell.outputs = None, []
+            (early.get(question, cells) if kind or not first else setup).append(cell)
+        if self.checks is not None and "check" in kinds:
+            setup.insert(0, self.checks)
+        cells = [*setup, *(cell for group in early.values() for cell in group), *cells]
+        return as_notebook(
+            {**self.trusted, "cells": cells, "metadata": {"kernelspec": self.trusted.metadata.kernelspec}}
+        )
+
+
+def kind_of(cell: NotebookNode) -> tuple[str, str]:
+    """(kind, question) of a cell by its metadata, else by its id; ("", "") for a cell that belongs to no question."""
+    course = cell.metadata.get("course")
+    if isinstance(course, dict) and isinstance(course.get("kind"), str) and isinstance(course.get("question"), str):
+        return course["kind"], course["question"]
+    kind, _, question = str(cell.get("id", "")).partition("-")
+    return (kind, question) if kind == "answer" and question else ("", "")
+
+
+def read_questions(trusted: NotebookNode) -> tuple[Question, ...]:
+    """The questions of a solution, in order. Raises CourseError for a notebook that is none or was not executed."""
+    cells = {kind_of(cell): cell for cell in trusted.cells if kind_of(cell)[0]}
+    found = []
+    for (kind, name), cell in cells.items():
+        if kind != "question":
+            continue
+        answer, graded = cells.get(("answer", name)), cells.get(("graded", name))
+        if answer is None or graded is None or not graded.get("outputs"):
+            raise CourseError(f"the solution has no graded output for {name!r}; run `course build` first")
+        names = re.findall(r"^(?:def|class)\s+(\w+)|^(\w+)\s*=", answer.source, re.MULTILINE)
+        used = [n for pair in names for n in pair if n and re.search(rf"\b{n}\b", graded.source)]
+        title = cell.source.split("\n")[0].lstrip("# ")
+        stub = answer.metadata.course.stub
+        found.append(Question(name, title, cell.metadata.course.points, stub, tuple(used)))
+    if not found:
+        raise CourseError("the solution asks no questions; run `course build` first")
+    return tuple(found)
+
+
+def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
+    """Find a learner's answers. Raises CourseError for another exercise's notebook, a lesson or a solution."""
+    topic = trusted.metadata.course.topic
+    course = submission.metadata.get("course")
+    if isinstance(course, dict):
+        if course.get("topic", topic) != topic:
+            raise CourseError(f"this is {short(course['topic'])}, not {topic}")
+        if course.get("kind", "exercise") != "exercise":
+            raise CourseError(f"this is the {short(course['kind'])} of {topic}; mark the exercise")
+    questions = read_questions(trusted)
+    given = [cell for cell in trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
+    known = frozenset[str]().union(*(bound_names(cell.source) for cell in given), *(q.defines for q in questions))
+    untouched = {_plain(text) for text in ("", *(cell.source for cell in given), *(q.stub for q in questions))}
+    answers = {q.name: _find(q, submission.cells, known, untouched, questions) for q in questions}
+    if not any(kind == "answer" for kind, _ in map(kind_of, submission.cells)) and not any(
+        answer.attempted for answer in answers.values()
+    ):
+        raise CourseError(f"no answer cell of {topic} is in this notebook; is it the right one?")
+    order = [question for kind, question in map(kind_of, submission.cells) if kind == "answer" and question in answers]
+    first = list(dict.fromkeys(order))
+    notes = []
+    if first != [name for name in answers if name in first]:
+        notes.append(
+            "The answers stand in another order than they were handed out; they were marked in the original one."
+        )
+    strangers = sorted(set(order) - set(answers))
+    if strangers:
+        notes.append(f"Answers to unknown questions were left out: {short(', '.join(strangers))}.")
+    unmarked = [cell.source for cell in submission.cells if cell.cell_type == "code" and kind_of(cell)[0] == ""]
+    return Graft(topic, trusted, questions, answers, tuple(notes), "\n".join(unmarked))
+
+
+def _find(
+    question: Question,
+    cells: Sequence[NotebookNode],
+    known: Collection[str],
+    untouched: Collection[str],
+    questions: Sequence[Question],
+) -> Answer:
+    flags = []
+    claims = [cell for cell in cells if kind_of(cell) == ("answer", question.name)]
+    changed = [cell for cell in claims if _plain(cell.source) not in ("", _plain(question.stub))]
+    if not changed:
+        elsewhere = [c for c in cells if c.cell_type == "code" and _plain(c.source) not in untouched]
+        elsewhere = [c for c in elsewhere if defines(c.source, question.defines)][-1:]
+        if not elsewhere:
+            if not claims:
+                flags.append("its answer cell is missing")
+            elif all(not cell.source.strip() for cell in claims):
+                flags.append("its answer cell is empty")
+            return Answer(question.stub, False, tuple(flags))
+        why = "as it was handed out" if claims else "missing"
+        flags.append(f"its answer cell is {why}; the cell that defines `{'`, `'.join(question.defines)}` was marked")
+        claims = changed = elsewhere
+    if any(cell.cell_type != "code" for cell in changed):
+        flags.append("its answer cell is no code cell any more; its text was marked as code")
+    chosen = changed[-1:]
+    if len(claims) > 1:
+        if defines(chosen[0].source, question.defines):
+            flags.append(f"{len(claims)} cells claim it; the last changed one was marked")
+        else:
+            chosen = changed
+            flags.append(f"{len(claims)} cells claim it; they were marked as one, in their order")
+    source = "\n\n".join(cell.source for cell in chosen)
+    others = {name for other in questions for name in other.defines} - {*question.defines}
+    source = own_part(source, question.defines, others)
+    texts = [c.source if c.cell_type == "code" and _plain(c.source) not in untouched else "" for c in cells]
+    places = [place for place, cell in enumerate(cells) if any(cell is one for one in chosen)]
+    source, taken = with_needs(source, texts[: places[0]], texts[places[0] :], known)
+    if taken:
+        flags.append(f"with it was marked what other cells define for it: {short(', '.join(taken))}")
+    blanked = without_markers(source)
+    if blanked != source:
+        flags.append("comments that steer nbval were blanked")
+    return Answer(blanked, True, tuple(flags))
+
+
+def without_markers(source: str) -> str:
+    """A text with the comments blanked that nbval would read, which takes lines apart as `splitlines` does."""
+    lines = []
+    for line in source.splitlines(keepends=True):
+        text = line.strip()
+        steers = text.startswith("#") and NBVAL_MARKER.fullmatch(text.lstrip("#").strip())
+        lines.append("#" + line[len(line.rstrip(ENDS)) :] if steers else line)
+    return "".join(lines)
+
+
+def defines(source: str, names: Collection[str]) -> bool:
+    """Whether a text binds all these names at its top level: a function, a class, an assignment, an import."""
+    return bool(names) and all(_binds(source, re.escape(name)) for name in names)
+
+
+def _binds(source: str, name: str) -> bool:
+    way = rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^{name}\s*(?::[^=\n]+)?=(?!=)"
+    if re.search(way, source, re.MULTILINE):
+        return True
+    imports = (line for line in source.split("\n") if line.startswith(("import ", "from ")))
+    return any(re.search(rf"\b{name}\b", f" {line}".partition(" import ")[2]) for line in imports)
+
+
+def short(text: object, most: int = LONGEST_NAME) -> str:
+    """What a learner's file or an error says, on one line that can be read."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _plain(source: str) -> str:
+    """A text without differences that no reader sees."""
+    return "\n".join(line.rstrip() for line in source.strip().splitlines())

@@ -1,0 +1,143 @@
+"""Read what a learner sent in a process of its own, with limits: whatever happens there costs that file, and no other.
+
+The process is forked from the warm one (`warm`). It reads the notebook, brings it to format 4, grafts its answers, and
+has every reading of `plain` tried on them; back comes JSON, texts and nothing else. What came through can be read again
+outside of it with no more harm than it did inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+
+from nbformat import NotebookNode
+
+from classroom.grading.graft import Answer, Graft, graft, kind_of, read_questions
+from classroom.grading.plain import borrows, bound_names, reaches
+from classroom.grading.warm import FORKS, start_warming
+from classroom.notebooks import parse_notebook
+from course_utils.units import GIB, MIB, CourseError, format_bytes
+
+LONGEST_UNMARKED = MIB  # characters kept of a learner's code that is not run
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What reading one file may take: address space, processor time (of the clock four times that), and its answers."""
+
+    memory_bytes: int = 2 * GIB
+    seconds: int = 30
+    answer_bytes: int = MIB
+
+
+def read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds | None = None) -> Graft:
+    """The answers in the bytes of a notebook file, which errors call `name`, beside the trusted notebook.
+
+    Raises CourseError, in one line, for whatever is wrong with the file; OSError if no process can be had.
+    """
+    bounds = bounds or Bounds()
+    start_warming()
+    context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, name, trusted, bounds), daemon=True)  # type: ignore[attr-defined]
+    process.start()
+    theirs.close()
+    try:
+        ours.send_bytes(data)
+        if not ours.poll(4 * bounds.seconds):
+            raise CourseError(f"{name} takes too long to read")
+        said = json.loads(ours.recv_bytes(8 * (bounds.answer_bytes + LONGEST_UNMARKED)))
+    except (EOFError, BrokenPipeError, ConnectionError):
+        process.join(bounds.seconds)
+        if sys.platform != "win32" and process.exitcode == -signal.SIGXCPU:
+            raise CourseError(f"{name} takes too long to read") from None
+        raise CourseError(f"{name} cannot be read: it ended the process that read it") from None
+    finally:
+        ours.close()
+        process.kill()
+        process.join()
+    if "refused" in said:
+        raise CourseError(said["refused"])
+    answers = {name: Answer(source, attempted, tuple(flags)) for name, (source, attempted, flags) in said["answers"]}
+    questions = read_questions(trusted)
+    return Graft(trusted.metadata.course.topic, trusted, questions, answers, tuple(said["notes"]), said["unmarked"])
+
+
+def _serve(line: Connection, name: str, trusted: NotebookNode, bounds: Bounds) -> None:
+    """Read one file: the bytes come down the line, and what is in them goes back."""
+    with open(os.devnull, "w", encoding="utf-8") as nothing:  # nobody is to read a traceback
+        for stream in (1, 2):
+            os.dup2(nothing.fileno(), stream)
+    gc.disable()  # everything that is made here is kept to the end, which comes soon
+    _limit(bounds)
+    try:
+        said = json.dumps(_read(line.recv_bytes(), name, trusted, bounds))
+    except CourseError as error:
+        said = json.dumps({"refused": str(error)})
+    except MemoryError:
+        said = json.dumps({"refused": f"{name} takes more than {format_bytes(bounds.memory_bytes)} of memory to read"})
+    except Exception as error:  # noqa: BLE001 - whatever there is in a file
+        said = json.dumps({"refused": f"{name} cannot be read: {type(error).__name__}"})
+    line.send_bytes(said.encode())
+
+
+def _limit(bounds: Bounds) -> None:
+    """Limit this process; where the system knows no such limits, the clock alone does."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    begun = 0
+    with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
+        begun = int(file.read().split()[0]) * resource.getpagesize()
+    limits = {
+        "RLIMIT_AS": begun + bounds.memory_bytes,
+        "RLIMIT_CPU": bounds.seconds,
+        "RLIMIT_FSIZE": 0,
+        "RLIMIT_CORE": 0,
+    }
+    for limit, most in limits.items():
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(
+                getattr(resource, limit), (most, most + (limit == "RLIMIT_CPU"))
+            )  # SIGXCPU, then SIGKILL
+
+
+def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> dict[str, object]:
+    """What is in a file, as JSON has it. Raises CourseError."""
+    grafted = graft(parse_notebook(data, name, slim=True), trusted)
+    if sum(len(answer.source.encode()) for answer in grafted.answers.values()) > bounds.answer_bytes:
+        raise CourseError(f"{name} has answers of more than {format_bytes(bounds.answer_bytes)}")
+    grafted = _readable(grafted)
+    return {
+        "answers": [(question, (a.source, a.attempted, a.flags)) for question, a in grafted.answers.items()],
+        "notes": grafted.notes,
+        "unmarked": grafted.unmarked[:LONGEST_UNMARKED],
+    }
+
+
+def _readable(grafted: Graft) -> Graft:
+    """The graft without the answers that a reading fails for, which are as if they were not there."""
+    given = [cell for cell in grafted.trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
+    setup = [cell.source for cell in given]
+    known = frozenset[str]().union(*map(bound_names, setup))
+    answers = dict(grafted.answers)
+    for question in grafted.questions:
+        answer = answers[question.name]
+        others = {name for other in grafted.questions for name in other.defines} - {*question.defines}
+        try:
+            reaches(answer.source, known, (known | others) - {*question.defines})
+            borrows(answer.source, setup)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a reading does not expect
+            flags = (*answer.flags, f"its answer cannot be read ({type(error).__name__})")
+            answers[question.name] = Answer(question.stub, False, flags)
+    return replace(grafted, answers=answers)

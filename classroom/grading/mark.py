@@ -1,0 +1,369 @@
+"""Mark grafted answers: run them, read the verdicts as outcomes and points.
+
+Points come from the graded cells alone, whose output nbval compares outside the learner's process; the check cell only
+supplies the words. A cell that never ends or takes the kernel with it costs its own question: the others are run again
+without it. What a network is like can only be judged inside the process: such a question earns its points where every
+answer in the process is plain (`plain`); a right one that is not is held for the teacher.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nbformat import NotebookNode
+
+from classroom.grading.graft import Graft, Question, defines, kind_of, read_questions
+from classroom.grading.partial import NO_COUNTS, Counts, count, partial_points, whole
+from classroom.grading.plain import borrows, bound_names, given_names, reaches
+from classroom.grading.run import CellVerdict, Limits, run_notebook
+from classroom.grading.sandbox import Sandbox
+from classroom.questions.core import BORROWED, Outcome
+from classroom.questions.graded import CRASHED, NOT_ATTEMPTED
+from course_utils.units import CourseError
+
+# A set-up cell that gives an answer part of the library, which it may call; checks judge it, and units compute nothing.
+LIBRARY_GIVEN = re.compile(r"from (?:course_utils\.(?!units\b)|lessons\.\w+(?:\.\w+| import (?!checks\b|graded\b)))")
+
+FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
+LONGEST = 400  # characters of a diagnosis
+FORM = 4  # of what marks hold: marks that were kept in another form are made anew
+
+
+@dataclass(frozen=True)
+class QuestionMark:
+    """The mark of one question; `counts` holds what partial points are made from, whether or not they are given."""
+
+    question: str
+    title: str
+    outcome: Outcome
+    points: float
+    out_of: int
+    diagnosis: str = ""
+    flags: tuple[str, ...] = ()
+    counts: Counts = NO_COUNTS
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks of one exercise, and what is to be said about the file as a whole."""
+
+    topic: str
+    questions: tuple[QuestionMark, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def points(self) -> float:
+        """Points earned, whole and half ones."""
+        return whole(sum(q.points for q in self.questions))
+
+    @property
+    def out_of(self) -> int:
+        """Points there are."""
+        return sum(q.out_of for q in self.questions)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` reads it back."""
+        questions = [{**vars(q), "outcome": q.outcome.value, "flags": list(q.flags)} for q in self.questions]
+        return {"topic": self.topic, "questions": questions, "notes": list(self.notes)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Marks:
+        """The marks that `as_json` wrote."""
+        questions = tuple(
+            QuestionMark(
+                **{
+                    **q,
+                    "outcome": Outcome(q["outcome"]),
+                    "flags": tuple(q["flags"]),
+                    "counts": Counts(*q.get("counts", ())),
+                }
+            )
+            for q in data["questions"]
+        )
+        return cls(data["topic"], questions, tuple(data["notes"]))
+
+
+def with_partial_points(marks: Marks) -> Marks:
+    """The marks with the points that answers earned for a part of their inputs, and words that say what for."""
+    questions = []
+    for q in marks.questions:
+        points = partial_points(q.out_of, q.counts) if q.outcome in (Outcome.WRONG, Outcome.CRASHED) else 0
+        if points:
+            said = f"{q.diagnosis} Right for {q.counts.right} of {q.counts.inputs} inputs.".strip()
+            q = replace(q, points=points, diagnosis=said)
+        questions.append(q)
+    return replace(marks, questions=tuple(questions))
+
+
+def unattempted(trusted: NotebookNode) -> Marks:
+    """The marks of a learner of whom there is nothing to mark."""
+    return Marks(
+        trusted.metadata.course.topic,
+        tuple(QuestionMark(q.name, q.title, Outcome.NOT_ATTEMPTED, 0, q.points) for q in read_questions(trusted)),
+    )
+
+
+def mark(
+    grafted: Graft,
+    limits: Limits | None = None,
+    seed: int = 0,
+    on_question: Callable[[str], None] = lambda question: None,
+    sandbox: Sandbox | None = None,
+) -> Marks:
+    """Mark grafted answers; `on_question` is told whose cell begins. Nothing is run if nothing was attempted.
+
+    Where strangers are marked (`Graft.checks`), every point is decided before a check, which holds the answer, enters
+    any kernel: what is sent then only finds the words. Raises CourseError if the solution itself does not run here.
+    """
+    marking = _Marking(grafted, limits or Limits(), seed, on_question, sandbox)
+    kinds = ("graded",) if grafted.checks is not None else ("check", "graded")
+    attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
+    marking.run(attempted, kinds)
+    if sandbox is not None or grafted.checks is not None:
+        marking.run_again(attempted)
+    if grafted.checks is not None:
+        marking.run([name for name in attempted if _wants_words(marking.cells[name])], ("check",))
+    return Marks(grafted.topic, tuple(map(marking.mark_of, grafted.questions)), grafted.notes)
+
+
+class _Marking:
+    """The runs that one submission's marks are made from; `cells` holds what they found, by question and kind of cell.
+
+    A question whose graded cell asks what code is like, and so must believe the process it runs in, comes before all
+    other answers. One that builds on an answer before it is run again behind those, if none of them reaches others.
+    """
+
+    def __init__(
+        self, grafted: Graft, limits: Limits, seed: int, on_question: Callable[[str], None], sandbox: Sandbox | None
+    ) -> None:
+        self.grafted, self.limits, self.seed, self.sandbox = grafted, limits, seed, sandbox
+        self.on_question = on_question
+        cells = (*grafted.trusted.cells, grafted.checks)
+        self.owners = {cell.id: kind_of(cell) for cell in cells if cell is not None}
+        self.cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
+        self.inside = [q.name for q in grafted.questions if _judged_inside(q.name, grafted)]
+        self.setup = [c.source for c in grafted.trusted.cells if c.cell_type == "code" and not kind_of(c)[0]]
+        self.gives_library = any(
+            LIBRARY_GIVEN.search(cell) for cell in self.setup
+        )
+        self.reaching = _read_answers(grafted, self.setup)
+        self.without: list[str] = []  # answers that ended the kernel
+
+    def run(self, questions: Collection[str], kinds: Sequence[str]) -> None:
+        """Run the cells of these kinds, without whatever ends the kernel, until all had their turn."""
+        todo = list(questions)
+        first = self.inside if "check" not in kinds else ()
+        while todo:
+            verdicts = self._verdicts(self.grafted.notebook(todo, self.without, kinds, first))
+            for verdict in verdicts:
+                kind, question = self.owners[verdict.cell]
+                if question:
+                    self.cells[question].setdefault(kind, verdict)
+            last = verdicts[-1]
+            if not last.fatal:
+                break
+            kind, culprit = self.owners[last.cell]
+            if not culprit:  # a trusted cell: an answer before it is to blame
+                culprit = _last_answer(verdicts, self.owners)
+                self.cells[culprit]["answer"] = last
+            if kind not in ("check", "graded"):  # the definitions in an answer that ran through may serve later ones
+                self.without.append(culprit)
+            done = {name for name in todo if kinds[-1] in self.cells[name]}
+            todo = [question for question in todo if question != culprit and question not in done]
+
+    def run_again(self, attempted: Sequence[str]) -> None:
+        """Run a question by itself where an earlier answer may have bent what it ran in, or left it no memory."""
+        order = [*(name for name in self.inside if name in attempted), *attempted]
+        for name in attempted:
+            earlier = order[: order.index(name)]
+            bent = any(self.reaching[one] for one in earlier)
+            found = self.cells[name]
+            starved = bool(earlier) and any(verdict.verdict in ("died", "excess") for verdict in found.values())
+            if name in self.inside and _needs_others(found):
+                others = [one for one in self.grafted.answers if one != name and self.reaching[one]]
+                alone = self._by_itself(name, others)
+            elif starved or (bent and (name in self.inside or not _passed(found))):
+                alone = self._by_itself(name, [one for one in self.grafted.answers if one != name])
+            else:
+                continue
+            garbled = _is_garbled(found, self.grafted) and not _is_garbled(alone, self.grafted)
+            if name in self.inside or garbled or _passed(alone):
+                self.cells[name] = alone
+
+    def _by_itself(self, name: str, without: Collection[str]) -> dict[str, CellVerdict]:
+        self.on_question(name)
+        verdicts = run_notebook(
+            self.grafted.notebook([name], without, ("graded",)), self.limits, self.seed, sandbox=self.sandbox
+        )
+        return {self.owners[v.cell][0]: v for v in verdicts if self.owners[v.cell][1] == name}
+
+    def _verdicts(self, notebook: NotebookNode) -> list[CellVerdict]:
+        return run_notebook(
+            notebook, self.limits, self.seed, lambda cell: self.on_question(self.owners[cell][1]), self.sandbox
+        )
+
+    def mark_of(self, question: Question) -> QuestionMark:
+        """The mark that the runs amount to."""
+        mark = _question_mark(question, self.grafted, self.cells[question.name], self.limits)
+        if mark.outcome is not Outcome.CORRECT:
+            return mark
+        borrowed = borrows(self.grafted.answers[question.name].source, self.setup)
+        if borrowed:
+            return replace(mark, outcome=Outcome.WRONG, points=0, diagnosis=BORROWED.format(name=borrowed))
+        # Where more of the library is given than checks, what it computes is in the process, for who reaches for it.
+        if question.name in self.inside or self.gives_library:
+            return _held(mark, self.reaching[question.name])
+        return mark
+
+
+def _read_answers(grafted: Graft, setup: Sequence[str]) -> dict[str, str]:
+    """The first thing by which each answer reaches what others run in, or ""."""
+    known = frozenset[str]().union(*map(given_names, setup))
+    taken = frozenset[str]().union(*map(bound_names, setup))
+    found = {}
+    for question in grafted.questions:
+        own = {*question.defines}
+        found[question.name] = reaches(grafted.answers[question.name].source, known | own, taken - own)
+    return found
+
+
+def _judged_inside(question: str, grafted: Graft) -> bool:
+    """Whether what a graded cell prints are words, yes to each property, that a process may say without any work."""
+    return all(line.endswith(": yes") for line in _expected(f"graded-{question}", grafted).splitlines())
+
+
+def _needs_others(cells: Mapping[str, CellVerdict]) -> bool:
+    """Whether an answer that ran first failed for want of a name."""
+    answer, graded = cells.get("answer"), cells.get("graded")
+    missing = [one for one in (answer, graded) if one is not None and "NameError" in f"{one.error} {one.text}"]
+    return bool(missing) and not _passed(cells)
+
+
+def _passed(cells: Mapping[str, CellVerdict]) -> bool:
+    return "graded" in cells and cells["graded"].verdict == "passed"
+
+
+def _wants_words(cells: Mapping[str, CellVerdict]) -> bool:
+    """Whether only a check can say what is wrong: nothing raised in the answer cell, and nothing ended the kernel."""
+    ended = any(verdict.fatal or (kind == "answer" and verdict.error) for kind, verdict in cells.items())
+    return not ended and not _passed(cells)
+
+
+def _said(cells: Mapping[str, CellVerdict]) -> tuple[str, str]:
+    """(outcome, message) that the check said; ("", "") if it said nothing."""
+    said = FEEDBACK.search(cells["check"].text) if "check" in cells else None
+    return (said[1].lower(), said[2]) if said is not None else ("", "")
+
+
+def _held(mark: QuestionMark, reaching: str) -> QuestionMark:
+    """A right answer without its points, where it could have reached its judge."""
+    if not reaching:
+        return mark
+    why = f"Held: it passes, but it {reaching}. A teacher has to look at it before it earns points."
+    return replace(mark, points=0, diagnosis=why, flags=(*mark.flags, f"held: it {reaching}"))
+
+
+def _is_garbled(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:
+    """Whether a graded cell shows something else than results for the inputs it was given, right or wrong."""
+    graded = cells.get("graded")
+    if graded is None or graded.verdict not in ("passed", "differs"):
+        return True
+
+    def inputs(text: str) -> list[str]:
+        return [re.split(" = |: ", line)[0] for line in text.splitlines()]
+
+    return inputs(graded.text) != inputs(_expected(graded.cell, grafted))
+
+
+def _expected(graded: str, grafted: Graft) -> str:
+    """What a right answer's graded cell of this id prints."""
+    (cell,) = (cell for cell in grafted.trusted.cells if cell.id == graded)
+    return "".join(output.get("text", "") for output in cell.outputs)
+
+
+def _last_answer(verdicts: list[CellVerdict], owners: Mapping[str, tuple[str, str]]) -> str:
+    answers = [owners[v.cell][1] for v in verdicts if owners[v.cell][0] == "answer"]
+    if not answers:
+        last = verdicts[-1]
+        raise CourseError(f"cell {last.cell} of the solution does not run here ({last.verdict}); run `course doctor`")
+    return answers[-1]
+
+
+def _question_mark(
+    question: Question, grafted: Graft, cells: Mapping[str, CellVerdict], limits: Limits
+) -> QuestionMark:
+    answer = grafted.answers[question.name]
+    outcome, diagnosis = Outcome.NOT_ATTEMPTED, ""
+    if answer.attempted:
+        outcome, diagnosis = _judge(question, grafted, cells, limits)
+        missing = re.search(r"NameError: name '(\w+)' is not defined", diagnosis)
+        if missing and defines(grafted.unmarked, [missing[1]]):
+            diagnosis += f" Only answer cells are marked: move what defines `{missing[1]}` into this one."
+    points = question.points if outcome is Outcome.CORRECT else 0
+    diagnosis = diagnosis if len(diagnosis) <= LONGEST else diagnosis[: LONGEST - 1] + "…"
+    counts = _counts(question, grafted, cells.get("graded"))
+    return QuestionMark(
+        question.name, question.title, outcome, points, question.points, diagnosis, answer.flags, counts
+    )
+
+
+def _counts(question: Question, grafted: Graft, graded: CellVerdict | None) -> Counts:
+    """The inputs an answer was right for, if its graded cell ran to its end."""
+    if graded is None or graded.verdict not in ("passed", "differs"):
+        return NO_COUNTS
+    return count(question.name, graded.text, _expected(graded.cell, grafted))
+
+
+def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict], limits: Limits) -> tuple[Outcome, str]:
+    """The outcome of an attempted question, and the words for it."""
+    graded, answered = cells.get("graded"), cells.get("answer")
+    if graded is not None and graded.verdict == "passed":
+        said, message = _said(cells)
+        refused = grafted.checks is None and said in (Outcome.WRONG.value, Outcome.CRASHED.value)
+        return (Outcome(said), message) if refused else (Outcome.CORRECT, "")  # the notebook's own inputs count too
+    for verdict in cells.values():
+        if verdict.verdict == "timeout":
+            return Outcome.CRASHED, f"It ran for more than {limits.cell:g} seconds. Is there a loop that never ends?"
+        if verdict.verdict == "excess":
+            return Outcome.CRASHED, f"It was stopped: {verdict.text}."
+        if verdict.verdict == "flood":
+            return Outcome.CRASHED, "It was stopped: it printed more than a notebook can hold."
+        if verdict.verdict == "died":
+            return Outcome.CRASHED, "It ended the kernel: by exit, or by using more memory than there is."
+    (said, message), outcome = _said(cells), _printed_outcome(graded)
+    if answered is not None and answered.error:
+        line = f", in line {answered.line} of the answer cell" if answered.line else ""
+        return Outcome.CRASHED, f"{answered.error}{line}"
+    if said == outcome.value:
+        return outcome, message
+    if outcome is Outcome.CRASHED:
+        return outcome, (graded.error if graded else "") or _first_difference(graded, grafted)
+    if outcome is Outcome.WRONG:
+        where = (
+            "Right for the inputs of the check, not for others" if said == Outcome.CORRECT.value else "Not for these"
+        )
+        call, equals, value = _first_difference(graded, grafted).partition(" = ")
+        return outcome, f"{where}: `{call}`" + (f" returned {value}" if equals else "")
+    return outcome, "There are still dots in it."
+
+
+def _printed_outcome(graded: CellVerdict | None) -> Outcome:
+    """What the printed lines of a graded cell that failed amount to."""
+    if graded is None or graded.error:
+        return Outcome.CRASHED
+    lines = graded.text.splitlines()
+    if any(line.endswith(f": {NOT_ATTEMPTED}") for line in lines):
+        return Outcome.NOT_ATTEMPTED
+    return Outcome.CRASHED if any(f": {CRASHED}: " in line for line in lines) else Outcome.WRONG
+
+
+def _first_difference(graded: CellVerdict | None, grafted: Graft) -> str:
+    """The learner's first line that is not the reference's. The reference's own line is never shown."""
+    if graded is None:
+        return ""
+    expected = _expected(graded.cell, grafted).splitlines()
+    printed = graded.text.splitlines()
+    return next((line for i, line in enumerate(printed) if line not in expected[i : i + 1]), "nothing was printed")

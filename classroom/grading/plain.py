@@ -1,0 +1,402 @@
+"""Whether an answer is plain: nothing in its text leads to what judges it, or to what other answers run in.
+
+What a network is like is judged in the very run that is measured (`checks.watched`), so it may remember, count and look
+at values as it likes. But that run is in the process of the code that is judged, which must not reach the judge. The
+rule lists what is allowed, and what nobody thought of is not plain: names of the cell itself, of the set-up cells and
+built-in ones that compute; imports for computing; attributes without underscores and without a way to the interpreter;
+setting attributes of what is its own.
+
+It reads text and runs nothing. An answer that is not plain may be right all the same: `mark` holds its points for the
+teacher.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Collection, Iterator
+
+from classroom import PACKAGES
+
+BUILTINS = frozenset(
+    "abs all any bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter float format "
+    "frozenset hash hex id int isinstance issubclass iter len list map max min next object oct ord pow print property "
+    "range repr reversed round set slice sorted staticmethod str sum super tuple type zip ArithmeticError "
+    "AssertionError Exception IndexError KeyError LookupError NameError NotImplementedError OverflowError "
+    "RecursionError RuntimeError StopIteration TypeError ValueError ZeroDivisionError".split()
+)
+# Modules by name, and of some only a part: others of their functions set something.
+MODULES = frozenset(
+    "__future__ bisect collections collections.abc decimal fractions functools heapq itertools math numpy "
+    "random re statistics torch torch.amp torch.autograd.graph torch.nn torch.nn.functional torch.optim "
+    "torch.utils.checkpoint typing".split()
+)
+PARTS = {
+    "contextlib": {"nullcontext"},
+    "copy": {"copy", "deepcopy"},
+    "course_utils.units": {"GIB", "KIB", "MIB", "CourseError", "format_bytes"},
+    "dataclasses": {"dataclass", "field", "replace"},
+    "torch": {"Tensor", "nn", "optim"},
+    "torch.nn": {"functional"},
+    "torch.utils": {"checkpoint"},
+}
+JUDGES = frozenset({"check", "checks", "graded"})
+# What a name is that nobody has bound yet, or that was deleted: an answer may not even bind these.
+OTHERS = (
+    {*dir(builtins)} - BUILTINS - {"copyright", "credits", "dir", "help", "input", "license"}
+) | {"In", "Out", "exit", "get_ipython", "quit"}  # fmt: skip
+# Names of attributes that lead to the interpreter, to files, or to what holds for all of torch; modules of the standard
+# library stand about in others. `tests/test_plain.py` follows all other attributes of the modules that may be imported.
+REACHING = (sys.stdlib_module_names - set("array chunk copy math random select time trace".split())) | frozenset(
+    "ag_frame attrgetter bltns classes compile compiler cpp_extension cr_frame ctypeslib data distributed export f2py "
+    "f_back f_builtins f_code f_globals f_locals fromfile func fx fx_traceback gi_code gi_frame gi_yieldfrom hub "
+    "import_module jit library load memmap methodcaller mp ops overrides package profiler resize_ resize_as_ save "
+    "savez serialization stdlib_re tb_frame tb_next testing tofile total_ordering update_wrapper wraps".split()
+)
+REACHING_PREFIXES = ("_", "set_", "register_", "cache_")
+SAFE_SETTERS = frozenset({"set_grad_enabled"})
+DUNDERS = frozenset(
+    "__init__ __call__ __len__ __iter__ __getitem__ __enter__ __exit__ __post_init__ __repr__ __str__".split()
+)
+SETTABLE = frozenset({"grad", "inplace", "padding", "requires_grad", "stride"})  # of any object
+CHANGING = frozenset(
+    "add append clear discard extend insert move_to_end pop popitem remove reverse setdefault sort update".split()
+)
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
+def reaches(source: str, known: Collection[str], taken: Collection[str] = ()) -> str:
+    """The first thing in an answer that is not plain, as the words after "it …", or "".
+
+    Args:
+        source: the text of the answer cell.
+        known: names it may use beside its own: those the set-up cells give (`given_names`).
+        taken: names that it may not bind but by an import: those of the set-up.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "is no plain Python"
+    try:
+        _Look(frozenset(known), frozenset(taken), tree).visit(tree)
+    except _Unusual as found:
+        return str(found)
+    except (RecursionError, ValueError):
+        return "is nested too deeply"
+    return ""
+
+
+def bound_names(source: str) -> frozenset[str]:
+    """The names that a cell binds at its top level; none if it is no plain Python."""
+    try:
+        return frozenset(_bindings(ast.parse(source).body))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+
+
+def given_names(source: str) -> frozenset[str]:
+    """The names that a set-up cell gives: all it binds but modules that an answer may not import by itself."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    barred = {
+        (alias.asname or alias.name).split(".")[0]
+        for node in body
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name not in MODULES
+    }
+    return frozenset(_bindings(body) - barred)
+
+
+def borrows(source: str, setup: Collection[str]) -> str:
+    """What of the course's own library an answer names, in an import or a text, and no set-up cell does; or "".
+
+    Units and their error, in which nothing is computed, are free.
+    """
+    free = {"course_utils.units"}.union(*(_named(cell) for cell in setup))
+    return next((name for name in sorted(_named(source)) if name not in free), "")
+
+
+def _named(source: str) -> set[str]:
+    """Modules of the library that a cell names; where parts are imported, with each part."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            within = [] if node.module == "course_utils.units" else [f".{alias.name}" for alias in node.names]
+            found |= {f"{node.module}{part}" for part in within or [""]}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value.strip():
+            found.add(node.value.strip())
+    return {name for name in found if name.split(".")[0] in PACKAGES}
+
+
+class _Unusual(Exception):
+    """Says what is not plain."""
+
+
+def _own_nodes(nodes: list[ast.AST]) -> Iterator[ast.AST]:
+    """These nodes and all in them, without the insides of functions, classes and comprehensions."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, _Comprehension):
+            waiting += [walrus for walrus in ast.walk(node) if isinstance(walrus, ast.NamedExpr)]
+        elif not isinstance(node, _Function | ast.ClassDef):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _bindings(nodes: Collection[ast.AST]) -> set[str]:
+    """The names that a scope with these nodes binds."""
+    found: set[str] = set()
+    for node in _own_nodes(list(nodes)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            found.add(node.id)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            found.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            found.add(node.rest)
+    return found
+
+
+def _all_bindings(tree: ast.AST) -> Iterator[str]:
+    """The names that a cell binds anywhere."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif not isinstance(node, ast.ClassDef | ast.FunctionDef) or not node.name.startswith("__"):
+            yield from _bindings([node])
+
+
+def _first(function: ast.FunctionDef | ast.Lambda) -> str:
+    named = [*function.args.posonlyargs, *function.args.args]
+    return named[0].arg if named else ""
+
+
+def _arguments(function: _Function) -> set[str]:
+    given = function.args
+    named = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    return {argument.arg for argument in named if argument is not None}
+
+
+class _Look(ast.NodeVisitor):
+    """Walks through an answer and raises _Unusual at the first thing that is not plain."""
+
+    def __init__(self, known: frozenset[str], taken: frozenset[str], tree: ast.Module) -> None:
+        self.known = known
+        self.bound = _bindings(tree.body)
+        imports = _bindings([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)])
+        barred = {name for name in _all_bindings(tree) if name in OTHERS | JUDGES | (taken - known)}
+        for name in sorted(barred | ((self.bound - imports) & taken)):
+            raise _Unusual(f"gives `{name}` another meaning")
+        self.scopes: list[set[str]] = []  # of the functions and comprehensions around, the names they bind
+        self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        self.classes = {node.name for node in classes}
+        methods = [part for node in classes for part in node.body if isinstance(part, ast.FunctionDef)]
+        # What the cell's own classes call by a leading underscore is theirs.
+        self.private = {m.name for m in methods if m.name.startswith("_") and not m.name.startswith("__")}
+        loads = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        self.private |= {
+            node.attr
+            for node in loads
+            if isinstance(node.ctx, ast.Store) and _is_self(node.value) and not node.attr.startswith("__")
+        }
+        # Who calls a method by the name of its class might give it anything in place of self.
+        self.lent = {n.attr for n in loads if isinstance(n.ctx, ast.Load) and not self._own(n.value)}
+        self.lent |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        self.method = ""  # the method around, if its first argument is self
+
+    def _own(self, value: ast.AST) -> bool:
+        """Whether an expression is self, or super() with nothing but a class of the cell and self."""
+        return _is_self(value) or self._is_super(value)
+
+    def _is_super(self, value: ast.AST) -> bool:
+        if not isinstance(value, ast.Call) or _name(value.func) != "super" or value.keywords:
+            return False
+        classes = [one for one in value.args[:1] if isinstance(one, ast.Name) and one.id in self.classes]
+        return not value.args or (len(value.args) == 2 and bool(classes) and _is_self(value.args[1]))
+
+    # -- names -----------------------------------------------------------------------------------------------------
+
+    def visit_Name(self, node: ast.Name) -> None:
+        """Names of the cell itself, of the set-up, or harmless built-in ones."""
+        name = node.id
+        if isinstance(node.ctx, ast.Store) or any(name in scope for scope in self.scopes):
+            return
+        if name == "getattr" and name not in self.bound and self._plain_getattr(node):
+            return
+        if name in JUDGES or name not in self.bound | self.known | BUILTINS:
+            raise _Unusual(f"uses `{name}`")
+
+    def _plain_getattr(self, node: ast.Name) -> bool:
+        call = self.parents.get(node)
+        if not isinstance(call, ast.Call) or call.func is not node or len(call.args) < 2:
+            return False
+        name = call.args[1]
+        if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
+            return False
+        self._allow_attribute(name.value, call.args[0])
+        return True
+
+    def visit_Global(self, node: ast.Global) -> None:
+        """The cell's own."""
+        if not self.bound.issuperset(node.names):
+            raise _Unusual(f"keeps `{node.names[0]}` from one call to the next")
+
+    # -- attributes and imports ------------------------------------------------------------------------------------
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        """No way out of the answer, no setting of what belongs to others."""
+        named = self.parents.get(node)
+        of_a_name = node.attr == "__class__" and isinstance(named, ast.Attribute) and named.attr == "__name__"
+        if isinstance(node.ctx, ast.Load):
+            if node.attr != "__name__" and not of_a_name:
+                self._allow_attribute(node.attr, node.value)
+        else:
+            self._allow_attribute(node.attr, node.value)
+            mine = _is_self(node.value) and self.method and self.method not in self.lent
+            if not mine and node.attr not in SETTABLE:
+                raise _Unusual(f"sets `{ast.unparse(node)}`")
+        self.generic_visit(node)
+
+    def _allow_attribute(self, name: str, value: ast.AST | None) -> None:
+        if name == "__init__" and value is not None and self._is_super(value):
+            return
+        if name in self.private and value is not None and self._own(value):
+            return
+        if name in REACHING or (name.startswith(REACHING_PREFIXES) and name not in SAFE_SETTERS):
+            raise _Unusual(f"uses `.{name}`")
+
+    def visit_MatchClass(self, node: ast.MatchClass) -> None:
+        """A pattern reads the attributes that it names."""
+        for name in node.kwd_attrs:
+            self._allow_attribute(name, None)
+        self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """Modules for computing."""
+        for alias in node.names:
+            if alias.name not in MODULES:
+                raise _Unusual(f"imports `{alias.name}`")
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """Parts of modules for computing."""
+        module = node.module or ""
+        for alias in node.names:
+            part = alias.name in PARTS.get(module, ())
+            if node.level or alias.name == "*" or not (part or module in MODULES):
+                raise _Unusual(f"imports `{alias.name}` from `{module}`")
+            if not part:
+                self._allow_attribute(alias.name, None)
+
+    # -- functions and classes -------------------------------------------------------------------------------------
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        """A function or a method: a scope of its own."""
+        if node.name.startswith("__") and node.name not in DUNDERS:
+            raise _Unusual(f"defines `{node.name}`")
+        if getattr(node, "type_params", None):
+            raise _Unusual("uses type parameters")
+        first = _first(node)
+        if "self" in (_arguments(node) - {first}) | _bindings(node.body) or (
+            node.name == "__init__" and first != "self"
+        ):
+            raise _Unusual("gives `self` another meaning")
+        for outside in (*node.decorator_list, *filter(None, [node.returns])):
+            self.visit(outside)
+        self._function(node, node.body)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        """A scope of its own."""
+        if "self" in _arguments(node):
+            raise _Unusual("gives `self` another meaning")
+        self._function(node, [node.body])
+
+    def _function(self, node: ast.FunctionDef | ast.Lambda, body: Collection[ast.AST]) -> None:
+        for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
+            self.visit(default)
+        for argument in ast.walk(node.args):
+            if isinstance(argument, ast.arg) and argument.annotation is not None:
+                self.visit(argument.annotation)
+        before = self.method
+        if _first(node) == "self":
+            in_class = isinstance(self.parents.get(node), ast.ClassDef) and isinstance(node, ast.FunctionDef)
+            self.method = node.name if in_class and isinstance(node, ast.FunctionDef) else ""
+        self.scopes.append(_arguments(node) | _bindings(body))
+        for child in body:
+            self.visit(child)
+        self.scopes.pop()
+        self.method = before
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """No metaclass."""
+        if node.keywords or getattr(node, "type_params", None):
+            raise _Unusual(f"gives class `{node.name}` a keyword")
+        self.generic_visit(node)
+
+    def visit_ListComp(self, node: ast.ListComp) -> None:
+        """A scope of its own."""
+        self._comprehension(node)
+
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp  # type: ignore[assignment]
+
+    def _comprehension(self, node: _Comprehension) -> None:
+        self.scopes.append(_bindings([generator.target for generator in node.generators]))
+        self.generic_visit(node)
+        self.scopes.pop()
+
+    # -- changes ---------------------------------------------------------------------------------------------------
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """No change of what is not the cell's own; `super` for a class of its own; `type` of one thing."""
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr in CHANGING:
+            self._changes(function.value, ast.unparse(function))
+        name = _name(function)
+        if name == "super" and not self._is_super(node):
+            raise _Unusual("gives `super` arguments")
+        if name == "type" and len(node.args) + len(node.keywords) > 1:
+            raise _Unusual("makes a class by `type`")
+        self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        """Items may be set in what is the cell's own."""
+        if not isinstance(node.ctx, ast.Load):
+            self._changes(node.value, ast.unparse(node))
+        self.generic_visit(node)
+
+    def _changes(self, target: ast.AST, shown: str) -> None:
+        root = target
+        while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
+            root = root.func if isinstance(root, ast.Call) else root.value
+        local = isinstance(root, ast.Name) and any(root.id in scope for scope in self.scopes)
+        if isinstance(root, ast.Name) and not local and root.id not in self.bound:
+            raise _Unusual(f"changes what outlives the call (`{shown}`)")
+
+    def _odd(self, node: ast.AST) -> None:
+        raise _Unusual(f"uses `{type(node).__name__.lower()}`")
+
+    visit_TryStar = visit_AsyncFunctionDef = visit_AsyncFor = visit_AsyncWith = visit_Await = visit_TypeAlias = _odd
+
+
+def _is_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

@@ -1,0 +1,181 @@
+"""Our part of the pytest process in which nbval runs a grafted notebook: `-p classroom.grading.plugin`.
+
+It writes one JSON line for the start of each cell and one for its end, taken from nbval's report objects (a JUnit file
+would show an unexpected pass as a pass); notices a dead kernel at once; bounds the time a cell that swallows interrupts
+can cost; and stops at the first cell that ran too long or killed its kernel, as the rest would only be noise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Generator
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import nbval.kernel
+import nbval.plugin
+import pytest
+from nbval.kernel import RunningKernel
+
+from classroom.execution import line_of_error
+from classroom.grading.provisioner import register
+
+POLL = 0.25  # seconds between two looks at whether the kernel lives
+GRACE = 2.0  # seconds an interrupted cell is given to end
+SETUP_SECONDS = 120.0  # the least a set-up cell is given: importing torch takes long on a busy machine
+LONGEST_TEXT = 20_000  # characters kept of what a cell printed
+
+
+LONGEST_OUTPUT = 8 * 2**20  # characters a cell may send
+
+
+PASSED = pytest.StashKey[set[str]]()  # questions whose graded cell passed
+
+
+class OutputFlood(Exception):
+    """A cell sent more than anybody will read."""
+
+
+class KernelDied(Exception):
+    """The kernel's process ended while a cell was running."""
+
+
+class LiveKernel(RunningKernel):  # type: ignore[misc]
+    """nbval's kernel, whose waiting ends when the process does."""
+
+    interrupted: float | None = None
+    received = 0  # characters since the cell began
+
+    def get_message(self, stream: str, timeout: float | None = None) -> Any:
+        """The next message. Raises Empty after the timeout, KernelDied as soon as nobody can send one."""
+        end = time.monotonic() + (math.inf if timeout is None else timeout)
+        if self.interrupted is not None:
+            end = min(end, self.interrupted + GRACE)
+        while True:
+            left = end - time.monotonic()
+            if left < 0 and self.interrupted is not None:
+                raise Empty  # also while messages keep coming
+            try:
+                message = super().get_message(stream, timeout=max(0.0, min(POLL, left)))
+            except Empty:
+                if not self.is_alive():
+                    raise KernelDied from None
+                if time.monotonic() >= end:
+                    raise
+            else:
+                self.received += _size(message)
+                if self.received > LONGEST_OUTPUT:
+                    raise OutputFlood
+                return message
+
+    def execute_cell_input(self, cell_input: str, allow_stdin: bool | None = None) -> Any:
+        """Have a cell run, and count anew what comes back."""
+        self.received = 0
+        return super().execute_cell_input(cell_input, allow_stdin)
+
+    def interrupt(self) -> None:
+        """Ask the kernel to stop what it does."""
+        self.interrupted = time.monotonic()
+        super().interrupt()
+
+
+def _size(content: Any) -> int:
+    """Characters in a message, about: in its headers and buffers too."""
+    if isinstance(content, dict):
+        return sum(_size(key) + _size(value) for key, value in content.items())
+    if isinstance(content, list):
+        return 8 + sum(map(_size, content))
+    if isinstance(content, memoryview):
+        return content.nbytes
+    return len(content) if isinstance(content, str | bytes) else 8
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where the verdicts go, and how long a cell may take."""
+    parser.addoption("--course-verdicts", required=True, help="file for one JSON line a cell")
+    parser.addoption("--course-cell-seconds", required=True, type=float, help="time for a cell of a question")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make nbval start our kernel, in a sandbox if the environment asks for it."""
+    register()
+    nbval.plugin.RunningKernel = LiveKernel
+    nbval.kernel.pformat = str  # every message would be laid out for a debug log: 40 times as slow, with megabytes
+
+
+def _write(item: pytest.Item, **content: object) -> None:
+    with Path(item.config.getoption("--course-verdicts")).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"cell": item.cell.id, **content}) + "\n")  # type: ignore[attr-defined]
+
+
+def _kind_of(item: pytest.Item) -> tuple[str, str]:
+    """(kind, question) of a cell."""
+    course = item.cell.metadata.get("course") or {}  # type: ignore[attr-defined]
+    return course.get("kind", ""), course.get("question", "")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note that a cell begins, so that a killed run still names its culprit; give set-up cells time to import.
+
+    A check that comes after its graded cell has nothing to say if that passed, and is left out.
+    """
+    kind, question = _kind_of(item)
+    passed = item.config.stash.setdefault(PASSED, set())
+    graded = {name for kind, name in map(_kind_of, item.session.items) if kind == "graded"}
+    if (kind == "check" and question in passed) or (kind == "checks" and graded <= passed):
+        pytest.skip("the graded cell passed")
+    _write(item, event="start")
+    asked = item.config.getoption("--course-cell-seconds")
+    trusted = not item.cell.metadata.get("course")  # type: ignore[attr-defined]
+    item.config.option.nbval_cell_timeout = max(asked, SETUP_SECONDS) if trusted else asked
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note how a cell ended."""
+    report = yield
+    if call.when == "call" or (call.when == "setup" and report.failed):
+        verdict = _verdict(item, call, report)
+        kind, question = _kind_of(item)
+        if kind == "graded" and verdict == "passed":
+            item.config.stash.setdefault(PASSED, set()).add(question)
+        outputs = item.test_outputs or []  # type: ignore[attr-defined]
+        error = next((o for o in outputs if o.output_type == "error"), None)
+        _write(
+            item,
+            event="end",
+            verdict=verdict,
+            text=_text(outputs),
+            error=f"{error.ename}: {error.evalue}".split("\n")[0][:LONGEST_TEXT] if error else "",
+            line=line_of_error(error.traceback) if error else None,
+        )
+        if verdict in ("timeout", "died", "flood"):
+            item.session.shouldstop = f"cell {item.cell.id}: {verdict}"  # type: ignore[attr-defined]
+    return report
+
+
+def _verdict(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> str:
+    """One of passed, differs, raised, timeout, died, flood, failed."""
+    if report.passed and not hasattr(report, "wasxfail"):
+        return "passed"
+    problem = call.excinfo.value if call.excinfo else None
+    if isinstance(problem, KernelDied) or (isinstance(problem, RuntimeError) and "Kernel dead" in str(problem)):
+        return "died"
+    if isinstance(problem, OutputFlood):
+        return "flood"
+    if item.parent.timed_out:  # type: ignore[union-attr]
+        return "timeout"
+    if "outputs differ" in str(problem):
+        return "differs"
+    return "raised" if "caused an exception" in str(problem) else "failed"
+
+
+def _text(outputs: list[Any]) -> str:
+    """What a cell printed and showed, as plain text."""
+    parts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs]
+    return "\n".join(str(part).rstrip("\n") for part in parts if part)[:LONGEST_TEXT]

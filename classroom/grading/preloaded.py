@@ -1,0 +1,11 @@
+"""What reading a file and a pytest run under nbval need, for `warm` to have imported once: importing it is all."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest  # noqa: F401
+
+import classroom.grading.intake
+import classroom.grading.plugin  # noqa: F401
+
+nbformat.validate(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]  # compiles the schema, once

@@ -1,0 +1,229 @@
+"""The commands `course check` and `course progress`: find the files, have them marked, print tables.
+
+`check` marks afresh and remembers in `.course/marks.json` under the course's folder; `progress` marks only what has no
+remembered marks for these answers and this solution.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from html import unescape
+from pathlib import Path
+
+from nbformat import NotebookNode
+from rich.box import HORIZONTALS
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from classroom.grading.graft import Graft, graft, kind_of
+from classroom.grading.mark import FORM, Marks, mark, with_partial_points
+from classroom.grading.run import Limits
+from classroom.notebooks import read_notebook, to_text
+from classroom.questions.core import Outcome
+from course_utils.files import write_whole
+from course_utils.units import CourseError
+
+STYLE = {
+    Outcome.NOT_ATTEMPTED: "dim",
+    Outcome.WRONG: "yellow",
+    Outcome.CRASHED: "red",
+    Outcome.CORRECT: "green",
+}
+CACHE = Path(".course") / "marks.json"
+
+
+def check_command(args: Sequence[str], root: Path, console: Console | None = None) -> int:
+    """`course check [03 | FILE …]`: mark saved exercises. Returns 0 if every question of them is correct, else 1.
+
+    Without arguments: every exercise in which something was attempted. Raises CourseError.
+    """
+    parser = argparse.ArgumentParser(
+        prog="course check", description="Mark your own saved exercise, question by question."
+    )
+    parser.add_argument(
+        "exercise", nargs="*", help="a number such as 03, or a notebook; all you have begun when left out"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=Limits().cell, help="time a cell may take (default: %(default)g)"
+    )
+    _add_partial(parser)
+    options = parser.parse_args(list(args))
+    if options.seconds <= 0:
+        raise CourseError("--seconds must be more than 0")
+    console = console or Console()
+    if options.exercise:
+        pairs = [_find_pair(name, root) for name in options.exercise]
+    else:
+        pairs = [(e, s) for e, s in _all_pairs(root) if e.exists() and _is_begun(_read(e, s))]
+        if not pairs:
+            console.print("Nothing attempted yet: open a notebook in exercises/, replace some dots, and save.")
+            return 1
+    correct = True
+    for submission, trusted in pairs:
+        marks = _mark_now(_read(submission, trusted), root, console, Limits(cell=options.seconds))
+        marks = with_partial_points(marks) if options.partial else marks
+        console.print(_marks_shown(marks, submission, root, _hints(read_notebook(trusted))))
+        for line in _remarks(marks):
+            console.print(line, style="yellow", markup=False)
+        correct = correct and marks.points == marks.out_of
+    return 0 if correct else 1
+
+
+def progress_command(args: Sequence[str], root: Path, console: Console | None = None) -> int:
+    """`course progress`: all exercises at a glance; only those that changed since are run. Raises CourseError."""
+    parser = argparse.ArgumentParser(prog="course progress", description="All exercises at a glance.")
+    _add_partial(parser)
+    options = parser.parse_args(list(args))
+    console = console or Console()
+    table = Table(title="Exercises", title_justify="left", box=HORIZONTALS)
+    for name, justify in (("exercise", "left"), ("questions", "left"), ("correct", "right"), ("points", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    points, out_of = 0.0, 0
+    problems = []
+    remembered = _read_cache(root)
+    for submission, trusted in _all_pairs(root):
+        name = submission.stem
+        try:
+            grafted = _read(submission, trusted)
+            marks = remembered.get(_key(grafted)) or _mark_now(grafted, root, console)
+        except CourseError as error:  # one broken file must not hide the others
+            table.add_row(name, "cannot be read", "", "", style="red")
+            problems.append(str(error))
+            continue
+        marks = with_partial_points(marks) if options.partial else marks
+        boxes = " ".join(f"[{STYLE[q.outcome]}]{_letter(q.outcome)}[/]" for q in marks.questions)
+        correct = sum(q.outcome is Outcome.CORRECT for q in marks.questions)
+        table.add_row(name, boxes, f"{correct} of {len(marks.questions)}", f"{marks.points:g} of {marks.out_of}")
+        points, out_of = points + marks.points, out_of + marks.out_of
+    table.add_section()
+    table.add_row("all", "", "", f"{points:g} of {out_of}")
+    console.print(table)
+    console.print(", ".join(f"{_letter(o)} {o.value}" for o in Outcome), style="dim")
+    for problem in problems:
+        console.print(problem, style="red", markup=False)
+    return 0
+
+
+def _add_partial(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--partial", action="store_true", help="give partial points, as a teacher may: for the inputs that are right"
+    )
+
+
+def _letter(outcome: Outcome) -> str:
+    """One sign for an outcome, told apart without colour."""
+    return {Outcome.NOT_ATTEMPTED: "·", Outcome.WRONG: "✗", Outcome.CRASHED: "!", Outcome.CORRECT: "✓"}[outcome]
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def _all_pairs(root: Path) -> list[tuple[Path, Path]]:
+    """(exercise, solution) for every exercise of the course, in order."""
+    return [(root / "exercises" / s.name, s) for s in sorted((root / "solutions").glob("*.ipynb"))]
+
+
+def _find_pair(name: str, root: Path) -> tuple[Path, Path]:
+    """The exercise meant by a number, a name or a path, and its solution. Raises CourseError."""
+    pairs = _all_pairs(root)
+    known = {key: pair for pair in pairs for key in (pair[0].stem, pair[0].stem.split("_")[0])}
+    if name.zfill(2) in known:
+        return known[name.zfill(2)]
+    path = Path(name)
+    if path.suffix != ".ipynb":
+        numbers = ", ".join(sorted(key for key in known if "_" not in key))
+        raise CourseError(f"no exercise {name!r}; there is {numbers or 'none'}, or name a notebook file")
+    notebook = read_notebook(path)
+    course = notebook.metadata.get("course")
+    topic = str(course.get("topic", path.stem)) if isinstance(course, dict) else path.stem
+    if topic not in known:
+        raise CourseError(f"{path} belongs to no exercise of this course")
+    return path, known[topic][1]
+
+
+def _read(submission: Path, trusted: Path) -> Graft:
+    try:
+        return graft(read_notebook(submission), read_notebook(trusted))
+    except CourseError as error:
+        known = str(error)
+        raise CourseError(
+            known if known.startswith((str(submission), str(trusted))) else f"{submission}: {known}"
+        ) from None
+
+
+def _is_begun(grafted: Graft) -> bool:
+    return any(answer.attempted for answer in grafted.answers.values())
+
+
+# -- marks -----------------------------------------------------------------------------------------------------------
+
+
+def _mark_now(grafted: Graft, root: Path, console: Console, limits: Limits | None = None) -> Marks:
+    """Mark these answers, and remember the marks in place of the exercise's earlier ones."""
+    with console.status(f"{grafted.topic}: starting …") as status:
+        marks = mark(grafted, limits, on_question=lambda q: status.update(f"{grafted.topic}: {q or 'set-up'} …"))
+    kept = {k: m for k, m in _read_cache(root).items() if m.topic != grafted.topic} | {_key(grafted): marks}
+    write_whole(root / CACHE, json.dumps({k: m.as_json() for k, m in kept.items()}, indent=1, sort_keys=True) + "\n")
+    return marks
+
+
+def _key(grafted: Graft) -> str:
+    """What marks depend on: the answers and the solution."""
+    answers = {name: vars(answer) for name, answer in grafted.answers.items()}
+    content = json.dumps([FORM, answers, grafted.notes, to_text(grafted.trusted)], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _read_cache(root: Path) -> dict[str, Marks]:
+    """What is remembered; nothing if the file is absent or was damaged, as it can be made again."""
+    try:
+        content = json.loads((root / CACHE).read_text(encoding="utf-8"))
+        return {key: Marks.from_json(marks) for key, marks in content.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _marks_shown(marks: Marks, submission: Path, root: Path, hints: Mapping[str, Sequence[str]]) -> Group:
+    """A row for each question, and below it, over the whole width, what the check says and what to do next."""
+    shown = submission.relative_to(root) if submission.is_relative_to(root) else submission
+    parts: list[RenderableType] = [
+        Rule(style="dim"),
+        Text(f"{shown}: {marks.points:g} of {marks.out_of} points", style="bold"),
+    ]
+    for q in marks.questions:
+        row = Table.grid(padding=(0, 2), expand=True)
+        row.add_column(ratio=1)
+        row.add_column(width=max(len(outcome.value) for outcome in Outcome))
+        row.add_column(width=9, justify="right")
+        row.add_row(Text(q.title), Text(q.outcome.value, style=STYLE[q.outcome]), f"{q.points:g} of {q.out_of}")
+        parts += [Rule(style="dim"), row]
+        said = [q.diagnosis] * bool(q.diagnosis)
+        if q.outcome in (Outcome.WRONG, Outcome.CRASHED) and hints.get(q.question):
+            said.append(f"Hints below it, open the one that fits: {' / '.join(hints[q.question])}")
+        parts += [Padding(Text(line), (0, 0, 0, 3)) for line in said]
+    if marks.points < marks.out_of:
+        parts += [Rule(style="dim"), Text("Mend one answer, save the notebook, and check again.", style="dim")]
+    return Group(*parts)
+
+
+def _hints(trusted: NotebookNode) -> dict[str, list[str]]:
+    """The symptoms that a notebook's hints are for, by question."""
+    found: dict[str, list[str]] = {}
+    for cell in trusted.cells:
+        kind, question = kind_of(cell)
+        symptom = re.search(r"<summary><b>Hint\.</b> (.*?)</summary>", cell.source)
+        if kind == "hint" and symptom:
+            found.setdefault(question, []).append(unescape(re.sub(r"</?code>", "`", symptom[1])).rstrip("."))
+    return found
+
+
+def _remarks(marks: Marks) -> list[str]:
+    """What was not as it was handed out."""
+    return [*marks.notes, *(f"{q.title}: {flag}." for q in marks.questions for flag in q.flags)]

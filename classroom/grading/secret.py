@@ -1,0 +1,127 @@
+"""What only the teacher's side knows while strangers are graded: the seed, and what the solution prints for it.
+
+From the seed comes a token for each question; a learner's process gets a question's token with its graded cell and not
+before, and cannot find the seed from it. The reference is the solution, executed with these tokens; a question whose
+results lie where rounding would change their text gets another token (`graded.is_steady`). Checks, which hold the
+answers, are sent when every mark of a submission is decided (`mark`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from classroom.execution import execute
+from classroom.grading.graft import kind_of
+from classroom.grading.library import topic_checks
+from classroom.notebooks import as_notebook
+from course_utils.units import CourseError
+
+MOST_TURNS = 20  # a result of random size is that close to a rounding boundary once in some thousand
+
+
+def token(seed: str, question: str, turn: int = 0) -> str:
+    """A question's token: 32 hexadecimal digits, slow to make (scrypt), so that a short seed is not found by trial."""
+    salt = f"{question} {turn}" if turn else question
+    return hashlib.scrypt(seed.encode(), salt=salt.encode(), n=2**14, r=8, p=1, dklen=16).hex()
+
+
+def with_tokens(notebook: NotebookNode, seed: str, turns: Mapping[str, int] | None = None) -> NotebookNode:
+    """A copy whose graded cells draw their inputs from tokens; `turns` tells which token of a question, if not 0."""
+    turns = turns or {}
+    notebook = as_notebook(notebook)
+    for cell in notebook.cells:
+        kind, question = kind_of(cell)
+        if kind == "graded":
+            first = "from classroom.questions.graded import draw_from\n\n"
+            cell.source = (
+                f"{first}draw_from({question!r}, {token(seed, question, turns.get(question, 0))!r})\n{cell.source}"
+            )
+    return notebook
+
+
+def reference(solution: NotebookNode, seed: str) -> NotebookNode:
+    """The solution executed with this seed's tokens: what right answers print.
+
+    Raises CellFailed if it does not run; CourseError if a question's results are always where rounding changes them,
+    or if its graded cell is no call.
+    """
+    turns: Counter[str] = Counter()
+    for _ in range(MOST_TURNS):
+        notebook = with_tokens(solution, seed, turns)
+        notebook.cells.append(_steadiness_cell(notebook))
+        with tempfile.TemporaryDirectory(prefix="course-") as folder:
+            # Also for temporary files: torch's compiler makes a folder for its own when it is loaded.
+            executed = execute(notebook, Path(folder), "reference", variables={"TMPDIR": folder})
+        printed = executed.cells.pop().outputs
+        unsteady = "".join(output.get("text", "") for output in printed).split()
+        if not unsteady:
+            return executed
+        turns.update(unsteady)
+    raise CourseError(f"results of {unsteady[0]!r} lie on a rounding boundary for every seed; change what it draws")
+
+
+def _steadiness_cell(notebook: NotebookNode) -> NotebookNode:
+    """A cell that prints the questions whose results rounding could change."""
+    pairs = []
+    for cell in notebook.cells:
+        kind, question = kind_of(cell)
+        call = re.fullmatch(r"([\w.]+)\((\w+)\)", cell.source.rstrip().rsplit("\n", 1)[-1])
+        if kind == "graded":
+            if call is None:
+                raise CourseError(f"the graded cell of {question!r} must end with a call such as graded.name(answer)")
+            pairs.append(f"({question!r}, {call[1]}.is_steady({call[2]}))")
+    source = f"print(*(question for question, steady in ({', '.join(pairs)},) if not steady))"
+    return as_notebook(_code_cell("course-steadiness", source))
+
+
+SERVE = """\
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+
+from classroom.questions.functions import Check
+
+Check.tells_expected = False
+texts = {texts}
+
+
+class Served(importlib.abc.InspectLoader):
+    def get_source(self, name):
+        return texts[name]
+
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name in texts:
+            return importlib.util.spec_from_loader(name, Served())
+
+
+sys.meta_path.insert(0, Finder)
+stubs = {{name: sys.modules.pop(name, None) for name in texts}}
+for name, stub in stubs.items():
+    if stub is not None:
+        vars(stub).update(vars(importlib.import_module(name)))
+"""
+
+
+def checks_cell() -> NotebookNode:
+    """A cell that gives the sandbox's stubs of checks their true text."""
+    modules = {f"lessons.{path.parent.name}.checks": path.read_text(encoding="utf-8") for path in topic_checks()}
+    source = SERVE.format(texts=repr(modules))
+    return as_notebook(_code_cell("course-checks", source, {"course": {"kind": "checks", "question": ""}}))
+
+
+def _code_cell(name: str, source: str, metadata: Mapping[str, object] | None = None) -> dict[str, object]:
+    return {
+        "cell_type": "code", "id": name, "source": source, "metadata": dict(metadata or {}), "execution_count": None,
+        "outputs": [],
+    }  # fmt: skip

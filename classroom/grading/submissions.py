@@ -1,0 +1,247 @@
+"""Find the submissions of a class: notebooks named by learner, folders per learner, or a learning platform's zip.
+
+Nothing is unpacked: files are read where they lie, links are not followed, and names serve to tell learners apart and
+for nothing else. Whatever cannot be read is a submission with a problem, in one line; a class is never refused for one
+file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from classroom.grading.graft import short
+from course_utils.units import MIB, CourseError, format_bytes
+
+LARGEST_FILE = 256 * MIB
+LARGEST_ZIP = 8192 * MIB  # of all notebooks in it together, unpacked
+MOST_FILES = 20_000
+# What Moodle and Canvas put around the names they export; the learner's number there is what they import marks by. What
+# follows is the learner's own name for the file: only the first of several such parts is the platform's.
+MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d+)_assignsubmission_file(?:_.*)?")
+CANVAS = re.compile(r"(?P<name>[a-z\d-]+)(?:_LATE)?_(?P<number>\d+)_\d+_.+")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What one learner handed in.
+
+    Attributes:
+        learner: what tells the learner apart from the others, and names the feedback.
+        number: the learner's number in the learning platform, "" if there is none.
+        file: the file to be marked, as it was named, "" if there is none.
+        data: its bytes; None if it could not be read.
+        problem: why not, in one line.
+        notes: what was odd, in words.
+    """
+
+    learner: str
+    number: str = ""
+    file: str = ""
+    data: bytes | None = None
+    problem: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A file that may be a notebook: where it lies, when it was saved, and its bytes or why there are none."""
+
+    place: PurePosixPath
+    saved: float
+    data: bytes | None
+    problem: str
+    passed_over: bool = False  # its name is no notebook's: it counts where its learner handed in nothing else
+
+
+def collect(source: Path) -> list[Submission]:
+    """The submissions of a class, one a learner, in the order of their names.
+
+    Of several notebooks of one learner the one saved last counts.
+
+    Args:
+        source: a folder of notebooks, a folder of folders, or a zip of either.
+
+    Raises:
+        CourseError: there is no such folder or zip, or no submission in it.
+    """
+    if source.is_dir():
+        found, packed = list(_in_folder(source)), False
+    elif zipfile.is_zipfile(source):
+        found, packed = list(_in_zip(source)), True
+    elif source.exists():
+        raise CourseError(f"{source} is neither a folder nor a zip; name one that holds the submissions")
+    else:
+        raise CourseError(f"{source} is not there; name the folder or zip that holds the submissions")
+    found, wrapper = _without_wrapper(found)
+    by_learner: dict[tuple[str, str], list[_Found]] = defaultdict(list)
+    for one in sorted(found, key=lambda one: one.passed_over):
+        if not (one.passed_over and by_learner[_learner(one.place)]):
+            by_learner[_learner(one.place)].append(one)
+    if not packed and any(len(one.place.parts) > 1 for one in found):  # folders are learners: one may hold no notebook
+        inside = source.joinpath(*wrapper)
+        for name in sorted(entry.name for entry in os.scandir(inside) if entry.is_dir(follow_symlinks=False)):
+            if not name.startswith((".", "__")):
+                by_learner.setdefault(_learner(PurePosixPath(name) / "notebook"), [])
+    submissions = _without_shared_numbers([_choose(*who, files) for who, files in sorted(by_learner.items())])
+    if not submissions:
+        raise CourseError(f"{source} holds no notebooks; submissions end in .ipynb")
+    return submissions
+
+
+def _without_wrapper(found: list[_Found]) -> tuple[list[_Found], tuple[str, ...]]:
+    """Leave out folders that everything lies in, as zips of a folder have; returns which were left out too.
+
+    A folder with one folder in it is a learner with a folder of their own, unless a platform named that.
+    """
+    wrapper: tuple[str, ...] = ()
+    while found and all(len(one.place.parts) > 2 for one in found) and len({one.place.parts[0] for one in found}) == 1:
+        inner = {one.place.parts[1] for one in found}
+        if len(inner) == 1 and _platform_part(*inner) is None:
+            break
+        wrapper += found[0].place.parts[:1]
+        found = [replace(one, place=PurePosixPath(*one.place.parts[1:])) for one in found]
+    return found, wrapper
+
+
+def _without_shared_numbers(submissions: list[Submission]) -> list[Submission]:
+    """No number stands for two learners: those that share one are marked without it, and it is said of each."""
+    owners: dict[str, list[Submission]] = defaultdict(list)
+    for one in submissions:
+        owners[one.number].append(one)
+    kept = []
+    for one in submissions:
+        others = [other.learner for other in owners[one.number] if other is not one]
+        if one.number and others:
+            note = f"number {one.number} is also that of {short(', '.join(others))}; it was given to neither"
+            one = replace(one, learner=f"{one.learner} ({one.number})", number="", notes=(*one.notes, note))
+        kept.append(one)
+    return kept
+
+
+def _learner(place: PurePosixPath) -> tuple[str, str]:
+    """(name, number) of whose file this is: by its folder, else by its own name."""
+    own = re.sub(r"^\._?|\.ipynb(\..*)?$", "", place.name, flags=re.IGNORECASE | re.DOTALL)
+    name = _shown(place.parts[0] if len(place.parts) > 1 else own or place.name)
+    known = _platform_part(name)
+    return (known["name"], known["number"]) if known else (name, "")
+
+
+def _platform_part(name: str) -> re.Match[str] | None:
+    """What a platform put before a learner's own name for a file, if one did: the form that comes first."""
+    known = [found for form in (MOODLE, CANVAS) if (found := form.fullmatch(name))]
+    return min(known, key=lambda found: found.start("number"), default=None)
+
+
+def _shown(name: str | PurePosixPath) -> str:
+    """A name on one line and in characters that can be written; those of no encoding become question marks."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", "?", str(name))
+
+
+def _choose(learner: str, number: str, files: list[_Found]) -> Submission:
+    if not files:
+        return Submission(learner, number, problem="no notebook was handed in")
+    files = sorted(files, key=lambda one: (one.data is not None, one.saved, str(one.place)))
+    chosen, notes = files[-1], []
+    if len(files) > 1:
+        others = ", ".join(_shown(one.place) for one in files[:-1])
+        notes.append(f"{len(files)} notebooks were handed in; the one saved last was marked, not {others}")
+    return Submission(learner, number, _shown(chosen.place), chosen.data, chosen.problem, tuple(notes))
+
+
+def _is_submission(place: PurePosixPath) -> bool:
+    """What may be a notebook by its name, but not in the folders that editors and archives keep beside them."""
+    hidden = any(part.startswith((".", "__MACOSX")) for part in place.parts[:-1])
+    return ".ipynb" in place.name.lower() and not hidden
+
+
+def _passed_over(place: PurePosixPath) -> _Found | None:
+    """What is said of a file whose name is not quite a notebook's; None if it is one."""
+    if place.suffix.lower() == ".ipynb" and not place.name.startswith("."):
+        return None
+    why = "its name must end in .ipynb and not begin with a dot"
+    return _Found(place, 0.0, None, f"{short(_shown(place.name))} was not marked: {why}", passed_over=True)
+
+
+def _in_folder(folder: Path) -> Iterator[_Found]:
+    seen = 0
+    for directory, names, files in os.walk(folder):  # does not follow links to folders
+        names.sort()
+        for name in sorted(files):
+            path = Path(directory) / name
+            place = PurePosixPath(path.relative_to(folder).as_posix())
+            if not _is_submission(place):
+                continue
+            seen += 1
+            if seen > MOST_FILES:
+                raise CourseError(f"{folder} holds more than {MOST_FILES:,} notebooks; grade it in parts")
+            yield _passed_over(place) or _read_file(path, place)
+
+
+def _read_file(path: Path, place: PurePosixPath) -> _Found:
+    """Read a plain file; anything else that bears its name is a problem, and is not even opened for long."""
+    try:
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        if path.is_symlink():
+            return _Found(place, 0.0, None, "it is a link; the file itself has to be handed in")
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                return _Found(place, 0.0, None, "it is no plain file")
+            if facts.st_size > LARGEST_FILE:
+                return _Found(place, facts.st_mtime, None, _too_large(facts.st_size))
+            return _Found(place, facts.st_mtime, file.read(LARGEST_FILE + 1), "")
+    except OSError as error:
+        return _Found(place, 0.0, None, f"it cannot be read: {error.strerror or error}")
+
+
+def _too_large(size: int) -> str:
+    most = format_bytes(LARGEST_FILE)
+    return f"it is {format_bytes(size)} large, more than {most}; clear its outputs and hand it in anew"
+
+
+def _in_zip(path: Path) -> Iterator[_Found]:
+    left = LARGEST_ZIP
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+            if len(entries) > MOST_FILES:
+                raise CourseError(f"{path} holds more than {MOST_FILES:,} files; grade it in parts")
+            for entry in entries:
+                # A name is taken apart, never used as a path: ".." and drive letters lead nowhere.
+                parts = [part for part in re.split(r"[/\\]", entry.filename) if part not in ("", ".", "..")]
+                place = PurePosixPath(*parts) if parts else PurePosixPath("unnamed")
+                if _is_submission(place):
+                    one = _passed_over(place) or _read_entry(archive, entry, place, min(LARGEST_FILE, left))
+                    left -= len(one.data or b"")
+                    yield one
+    except CourseError:
+        raise
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise CourseError(f"{path} cannot be read as a zip: {error}") from None
+
+
+def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: PurePosixPath, most: int) -> _Found:
+    saved = float("".join(f"{part:02}" for part in entry.date_time))  # orders as time does
+    if stat.S_ISLNK(entry.external_attr >> 16):
+        return _Found(place, saved, None, "it is a link; the file itself has to be handed in")
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others may take memory without limit
+        return _Found(place, saved, None, "it is packed in an unusual way; pack it as zip programs do by default")
+    if entry.flag_bits & 1:
+        return _Found(place, saved, None, "it is encrypted; hand it in without a password")
+    try:
+        with archive.open(entry) as file:
+            data = file.read(most + 1)  # what the entry says of its size is not to be trusted
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError, RuntimeError) as error:
+        return _Found(place, saved, None, f"it cannot be unpacked: {error}")
+    except Exception as error:  # noqa: BLE001 - zlib, lzma and bz2 each have an error of their own
+        return _Found(place, saved, None, f"it cannot be unpacked: {type(error).__name__}")
+    if len(data) > most:
+        return _Found(place, saved, None, _too_large(max(entry.file_size, len(data))))
+    return _Found(place, saved, data, "")

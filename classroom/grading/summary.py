@@ -1,0 +1,127 @@
+"""A class at a glance: how points are distributed, and how each question did.
+
+Of a question: how hard it was, whether it told strong from weak, which misconceptions were behind its wrong answers.
+The one room of grading that draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from classroom.grading.batch import Result
+from classroom.grading.gradebook import POLICY, STYLE
+from classroom.questions.core import Outcome
+from course_utils.figures import side_by_side
+
+BARS = 10  # of the distribution, at most
+NAMED = 3  # misconceptions shown for a question
+
+
+@dataclass(frozen=True)
+class QuestionFacts:
+    """One question over a class.
+
+    Attributes:
+        question: its name.
+        title: its heading.
+        outcomes: outcome -> how many learners.
+        difficulty: mean share of its points, 0 to 1; of those who attempted it, NaN if nobody did.
+        discrimination: correlation of its points with the points of all other questions, -1 to 1; NaN if either is
+            the same for everybody. The corrected item-total correlation of classical test theory.
+        misconceptions: what the check said to those who were wrong or crashed, commonest first, with how many.
+    """
+
+    question: str
+    title: str
+    outcomes: dict[Outcome, int]
+    difficulty: float
+    discrimination: float
+    misconceptions: list[tuple[str, int]]
+
+
+def question_facts(results: Sequence[Result]) -> list[QuestionFacts]:
+    """The facts of every question, over those that could be marked."""
+    marked = [result for result in results if not result.failed]
+    points = np.array([[q.points for q in result.marks.questions] for result in marked], dtype=float)
+    facts = []
+    for index, question in enumerate(results[0].marks.questions):
+        column = [result.marks.questions[index] for result in marked]
+        tried = [q.points / q.out_of for q in column if q.outcome is not Outcome.NOT_ATTEMPTED]
+        said = Counter(q.diagnosis for q in column if q.diagnosis and q.outcome in (Outcome.WRONG, Outcome.CRASHED))
+        own = points[:, index] if len(marked) else np.zeros(0)
+        facts.append(
+            QuestionFacts(
+                question.question,
+                question.title,
+                {outcome: sum(q.outcome is outcome for q in column) for outcome in Outcome},
+                float(np.mean(tried)) if tried else math.nan,
+                correlation(own, points.sum(axis=1) - own if len(marked) else own),
+                said.most_common(NAMED),
+            )
+        )
+    return facts
+
+
+def correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Pearson's correlation; NaN where either does not vary."""
+    if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
+        return math.nan
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def distribution(results: Sequence[Result]) -> dict[str, int]:
+    """Ranges of points -> how many learners, from the lowest range to the highest, without gaps."""
+    totals = [result.marks.points for result in results if not result.failed]
+    most, halves = results[0].marks.out_of, any(total % 1 for total in totals)
+    width = max(1, math.ceil((most + 1) / BARS))
+    ranges = {}
+    for low in range(0, most + 1, width):
+        high = min(low + width - 1, most)
+        last = high + 0.5 if halves and high < most else high
+        ranges[f"{low} to {last:g}" if last > low else f"{low}"] = sum(low <= total <= last for total in totals)
+    return ranges
+
+
+def summary_page(results: Sequence[Result]) -> str:
+    """The class as one self-contained HTML page."""
+    facts, marked = question_facts(results), [result for result in results if not result.failed]
+    topic, out_of = results[0].marks.topic, results[0].marks.out_of
+    totals = [result.marks.points for result in marked]
+    middle = f", median {np.median(totals):g} of {out_of} points" if totals else ""
+    title = f"{len(marked)} marked{middle}"
+    pictures = [side_by_side(distribution(results), "learners", title)]
+    known = {fact.question: round(100 * fact.difficulty) for fact in facts if not math.isnan(fact.difficulty)}
+    if known:
+        hardest = min(known, key=lambda question: known[question])
+        pictures.append(side_by_side(known, "% of the points", f"{hardest} was the hardest question"))
+    telling = {f.question: max(0.0, round(f.discrimination, 2)) for f in facts if not math.isnan(f.discrimination)}
+    if telling:
+        best = max(telling, key=lambda question: telling[question])
+        head = f"{best} told strong from weak best: correlation with the points of all other questions"
+        pictures.append(side_by_side(telling, "", head))
+    rows = "".join(_row(fact) for fact in facts)
+    columns = ("question", *(outcome.value for outcome in Outcome), "share of points", "correlation", "said most")
+    table_head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    drawn = "".join(picture.svg for picture in pictures)
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{escape(topic)}: the class</title><style>{STYLE}</style></head><body>
+<h1>{escape(topic)}: the class</h1>{drawn}
+<table><thead><tr>{table_head}</tr></thead><tbody>{rows}</tbody></table>
+</body></html>
+"""
+
+
+def _row(fact: QuestionFacts) -> str:
+    counts = "".join(f"<td>{fact.outcomes[outcome]}</td>" for outcome in Outcome)
+    said = "<br>".join(f"{count} × {escape(text)}" for text, count in fact.misconceptions)
+    numbers = "".join(
+        f"<td>{'' if math.isnan(number) else f'{number:.2f}'}</td>" for number in (fact.difficulty, fact.discrimination)
+    )
+    return f"<tr><td>{escape(fact.title)}</td>{counts}{numbers}<td>{said}</td></tr>"

@@ -1,0 +1,95 @@
+"""One folder for all temporary files of a grading, its workers' too: nothing of it stays, however the grading ends.
+
+The folder is locked as long as it is used. One whose lock is free was left by a grading that was killed, and is cleared
+by the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+if sys.platform != "win32":
+    import fcntl
+
+PREFIX = "course-grade-"
+YOUNG = 5.0  # seconds: a folder may be locked a little later than it is made
+ENDING = ("SIGTERM", "SIGHUP")
+
+
+@contextlib.contextmanager
+def one_folder() -> Iterator[Path]:
+    """Have everything temporary made in one new folder, here and in processes started from now on, and remove it.
+
+    A signal that asks the process to end removes it too, and ends every process that was started.
+    """
+    _clear_dead()
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    locked = _lock(folder)
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
+
+    def end(number: int, frame: FrameType | None) -> None:
+        children = psutil.Process().children(recursive=True)
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, timeout=5)
+        shutil.rmtree(folder, ignore_errors=True)
+        print("course: interrupted; files already written are whole", file=sys.stderr, flush=True)
+        os._exit(128 + number)
+
+    here = threading.current_thread() is threading.main_thread()
+    asked = [getattr(signal, name) for name in ENDING if here and hasattr(signal, name)]
+    handlers = {number: signal.signal(number, end) for number in asked}
+    try:
+        yield folder
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        os.environ.pop("TMPDIR")
+        if before is not None:
+            os.environ["TMPDIR"] = before
+        tempfile.tempdir = None
+        shutil.rmtree(folder, ignore_errors=True)
+        if locked is not None:
+            os.close(locked)
+
+
+def _clear_dead() -> None:
+    """Remove the folders of this user's gradings that were killed."""
+    if sys.platform == "win32":
+        return
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            facts = folder.lstat()
+            if facts.st_uid != os.geteuid() or time.time() - facts.st_mtime < YOUNG:
+                continue
+            locked = _lock(folder)
+            if locked is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(locked)
+
+
+def _lock(folder: Path) -> int | None:
+    """An open descriptor that holds the lock of a folder as long as it or its process lives; None if it is taken."""
+    if sys.platform == "win32":
+        return None
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor

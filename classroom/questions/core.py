@@ -1,0 +1,240 @@
+"""What every check shares: four outcomes, feedback that reads well in a notebook, values compared, answers tried.
+
+Two numbers are equal when they differ by at most one part in 10**9 (bytes are whole numbers, so that is rounding of
+floats only); int, float, Decimal, NumPy scalar and tensor of one number are all numbers; the order of dictionary keys
+does not matter.
+"""
+
+from __future__ import annotations
+
+import copy
+import html
+import inspect
+import linecache
+import math
+import numbers
+import re
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from types import EllipsisType
+from typing import Any, Protocol
+
+TOLERANCE = 1e-9
+LONGEST = 160  # characters of a value in a message
+NOTHING = 1e-15  # a difference of so little is rounding, where 0 is right as well: no time or share here is as small
+
+
+BORROWED = (
+    "It calls `{name}`, the course's own. That is no answer: write the computation yourself. What the cells of this "
+    "exercise import may be used."
+)
+
+
+class Outcome(Enum):
+    """How an answer fares; the same four words everywhere in the course."""
+
+    NOT_ATTEMPTED = "not attempted"
+    WRONG = "wrong"
+    CRASHED = "crashed"
+    CORRECT = "correct"
+
+
+# JupyterLab's own colours, so that feedback follows a light and a dark theme; the second value stands in elsewhere.
+COLOURS = {
+    Outcome.NOT_ATTEMPTED: "var(--jp-border-color1, #9e9e9e)",
+    Outcome.WRONG: "var(--jp-warn-color1, #ef6c00)",
+    Outcome.CRASHED: "var(--jp-error-color1, #c62828)",
+    Outcome.CORRECT: "var(--jp-success-color1, #2e7d32)",
+}
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What a check says. Shows as a framed line in a notebook and as the same words in plain text."""
+
+    question: str
+    outcome: Outcome
+    message: str
+
+    def __repr__(self) -> str:
+        return f"{self.outcome.value.capitalize()}: {self.message}"
+
+    def _repr_html_(self) -> str:
+        message = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(self.message, quote=False))
+        return (
+            f'<div role="status" style="border-left: 4px solid {COLOURS[self.outcome]}; padding: 0.3em 0.8em; '
+            'color: var(--jp-content-font-color1, inherit); max-width: 60em">'
+            f"<strong>{self.outcome.value.capitalize()}:</strong> {message}</div>"
+        )
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A known misconception: its name, the wrong answer it leads to, and what its owner should be told."""
+
+    name: str
+    function: Callable[..., Any]
+    message: str
+
+
+@dataclass(frozen=True)
+class Try:
+    """One call of an answer: what was asked, and what came back."""
+
+    call: str
+    value: Any = None
+    error: BaseException | None = None
+    changed: str = ""  # the argument that was changed, if one was
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+
+def as_number(value: object) -> int | float | None:
+    """A plain number for anything that is one; None for what is not. True and False are not numbers."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if isinstance(value, Decimal) and value.is_finite():
+        value = Fraction(value)
+        value = value.numerator if value.denominator == 1 else float(value)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return None
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+def equal(got: object, expected: object) -> bool:
+    """Whether two results are the same, numbers to one part in 10**9, lists and tuples alike."""
+    left, right = as_number(got), as_number(expected)
+    if left is not None and right is not None:
+        if isinstance(left, int) and isinstance(right, int):
+            return left == right
+        return math.isclose(as_float(left), as_float(right), rel_tol=TOLERANCE, abs_tol=NOTHING)
+    if isinstance(got, Mapping) and isinstance(expected, Mapping):
+        return got.keys() == expected.keys() and all(equal(got[key], expected[key]) for key in expected)
+    one, other = as_list(got), as_list(expected)
+    if one is not None and other is not None:
+        return len(one) == len(other) and all(equal(a, b) for a, b in zip(one, other, strict=True))
+    return type(got) is type(expected) and bool(got == expected)
+
+
+def as_float(number: int | float) -> float:
+    """A number as a float; infinity for a whole number beyond the largest float."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def as_list(value: Any) -> list[Any] | None:
+    """The entries of a list, a tuple, an array or a tensor; None for what is none."""
+    if isinstance(value, list | tuple):
+        return list(value)
+    return list(value) if hasattr(value, "tolist") and getattr(value, "ndim", 0) > 0 else None
+
+
+def has_dots(value: object, within: tuple[object, ...] = ()) -> bool:
+    """Whether the placeholder `...` is anywhere in a result; `within` are the collections it is in."""
+    if isinstance(value, EllipsisType) or any(value is one for one in within):
+        return isinstance(value, EllipsisType)
+    if not isinstance(value, Mapping | list | tuple | set):
+        return False
+    return any(has_dots(part, (*within, value)) for part in (value.values() if isinstance(value, Mapping) else value))
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it: thousands in groups; what is longer than any right result is cut."""
+    try:
+        number = as_number(value)
+        if isinstance(number, int):
+            return f"{number:,}"
+        text = f"{number:,.6g}" if number is not None else repr(value)
+    except Exception:  # noqa: BLE001 - an object of the learner's own may refuse to be shown
+        return f"a {type(value).__name__}"
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def told_apart(got: object, expected: object) -> tuple[str, str]:
+    """Two values as a message quotes them, with so many digits that they do not look alike."""
+    one, other = shown(got), shown(expected)
+    return (one, other) if one != other else (repr(got), repr(expected))
+
+
+def percent(share: float) -> str:
+    """A share as the course writes it: 0.453 is "45 %"."""
+    return f"{100 * share:.0f} %"
+
+
+# -- trying an answer ------------------------------------------------------------------------------------------------
+
+
+def attempt(name: str, function: Callable[..., Any], arguments: Sequence[Any]) -> Try:
+    """Call a learner's function on copies of the arguments; whatever it raises is part of the result."""
+    call = attempt_text(name, arguments)
+    copies = copy.deepcopy(list(arguments))
+    names = list(parameters(function)) or [f"argument {i + 1}" for i in range(len(copies))]
+    try:
+        value = function(*copies)
+        # What cannot be compared or written down (a list in itself, say) is found here, not where it is judged.
+        has_dots(value), equal(value, value), repr(value)
+        changed = next((n for n, a, b in zip(names, arguments, copies, strict=False) if not equal(a, b)), "")
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's function may raise anything
+        return Try(call, error=error)
+    return Try(call, value, changed=changed)
+
+
+def attempt_text(name: str, arguments: Sequence[Any]) -> str:
+    """A call as a learner would write it, whole."""
+    return f"{name}({', '.join(map(repr, arguments))})"
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """A function's parameters by name; empty where Python cannot tell."""
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return {}
+
+
+def describe_crash(error: BaseException, answer: object) -> str:
+    """What was raised and at which line of the learner's cell, without a traceback."""
+    try:
+        first = str(error).strip().splitlines()
+    except Exception:  # noqa: BLE001 - an error of the learner's own may refuse to be shown
+        first = []
+    what = f"{type(error).__name__}: {first[0][:LONGEST]}" if first else type(error).__name__
+    code = getattr(inspect.unwrap(answer) if callable(answer) else answer, "__code__", None)
+    files = {code.co_filename} if code else {_file_of(answer)}
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
+    if not frames or frames[-1].lineno is None:
+        return what
+    line = linecache.getline(frames[-1].filename, frames[-1].lineno).strip()
+    return f"{what}, in line {frames[-1].lineno} of your cell" + (f": `{line}`" if line else "")
+
+
+def _file_of(answer: object) -> str | None:
+    """The file of a class's own methods."""
+    methods = vars(answer).values() if inspect.isclass(answer) else ()
+    return next((m.__code__.co_filename for m in methods if inspect.isfunction(m)), None)
+
+
+def is_about_dots(error: BaseException | None) -> bool:
+    """Whether Python stumbled over a `...` that is still in the answer."""
+    return isinstance(error, TypeError) and "ellipsis" in str(error).lower()
+
+
+class Holding(Protocol):
+    """What a look at an answer found: which of the properties asked for hold, by name; it is right if all do."""
+
+    @property
+    def holds(self) -> Mapping[str, bool]:
+        """Properties by name: for the check and the graded cell alike."""
+
+
+def unfinished(seen: object) -> bool:
+    """Whether a look met dots: in what was returned, or as the type of what was returned or made."""
+    returned = getattr(seen, "returned", None)
+    return has_dots(returned) or "ellipsis" in (returned, getattr(seen, "kind", None))

@@ -1,0 +1,314 @@
+"""The check of a question whose answer is a function: its results compared with right ones, and what they show.
+
+A question is a reference function, the inputs it is tried on, and a catalogue of slips: known misconceptions written as
+wrong functions. Whoever's results equal a slip's, every one, is told which it was; who is wrong in another way too
+hears of the smallest input that shows it, whole.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from classroom.questions.borrowing import calls_noted
+from classroom.questions.core import (
+    BORROWED,
+    TOLERANCE,
+    Feedback,
+    Outcome,
+    Slip,
+    Try,
+    as_float,
+    as_list,
+    as_number,
+    attempt,
+    attempt_text,
+    describe_crash,
+    equal,
+    has_dots,
+    is_about_dots,
+    parameters,
+    shown,
+    told_apart,
+)
+
+# Factors between a right number of bytes and the same quantity in another unit.
+UNITS = {
+    8: "Your numbers are bits: 8 times too large. A byte has 8 bits; `value_bytes` and memory are counted in bytes.",
+    1 / 2**10: "Your numbers are in KiB. Return bytes; divide by 1024 only when you print.",
+    1 / 2**20: "Your numbers are in MiB. Return bytes; divide by 2**20 only when you print.",
+    1 / 2**30: "Your numbers are in GiB. Return bytes; divide by 2**30 only when you print.",
+    1 / 10**3: "Your numbers are in kB (1000 bytes). Return bytes; divide only when you print.",
+    1 / 10**6: "Your numbers are in MB (10**6 bytes). Return bytes; divide only when you print.",
+    1 / 10**9: "Your numbers are in GB (10**9 bytes). Return bytes; divide only when you print.",
+}
+DECIMAL_AGAINST_BINARY = (
+    "Your numbers are off by {percent:.1f} %: a decimal unit (1000) stands where a binary one (1024) belongs, "
+    "or the other way round. Return plain bytes and no unit is needed."
+)
+
+
+class Check:
+    """The check of one question whose answer is a function.
+
+    Attributes:
+        given: functions and classes of the library that an answer may call.
+
+    Args:
+        question: the name of the question and of the function.
+        reference: a right answer.
+        cases: argument tuples; between them they tell every slip from the truth and from every other slip.
+        slips: the catalogue, the more specific first.
+        takeaway: one sentence for whoever has it right.
+        in_bytes: the result is a number of bytes, so another unit is a diagnosis.
+        parts: any part of the first argument, a list or dictionary, is an input too: a message shows the least of it.
+    """
+
+    given: Collection[object] = ()
+    tells_expected = True  # whether a message says what would have been right; where strangers are graded it does not
+
+    def __init__(
+        self,
+        question: str,
+        reference: Callable[..., Any],
+        cases: Sequence[tuple[Any, ...]],
+        slips: Sequence[Slip],
+        takeaway: str,
+        in_bytes: bool = True,
+        parts: bool = False,
+    ) -> None:
+        self.question = question
+        self.reference = reference
+        self.cases = list(cases)
+        self.slips = list(slips)
+        self.takeaway = takeaway
+        self.in_bytes, self.parts = in_bytes, parts
+
+    @functools.cached_property
+    def truth(self) -> list[Any]:
+        """The right results, case by case."""
+        return [self.reference(*copy.deepcopy(case)) for case in self.cases]
+
+    @functools.cached_property
+    def slipped(self) -> list[list[Try]]:
+        """What each slip gives, case by case."""
+        return [[attempt(self.question, slip.function, case) for case in self.cases] for slip in self.slips]
+
+    def __call__(self, answer: object = ...) -> Feedback:
+        """Try the learner's function on every case and say what that shows."""
+        outcome, message = self._judge(answer)
+        return Feedback(self.question, outcome, message)
+
+    def _judge(self, answer: object) -> tuple[Outcome, str]:
+        if has_dots(answer):
+            return Outcome.NOT_ATTEMPTED, f"Replace the dots in `{self.question}`, run that cell, then this one."
+        problem = self._not_a_function(answer)
+        if problem:
+            return Outcome.WRONG, problem
+        assert callable(answer)
+        mismatch = self._wrong_signature(answer)
+        if mismatch:
+            return Outcome.CRASHED, mismatch
+        with calls_noted(self.given) as borrowed:
+            tries = [attempt(self.question, answer, case) for case in self.cases]
+        if borrowed:
+            return Outcome.WRONG, BORROWED.format(name=borrowed[0])
+        for one in tries:
+            if has_dots(one.value) or is_about_dots(one.error):
+                return Outcome.NOT_ATTEMPTED, f"There are still dots in `{self.question}`: replace them."
+        if any(one.error is not None for one in tries):
+            one, _ = self._smallest(answer, tries, lambda one, truth: one.error is not None)
+            assert one.error is not None
+            return Outcome.CRASHED, f"`{one.call}` raised {describe_crash(one.error, answer)}"
+        if all(equal(one.value, truth) for one, truth in zip(tries, self.truth, strict=True)):
+            changed = next((one for one in tries if one.changed), None)
+            if changed is None:
+                return Outcome.CORRECT, self.takeaway
+            return Outcome.WRONG, (
+                f"The numbers are right, but `{changed.call}` changes its argument `{changed.changed}`, which the "
+                "caller may still need. Work on a copy."
+            )
+        return Outcome.WRONG, self._diagnose(tries, answer)
+
+    def _smallest(
+        self, answer: Callable[..., Any], tries: Sequence[Try], fails: Callable[[Try, Any], bool]
+    ) -> tuple[Try, Any]:
+        """The shortest call that fails, of the cases and, where any part of an input is one, of their parts."""
+        failing = [(c, one, t) for c, one, t in zip(self.cases, tries, self.truth, strict=True) if fails(one, t)]
+        case, one, truth = min(failing, key=lambda found: len(found[1].call))
+        index = 0
+        while self.parts and index < len(case[0]) > 1:
+            kept = [part for i, part in enumerate(_items(case[0])) if i != index]
+            smaller = (type(case[0])(kept), *case[1:])
+            again, right = attempt(self.question, answer, smaller), self.reference(*copy.deepcopy(smaller))
+            if fails(again, right):
+                case, one, truth = smaller, again, right
+            else:
+                index += 1
+        return one, truth
+
+    def _not_a_function(self, answer: object) -> str:
+        name = self.question
+        if answer is None:
+            return f"You gave `None`. Give the function itself: `check.{name}({name})`."
+        if as_number(answer) is not None or not callable(answer):
+            kind = "a number" if as_number(answer) is not None else f"a {type(answer).__name__}"
+            return (
+                f"You gave {kind}, {shown(answer)}. Give the function itself, without calling it: "
+                f"`check.{name}({name})`. If `{name}` is no longer a function, run its cell again."
+            )
+        return ""
+
+    def _wrong_signature(self, answer: Callable[..., Any]) -> str:
+        names = list(parameters(answer))
+        if not names and not inspect.isfunction(answer):
+            return ""  # a built-in or the like: let the call decide
+        wanted = list(parameters(self.reference))
+        for case in self.cases:
+            try:
+                inspect.signature(answer).bind(*case)
+            except TypeError:
+                return (
+                    f"Your function takes ({', '.join(names)}), so `{attempt_text(self.question, case)}` fails. "
+                    f"It is called with {', '.join(wanted)}: keep the first line as it was given."
+                )
+        return ""
+
+    # -- diagnosis of wrong values: the plain ones first, then the catalogue, then what can be said of any number ------
+
+    def _diagnose(self, tries: Sequence[Try], answer: Callable[..., Any]) -> str:
+        right = sum(equal(one.value, truth) for one, truth in zip(tries, self.truth, strict=True))
+        if all(one.value is None for one in tries):
+            call = min((one.call for one in tries), key=len)
+            return f"`{call}` returned nothing (`None`). Is there a `return`? Printing a number does not return it."
+        for diagnosis in (self._unit, self._slip, self._swapped, self._factor, self._offset):
+            if message := diagnosis(tries):
+                return message
+        one, truth = self._smallest(answer, tries, lambda one, t: one.error is None and not equal(one.value, t))
+        found, expected = told_apart(one.value, truth)
+        if one.value is None:
+            found = "nothing (`None`)"
+        wants = f", expected {expected}" if self.tells_expected else ""
+        but = f"Right for {right} of {len(tries)} inputs, but " if right else ""
+        return f"{but}`{one.call}` returned {found}{wants}.{self._kind_of_result(one.value, truth)}"
+
+    def _kind_of_result(self, value: object, truth: object) -> str:
+        """What is to be said about the kind of a wrong result, else how to go on."""
+        number = as_number(value)
+        if value is None:
+            return " Here it ends without a `return`, or returns `None` itself."
+        if as_number(truth) is not None and number is None:
+            return f" That is {_kind(value)}. Return one number."
+        if isinstance(number, float) and math.isnan(number):
+            return " NaN is no number: something is divided by 0, or taken from infinity."
+        listed = as_list(value) is not None and as_list(truth) is not None
+        if as_number(truth) is None and truth is not None and not isinstance(value, type(truth)) and not listed:
+            return f" That is {_kind(value)}. Return {_kind(truth)}."
+        return " Work this one out by hand."
+
+    def _ratios(self, tries: Sequence[Try]) -> list[float]:
+        """What each number returned is to the right one, entry by entry of lists; empty where that says nothing."""
+        got, right = _numbers([one.value for one in tries]), _numbers(self.truth)
+        if got is None or right is None or len(got) != len(right):
+            return []
+        if any(one and not truth for one, truth in zip(got, right, strict=True)):
+            return []
+        return [one / truth for one, truth in zip(got, right, strict=True) if truth]
+
+    def _constant_factor(self, tries: Sequence[Try]) -> float | None:
+        ratios = self._ratios(tries)
+        if not ratios or not all(math.isclose(r, ratios[0], rel_tol=TOLERANCE) for r in ratios):
+            return None
+        return ratios[0]
+
+    def _unit(self, tries: Sequence[Try]) -> str:
+        if not self.in_bytes:
+            return ""
+        factor, got = self._constant_factor(tries), _numbers([one.value for one in tries])
+        for unit, message in UNITS.items():
+            if factor is not None and math.isclose(factor, unit, rel_tol=TOLERANCE):
+                return message
+            # The same, rounded to whole units.
+            pairs = list(zip(got or [], (t * unit for t in self.truth), strict=False))
+            if unit < 1 and max((t for _, t in pairs), default=0) > 100 and all(abs(g - t) < 1 for g, t in pairs):
+                return message
+        for power in (1, 2, 3, -1, -2, -3):
+            if factor is not None and math.isclose(factor, 1.024**power, rel_tol=TOLERANCE):
+                return DECIMAL_AGAINST_BINARY.format(percent=abs(factor - 1) * 100)
+        return ""
+
+    def _slip(self, tries: Sequence[Try]) -> str:
+        """The slip whose results these are, every one."""
+        for slip, wrong in zip(self.slips, self.slipped, strict=True):
+            if all(bad.error is None and equal(one.value, bad.value) for one, bad in zip(tries, wrong, strict=True)):
+                return slip.message
+        return ""
+
+    def _swapped(self, tries: Sequence[Try]) -> str:
+        names = list(parameters(self.reference))
+        widest = max(len(case) for case in self.cases)
+        for i, j in itertools.combinations(range(widest), 2):
+            swapped = []
+            for case in self.cases:
+                arguments = list(case)
+                if j < len(case):
+                    arguments[i], arguments[j] = arguments[j], arguments[i]
+                swapped.append(attempt(self.question, self.reference, arguments))
+            if all(s.error is None and equal(one.value, s.value) for one, s in zip(tries, swapped, strict=True)):
+                return f"These are the numbers with `{names[i]}` and `{names[j]}` exchanged. Check where each one goes."
+        return ""
+
+    def _factor(self, tries: Sequence[Try]) -> str:
+        factor = self._constant_factor(tries)
+        if factor is None or factor == 1:
+            return ""
+        if factor == 0:
+            return "Every number you return is 0."
+        if factor < 0:
+            return "Every number you return has the opposite sign, negative where it is to be positive."
+        size = f"{factor:.4g} times too large" if factor > 1 else f"{1 / factor:.4g} times too small"
+        return (
+            f"Every number you return is {size}: one factor is missing or one too many. "
+            f"`{min((one.call for one in tries), key=len)}` is a start."
+        )
+
+    def _offset(self, tries: Sequence[Try]) -> str:
+        got, right = _numbers([one.value for one in tries]), _numbers(self.truth)
+        if got is None or right is None or len(got) != len(right) or len({*right}) < 3:
+            return ""
+        pairs = sorted(zip(got, right, strict=True), key=lambda pair: abs(pair[1]))
+        off = pairs[0][0] - pairs[0][1]
+        if not off or any(abs(one - truth - off) > TOLERANCE * abs(off) + 1e-15 * abs(truth) for one, truth in pairs):
+            return ""
+        size = f"{shown(abs(off))} too {'large' if off > 0 else 'small'}"
+        return f"Every number you return is {size}: `{min((one.call for one in tries), key=len)}` is a start."
+
+
+def _items(collection: Any) -> list[Any]:
+    return list(collection.items() if isinstance(collection, Mapping) else collection)
+
+
+def _numbers(value: object) -> list[float] | None:
+    """The numbers of lists within lists, in their order; None where anything else is among them."""
+    number = as_number(value)
+    if number is not None:
+        return [as_float(number)] if math.isfinite(as_float(number)) else None
+    parts = as_list(value)
+    found = None if parts is None else [_numbers(part) for part in parts]
+    if found is None or any(part is None for part in found):
+        return None
+    return [one for part in found for one in part or []]
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "True or False"
+    if as_number(value) is not None:
+        return "a number"
+    kinds: dict[type, str] = {str: "a text", list: "a list", tuple: "a tuple", dict: "a dictionary", set: "a set"}
+    return kinds.get(type(value), f"a {type(value).__name__}")

@@ -1,0 +1,201 @@
+"""What a graded cell does: call the learner's function on inputs drawn from the class seed, print what it returns.
+
+Nothing here knows a right answer. nbval compares the printed lines, from outside the learner's process, with those of
+the solution. The seed is the environment variable COURSE_SEED, 0 if unset; where strangers are graded it never enters
+their process: `draw_from` gets a token for each question, from which the seed cannot be found. One module a topic draws
+the inputs: `from lessons.memory import graded`, then `graded.map_bytes(map_bytes)`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from IPython.utils.capture import capture_output
+
+from classroom.questions.borrowing import calls_noted
+from classroom.questions.core import Holding, as_number, attempt, has_dots, is_about_dots, unfinished
+
+PRINTS_ALIKE = 1e-10  # relative difference, such as rounding makes, with which results must print alike
+NOT_ATTEMPTED = "not attempted"
+CRASHED = "crashed"
+BORROWED = "calls the course's own library"
+Seen = TypeVar("Seen", bound=Holding)
+_tokens: dict[str, str] = {}
+
+
+def class_seed() -> int:
+    """The seed all inputs of a class are drawn from."""
+    return int(os.environ.get("COURSE_SEED", "0"))
+
+
+def draw_from(question: str, token: str) -> None:
+    """Draw this question's inputs from a token in place of the class seed, from now on."""
+    _tokens[question] = token
+
+
+def draws_for(question: str) -> random.Random:
+    """Random numbers that depend on the class seed (or the question's token) and the question alone, everywhere."""
+    return random.Random(_tokens.get(question) or f"{class_seed()} {question}")
+
+
+def canonical(value: Any) -> str:
+    """One text for equal results: 2.0 prints as 2, other floats to six digits, a tuple as a list, keys in order."""
+    number = as_number(value)
+    if isinstance(number, float):
+        if math.isfinite(number) and _off_whole(number) <= 1:
+            return str(round(number))
+        return f"{number:.6g}"
+    if number is not None:
+        return str(number)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(sorted(f"{canonical(k)}: {canonical(v)}" for k, v in value.items())) + "}"
+    if isinstance(value, set | frozenset):
+        return "{" + ", ".join(sorted(map(canonical, value))) + "}"
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(canonical, value)) + "]"
+    if value is None or isinstance(value, bool | str | bytes):
+        return repr(value)
+    return f"a {type(value).__name__}"  # its repr may hold an address
+
+
+def _off_whole(number: float) -> float:
+    """How far a number is from a whole one, in units of what makes it print as one: 1e-9 of it, or 1e-9."""
+    return abs(number - round(number)) / max(1e-9 * abs(number), 1e-9)
+
+
+def is_steady(value: Any) -> bool:
+    """Whether rounding cannot change what is printed for a right result.
+
+    Whatever differs from it by at most PRINTS_ALIKE prints like it; whole numbers are told apart to the unit.
+    """
+    if isinstance(value, Mapping):
+        return all(is_steady(part) for pair in value.items() for part in pair)
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(is_steady, value))
+    number = as_number(value)
+    if not isinstance(number, float) or not math.isfinite(number):
+        return True
+    if _off_whole(number) <= 1:
+        return _off_whole(number) <= 1 - PRINTS_ALIKE / 1e-9 and abs(number - round(number)) < 0.4
+    return len({canonical(number * (1 + by)) for by in (-PRINTS_ALIKE, 0, PRINTS_ALIKE)}) == 1
+
+
+class GradedCell(ABC):
+    """The graded cell of one question."""
+
+    question: str
+
+    def __call__(self, answer: object = ...) -> None:
+        """Print the lines. What the learner prints is dropped."""
+        for line in self.lines(answer):
+            print(line)
+
+    @abstractmethod
+    def lines(self, answer: object) -> list[str]:
+        """The lines of the graded cell."""
+
+    def is_steady(self, answer: object) -> bool:
+        """Whether rounding cannot change a line of this answer, a right one: else other inputs are to be drawn."""
+        return True
+
+
+class Graded(GradedCell):
+    """The graded cell of one question whose answer is a function: a line for each input; a crash costs its own only.
+
+    Args:
+        question: the name of the question.
+        draw: argument tuples from a random generator.
+        given: functions and classes of the library that an answer may call: those that the exercise's cells import.
+    """
+
+    def __init__(
+        self,
+        question: str,
+        draw: Callable[[random.Random], Sequence[tuple[Any, ...]]],
+        given: Collection[object] = (),
+    ) -> None:
+        self.question = question
+        self.draw = draw
+        self.given = given
+
+    def lines(self, answer: object) -> list[str]:
+        """The lines of the graded cell."""
+        if has_dots(answer):
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        if not callable(answer):
+            return [f"{self.question}: {CRASHED}: it is no function"]
+        return [self._line(answer, arguments) for arguments in self.draw(draws_for(self.question))]
+
+    def is_steady(self, answer: object) -> bool:
+        """Whether rounding cannot change a line of this answer, a right one: else other inputs are to be drawn."""
+        if not callable(answer):
+            return True
+        with capture_output():
+            results = [attempt(self.question, answer, arguments) for arguments in self.draw(draws_for(self.question))]
+        return all(is_steady(one.value) for one in results)
+
+    def _line(self, answer: Callable[..., Any], arguments: Sequence[Any]) -> str:
+        with capture_output(), calls_noted(self.given) as borrowed:
+            one = attempt(self.question, answer, arguments)
+        call = f"{self.question}({', '.join(map(canonical, arguments))})"
+        if has_dots(one.value) or is_about_dots(one.error):
+            return f"{call}: {NOT_ATTEMPTED}"
+        if one.error is not None:
+            return f"{call}: {CRASHED}: {type(one.error).__name__}"
+        if borrowed:
+            return f"{call}: {BORROWED}: {borrowed[0]}"
+        changed = f" and changed {one.changed}" if one.changed else ""
+        return f"{call} = {canonical(one.value)}{changed}"
+
+
+class GradedProperties(GradedCell, Generic[Seen]):
+    """The graded cell of one question whose answer is judged by what it does: a line for each property, yes or no.
+
+    Args:
+        question: the name of the question.
+        accept: what `look` is given for an answer; None for an answer that is nothing of the kind asked for.
+        look: what it does, with inputs from a random generator; `holds` of what it returns are the properties, by the
+            words that are printed. Raises whatever the learner's code raises.
+        kind: what is asked for, "network" or "function".
+    """
+
+    def __init__(
+        self,
+        question: str,
+        accept: Callable[[object], Callable[..., Any] | None],
+        look: Callable[[Callable[..., Any], random.Random], Seen],
+        kind: str = "network",
+    ) -> None:
+        self.question, self.kind = question, kind
+        self.accept, self.look = accept, look
+
+    def lines(self, answer: object) -> list[str]:
+        """The lines of the graded cell."""
+        if has_dots(answer):
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        given = self.accept(answer)
+        if given is None:
+            return [f"{self.question}: {CRASHED}: it is no {self.kind}"]
+        try:
+            with capture_output():
+                seen = self.look(given, draws_for(self.question))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's code may raise anything
+            why = NOT_ATTEMPTED if is_about_dots(error) else f"{CRASHED}: {type(error).__name__}"
+            return [f"{self.question}: {why}"]
+        if unfinished(seen):
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        return [f"{name}: {'yes' if held else 'no'}" for name, held in seen.holds.items()]
+
+
+def batch_and_seed(draw: random.Random, least: int) -> tuple[int, int]:
+    """A batch from `least` to 64 at which a network is looked at, and the seed of its weights and inputs."""
+    return draw.randint(least, 64), draw.randint(0, 10**6)

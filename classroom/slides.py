@@ -1,0 +1,249 @@
+"""`course slides`: each lesson as one HTML file that presents itself, with reveal.js inside and no network needed.
+
+A lesson's saved outputs are shown, nothing is run: pictures as their SVG, explorers as their stills. Slides are cut by
+the cells' slide types. What Python cannot know, how tall a text comes out, is settled in the page: the script in
+`slides.html` gives each slide the largest text that fits, and pictures the room that is left.
+
+Markdown and code are rendered by nbconvert and Pygments; reveal.js comes from the package sphinx-revealjs, of which
+nothing else is used.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode
+
+from classroom.deck import HIDE_CELL, HIDE_OUTPUT, NOTES, is_short
+from classroom.notebooks import read_notebook
+from course_utils.files import write_whole
+from course_utils.units import CourseError, format_bytes
+
+REVEAL = "sphinx-revealjs"
+REVEAL_FILES = {
+    "reveal_css": "dist/reveal.css",
+    "reveal_js": "dist/reveal.js",
+    "notes_js": "plugin/notes/notes.js",
+    "licence": "LICENSE",
+}
+WIDTH, HEIGHT = 1280, 720  # pixels of a slide's own canvas, which is scaled to the window
+MIN_WORDS, MIN_PICTURE_WORDS = 18, 14  # pixels on that canvas: 1/40 and about 1/50 of the height
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+@dataclass
+class Slide:
+    """One screen: its blocks of HTML, what the speaker alone sees, and whether it stands under the one before."""
+
+    below: bool
+    blocks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Deck:
+    """A lesson's slides as a whole HTML file."""
+
+    html: str
+    slides: int
+
+
+def cut(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, list[Slide]]:
+    """A lesson's title, and its slides in order.
+
+    A cell without a slide type continues the slide before it; a slide without a heading repeats the last one, small.
+
+    Args:
+        notebook: an executed lesson.
+        label: its name in errors.
+        folder: where its pictures' paths start.
+
+    Raises:
+        CourseError: it was not run, a cell failed, or it holds a formula in LaTeX, which needs a network to be shown.
+    """
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    if not all(cell.get("execution_count") for cell in codes):
+        raise CourseError(f"{label} has cells that were not run; run them all and save, or `course build` it")
+    title, heading = "", ""
+    slides: list[Slide] = []
+    for cell in notebook.cells:
+        kind, tags = cell.metadata.get("slideshow", {}).get("slide_type", "-"), cell.metadata.get("tags", [])
+        kind = "notes" if NOTES in tags else kind
+        if kind == "skip" or HIDE_CELL in tags or cell.cell_type == "raw":
+            continue
+        blocks = list(_blocks(cell, f"{label}, cell {cell.get('id', '?')}", folder))
+        if kind in ("slide", "subslide") or not slides:
+            own = re.match(r"<h[12][^>]*>(.*?)</h[12]>", blocks[0], re.DOTALL) if blocks else None
+            title, heading = title or (own[1] if own else ""), own[1] if own else heading
+            slides.append(Slide(below=kind == "subslide" and bool(slides)))
+            if own is None and heading:
+                slides[-1].blocks.append(f'<p class="running">{heading}</p>')
+        if kind == "notes":
+            slides[-1].notes += blocks
+        elif kind == "fragment":
+            slides[-1].blocks.append(f'<div class="fragment together">{"".join(blocks)}</div>')
+        else:
+            slides[-1].blocks += blocks
+    return re.sub(r"<[^>]+>", "", title), slides
+
+
+def _blocks(cell: NotebookNode, where: str, folder: Path) -> Iterator[str]:
+    """A cell as blocks of HTML: text; or code if it is short, then what it put out."""
+    if cell.cell_type == "markdown":
+        yield _markdown(cell.source, where, folder)
+        return
+    tags = cell.metadata.get("tags", [])
+    # A widget's code says nothing that the widget does not.
+    if is_short(cell) and not any(WIDGET_VIEW in output.get("data", {}) for output in cell.outputs):
+        yield _code(cell.source)
+    if HIDE_OUTPUT not in tags:
+        for output in cell.outputs:
+            yield _output(output, where)
+
+
+def _markdown(text: str, where: str, folder: Path) -> str:
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
+    class Renderer(IPythonRenderer):
+        def refuse(self, *_parts: Any, **_options: Any) -> str:
+            raise CourseError(f"{where}: slides show no LaTeX ($…$), which needs a network; write 3 · 8 or `code`")
+
+        block_math = multiline_math = latex_environment = inline_math = refuse
+
+        def link(self, text: str, url: str, title: str | None = None) -> str:
+            """Files of the course lie elsewhere than the slides: their links are words here."""
+            return str(super().link(text, url, title)) if re.match(r"https?:", url) else text
+
+    renderer = Renderer(escape=False, embed_images=True, exclude_anchor_links=True, path=str(folder))
+    return str(MarkdownWithMath(renderer=renderer).render(text))
+
+
+def _code(text: str) -> str:
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
+    return str(highlight(text.strip(), PythonLexer(), HtmlFormatter(cssclass="code")))
+
+
+def _output(output: NotebookNode, where: str) -> str:
+    """One output as it reads best without a kernel: HTML, a picture, or its text."""
+    if output.output_type == "error":
+        raise CourseError(f"{where} failed with {output.ename}; mend it, run the lesson and save, then export")
+    if output.output_type == "stream":
+        return _plain(output.text)
+    data = output.get("data", {})
+    if "text/html" in data:
+        return _html(data["text/html"])
+    if "image/svg+xml" in data:
+        return f"<figure>{data['image/svg+xml']}</figure>"
+    for kind in ("image/png", "image/jpeg"):
+        if kind in data:
+            picture = data[kind].replace("\n", "")
+            return (
+                f'<figure><img alt="{escape(data.get("text/plain", ""))}" src="data:{kind};base64,{picture}"></figure>'
+            )
+    return _plain(data.get("text/plain", ""))
+
+
+def _plain(text: str) -> str:
+    from nbconvert.filters.ansi import ansi2html
+
+    return f'<pre class="out">{ansi2html(text.rstrip())}</pre>'  # type: ignore[no-untyped-call]
+
+
+def _html(text: str) -> str:
+    """An output's HTML for a slide: of a course picture the SVG alone; what is folded away comes at the next key."""
+    text = re.sub(
+        r'<div class="course-picture">.*?<div hidden="hidden">(<svg.*?</svg>)</div></div>',
+        r"<figure>\1</figure>",
+        text,
+        flags=re.DOTALL,
+    )
+    text = re.sub(r"<style scoped>.*?</style>", "", text, flags=re.DOTALL)  # pandas': not scoped in any browser
+    folded = r"<details[^>]*>\s*<summary>.*?</summary>(.*?)</details>"
+    # A short value ("824.58 MiB", "4 × 16") stays on one line; heads of columns may break.
+    text = re.sub(r"<(td|th)>([^<]{1,18})</\1>(?!\s*(?:<th|</tr>\s*</thead>))", _unbroken, text)
+    text = re.sub(r"<br>\s*<small>", "<small><br>", text)  # a slide without room leaves small print out, line and all
+    return re.sub(folded, r'<div class="fragment together">\1</div>', text, flags=re.DOTALL).strip()
+
+
+def _unbroken(cell: re.Match[str]) -> str:
+    return cell[0].replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _read_reveal() -> dict[str, str]:
+    """reveal.js, its style and its speaker's window, from the package that carries them."""
+    try:
+        package = importlib.metadata.distribution(REVEAL)  # importing it would import Sphinx
+        folder = Path(str(package.locate_file("sphinx_revealjs/_static/revealjs")))
+        return {name: (folder / path).read_text(encoding="utf-8") for name, path in REVEAL_FILES.items()}
+    except (importlib.metadata.PackageNotFoundError, OSError):
+        fix = 'python -m pip install -c constraints.txt -e ".[lab]"'
+        raise CourseError(f"slides need the package {REVEAL}, whole; in the course's folder run: {fix}") from None
+
+
+def make_deck(notebook: NotebookNode, label: str, folder: Path) -> Deck:
+    """One lesson as a self-contained HTML file. Arguments and errors as in `cut`."""
+    from jinja2 import Environment, PackageLoader
+    from pygments.formatters import HtmlFormatter
+
+    title, slides = cut(notebook, label, folder)
+    stacks: list[list[Slide]] = []
+    for slide in slides:
+        if slide.below:
+            stacks[-1].append(slide)
+        else:
+            stacks.append([slide])
+    scripts = {name: re.sub("</(script|style)", r"<\\/\1", text, flags=re.I) for name, text in _read_reveal().items()}
+    template = Environment(loader=PackageLoader("classroom", ""), autoescape=True).get_template("slides.html")
+    html = template.render(
+        title=title or label,
+        stacks=stacks,
+        width=WIDTH,
+        height=HEIGHT,
+        least={"words": MIN_WORDS, "picture": MIN_PICTURE_WORDS},
+        pygments_css=HtmlFormatter().get_style_defs(".code"),
+        **scripts,
+    )
+    return Deck(html, len(slides))
+
+
+def find_lessons(names: Sequence[str], folder: Path) -> list[Path]:
+    """The lessons of these numbers or names ("03", "03_memory"), all for none. Raises CourseError."""
+    known = sorted(folder.glob("[0-9A-Z]*_*.ipynb"))
+    found: list[Path] = []
+    for name in names:
+        matches = [p for p in known if {name, name.zfill(2)} & {p.stem, p.stem.split("_")[0]}]
+        if not matches:
+            there = ", ".join(path.stem for path in known) or "none"
+            raise CourseError(f"no lesson {name!r} in {folder.name}/; there is {there}")
+        found += [path for path in matches if path not in found]
+    return found if names else known
+
+
+def export(names: Sequence[str], root: Path, out: Path) -> None:
+    """Write the slides of these lessons to `out`, one HTML file each, whole, with a line for each as it is done.
+
+    Raises:
+        CourseError: an unknown lesson, one that was not run, a folder that cannot be written.
+    """
+    lessons = find_lessons(names, root / "notebooks")
+    if not lessons:
+        raise CourseError("there are no lessons in notebooks/; `course build` makes them")
+    for path in lessons:
+        deck = make_deck(read_notebook(path), f"{path.parent.name}/{path.name}", path.parent)
+        target = out / f"{path.stem}.html"
+        try:
+            write_whole(target, deck.html)
+        except OSError as error:
+            reason = error.strerror or error
+            raise CourseError(f"{target} cannot be written: {reason}; choose another folder with --out") from None
+        counted = f"{deck.slides} slide{'' if deck.slides == 1 else 's'}"
+        print(f"{target}: {counted}, {format_bytes(len(deck.html.encode()), 1)}", flush=True)

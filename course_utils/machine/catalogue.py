@@ -1,0 +1,127 @@
+"""A csv file whose every cell is checked when it is read: a fault is one line that names file, line and column.
+
+Rows name the publications their values are from in the column `sources`; values computed from others are listed in
+`derived` as "COLUMN: how; COLUMN: how". An empty cell is a value nobody confirmed.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from course_utils.units import CourseError
+
+NEEDED = object()
+
+
+@dataclass(frozen=True)
+class Column:
+    """How the text of a cell is read (a ValueError says what is wrong with it), and what an empty cell stands for."""
+
+    parse: Callable[[str], Any]
+    empty: Any = NEEDED
+
+
+class Row(dict[str, Any]):
+    """One row's values by column; knows where it stands."""
+
+    def __init__(self, path: Path, line: int) -> None:
+        super().__init__()
+        self.where = f"{path.name}, line {line}"
+
+    def fault(self, column: str, what: str) -> NoReturn:
+        """Raise CourseError with the place and what is wrong there."""
+        raise CourseError(f"{self.where}, column {column}: {what}")
+
+
+def number(text: str) -> float:
+    """A number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number; leave the cell empty where nothing is confirmed") from None
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"{text} must be a number above 0; leave the cell empty where nothing is confirmed")
+    return value
+
+
+def whole(text: str) -> int:
+    """A whole number above 0."""
+    if number(text) % 1:
+        raise ValueError(f"{text} must be a whole number")
+    return int(float(text))
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """One of some words."""
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"{text!r} must be one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def yes(text: str) -> bool:
+    """The words "yes" and "no"."""
+    return one_of("yes", "no")(text) == "yes"
+
+
+def read_rows(path: Path, columns: dict[str, Column]) -> Iterator[Row]:
+    """The rows of a catalogue file, every cell read. Its columns must include name, sources and derived.
+
+    Raises:
+        CourseError: the file cannot be read, or naming file, line and column of the first fault.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CourseError(f"{path.name} cannot be read: {error}") from error
+    reader = csv.reader(lines)
+    heading = next(reader, [])
+    _check_heading(Row(path, 1), heading, columns)
+    seen: set[str] = set()
+    for cells in reader:
+        row = Row(path, reader.line_num)
+        if len(cells) != len(heading):
+            last = heading[min(len(cells), len(heading)) - 1]
+            row.fault(last, f"{len(cells)} cells in a row of {len(heading)}: a cell with a comma needs quotes")
+        for name, text in zip(heading, cells, strict=True):
+            row[name] = _value(row, name, columns[name], text.strip())
+        if row["name"].casefold() in seen:
+            row.fault("name", f"{row['name']} has a row already")
+        seen.add(row["name"].casefold())
+        for part in filter(None, row["derived"].split("; ")):
+            column, _, how = part.partition(": ")
+            if column not in columns or not how:
+                row.fault("derived", f"{part!r} must read COLUMN: how it was computed")
+        yield row
+
+
+def _check_heading(row: Row, heading: list[str], columns: dict[str, Column]) -> None:
+    for name in heading:
+        if name not in columns:
+            near = difflib.get_close_matches(name, columns, n=1)
+            row.fault(name, f"unknown; did you mean {near[0]}?" if near else f"unknown; use {', '.join(columns)}")
+        if heading.count(name) > 1:
+            row.fault(name, "appears twice")
+    for name in columns:
+        if name not in heading:
+            row.fault(name, "is missing")
+
+
+def _value(row: Row, name: str, column: Column, text: str) -> Any:
+    if not text:
+        if column.empty is NEEDED:
+            row.fault(name, "every value needs its source" if name == "sources" else "must not be empty")
+        return column.empty
+    try:
+        return column.parse(text)
+    except ValueError as error:
+        row.fault(name, str(error))

@@ -1,0 +1,115 @@
+"""Times that others measured and published, as fixtures: what a lesson shows where no GPU is at hand.
+
+Each row names its publication; no number here is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from course_utils.units import CourseError
+
+
+@dataclass(frozen=True)
+class PublishedTime:
+    """Milliseconds of a forward and backward pass in float32; no update, input on the device.
+
+    Attributes:
+        source: the publication.
+        network: as `course_utils.networks` or the benchmarks name it.
+        batch: samples in the batch.
+        device: a name of the catalogue, or XEONS.
+        library: what ran it.
+        forward_ms: the forward pass alone; None if only the sum was published.
+        both_ms: forward and backward.
+    """
+
+    source: str
+    network: str
+    batch: int
+    device: str
+    library: str
+    forward_ms: float | None
+    both_ms: float
+
+    @property
+    def seconds(self) -> float:
+        """Forward and backward, in seconds."""
+        return self.both_ms / 1e3
+
+    @property
+    def per_sample_ms(self) -> float:
+        """Milliseconds of forward and backward for each sample of the batch."""
+        return self.both_ms / self.batch
+
+
+XEONS = "two 8-core Xeons"  # Intel Xeon E5-2630 v3, the host of cnn-benchmarks
+JOHNSON = "cnn-benchmarks, 2016-17"  # jcjohnson on GitHub, README; K40 and CPU from its first revisions, totals
+SOUMITH = "convnet-benchmarks, 2016"  # soumith on GitHub, README, Torch with cuDNN R4 in float32
+CAFFE2 = "Caffe2 notes, 2017"  # Inception, which the notes do not define further: predicted as GoogLeNet
+
+
+def _johnson(network: str, device: str, rows: Iterable[tuple[str, float, float]]) -> list[PublishedTime]:
+    return [PublishedTime(JOHNSON, network, 16, device, library, forward, both) for library, forward, both in rows]
+
+
+TIMES: tuple[PublishedTime, ...] = (
+    *_johnson("AlexNet, two columns", "Tesla K40", [("cuDNN 5.0", 18.32, 61.48)]),
+    *_johnson("AlexNet, two columns", "Titan X (Maxwell)", [("cuDNN 4.0", 8.03, 25.94), ("cuDNN 5.1", 7.09, 21.85)]),
+    *_johnson("AlexNet, two columns", "GTX 1080", [("cuDNN 5.1", 7.00, 20.74)]),
+    *_johnson("AlexNet, two columns", "Titan X (Pascal)", [("cuDNN 5.1", 5.04, 14.56)]),
+    *_johnson("VGG-16", XEONS, [("Torch", 3101.76, 8495.48)]),
+    *_johnson("VGG-16", "Tesla K40", [("cuDNN 5.0", 265.77, 920.21)]),
+    *_johnson("VGG-16", "Titan X (Maxwell)", [("cuDNN 4.0", 111.99, 338.69), ("cuDNN 5.1", 62.30, 192.78)]),
+    *_johnson("VGG-16", "GTX 1080", [("cuDNN 5.1", 59.37, 182.79)]),
+    *_johnson("VGG-16", "Titan X (Pascal)", [("cuDNN 5.1", 41.59, 128.62)]),
+    *_johnson("GoogLeNet", "Titan X (Maxwell)", [("cuDNN 4.0", 21.04, 70.45), ("cuDNN 5.1", 19.29, 61.98)]),
+    *_johnson("GoogLeNet", "GTX 1080", [("cuDNN 5.0", 16.08, 56.16)]),
+    *_johnson("GoogLeNet", "Titan X (Pascal)", [("cuDNN 5.1", 12.06, 39.14)]),
+    *_johnson("ResNet-50", XEONS, [("Torch", 2477.61, 6627.25)]),
+    *_johnson("ResNet-50", "Tesla K40", [("cuDNN 5.0", 129.21, 449.90)]),
+    *_johnson("ResNet-50", "Titan X (Maxwell)", [("cuDNN 4.0", 62.03, 178.84), ("cuDNN 5.1", 55.75, 159.62)]),
+    *_johnson("ResNet-50", "GTX 1080", [("cuDNN 5.1", 50.64, 149.82)]),
+    *_johnson("ResNet-50", "Titan X (Pascal)", [("cuDNN 5.1", 35.03, 103.58)]),
+    *_johnson("ResNet-101", XEONS, [("Torch", 4414.91, 11306.24)]),
+    *_johnson("ResNet-101", "Tesla K40", [("cuDNN 5.0", 220.92, 797.89)]),
+    *_johnson("ResNet-101", "Titan X (Maxwell)", [("cuDNN 4.0", 108.96, 298.90), ("cuDNN 5.1", 87.76, 247.49)]),
+    *_johnson("ResNet-101", "GTX 1080", [("cuDNN 5.1", 77.59, 225.80)]),
+    *_johnson("ResNet-101", "Titan X (Pascal)", [("cuDNN 5.1", 53.38, 156.44)]),
+    PublishedTime(SOUMITH, "AlexNet", 128, "Titan X (Maxwell)", "cuDNN 4.0", 27, 80),
+    PublishedTime(SOUMITH, "OverFeat", 128, "Titan X (Maxwell)", "cuDNN 4.0", 94, 268),
+    PublishedTime(SOUMITH, "VGG-A", 64, "Titan X (Maxwell)", "cuDNN 4.0", 162, 528),
+    PublishedTime(SOUMITH, "GoogLeNet", 128, "Titan X (Maxwell)", "cuDNN 4.0", 130, 470),
+    *(
+        PublishedTime(CAFFE2, "GoogLeNet", batch, "Titan X (Maxwell)", "cuDNN", None, both)
+        for batch, both in ((16, 72.7), (32, 127.5), (64, 233.6), (128, 450.6))
+    ),
+)
+
+# A small convolutional network for handwritten digits, inference, milliseconds by batch: one Xeon E5-2650 v3 against a
+# GTX 1080 Ti. "paddle_notes" (sidgoyal78 on GitHub, 2018), recognize_digits.
+DIGITS_SOURCE = "paddle_notes, 2018"
+DIGITS_CPU_MS = {1: 1.29664, 2: 2.30658, 8: 3.84233, 32: 10.4951, 64: 20.8305, 128: 26.2213, 256: 49.6337}
+DIGITS_GPU_MS = {1: 2.66379, 2: 2.81712, 8: 2.85527, 32: 2.39371, 64: 2.39629, 128: 2.1023, 256: 2.4629}
+
+# An epoch of MNIST with one hidden layer of 128 units, in seconds, NumPy's interface on a Core i9-10885H against a
+# Quadro RTX 5000. "GPU overhead: why our MNIST model trains faster on CPU" (indepth.dev), which also gives a launch
+# 5 to 15 µs.
+MNIST_SOURCE = "indepth.dev, GPU overhead"
+MNIST_EPOCH_SECONDS = {"CPU": 4.4, "GPU": 6.5}
+
+
+def published(network: str, device: str | None = None, source: str | None = None) -> list[PublishedTime]:
+    """The published times of a network, on one device or by one publication if named, in the order of batch.
+
+    Raises:
+        CourseError: nobody published such a time here; the message lists the networks.
+    """
+    rows = [
+        row for row in TIMES if row.network == network and device in (None, row.device) and source in (None, row.source)
+    ]
+    if not rows:
+        known = ", ".join(sorted({row.network for row in TIMES}))
+        raise CourseError(f"no published time of {network!r} on {device or 'any device'}; there are times of {known}")
+    return sorted(rows, key=lambda row: row.batch)

@@ -1,0 +1,1 @@
+"""Ways to fit a step on a card, each computed from its trace, and the verdict whether it fits."""

@@ -1,0 +1,354 @@
+"""A schedule: when every kernel and copy of a step runs, why what waits, and the memory over that time.
+
+`course_utils.techniques.offload.simulation` makes schedules; here is what they say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from course_utils.allocator import Requests
+from course_utils.machine.hardware import Float64
+from course_utils.memory import PHASES, ROLE, ROLES, Int64
+from course_utils.techniques.offload.work import BACKWARD, Bools, Work
+from course_utils.units import format_bytes, format_seconds
+
+OUT, BACK = "to the host", "to the device"
+SLOW_COPY, LATE, ON_DEMAND = "a copy to the host", "a copy back", "a copy back on demand"
+REASONS = (SLOW_COPY, LATE, ON_DEMAND)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One transfer over the link.
+
+    Attributes:
+        tensor: index into the work's tensors.
+        direction: OUT or BACK.
+        bytes: how much.
+        begins: seconds since the step began.
+        ends: seconds since the step began.
+        beside: the kernel with whose start it was issued.
+        on_demand: whether it was issued only when a kernel already waited for it.
+    """
+
+    tensor: int
+    direction: str
+    bytes: int
+    begins: float
+    ends: float
+    beside: int
+    on_demand: bool = False
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A time in which the compute stream waits before a kernel.
+
+    Attributes:
+        kernel: the kernel that waits.
+        begins: seconds since the step began.
+        seconds: how long.
+        reason: one of REASONS.
+        copy: index of the copy it waits for. A kernel that waits for several has a stall for each that ends later.
+    """
+
+    kernel: int
+    begins: float
+    seconds: float
+    reason: str
+    copy: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When every kernel and copy of a step runs, and the memory that takes.
+
+    Attributes:
+        work: the kernels and tensors.
+        policy: what chose the tensors that move.
+        algorithm: "m", "p", or "mixed" where each convolution has its own.
+        window: copies that may still be on their way when the next layer begins.
+        bytes_per_s: rate of the link.
+        moved: (S,) True for the tensors that leave and return.
+        fast: (K,) True for the convolutions that use the fastest algorithm.
+        begins: (K,) seconds at which each kernel begins.
+        ends: (K,) seconds at which it ends.
+        copies: in the order in which the copy stream runs them.
+        stalls: in the order of time.
+        released: (S,) seconds at which the memory of a moved tensor is free again; infinite if it stays.
+        returned: (S,) seconds at which memory for its return is taken; infinite if it stays.
+        tried: what a search tried before this, in words.
+    """
+
+    work: Work
+    policy: str
+    algorithm: str
+    window: int
+    bytes_per_s: float
+    moved: Bools
+    fast: Bools
+    begins: Float64
+    ends: Float64
+    copies: tuple[Copy, ...]
+    stalls: tuple[Stall, ...]
+    released: Float64
+    returned: Float64
+    tried: tuple[str, ...] = ()
+
+    # Time
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds of the step."""
+        return float(self.ends[-1])
+
+    @property
+    def compute_seconds(self) -> float:
+        """Seconds of its kernels alone: the same step with nothing moved."""
+        return float((self.ends - self.begins).sum())
+
+    @property
+    def fastest_seconds(self) -> float:
+        """Seconds of the step with nothing moved and the fastest algorithms: what an unlimited device would take."""
+        return float(self.work.fast.sum())
+
+    @property
+    def slowdown(self) -> float:
+        """Time lost to moving and to slower algorithms, as a share of the fastest step: 0.1 is a tenth longer."""
+        return self.total_seconds / self.fastest_seconds - 1
+
+    @property
+    def loss(self) -> float:
+        """Performance lost, as the publications of 2016 count it: 1 - fastest / total."""
+        return 1 - min(1.0, self.fastest_seconds / self.total_seconds)  # sums in another order differ in the last digit
+
+    @property
+    def copy_floor_seconds(self) -> float:
+        """Seconds the copy stream is busy: no step that makes these copies is shorter."""
+        return sum(copy.ends - copy.begins for copy in self.copies)
+
+    def stall_seconds(self) -> pd.Series:
+        """Seconds of waiting by reason: a Series over REASONS that sums to `total_seconds - compute_seconds`."""
+        sums = dict.fromkeys(REASONS, 0.0)
+        for stall in self.stalls:
+            sums[stall.reason] += stall.seconds
+        return pd.Series(sums, name="seconds")
+
+    def explain(self, stall: Stall) -> str:
+        """Why a stall happened, in one sentence with its numbers."""
+        copy = self.copies[stall.copy]
+        size = f"{format_bytes(copy.bytes, 1)} of {self.work.owners[copy.tensor]}"
+        took = format_seconds(copy.ends - copy.begins, 2)
+        head = f"{self.kernel_name(stall.kernel)} waits {format_seconds(stall.seconds, 2)}"
+        if stall.reason == ON_DEMAND:
+            return f"{head}: it needs {size}, which nobody fetched ahead; the copy takes {took}"
+        queued = copy.begins - float(self.begins[copy.beside])
+        began = f"was issued with {self.kernel_name(copy.beside)}"
+        if queued > 1e-9:
+            began += f" and queued {format_seconds(queued, 2)} behind others"
+        what = "came back too late" if stall.reason == LATE else "has to leave first"
+        return f"{head}: {size} {what}; the copy takes {took} and {began}"
+
+    def kernel_name(self, kernel: int) -> str:
+        """Layer and pass of a kernel, as people say it: "conv1_2", "conv1_2 backward"."""
+        backward = self.work.phase[kernel] == BACKWARD
+        return f"{self.work.layers[kernel]} backward" if backward else self.work.layers[kernel]
+
+    # Traffic
+
+    def traffic_bytes(self) -> dict[str, int]:
+        """Bytes over the link in each direction."""
+        return {way: sum(copy.bytes for copy in self.copies if copy.direction == way) for way in (OUT, BACK)}
+
+    # Memory
+
+    @cached_property
+    def memory(self) -> tuple[Float64, Int64]:
+        """Memory over time: (B,) seconds at which it changes, and (B,) bytes from each of them to the next.
+
+        The first is 0; the last level ends with the step.
+        """
+        times, by_role = self.memory_by_role
+        return times, by_role.sum(axis=1)
+
+    @cached_property
+    def memory_by_role(self) -> tuple[Float64, Int64]:
+        """`memory` by role: (B,) seconds, and (B, len(ROLES)) bytes."""
+        work, moved, scratch = self.work, np.flatnonzero(self.moved), ROLE["workspace"]
+        starts = np.append(self.begins, np.inf)
+        workspace = self.workspace
+        used = np.flatnonzero(workspace)
+        if work.static:
+            begins, ends, scratch_bytes = np.zeros(1), np.full(1, np.inf), workspace.max(initial=0, keepdims=True)
+        else:
+            begins, ends, scratch_bytes = self.begins[used], self.ends[used], workspace[used]
+        changes = [  # seconds, bytes, role
+            (self.begins[:1], np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)),
+            (starts[work.birth], work.size, work.role),
+            (starts[work.death], -work.size, work.role),
+            (self.released[moved], -work.size[moved], work.role[moved]),
+            (self.returned[moved], work.size[moved], work.role[moved]),
+            (begins, scratch_bytes, np.full(len(begins), scratch)),
+            (ends, -scratch_bytes, np.full(len(begins), scratch)),
+        ]
+        at, change, role = (np.concatenate(column) for column in zip(*changes, strict=True))
+        inside = np.isfinite(at)
+        times, place = np.unique(at[inside], return_inverse=True)
+        steps = np.zeros((len(times), len(ROLES)), dtype=np.int64)
+        np.add.at(steps, (place, role[inside]), change[inside])
+        return times, np.cumsum(steps, axis=0)
+
+    @property
+    def workspace(self) -> Int64:
+        """(K,) scratch bytes of each kernel with the algorithm it uses."""
+        return np.where(self.fast & self.work.convolution, self.work.workspace, 0)
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """The most memory at any time."""
+        return max(int(self.memory[1].max()), int(self.at_kernels.max()))
+
+    @cached_property
+    def requests(self) -> Requests:
+        """What it asks of PyTorch's caching allocator.
+
+        Memory of a tensor that has left is free from the next kernel on, and taken again with the kernel beside which
+        it returns.
+        """
+        work, moved = self.work, np.flatnonzero(self.moved)
+        gone = np.searchsorted(self.begins, self.released[moved])
+        back = np.searchsorted(self.begins, self.returned[moved], side="right") - 1
+        away = moved[back > gone]
+        death = work.death.copy()
+        death[away] = gone[back > gone]
+        lasting = np.zeros(len(work.size) + len(away), dtype=np.bool_)
+        lasting[: len(work.size)] = (work.birth == 0) & (death > work.kernels - 1)
+        asked = Requests(
+            np.concatenate([work.size, work.size[away]]),
+            np.concatenate([work.birth, back[back > gone]]),
+            np.concatenate([death, work.death[away]]),
+            lasting,
+            np.concatenate([work.role == ROLE["optimizer state"], np.zeros(len(away), dtype=np.bool_)]),
+            work.kernels,
+        )
+        scratch = np.flatnonzero(self.workspace)
+        return asked.also(self.workspace[scratch], scratch)
+
+    @property
+    def peak_kernel(self) -> int:
+        """The kernel that runs, or waits to run, when the peak is reached first."""
+        at_kernels = self.at_kernels
+        if at_kernels.max() == self.peak_bytes:
+            return int(np.argmax(at_kernels))
+        times, level = self.memory
+        return self.kernel_at(float(times[int(np.argmax(level == self.peak_bytes))]))
+
+    @property
+    def average_bytes(self) -> float:
+        """Memory averaged over the time of the step."""
+        times, level = self.memory
+        if not self.total_seconds:
+            return float(level[-1])
+        return float((level * np.diff(np.append(times, self.total_seconds))).sum() / self.total_seconds)
+
+    def kernel_at(self, seconds: float) -> int:
+        """The kernel that runs at a time, or the last that ran before it."""
+        return int(np.clip(np.searchsorted(self.begins, seconds, side="right") - 1, 0, self.work.kernels - 1))
+
+    @cached_property
+    def at_kernels(self) -> Int64:
+        """(K,) bytes as each kernel begins to run; for policy "none" the timeline of the ledger."""
+        work, workspace = self.work, self.workspace
+        moved = np.flatnonzero(self.moved)
+        away = self.away(self.begins[:, None], moved)
+        if work.static:
+            workspace = np.full(work.kernels, workspace.max(initial=0))
+        here: Int64 = work.levels + workspace - (away * work.size[moved]).sum(axis=1)
+        return here
+
+    def away(self, seconds: npt.ArrayLike, tensors: Int64) -> Bools:
+        """Whether the memory of moved tensors is free at a time; the two are broadcast against each other."""
+        at = np.asarray(seconds)
+        free: Bools = (self.released[tensors] <= at) & (at < self.returned[tensors])
+        return free
+
+    # How far apart uses are, and what a copy hides behind
+
+    @cached_property
+    def reuse_seconds(self) -> Float64:
+        """(S,) the reuse distance of each tensor; nan where it is not used in both passes.
+
+        Seconds from the end of its last use in the forward pass to the beginning of its first in the backward pass.
+        """
+        last, first = self.work.last_forward_use, self.work.first_backward_use
+        distance = self.begins[first] - self.ends[last]
+        distance[(last < 0) | (first < 0)] = np.nan
+        return distance
+
+    def hiding(self) -> pd.DataFrame:
+        """One row a copy to the host, and the layer it runs beside.
+
+        Columns: layer, map (the layer that made it), bytes, copy and kernels (seconds), hides: whether the layer's
+        kernels take as long as the copy.
+        """
+        seconds = self.ends - self.begins
+        starts = np.append(np.flatnonzero(self.work.begins_layer), self.work.kernels)
+        rows = []
+        for copy in self.copies:
+            if copy.direction != OUT:
+                continue
+            after = int(starts[np.searchsorted(starts, copy.beside, side="right")])
+            took, beside = copy.ends - copy.begins, float(seconds[copy.beside : after].sum())
+            rows.append(
+                {
+                    "layer": self.work.layers[copy.beside],
+                    "map": self.work.owners[copy.tensor],
+                    "bytes": copy.bytes,
+                    "copy": took,
+                    "kernels": beside,
+                    "hides": took <= beside,
+                }
+            )
+        return pd.DataFrame(rows, columns=["layer", "map", "bytes", "copy", "kernels", "hides"])
+
+    # Tables
+
+    def timeline(self) -> pd.DataFrame:
+        """One row a kernel: event, phase, layer, begins, seconds, waits (seconds before it), memory (bytes)."""
+        waits = np.zeros(self.work.kernels)
+        for stall in self.stalls:
+            waits[stall.kernel] += stall.seconds
+        return pd.DataFrame(
+            {
+                "event": self.work.ops,
+                "phase": np.array(PHASES)[self.work.phase],
+                "layer": self.work.layers,
+                "begins": self.begins,
+                "seconds": self.ends - self.begins,
+                "waits": waits,
+                "memory": self.at_kernels,
+            }
+        )
+
+    def transfers(self) -> pd.DataFrame:
+        """One row a copy: layer (that made the tensor), direction, bytes, begins, seconds, beside (a kernel's name)."""
+        return pd.DataFrame(
+            [
+                {
+                    "layer": self.work.owners[copy.tensor],
+                    "direction": copy.direction,
+                    "bytes": copy.bytes,
+                    "begins": copy.begins,
+                    "seconds": copy.ends - copy.begins,
+                    "beside": self.kernel_name(copy.beside),
+                }
+                for copy in self.copies
+            ],
+            columns=["layer", "direction", "bytes", "begins", "seconds", "beside"],
+        )

@@ -1,0 +1,104 @@
+"""What CUDA's kernels allocate, where that differs from the meta kernels a trace runs.
+
+The named differences of CUDA eager mode that `target="cuda"` applies: to the operators while they run
+(`course_utils.trace.overrides`), or to the recording afterwards. Each says where it comes from and what has confirmed it.
+"By a T4": peaks measured by others on a real card and published, `python -m benchmarks gpu_peaks`.
+
+1. Dropout keeps a bool mask, one byte a value, not a float one. Source: aten/native/Dropout.cpp,
+   `is_fused_kernel_acceptable`. Confirmed: by reading.
+2. The optimizer updates all tensors at once (`foreach`), so Adam's temporaries are as large as the network. Source:
+   torch/optim/optimizer.py, `_default_to_fused_or_foreach`. Confirmed: against `foreach=True` on real CPU tensors.
+3. The engine adds the gradients of a branch in place. Source: torch/csrc/autograd/input_buffer.cpp,
+   `can_accumulate_inplace`. Confirmed: by the allocator's records of unwatched CPU runs. It is an effect of not being
+   watched: under any dispatch mode the engine adds out of place, so `target="cpu"`, which must equal what such an
+   observer sees, does not apply it.
+4. cuBLAS workspace, kept from the first product on: one for the thread that runs forward, one for autograd's. Source:
+   aten/cuda/CublasHandlePool.cpp. Confirmed: 8,519,680 bytes have been seen on cards before Hopper; that there are two,
+   by reading.
+5. Attention runs flash attention in half precision without a mask, also where heads share keys and values; the
+   memory-efficient kernel in float32 and with a mask, but not where heads share; else it is not fused. Source:
+   aten/native/transformers/cuda/sdp_utils.cpp. Confirmed: half precision without a mask, by a T4. Which kernel runs on
+   a card is not known here, so that every trace with attention says it (`StepTrace.assumptions`);
+   `torch.nn.attention.sdpa_kernel` around the trace chooses another.
+6. Adam's step counters stay in host memory. Source: torch/optim/adam.py, `capturable=False`. Confirmed: by reading.
+7. Softmax of float16 with a float32 result is one kernel, without a float32 copy of its input; the backward of any
+   softmax makes a temporary as large as its gradient. Source: aten/native/SoftMax.cpp, `softmax`, and
+   cuda/SoftMax.cu, `softmax_backward_cuda_out`. Confirmed: by a T4.
+8. Mish's backward and `rms_norm` are one kernel each, which shapes alone take apart. Source:
+   aten/native/native_functions.yaml (`mish_backward`, `_fused_rms_norm`). Confirmed: by reading.
+9. Autocast has lists of its own, which hold in what a checkpoint computes again too. Source: ATen/autocast_mode.h.
+   Confirmed: by reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from course_utils.trace.shortcuts import SHORTCUTS
+
+# Bytes a cuBLAS handle asks of the allocator by default on cards before Hopper: 2 x 4096 KiB + 8 x 16 KiB
+# (CUBLAS_WORKSPACE_CONFIG ":4096:2:16:8"). On Hopper it is 32 MiB.
+CUBLAS_WORKSPACE = 2 * 4096 * 1024 + 8 * 16 * 1024
+MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addmv", "addbmm"})
+
+
+def flat_tensors(values: Any) -> list[Tensor]:
+    """The tensors among arguments or results, lists of tensors opened."""
+    found: list[Tensor] = []
+    for value in values if isinstance(values, (tuple, list)) else (values,):
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            found.extend(v for v in value if isinstance(v, Tensor))
+    return found
+
+
+# -- The differences of CUDA eager mode --------------------------------------------------------------------------
+
+
+def dropout_masks(ops: Iterable[tuple[str, list[int | None], list[int | None]]]) -> Iterator[int]:
+    """Storages that are one byte a value on CUDA: the float mask of an unfused, out-of-place dropout.
+
+    Args:
+        ops: (operator, storages read, storages written) in order.
+
+    Yields:
+        The storage of each mask: made by `empty_like`, filled by `bernoulli_`, and multiplied out of place.
+    """
+    made: set[int | None] = set()
+    filled: set[int | None] = set()
+    for op, read, written in ops:
+        if op == "empty_like":
+            made.update(written)
+        elif op == "bernoulli_" and read[0] in made:
+            filled.add(read[0])
+        elif op == "mul_":  # in place: not fused
+            filled.difference_update(read)
+        elif op == "mul":
+            for mask in filled.intersection(read):
+                filled.discard(mask)
+                if mask is not None:
+                    yield mask
+
+
+def may_add_in_place(left: Tensor) -> bool:
+    """Whether the engine may write the sum of two gradients over the first: a view shares its storage with its base."""
+    return not left._is_view()
+
+
+class _SkipWrites(TorchDispatchMode):
+    """Runs shortcuts where there are any; for work whose shapes matter and whose record does not."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        shortcut = SHORTCUTS.get(func)
+        out = NotImplemented if shortcut is None else shortcut(args, kwargs or {})
+        return func(*args, **(kwargs or {})) if out is NotImplemented else out
+
+
+def writes_skipped() -> _SkipWrites:
+    """A mode in which meta operators with a shortcut take it, so that an optimizer makes its state quickly."""
+    return _SkipWrites()  # type: ignore[no-untyped-call]

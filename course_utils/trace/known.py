@@ -1,0 +1,138 @@
+"""The values of tensors that depend on no data, so that a forward that looks at them can be followed on shapes.
+
+A mask counted out by `arange`, a buffer of indices, an attention mask of ones: what is computed from such things alone
+is computed once more on real tensors, as long as it is small. So `if mask.all():` goes the way it goes in a real step,
+while whatever depends on the input or on the weights stays unknown.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+LARGEST = 2**22  # elements of whole numbers and truth values that are carried
+LARGEST_FLOAT = 2**20
+
+# Made out of nothing, or like a tensor in shape alone.
+_MADE = frozenset(
+    {
+        "arange",
+        "zeros",
+        "ones",
+        "full",
+        "scalar_tensor",
+        "eye",
+        "tril_indices",
+        "triu_indices",
+        "linspace",
+        "lift_fresh",
+    }
+)
+_LIKE: dict[str, float | None] = {
+    "zeros_like": 0,
+    "new_zeros": 0,
+    "ones_like": 1,
+    "new_ones": 1,
+    "full_like": None,
+    "new_full": None,
+}
+
+
+class KnownValues:
+    """Values by storage: a tensor is known if the whole of its storage is."""
+
+    def __init__(self, fake: bool) -> None:
+        self._flat: dict[int, tuple[weakref.ref[Any], Tensor]] = {}
+        self._fake = fake
+
+    def _real(self) -> AbstractContextManager[Any]:
+        return _disable_current_modes() if self._fake else nullcontext()
+
+    def tell(self, tensor: Tensor, values: Tensor | float) -> None:
+        """Note the values of all of a tensor's storage, or the one value; what is too large is not carried."""
+        storage = tensor.untyped_storage()
+        count = storage.nbytes() // tensor.element_size()
+        if count > (LARGEST_FLOAT if tensor.is_floating_point() else LARGEST) or not count or tensor.dtype.is_complex:
+            return
+        with self._real():
+            flat = torch.empty(count, dtype=tensor.dtype)
+            flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(
+                torch.as_tensor(values).detach()
+            )
+        key = storage._cdata
+        self._flat[key] = (weakref.ref(storage, lambda _: self._flat.pop(key, None)), flat)
+
+    def forget(self, tensor: Tensor) -> None:
+        """Something unknown was written into a tensor's storage."""
+        if self._flat:
+            self._flat.pop(tensor.untyped_storage()._cdata, None)
+
+    def of(self, tensor: Tensor) -> Tensor | None:
+        """The values of a tensor, None if they are not known."""
+        if tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor):
+            return tensor  # a real one
+        entry = self._flat.get(tensor.untyped_storage()._cdata)
+        if entry is None or entry[1].dtype != tensor.dtype:
+            return None
+        with self._real():
+            return entry[1].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def follow(self, func: Any, name: str, args: Any, kwargs: dict[str, Any], out: Any, writes: bool) -> None:
+        """Carry the values of an operator that has run on shapes, if they follow from what is known."""
+        if not self._flat and name not in _MADE and name not in _LIKE:
+            return
+        if name in _LIKE:
+            if out.numel() <= LARGEST_FLOAT:
+                fill = _LIKE[name]
+                self.tell(out, args[-1] if fill is None else fill)
+            return
+        results = [out] if isinstance(out, Tensor) else out if isinstance(out, (tuple, list)) else []
+        values = NotImplemented
+        if all(not isinstance(one, Tensor) or one.numel() <= LARGEST for one in results):
+            values = self.values(func, name, args, kwargs)
+        if values is NotImplemented:
+            for one in results if writes else ():
+                if isinstance(one, Tensor):
+                    self.forget(one)
+            return
+        for one, value in zip(results, [values] if isinstance(values, Tensor) else values, strict=False):
+            if not isinstance(one, Tensor) or one.untyped_storage()._cdata in self._flat:
+                continue  # in place: written where it is carried
+            if isinstance(value, Tensor) and value.shape == one.shape and value.dtype == one.dtype:
+                self.tell(one, value)
+
+    def values(self, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What an operator gives on known values; NotImplemented if they are not known.
+
+        In-place operators write the values that are carried.
+        """
+        tensors = 0
+        known: list[Any] = []
+        for argument in args:
+            if isinstance(argument, Tensor):
+                tensors += 1
+                argument = self.of(argument)
+                if argument is None:
+                    return NotImplemented
+            elif isinstance(argument, (list, tuple)) and any(isinstance(a, Tensor) for a in argument):
+                tensors += 1
+                argument = [self.of(a) if isinstance(a, Tensor) else a for a in argument]
+                if any(a is None for a in argument):
+                    return NotImplemented
+            known.append(argument)
+        if (not tensors and name not in _MADE) or torch.Tag.nondeterministic_seeded in func.tags:
+            return NotImplemented
+        options = {key: value for key, value in kwargs.items() if key not in ("device", "pin_memory", "layout")}
+        if any(isinstance(value, Tensor) for value in options.values()):
+            return NotImplemented
+        try:
+            with self._real(), torch.no_grad():
+                return func(*known, **options)
+        except Exception:  # noqa: BLE001 - then it is not known; the operator itself reports what is wrong with it
+            return NotImplemented

@@ -1,0 +1,267 @@
+"""While a step is traced: operators on shapes run what the target would run.
+
+Torch chooses kernels by device, and tensors without data are on none. So for the time of a trace some choices are made
+here, at torch's dispatcher: whichever name an operator was called by, and only in the thread that traces. What differs
+is listed, with its sources, in `course_utils.trace.kernels`.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+aten = torch.ops.aten
+HALF = (torch.float16, torch.bfloat16)
+
+
+class _Tracing(threading.local):
+    """What this thread traces for: None where it does not trace."""
+
+    assumptions: dict[str, None] | None = None
+
+
+_TRACING = _Tracing()
+_LOCK = threading.Lock()
+_OPEN: dict[str, Any] = {"traces": 0, "library": None}  # for CUDA, under way; and what they share
+
+
+@contextmanager
+def of_cuda() -> Iterator[dict[str, None]]:
+    """While active, this thread's operators on shapes run what CUDA would. Yields the assumptions made, in order."""
+    with _LOCK:
+        _OPEN["traces"] += 1
+        if _OPEN["traces"] == 1:
+            _OPEN["library"] = _register()
+    before, _TRACING.assumptions = _TRACING.assumptions, {}
+    try:
+        yield _TRACING.assumptions
+    finally:
+        _TRACING.assumptions = before
+        with _LOCK:
+            _OPEN["traces"] -= 1
+            if _OPEN["traces"] == 0:
+                _OPEN["library"]._destroy()
+
+
+def _register() -> Any:
+    library: Any = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some stand in for another rule
+        for name, run in (("scaled_dot_product_attention", _attention), ("softmax.int", _softmax)):
+            for key in ("AutogradMeta", "AutogradCPU"):
+                library.impl(name, _in_traces(run, _overload(name).decompose), key)
+        for name, kernel in META_KERNELS.items():
+            library.m.impl(name, "Meta", kernel, False)  # `library.impl` refuses: by itself torch takes these apart
+        for name, rule in AUTOCAST_RULES.items():
+            if (operator := _overload(name)) is not None:
+                known = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU")
+                plain = _RULES["float32"](operator) if known else _as_it_comes(operator)
+                library.impl(name, _in_traces(rule(operator), plain), "AutocastCPU")
+    return library
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(aten, packet, None), overload or "default", None)
+
+
+def _in_traces(ours: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return (other if _TRACING.assumptions is None else ours)(*args, **kwargs)
+
+    return run
+
+
+def assume(what: str) -> None:
+    """Note an assumption on the trace that this thread makes."""
+    if _TRACING.assumptions is not None:
+        _TRACING.assumptions[what] = None
+
+
+# -- Attention ---------------------------------------------------------------------------------------------------------
+
+
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    kernel = _cuda_kernel(query, key, value, attn_mask, enable_gqa)
+    out: Tensor
+    if kernel == "unfused":
+        options = {"scale": scale, "enable_gqa": enable_gqa}
+        out = aten._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, **options)[0]
+        return out
+    if kernel == "flash":
+        width = query.shape[-1]
+        scale = width**-0.5 if scale is None else scale
+        query, key, value = (pad(t, (0, -width % 8)) if width % 8 else t for t in (query, key, value))
+        out = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+        return out[..., :width] if width % 8 else out
+    bias = _as_bias(attn_mask, query)
+    if bias is not None:
+        columns = bias.shape[-1]
+        if columns % 16:
+            bias = pad(bias, (0, -columns % 16))[..., :columns]
+        bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    keeps = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    efficient = aten._scaled_dot_product_efficient_attention
+    out = efficient(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)[0]
+    return out
+
+
+def _cuda_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, grouped: bool) -> str:
+    """The kernel CUDA takes on cards from Ampere on, among those that `torch.nn.attention.sdpa_kernel` allows."""
+    width, half = query.shape[-1], query.dtype in HALF
+    four = all(t.dim() == 4 for t in (query, key, value))
+    fused = four and query.dtype == key.dtype == value.dtype and key.shape[2] > 0
+    same_heads = fused and query.shape[1] == key.shape[1] == value.shape[1]
+    same_width = width == key.shape[-1] == value.shape[-1]
+    flash, efficient = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()
+    if flash and fused and half and mask is None and same_width and width <= 256 and (same_heads or grouped):
+        assume("attention: the flash kernel, as on cards from Ampere on (older ones: the memory-efficient kernel)")
+        return "flash"
+    aligned = (width * query.element_size()) % 16 == 0 and (value.shape[-1] * value.element_size()) % 16 == 0
+    if efficient and fused and same_heads and (half or query.dtype == torch.float32) and aligned:
+        assume("attention: the memory-efficient kernel")
+        return "memory-efficient"
+    assume("attention: not fused, as its shapes or its mask suit no fused kernel of CUDA")
+    return "unfused"
+
+
+def _as_bias(mask: Tensor | None, query: Tensor) -> Tensor | None:
+    """What the fused kernels take: 0 or minus infinity for every value of a bool mask."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.where(mask, 0.0, torch.scalar_tensor(-torch.inf, dtype=query.dtype, device=query.device))
+
+
+# -- Kernels that CUDA has and shapes do not ---------------------------------------------------------------------------
+
+
+def _softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Half precision in, float32 out, in one kernel."""
+    if x.dtype == torch.float16 and dtype == torch.float32:
+        with torch.autocast("cpu", enabled=False):
+            out: Tensor = aten._softmax(x, dim, True)
+    else:
+        out = aten.softmax.int.decompose(x, dim, dtype)
+    return out
+
+
+def _rms_norm(x: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:
+    dtype = torch.float32 if x.dtype in HALF else x.dtype
+    statistics = (*x.shape[: x.dim() - len(shape)], *(1,) * len(shape))
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device), torch.empty(statistics, dtype=dtype, device=x.device)
+
+
+def _rms_norm_backward(
+    gradient: Tensor, x: Tensor, shape: list[int], rstd: Tensor, weight: Tensor | None, wanted: list[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    return (
+        torch.empty(x.shape, dtype=x.dtype, device=x.device) if wanted[0] else None,
+        torch.empty_like(weight) if wanted[1] and weight is not None else None,
+    )
+
+
+META_KERNELS: dict[str, Callable[..., Any]] = {
+    "mish_backward": lambda gradient, x: torch.empty_like(x),
+    "_fused_rms_norm": _rms_norm,
+    "_fused_rms_norm_backward": _rms_norm_backward,
+}
+
+
+# -- Autocast ----------------------------------------------------------------------------------------------------------
+
+Rule = Callable[[Any], Callable[..., Any]]
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() and value.dtype != torch.float64 else value
+    return [_cast(v, dtype) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _as_it_comes(operator: Any) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            return operator(*args, **kwargs)
+
+    return run
+
+
+def _float32(operator: Any) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            return operator(*(_cast(a, torch.float32) for a in args), **kwargs)
+
+    return run
+
+
+def _group_norm(operator: Any) -> Callable[..., Any]:
+    """In float32, and of channels-last input a copy, which the CPU does without."""
+    in_float32 = _float32(operator)
+    return lambda x, *args, **kwargs: in_float32(x.contiguous(), *args, **kwargs)
+
+
+def _float32_result(operator: Any) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            if args[0].dtype in HALF and kwargs.get("dtype") is None:
+                kwargs["dtype"] = torch.float32
+            return operator(*args, **kwargs)
+
+    return run
+
+
+def _half(operator: Any) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        dtype = torch.get_autocast_dtype("cpu")
+        with torch.autocast("cpu", enabled=False):
+            return operator(*(_cast(a, dtype) for a in args), **kwargs)
+
+    return run
+
+
+def _widest(operator: Any) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        floats = [a.dtype for a in args if isinstance(a, Tensor) and a.is_floating_point()]
+        dtype = torch.float32 if torch.float32 in floats else floats[0] if floats else torch.float32
+        with torch.autocast("cpu", enabled=False):
+            return operator(*(_cast(a, dtype) for a in args), **kwargs)
+
+    return run
+
+
+_RULES: dict[str, Rule] = {"float32": _float32, "float32 result": _float32_result, "half": _half, "widest": _widest}
+
+# CUDA's lists where they differ from the CPU's (torch/include/ATen/autocast_mode.h: AT_FORALL_FP32, ..._SET_OPT_DTYPE,
+# ..._LOWER_PRECISION_FP, ..._PROMOTE).
+_LISTS = {
+    "float32": (
+        "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar "
+        "pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm cosine_similarity "
+        "poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss "
+        "huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss "
+        "multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d "
+        "_upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d "
+        "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d "
+        "upsample_bicubic2d _upsample_bicubic2d_aa"
+    ),
+    "float32 result": (
+        "prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm "
+        "linalg_matrix_norm.str_ord sum sum.dim_IntList"
+    ),
+    "half": "prelu addmv addr mv chain_matmul linalg_multi_dot lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell",
+    "widest": "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add",
+}
+AUTOCAST_RULES: dict[str, Rule] = {
+    "group_norm": _group_norm,
+    **{name: _RULES[kind] for kind, names in _LISTS.items() for name in names.split()},
+}

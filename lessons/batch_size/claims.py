@@ -1,0 +1,61 @@
+"""Claims of lesson 07, batch size. Those about time rest on published times, `course_utils.machine.published`."""
+
+from __future__ import annotations
+
+from classroom.claims import OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
+from course_utils import digits, networks
+from course_utils.machine.published import CAFFE2, published
+from course_utils.units import in_gb
+from lessons.shared.sources import DATAGURU, SYNCED, traced
+
+DEAR = 0.2  # more time for each sample than this, as a share, and a batch is a last resort
+ROUNDING = 1e-6  # gradients that differ by less differ by rounding in float32
+
+
+def dearer(batch: int, than: int = 128) -> float:
+    """How much more time a sample takes at one batch than at another, as a share: Inception, Titan X, Caffe2 notes."""
+    times = {row.batch: row.per_sample_ms for row in published("GoogLeNet", source=CAFFE2)}
+    return times[batch] / times[than] - 1
+
+
+@claim(26, SYNCED, "A smaller batch may cost speed and accuracy.")
+def _smaller_batch() -> Finding:
+    extra, difference = dearer(16), digits.difference_of_halves()
+    slower, other_gradient = extra > 0.05, difference > ROUNDING
+    measured = f"{difference:.0e}" if other_gradient else f"less than {ROUNDING:.0e}"
+    verdict = {(True, True): RIGHT, (False, False): WRONG}.get((slower, other_gradient), PARTLY)
+    return Finding(
+        verdict,
+        f"Inception on a Titan X, batch 16: {extra:.0%} more time an image than at 128 ({CAFFE2}); gradients of two "
+        f"halves, added up, differ from the whole batch's by {measured}",
+        "Time, yes, by an amount that can be looked up. Accuracy, no: what fits in parts can be added up to the same "
+        "update, unless batch norm is in the network.",
+    )
+
+
+@claim(79, DATAGURU, "A batch of 64 needs half the memory of a batch of 128.")
+def _half_the_batch() -> Finding:
+    wide, today = [], []
+    for batch in (128, 64):
+        ledger = traced(networks.vgg16).at(batch)
+        wide.append(ledger.network_wide_bytes())
+        today.append(ledger.peak_bytes)
+    saved = [1 - small / large for large, small in (wide, today)]
+    verdict = RIGHT if min(saved) > 0.49 else PARTLY if min(saved) > 0.33 else WRONG
+    return Finding(
+        verdict,
+        f"VGG-16: {in_gb(wide[0]):.2f} to {in_gb(wide[1]):.2f} GB network-wide, {saved[0]:.0%} less; "
+        f"PyTorch's peak {in_gb(today[0]):.2f} to {in_gb(today[1]):.2f} GB, {saved[1]:.0%} less",
+        "Half the maps. Parameters, their gradients and the optimizer's state stay.",
+    )
+
+
+@claim(80, DATAGURU, "Convolutions are tuned for batches of 64 and more; 32 is a last resort.")
+def _at_least_64() -> Finding:
+    at_64, at_32, at_16 = (dearer(batch) for batch in (64, 32, 16))
+    return Finding(
+        OUTDATED if at_32 < DEAR else RIGHT,
+        f"Inception on a Titan X, time an image against batch 128 ({CAFFE2}): 64 costs {at_64:.0%} more, "
+        f"32 {at_32:.0%}, 16 {at_16:.0%}",
+        "There is no cliff at 64 in these figures of 2017. Where 32 is what fits, its price is small.",
+    )

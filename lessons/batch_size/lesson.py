@@ -1,0 +1,555 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # 07 · Batch size
+#
+# **The question:** what scales with the batch, what does not, and what does time do?
+#
+# Afterwards you can
+#
+# 1. say what half the batch saves, before you run it, and why it is less than half;
+# 2. train with a batch that does not fit your card, and prove that the update is the same;
+# 3. name the three mistakes that make it another update, and the layer that makes it one anyway;
+# 4. say what accumulation costs, in bytes and in seconds;
+# 5. read from a table of times where a larger batch stops paying.
+#
+# About 55 minutes, and 51 for the exercise. It builds on the skyline and the fixed part of lesson 03. No GPU is
+# needed.
+
+# %% slide="skip"
+import textwrap
+
+import pandas as pd
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from classroom.predict import predict, reveal
+from course_utils import digits, networks, recordings
+from course_utils.digits import Variant, compare
+from course_utils.figures import Axis, Curve, Spot, batch_lines, plane, side_by_side, skyline
+from course_utils.figures.style import SERIES_COLOURS
+from course_utils.machine.hardware import device
+from course_utils.machine.measure import measure_step
+from course_utils.machine.published import CAFFE2, published
+from course_utils.machine.speed import predict_step
+from course_utils.machine.timing import measure_step_time
+from course_utils.trace import training_step
+from course_utils.units import GIB, format_bytes, in_gb
+from lessons.batch_size.accumulation import accumulation
+from lessons.batch_size.explorer import batch_explorer
+from lessons.claims import judge
+
+TITAN = "Titan X (Maxwell)"
+torch.set_num_threads(1)  # networks this small gain nothing from more, and times are steadier
+
+
+def traced(builder, optimizer="momentum", **options):
+    with torch.device("meta"):  # shapes without numbers
+        model = builder()
+    return training_step(model, (3, 224, 224), 1000, optimizer, **options)
+
+
+# %% [markdown] slide="slide"
+# ## Predict
+#
+# A course of 2016 gives this advice to whoever runs out of memory: take a batch of 64 in place of 128, that halves
+# it.
+
+# %%
+guess = predict(
+    "VGG-16 with a batch of 128 takes 12.20 GB in the accounting of 2016: every map, "
+    "two buffers for gradient maps, weights and their gradients. "
+    "By how many percent does it fall with a batch of 64?",
+    unit="%",
+)
+guess
+
+# %% [markdown] slide="slide"
+# ## By hand
+#
+# Every term of a step either has the batch in it or has not. Two lines are enough:
+#
+# | VGG-16, network-wide | for one picture | fixed |
+# |---|---:|---:|
+# | feature maps and the picture | 15,237,416 values | |
+# | two buffers as large as the largest map | 6,422,528 values | |
+# | weights, and a gradient for each | | 276,715,088 values |
+#
+# A value takes 4 bytes. So *N* pictures take 86.6 MB · *N* + 1.107 GB. Half the batch halves the first term and
+# leaves the second as it is.
+
+# %%
+maps = 13_547_520 + 1_530_368 + 2 * 4096 + 1000  # convolutions, pools, dense layers
+per_picture = 4 * (maps + 3 * 224 * 224 + 2 * 64 * 224 * 224)
+fixed = 4 * 2 * 138_357_544
+at_128, at_64 = fixed + 128 * per_picture, fixed + 64 * per_picture
+print(f"batch 128: {in_gb(at_128):.2f} GB")
+print(f"batch  64: {in_gb(at_64):.2f} GB, {1 - at_64 / at_128:.0%} less")
+
+# %% [markdown] slide="slide"
+# ## Trace
+#
+# The trace adds what PyTorch does today. It frees maps as it goes, and keeps momentum and pool indices.
+
+# %%
+vgg = traced(networks.vgg16, name="VGG-16")
+large, small = vgg.at(128), vgg.at(64)
+network_wide = small.network_wide_bytes() / large.network_wide_bytes()
+reveal(
+    guess,
+    {
+        "by hand": 100 * (1 - at_64 / at_128),
+        "trace, network-wide": 100 * (1 - network_wide),
+        "trace, PyTorch's peak": 100 * (1 - small.peak_bytes / large.peak_bytes),
+    },
+    against="trace, network-wide",
+)
+
+# %% [markdown] slide="subslide"
+# Role by role, what is alive at the peak. Three roles do not know the batch, and neither does cuBLAS's workspace:
+# that is the *fixed part*. Its share of the peak grows as the batch shrinks.
+
+# %%
+roles = pd.DataFrame({"batch 128": large.by_role(), "batch 64": small.by_role()})
+roles = roles[roles.any(axis=1)]
+stays = roles["batch 64"][roles["batch 64"] == roles["batch 128"]]
+shares = [f"{stays.sum() / at.peak_bytes:.0%} at batch {at.batch}" for at in (large, small)]
+print(f"fixed: {format_bytes(stays.sum())}, of the peak {', '.join(shares)}")
+saved = (1 - roles["batch 64"] / roles["batch 128"]).map("{:.0%}".format)
+roles.map(format_bytes).assign(saved=saved)
+
+# %% [markdown] slide="slide"
+# ## Half and half again
+#
+# Each halving saves less than the one before it, because the fixed part is a larger share of what is left. From some
+# batch on, the batch is not what to change.
+
+# %%
+batches = [256, 128, 64, 32, 16, 8, 4, 2]
+peaks = {batch: vgg.at(batch).peak_bytes for batch in batches}
+batch_lines(
+    vgg,
+    batches[::-1],
+    limit_bytes=12 * GIB,
+    title=f"VGG-16: from 256 to 128 saves {1 - peaks[128] / peaks[256]:.0%}, "
+    f"from 16 to 8 saves {1 - peaks[8] / peaks[16]:.0%}",
+)
+
+# %% [markdown] slide="slide"
+# ## It depends on the network
+#
+# A network of convolutions is nearly all maps. A dense network is nearly all parameters: its batch is free, for
+# memory.
+
+# %%
+halves = {}
+for name, network in networks.NETWORKS.items():
+    with torch.device("meta"):
+        model = network.build()
+    step = training_step(model, network.input_shape, network.classes, name=name)
+    halves[name] = 100 * (1 - step.at(64).peak_bytes / step.at(128).peak_bytes)
+side_by_side(
+    halves,
+    unit="%",
+    title=f"Half of batch 128 saves {min(halves.values()):.1f} % "
+    f"to {max(halves.values()):.0f} %, by the network",
+)
+
+# %% [markdown] slide="slide"
+# ## Which moment is the peak
+#
+# The batch also moves the peak. With a few pictures per step the worst moment is where gradients and parameters pile
+# up; with many, where maps do. What you measured at batch 4 is another moment than the one that breaks at batch 256.
+
+# %%
+rows = []
+for optimizer in ("momentum", "adam"):
+    step = traced(networks.alexnet, optimizer)
+    for batch in (2, 32, 128, 512):
+        at = step.at(batch)
+        where = at.peak_phase, at.peak_layer
+        rows.append((optimizer, batch, *where, format_bytes(at.peak_bytes)))
+moments = pd.DataFrame(rows, columns=["AlexNet with", "batch", "phase", "layer", "peak"])
+moments.set_index(["AlexNet with", "batch"])
+
+# %% [markdown] slide="slide"
+# ## What does time do?
+#
+# People say that a GPU takes as long for a large batch as for a small one. The notes of Caffe2 (2017) timed one
+# network, Inception, on one Titan X with 12 GB. The model of lesson 01 predicts the same: launch cost and roofline of
+# every operator.
+
+# %%
+table = {row.batch: row for row in published("GoogLeNet", source=CAFFE2)}
+googlenet = traced(networks.googlenet, name="GoogLeNet")
+rows = []
+predicted = {}
+for batch, row in table.items():
+    phases = predict_step(googlenet.at(batch), TITAN).by_phase()
+    predicted[batch] = phases["forward"] + phases["backward"]
+    error = f"{predicted[batch] / row.seconds - 1:+.0%}"
+    an_image = round(row.per_sample_ms, 2), round(1e3 * predicted[batch] / batch, 2)
+    rows.append((batch, row.both_ms, *an_image, error))
+columns = ["batch", "published, ms", "ms an image", "predicted, ms an image", "error"]
+pd.DataFrame(rows, columns=columns).set_index("batch")
+
+# %% [markdown] slide="subslide"
+# Eight times the batch takes 6.2 times as long: far from flat, and not quite in proportion. The gain is in the second
+# column: less time for each image, and less gain with every doubling. Where it stops, the device is saturated.
+#
+# The prediction is too low, by a third at batch 16 and less at 128. Two reasons are known. The notes do not say which
+# Inception it is, so it is predicted as GoogLeNet. And in the model a small batch pays for launches alone; a real GPU
+# with a small batch also leaves part of its units without work, which the model does not know.
+#
+# The shape of it, with a small network measured on this machine:
+
+# %% tags=["nbval-ignore-output"]
+small_cnn = networks.small_cnn()
+
+
+def an_image(batch):
+    timing = measure_step_time(small_cnn, (3, 32, 32), 10, batch, seconds=0.05)
+    return timing.step.median / batch
+
+
+# three rounds, of which the fastest counts: whatever else the machine does only adds
+rounds = [{batch: an_image(batch) for batch in table} for _ in range(3)]
+each = {
+    "published": {batch: row.per_sample_ms for batch, row in table.items()},
+    "predicted": {batch: seconds / batch for batch, seconds in predicted.items()},
+    "measured here": {batch: min(one[batch] for one in rounds) for batch in table},
+}
+curves, spots = [], []
+for (name, times), colour in zip(each.items(), SERIES_COLOURS, strict=False):
+    shares = [time / times[16] for time in times.values()]
+    curves.append(Curve(name, list(times), shares, colour))
+    spots += [Spot("", *at, colour) for at in zip(times, shares, strict=True)]
+gains = [f"{times[128] / times[16] - 1:+.0%} {name}" for name, times in each.items()]
+plane(
+    Axis("batch", low=0, high=140),
+    Axis("time an image, batch 16 = 100 %", low=0, write=lambda share: f"{share:.0%}"),
+    curves,
+    spots,
+    title=f"Time an image from batch 16 to 128: {', '.join(gains)}",
+)
+
+# %% [markdown] slide="notes"
+# The networks differ (Inception, GoogLeNet, and a small one on one core), the question is the
+# same. On a CPU there is no launch queue to fill, and its caches may even prefer a small batch: believe the curve of
+# your own machine.
+
+# %% [markdown] slide="skip"
+# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
+# neither. It times whole steps of GoogLeNet, update included.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+gpu = recordings.gpu()
+print(textwrap.fill(recordings.sentence(gpu), 88))
+rows = recordings.beside_trace(gpu, "GoogLeNet", batches=(16, 32, 64, 128))
+pd.DataFrame(rows) if rows else None
+
+# %% [markdown] slide="slide"
+# ## The batch you want, on the card you have
+#
+# The loss of a batch is the mean over its samples, and the gradient of a mean is the mean of the gradients. So cut
+# the batch into *micro-batches*, run forward and backward for each, let the gradients add up, and update once. That
+# is *accumulation*:
+#
+# ```python
+# optimizer.zero_grad()
+# for x, y in micro_batches:
+#     loss = F.cross_entropy(model(x), y) / len(micro_batches)
+#     loss.backward()                # adds to .grad, and frees the maps
+# optimizer.step()
+# ```
+#
+# By hand: losses 2, 4, 6, 8 have the mean 5. Two micro-batches have the means 3 and 7; half of each adds up to 5.
+
+# %% [markdown] slide="subslide"
+# Is it the same, on real digits? The gradient of 128 pictures at once, against that of 4 × 32 accumulated. A
+# difference is given as a share of the gradient's length.
+
+
+# %%
+def network(norm=None):
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 16, 3, padding=1), norm or nn.Identity(), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 10))
+
+
+pictures, labels, _, _ = digits.pictures()
+pictures, labels = pictures[:128], labels[:128]
+
+
+def gradient(model, parts, weights=None):
+    """All gradients of a model in one vector, accumulated over parts of the digits."""
+    model.zero_grad()
+    x = pictures.to(model[0].weight.dtype)
+    for i, part in enumerate(parts):
+        weight = len(part) / 128 if weights is None else weights[i]
+        (F.cross_entropy(model(x[part]), labels[part]) * weight).backward()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def off(one, whole):
+    return float((one - whole).norm() / whole.norm())
+
+
+whole = [torch.arange(128)]
+quarters = list(torch.arange(128).split(32))
+
+# %% tags=["nbval-ignore-output"]
+for dtype in (torch.float32, torch.float64):
+    model = network().to(dtype)
+    one, other = gradient(model, whole), gradient(model, quarters)
+    largest, share = float((one - other).abs().max()), off(other, one)
+    print(f"{dtype}: largest difference {largest:.0e}, {share:.0e} of the gradient's length")
+
+# %% [markdown]
+# Not exactly zero: adding the same numbers in another order rounds in other places. If it is rounding, nine more
+# digits must make it smaller by nine digits, and *float64* does. A real difference would stay.
+
+# %% [markdown] slide="slide"
+# ## Three ways to get it wrong
+#
+# Nothing crashes in any of these. The network trains, on something else. The last micro-batch is smaller here, as it
+# is at the end of most data sets: 40, 40, 40 and 8 pictures.
+
+# %%
+uneven = list(torch.arange(128).split(40))
+model = network().double()
+right = gradient(model, whole)
+mistakes = {
+    "each mean weighed by its share": gradient(model, uneven),
+    "mean of means: each by a quarter": gradient(model, uneven, [1 / 4] * 4),
+    "nothing divided": gradient(model, uneven, [1.0] * 4),
+    "zero_grad in the loop": gradient(model, uneven[-1:]),
+    "zero_grad never: two steps in one": gradient(model, uneven) + right,
+}
+rows = {
+    name: (f"{made.norm() / right.norm():.2f}", f"{off(made, right):.0%}")
+    for name, made in mistakes.items()
+}
+pd.DataFrame.from_dict(rows, orient="index", columns=["length", "off by"])
+
+# %% [markdown]
+# The length is that of the gradient, the right one being 1. In the mean of means, each of the last 8 pictures counts
+# five times as much as any other. "Nothing divided" is, with plain SGD, a learning rate four times as large; Adam
+# divides by the gradient's own size and hides it, until clipping meets a gradient of another scale.
+
+# %% [markdown] slide="slide"
+# ## The layer that sees the batch
+#
+# *Batch norm* subtracts the mean of the batch and divides by its standard deviation. Its output for one picture
+# depends on which others are in the batch. In micro-batches of 32 these are other statistics than in 128.
+
+# %% tags=["nbval-ignore-output"]
+norms = {
+    "none": lambda: None,
+    "batch norm": lambda: nn.BatchNorm2d(16),
+    "batch norm, eval mode": lambda: nn.BatchNorm2d(16).eval(),
+    "group norm": lambda: nn.GroupNorm(4, 16),
+}
+rows = {}
+for name, norm in norms.items():
+    rows[name] = []
+    for dtype in (torch.float32, torch.float64):
+        model = network(norm()).to(dtype)
+        rows[name].append(f"{off(gradient(model, quarters), gradient(model, whole)):.0e}")
+pd.DataFrame.from_dict(rows, orient="index", columns=["off by, float32", "off by, float64"])
+
+# %% [markdown] slide="subslide"
+# Batch norm is off by as much in float64 as in float32: no rounding. What it sees:
+
+# %%
+with torch.no_grad():
+    maps = network()[0](pictures)
+seen = [float(maps[part].mean(dim=(0, 2, 3))[0]) for part in [*whole, *quarters]]
+print(f"mean of channel 0 over 128 pictures: {seen[0]:.4f}")
+print(f"over each of the four micro-batches: {', '.join(f'{mean:.4f}' for mean in seen[1:])}")
+
+# %% [markdown]
+# So with batch norm, accumulation is training with batch statistics of 32. Often that is good enough; it is never the
+# same. Exact again are norms that look at one sample (group norm, layer norm), and batch norm in eval mode, as when a
+# pretrained network is refined.
+
+# %% [markdown] slide="slide"
+# ## What does accumulation cost in memory?
+#
+# A batch of 128 is wanted, as two micro-batches of 64. Is the peak that of 64?
+
+# %%
+guess_peak = predict(
+    f"VGG-16 with a batch of 64 peaks at {format_bytes(small.peak_bytes)}. "
+    "Two such micro-batches are accumulated before the update. What is the peak of that step?",
+    unit="GiB",
+)
+guess_peak
+
+# %% [markdown] slide="subslide"
+# By hand: in a plain step the weight gradients come one by one in the backward pass, while maps go. In the second
+# micro-batch *all* of them are there from its first layer on, 4 bytes a parameter. And each new gradient exists beside
+# the old one until it has been added.
+
+# %%
+vgg_twice = traced(networks.vgg16, accumulate=2, name="VGG-16").at(64)
+everything = 4 * 138_357_544
+largest_layer = 4 * (25_088 * 4_096 + 4_096)  # fc6
+forward = small.timeline().query("phase == 'forward'")
+all_maps = forward.iloc[-1]["total"]  # and no weight gradient yet
+reveal(
+    guess_peak,
+    {
+        "a batch of 64": small.peak_bytes / GIB,
+        "by hand": (all_maps + everything + largest_layer) / GIB,
+        "trace": vgg_twice.peak_bytes / GIB,
+        "a batch of 128": large.peak_bytes / GIB,
+    },
+    against="trace",
+)
+
+# %% slide="subslide"
+extra = vgg_twice.peak_bytes - small.peak_bytes
+skyline(
+    vgg_twice,
+    limit_bytes=12 * GIB,
+    before=large,
+    before_name="128 at once",
+    title="VGG-16, 2 × 64: the second micro-batch stands on the gradients of the first, "
+    f"{format_bytes(extra)} more",
+)
+
+# %% [markdown]
+# The peak has moved to the layer with the largest weight, fc6: there its old gradient and its new one are alive
+# together, while gradient maps are still small. A third micro-batch is like the second, and needs no more.
+
+# %% [markdown] slide="slide"
+# ## Measure
+#
+# AlexNet, here, in three steps for real: 8 pictures at once, 4, and 2 × 4. It is mostly dense layers.
+
+# %% tags=["nbval-ignore-output"]
+cuts = {"8 at once": (8, 1), "4 at once": (4, 1), "2 × 4": (4, 2)}
+rows = []
+for name, (batch, parts) in cuts.items():
+    measured = measure_step(networks.alexnet(), (3, 224, 224), 1000, batch, accumulate=parts)
+    target = "cpu" if measured.device == "cpu" else "cuda"
+    trace = traced(networks.alexnet, accumulate=parts, target=target).at(batch).peak_bytes
+    sizes = format_bytes(trace), format_bytes(measured.peak_bytes)
+    rows.append((name, *sizes, f"{measured.peak_bytes / trace - 1:+.1%}"))
+pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_index("AlexNet")
+
+# %% [markdown]
+# What the measured step needs more is scratch memory of the kernels, which no tensor shows. And the table says what
+# nobody expects of a technique that saves memory: 2 × 4 needs *more* than 8 at once. The gradients it keeps alive weigh
+# more than the maps of four pictures.
+
+# %% [markdown] slide="slide"
+# ## What does it cost in time?
+#
+# Two things: each image costs as much as in the smaller batch, and each micro-batch reads and writes all gradients to
+# add them up. Every way to cut a batch of 256, predicted for a Titan X:
+
+# %%
+rows = []
+for name in ("VGG-16", "ResNet-50", "52 M dense net"):
+    known = networks.NETWORKS[name]
+    with torch.device("meta"):
+        model = known.build()
+    steps = accumulation(model, known.input_shape, known.classes, name=name)
+    cuts = {cut.micro: cut for cut in steps.cuts(256, device(TITAN))}
+    for micro in (256, 64, 16, 4):
+        cut = cuts[micro]
+        lost = cut.seconds / cuts[256].seconds - 1
+        how, peak = f"{cut.parts} × {micro}", format_bytes(cut.peak_bytes)
+        rows.append((name, how, peak, f"{lost:+.1%}"))
+columns = ["network", "256 as", "peak", "time"]
+pd.DataFrame(rows, columns=columns).set_index(columns[:2])
+
+# %% [markdown]
+# For the convolutional networks a quarter of the batch is nearly free. For the dense one, accumulation loses on both
+# counts. Remember from the table of 2017 that real small batches lose more time than this model says.
+
+# %% [markdown] slide="slide"
+# ## And learning?
+#
+# A batch is also a choice of how to learn. Small networks on real digits, in two comparisons that are often confused:
+# the same number of *epochs*, or the same number of *updates*.
+
+
+# %% slide="skip"
+def small_network():
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)),
+    )
+
+
+def learn(batch, parts=1, epochs=3, rate=1e-3):
+    variants = {"": Variant(small_network, batch, parts)}
+    row = compare(variants, epochs, seeds=(0, 1), side=8, rate=rate).iloc[0]
+    accuracy = f"{row['accuracy']:.1%} ({row['lowest']:.1%} to {row['highest']:.1%})"
+    name = f"{parts} × {batch}" if parts > 1 else f"{batch}"
+    updates = epochs * (1297 // (batch * parts))
+    return name, epochs, updates, rate, format_bytes(row["measured peak"]), accuracy
+
+
+# %% tags=["nbval-ignore-output"]
+runs = [learn(16), learn(64), learn(16, parts=4), learn(256)]
+runs += [learn(16, epochs=1), learn(256, epochs=12), learn(256, rate=4e-3)]
+columns = ["batch", "epochs", "updates", "rate", "measured peak", "accuracy (and range)"]
+pd.DataFrame(runs, columns=columns).set_index("batch")
+
+# %% [markdown] slide="subslide"
+# Read three things from it.
+#
+# - 4 × 16 learns what 64 learns, in the memory of 16 and a little: the promise of accumulation, kept.
+# - At equal *epochs* (3) the large batch is behind. It was given fewer updates. At equal *updates* (60, and 81 for the
+#   smallest) it is ahead; it saw more pictures. Neither comparison says that one batch is better.
+# - With a larger learning rate, most of the gap at equal epochs goes. A rate that is tuned for one batch is not tuned
+#   for another; rules such as "twice the batch, twice the rate" are starting points, and no more than that.
+#
+# Two seeds and 500 test pictures: differences of a percent or two are noise.
+
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# One question: **which batch, and how do I get there?** Choose a network, a card and the batch you want. Each point is
+# a way to cut it: up is memory, right is time. Hollow ones do not fit; whether one below the line is *tight*, the words
+# say.
+
+# %% tags=["nbval-ignore-output"]
+batch_explorer()
+
+# %% [markdown]
+# Try three things. Find the best way to a batch of 1,024 on the GTX 980, which has 4 GiB. Switch to the dense net: which way is the
+# curve now? Take Adam: why does accumulation add so little to VGG-16 in small micro-batches?
+
+# %% [markdown] slide="slide"
+# ## What people believe
+#
+# Claims from articles and courses of 2016 and 2017, in our words. The verdicts are computed from the traces and from
+# the published times: see `lessons/batch_size/claims.py`, and `why_gpus.py` for 54 and 55.
+
+# %%
+judge([26, 54, 55, 79, 80])
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. Maps scale with the batch; parameters, their gradients and the optimizer's state do not. Half the batch saves
+#    less than half, and each halving less than the last.
+# 2. Accumulation gives the update of the large batch to the rounding, unless a layer looks at the batch. It costs the
+#    gradients' bytes during the forward pass, and a little time.
+# 3. Time for each image falls with the batch until the device is saturated; the batch for learning and the batch for
+#    the card are two choices.
+#
+# Now the exercise: [exercises/07_batch_size.ipynb](../exercises/07_batch_size.ipynb). Six questions, 51 minutes. Save,
+# then `course check 07` gives your marks.

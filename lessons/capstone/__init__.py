@@ -1,0 +1,1 @@
+"""Capstone: fit it on one card."""

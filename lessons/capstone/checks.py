@@ -1,0 +1,474 @@
+"""The checks of exercise 12, "Capstone": references, inputs, and the slips people make.
+
+Memory in bytes, time in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from classroom.questions.core import Slip
+from classroom.questions.functions import Check
+from classroom.questions.properties import PropertyCheck, function
+from course_utils.units import format_bytes
+from lessons.capstone import judge as planning
+from lessons.capstone.judge import Look, Looks
+from lessons.capstone.plan import (
+    ANOTHER_BATCH,
+    ANOTHER_NETWORK,
+    BATCH_NORM,
+    OFFLOADS,
+    Evaluation,
+    Plan,
+    Problem,
+    combinations,
+)
+
+# -- 1. the bytes of a plan ------------------------------------------------------------------------------------------
+
+
+def _plan_bytes(
+    batch: int, parts: int, half: bool, context: int, fixed: int, accumulated: int, per_sample: int, copies: int
+) -> int:
+    maps = batch // parts * per_sample
+    return context + fixed + (accumulated if parts > 1 else 0) + (maps // 2 + copies if half else maps)
+
+
+def _wrong_bytes(
+    maps_of: Callable[[int, int], int] = lambda batch, parts: batch // parts,
+    kept: Callable[[int], int] = lambda parts: int(parts > 1),
+    halves: str = "maps",
+    with_copies: bool = True,
+    with_context: bool = True,
+) -> Callable[..., int]:
+    """The sum with one term wrong: samples of maps, times the gradients count, what halves, copies, the context."""
+
+    def total(
+        batch: int, parts: int, half: bool, context: int, fixed: int, accumulated: int, per_sample: int, copies: int
+    ) -> int:
+        by = 2 if half else 1
+        all_of_it = fixed + kept(parts) * accumulated
+        maps = maps_of(batch, parts) * per_sample // (1 if halves == "nothing" else by)
+        rest = all_of_it // by if halves == "everything" else all_of_it
+        return (context if with_context else 0) + rest + maps + (copies if half and with_copies else 0)
+
+    return total
+
+
+MB = 10**6
+plan_bytes = Check(
+    "plan_bytes",
+    _plan_bytes,
+    cases=[
+        (256, 1, False, 512 * MB, 1_660 * MB, 410 * MB, 74 * MB, 277 * MB),
+        (256, 2, False, 512 * MB, 1_660 * MB, 410 * MB, 74 * MB, 277 * MB),
+        (256, 8, True, 512 * MB, 1_660 * MB, 410 * MB, 74 * MB, 277 * MB),
+        (128, 1, True, 512 * MB, 900 * MB, 300 * MB, 42 * MB, 50 * MB),
+        (96, 3, True, 300 * MB, 626 * MB, 208 * MB, 2 * MB, 104 * MB),
+        (8, 2, True, 1, 30, 20, 6, 7),
+    ],
+    slips=[
+        Slip("maps of the whole batch", _wrong_bytes(maps_of=lambda batch, parts: batch),
+             "You count the maps of the whole batch. Those of one micro-batch are gone when the next one comes: count"
+             " `batch / parts` samples."),
+        Slip("gradients for each part", _wrong_bytes(kept=lambda parts: parts),
+             "You count gradients once for each micro-batch. They are added up into *one* set, which is what stays."),
+        Slip("gradients of the other parts", _wrong_bytes(kept=lambda parts: parts - 1),
+             "You keep gradients for every micro-batch but the last. They are added up into one set, whatever `parts`"
+             " is."),
+        Slip("gradients always", _wrong_bytes(kept=lambda parts: 1),
+             "With one part nothing is accumulated, so `accumulated` does not come on top."),
+        Slip("gradients forgotten", _wrong_bytes(kept=lambda parts: 0),
+             "From the second micro-batch on, the gradients of those before are alive as well: `accumulated`."),
+        Slip("everything halved", _wrong_bytes(halves="everything"),
+             "You halved weights, momentum and gradients too. In mixed precision they stay float32; the maps are "
+             "half."),
+        Slip("nothing halved", _wrong_bytes(halves="nothing"),
+             "The maps are as large as before here: in 16 bits each value takes half the bytes."),
+        Slip("copies forgotten", _wrong_bytes(with_copies=False),
+             "The half copies of the weights are missing, `copies`: the layers compute with them."),
+        Slip("context forgotten", _wrong_bytes(with_context=False),
+             "The driver's context is missing. It is no tensor, and it takes its part of the card all the same."),
+    ],
+    takeaway="Parts divide the maps, 16 bits halve them; neither touches what is there whatever the batch.",
+)  # fmt: skip
+
+# -- 2. the time of a plan -------------------------------------------------------------------------------------------
+
+
+def _update_seconds(parts: int, forward: float, backward: float, out: float, back: float, update: float) -> float:
+    return parts * (max(forward, out) + max(backward, back)) + update
+
+
+update_seconds = Check(
+    "update_seconds",
+    _update_seconds,
+    cases=[
+        (1, 1.9, 3.8, 1.7, 1.7, 0.01),
+        (2, 0.9, 1.9, 1.2, 1.2, 0.05),
+        (4, 0.25, 0.5, 0.6, 0.6, 0.02),
+        (8, 0.1, 0.2, 0.0, 0.0, 0.02),
+        (3, 0.5, 0.7, 0.2, 0.9, 0.3),
+    ],
+    slips=[
+        Slip("nothing overlaps", lambda n, f, b, out, back, u: n * (f + out + b + back) + u,
+             "You added copies to kernels. They run at the same time: each pass takes as long as the longer of the "
+             "two."),
+        Slip("copies are free", lambda n, f, b, out, back, u: n * (f + b) + u,
+             "A copy that takes longer than the pass beside it is waited for. Take the longer of the two."),
+        Slip("one pass hides the other's copies", lambda n, f, b, out, back, u: n * max(f + b, out + back) + u,
+             "You let the backward pass hide the copies of the forward pass. A map has to be gone before it is "
+             "needed: compare pass by pass."),
+        Slip("the whole step hides", lambda n, f, b, out, back, u: max(n * (f + b) + u, n * (out + back)),
+             "You compared all kernels with all copies. A copy can hide only behind its own pass."),
+        Slip("an update for each part", lambda n, f, b, out, back, u: n * (max(f, out) + max(b, back) + u),
+             "You update after every micro-batch. That is another training; accumulation updates once."),
+        Slip("one part only", lambda n, f, b, out, back, u: max(f, out) + max(b, back) + u,
+             "This is one micro-batch with its update. The times given are those of one micro-batch; there are "
+             "`parts`."),
+        Slip("times divided by the parts", lambda n, f, b, out, back, u: (max(f, out) + max(b, back)) / n + u,
+             "You divided by the number of parts. The times given are those of *one* micro-batch already."),
+        Slip("the shorter one", lambda n, f, b, out, back, u: n * (min(f, out) + min(b, back)) + u,
+             "You took the shorter of pass and copy. The next layer waits for whichever ends last."),
+    ],
+    takeaway="Copies are free as long as they are shorter than the pass they run beside, and dear from there on.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 3. the plans that nothing beats -----------------------------------------------------------------------------------
+
+Points = Mapping[str, tuple[float, float]]
+
+
+def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one != other and one[0] <= other[0] and one[1] <= other[1]
+
+
+def _front(plans: Points, beats: Callable[[Any, Any], bool] = _beats) -> list[str]:
+    left = [name for name in plans if not any(beats(other, plans[name]) for other in plans.values())]
+    return sorted(left, key=lambda name: (plans[name][1], plans[name][0]))
+
+
+def _unbeaten(plans: Points) -> list[str]:
+    return _front(plans)
+
+
+def _by_neighbour(plans: Points) -> list[str]:
+    order = sorted(plans, key=lambda name: (plans[name][1], plans[name][0]))
+    return [name for i, name in enumerate(order) if not i or plans[name][0] < plans[order[i - 1]][0]]
+
+
+def _ties_as_given(plans: Points) -> list[str]:
+    front: list[str] = []
+    for name in sorted(plans, key=lambda name: plans[name][1]):
+        if not front or plans[name][0] < plans[front[-1]][0]:
+            front.append(name)
+    return front
+
+
+def _ends(plans: Points) -> list[str]:
+    ends = [min(plans, key=lambda n: (plans[n][1], plans[n][0])), min(plans, key=lambda n: plans[n])]
+    return list(dict.fromkeys(ends))
+
+
+unbeaten = Check(
+    "unbeaten",
+    _unbeaten,
+    cases=[
+        ({"plain": (19.6, 5.77), "2 × 128": (11.2, 5.78), "4 × 64": (6.8, 5.79), "offload all": (14.5, 7.42)},),
+        ({"d": (2, 8), "a": (9, 1), "c": (4, 4), "e": (4, 6), "b": (7, 3), "f": (8, 3)},),
+        ({"a": (5, 1), "b": (5, 2), "c": (3, 2), "d": (6, 3), "e": (4, 5), "f": (1, 9)},),
+        ({"only": (1, 1)},),
+        ({"z": (3, 3), "y": (2, 4), "x": (5, 3), "w": (4, 5), "v": (1, 6)},),
+        ({"b": (5, 2), "c": (3, 2)},),
+    ],
+    slips=[
+        Slip("all of them", lambda plans: sorted(plans, key=lambda name: (plans[name][1], plans[name][0])),
+             "Every plan is in your list. Leave out those for which another one is at least as good in both, bytes "
+             "and seconds."),
+        Slip("beaten in both only", lambda plans: _front(plans, lambda a, b: a[0] < b[0] and a[1] < b[1]),
+             "You keep a plan that is equal in one and worse in the other. As fast with more memory is beaten."),
+        Slip("beaten in either", lambda plans: _front(plans, lambda a, b: a != b and (a[0] < b[0] or a[1] < b[1])),
+             "You drop a plan as soon as another is better in *one*. It is beaten only by one that is at least as "
+             "good in both."),
+        Slip("against the next faster one", _by_neighbour,
+             "You compared each plan with the next faster one only. Another, faster still, may need even less."),
+        Slip("only the ends", _ends,
+             "You return the fastest and the leanest. Between the two there are plans that no other beats."),
+        Slip("leanest first", lambda plans: _front(plans)[::-1],
+             "The plans are right and the order is not: fastest first."),
+        Slip("in the order given", lambda plans: [name for name in plans if name in _front(plans)],
+             "The plans are right, in the order in which they were given. Sort them, fastest first."),
+        Slip("the beaten ones", lambda plans: [name for name in plans if name not in _front(plans)],
+             "These are the plans that are beaten. The others are asked for."),
+        Slip("ties in the order given", _ties_as_given,
+             "Of two plans that take equally long you kept the one that comes first. The one with fewer bytes beats "
+             "it: sort by seconds, then by bytes."),
+    ],
+    takeaway="Whatever you want, the answer is on the front: no other plan needs a second look.",
+    in_bytes=False,
+    parts=True,
+)  # fmt: skip
+
+# -- 4. the least time -------------------------------------------------------------------------------------------------
+
+Table = Mapping[str, tuple[float, float, bool]]
+
+
+def _choose(
+    plans: Table,
+    room: float,
+    fits: Callable[[float, float], bool] = lambda needs, room: needs <= room,
+    same_update: bool = True,
+    key: Callable[[tuple[float, float, bool]], Any] = lambda plan: plan[1],
+) -> str | None:
+    left = [n for n, plan in plans.items() if fits(plan[0], room) and (plan[2] or not same_update)]
+    return min(left, key=lambda name: key(plans[name]), default=None)
+
+
+def _least_time(plans: Table, room: float) -> str | None:
+    return _choose(plans, room)
+
+
+least_time = Check(
+    "least_time",
+    _least_time,
+    cases=[
+        (
+            {
+                "plain": (19.6, 5.77, True),
+                "offload": (14.5, 7.42, True),
+                "stride 2": (6.0, 2.1, False),
+                "8 × 32": (4.6, 5.83, True),
+                "2 × 128": (11.2, 5.78, True),
+            },
+            12,
+        ),
+        ({"a": (12, 3.0, True), "b": (11, 4.0, True), "c": (3, 9.0, True)}, 12),  # equal to the room
+        ({"a": (12, 3.0, True), "b": (5, 1.0, False)}, 10),  # nothing is left
+        ({"slow": (2, 8.0, True), "quick": (7, 2.0, True), "quickest": (9, 1.0, True), "lean": (1, 9.0, True)}, 8),
+        ({"other": (1, 1.0, False), "large": (30, 2.0, True), "right": (10, 5.0, True), "lean": (3, 6.0, True)}, 11),
+        ({"r": (5, 6.0, True), "q": (9, 4.0, True), "p": (7, 2.0, True), "s": (2, 3.0, True)}, 10),
+    ],
+    slips=[
+        Slip("another network", lambda plans, room: _choose(plans, room, same_update=False),
+             "You chose a plan that trains something else. The third entry says whether the update is the same; if it"
+             " is not, the plan does not count."),
+        Slip("memory forgotten", lambda plans, room: _choose(plans, room, fits=lambda needs, room: True),
+             "You chose the fastest of all, and it does not fit. Look at the memory first."),
+        Slip("least memory", lambda plans, room: _choose(plans, room, key=lambda plan: plan[0]),
+             "You chose the plan that needs the least. What is left of the card's memory buys nothing: of those that "
+             "fit, take the fastest."),
+        Slip("most memory that fits", lambda plans, room: _choose(plans, room, key=lambda plan: -plan[0]),
+             "You chose the plan that fills the card best. A full card is no faster than an empty one: compare times."),
+        Slip("slowest", lambda plans, room: _choose(plans, room, key=lambda plan: -plan[1]),
+             "This is the slowest one that fits."),
+        Slip("strictly less", lambda plans, room: _choose(plans, room, fits=lambda needs, room: needs < room),
+             "A plan that needs as much as there is room for fits."),
+        Slip("first that fits",
+             lambda plans, room: next((n for n, (needs, _, same) in plans.items() if needs <= room and same), None),
+             "You took the first plan that fits. The order of the table means nothing."),
+    ],
+    takeaway="First what is allowed, then what fits, and time decides among the rest.",
+    in_bytes=False,
+    parts=True,
+)  # fmt: skip
+
+for _question in (plan_bytes, update_seconds, unbeaten, least_time):
+    _question.given = planning.GIVEN
+
+# -- 5. a plan for VGG-16 ----------------------------------------------------------------------------------------------
+
+LOST = planning.LOST
+
+
+class VggPlan(PropertyCheck[Look]):
+    """The check of question 5: a plan for the problem of the lesson, judged by what it comes to."""
+
+    question = name = "vgg_plan"
+    running = "Making or judging your plan"
+    takeaway = "Small portions, exact, with room to spare: the plainest technique is enough for this network."
+    slips = (
+        Slip(
+            "another network",
+            lambda: Plan(256, changes=("stride",)),
+            "Your plan is not training-equivalent, it changes the network itself.",
+        ),
+        Slip(
+            "a smaller batch",
+            lambda: Plan(64),
+            "Your plan updates from fewer samples. The batch is 256: say how many of them go through at a time with "
+            "`micro_batch`.",
+        ),
+        Slip(
+            "sixteen bits",
+            lambda: Plan(256, 64, "float16"),
+            "Your plan is equal to the tolerance of 16 bits. Here it must be equal to the rounding of float32.",
+        ),
+        Slip("too large", lambda: Plan(256, offload="all"), "Your plan does not fit."),
+        Slip(
+            "tight",
+            lambda: Plan(256, 128),
+            "Your plan is tight: its tensors fit, and not all else that needs room. Nobody wants to find out after a "
+            "night of training. Leave more room.",
+        ),
+        Slip(
+            "slow",
+            lambda: Plan(256, 64, offload="all"),
+            "Your plan surely fits, and is slower than it has to be.",
+        ),
+    )
+
+    def accept(self, answer: object) -> Callable[..., Any] | None:
+        """A function `vgg_plan()`."""
+        return function(answer)
+
+    def look(self, given: Callable[..., Any]) -> Look:
+        """The plan it returns, judged."""
+        return planning.look_at(planning.vgg(), given())
+
+    def praise(self, seen: Look) -> str:
+        """What the plan comes to."""
+        assert seen.found is not None
+        return f"{seen.found} {self.takeaway}"
+
+    def diagnose(self, seen: Look, given: Callable[..., Any]) -> str:
+        """What keeps the plan from being one."""
+        if seen.refused is not None:
+            told = {ANOTHER_NETWORK: self.told("another network"), ANOTHER_BATCH: self.told("a smaller batch")}
+            return f"{told.get(seen.refused.kind, '')} {_sentence(seen.refused)}".strip()
+        found = seen.found
+        if found is None:
+            return f"`vgg_plan()` returned {_kind(seen.returned)}. Return a plan: `Plan(256, …)`."
+        if planning.inexact(found):
+            return self.told("sixteen bits")
+        if not found.feasible:
+            return f"{self.told('too large')} {found.why()}"
+        if planning.tight(found):
+            return f"{self.told('tight')} {found.verdict.sentence}"
+        if found.lost > LOST:
+            waits = found.waiting_seconds / found.seconds
+            why = f", of which {waits:.0%} waiting for copies" if waits > 0.01 else ""
+            return f"{self.told('slow')} It loses {found.lost:.1%}{why}; {LOST:.0%} is allowed."
+        return ""
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _kind(value: object) -> str:
+    return "nothing (`None`)" if value is None else f"a {type(value).__name__}"
+
+
+vgg_plan = VggPlan()
+
+# -- 6. a plan for any problem -----------------------------------------------------------------------------------------
+
+
+def _all_of(problem: Problem, micros: Sequence[int] | None = None) -> list[Evaluation]:
+    divisors = [n for n in range(1, problem.batch + 1) if problem.batch % n == 0]
+    return combinations(problem, micros or divisors, planning.PRECISIONS, OFFLOADS, planning.SEGMENTS)
+
+
+def _leanest(problem: Problem) -> Plan | None:
+    found = [one for one in _all_of(problem) if one.feasible]
+    return min(found, key=lambda one: one.needs_bytes).plan if found else None
+
+
+class FindPlan(PropertyCheck[Looks]):
+    """The check of question 6: a search for plans, judged by what it finds for several problems."""
+
+    question = name = "find_plan"
+    running = "Searching"
+    takeaway = "A search that knows what is allowed, what fits, and what it costs needs no favourite technique."
+    # A chain that may be cut, one with batch norm that may not, and one that nothing fits.
+    problems = ((False, 32, 64, 0.5), (True, 32, 128, 0.6), (True, 32, 64, 0.05))
+    slips = (
+        Slip(
+            "the plain step",
+            lambda problem: Plan(problem.batch),
+            "Your plan does not fit.",
+        ),
+        Slip(
+            "micro-batches for every network",
+            lambda problem: Plan(problem.batch, problem.batch // 4),
+            "Your search takes micro-batches for granted. `problem.evaluate` refuses them under batch norm; catch "
+            "`Refused`, and try something else.",
+        ),
+        Slip(
+            "another batch",
+            lambda problem: Plan(problem.batch // 8),
+            "Your plan updates from fewer samples than `problem.batch`.",
+        ),
+        Slip(
+            "another network",
+            lambda problem: Plan(problem.batch, changes=("pool",)),
+            "Your plan changes the network. That is never training-equivalent.",
+        ),
+        Slip(
+            "the leanest",
+            _leanest,
+            "Your plan fits, and another that fits is faster.",
+        ),
+        Slip(
+            "nothing",
+            lambda problem: None,
+            "Your search finds no plan where there is one.",
+        ),
+        Slip(
+            "always a plan",
+            lambda problem: min(_all_of(problem), key=lambda one: (not one.feasible, one.seconds)).plan,
+            "Your search returns a plan where none fits. Return `None` there.",
+        ),
+    )
+
+    def accept(self, answer: object) -> Callable[..., Any] | None:
+        """A function `find_plan(problem)`."""
+        return function(answer)
+
+    def look(self, given: Callable[..., Any]) -> Looks:
+        """What it finds for the problems of the check."""
+        return planning.look_at_small(given, self.problems)
+
+    def praise(self, seen: Looks) -> str:
+        """How near to the best it comes."""
+        worst = max(look.slower for look in seen.each)
+        return f"At most {worst:.1%} slower than the fastest of all. {self.takeaway}"
+
+    def diagnose(self, seen: Looks, given: Callable[..., Any]) -> str:
+        """What is wrong with the first problem that is not solved."""
+        looks = sorted((look for look in seen.each if not look.right), key=lambda look: look.refused is None)
+        return f"{self._of(looks[0])} {_task(looks[0])}" if looks else ""
+
+    def _of(self, look: Look) -> str:
+        told = {
+            ANOTHER_NETWORK: "another network",
+            ANOTHER_BATCH: "another batch",
+            BATCH_NORM: "micro-batches for every network",
+        }
+        if look.best is None:
+            return self.told("always a plan")
+        if look.returned is None:
+            return self.told("nothing")
+        if look.refused is not None:
+            message = self.told(told[look.refused.kind]) if look.refused.kind in told else ""
+            return f"{message} {_sentence(look.refused)}".strip()
+        if look.found is None:
+            return f"`find_plan(problem)` returned {_kind(look.returned)}. Return a plan, or `None` where none fits."
+        if not look.found.feasible:
+            return f"{self.told('the plain step')} {look.found.why()}"
+        return (
+            f"{self.told('the leanest')} {look.found.plan} takes {look.slower:.0%} longer than {look.best.plan}; "
+            f"{planning.WITHIN:.0%} is allowed."
+        )
+
+
+def _task(look: Look) -> str:
+    room = format_bytes(look.problem.room_bytes)
+    return f"(This was {look.problem.network.name}, batch {look.problem.batch}, with room for {room}.)"
+
+
+find_plan = FindPlan()

@@ -1,0 +1,282 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown]
+# # Exercise 12: Capstone
+#
+# Each question has an answer cell with dots in it, and a check cell below. Replace the dots, run both. The check
+# says *not attempted*, *wrong* (and, where it can tell, which slip it was), *crashed* or *correct*. Hints are
+# folded; open one when its first line is what you see.
+#
+# Only the answer cells are marked, so keep what a function needs inside its own cell. Save, then run `course check
+# 12` in a terminal for points: it tries your functions on other inputs.
+#
+# All memory is in bytes, all time in seconds.
+
+# %%
+from lessons.capstone import checks as check
+from lessons.capstone.plan import Plan, Problem, Refused, combinations, fastest, table
+
+# %% [markdown] question="plan_bytes" points=3 difficulty=1 minutes=8
+# ## 1. What a plan needs
+#
+# A batch goes through the card in `parts` equal micro-batches, in 16 bits if `half`. What does the card have to hold?
+#
+# | | |
+# |---|---|
+# | `context` | the driver's |
+# | `fixed` | float32 weights, momentum and the gradients of a plain step, at the peak |
+# | `accumulated` | the gradients kept from one micro-batch to the next, if there are several |
+# | `per_sample` | the maps of one sample, in float32 |
+# | `copies` | half copies of the weights, in mixed precision |
+
+
+# %% answer="plan_bytes"
+def plan_bytes(batch, parts, half, context, fixed, accumulated, per_sample, copies):
+    """Bytes of the card that a plan needs."""
+    # BEGIN SOLUTION
+    maps = batch / parts * per_sample
+    if half:
+        maps = maps / 2 + copies
+    gradients = accumulated if parts > 1 else 0
+    return context + fixed + gradients + maps
+    # END SOLUTION
+
+
+# %% check="plan_bytes"
+check.plan_bytes(plan_bytes)
+
+# %% [markdown] hint="plan_bytes"
+# **My number is far too large with several parts.** How many samples are in the network at a time? And how many sets
+# of gradients are there after the third micro-batch?
+
+# %% [markdown] hint="plan_bytes"
+# **It is right in float32 and wrong in 16 bits.** Two things change: one term is halved, one comes on top. The weights
+# that are updated stay as they are.
+
+# %% [markdown] hint="plan_bytes"
+# **It is off by the same amount everywhere.** Go through the table: is every row in the sum that belongs there?
+
+# %% graded="plan_bytes"
+from lessons.capstone import graded
+
+graded.plan_bytes(plan_bytes)
+
+# %% [markdown] question="update_seconds" points=3 difficulty=2 minutes=8
+# ## 2. What a plan takes
+#
+# The maps of each micro-batch leave during its forward pass and come back during its backward pass. Copies and
+# kernels run beside each other, and a pass is over when both are done. All times but `update` are those of *one*
+# micro-batch.
+#
+# How long is one update, with `parts` micro-batches one after the other, and the optimizer's `update` at the end?
+
+
+# %% answer="update_seconds"
+def update_seconds(parts, forward, backward, copy_out, copy_back, update):
+    """Seconds of one update with offload."""
+    # BEGIN SOLUTION
+    return parts * (max(forward, copy_out) + max(backward, copy_back)) + update
+    # END SOLUTION
+
+
+# %% check="update_seconds"
+check.update_seconds(update_seconds)
+
+# %% [markdown] hint="update_seconds"
+# **My number is too large.** A kernel of 3 s and a copy of 2 s begin together. When are both done?
+
+# %% [markdown] hint="update_seconds"
+# **It is right where the copies are short.** Which of the two ends last? Ask it for each pass: a map that is still on
+# its way out cannot be fetched back.
+
+# %% graded="update_seconds"
+from lessons.capstone import graded
+
+graded.update_seconds(update_seconds)
+
+# %% [markdown] question="unbeaten" points=4 difficulty=2 minutes=12
+# ## 3. The plans that nothing beats
+#
+# `plans` is a dictionary, name → `(bytes, seconds)`. A plan is *beaten* if another one needs at most as many bytes
+# and at most as many seconds, and is better in at least one of the two. No two plans are equal in both.
+#
+# Return the list of the names of those that are not beaten, fastest first.
+
+
+# %% answer="unbeaten"
+def unbeaten(plans):
+    """Names of the plans on the Pareto front, fastest first."""
+    # BEGIN SOLUTION
+    front, least = [], float("inf")
+    for name in sorted(plans, key=lambda name: (plans[name][1], plans[name][0])):
+        size, _ = plans[name]
+        if size < least:
+            front.append(name)
+            least = size
+    return front
+    # END SOLUTION
+
+
+# %% check="unbeaten"
+check.unbeaten(unbeaten)
+
+# %% [markdown] hint="unbeaten"
+# **Too many names.** Draw the points, bytes upwards and seconds to the right. A point is beaten if another lies in the
+# corner below and to the left of it, edges included.
+
+# %% [markdown] hint="unbeaten"
+# **Too few names.** A plan that is slower and leaner than another is not beaten by it. Being worse in one is allowed.
+
+# %% [markdown] hint="unbeaten"
+# **It is right for some tables and wrong for others.** Two plans may take equally long. Go from the fastest to the
+# slowest and remember the least memory so far: who adds something new?
+
+# %% graded="unbeaten"
+from lessons.capstone import graded
+
+graded.unbeaten(unbeaten)
+
+# %% [markdown] question="least_time" points=2 difficulty=1 minutes=6
+# ## 4. The least time
+#
+# `plans` is a dictionary, name → `(bytes, seconds, same_update)`; the third is False where the plan is not
+# training-equivalent. Return the name of the one to take on a card with `room` bytes, or `None` if there is none. No
+# two take equally long.
+
+
+# %% answer="least_time"
+def least_time(plans, room):
+    """Name of the fastest plan that fits and trains the same network, or None."""
+    # BEGIN SOLUTION
+    seconds = {
+        name: time for name, (size, time, same) in plans.items() if same and size <= room
+    }
+    return min(seconds, key=seconds.get, default=None)
+    # END SOLUTION
+
+
+# %% check="least_time"
+check.least_time(least_time)
+
+# %% [markdown] hint="least_time"
+# **I get a plan that is faster than the right one.** Then something forbids it. What do the first and the third entry
+# say?
+
+# %% [markdown] hint="least_time"
+# **I get a plan that is leaner than the right one.** Memory that is left over buys nothing. Of those that fit, which
+# is done first?
+
+# %% graded="least_time"
+from lessons.capstone import graded
+
+graded.least_time(least_time)
+
+# %% [markdown] question="vgg_plan" points=3 difficulty=2 minutes=10
+# ## 5. Your plan for VGG-16
+#
+# VGG-16, a batch of 256, a Titan X with 12 GiB. Return a `Plan` that
+#
+# - makes the same update, to the rounding of float32;
+# - surely fits: its state is *fits*, not *tight*;
+# - loses at most 2 % of time against the plain step on a card that held it.
+#
+# Several plans do. The cell below judges any plan, with the reason.
+
+# %%
+problem = Problem("VGG-16", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")
+some = [Plan(256), Plan(256, offload="all"), Plan(256, precision="float16", segments=4)]
+table(problem.evaluate(plan) for plan in some)
+
+
+# %% answer="vgg_plan"
+def vgg_plan():
+    """A plan for VGG-16, batch 256, on 12 GiB."""
+    # BEGIN SOLUTION
+    return Plan(256, micro_batch=64)
+    # END SOLUTION
+
+
+# %% check="vgg_plan"
+check.vgg_plan(vgg_plan)
+
+# %% [markdown] hint="vgg_plan"
+# **It does not fit.** Which term is it that is too large: maps that wait, or those of the operator that runs? Only two
+# techniques lower the second.
+
+# %% [markdown] hint="vgg_plan"
+# **It is tight.** PyTorch's allocator holds more than the tensors need. What makes its blocks smaller?
+
+# %% [markdown] hint="vgg_plan"
+# **It fits and is slow.** `problem.evaluate(plan)` says how much time is lost, and `waiting_seconds` how much of it is
+# waiting for copies. What else is there to save memory with?
+
+# %% graded="vgg_plan"
+from lessons.capstone import graded
+
+graded.vgg_plan(vgg_plan)
+
+# %% [markdown] question="find_plan" points=5 difficulty=3 minutes=16
+# ## 6. A plan for any problem
+#
+# Write a search. `problem` has a network, a `batch` and a card you do not know. Return a plan that makes the same
+# update, to 16 bits or better, that fits (*tight* will do), and takes at most 2 % longer than the fastest of all
+# these:
+#
+# - micro-batches: every divisor of the batch;
+# - precision: float32, float16;
+# - offload: none, conv, all, windowed;
+# - segments: 1, 2, 4.
+#
+# Return `None` if none of them fits. `problem.evaluate(plan)` raises `Refused` for a plan that is not
+# training-equivalent; `combinations` leaves those out. This is what it looks like:
+
+# %%
+resnet = Problem("ResNet-50", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")
+try:
+    resnet.evaluate(Plan(256, micro_batch=64))
+except Refused as refused:
+    print(refused)
+
+
+# %% answer="find_plan"
+def find_plan(problem):
+    """The fastest plan that fits, or None."""
+    # BEGIN SOLUTION
+    divisors = [n for n in range(1, problem.batch + 1) if problem.batch % n == 0]
+    halves, policies = ("float32", "float16"), ("none", "conv", "all", "windowed")
+    found = combinations(problem, divisors, halves, policies, segments=(1, 2, 4))
+    best = fastest(found)
+    return None if best is None else best.plan
+    # END SOLUTION
+
+
+# %% check="find_plan"
+check.find_plan(find_plan)
+
+# %% [markdown] hint="find_plan"
+# **It crashes with Refused.** That is an answer, not an accident: this network has a layer that looks at the batch.
+# Catch it and go on, or let `combinations` do so.
+
+# %% [markdown] hint="find_plan"
+# **Another plan is faster.** Do you try every combination, also those of three techniques? And of those that fit, do
+# you take the one with the fewest `seconds`?
+
+# %% [markdown] hint="find_plan"
+# **It returns a plan where none fits.** An `Evaluation` says `feasible`. What is left if it is False for all?
+
+# %% graded="find_plan"
+from lessons.capstone import graded
+
+graded.find_plan(find_plan)
+
+# %% [markdown]
+# ## Afterwards
+#
+# Save this notebook, then run `course check 12` in a terminal. It marks this file question by question, on inputs
+# you have not seen. `course progress` shows where you stand in the course.

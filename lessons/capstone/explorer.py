@@ -1,0 +1,159 @@
+"""Explorer of lesson 12: which techniques together bring a batch onto a card, and what they cost in time.
+
+Its controls make a `plan.Plan`, the reading is the `Evaluation` of its problem, the picture a `figures.plane` of memory
+against time with every other combination of the controls. All of them are judged when it is made, so that a move reads
+what is known. Only notebooks, tests and `explorers/__init__.py` import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import ipywidgets as widgets
+
+from classroom.explorer import Explorer, View, described
+from course_utils.figures import Picture
+from course_utils.techniques.capacity import FITS, NO, TIGHT
+from course_utils.units import CourseError, format_bytes, format_seconds
+from lessons.capstone.plan import OFFLOADS, TOLERANCE, Evaluation, Plan, Problem, combinations, fastest, pareto_front
+from lessons.capstone.plans import plan_plane
+
+PRECISIONS = ("float32", "float16")
+EVEN = (4, 12)  # pieces of an even cut that are offered, beside the segments with the lowest peak
+HALVINGS = 3  # of the batch
+SLIGHT = 0.0005  # a share of time below this is none
+
+
+def sentences(evaluations: Sequence[Evaluation], found: Evaluation) -> tuple[str, str, str]:
+    """What a plan comes to in words: memory, where its time goes, and what would be faster.
+
+    Args:
+        evaluations: every plan there is to choose from.
+        found: the one shown.
+    """
+    why = found.why()
+    return why[0].upper() + why[1:], _time(found), _way(evaluations, found)
+
+
+def _time(found: Evaluation) -> str:
+    head = f"An update is predicted to take {format_seconds(found.seconds)}, {_against(found)}"
+    waits = found.waiting_seconds / found.seconds
+    waiting = f"; it waits {format_seconds(found.waiting_seconds)} for copies" if waits > SLIGHT else ""
+    tolerance = "; equal to the plain one to the tolerance of 16 bits" if found.equal_to == TOLERANCE else ""
+    return f"{head}{waiting}{tolerance}."
+
+
+def _against(found: Evaluation) -> str:
+    if abs(found.lost) < SLIGHT:
+        return "as long as the plain step would on a card that held it"
+    way = "more" if found.lost > 0 else "less"
+    return f"{100 * abs(found.lost):.1f} % {way} than the plain step would on a card that held it"
+
+
+def _way(evaluations: Sequence[Evaluation], found: Evaluation) -> str:
+    best = fastest(evaluations)
+    if best is None:
+        least = min(evaluations, key=lambda one: one.needs_bytes)
+        return f"No combination fits; the least is {format_bytes(least.needs_bytes)}, with {least.plan}."
+    if found.feasible and found.seconds <= best.seconds:
+        return "No combination whose tensors fit is faster."
+    exact = fastest([one for one in evaluations if one.equal_to == found.equal_to])
+    if exact is not None and exact.plan != best.plan and exact.plan != found.plan:
+        alike = f"; equal {exact.equal_to}: {_named(exact)}"
+    else:
+        alike = ""
+    return f"Fastest of all {len(evaluations)} whose tensors fit: {_named(best)}{alike}."
+
+
+def _named(one: Evaluation) -> str:
+    return f"{one.plan} ({format_seconds(one.seconds)}{', tight' if one.state == TIGHT else ''})"
+
+
+def picture(problem: Problem, evaluations: Sequence[Evaluation], found: Evaluation) -> Picture:
+    """The plan among all others, over memory and time."""
+    finding = {FITS: "fits", TIGHT: "is tight", NO: "does not fit"}[found.state]
+    best = fastest(evaluations)
+    plain = problem.evaluate(Plan(problem.batch))
+    return plan_plane(
+        evaluations,
+        pareto_front(evaluations),
+        [plain, *([] if best is None else [best])],
+        found,
+        chosen_name="this plan",
+        title=f"{problem.network.name}, batch {problem.batch:,}: {found.plan} {finding}, {found.lost:+.1%} time",
+    )
+
+
+class PlanExplorer(Explorer):
+    """Controls over the techniques, all their combinations over memory and time, sentences; made by `plan_explorer`."""
+
+    def __init__(self, problem: Problem, start: Plan) -> None:
+        self._problem = problem
+        offered = choices(problem)
+        self._all = combinations(problem, *(values.values() for values in offered.values()))
+        controls = {
+            name: described(widgets.Dropdown, name, options=list(values.items())) for name, values in offered.items()
+        }
+        wanted = (start.micro, start.precision, start.offload, start.segments)
+        for control, value in zip(controls.values(), wanted, strict=True):
+            control.value = value
+        self.micro, self.precision, self.offload, self.segments = controls.values()
+        self.lay_out([("1fr 1fr 1fr 1fr", list(controls.values()))], controls)
+
+    @property
+    def plan(self) -> Plan:
+        """What the controls say."""
+        micro = None if self.micro.value == self._problem.batch else self.micro.value
+        return Plan(self._problem.batch, micro, self.precision.value, self.offload.value, segments=self.segments.value)
+
+    def view(self) -> View:
+        """The plan among all of them, and what it comes to in words; what it needs of the card is watched."""
+        found = self._problem.evaluate(self.plan)
+        drawn = picture(self._problem, self._all, found)
+        return View(drawn, sentences(self._all, found), found.needs_bytes, "what it needs of the card")
+
+
+def choices(problem: Problem) -> dict[str, dict[str, Any]]:
+    """What each control offers for a problem: name on the screen -> value of the plan."""
+    micros = [problem.batch] if problem.batch_norms else _halvings(problem.batch)
+    return {
+        "batch": {f"{problem.batch // n} × {n}" if n < problem.batch else f"{n} at once": n for n in micros},
+        "precision": {precision: precision for precision in PRECISIONS},
+        "offload": {policy: policy for policy in OFFLOADS},
+        "recompute": {
+            "nothing": 1,
+            **{f"{count} even segments": count for count in EVEN},
+            "lowest peak": problem.least_peak_segments,
+        },
+    }
+
+
+def plan_explorer(problem: Problem, start: Plan | None = None) -> PlanExplorer:
+    """Which techniques together: controls for micro-batch, precision, offload and recomputation.
+
+    Every move shows the plan among all combinations over memory and time, and says whether it fits, where its time
+    goes, and what would be faster. All combinations are judged before the first picture, which takes a few seconds
+    where `problem` has not judged them yet.
+
+    Args:
+        problem: what to train on which card; its network must be a chain.
+        start: the plan shown first; the plain one if None.
+
+    Raises:
+        CourseError: the network is no chain, or `start` is not among the combinations offered.
+    """
+    start = Plan(problem.batch) if start is None else start
+    wanted = (start.micro, start.precision, start.offload, start.segments)
+    for (name, values), value in zip(choices(problem).items(), wanted, strict=True):
+        if value not in values.values():
+            raise CourseError(f"the control {name!r} does not offer {value!r}: it has {', '.join(values)}")
+    if start != replace(Plan(start.batch, start.micro_batch, *wanted[1:3]), segments=start.segments):
+        raise CourseError(f"the controls cannot show {start}: leave window, algorithm and changes as they are")
+    return PlanExplorer(problem, start)
+
+
+def _halvings(batch: int) -> list[int]:
+    """The batch and its halves, as long as they are whole."""
+    return [batch >> power for power in range(HALVINGS + 1) if batch % (1 << power) == 0]

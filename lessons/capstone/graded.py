@@ -1,0 +1,99 @@
+"""The inputs of exercise 12, "Capstone", drawn from the class seed. No right answer is known here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from classroom.questions.graded import Graded, GradedProperties
+from classroom.questions.properties import function
+from lessons.capstone import judge as planning
+from lessons.capstone.judge import GIVEN, Look, Looks
+
+Case = tuple[object, ...]
+MB = 10**6
+
+
+def _plans(draw: random.Random) -> list[Case]:
+    """Batches at once and in parts, in both precisions; even numbers, so that halves are whole."""
+    cases: list[Case] = []
+    for many, half in ((False, False), (True, False), (True, True), (False, True)):
+        parts = draw.choice([3, 4, 8]) if many else 1
+        fixed, accumulated, copies = (2 * draw.randint(50, 900) * MB for _ in "123")
+        context, per_sample = draw.randint(200, 900) * MB, 2 * draw.randint(1, 50) * MB
+        batch = parts * draw.randint(4, 64)
+        cases.append((batch, parts, half, context, fixed, accumulated, per_sample, copies))
+    return cases
+
+
+def _times(draw: random.Random) -> list[Case]:
+    """Copies shorter than both passes, longer than both, and between them."""
+    cases: list[Case] = []
+    for share in (0.5, 3.0, 1.4, 0.0):
+        forward = round(draw.uniform(0.1, 1), 3)
+        copies = (round(share * forward * draw.uniform(0.9, 1.1), 3) for _ in "12")
+        update = round(draw.uniform(0.01, 0.3), 3)
+        cases.append((draw.randint(2, 9), forward, round(2 * forward, 3), *copies, update))
+    return cases
+
+
+def _points(draw: random.Random) -> list[Case]:
+    """Steps of a front, plans behind them, and some as fast or as lean as one on it; in any order."""
+    cases: list[Case] = []
+    for _ in "123":
+        count = draw.randint(3, 5)
+        sizes, times = sorted(draw.sample(range(10, 60), count)), sorted(draw.sample(range(10, 60), count))
+        front = list(zip(reversed(sizes), times, strict=True))
+        behind = [(size + draw.randint(1, 9), time + draw.randint(1, 9)) for size, time in front]
+        behind += [(front[0][0] + 70, front[0][1]), (front[-1][0], front[-1][1] + 70)]
+        points = list(dict.fromkeys([*front, *behind]))
+        names = draw.sample("abcdefghijklmnopqrstuvwxyz", len(points))
+        shuffled = draw.sample(points, len(points))
+        equal = (front[0][0] + 70, front[0][1])  # as fast as the fastest, with more bytes, and before it in the table
+        shuffled.sort(key=lambda point: point != equal)
+        cases.append((dict(zip(names, shuffled, strict=True)),))
+    return cases
+
+
+def _tables(draw: random.Random) -> list[Case]:
+    """Plans that are too large and faster, that train something else and are faster, lean and slow ones."""
+    cases: list[Case] = []
+    for exactly in (False, True):
+        room = draw.randint(20, 40)
+        fast = round(draw.uniform(2, 3), 2)
+        size = room if exactly else room - draw.randint(2, 5)
+        plans = [
+            ("lean", (draw.randint(1, 9), round(fast + 4, 2), True)),
+            ("full", (room - 1 if not exactly else room - 2, round(fast + 2, 2), True)),
+            ("large", (room + draw.randint(1, 9), round(fast - 0.5, 2), True)),
+            ("other", (draw.randint(2, 9), round(fast - 1, 2), False)),
+            ("wanted", (size, fast, True)),
+        ]
+        names = draw.sample(["p", "q", "r", "s", "t"], 5)
+        cases.append(({name: plan for name, (_, plan) in zip(names, plans, strict=True)}, room))
+    return [*cases, ({"p": (9, 1.0, False), "q": (50, 1.0, True)}, 8)]
+
+
+plan_bytes = Graded("plan_bytes", _plans, GIVEN)
+update_seconds = Graded("update_seconds", _times, GIVEN)
+unbeaten = Graded("unbeaten", _points, GIVEN)
+least_time = Graded("least_time", _tables, GIVEN)
+
+
+def _vgg(answer: Callable[..., Any], draw: random.Random) -> Look:
+    return planning.look_at(planning.vgg(), answer())
+
+
+def _search(answer: Callable[..., Any], draw: random.Random) -> Looks:
+    """A chain that may be cut into micro-batches, one that may not, and one that nothing fits."""
+    problems = [
+        (False, draw.choice([24, 32]), draw.choice([64, 96]), draw.choice([0.6, 0.62, 0.64])),
+        (True, draw.choice([24, 32]), 128, draw.choice([0.58, 0.6, 0.62])),
+        (True, draw.choice([24, 32]), draw.choice([64, 96]), 0.05),
+    ]
+    return planning.look_at_small(answer, problems)
+
+
+vgg_plan = GradedProperties("vgg_plan", function, _vgg, kind="function")
+find_plan = GradedProperties("find_plan", function, _search, kind="function")

@@ -1,0 +1,160 @@
+"""How a plan that a learner returns stands on its problem, and the problems it is tried on.
+
+A look, no right answer: the plans it is compared with are all of `lessons.capstone.plan.combinations`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from classroom.questions.core import has_dots
+from course_utils.networks import Network
+from course_utils.techniques.capacity import TIGHT
+from course_utils.units import GIB
+from lessons.capstone.plan import OFFLOADS, ROUNDING, Evaluation, Plan, Problem, Refused, combinations, fastest, table
+
+TITAN_X, GEN3 = "Titan X (Maxwell)", "PCIe 3.0 x16"
+PRECISIONS = ("float32", "float16")
+SEGMENTS = (1, 2, 4)
+WITHIN = 0.02  # more time than the fastest plan of all by at most this share
+LOST = 0.02  # more time than the plain step by at most this share
+
+
+GIVEN = (Plan, Problem, Refused, combinations, fastest, table)  # what the exercise's cells import for its answers
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a learner's function returned for one problem.
+
+    Attributes:
+        problem: the problem.
+        returned: what it returned.
+        refused: the reason, if it is a plan that trains something else.
+        found: what the plan comes to; None where it is none, or refused.
+        best: the fastest of all combinations that fit; None if none does, or if nobody asked.
+    """
+
+    problem: Problem
+    returned: Any
+    refused: Refused | None = None
+    found: Evaluation | None = None
+    best: Evaluation | None = None
+
+    @property
+    def slower(self) -> float:
+        """More time than the best plan takes, as a share; 0 without one."""
+        return 0.0 if self.found is None or self.best is None else self.found.seconds / self.best.seconds - 1
+
+    @property
+    def right(self) -> bool:
+        """Whether it is a plan as fast as the best ones, or None where none fits."""
+        if self.best is None:
+            return self.returned is None
+        return self.found is not None and self.found.feasible and self.slower <= WITHIN
+
+    @property
+    def holds(self) -> dict[str, bool]:
+        """The properties asked of a plan for the problem of the lesson, by name."""
+        found = self.found
+        return {
+            "the same update": found is not None,
+            "equal to the rounding of float32": found is not None and not inexact(found),
+            "surely fits": found is not None and found.feasible and not tight(found),
+            "fast enough": found is not None and found.lost <= LOST,
+        }
+
+
+@dataclass(frozen=True)
+class Looks:
+    """The same for several problems; `returned` is all that came back, for dots in it."""
+
+    each: Sequence[Look]
+
+    @property
+    def returned(self) -> list[Any]:
+        """What came back, problem by problem."""
+        return [look.returned for look in self.each]
+
+    @property
+    def holds(self) -> dict[str, bool]:
+        """Whether each problem is solved, by name: a network that may be cut into micro-batches, then two others."""
+        names = ("with micro-batches", "with batch norm", "where nothing fits")
+        return {name: look.right for name, look in zip(names, self.each, strict=True)}
+
+
+def look_at(problem: Problem, returned: Any, best: Evaluation | None = None) -> Look:
+    """How what was returned stands on a problem."""
+    if not isinstance(returned, Plan) or has_dots(vars(returned)):
+        return Look(problem, returned, best=best)
+    try:
+        return Look(problem, returned, found=problem.evaluate(returned), best=best)
+    except Refused as refused:
+        return Look(problem, returned, refused=refused, best=best)
+
+
+def inexact(found: Evaluation) -> bool:
+    """Whether the update is equal to the tolerance of 16 bits only."""
+    return found.equal_to != ROUNDING
+
+
+def tight(found: Evaluation) -> bool:
+    """Whether its tensors fit, and not all else that needs room."""
+    return found.state == TIGHT
+
+
+@functools.cache
+def vgg() -> Problem:
+    """The problem of lesson 12."""
+    return Problem("VGG-16", 256, TITAN_X, GEN3)
+
+
+def best_of(problem: Problem) -> Evaluation | None:
+    """The fastest plan that fits, of all micro-batches that divide the batch, both precisions, policies, SEGMENTS."""
+    micros = [n for n in range(1, problem.batch + 1) if problem.batch % n == 0]
+    return fastest(combinations(problem, micros, PRECISIONS, OFFLOADS, SEGMENTS))
+
+
+def chain(norm: bool, width: int) -> nn.Sequential:
+    """Four convolutions, two pools and a dense head, for pictures of 32 × 32."""
+    norms = [nn.BatchNorm2d(width)] if norm else []
+    return nn.Sequential(
+        *(nn.Conv2d(3, width, 3, padding=1), *norms, nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU()),
+        *(nn.MaxPool2d(2), nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(2 * width, 2 * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(2 * width * 64, 128), nn.ReLU(), nn.Linear(128, 10)),
+    )
+
+
+@functools.cache
+def _on_titan_x(norm: bool, width: int) -> Problem:
+    name = "a chain with batch norm" if norm else "a chain"
+    return Problem(Network(name, functools.partial(chain, norm, width), (3, 32, 32), 10), 64, TITAN_X, GEN3)
+
+
+@functools.cache
+def small_problem(norm: bool, width: int, batch: int, share: float) -> Problem:
+    """A small chain on a card like the Titan X, with room for a share of what the plain step needs in tensors."""
+    large = _on_titan_x(norm, width).changed(batch=batch)
+    plain = large.evaluate(Plan(batch))
+    memory = (plain.context_bytes + share * plain.tensor_bytes) / GIB
+    return large.changed(device=replace(large.device, name="small card", memory_gb=memory))
+
+
+@functools.cache
+def _best_small(*settings: Any) -> Evaluation | None:
+    return best_of(small_problem(*settings))
+
+
+def look_at_small(function: Callable[[Problem], Any], settings: Sequence[tuple[bool, int, int, float]]) -> Looks:
+    """What a function returns for several small problems, each given as the arguments of `small_problem`."""
+    looks = []
+    for one in settings:
+        problem = small_problem(*one)
+        looks.append(look_at(problem, function(problem), _best_small(*one)))
+    return Looks(looks)

@@ -1,0 +1,81 @@
+"""Plans for one batch over memory and time: all of them, those that no other beats, and the one in question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from course_utils.figures.plane import HEIGHT, Axis, Curve, Spot, plane
+from course_utils.figures.scene import FAINT, INK, Picture
+from course_utils.figures.style import SERIES_COLOURS
+from course_utils.units import GIB, CourseError, format_seconds
+
+if TYPE_CHECKING:
+    from lessons.capstone.plan import Evaluation
+
+
+def plan_plane(
+    evaluations: Sequence[Evaluation],
+    front: Iterable[Evaluation] = (),
+    named: Iterable[Evaluation] = (),
+    chosen: Evaluation | None = None,
+    title: str = "",
+    chosen_name: str = "",
+    height: float = HEIGHT,
+) -> Picture:
+    """What plans need of the card against the time of an update; hollow points do not fit.
+
+    Args:
+        evaluations: every plan, of one problem.
+        front: those that no other beats, joined by a line: `lessons.capstone.plan.pareto_front`.
+        named: those with their names beside them.
+        chosen: one in another colour, with its name.
+        title: the finding.
+        chosen_name: what stands beside `chosen`; its techniques if empty.
+        height: pixels of the picture.
+
+    Raises:
+        CourseError: no plan to draw.
+    """
+    if not evaluations:
+        raise CourseError("there is no plan to draw: every combination was refused")
+    steps = sorted(front, key=lambda one: one.seconds)
+    device = evaluations[0].device
+    limit = device.memory_bytes / GIB
+    on_front, with_name = {one.plan for one in steps}, {one.plan: place for place, one in enumerate(named)}
+    spots = [] if chosen is None else [_spot(chosen, chosen_name or str(chosen.plan), SERIES_COLOURS[1], bold=True)]
+    rest = [one for one in evaluations if chosen is None or one.plan != chosen.plan]
+    for one in sorted(rest, key=lambda one: with_name.get(one.plan, len(rest))):  # those named first find room first
+        name = str(one.plan) if one.plan in with_name else ""
+        colour = SERIES_COLOURS[0] if one.plan in on_front else INK if name else FAINT
+        spots.append(_spot(one, name, colour, small=not name))
+    curves = []
+    if len(steps) > 1:  # level until the next plan needs less
+        x, y = [steps[0].seconds], [_needs(steps[0])]
+        for one in steps[1:]:
+            x += [one.seconds, one.seconds]
+            y += [y[-1], _needs(one)]
+        curves.append(Curve("", x, y, SERIES_COLOURS[0], width=1.8))
+    seconds = [one.seconds for one in evaluations]
+    low = min(seconds) - 0.06 * (max(seconds) - min(seconds)) if max(seconds) > min(seconds) else 0.0
+    return plane(
+        Axis("predicted time of one update", low=max(0.0, low), write=_seconds),
+        Axis("GiB the card must have", low=0),
+        curves=curves,
+        spots=spots,
+        title=title,
+        limits={f"{limit:,.4g} GiB": limit},
+        height=height,
+    )
+
+
+def _spot(one: Evaluation, name: str, colour: str, bold: bool = False, small: bool = False) -> Spot:
+    return Spot(name, one.seconds, _needs(one), colour, not one.feasible, bold, small)
+
+
+def _needs(one: Evaluation) -> float:
+    return one.needs_bytes / GIB
+
+
+def _seconds(value: float) -> str:
+    return format_seconds(value) if value else "0"

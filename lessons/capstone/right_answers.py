@@ -1,0 +1,107 @@
+"""Right answers to exercise 12, written in different ways."""
+
+import itertools
+import math
+
+import numpy as np
+
+from course_utils.units import CourseError
+from lessons.capstone.plan import Plan, combinations, fastest
+
+
+def bytes_by_terms(batch, parts, half, context_bytes, fixed_bytes, accumulated_bytes, bytes_per_sample, copies_bytes):
+    total = context_bytes + fixed_bytes
+    if parts != 1:
+        total += accumulated_bytes
+    if half:
+        return total + copies_bytes + 0.5 * bytes_per_sample * batch / parts
+    return total + bytes_per_sample * (batch / parts)
+
+
+def bytes_in_numpy(batch, parts, half, *sizes):
+    context, fixed, accumulated, each, copies = np.array(sizes, dtype=np.float64)
+    weights = [1, 1, parts > 1, batch / parts / (2 if half else 1), half]
+    return np.dot(weights, [context, fixed, accumulated, each, copies])
+
+
+def seconds_by_loop(parts, forward, backward, copy_out, copy_back, update):
+    total = update
+    for _ in range(parts):
+        total += forward if forward > copy_out else copy_out
+        total += sorted([backward, copy_back])[1]
+    return total
+
+
+def sweep(plans):
+    front, least = [], math.inf
+    for name in sorted(plans, key=lambda name: plans[name][::-1]):
+        if plans[name][0] < least:
+            front.append(name)
+            least = plans[name][0]
+    return front
+
+
+def pairwise(plans):
+    beaten = set()
+    for (one, (size, time)), (_, (its_size, its_time)) in itertools.permutations(plans.items(), 2):
+        if its_size <= size and its_time <= time and (its_size < size or its_time < time):
+            beaten.add(one)
+    return tuple(sorted(plans.keys() - beaten, key=lambda name: plans[name][1]))
+
+
+def least_by_sorting(plans, room):
+    for name, (needs, _, same) in sorted(plans.items(), key=lambda item: item[1][1]):
+        if same and needs <= room:
+            return name
+    return None
+
+
+def search(problem):
+    micros = [n for n in range(1, problem.batch + 1) if problem.batch % n == 0]
+    found = combinations(problem, micros, segments=(1, 2, 4))
+    best = fastest(found)
+    return None if best is None else best.plan
+
+
+def search_by_hand(problem):
+    best = None
+    for parts, precision, offload, segments in itertools.product(
+        (1, 2, 4, 8, 16, 32), ("float32", "float16"), ("none", "conv", "windowed", "all"), (4, 2, 1)
+    ):
+        try:
+            plan = Plan(problem.batch, problem.batch // parts, precision, offload, segments=segments)
+            found = problem.evaluate(plan)
+        except CourseError:
+            continue
+        if found.feasible and (best is None or found.seconds < best.seconds):
+            best = found
+    return best.plan if best else None
+
+
+RIGHT = {
+    "plan_bytes": [bytes_by_terms, bytes_in_numpy],
+    "update_seconds": [
+        lambda parts, f, b, out, back, update: parts * max(f, out) + parts * max(b, back) + update,
+        seconds_by_loop,
+        lambda n, f, b, out, back, u: n * (f + max(0, out - f)) + n * (b + max(0, back - b)) + u,
+    ],
+    "unbeaten": [sweep, pairwise],
+    "least_time": [
+        lambda plans, room: min(
+            (n for n, p in plans.items() if p[2] and p[0] <= room), key=lambda n: plans[n][1], default=None
+        ),
+        least_by_sorting,
+    ],
+    "vgg_plan": [
+        lambda: Plan(256, micro_batch=64),
+        lambda: Plan(256, 32),
+        lambda: Plan(256, 128, offload="windowed"),
+        lambda: Plan(256, 64, offload="windowed"),
+    ],
+    "find_plan": [search, search_by_hand],
+}
+
+UNTOUCHED = {
+    "vgg_plan": [..., lambda: ..., lambda: [...]],
+    "find_plan": [..., lambda problem: ..., lambda problem: ... * problem.batch],
+}

@@ -1,0 +1,74 @@
+"""Claims of lesson 08, half precision."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG, Finding, claim
+from course_utils.machine import hardware
+from course_utils.machine.speed import predict_step
+from course_utils.networks import NETWORKS
+from course_utils.trace import training_step
+from course_utils.units import in_gb
+from lessons.half_precision.precision import Halving, recipe_bytes
+from lessons.shared.sources import DATAGURU
+
+# Milliseconds of a forward and backward pass on a Maxwell Titan X in float32 and float16: soumith's convnet-benchmarks,
+# 2016, Torch with cuDNN R4; the VGG is Model A, eleven layers.
+TITAN_X_2016 = {"AlexNet": (81, 71), "OverFeat": (268, 242), "VGG-A": (529, 471), "GoogLeNet": (470, 462)}
+
+
+@lru_cache(maxsize=4)
+def halving(name: str, batch: int = 128) -> Halving:
+    """A step of one of `networks.NETWORKS` with momentum, in float32 and under float16 autocast."""
+    network = NETWORKS[name]
+    with torch.device("meta"):
+        module = network.build()
+    full, half = (
+        training_step(module, network.input_shape, network.classes, precision=precision, name=name).at(batch)
+        for precision in ("float32", "float16")
+    )
+    return Halving(full, half)
+
+
+@claim(81, DATAGURU, "16-bit numbers halve the memory, and nothing is lost.")
+def _halves() -> Finding:
+    vgg, dense = halving("VGG-16"), halving("52 M dense net")
+    counted = 1 - recipe_bytes(vgg.full, copy_bytes=2) / recipe_bytes(vgg.full)
+    saved = (vgg.saved, dense.saved, counted)
+    verdict = RIGHT if min(saved) > 0.45 else MISLEADING if max(saved) > 0.05 else WRONG
+    return Finding(
+        verdict,
+        f"VGG-16, batch 128: {_from_to(vgg)} GB, {_change(vgg.saved)} (counted with master weights: "
+        f"{_change(counted)}); the 52 M dense net {_from_to(dense)} GB, {_change(dense.saved)}",
+        "Weights, optimizer state, indices and the picture stay as they were, and float16 needs loss scaling.",
+    )
+
+
+def _from_to(found: Halving) -> str:
+    return f"{in_gb(found.full.peak_bytes):.2f} to {in_gb(found.half.peak_bytes):.2f}"
+
+
+def _change(saved: float) -> str:
+    return f"{'−' if saved > 0 else '+'}{100 * abs(saved):.0f} %"
+
+
+@claim(82, DATAGURU, "The P100 gains hugely from 16-bit arithmetic.")
+def _p100_gains() -> Finding:
+    gains = {}
+    for name in ("P100", "Titan X (Maxwell)", "V100"):
+        vgg = halving("VGG-16")
+        full, half = (predict_step(ledger, name).total_seconds for ledger in (vgg.full, vgg.half))
+        gains[name] = full / half
+    card = hardware.device("P100")
+    peak = card.flops_per_s("float16") / card.flops_per_s("float32")
+    verdict = RIGHT if peak > 3 else PARTLY if peak > 1.2 else WRONG
+    published = [full / half for full, half in TITAN_X_2016.values()]
+    return Finding(
+        verdict,
+        f"peak {peak:.1f} times float32's, VGG-16's step modelled {gains['P100']:.1f} times as fast (V100: "
+        f"{gains['V100']:.1f}); a Maxwell Titan X was measured {min(published):.2f} to {max(published):.2f} times",
+        "Twice, where the arithmetic exists. The large factors came with tensor cores, a year later.",
+    )

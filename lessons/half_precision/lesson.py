@@ -1,0 +1,565 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # 08 · Half precision
+#
+# **The question:** a 16-bit number takes half the bytes of a 32-bit one. Why is it not half the memory?
+#
+# Afterwards you can
+#
+# 1. say what shrinks under *autocast*, what does not, and which network grows;
+# 2. count a parameter's bytes in any recipe, with or without master weights;
+# 3. tell range from rounding, and float16 from bfloat16;
+# 4. choose a loss scale, and say why nobody has to;
+# 5. tell which devices gain time, and which gain none.
+#
+# About 60 minutes, and 54 for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
+# needed.
+
+# %% slide="skip"
+import textwrap
+
+import pandas as pd
+import torch
+from torch import nn
+
+from classroom.predict import predict, reveal
+from course_utils import digits, networks, recordings
+from course_utils.digits import Variant
+from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
+from course_utils.machine import hardware
+from course_utils.machine.measure import autocast, measure_step
+from course_utils.machine.speed import predict_step
+from course_utils.trace import training_step
+from course_utils.units import GIB, MIB, format_bytes, in_gb
+from lessons.claims import judge
+from lessons.half_precision.claims import TITAN_X_2016, halving
+from lessons.half_precision.explorer import half_explorer
+from lessons.half_precision.precision import (
+    fate,
+    formats,
+    gradients,
+    powers,
+    recipe_bytes,
+    scales,
+    spacing,
+    speed_up,
+)
+from lessons.half_precision.ranges import magnitudes
+
+# %% [markdown] slide="slide"
+# ## Predict
+#
+# Lesson 03 found 10.31 GiB at the peak of VGG-16's training step, batch 128, momentum, in float32.
+
+# %%
+guess = predict(
+    "Let PyTorch use float16 wherever it thinks it may. "
+    "How much memory is in use at the worst moment now?",
+    unit="GiB",
+)
+guess
+
+# %% [markdown] slide="slide"
+# ## By hand: what a parameter costs
+#
+# The recipe of 2018 (Micikevicius et al., *Mixed Precision Training*) computes in float16 and updates in float32.
+# For every parameter it keeps, in bytes:
+#
+# | | float32 | mixed |
+# |---|---:|---:|
+# | weight that is updated, the *master weight* | 4 | 4 |
+# | half copy that the layers compute with | – | 2 |
+# | gradient | 4 | 4 |
+# | momentum | 4 | 4 |
+# | **together** | **12** | **14** |
+#
+# Half precision *adds* two bytes a parameter. What it saves must come from the maps.
+
+# %%
+parameters = 52_136_032  # the dense net of lesson 02: 9000, 4000, 4000, 32 units
+print(f"dense net, float32: {parameters * 12 / 1e6:.0f} MB for its parameters")
+print(f"dense net, mixed:   {parameters * 14 / 1e6:.0f} MB")
+
+# %% [markdown] slide="slide"
+# ## By hand: VGG-16 in the accounting of 2016
+#
+# Lesson 03 counted every map and two shared gradient buffers. All of these become half; add 12 or 14 bytes for each
+# of 138 million parameters. (7.80 + 3.29 GB of maps and buffers, momentum now included.)
+
+# %%
+vgg = halving("VGG-16", 128)  # the step twice, traced in float32 and under float16 autocast
+by_hand = {name: recipe_bytes(vgg.full, copy) for name, copy in (("float32", 0), ("mixed", 2))}
+for name, size in by_hand.items():
+    print(f"{name:>8}: {in_gb(size):5.2f} GB")
+print(f"that is {by_hand['mixed'] / by_hand['float32'] - 1:+.0%}")
+
+# %% [markdown] slide="slide"
+# ## What autocast does
+#
+# `with torch.autocast("cuda", dtype=torch.float16):` around the forward pass. PyTorch then decides operator by
+# operator:
+#
+# - convolutions and matrix products run in half, on half copies of their inputs and weights;
+# - the loss, the softmax in it, norms and sums run in float32;
+# - the weights themselves stay float32; each copy is made once and kept until the forward pass ends, or longer
+#   where the backward pass needs it.
+#
+# The trace shows it on a dense layer of 1,000 × 1,000: each `_to_copy` makes a half of something, or a float32 of a
+# half. Half copies of weights are in the role `other`.
+
+# %%
+with torch.device("meta"):
+    layer = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
+step = training_step(layer, (1000,), 10, precision="float16", target="cpu")
+timeline = step.at(64).timeline()
+columns = ["event", "phase", "weight gradients", "gradient maps", "other", "total"]
+timeline[timeline["layer"] == "0"][columns]
+
+# %% [markdown] slide="slide"
+# ## Trace: VGG-16
+#
+# The outline is float32, the picture inside it is the same step under autocast.
+
+# %%
+reveal(
+    guess,
+    {"by hand, mixed": by_hand["mixed"] / GIB, "trace": vgg.half.peak_bytes / GIB},
+    against="trace",
+)
+
+# %% slide="subslide"
+peaks = [format_bytes(ledger.peak_bytes) for ledger in (vgg.full, vgg.half)]
+skyline(
+    vgg.half,
+    before=vgg.full,
+    before_name="float32",
+    title=f"VGG-16 under autocast: {peaks[1]} in place "
+    f"of {peaks[0]}, −{vgg.saved:.0%}, not −50%",
+)
+
+# %% [markdown]
+# The thin band on top, `other`, is the half copies of weights.
+
+# %% [markdown] slide="slide"
+# ## What shrank, and what did not
+#
+# Each column is that step's own peak, in MiB. float32's worst moment comes a little later in the backward pass, when
+# two pools are through: hence a few indices fewer.
+
+# %%
+table = vgg.by_role()
+(table[(table != 0).any(axis=1)] / 2**20).round(0).astype(int)
+
+# %% [markdown] slide="subslide"
+# - *Feature maps* and *gradient maps* halve, as expected.
+# - *Parameters* and *optimizer state* stay: updates happen in float32.
+# - *Weight gradients* grow for a moment: a layer's gradient is made in half and copied to float32; both are alive
+#   while the copy is made. At the peak that layer is `fc6`, the largest.
+# - *Pool indices* stay. They are whole numbers of 64 bits.
+# - *Input* stays float32, as the data loader made it.
+
+# %%
+stays = ["parameters", "optimizer state", "weight gradients", "pool indices", "input"]
+share = table.loc[stays, "half"].sum() / vgg.half.peak_bytes
+print(f"What never halves is {share:.0%} of the peak under autocast.")
+
+# %% [markdown] slide="slide"
+# ## The network that grows
+#
+# The dense net has hardly any maps. Before you run the cell: does its peak fall, stay, or rise?
+
+# %%
+dense = halving("52 M dense net", 128)
+skyline(
+    dense.half,
+    before=dense.full,
+    before_name="float32",
+    title=f"The dense net under autocast: {in_gb(dense.full.peak_bytes) * 1000:.0f} MB become "
+    f"{in_gb(dense.half.peak_bytes) * 1000:.0f} MB, {-dense.saved:+.0%}",
+)
+
+# %% [markdown] slide="notes"
+# The recipe said +17 % (626 to 730 MB), the trace says less. The recipe keeps all half copies to the end. In PyTorch
+# a copy goes as soon as its layer's backward pass has used it, and `fc1` needs none there, so most are gone at the
+# peak. What is on top of float32 is the half gradient of `fc1`, beside the float32 gradient made from it.
+
+# %% slide="notes"
+added = dense.by_role().loc["weight gradients", "change"]
+print(f"weight gradients at the peak: {added / 1e6:+.1f} MB")
+print(f"a half gradient of fc1:       {2 * 9000 * 4000 / 1e6:+.1f} MB")
+in_forward = max(dense.half.total[dense.half.phases == "forward"]) - max(
+    dense.full.total[dense.full.phases == "forward"]
+)
+print(f"and in the forward pass, where the copies are alive: {in_forward / 1e6:+.1f} MB")
+
+# %% [markdown] slide="slide"
+# ## Measure
+#
+# A real step, here: a small convolutional network, batch 256, in float32 and under autocast with *bfloat16*, the
+# other format of 16 bits.
+
+# %% tags=["nbval-ignore-output"]
+target = "cuda" if torch.cuda.is_available() else "cpu"
+peaks = {}
+for precision in ("float32", "bfloat16"):
+    net, shape = networks.small_cnn(), (3, 32, 32)
+    traced = training_step(net, shape, 10, precision=precision, target=target).at(256)
+    measured = measure_step(net, shape, 10, 256, precision=precision)
+    peaks[f"{precision}, trace"] = traced.peak_bytes / MIB
+    peaks[f"{precision}, measured"] = measured.peak_bytes / MIB
+ways = ("trace", "measured")
+change = {way: peaks[f"bfloat16, {way}"] / peaks[f"float32, {way}"] - 1 for way in ways}
+side_by_side(
+    peaks,
+    title=f"Tensors alone would be {change['trace']:+.0%}; the "
+    f"measured peak changes by {change['measured']:+.0%}",
+)
+
+# %% tags=["nbval-ignore-output"]
+inside = [
+    f"{peaks[f'{precision}, measured'] - peaks[f'{precision}, trace']:.1f} MiB in {precision}"
+    for precision in ("float32", "bfloat16")
+]
+print("What measured has above traced:", ", ".join(inside))
+
+# %% [markdown]
+# That is what kernels allocate and free inside, and every processor has its own kernels: one that cannot compute in a
+# format converts to float32, in buffers of its own. The digits below show float16 too.
+
+# %% [markdown] slide="skip"
+# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
+# neither.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+gpu = recordings.gpu()
+print(textwrap.fill(recordings.sentence(gpu), 88))
+rows = []
+for name in ("VGG-16", "52 M dense net"):
+    for precision in ("float32", "float16"):
+        rows += recordings.beside_trace(gpu, name, precision, batches=(128,))
+pd.DataFrame(rows) if rows else None
+
+# %% [markdown] slide="slide"
+# ## What a 16-bit number can be
+#
+# A float is a sign, an exponent and a fraction. Two formats split 16 bits in two ways.
+
+# %%
+columns = ["exponent bits", "fraction bits", "largest", "smallest normal", "smallest"]
+formats()[[*columns, "spacing at 1", "digits"]]
+
+# %% [markdown]
+# - **Range** is the exponent: float16 ends at 65,504 above and at 6 · 10⁻⁸ below, losing digits one by one
+#   under its smallest *normal* number. bfloat16 has all of float32's range.
+# - **Rounding** is the fraction: float16 has 3 decimal digits, bfloat16 has 2.
+#
+# float16 fails by range, bfloat16 by rounding. Each failure has its own remedy.
+
+# %% [markdown] slide="slide"
+# ## Range, on real gradients
+#
+# A small network learns the digits in float32. Then we look at the gradients of one batch: how large are they?
+
+# %%
+pictures, labels, test_pictures, test_labels = digits.pictures(side=8)
+torch.manual_seed(0)
+net = networks.small_cnn(channels=1, size=8)
+optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
+for _ in range(20):
+    for rows in torch.randperm(len(pictures))[:1280].view(-1, 64):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(pictures[rows]), labels[rows]).backward()
+        optimizer.step()
+exact = gradients(net, pictures[:64], labels[:64])
+
+# %% tags=["nbval-ignore-output"]
+lost = fate(exact.all_maps, "float16").lost
+magnitudes(
+    {"gradient maps": powers(exact.all_maps), "weight gradients": powers(exact.all_weights)},
+    title=f"{lost:.0%} of a trained network's gradient maps "
+    "are too small for float16, and none for bfloat16",
+)
+
+# %% [markdown] slide="notes"
+# Weight gradients are sums over pictures and places, so they are larger; in PyTorch it is the maps that are made in
+# half first. Is it bad that small ones become 0? Not while large ones outweigh them. It is when all are small: near
+# the end of training, in deep networks, in a loss term of small weight.
+
+# %% [markdown] slide="slide"
+# ## Loss scaling
+#
+# Take the 64 training pictures that the network knows best. Their gradients are tiny, and float16 loses most of them.
+# The remedy: multiply the *loss* by a scale, run the backward pass, divide the weight gradients by it. Every gradient
+# is proportional to the loss, so nothing else changes.
+
+# %% tags=["nbval-ignore-output"]
+with torch.no_grad():
+    known = nn.functional.cross_entropy(net(pictures), labels, reduction="none").argsort()[:64]
+exact = gradients(net, pictures[known], labels[known])
+
+
+def error(weights):
+    off = torch.linalg.norm(weights - exact.all_weights)
+    return float(off / torch.linalg.norm(exact.all_weights))
+
+
+rows = []
+for scale in (1, 2**4, 2**8, 2**12, 2**16):
+    half = gradients(net, pictures[known], labels[known], "float16", scale)
+    zeros = fate(exact.maps["conv1"], "float16", scale).lost
+    rows.append((f"{scale:,}", f"{zeros:.1%}", f"{error(half.all_weights / scale):.2%}"))
+half = gradients(net, pictures[known], labels[known], "bfloat16")
+zeros = fate(exact.maps["conv1"], "bfloat16").lost
+rows.append(("bfloat16, no scale", f"{zeros:.1%}", f"{error(half.all_weights):.2%}"))
+columns = ["scale", "conv1's map: becomes 0", "weight gradients: error"]
+pd.DataFrame(rows, columns=columns).set_index("scale")
+
+# %% [markdown] slide="notes"
+# Without a scale a large part of the gradient is lost; with one, what is left is the rounding of float16. bfloat16
+# needs no scale and rounds more coarsely. Why powers of two? They move the exponent and touch no digit:
+
+# %% slide="notes"
+# drawn as whole numbers, which are the same on every processor
+whole = torch.randint(2**24, (100_000,), generator=torch.Generator().manual_seed(0))
+values = whole * 2.0**-34
+for scale in (2.0**12, 5000.0):
+    changed = (values * scale / scale != values).sum()
+    print(f"times {scale:,.0f} and back: {changed:>6,} of 100,000 numbers changed")
+
+# %% [markdown] slide="slide"
+# ## Which scale?
+#
+# Too small, and gradients become 0. Too large, and they become infinite. `torch.amp.GradScaler` needs no choice: a
+# step with an infinite gradient is *skipped* and the scale halved; after a row of good steps it is doubled. Real
+# training in float16, with a row of 20 in place of the usual 2,000, from a scale that is far too large:
+
+# %% tags=["nbval-ignore-output"]
+torch.manual_seed(1)
+learner = networks.small_cnn(channels=1, size=8)
+optimizer = torch.optim.SGD(learner.parameters(), lr=0.1, momentum=0.9)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**28, growth_interval=20)
+used, skipped = [], []
+for step in range(120):
+    rows = torch.arange(64 * step, 64 * step + 64) % len(pictures)
+    with autocast("cpu", "float16"):
+        loss = nn.functional.cross_entropy(learner(pictures[rows]), labels[rows])
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    used.append(scaler.get_scale())
+    scaler.step(optimizer)
+    scaler.update()
+    skipped.append(scaler.get_scale() < used[-1])
+print(
+    "the rule, simulated from the skipped steps alone, gives the same scales:",
+    scales(skipped, 2.0**28, interval=20) == used,
+)
+
+# %% tags=["nbval-ignore-output"]
+plane(
+    Axis("step"),
+    Axis("loss scale", log=True, write=lambda value: f"{value:,.0f}"),
+    curves=[Curve("scale", list(range(120)), used, colour="#0072b2")],
+    title=f"The scale finds its place by itself: {sum(skipped)} of 120 steps skipped, "
+    f"{sum(skipped[:20])} of them among the first 20",
+)
+
+# %% [markdown] slide="slide"
+# ## Rounding
+#
+# Numbers of a format lie further apart the larger they are. 10 fraction bits count to 2,048; beyond, every other whole
+# number is missing.
+
+# %%
+for value, name in ((2048, "float16"), (256, "bfloat16")):
+    one_more = torch.tensor(value, dtype=getattr(torch, name)) + 1
+    print(f"{name + ':':9} {value:>4} + 1 = {one_more:.0f}, spacing {spacing(value, name):g}")
+
+# %% [markdown]
+# A weight update is such a sum: a large number plus a small one. If the update is below half the spacing at the
+# weight, nothing happens. One step of gradient descent, rate 0.01, on the trained network, an ordinary batch:
+
+# %% tags=["nbval-ignore-output"]
+weights = torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
+ordinary = gradients(net, pictures[:64], labels[:64]).all_weights
+update = -0.01 * ordinary
+rows = {}
+for name in ("float32", "float16", "bfloat16"):
+    dtype = getattr(torch, name)
+    before = weights.to(dtype)
+    unmoved = ((before + update.to(dtype)) == before) & (update != 0)
+    rows[name] = 100 * float(unmoved.sum() / (update != 0).sum())
+side_by_side(
+    rows,
+    unit="%",
+    title=f"{rows['float16']:.0f} % of the updates are lost on "
+    f"float16 weights, {rows['bfloat16']:.0f} % on bfloat16's",
+)
+
+# %% [markdown] slide="notes"
+# This is why the weights stay float32: *master weights*. The layers compute with rounded copies, and the small
+# updates add up where there is room for them. Range has a remedy in loss scaling; rounding has this one, and it costs
+# the 2 bytes a parameter of our recipe.
+
+# %% [markdown] slide="slide"
+# ## float16 against bfloat16
+#
+# | | float16 | bfloat16 |
+# |---|---|---|
+# | range | 2⁻²⁴ to 65,504 | as float32 |
+# | decimal digits | 3 | 2 |
+# | needs loss scaling | yes | no |
+# | needs float32 master weights | yes | yes, all the more |
+# | bytes | 2 | 2 |
+# | found on | P100, and tensor cores from 2017 | from Ampere (2020) |
+#
+# For memory the choice does not matter: the trace is the same to the byte.
+
+# %% [markdown] slide="slide"
+# ## Train: memory, time and accuracy together
+#
+# The digits, four ways, same network, same seed, Adam. *Pure* float16 is what one would try first: weights, gradients
+# and Adam's averages in halves, no autocast, no scaling. It saves the most. What does it learn?
+
+
+# %% tags=["nbval-ignore-output"]
+def build():
+    return networks.small_cnn(channels=1, size=8)
+
+
+trained = digits.compare(
+    {
+        "float32": Variant(build),
+        "bfloat16 autocast": Variant(build, precision="bfloat16"),
+        "float16 autocast, scaled": Variant(build, precision="float16"),
+        "float16, pure": Variant(build, precision="float16", pure=True),
+    },
+    epochs=4,
+    seeds=(0,),
+    side=8,
+)
+shown = trained[["traced peak", "measured peak"]].map(format_bytes)
+shown["seconds an epoch"] = trained["epoch seconds"].round(2)
+shown["accuracy"] = trained["accuracy"].map("{:.1%}".format)
+shown
+
+# %% tags=["nbval-ignore-output"]
+slower = trained["epoch seconds"] / trained.loc["float32", "epoch seconds"]
+ends, epsilon = trained.loc["float16, pure", "accuracy"], torch.tensor(1e-8).half()
+print(f"Pure float16 ends at {ends:.0%}, which is guessing.")
+print(f"Adam's 1e-8, which keeps it from dividing by 0, in float16: {epsilon.item()}")
+print("An epoch on this CPU takes", end=" ")
+print(f"{slower['bfloat16 autocast']:.1f} times as long in bfloat16 autocast,", end=" ")
+print(f"{slower['float16 autocast, scaled']:.1f} times in float16 autocast.")
+
+# %% [markdown] slide="notes"
+# Pure float16 dies of range: a weight whose gradient is 0 moves by 0 / 0, and every number after that is *nan*, not a
+# number. Both autocasts learn as float32 does. A CPU without arithmetic for a format converts back and forth, and is
+# slower for it. Half precision saves time only where the device computes in it.
+
+# %% [markdown] slide="slide"
+# ## Which devices gain
+#
+# From the catalogue, TFLOP/s; the last column is modelled for VGG-16, batch 64: float32's time over half's.
+
+# %%
+vgg_64 = halving("VGG-16", 64)
+chosen = "Tesla K40, Titan X (Maxwell), GTX 1080, P100, V100, RTX 2080, T4, A100, RTX 4090"
+rows = []
+for card in map(hardware.device, [*chosen.split(", "), "H100 SXM"]):
+    rates = card.float32_tflops, card.float16_tflops, card.tensor_tflops
+    written = [f"{rate:g}" if rate else "–" for rate in rates]
+    step = f"{speed_up(vgg_64, card, 'float16'):.1f}"
+    rows.append((card.name, card.year, *written, "yes" if card.bfloat16 else "no", step))
+columns = ["device", "year", "float32", "float16", "tensor cores", "bfloat16", "times as fast"]
+pd.DataFrame(rows, columns=columns).set_index("device")
+
+# %% [markdown] slide="notes"
+# - No rate of its own (K40, Titan X, GTX 1080): half the traffic helps layers bound by bandwidth, and
+#   nothing else.
+# - The P100 has plain float16 at twice float32's rate.
+# - Tensor cores (lesson 02), from the V100 on, multiply halves and add up in float32.
+#
+# From Ampere (2020) on the table flatters: PyTorch may run float32 convolutions as *TF32*, float32's range with 10
+# fraction bits, on the tensor cores. The catalogue has no TF32 rates, so what halves gain over that is less than the
+# last column says.
+
+# %% slide="subslide"
+gains = {
+    f"{name}, {kind}": speed_up(step, name, "float16")
+    for name in ("Titan X (Maxwell)", "P100", "V100")
+    for kind, step in (("VGG-16", vgg), ("dense net", dense))
+}
+side_by_side(
+    {name: round(gain, 2) for name, gain in gains.items()},
+    unit="times as fast",
+    title=f"In halves the V100 runs VGG-16 {gains['V100, VGG-16']:.1f} "
+    f"times as fast, the dense net {gains['V100, dense net']:.1f} times",
+)
+
+# %% [markdown]
+# The dense net at this batch is bound by bandwidth: it reads every weight for little arithmetic. Autocast reads them
+# once more to make the copies. Where halves are not computed faster, that costs time.
+
+# %% [markdown] slide="slide"
+# ## Published: a card without the arithmetic
+#
+# The model says that a Maxwell Titan X gains next to nothing. convnet-benchmarks measured forward and backward passes
+# on one in 2016 (Torch, cuDNN 4), both ways. Beside it the model, forward and backward, where we have the network.
+
+# %%
+rows = []
+for name, (full, half) in TITAN_X_2016.items():
+    modelled = "–"
+    if name in networks.NETWORKS:
+        both = [predict_step(at, "Titan X (Maxwell)").by_phase() for at in
+                (halving(name).full, halving(name).half)]  # fmt: skip
+        times = [phases[["forward", "backward"]].sum() for phases in both]
+        modelled = f"{times[0] / times[1]:.2f}"
+    rows.append((name, full, half, f"{full / half:.2f}", modelled))
+columns = ["network", "float32, ms", "float16, ms", "times as fast", "modelled"]
+pd.DataFrame(rows, columns=columns).set_index("network")
+
+# %% [markdown]
+# Both stay between nothing and 14 %. Which network gains what, the model does not tell: AlexNet's gain comes from
+# other kernels, which no roofline sees.
+
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# One question: **what do I gain by halving?** The outline is float32. Before each move say whether the peak will fall,
+# and whether the device gains time.
+
+# %% tags=["nbval-ignore-output"]
+half_explorer()
+
+# %% [markdown]
+# Try three things. Find the network that gains most and say which roles it hardly has. Give the dense net Adam: why
+# does nothing change? Compare AlexNet at batch 8 and at 512.
+
+# %% [markdown] slide="slide"
+# ## What people believe
+#
+# Two claims of 2016, in our words. Each verdict is computed when the cell runs: change a formula in
+# `lessons/half_precision/claims.py`, and it changes.
+
+# %%
+judge([81, 82])
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. Maps halve; weights, optimizer state, indices and input do not. The more a network is made of maps, the closer it
+#    comes to half, and a dense one grows.
+# 2. float16 loses small numbers to its range, which a loss scale repairs; both halves lose small updates to rounding,
+#    which float32 master weights repair.
+# 3. Time is gained where the device has arithmetic for halves, and hardly anywhere else.
+#
+# Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). Six questions, 54
+# minutes. Save, then `course check 08` gives your marks.

@@ -1,0 +1,1 @@
+"""Which hardware, or none."""

@@ -1,0 +1,441 @@
+"""The checks of exercise 02, "Which hardware, or none": references, inputs, and the slips people make.
+
+Card and buffer in MiB, needs in GiB, all else in bytes. The rule of 2014 is that of Dettmers, "Which GPU for deep
+learning" (2014).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from classroom.questions.core import Slip, percent
+from classroom.questions.functions import Check
+from classroom.questions.properties import PropertyCheck
+from course_utils.machine.hardware import devices
+from course_utils.units import MIB
+from lessons.hardware import judge as transfer
+from lessons.hardware.judge import Pretrained
+
+STATES = {"sgd": 0, "momentum": 1, "adam": 2}
+Card = Mapping[str, Any]
+Layers = Sequence[tuple[int, int, bool]]
+
+# -- 1. the corrected rule -------------------------------------------------------------------------------------------
+
+
+def _largest_parameters(card_mib: int, buffer_mib: int, optimizer: str) -> int:
+    return max(0, (card_mib - buffer_mib) * MIB // (4 * (2 + STATES[optimizer])))
+
+
+def _room_over(sgd: int, momentum: int, adam: int) -> Callable[[int, int, str], int]:
+    """The rule with other bytes a parameter."""
+    sizes = {"sgd": sgd, "momentum": momentum, "adam": adam}
+    return lambda card, buffer, optimizer: max(0, (card - buffer) * MIB // sizes[optimizer])
+
+
+largest_parameters = Check(
+    "largest_parameters",
+    _largest_parameters,
+    cases=[
+        (6144, 400, "momentum"),
+        (6144, 400, "adam"),
+        (12288, 512, "sgd"),
+        (12, 5, "momentum"),
+        (9, 2, "adam"),
+        (300, 400, "momentum"),
+    ],
+    slips=[
+        Slip("the rule of 2014", _room_over(4, 8, 12),
+             "This is the rule of 2014, with its divisor of two for momentum: the weight gradients are missing. They "
+             "are as large as the weights."),
+        Slip("Adam has one state", _room_over(8, 12, 12),
+             "Adam keeps two running averages for every parameter, of the gradient and of its square; you counted "
+             "one."),
+        Slip("optimizer ignored", _room_over(12, 12, 12),
+             "You took momentum for every optimizer. Plain SGD keeps no state, Adam two values a parameter."),
+        Slip("inference", _room_over(4, 4, 4),
+             "So many parameters fit if nobody trains them. Training also keeps a gradient for each, and the "
+             "optimizer's state."),
+        Slip("buffer forgotten", lambda card, buffer, optimizer: card * MIB // (4 * (2 + STATES[optimizer])),
+             "The buffer is missing: context and libraries take their part of the card before the first weight comes."),
+        Slip("decimal megabytes",
+             lambda card, buffer, optimizer: max(0, (card - buffer) * 10**6 // (4 * (2 + STATES[optimizer]))),
+             "You took a MiB for 10**6 bytes. A card's memory is binary: 1 MiB is 1024 · 1024 bytes."),
+        Slip("one byte a value",
+             lambda card, buffer, optimizer: max(0, (card - buffer) * MIB // (2 + STATES[optimizer])),
+             "You counted values. In float32 each takes 4 bytes."),
+        Slip("not rounded",
+             lambda card, buffer, optimizer: max(0.0, (card - buffer) * MIB / (4 * (2 + STATES[optimizer]))),
+             "There is no part of a parameter. Round down."),
+        Slip("rounded up",
+             lambda card, buffer, optimizer: max(0, math.ceil((card - buffer) * MIB / (4 * (2 + STATES[optimizer])))),
+             "You rounded up: the last parameter does not fit. Round down."),
+        Slip("negative", lambda card, buffer, optimizer: (card - buffer) * MIB // (4 * (2 + STATES[optimizer])),
+             "Where the buffer alone is larger than the card, your number is negative. Return 0."),
+        Slip("the rule of 2014, word for word", _room_over(8, 8, 8),
+             "This is the rule of 2014 word for word, 8 bytes a parameter: it forgot the weight gradients, as large "
+             "as the weights, and knows momentum alone."),
+    ],
+    takeaway="A card of 6 GB trains 501,918,378 parameters with momentum, not 752,877,568, and no picture yet.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 2. parameters of a dense network --------------------------------------------------------------------------------
+
+
+def _dense_parameters(sizes: Sequence[int]) -> int:
+    return sum(inputs * outputs + outputs for inputs, outputs in pairwise(sizes))
+
+
+dense_parameters = Check(
+    "dense_parameters",
+    _dense_parameters,
+    cases=[([3, 5],), ([4, 100, 1],), ([10, 10, 10],), ([7, 2, 9, 4, 3],), ([9000, 4000, 4000, 32],)],
+    slips=[
+        Slip("biases forgotten", lambda sizes: sum(a * b for a, b in pairwise(sizes)),
+             "These are the weights. Every unit but the inputs also has a bias."),
+        Slip("inputs have biases", lambda sizes: sum(a * b for a, b in pairwise(sizes)) + sum(sizes),
+             "You gave the inputs biases too. They are what the data is, not units that compute."),
+        Slip("one bias a layer", lambda sizes: sum(a * b + 1 for a, b in pairwise(sizes)),
+             "You counted one bias a layer. Each unit of a layer has its own."),
+        Slip("product of all sizes", lambda sizes: math.prod(sizes),
+             "You multiplied all sizes. Only neighbouring layers are connected: multiply neighbours, then add."),
+        Slip("every layer with every other",
+             lambda sizes: sum(a * b for a, b in combinations(sizes, 2)) + sum(sizes[1:]),
+             "You connected every layer with every later one. A layer is connected with the next one only."),
+        Slip("sizes added", lambda sizes: sum(a + b for a, b in pairwise(sizes)) + sum(sizes[1:]),
+             "You added neighbouring sizes. Every unit of one layer is connected with every unit of the next: "
+             "multiply."),
+        Slip("units, not parameters", lambda sizes: sum(sizes),
+             "These are the units. The parameters sit on the connections between them."),
+        Slip("last layer forgotten", lambda sizes: sum(a * b + b for a, b in pairwise(sizes[:-1])),
+             "The last layer is missing: `sizes` has one size more than there are layers with weights."),
+        Slip("bytes, not parameters", lambda sizes: 4 * sum(a * b + b for a, b in pairwise(sizes)),
+             "You counted bytes, 4 a parameter. The question is how many parameters there are."),
+    ],
+    takeaway="The network of 2014 has 52,136,032 parameters. Compare that with the number printed in its text.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 3. cards that hold it -------------------------------------------------------------------------------------------
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """The course's catalogue as the question gives it: memory as sold, of the whole card."""
+    return [
+        {
+            "name": device.name,
+            "memory_gib": device.memory_gb * device.dies,
+            "dies": device.dies,
+            "launch_usd": device.launch_usd,
+            "bfloat16": device.bfloat16,
+        }
+        for device in devices()
+    ]
+
+
+def _good(
+    cards: Sequence[Card],
+    needed: float,
+    bfloat16: bool,
+    die: Callable[[Card], float] = lambda card: card["memory_gib"] / card["dies"],
+) -> list[Card]:
+    return [card for card in cards if die(card) >= needed and (card["bfloat16"] or not bfloat16)]
+
+
+def _names(cards: Sequence[Card], key: Callable[[Card], Any] = lambda card: card["launch_usd"]) -> list[str]:
+    return [card["name"] for card in sorted(cards, key=key)]
+
+
+def _priced(cards: Sequence[Card]) -> list[Card]:
+    return [card for card in cards if card["launch_usd"] is not None]
+
+
+def _cards_that_hold(cards: Sequence[Card], needed_gib: float, bfloat16: bool) -> list[str]:
+    return _names(_priced(_good(cards, needed_gib, bfloat16)))
+
+
+MADE_UP = [
+    {"name": "slow and large", "memory_gib": 16, "dies": 1, "launch_usd": 450, "bfloat16": False},
+    {"name": "two dies", "memory_gib": 32, "dies": 2, "launch_usd": 300, "bfloat16": True},
+    {"name": "unpriced", "memory_gib": 48, "dies": 1, "launch_usd": None, "bfloat16": True},
+    {"name": "small", "memory_gib": 8, "dies": 1, "launch_usd": 200, "bfloat16": True},
+    {"name": "large", "memory_gib": 24, "dies": 1, "launch_usd": 700, "bfloat16": True},
+    {"name": "dear and small", "memory_gib": 8, "dies": 1, "launch_usd": 900, "bfloat16": False},
+]
+
+cards_that_hold = Check(
+    "cards_that_hold",
+    _cards_that_hold,
+    cases=[
+        (MADE_UP, 5.5, False),
+        (MADE_UP, 16, False),
+        (MADE_UP, 8, True),
+        (MADE_UP, 20, True),
+        (MADE_UP, 99, False),
+        (catalogue(), 11.5, False),
+        (catalogue(), 20.0, False),
+    ],
+    slips=[
+        Slip("two dies taken for one",
+             lambda cards, needed, bf16: _names(_priced(_good(cards, needed, bf16, lambda card: card["memory_gib"]))),
+             "You counted the memory of both dies. A program sees one of them unless it is written for two: divide."),
+        Slip("an empty price is nothing",
+             lambda cards, needed, bf16: _names(_good(cards, needed, bf16), lambda card: card["launch_usd"] or 0),
+             "You took an unknown price for 0 dollars. `None` means that nobody confirmed it: leave the card out."),
+        Slip("an empty price comes last",
+             lambda cards, needed, bf16: _names(_good(cards, needed, bf16), lambda c: c["launch_usd"] or math.inf),
+             "Cards without a confirmed price are in your list, at its end. The list is by price: leave them out."),
+        Slip("strictly more",
+             lambda cards, needed, bf16: _names(
+                 _priced([card for card in _good(cards, needed, bf16) if card["memory_gib"] / card["dies"] > needed])
+             ),
+             "A card whose memory is exactly what is needed is missing. It holds it: use `>=`."),
+        Slip("bfloat16 ignored", lambda cards, needed, bf16: _names(_priced(_good(cards, needed, False))),
+             "Where `bfloat16` is asked for, cards that do not compute in it are in your list."),
+        Slip("bfloat16 always", lambda cards, needed, bf16: _names(_priced(_good(cards, needed, True))),
+             "Where bfloat16 is not asked for, cards without it are missing. They will do."),
+        Slip("by memory",
+             lambda cards, needed, bf16: _names(_priced(_good(cards, needed, bf16)), lambda card: card["memory_gib"]),
+             "The right cards, in order of their memory. The question asks for the cheapest first."),
+        Slip("dearest first", lambda cards, needed, bf16: _names(_priced(_good(cards, needed, bf16)))[::-1],
+             "The right cards, the dearest first. The question asks for the cheapest first."),
+        Slip("not sorted", lambda cards, needed, bf16: [card["name"] for card in _priced(_good(cards, needed, bf16))],
+             "The right cards, in the order of the catalogue. Sort them by their price."),
+        Slip("the cheapest alone", lambda cards, needed, bf16: _names(_priced(_good(cards, needed, bf16)))[:1],
+             "This is the first of them. Return all that hold it, cheapest first."),
+        Slip("bfloat16 must agree",
+             lambda cards, needed, bf16: _names(
+                 [c for c in _priced(_good(cards, needed, False)) if c["bfloat16"] == bf16]),
+             "Where bfloat16 is not asked for, cards that have it are missing from your list: they will do as well as"
+             " the others."),
+    ],
+    takeaway="The K80 is sold as 24 GB and holds steps of 12. Prices are of the launch, not adjusted for inflation.",
+    in_bytes=False,
+    parts=True,
+)  # fmt: skip
+
+# -- 4. a step with a frozen backbone --------------------------------------------------------------------------------
+
+
+def _first(layers: Layers) -> int:
+    return next(i for i, (_, _, trained) in enumerate(layers) if trained)
+
+
+def _kept(layers: Layers, first: int) -> int:
+    """Values of the maps kept for one sample: the outputs of the layers before `first` and after, but the last one."""
+    return sum(outputs for _, outputs, _ in layers[max(0, first - 1) : -1])
+
+
+def _frozen_step_bytes(layers: Layers, input_values: int, batch: int, optimizer: str) -> int:
+    kept = _everything(layers) + (1 + STATES[optimizer]) * _learning(layers)
+    return 4 * (kept + batch * (input_values + _needed(layers)))
+
+
+def _everything(layers: Layers) -> int:
+    return sum(parameters for parameters, _, _ in layers)
+
+
+def _learning(layers: Layers) -> int:
+    return sum(parameters for parameters, _, learns in layers if learns)
+
+
+def _needed(layers: Layers) -> int:
+    return _kept(layers, _first(layers))
+
+
+def _step(
+    weights: Callable[[Layers], int] = _everything,
+    gradients: Callable[[Layers], int] = _learning,
+    states: Callable[[Layers], int] = _learning,
+    maps: Callable[[Layers], int] = _needed,
+    sizes: Mapping[str, int] = STATES,
+) -> Callable[[Layers, int, int, str], int]:
+    """The rule with one of its terms replaced."""
+    return lambda layers, inputs, batch, optimizer: (
+        4 * (weights(layers) + gradients(layers) + sizes[optimizer] * states(layers) + batch * (inputs + maps(layers)))
+    )
+
+
+MIXED = [(100, 70, False), (200, 50, True), (300, 30, False), (400, 11, True)]
+
+frozen_step_bytes = Check(
+    "frozen_step_bytes",
+    _frozen_step_bytes,
+    cases=[
+        ([(10, 7, False), (20, 5, False), (30, 3, True)], 9, 4, "momentum"),
+        (MIXED, 90, 8, "adam"),
+        (MIXED, 90, 1, "sgd"),
+        ([(100, 70, True), (200, 50, False), (300, 30, False)], 90, 16, "momentum"),
+        ([(500, 40, True), (600, 20, True)], 60, 3, "adam"),
+        ([(14_714_688, 15_000_000, False), (123_642_856, 9_192, True)], 150_528, 64, "momentum"),
+        ([(5, 3, False), (2, 1, True)], 4, 2, "adam"),
+    ],
+    slips=[
+        Slip("frozen weights not counted", _step(weights=_learning),
+             "The frozen weights are missing. They do not learn, but they still sit on the card."),
+        Slip("gradients for all", _step(gradients=_everything, states=_everything),
+             "You gave gradients and optimizer state to every layer. A frozen one has neither."),
+        Slip("state for all", _step(states=_everything),
+             "You gave optimizer state to every layer. It is made for a parameter when it first gets a gradient."),
+        Slip("all maps kept", _step(maps=lambda layers: _kept(layers, 0)),
+             "You kept the maps of the whole network. Below the first trained layer no gradient passes, so nothing "
+             "there is kept."),
+        Slip("maps of trained layers alone", _step(maps=lambda layers: sum(a[1] for a, b in pairwise(layers) if b[2])),
+             "You kept the inputs of the trained layers alone. A frozen layer above a trained one must pass the "
+             "gradient on, and keeps its input too."),
+        Slip("outputs instead of inputs", _step(maps=lambda layers: sum(o for _, o, _ in layers[_first(layers) :])),
+             "You kept outputs. What a layer keeps for its backward pass is here its input, the output before it."),
+        Slip("no maps", _step(maps=lambda layers: 0),
+             "The maps between the layers are missing: every layer from the first trained one up keeps its input."),
+        Slip("batch forgotten",
+             lambda layers, inputs, batch, optimizer: _frozen_step_bytes(layers, inputs, 1, optimizer),
+             "The maps are those of one sample. Each sample of the batch has its own."),
+        Slip("weights times batch",
+             lambda layers, inputs, batch, optimizer: batch * _frozen_step_bytes(layers, inputs, 1, optimizer),
+             "You multiplied everything by the batch. There is one set of weights, gradients and states, whatever the"
+             " batch."),
+        Slip("input forgotten",
+             lambda layers, inputs, batch, optimizer: _frozen_step_bytes(layers, 0, batch, optimizer),
+             "The batch of inputs is missing. It is on the card, whether or not the first layer learns."),
+        Slip("Adam has one state", _step(sizes={"sgd": 0, "momentum": 1, "adam": 1}),
+             "Adam keeps two running averages for every trained parameter; you counted one."),
+        Slip("values, not bytes",
+             lambda layers, inputs, batch, optimizer: _frozen_step_bytes(layers, inputs, batch, optimizer) // 4,
+             "You counted values. In float32 each takes 4 bytes."),
+        Slip("optimizer state forgotten", _step(states=lambda layers: 0),
+             "The optimizer's state is missing: for each trained parameter one value with momentum, two with Adam."),
+        Slip("gradients forgotten", _step(gradients=lambda layers: 0),
+             "The gradients are missing: one for each trained parameter, whatever the optimizer."),
+    ],
+    takeaway="Where the first trained layer stands decides: freeze the top and train the bottom, and every map stays.",
+)  # fmt: skip
+
+# -- 5. a network whose head alone is trained ------------------------------------------------------------------------
+
+BATCH = 32
+
+
+class _Detached(Pretrained):
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.head(self.backbone(pictures).detach())  # type: ignore[no-any-return]
+
+
+class _FirstStillLearns(Pretrained):
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone[1:].requires_grad_(False)
+
+
+class _OnlyFirstFrozen(Pretrained):
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone[0].requires_grad_(False)
+
+
+class _NoGradAtAll(Pretrained):
+    def forward(self, pictures: Tensor) -> Tensor:
+        with torch.no_grad():
+            return super().forward(pictures)
+
+
+class _HeadFrozenToo(Pretrained):
+    def __init__(self) -> None:
+        super().__init__()
+        self.requires_grad_(False)
+        self.head.bias.requires_grad_(True)
+
+
+class _BackboneShortened(Pretrained):
+    def forward(self, pictures: Tensor) -> Tensor:
+        with torch.no_grad():
+            features = self.backbone[-2:](self.backbone[:4](pictures))
+        return self.head(features)  # type: ignore[no-any-return]
+
+
+class _OtherParameters(Pretrained):
+    def __init__(self) -> None:
+        super().__init__(width=8)
+        self.backbone.requires_grad_(False)
+
+
+class HeadOnly(PropertyCheck[transfer.Comparison]):
+    """The check of question 5: a class, judged by the properties of the network it makes."""
+
+    question, name = "head_only", "HeadOnly"
+    takeaway = "Nothing below the head needs a gradient, so autograd keeps nothing there: two maps at a time are alive."
+    slips: Sequence[Slip] = (
+        Slip(
+            "detached afterwards",
+            _Detached,
+            "The backbone gets no gradient, but the peak is still high: `.detach()` comes too late. Until it runs, "
+            "autograd has kept every map of the backbone.",
+        ),
+        Slip(
+            "the first layer still learns",
+            _FirstStillLearns,
+            "Most of the backbone is frozen and the peak has hardly moved: its first layer still learns, so gradients "
+            "pass through all the layers above it, and their maps stay.",
+        ),
+        Slip(
+            "only the first layer frozen",
+            _OnlyFirstFrozen,
+            "Layers of the backbone still get gradients. All of it is to stay as it is.",
+        ),
+        Slip(
+            "torch.no_grad around everything",
+            _NoGradAtAll,
+            "The output has no gradient, so the head cannot learn. Only the backbone runs without gradients.",
+        ),
+        Slip(
+            "the head frozen too",
+            _HeadFrozenToo,
+            "Part of the head gets no gradient, or another one than before. The head is what is to learn.",
+        ),
+        Slip(
+            "another output",
+            _BackboneShortened,
+            "The output is not the original's. Freezing changes what is kept, not what is computed.",
+        ),
+        Slip(
+            "other parameters",
+            _OtherParameters,
+            "The parameters are not the original's. Keep the layers and their sizes as they are.",
+        ),
+    )
+
+    def look(self, given: Callable[[], nn.Module]) -> transfer.Comparison:
+        """The network beside `Pretrained`."""
+        return transfer.compare(given, BATCH)
+
+    def praise(self, seen: transfer.Comparison) -> str:
+        """How far the peak falls."""
+        return f"The peak falls to {percent(seen.share)}. {self.takeaway}"
+
+    def diagnose(self, seen: transfer.Comparison, given: Callable[[], nn.Module]) -> str:
+        """What keeps the network from being right, or ""."""
+        unlike = seen.unlike(self.told("other parameters"), self.told("another output"))
+        if unlike:
+            return unlike
+        if not seen.same_output:
+            return self.told("another output")
+        if not seen.trainable:
+            return self.told("torch.no_grad around everything")
+        if not seen.head_learns:
+            return self.told("the head frozen too")
+        learning = {name.split(".")[1] for name in seen.backbone_gradients}
+        if learning == {"0"}:
+            return self.told("the first layer still learns")
+        if learning:
+            return self.told("only the first layer frozen")
+        is_at = f"It is {percent(seen.share)} of the original's; at most {percent(transfer.SHARE)} is asked."
+        return f"{self.told('detached afterwards')} {is_at}"
+
+
+head_only = HeadOnly()

@@ -1,0 +1,382 @@
+"""Claims of lesson 02, which hardware, or none.
+
+Verdicts come from traces and from the catalogue. Three claims are about history alone (56, 57, 62): their evidence is
+cited, with the publication, and says so. Prices are those of the launch, not adjusted for inflation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from classroom.claims import MISLEADING, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
+from course_utils import networks
+from course_utils.machine import hardware
+from course_utils.machine.speed import predict_step
+from course_utils.machine.timing import measure_step_time
+from course_utils.memory import StepTrace
+from course_utils.techniques.capacity import NO, fit, largest_batch
+from course_utils.techniques.parallel import on_cards
+from course_utils.trace import training_step
+from course_utils.units import GB, GIB, MIB, format_bytes, format_seconds, in_gb
+from lessons.shared.sources import DATAGURU, DETTMERS, EXCHANGE, MATHWORKS, SYNCED, traced
+
+BUFFER = 400 * MIB  # the rule of 2014 keeps this much of every card free
+PRINTED = 512_128_000  # weights of the 9000×4000×4000×32 network, as the text of 2014 prints them
+# Forward and backward pass of VGG-16, 16 pictures, cuDNN 5.0, in ms: jcjohnson/cnn-benchmarks on GitHub (2016).
+VGG_16_PICTURES_MS = {"Tesla K40": 920.21, "Titan X (Maxwell)": 262.42}
+# The two switches of Caffe's Makefile.config.example as shipped (BVLC/caffe on GitHub); a line with # is off.
+CAFFE_SWITCHES = ("# USE_CUDNN := 1", "# CPU_ONLY := 1")
+
+
+def dense_net(optimizer: str = "momentum") -> StepTrace:
+    """The training step of the 52-million-weight dense network of 2014."""
+    with torch.device("meta"):
+        module = networks.kaggle_mlp()
+    return training_step(module, (9000,), 32, optimizer, name="52 M dense net")
+
+
+def weights(module: nn.Module, biases: bool = True) -> int:
+    """Parameters of a network, or without the vectors among them, which are biases in a dense one."""
+    return sum(p.numel() for p in module.parameters() if biases or p.dim() > 1)
+
+
+def bytes_a_parameter(optimizer: str) -> float:
+    """What a traced step keeps for each parameter from one step to the next or from backward to update."""
+    ledger = dense_net(optimizer).at(2)
+    roles = ledger.matrix[-2]  # the last moment of the update: nothing of the batch but its input is alive
+    kept = sum(int(roles[code]) for code in (0, 1, 2))  # parameters, optimizer state, weight gradients
+    return kept / weights(_meta(networks.kaggle_mlp))
+
+
+def _meta(build: Callable[[], nn.Module]) -> nn.Module:
+    with torch.device("meta"):
+        return build()
+
+
+@claim(2, DETTMERS, "A two-layer dense network for a Kaggle contest barely fitted into 6 GB.")
+def _barely_fitted() -> Finding:
+    ledger = dense_net().at(128)
+    roles = ledger.by_role()
+    kept = int(roles["parameters"] + roles["weight gradients"] + roles["optimizer state"])
+    verdict = RIGHT if ledger.peak_bytes > 0.8 * 6 * GIB else PARTLY
+    return Finding(
+        verdict,
+        f"52 M dense net: weights, gradients and momentum {in_gb(kept):.2f} GB, peak at batch 128 "
+        f"{in_gb(ledger.peak_bytes):.2f} GB",
+        "It may have happened; a network of this kind does not need it. The author later blamed inefficient code.",
+    )
+
+
+@claim(8, DETTMERS, "With less than 10 to 15 GB of data there is no need for several GPUs.")
+def _size_of_the_data() -> Finding:
+    pictures = {gb: gb * GB // (3 * 224 * 224) for gb in (10, 100)}
+    peaks = {gb: traced(networks.vgg16).at(min(128, count)).peak_bytes for gb, count in pictures.items()}
+    steps = {gb: count // 128 for gb, count in pictures.items()}
+    return Finding(
+        MISLEADING if peaks[10] == peaks[100] else RIGHT,
+        f"VGG-16, batch 128: {format_bytes(peaks[10])} a step with 10 GB of pictures and with 100 GB; "
+        f"{steps[10]:,} and {steps[100]:,} steps an epoch",
+        "The size of the data sets how long an epoch takes. The network and the batch set what a card must hold.",
+    )
+
+
+@claim(11, DETTMERS, "Keep 400 MB of the card free as a buffer.")
+def _buffer() -> Finding:
+    ledger = traced(networks.vgg16).at(128)
+    gaps = ledger.reserved_bytes() - ledger.peak_bytes
+    return Finding(
+        OUTDATED if gaps > BUFFER else RIGHT,
+        f"VGG-16, batch 128: the allocator's gaps alone take {format_bytes(gaps)}; the context of a process 200 to "
+        "1,000 MB (PyTorch's issues 28113 and 107667)",
+        "Context, scratch memory and gaps depend on driver, library and step. No constant covers them.",
+    )
+
+
+@claim(12, DETTMERS, "Divide the card's memory by two, because momentum keeps a number for every weight.")
+def _divide_by_two() -> Finding:
+    sizes = {name: bytes_a_parameter(name) for name in ("sgd", "momentum", "adam")}
+    verdict = RIGHT if round(sizes["momentum"]) == 8 else PARTLY
+    evidence = ", ".join(f"{name} {size:.0f} bytes" for name, size in sizes.items())
+    return Finding(
+        verdict, f"traced, for each parameter: {evidence}", "The gradients are missing: divide by three, Adam by four."
+    )
+
+
+@claim(13, DETTMERS, "A card of 6 GB trains (6144 − 400) · 1024 · 1024 / (4 · 2) = 752,877,568 parameters.")
+def _capacity_of_2014() -> Finding:
+    room = 6144 * MIB - BUFFER
+    printed, corrected, adam = room // 8, room // round(bytes_a_parameter("momentum")), room // 16
+    verdict = WRONG if printed != 752_877_568 else RIGHT if corrected == printed else PARTLY
+    return Finding(
+        verdict,
+        f"the division gives {printed:,}; with gradients {corrected:,}, with Adam {adam:,}",
+        "The arithmetic is right, the divisor is not, and a batch of no pictures is assumed.",
+    )
+
+
+@claim(14, DETTMERS, "A dense network of 9000, 4000, 4000 and 32 units has 512,128,000 weights.")
+def _printed_weights() -> Finding:
+    module = _meta(networks.kaggle_mlp)
+    own, with_biases = weights(module, biases=False), weights(module)
+    return Finding(
+        RIGHT if PRINTED in (own, with_biases) else WRONG,
+        f"{own:,} weights, {with_biases:,} parameters with biases",
+        "One digit too many was printed.",
+    )
+
+
+@claim(15, DETTMERS, "That network fits a card of 1,536 MB.")
+def _fits_a_small_card() -> Finding:
+    found = fit(dense_net().at(128), 1536 * MIB)
+    return Finding(
+        RIGHT if found.state != NO else WRONG,
+        f"momentum, batch 128: {format_bytes(found.tensor_bytes)} {found.words}; {PRINTED:,} weights would need "
+        f"{format_bytes(8 * PRINTED)} by the rule",
+        "It does, and so contradicts the number of weights printed beside it.",
+    )
+
+
+@claim(16, DETTMERS, "AlexNet has 60,000,000 parameters.")
+def _alexnet_parameters() -> Finding:
+    counts = [weights(_meta(build)) for build in (networks.alexnet_two_column, networks.alexnet)]
+    verdict = RIGHT if all(abs(count / 60e6 - 1) < 0.025 for count in counts) else WRONG
+    return Finding(
+        verdict, f"{counts[0]:,} in two columns, {counts[1]:,} as a single tower", "Rounded, as the paper itself does."
+    )
+
+
+@claim(17, DETTMERS, "With 1,536 MB or more, people in Kaggle contests need not worry about memory.")
+def _kaggle_need_not_worry() -> Finding:
+    largest = {
+        name: largest_batch(traced(networks.NETWORKS[name].build), 1536 * MIB).fits for name in ("ResNet-50", "VGG-16")
+    }
+    return Finding(
+        OUTDATED if min(largest.values()) < 32 else RIGHT,
+        "fits 1,536 MiB up to batch: " + ", ".join(f"{name} {batch}" for name, batch in largest.items()),
+        "True of dense networks on tables. Feature maps, which pictures bring, were not counted.",
+    )
+
+
+@claim(18, DETTMERS, "One GPU is enough for nearly everything.")
+def _one_is_enough() -> Finding:
+    largest = max(hardware.devices(), key=lambda device: device.memory_bytes)
+    most = largest.memory_bytes // 16
+    return Finding(
+        OUTDATED if most < 175e9 else RIGHT,
+        f"the largest card of the catalogue, {largest.name}, trains at most {most / 1e9:.0f} billion parameters with "
+        "Adam in float32; GPT-3 has 175 billion (Brown et al., 2020)",
+        "Enough for every network of this course. Not for what is now called large.",
+    )
+
+
+@claim(25, SYNCED, "The Titan X with its 12 GB is the state of the art.")
+def _state_of_the_art() -> Finding:
+    titan = hardware.device("Titan X (Maxwell)")
+    larger = [device for device in hardware.devices() if device.memory_bytes > titan.memory_bytes]
+    most = max(hardware.devices(), key=lambda device: device.memory_bytes)
+    return Finding(
+        OUTDATED if larger else RIGHT,
+        f"{len(larger)} of {len(hardware.devices())} devices of the catalogue hold more; {most.name} "
+        f"{most.memory_gb:g} GB",
+        f"True of {titan.year}.",
+    )
+
+
+@claim(41, MATHWORKS, "The Tesla K40 is a card of 2014.")
+def _k40_year() -> Finding:
+    year = hardware.device("Tesla K40").year
+    return Finding(RIGHT if year == 2014 else WRONG, f"announced in {year}", "A year off; nothing hangs on it.")
+
+
+@claim(42, MATHWORKS, "The Titan X is far faster than the K40.")
+def _titan_against_k40() -> Finding:
+    slow, fast = (VGG_16_PICTURES_MS[name] for name in ("Tesla K40", "Titan X (Maxwell)"))
+    ledger = traced(networks.vgg16).at(16)
+    model = predict_step(ledger, "Tesla K40").total_seconds / predict_step(ledger, "Titan X (Maxwell)").total_seconds
+    return Finding(
+        RIGHT if slow / fast > 2 else WRONG,
+        f"VGG-16, 16 pictures, published: {slow:.0f} against {fast:.0f} ms, {slow / fast:.1f} times "
+        f"(cnn-benchmarks, 2016); by the catalogue's rates {model:.1f} times",
+        "The rates do not explain all of it; the rest is how well the library's kernels suit the newer card.",
+    )
+
+
+@claim(43, MATHWORKS, "The number of classes matters only through the number of samples.")
+def _classes_and_time() -> Finding:
+    many, two = (
+        predict_step(traced(networks.vgg16, classes=n).at(128), "Titan X (Maxwell)").total_seconds for n in (1000, 2)
+    )
+    share = 1 - two / many
+    return Finding(
+        RIGHT if share < 0.01 else WRONG,
+        f"VGG-16, batch 128, 2 classes in place of 1,000: the step is {share:.2%} shorter by the model",
+        "The last layer is a sliver of the work. Memory is claim 74 of lesson 03.",
+    )
+
+
+@claim(44, MATHWORKS, "A Tesla K40 costs 500 dollars.")
+def _k40_price() -> Finding:
+    card = hardware.device("Tesla K40")
+    launch = card.launch_usd or 0.0
+    age = 2020 - card.year  # the column gives its prices as of April 2020
+    return Finding(
+        RIGHT if age >= 5 else WRONG,
+        f"{launch:,.0f} dollars at launch in {card.year}; the column's price is dated {age} years later",
+        "Second-hand, in 2020. The column is its only source here; a price needs its year.",
+    )
+
+
+@claim(45, MATHWORKS, "An RTX 2080 costs less than 1,000 dollars.")
+def _rtx_2080_price() -> Finding:
+    launch = hardware.device("RTX 2080").launch_usd or 0.0
+    return Finding(RIGHT if 0 < launch < 1000 else WRONG, f"{launch:,.0f} dollars at launch", "In 2018 and in 2020.")
+
+
+@claim(46, MATHWORKS, "Four to eight GPUs, rented in the cloud, speed training up.")
+def _several_in_the_cloud() -> Finding:
+    link = "PCIe 3.0 x16"
+    gains = [on_cards(traced(networks.resnet50).at(32), "V100", link, cards).speed_up for cards in (4, 8)]
+    dense = on_cards(dense_net().at(128), "V100", link, 4).speed_up
+    return Finding(
+        RIGHT if gains[0] > 2 and gains[1] > 4 else WRONG,
+        f"modelled, V100s on PCIe 3.0: ResNet-50 {gains[0]:.1f} times as fast on 4, {gains[1]:.1f} on 8; "
+        f"the 52 M dense net {dense:.1f} on 4",
+        "Networks with much arithmetic a gradient byte gain; a dense one can lose.",
+    )
+
+
+@claim(47, MATHWORKS, "Feature extraction and transfer learning are cheaper than training from scratch.")
+def _transfer_is_cheaper() -> Finding:
+    whole, head = _meta(networks.vgg16), _meta(networks.vgg16)
+    head.requires_grad_(False)
+    last = head.get_submodule("fc8")
+    last.requires_grad_(True)
+    steps = [training_step(module, (3, 224, 224), 1000, name="VGG-16").at(64) for module in (whole, head)]
+    peaks = [step.peak_bytes for step in steps]
+    seconds = [predict_step(step, "Titan X (Maxwell)").total_seconds for step in steps]
+    table = steps[1].by_layer().set_index("layer").drop(index=["fc8", "loss"], errors="ignore")
+    below = int(table[["gradient maps", "weight gradients"]].sum().sum())
+    return Finding(
+        RIGHT if not below and peaks[1] < peaks[0] / 2 and seconds[1] < seconds[0] / 2 else WRONG,
+        f"VGG-16, batch 64, only fc8 trained: {format_bytes(peaks[1])} in place of {format_bytes(peaks[0])}, "
+        f"{seconds[0] / seconds[1]:.1f} times as fast by the model; gradients below the head: {below} bytes",
+        "Frozen layers below the head keep no gradients, no optimizer state, and no maps but the head's own input.",
+    )
+
+
+@claim(48, MATHWORKS, "For inference a CPU will do.")
+def _inference_on_a_cpu() -> Finding:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a busy machine slows many threads down more than one
+    try:
+        with torch.random.fork_rng(devices=[]):
+            timing = measure_step_time(networks.googlenet(), (3, 224, 224), 1000, 1, None, "cpu", seconds=0.2).step
+    finally:
+        torch.set_num_threads(threads)
+    return Finding(
+        RIGHT if timing.median < 2 else PARTLY,
+        f"GoogLeNet, one picture, one thread, measured on this CPU: {format_seconds(timing.median)}",
+        "Usually: it depends on the network, the machine, and on who waits.",
+    )
+
+
+@claim(56, EXCHANGE, "Traffic between the GPUs of two machines must pass through both CPUs.")
+def _through_both_cpus() -> Finding:
+    gradients = 4 * weights(_meta(networks.kaggle_mlp), biases=False)
+    rate = hardware.link("PCIe 2.0 x16").bytes_per_s
+    return Finding(
+        OUTDATED,
+        "cited, not computed: since GPUDirect RDMA (NVIDIA, 2013) a network card can read the GPU's memory. Computed: "
+        f"what a detour cost, {format_seconds(gradients / rate)} over PCIe 2.0 for the {in_gb(gradients):.2f} GB of "
+        "the dense net's gradients",
+        "True of most machines when it was written.",
+    )
+
+
+@claim(57, EXCHANGE, "That is why Google and Microsoft use clusters of CPUs.")
+def _clusters_of_cpus() -> Finding:
+    card = hardware.device("V100")
+    return Finding(
+        OUTDATED,
+        f"cited, not computed: GPT-3 was trained on {card.name}s, cards of {card.year}, in a cluster that Microsoft "
+        "provided (Brown et al., 2020)",
+        "True of part of their work at the time; the conclusion did not last.",
+    )
+
+
+@claim(58, EXCHANGE, "PCIe moves about 6 GiB/s.")
+def _pcie_rate() -> Finding:
+    rates = {link.name: link.nominal_gb_s for link in hardware.links()}
+    old, new = hardware.link("PCIe 2.0 x16"), hardware.links()[-1]
+    claimed = 6 * GIB / GB
+    verdict = OUTDATED if new.nominal_gb_s > 2 * claimed else RIGHT if claimed <= old.nominal_gb_s else WRONG
+    listed = ", ".join(f"{name.removesuffix(' x16').removeprefix('PCIe ')}: {rate:g}" for name, rate in rates.items())
+    return Finding(
+        verdict,
+        f"16 lanes, one way, nominal GB/s by generation: {listed}; in use {old.practical_gb_s:g} for 2.0",
+        "PCIe 2.0 in practice. Each generation doubles it.",
+    )
+
+
+@claim(62, DATAGURU, "A default installation of Caffe gives GPU and cuDNN.")
+def _default_caffe() -> Finding:
+    cudnn, cpu_only = (not line.startswith("#") for line in CAFFE_SWITCHES)
+    verdict = RIGHT if cudnn and not cpu_only else PARTLY if not cpu_only else WRONG
+    return Finding(
+        verdict,
+        f"cited, not computed: Caffe's Makefile.config.example ships `{CAFFE_SWITCHES[0]}` and `{CAFFE_SWITCHES[1]}`",
+        "The GPU yes; the cuDNN switch is commented out.",
+    )
+
+
+@claim(63, DATAGURU, "AMD has no serious software for deep learning.")
+def _amd() -> Finding:
+    knows = hasattr(torch.version, "hip")
+    ours = sum("AMD" in device.name or "Instinct" in device.name for device in hardware.devices())
+    return Finding(
+        OUTDATED if knows else RIGHT,
+        f"PyTorch is also built for AMD's ROCm: torch.version.hip {'exists' if knows else 'does not exist'}; of the "
+        f"{len(hardware.devices())} devices of this catalogue {ours} are AMD's, which is a gap of the catalogue",
+        "True in 2016.",
+    )
+
+
+@claim(64, DATAGURU, "Neural networks parallelise badly over several GPUs.")
+def _parallelise_badly() -> Finding:
+    old = on_cards(dense_net().at(128), "Tesla K40", "PCIe 2.0 x16", 4).speed_up
+    new = on_cards(traced(networks.resnet50).at(32), "A100", "PCIe 4.0 x16", 4).speed_up
+    return Finding(
+        OUTDATED if new > 3.2 else RIGHT,
+        f"modelled, 4 cards: the 52 M dense net on K40s {old:.1f} times as fast as one, ResNet-50 on A100s {new:.1f} "
+        "times",
+        "It was said of dense networks on slow links. Data parallelism is routine now.",
+    )
+
+
+@claim(65, DATAGURU, "GTX 1080, Titan X and GTX 980 are the current cards.")
+def _current_cards() -> Finding:
+    named = [hardware.device(name).year for name in ("GTX 1080", "Titan X (Pascal)", "GTX 980")]
+    newer = [device for device in hardware.devices() if device.year > max(named)]
+    return Finding(
+        OUTDATED if newer else RIGHT,
+        f"cards of {min(named)} to {max(named)}; {len(newer)} devices of the catalogue are newer, {newer[-1].name} of "
+        f"{newer[-1].year}"
+        if newer
+        else f"cards of {min(named)} to {max(named)}; none of the catalogue is newer",
+        "The line of descent it tells (Kepler, Maxwell, Pascal) is right.",
+    )
+
+
+@claim(83, DATAGURU, "A Quadro costs far more than a GeForce of the same design.")
+def _professional_price() -> Finding:
+    dear, plain = hardware.device("Tesla K40"), hardware.device("GTX Titan")
+    ratio = (dear.launch_usd or 0.0) / (plain.launch_usd or 1.0)
+    return Finding(
+        RIGHT if ratio > 2 else WRONG,
+        f"{dear.name} {dear.launch_usd:,.0f} dollars, {plain.name} {plain.launch_usd:,.0f}, both of {dear.year}: "
+        f"{ratio:.1f} times, for {dear.memory_gb / plain.memory_gb:g} times the memory",
+        "The catalogue has no Quadro; its Tesla stands in for the maker's professional line.",
+    )

@@ -1,0 +1,265 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown]
+# # Exercise 02: Which hardware, or none
+#
+# Each question has an answer cell with dots in it, and a check cell below. Replace the dots, run both. The check
+# says *not attempted*, *wrong* (and, where it can tell, which slip it was), *crashed* or *correct*. Hints are
+# folded; open one when its first line is what you see.
+#
+# Only the answer cells are marked, so keep what a function needs inside its own cell. Save, then run `course check
+# 02` in a terminal for points: it tries your functions on other inputs.
+#
+# A float32 value takes 4 bytes. 1 MiB is 1024 · 1024 bytes, 1 GiB is 1024 MiB.
+
+# %%
+import inspect
+
+import pandas as pd
+import torch
+
+from lessons.hardware import checks as check
+from lessons.hardware.judge import Pretrained
+
+# %% [markdown] question="largest_parameters" points=3 difficulty=1 minutes=7
+# ## 1. The rule of 2014, corrected
+#
+# The rule of 2014: take the card's memory, subtract a buffer, divide by 4 bytes and by 2 for momentum. It forgot
+# something, and knows one optimizer.
+#
+# Return the largest number of float32 parameters that can be trained on a card of `card_mib` MiB of which `buffer_mib`
+# stay free, with `optimizer` `"sgd"` (no state), `"momentum"` or `"adam"`; feature maps aside. A whole number; 0 if
+# the buffer is larger than the card.
+
+
+# %% answer="largest_parameters"
+def largest_parameters(card_mib, buffer_mib, optimizer):
+    """The largest number of float32 parameters whose training fits, feature maps aside."""
+    # BEGIN SOLUTION
+    states = {"sgd": 0, "momentum": 1, "adam": 2}[optimizer]
+    room = max(0, card_mib - buffer_mib) * 1024 * 1024
+    return room // (4 * (1 + 1 + states))
+    # END SOLUTION
+
+
+# %% check="largest_parameters"
+check.largest_parameters(largest_parameters)
+
+# %% [markdown] hint="largest_parameters"
+# **I get 752,877,568 for a card of 6144 MiB, and the check wants less.** Write the update out: `v = 0.9 * v + g`,
+# `w = w - lr * v`. Three letters on these two lines have a value for each parameter. The rule of 2014 counted two.
+
+# %% [markdown] hint="largest_parameters"
+# **It is right for momentum and wrong for Adam.** Adam divides a running average of the gradient by the root of a
+# running average of its square. Both are kept.
+
+# %% [markdown] hint="largest_parameters"
+# **It is a little too large, or it has decimals.** `//` divides and rounds down. And check that a card smaller than
+# its buffer gives 0.
+
+# %% graded="largest_parameters"
+from lessons.hardware import graded
+
+graded.largest_parameters(largest_parameters)
+
+# %% [markdown] question="dense_parameters" points=2 difficulty=1 minutes=6
+# ## 2. How large is that network?
+#
+# `sizes` are the units of a dense network from its inputs to its outputs, `[9000, 4000, 4000, 32]` for the one in the
+# text of 2014. Each layer is connected with the next one, every unit with every unit, and every unit but the inputs
+# has a bias. Return the number of parameters.
+#
+# The text says that this network has 512,128,000 weights. When the check is content, call your function on it.
+
+
+# %% answer="dense_parameters"
+def dense_parameters(sizes):
+    """Weights and biases of a dense network."""
+    # BEGIN SOLUTION
+    total = 0
+    for i in range(1, len(sizes)):
+        total += sizes[i - 1] * sizes[i] + sizes[i]
+    return total
+    # END SOLUTION
+
+
+# %% check="dense_parameters"
+check.dense_parameters(dense_parameters)
+
+# %% [markdown] hint="dense_parameters"
+# **My number is far too large.** Draw three layers of 2, 3 and 4 units and count the lines. There are 2 · 3 between the
+# first two. Are there any between the first and the last?
+
+# %% [markdown] hint="dense_parameters"
+# **It is a little too small or too large.** Count the biases apart: one for every unit that adds something up. Do the
+# inputs?
+
+# %% graded="dense_parameters"
+from lessons.hardware import graded
+
+graded.dense_parameters(dense_parameters)
+
+# %% [markdown] question="cards_that_hold" points=4 difficulty=2 minutes=10
+# ## 3. A shopping list
+#
+# A training step needs `needed_gib` GiB of one GPU, context and gaps included. Which cards hold it? Return their
+# **names, the cheapest first**.
+#
+# `cards` is a list of dictionaries with the keys below. `memory_gib` is the memory of the whole card as it is sold;
+# a card with two `dies` splits it between two GPUs, and a program sees one of them. `launch_usd` is `None` where no
+# price is confirmed: leave such cards out, a list by price has no place for them. If `bfloat16` is true, only cards
+# that compute in it will do.
+
+# %%
+pd.DataFrame(check.catalogue(), dtype=object)
+
+
+# %% answer="cards_that_hold"
+def cards_that_hold(cards, needed_gib, bfloat16):
+    """Names of the cards that hold a step of so many GiB, cheapest first."""
+    # BEGIN SOLUTION
+    good = []
+    for card in cards:
+        of_one_die = card["memory_gib"] / card["dies"]
+        if of_one_die < needed_gib or card["launch_usd"] is None:
+            continue
+        if bfloat16 and not card["bfloat16"]:
+            continue
+        good.append(card)
+    return [card["name"] for card in sorted(good, key=lambda card: card["launch_usd"])]
+    # END SOLUTION
+
+
+# %% check="cards_that_hold"
+check.cards_that_hold(cards_that_hold)
+
+# %% [markdown] hint="cards_that_hold"
+# **It crashes with TypeError: '<' not supported between 'NoneType' and 'int'.** Sorting by price meets a card without
+# one. Such cards are to be left out; take them out before you sort.
+
+# %% [markdown] hint="cards_that_hold"
+# **A card is in my list that the check does not want.** Print what it has: how many dies? Does it compute in bfloat16,
+# where that is asked for?
+
+# %% [markdown] hint="cards_that_hold"
+# **The right cards in the wrong order.** `sorted(good, key=lambda card: card["launch_usd"])` sorts dictionaries by one
+# of their values.
+
+# %% graded="cards_that_hold"
+from lessons.hardware import graded
+
+graded.cards_that_hold(cards_that_hold)
+
+# %% [markdown] question="frozen_step_bytes" points=4 difficulty=3 minutes=14
+# ## 4. A step with frozen layers
+#
+# Some layers of a network are frozen. How many bytes does a training step need, in float32, by this accounting?
+#
+# - Every parameter is on the card, frozen or not.
+# - A trained layer has a gradient for each of its parameters, and the optimizer's state.
+# - The batch of inputs is on the card.
+# - To send gradients back, every layer **from the first trained one up** keeps its input, frozen or not. The input of
+#   the first layer of all is the batch itself, which is counted already. Nothing below the first trained layer is kept,
+#   and the output of the last layer does not count.
+#
+# `layers` is a list from the input up, a triple for each layer: its parameters, the values it puts out for one sample,
+# whether it is trained (at least one is). `input_values` are the values of one input; `optimizer` is `"sgd"`,
+# `"momentum"` or `"adam"`.
+
+
+# %% answer="frozen_step_bytes"
+def frozen_step_bytes(layers, input_values, batch, optimizer):
+    """Bytes of a training step in which some layers are frozen."""
+    # BEGIN SOLUTION
+    states = {"sgd": 0, "momentum": 1, "adam": 2}[optimizer]
+    values = batch * input_values
+    gradient_passes = False
+    for i, (parameters, _, trained) in enumerate(layers):
+        gradient_passes = gradient_passes or trained
+        values += parameters
+        if trained:
+            values += (1 + states) * parameters
+        if gradient_passes and i > 0:
+            values += batch * layers[i - 1][1]  # its input is what the layer before puts out
+    return 4 * values
+    # END SOLUTION
+
+
+# %% check="frozen_step_bytes"
+check.frozen_step_bytes(frozen_step_bytes)
+
+# %% [markdown] hint="frozen_step_bytes"
+# **It is right where only the last layer is trained, and wrong elsewhere.** Walk up from the input with a variable
+# that says whether a trained layer has been met. From there on every layer keeps its input, even a frozen one: the
+# gradient passes through it.
+
+# %% [markdown] hint="frozen_step_bytes"
+# **It is right for batch 1 and wrong for the rest.** Ask of each line of the list: does a second sample
+# need this again?
+
+# %% [markdown] hint="frozen_step_bytes"
+# **The maps are off by one layer.** The triple holds what a layer puts *out*. What a layer takes in stands in the
+# triple before it.
+
+# %% graded="frozen_step_bytes"
+from lessons.hardware import graded
+
+graded.frozen_step_bytes(frozen_step_bytes)
+
+# %% [markdown] question="head_only" points=4 difficulty=2 minutes=10
+# ## 5. Train the head alone
+#
+# The network below has a backbone, which stands for one that somebody else has trained on a large data set, and a head
+# for your own classes. As it is, all of it learns.
+#
+# Change it so that the head alone does: the output is the same, the head's gradients are the same, the backbone gets
+# none, and the peak of a traced training step is **at most half**. Rewrite
+# `forward`, or add an `__init__` that freezes what is not to learn, and leave `forward` as it was.
+
+# %%
+print(inspect.getsource(Pretrained))
+
+
+# %% answer="head_only"
+class HeadOnly(Pretrained):
+    """The same network; its head alone is trained."""
+
+    def forward(self, pictures):
+        # BEGIN SOLUTION
+        with torch.no_grad():
+            features = self.backbone(pictures)
+        return self.head(features)
+        # END SOLUTION
+
+
+# %% check="head_only"
+check.head_only(HeadOnly)
+
+# %% [markdown] hint="head_only"
+# **No gradient reaches the backbone any more, and the peak is still high.** When does autograd stop keeping maps?
+# `.detach()` cuts when the backbone has run. The maps were kept until then. Say it before the backbone runs.
+
+# %% [markdown] hint="head_only"
+# **The check says that the head cannot learn.** Only part of `forward` may run under `torch.no_grad()`. Which
+# lines have to be indented?
+
+# %% [markdown] hint="head_only"
+# **It crashes with "Inference tensors cannot be saved for backward".** `torch.inference_mode()` goes further than
+# `torch.no_grad()`: what is made in it must never meet a backward pass. Take `torch.no_grad()`.
+
+# %% graded="head_only"
+from lessons.hardware import graded
+
+graded.head_only(HeadOnly)
+
+# %% [markdown]
+# ## Afterwards
+#
+# Save this notebook, then run `course check 02` in a terminal. It marks this file question by question, on inputs
+# you have not seen. `course progress` shows where you stand in the course.

@@ -1,0 +1,203 @@
+"""Explorer of lesson 02: what a training step needs, and which cards of the catalogue hold it.
+
+Its controls choose a traced step (`trace`) and a batch, the reading is `capacity.on_cards`, the picture
+`figures.cards`. Only notebooks, tests and `explorers/__init__.py` import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+import torch
+
+from classroom.explorer import Explorer, View, described
+from course_utils.machine import hardware
+from course_utils.machine.hardware import Device
+from course_utils.memory import StepTrace
+from course_utils.networks import NETWORKS, Network
+from course_utils.techniques.capacity import CANNOT, FITS, TIGHT, CardFit, Demand, cheapest, demand, on_cards, smallest
+from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
+from course_utils.units import CourseError, format_bytes
+from lessons.hardware.cards import CardBar, cards
+
+LARGEST_BATCH = 512
+INFERENCE = "none (inference)"
+
+
+def priced(device: Device) -> str:
+    """A card with its launch price and year: "GTX 1080 (599 dollars in 2016)"."""
+    price = "no confirmed price" if device.launch_usd is None else f"{device.launch_usd:,.0f} dollars in {device.year}"
+    return f"{device.name} ({price})"
+
+
+def sentences(step: StepTrace, batch: int, asked: Demand, fits: Sequence[CardFit]) -> tuple[str, str, str]:
+    """What the bars say in words: what the step needs, which card to take, and what else would do.
+
+    Args:
+        step: the step at every batch.
+        batch: the one shown.
+        asked: what it needs.
+        fits: how it stands on every card.
+    """
+    state = (
+        f"{step.name}, batch {batch:,}: {format_bytes(asked.tensors)} of tensors at the peak; "
+        f"{format_bytes(asked.least)} with an assumed context of {format_bytes(asked.context, 0)}."
+    )
+    return state, _which(fits), _else(fits)
+
+
+def _which(fits: Sequence[CardFit]) -> str:
+    good = [fit for fit in fits if fit.state == FITS]
+    least, cheap = smallest(fits), cheapest(fits)
+    if least is None:
+        tight = [fit.device.name for fit in fits if fit.state == TIGHT]
+        if tight:
+            return f"No card surely holds it; on {_names(tight)} it is tight: its tensors fit, not all else."
+        return "No card here holds it."
+    have = f"{len(good)} of {len(fits)} cards {'has' if len(good) == 1 else 'have'} room."
+    if cheap is None:
+        return f"{have} The smallest is {priced(least.device)}; no price of any of them is confirmed."
+    if cheap.device == least.device:
+        return f"{have} The smallest is the cheapest of confirmed price too: {priced(cheap.device)}."
+    return f"{have} The smallest is {priced(least.device)}, the cheapest of confirmed price {priced(cheap.device)}."
+
+
+def _else(fits: Sequence[CardFit]) -> str:
+    able = [fit for fit in fits if fit.state != CANNOT]
+    if not able:
+        return "None of them computes in bfloat16: take float16."
+    short = [fit for fit in able if fit.state != FITS]
+    if not short:
+        return "Every card that computes in this precision holds it: the network does not decide which card you need."
+    near = max(short, key=lambda fit: fit.device.memory_bytes)
+    name = near.device.name
+    if near.largest_batch is None:
+        return f"{name} does not, and a smaller batch would not help: memory does not grow with the batch."
+    if near.state == TIGHT:
+        return f"On {name} (orange): {near.verdict.sentence}"
+    missing = f"{name}, the largest that does not hold it, lacks {format_bytes(-near.verdict.spare_bytes)}"
+    if near.largest_batch:
+        return f"{missing}; every batch up to {near.largest_batch:,} fits it."
+    return f"{missing}, and not even one sample fits: it takes a leaner optimizer, smaller inputs or a larger card."
+
+
+def _names(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def bars(fits: Sequence[CardFit]) -> list[CardBar]:
+    """One bar a card, by memory, then by year."""
+
+    def note(fit: CardFit) -> str:
+        if fit.state == CANNOT:
+            return "no bfloat16"
+        return "any" if fit.largest_batch is None else f"{fit.largest_batch:,}" if fit.largest_batch else "none"
+
+    ordered = sorted(fits, key=lambda fit: (fit.device.memory_bytes, fit.device.year))
+    return [
+        CardBar(
+            f"{fit.device.name}{', one die' if fit.device.dies > 1 else ''}",
+            fit.device.memory_bytes,
+            fit.state,
+            ("" if fit.device.launch_usd is None else f"${fit.device.launch_usd:,.0f}", note(fit)),
+        )
+        for fit in ordered
+    ]
+
+
+def title(step: StepTrace, batch: int, fits: Sequence[CardFit]) -> str:
+    """The finding: how many cards hold the step."""
+    good = sum(fit.state == FITS for fit in fits)
+    count = "no card" if not good else "every card" if good == len(fits) else f"{good} of {len(fits)} cards"
+    verb = "holds" if not good or good in (1, len(fits)) else "hold"
+    return f"{step.name}, batch {batch:,}: {count} {verb} it"
+
+
+class HardwareExplorer(Explorer):
+    """Controls over a training step, every card's memory against it, and three sentences; by `hardware_explorer`."""
+
+    def __init__(self, networks: Mapping[str, Network], devices: Sequence[Device], start: Mapping[str, Any]) -> None:
+        self._networks, self._devices = networks, tuple(devices)
+        self._steps: dict[tuple[str, str, str], StepTrace] = {}
+        dropdown = widgets.Dropdown
+        self.network = described(dropdown, "network", options=list(networks), value=start["network"])
+        self.optimizer = described(
+            dropdown, "optimizer", options=[*OPTIMIZERS, INFERENCE], value=start["optimizer"] or INFERENCE
+        )
+        self.precision = described(dropdown, "precision", options=list(PRECISIONS), value=start["precision"])
+        most = max(LARGEST_BATCH, start["batch"])
+        self.batch = described(widgets.IntSlider, "batch", value=start["batch"], min=1, max=most)
+        moving = (self.network, self.optimizer, self.precision, self.batch)
+        self.lay_out(
+            [("1fr 1fr 1fr", moving[:3]), ("1fr", [self.batch])], {control.description: control for control in moving}
+        )
+
+    @property
+    def step(self) -> StepTrace:
+        """The step that the controls ask for, traced at most once.
+
+        Raises:
+            CourseError: it cannot be traced.
+        """
+        key = (self.network.value, self.optimizer.value, self.precision.value)
+        if key not in self._steps:
+            network = self._networks[self.network.value]
+            with torch.device("meta"):
+                module = network.build()
+            self._steps[key] = training_step(
+                module,
+                network.input_shape,
+                network.classes,
+                None if self.optimizer.value == INFERENCE else self.optimizer.value,
+                self.precision.value,
+                name=network.name,
+            )
+        return self._steps[key]
+
+    def view(self) -> View:
+        """Bars and sentences of the present settings; the peak of the tensors is watched."""
+        step, batch = self.step, self.batch.value
+        asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices)
+        lines = {"tensors": float(asked.tensors), "with context": float(asked.least)}
+        picture = cards(bars(fits), lines, title(step, batch, fits), ("at launch", "fits up to"))
+        return View(picture, sentences(step, batch, asked, fits), asked.tensors)
+
+
+def hardware_explorer(
+    network: str = "VGG-16",
+    batch: int = 64,
+    optimizer: str | None = "momentum",
+    precision: str = "float32",
+    networks: Mapping[str, Network] = NETWORKS,
+    more_devices: Sequence[Device] = (),
+) -> HardwareExplorer:
+    """What fits? Controls for network, batch, optimizer and precision over the memory of every card of the catalogue.
+
+    The solid line is the peak of the tensors, exact; the dashed one has the context assumed by `course_utils.techniques.capacity`
+    on top, and no card that ends left of it holds the step. A card's bar is filled where the verdict is *fits* or
+    *tight*. The first drawing of a combination traces it and replays it on every size of card (a second or two); a move
+    of the batch does not.
+
+    Args:
+        network: which of `networks` to start with.
+        batch: samples in the batch to start with.
+        optimizer: "sgd", "momentum", "adam" or "adamw"; None for inference.
+        precision: "float32", "bfloat16" or "float16" (autocast).
+        networks: what the first control offers, by name; add your own as `Network(name, build, input_shape, classes)`.
+        more_devices: devices beside those of the catalogue, such as `measure_ceilings().as_device()`.
+
+    Raises:
+        CourseError: a starting value that its control cannot take.
+    """
+    for what, value, known in (
+        ("network", network, networks), ("optimizer", optimizer, [*OPTIMIZERS, None]),
+        ("precision", precision, PRECISIONS),
+    ):  # fmt: skip
+        if value not in known:
+            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
+    start = {"network": network, "batch": batch, "optimizer": optimizer, "precision": precision}
+    return HardwareExplorer(networks, [*hardware.devices(), *more_devices], start)

@@ -1,0 +1,687 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # 02 · Which hardware, or none
+#
+# **The question:** what fits on this card, and what can I do without one?
+#
+# Afterwards you can
+#
+# 1. say how many parameters a card trains, and where the old rule for it goes wrong;
+# 2. check a printed number by computing it;
+# 3. read a card's line in a catalogue: memory, bandwidth, arithmetic rate, price, and what is not confirmed;
+# 4. name the smallest card that holds a training step, and the largest batch on another;
+# 5. train and use networks without a GPU: threads, a frozen backbone, inference on the CPU.
+#
+# About 60 minutes, and 47 for the exercise. It builds on lessons 00 (the roles of memory, the trace) and 01
+# (bandwidth, arithmetic rate). No GPU is needed.
+
+# %% slide="skip"
+import copy
+from itertools import pairwise
+from textwrap import wrap
+
+import pandas as pd
+import torch
+from torch import nn
+
+from classroom.predict import predict, reveal
+from course_utils import digits, networks
+from course_utils.digits import Variant, compare
+from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
+from course_utils.figures.style import SERIES_COLOURS
+from course_utils.machine.hardware import devices
+from course_utils.machine.measure import measure_step
+from course_utils.machine.timing import measure_ceilings, measure_step_time, measure_threads
+from course_utils.networks import NETWORKS
+from course_utils.recordings import gpu, sentence
+from course_utils.techniques.capacity import CONTEXT_BYTES, demand, largest_batch, on_cards
+from course_utils.trace import training_step
+from course_utils.units import GIB, MIB, format_bytes, format_seconds
+from lessons.claims import judge
+from lessons.hardware.explorer import hardware_explorer
+
+# %% [markdown] slide="slide"
+# ## Predict
+#
+# The best card that a student could buy in 2013 had 6,144 MiB of memory.
+
+# %%
+guess = predict(
+    "Keep 400 MiB of a card of 6,144 MiB free for the system. How many "
+    "parameters, in millions, can you train in the rest, in float32 with "
+    "momentum, if the pictures and the feature maps took no room at all?",
+    unit="million",
+)
+guess
+
+# %% [markdown] slide="slide"
+# ## By hand: the capacity rule of 2014
+#
+# A widely read text of the time, *Which GPU for deep learning* (Dettmers, 2014), gave a *capacity rule*: what a card
+# trains, from its memory alone.
+#
+# - Take the card's memory, and keep 400 MB of it free.
+# - A parameter in float32 takes 4 bytes.
+# - Momentum keeps one number for every parameter: divide by 2.
+
+# %%
+room = (6144 - 400) * 1024 * 1024
+print(f"left for the network      {room:>13,} bytes")
+print(f"the rule of 2014, / (4·2) {room // (4 * 2):>13,} parameters")
+
+# %% [markdown] slide="subslide"
+# ## By hand: the rule corrected
+#
+# Write the update of momentum out: `v = 0.9 * v + g`, then `w = w - lr * v`. Three letters have a value for every
+# parameter: the weight `w`, the momentum `v`, and the *gradient* `g`, which the rule forgot. Adam keeps two averages in
+# place of one.
+
+# %%
+for name, values, count in (
+    ("sgd", "w, g", 2),
+    ("momentum", "w, g, v", 3),
+    ("adam", "w, g, two averages", 4),
+):
+    fit = room // (4 * count)
+    print(f"{name:<9} {values:<19} {4 * count:>2} bytes each: {fit:>11,} parameters")
+
+# %%
+reveal(
+    guess,
+    {"corrected": room // 12 / 1e6, "rule of 2014": room // 8 / 1e6},
+    against="corrected",
+)
+
+# %% [markdown] slide="slide"
+# ## The rule at work
+#
+# The text of 2014 tries its rule on a network for a contest: dense layers, 9,000 inputs, then 4,000, 4,000 and 32
+# units. It prints that this network has **512,128,000** weights, and that it fits a card of 1,536 MB.
+#
+# What does the rule itself say of such a card?
+
+# %%
+print(f"{(1536 - 400) * 1024 * 1024 // (4 * 2):,} parameters at most")
+
+# %% [markdown]
+# Something is odd: 512 million do not go into 149 million. Either the network does not fit, or the rule is broken, or
+# the count is. Take a pencil before you run the next cell: three products and their sum.
+
+# %%
+guess_weights = predict(
+    "How many weights does a dense network of 9,000, 4,000, 4,000 and 32 units have?",
+    "million",
+)
+guess_weights
+
+# %% slide="subslide"
+sizes = [9000, 4000, 4000, 32]
+products = [a * b for a, b in pairwise(sizes)]
+for (a, b), product in zip(pairwise(sizes), products, strict=True):
+    print(f"{a:>5,} · {b:>5,} {product:>12,}")
+print(f"{'sum':<13} {sum(products):>12,}")
+print(f"{'printed':<13} {512_128_000:>12,}")
+
+# %% [markdown]
+# Compare the last two lines digit by digit, and say what happened, before you go on.
+
+# %%
+reveal(
+    guess_weights,
+    {"computed": sum(products) / 1e6, "printed in 2014": 512.128},
+    against="computed",
+)
+
+# %% [markdown] slide="fragment"
+# One digit too many went into print. The conclusion beside it was right: 52 million do go into 149 million.
+#
+# The sentence around a number can be true and the number wrong. Recompute what you can. It took three products.
+
+# %% [markdown] slide="slide"
+# ## Trace: does it fit?
+#
+# A trace of one step of that network, with momentum and a batch of 128, against a card of 1,536 MiB.
+
+# %%
+with torch.device("meta"):
+    dense = networks.kaggle_mlp()
+dense_step = training_step(dense, (9000,), 32, "momentum", name="52 M dense net")
+skyline(dense_step.at(128), limit_bytes=1536 * MIB)
+
+# %% [markdown] slide="skip"
+# It fits, and hardly anything in the picture is a feature map. For a dense network on a table of numbers the corrected
+# rule is all there is. By hand, 12 bytes for each of 52,136,032 parameters:
+
+# %% slide="skip"
+by_hand = 12 * 52_136_032
+peak = dense_step.at(128).peak_bytes
+side_by_side(
+    {
+        "rule of 2014": 8 * 52_128_000 / MIB,
+        "corrected": by_hand / MIB,
+        "trace, batch 128": peak / MIB,
+    },
+    title=f"The corrected rule is {abs(by_hand / peak - 1):.0%} "
+    "from the trace where maps are small",
+)
+
+# %% [markdown] slide="slide"
+# ## What both rules leave out
+#
+# Feature maps: the outputs of the layers, kept from the forward pass to the backward pass, one set for every sample.
+# By the rule of 2014, a 6 GB card trains 752 million parameters. None of these networks has a fifth of that.
+
+# %% slide="skip"
+
+
+# %%
+def traced(name, optimizer="momentum"):
+    network = NETWORKS[name]
+    with torch.device("meta"):
+        module = network.build()
+    return training_step(module, network.input_shape, network.classes, optimizer, name=name)
+
+
+steps = {name: traced(name) for name in NETWORKS}
+
+# %%
+rows = []
+for name, step in steps.items():
+    parameters = int(step.at(2).by_layer()["parameters"].sum())
+    kept, peaks = 12 * parameters, [step.at(batch).peak_bytes for batch in (32, 128)]
+    largest = f"{largest_batch(step, 6 * GIB).fits:,}"
+    rows.append(
+        (name, f"{parameters:,}", format_bytes(kept), *map(format_bytes, peaks), largest)
+    )
+columns = [
+    "network",
+    "parameters",
+    "corrected rule",
+    "peak, batch 32",
+    "peak, batch 128",
+    "fits 6 GiB up to batch",
+]
+pd.DataFrame(rows, columns=columns).set_index("network")
+
+# %% [markdown] slide="subslide"
+# The rule in full has a part that stays and a part for every sample:
+#
+# > 4 · parameters · (2 + states) + maps of one sample · batch ≤ card − what others take
+#
+# The maps follow from no count of parameters. They follow from the trace: what does one more picture cost?
+
+# %%
+for name, step in steps.items():
+    more = step.at(129).peak_bytes - step.at(128).peak_bytes
+    print(f"{name:<14} {format_bytes(more):>10} for each further sample")
+
+# %% [markdown] slide="slide"
+# ## What others take: the context
+#
+# The 400 MB of 2014 were for what the driver and the libraries load for every process that uses the card: the
+# *context*. No tensor of yours is in it, and it cannot be computed.
+#
+# People who looked found 200 to 700 MB in 2019 (PyTorch's issue 28113), more than 1,000 MB before CUDA 11.7 and about
+# 300 MB since (issue 107667). The course assumes 512 MiB, and says so wherever it matters.
+#
+# There is more: PyTorch's allocator rounds sizes up and leaves gaps that nothing fits into. Lesson 03 takes them apart.
+
+# %%
+asked = demand(steps["VGG-16"].at(64))
+gaps = asked.requests.reserved_bytes - asked.tensors
+print(f"VGG-16, batch 64: tensors                {format_bytes(asked.tensors):>10}")
+print(f"                  gaps, if there is room {format_bytes(gaps):>10}")
+print(f"                  workspace, at most     {format_bytes(asked.workspace):>10}")
+print(f"                  context, assumed       {format_bytes(CONTEXT_BYTES):>10}")
+
+# %% [markdown]
+# Whether a step fits has three answers in this course, given by one function, `fit(ledger, card)`. *No*: tensors and
+# context are more than the card. *Fits*: the allocator, replayed on a card of this size, gets through; where it runs
+# short it first gives back what it holds unused, as PyTorch's does. *Tight*: the tensors would fit, but the gaps are in
+# the way, or there is no room for the scratch memory (*workspace*) that fast convolutions may want.
+#
+# On a GPU, this machine's or a recorded one, the driver counts beside PyTorch's own memory:
+
+# %% tags=["nbval-ignore-output"]
+source = gpu()
+if source is not None:
+    print(f"context, libraries loaded: {format_bytes(source.context().context_bytes)}")
+print(*wrap(sentence(source), 90), sep="\n")
+
+# %% [markdown] slide="slide"
+# ## Price and memory
+#
+# The course's catalogue has 18 devices, each value with its source, and an empty cell where nobody confirmed one.
+# Prices are those of the launch, in the dollars of that year: nothing is adjusted for inflation, and nobody sells a K40
+# at its launch price today.
+
+# %% slide="skip"
+cards = pd.DataFrame(devices())
+cards["whole card, GiB"] = cards["memory_gb"] * cards["dies"]
+cards["GiB per 1,000 dollars"] = 1000 * cards["whole card, GiB"] / cards["launch_usd"]
+cards["professional"] = cards["name"].str.match(r"Tesla|[PVAHB]\d+|T4")
+priced = cards.dropna(subset=["launch_usd"])
+
+
+def spots(y):
+    kinds = {True: SERIES_COLOURS[0], False: SERIES_COLOURS[1]}
+    return [
+        Spot(c["name"], c[y[0]], c[y[1]], kinds[c["professional"]])
+        for _, c in priced.iterrows()
+    ]
+
+
+# %%
+best, worst = (
+    priced.loc[priced["GiB per 1,000 dollars"].agg(which)] for which in ("idxmax", "idxmin")
+)
+plane(
+    Axis("dollars at launch", log=True),
+    Axis("GiB on the card", log=True),
+    spots=spots(("launch_usd", "whole card, GiB")),
+    title=f"1,000 dollars bought {best['GiB per 1,000 dollars']:.0f} GiB as "
+    f"{best['name']} ({best['year']}), {worst['GiB per 1,000 dollars']:.1f} "
+    f"as {worst['name']} ({worst['year']})",
+)
+
+# %%
+unpriced = cards[cards["launch_usd"].isna()]["name"]
+print(f"left out, no confirmed launch price: {', '.join(unpriced)}")
+
+# %% [markdown] slide="subslide"
+# ## By year
+#
+# Orange are cards sold to laboratories and data centres, blue those sold for games. The newest cards of the data
+# centre are missing: no launch price of theirs is confirmed.
+
+# %% slide="skip"
+consumer = priced[~priced["professional"]]
+first, last = consumer.iloc[0], consumer.iloc[-1]
+gain = last["GiB per 1,000 dollars"] / first["GiB per 1,000 dollars"]
+
+# %%
+plane(
+    Axis("year of launch", low=2012.5, high=2023.5, write=lambda year: f"{year:.0f}"),
+    Axis("GiB per 1,000 dollars"),
+    spots=spots(("year", "GiB per 1,000 dollars")),
+    title=f"Memory for the money, {first['year']} to {last['year']}: "
+    f"{gain:.1f} times as much on cards sold for games",
+)
+
+# %% [markdown] slide="slide"
+# ## Bandwidth and arithmetic by generation
+#
+# The best of each year's cards, and of those before, in multiples of the best of 2013. Half
+# precision computes with 16-bit numbers (lesson 08); from 2017 on that is the rate of *tensor cores*, units that
+# multiply small matrices whole and keep the sums in float32. Never the *sparse* rate of the advertisements, which
+# counts weights that are zero.
+
+# %% slide="skip"
+rates = ["float32_tflops", "float16_tflops", "tensor_tflops"]
+cards["half"] = cards[rates].max(axis="columns")
+kinds = {
+    "half": "arithmetic, half",
+    "bandwidth_gb_s": "bandwidth",
+    "memory_gb": "memory",
+    "float32_tflops": "float32",
+}
+so_far = cards.groupby("year")[list(kinds)].max().cummax()
+growth = so_far / so_far.iloc[0]
+final = growth.iloc[-1]
+
+# %%
+plane(
+    Axis("year", low=2012.7, high=2024.3, write=lambda year: f"{year:.0f}"),
+    Axis("times the best of 2013", log=True),
+    curves=[
+        Curve(kinds[kind], list(growth.index), list(growth[kind]), colour)
+        for kind, colour in zip(kinds, SERIES_COLOURS, strict=True)
+    ],
+    title=f"Since 2013: half-precision arithmetic {final['half']:.0f} times, "
+    f"bandwidth {final['bandwidth_gb_s']:.0f}, memory {final['memory_gb']:.0f}, "
+    f"float32 arithmetic {final['float32_tflops']:.0f}",
+)
+
+# %% [markdown] slide="skip"
+# Arithmetic outruns bandwidth, so a network needs ever more operations a byte to keep a new card busy (lesson 01's
+# ridge). And this machine? It belongs in the table, measured; its GiB are those of the host:
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+here = measure_ceilings("cpu", seconds=0.1).as_device()
+some = ("GTX Titan", "Titan X (Maxwell)", "RTX 3090", "H200 SXM")
+table = pd.DataFrame([here, *(device for device in devices() if device.name in some)])
+columns = {
+    "memory_gb": "GiB",
+    "bandwidth_gb_s": "GB/s",
+    "float32_tflops": "TFLOP/s, float32",
+    "tensor_tflops": "tensor",
+}
+table = table.set_index("name")[list(columns)].rename(columns=columns)
+table.round(2).astype(object).fillna("none")
+
+# %% [markdown] slide="slide"
+# ## Without a GPU, 1: threads
+#
+# PyTorch uses every core of the CPU. How much do the cores bring? Predict: two threads in place of one, and a step
+# takes …?
+
+# %% tags=["nbval-ignore-output"]
+threads = measure_threads(networks.small_cnn, (3, 32, 32), classes=10, batch=128, seconds=0.15)
+print(threads.assign(**threads[["seconds", "spread"]].map(format_seconds)))
+most = threads.index[-1]
+plane(
+    Axis("threads", low=0, high=most + 0.5, write=lambda n: "" if n % 1 else f"{n:.0f}"),
+    Axis("times as fast as one thread", low=0.0),
+    curves=[
+        Curve("ideal", [0, most], [0, most], dashed=True),
+        Curve("measured", list(threads.index), list(threads["speed-up"]), SERIES_COLOURS[1]),
+    ],
+    spots=[
+        Spot("", n, gained, SERIES_COLOURS[1]) for n, gained in threads["speed-up"].items()
+    ],
+    title=f"A small network, batch 128: {threads['speed-up'].iloc[-1]:.1f} "
+    f"times as fast on {most} threads",
+)
+
+# %% [markdown]
+# Threads share the memory's bandwidth, and some operators run on one thread only. Where other programs use the cores,
+# as on a shared machine, more threads can be slower: measure yours, and take the best.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+torch.set_num_threads(int(threads["speed-up"].idxmax()))
+
+# %% [markdown] slide="slide"
+# ## Without a GPU, 2: a frozen backbone
+#
+# Somebody else has trained the network on a large data set. You keep its layers as they are, a *frozen backbone*, and
+# train only a new last layer, the *head*. This is *transfer learning*.
+#
+# What does freezing save? A frozen parameter gets no gradient and no optimizer state. And if no gradient is needed
+# below the head, the feature maps there are needed by nobody.
+
+# %%
+guess_frozen = predict(
+    "VGG-16, batch 64, momentum: training all of it peaks at 5.92 GiB. "
+    "What is the peak if all but the last dense layer is frozen?",
+    unit="GiB",
+)
+guess_frozen
+
+
+# %% slide="skip"
+def vgg(trained):
+    """VGG-16, of which the named layers are trained; all of them for None."""
+    with torch.device("meta"):
+        model = networks.vgg16()
+    for name, layer in model.named_children():
+        layer.requires_grad_(trained is None or name in trained)
+    return training_step(model, (3, 224, 224), 1000, "momentum", name="VGG-16").at(64)
+
+
+everything, head = vgg(None), vgg({"fc8"})
+
+# %%
+hand = 4 * 138_357_544 + 2 * 4 * (4096 * 1000 + 1000) + 64 * 4 * (3 + 2 * 64) * 224 * 224
+reveal(
+    guess_frozen,
+    {
+        "trace": head.peak_bytes / GIB,
+        "by hand": hand / GIB,
+        "everything trained": everything.peak_bytes / GIB,
+    },
+)
+
+# %% [markdown] slide="subslide"
+# By hand: all weights (528 MiB), gradient and momentum of the head (31 MiB), the pictures, and the *two* largest maps:
+# a layer's input dies when its output is there. The peak has moved to the forward pass.
+
+# %%
+skyline(
+    head,
+    before=everything,
+    before_name="everything trained",
+    title=f"Head alone: {format_bytes(head.peak_bytes)} in place of "
+    f"{format_bytes(everything.peak_bytes)}, and the peak is in the {head.peak_phase} pass",
+)
+
+# %% [markdown] slide="subslide"
+# Below the head the trace finds nothing that training would keep, but the head's own input (4,096 values a picture):
+
+# %%
+table = head.by_layer().set_index("layer").drop(index=["fc8", "loss"], errors="ignore")
+kinds_of_memory = ["saved feature maps", "gradient maps", "weight gradients"]
+print(table[kinds_of_memory].sum().map(format_bytes).to_string())
+
+# %% [markdown]
+# *Where* you freeze decides. A gradient that has to reach the first layer passes through all the others, frozen or not,
+# and needs their maps:
+
+# %%
+rows = {
+    "everything trained": everything,
+    "head alone (fc8)": head,
+    "the three dense layers": vgg({"fc6", "fc7", "fc8"}),
+    "first layer alone (conv1_1)": vgg({"conv1_1"}),
+}
+pd.DataFrame(
+    {
+        "peak": {name: format_bytes(ledger.peak_bytes) for name, ledger in rows.items()},
+        "in the": {
+            name: f"{ledger.peak_phase} pass, {ledger.peak_layer}"
+            for name, ledger in rows.items()
+        },
+    }
+)
+
+# %% [markdown] slide="slide"
+# ## Measure: frozen, and not trained at all
+#
+# AlexNet on 8 pictures, here: trained whole, head alone, and *inference*, which only answers: the forward pass, no
+# gradients, no labels. By hand are weights, gradients, momentum and pictures, without maps.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+alexnet, parameters, of_head = networks.alexnet(), 61_100_840, 4096 * 1000 + 1000
+target = "cuda" if torch.cuda.is_available() else "cpu"
+rows = []
+for name, optimizer, trained in (
+    ("everything trained", "momentum", parameters),
+    ("head alone", "momentum", of_head),
+    ("inference", None, 0),
+):
+    alexnet.requires_grad_(trained == parameters)
+    alexnet.fc8.requires_grad_(True)
+    hand = 4 * (parameters + 2 * trained + 8 * 3 * 224 * 224)
+    step = training_step(alexnet, (3, 224, 224), 1000, optimizer, target=target)
+    trace = step.at(8).peak_bytes
+    measured = measure_step(alexnet, (3, 224, 224), 1000, 8, optimizer).peak_bytes
+    sizes = map(format_bytes, (hand, trace, measured))
+    rows.append((name, *sizes, f"{measured / trace - 1:+.1%}"))
+
+# %% tags=["nbval-ignore-output"]
+columns = [
+    "AlexNet, batch 8",
+    "by hand, no maps",
+    "trace",
+    "measured here",
+    "measured against trace",
+]
+pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
+
+# %% [markdown]
+# Without maps the hand is close where the head alone is trained: the weights are nearly all there is. What a
+# measurement has beyond the trace is scratch memory inside kernels, which no tensor shows.
+
+# %% [markdown] slide="slide"
+# ## Does the head learn enough?
+#
+# Real digits, 16 × 16 pixels. A backbone of three convolutions is trained on the digits 0 to 4. Then the digits 5 to 9,
+# which it has never seen, in three ways: everything from scratch; the head alone on the frozen backbone; the head alone
+# on a backbone of random weights, as a control.
+
+
+# %% slide="skip"
+def backbone():
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+    )  # fmt: skip
+
+
+def with_head(body):
+    return nn.Sequential(body, nn.Linear(32 * 4 * 4, 10))
+
+
+def head_alone(body):
+    return with_head(copy.deepcopy(body).requires_grad_(False))
+
+
+# %% tags=["nbval-ignore-output"]
+x, y, test_x, test_y = digits.only(range(5))
+torch.manual_seed(0)
+pretrained = with_head(backbone())
+optimizer = torch.optim.Adam(pretrained.parameters(), lr=3e-3)
+for _ in range(5):
+    for batch in torch.randperm(len(x)).split(32):
+        nn.functional.cross_entropy(pretrained(x[batch]), y[batch]).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+print(f"0 to 4, test pictures right: {digits.accuracy(pretrained, test_x, test_y):.0%}")
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+trained_on_digits = compare(
+    {
+        "everything, from scratch": Variant(lambda: with_head(backbone()), batch=32),
+        "head alone, frozen backbone": Variant(lambda: head_alone(pretrained[0]), batch=32),
+        "head alone, random backbone": Variant(lambda: head_alone(backbone()), batch=32),
+    },
+    epochs=5,
+    seeds=(0, 1),
+    data=digits.only(range(5, 10)),
+)
+
+# %% tags=["nbval-ignore-output"]
+formats = dict.fromkeys(["traced peak", "measured peak"], format_bytes)
+formats["epoch seconds"] = format_seconds
+formats |= dict.fromkeys(["accuracy", "lowest", "highest"], "{:.1%}".format)
+pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
+
+# %% [markdown]
+# Less memory, less time, and right about as often: features learned on some digits serve the others. The random
+# backbone shows that the training of the backbone does it, not the size of the head.
+
+# %% [markdown] slide="notes"
+# How well this goes depends on how alike the two tasks are; five digits and five others are very much alike. Where few
+# maps are kept, a kernel's scratch memory weighs more: compare the traced peak with the measured one.
+
+# %% [markdown] slide="slide"
+# ## Without a GPU, 3: inference on the CPU
+#
+# To use a network is cheaper than to train it. No backward pass: about a third of the work. No map waits for one: two
+# at a time. `torch.inference_mode()` says that nothing will be differentiated.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+small, shape, batch = networks.small_cnn(size=64), (3, 64, 64), 64
+training = measure_step_time(small, shape, 10, batch, device="cpu", seconds=0.15)
+answering = measure_step_time(small, shape, 10, batch, None, device="cpu", seconds=0.15)
+peaks = {
+    o: training_step(small, shape, 10, o, target="cpu").at(batch).peak_bytes
+    for o in ("momentum", None)
+}
+rows = [
+    ("training step", training.step, format_bytes(peaks["momentum"])),
+    ("its forward pass, maps kept", training.forward, ""),
+    ("torch.inference_mode", answering.step, format_bytes(peaks[None])),
+]
+
+# %% tags=["nbval-ignore-output"]
+pd.DataFrame(
+    [
+        (name, format_seconds(t.median / batch), format_seconds(t.spread / batch), peak)
+        for name, t, peak in rows
+    ],
+    columns=["small CNN, 64 pictures of 64 × 64", "a picture", "spread", "traced peak"],
+).set_index("small CNN, 64 pictures of 64 × 64")
+
+# %% [markdown]
+# Train on a rented or borrowed card, use the result at home. A network that needs a large card to learn often answers
+# on a laptop.
+
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# **Which card do I need?** Solid is what the tensors take, exact; dashed adds the assumed context. A blue bar holds the
+# step, an orange one is tight. Before each move: which card drops out next?
+
+# %% tags=["nbval-ignore-output"]
+hardware_explorer()
+
+# %% [markdown] slide="notes"
+# Try three things. What does the move from momentum to Adam cost the dense net, and what VGG-16? Which card suffices
+# for ResNet-50 with a batch of 256, and which to use it only (optimizer: none)? Take bfloat16: why do most cards drop
+# out? What that precision is, lesson 08 says.
+
+# %% [markdown] slide="skip"
+# The same reading as a table, for a network of your own. Put it in place of this one:
+
+# %% slide="skip"
+mine = nn.Sequential(
+    nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 32 * 32, 100)
+)
+step = training_step(mine, (3, 32, 32), classes=100, optimizer="adam", name="mine")
+fits = on_cards(step, batch=4096, devices=devices())
+names = ("GTX 980", "GTX Titan", "RTX 2080", "T4", "RTX 4090")
+some = [fit for fit in fits if fit.device.name in names]
+pd.DataFrame(
+    [
+        (fit.device.name, f"{fit.device.memory_gb:g} GiB", fit.state, f"{fit.largest_batch:,}")
+        for fit in some
+    ],
+    columns=["card", "memory", "batch 4,096", "fits up to batch"],
+).set_index("card")
+
+# %% [markdown] slide="slide"
+# ## What people believe
+#
+# Claims from articles and forums of 2014 to 2020, in our words, with where they were published. Each verdict is
+# computed when the cell runs, from a trace or from the catalogue; three are history, and cited. First the capacity rule
+# and its example.
+
+# %%
+judge([2, 11, 12, 13, 14, 15])
+
+# %% slide="subslide"
+judge([8, 16, 17, 18, 25, 68])
+
+# %% slide="skip"
+judge([41, 42, 43, 44, 45, 83])
+
+# %% slide="subslide"
+judge([46, 47, 56, 57, 58, 64])
+
+# %% slide="skip"
+judge([62, 63, 65])
+
+# %% [markdown] slide="skip"
+# One is about time, and decided by this machine:
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+judge([48])
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. A card trains as many parameters as fit at 12 bytes each (16 with Adam), and then it needs room for the feature
+#    maps of the batch, which only a trace tells, and for a context that nobody can compute.
+# 2. A printed number is worth three products: 512,128,000 was one digit too long.
+# 3. Without a GPU: use the cores, freeze everything below the head, and let the CPU answer.
+#
+# Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). Five questions, 47 minutes. Save,
+# then `course check 02` gives your marks.

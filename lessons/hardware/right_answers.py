@@ -1,0 +1,157 @@
+"""Right answers to exercise 02, written in different ways."""
+
+import itertools
+
+import numpy as np
+import torch
+from torch import nn
+
+from lessons.hardware.judge import Pretrained
+
+
+def largest_by_cases(card_mib, buffer_mib, optimizer):
+    values = 2
+    if optimizer == "momentum":
+        values += 1
+    elif optimizer == "adam":
+        values += 2
+    room = (card_mib - buffer_mib) * 1024 * 1024
+    if room < 0:
+        return 0
+    return room // (values * 4)
+
+
+def dense_by_torch(sizes):
+    layers = [nn.Linear(a, b, device="meta") for a, b in itertools.pairwise(sizes)]
+    return sum(p.numel() for layer in layers for p in layer.parameters())
+
+
+def dense_by_loop(sizes):
+    total = 0
+    for i in range(1, len(sizes)):
+        total += (sizes[i - 1] + 1) * sizes[i]
+    return total
+
+
+def cards_by_loop(cards, needed_gib, bfloat16):
+    good = []
+    for card in cards:
+        if card["launch_usd"] is None:
+            continue
+        if bfloat16 and not card["bfloat16"]:
+            continue
+        if card["memory_gib"] < needed_gib * card["dies"]:
+            continue
+        good.append((card["launch_usd"], card["name"]))
+    good.sort()
+    return [name for _, name in good]
+
+
+def cards_as_tuple(cards, needed_gib, bfloat16=False):
+    kept = filter(lambda c: c["memory_gib"] / c["dies"] >= needed_gib and c["launch_usd"], cards)
+    kept = [c for c in kept if not bfloat16 or c["bfloat16"]]
+    return tuple(c["name"] for c in sorted(kept, key=lambda c: c["launch_usd"]))
+
+
+def frozen_walking_down(layers, input_values, batch, optimizer):
+    state = {"sgd": 0, "momentum": 1, "adam": 2}[optimizer]
+    total = input_values * batch
+    passes = False
+    before = input_values
+    for i, (parameters, outputs, trained) in enumerate(layers):
+        passes = passes or trained
+        total += parameters * (2 + state if trained else 1)
+        if passes and i > 0:
+            total += before * batch
+        before = outputs
+    return 4 * total
+
+
+def frozen_as_arrays(layers, input_values, batch, optimizer):
+    parameters, outputs, trained = (np.array(column) for column in zip(*layers, strict=True))
+    first = int(np.argmax(trained))
+    inputs = outputs[:-1][max(first - 1, 0) :]
+    state = ["sgd", "momentum", "adam"].index(optimizer)
+    return 4.0 * (parameters.sum() + (1 + state) * parameters[trained].sum() + batch * (input_values + inputs.sum()))
+
+
+class WithoutGradients(Pretrained):
+    def forward(self, pictures):
+        with torch.no_grad():
+            features = self.backbone(pictures)
+        return self.head(features)
+
+
+class FrozenFromTheStart(Pretrained):
+    def __init__(self):
+        super().__init__()
+        for parameter in self.backbone.parameters():
+            parameter.requires_grad = False
+
+
+class FrozenInForward(Pretrained):
+    def forward(self, pictures):
+        self.backbone.requires_grad_(False)
+        return self.head(self.backbone(pictures))
+
+
+class InferenceThenCloned(Pretrained):
+    def forward(self, pictures):
+        with torch.inference_mode():
+            features = self.backbone(pictures)
+        return self.head(features.clone())
+
+
+class Decorated(Pretrained):
+    @torch.no_grad()
+    def features(self, pictures):
+        for layer in self.backbone:
+            pictures = layer(pictures)
+        return pictures
+
+    def forward(self, pictures):
+        return self.head(self.features(pictures))
+
+
+RIGHT = {
+    "largest_parameters": [
+        largest_by_cases,
+        lambda card, buffer, optimizer: max(
+            0, (card - buffer) * 2**20 // {"sgd": 8, "momentum": 12, "adam": 16}[optimizer]
+        ),
+        lambda c, b, o: int(max(c - b, 0) * 2**20 / 4 / (2 + ["sgd", "momentum", "adam"].index(o))),
+        lambda c, b, o: np.int64(max(c - b, 0)) * 2**20 // (8 + 4 * ("sgd", "momentum", "adam").index(o)),
+    ],
+    "dense_parameters": [
+        dense_by_loop,
+        dense_by_torch,
+        lambda sizes: np.dot(np.array(sizes[:-1]) + 1, sizes[1:]),
+        lambda sizes: float(sum((a + 1) * b for a, b in itertools.pairwise(sizes))),
+    ],
+    "cards_that_hold": [
+        cards_by_loop,
+        cards_as_tuple,
+        lambda cards, needed, bf16: [
+            c["name"]
+            for c in sorted((c for c in cards if c["launch_usd"] is not None), key=lambda c: c["launch_usd"])
+            if c["memory_gib"] // c["dies"] >= needed and (c["bfloat16"] or not bf16)
+        ],
+    ],
+    "frozen_step_bytes": [frozen_walking_down, frozen_as_arrays, lambda *arguments: frozen_walking_down(*arguments)],
+    "head_only": [
+        WithoutGradients, FrozenFromTheStart, FrozenInForward, InferenceThenCloned, Decorated, WithoutGradients(),
+    ],
+}  # fmt: skip
+
+
+class Dots(Pretrained):
+    def forward(self, pictures):
+        return ...
+
+
+class DotsWithin(Pretrained):
+    def forward(self, pictures):
+        return self.head(self.backbone(pictures) * ...)
+
+
+UNTOUCHED = {"head_only": [..., Dots, DotsWithin]}

@@ -1,0 +1,145 @@
+"""Claims of lesson 11, many GPUs. Those about the cloud, clusters and today (8, 46, 56, 57, 64) are in `hardware`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG, Finding, claim
+from course_utils import networks
+from course_utils.machine import hardware
+from course_utils.memory import Ledger, StepTrace
+from course_utils.techniques.parallel import DATA, MIXED, UNITS, on_cards
+from course_utils.trace import training_step
+from course_utils.units import GB, MIB, format_seconds, in_gb
+from lessons.hardware.claims import BUFFER, dense_net
+from lessons.shared.sources import DETTMERS, traced
+
+CARD, LINK, CARDS, BATCH = "GTX Titan", "PCIe 2.0 x16", 4, 128  # what the texts of 2014 are about
+GOOD = 0.8  # of the ideal speed-up, and a network parallelises well
+QDR_BITS, CODING = 40e9, 8 / 10  # InfiniBand QDR, four lanes; 8 bits travel as 10 (InfiniBand specification)
+
+
+def speed_up(ledger: Ledger, scheme: str = DATA, cards: int = CARDS, overlap: bool = True) -> float:
+    """Of cards and links of 2014."""
+    return on_cards(ledger, CARD, LINK, cards, scheme, overlap).speed_up
+
+
+@lru_cache(maxsize=1)
+def small_net() -> StepTrace:
+    """A network with one hidden layer on pictures of 28 x 28: 784 inputs, 100 units, 10 classes."""
+    with torch.device("meta"):
+        module = networks.mlp((784, 100, 10))
+    return training_step(module, (784,), 10, name="784-100-10")
+
+
+def parameters(ledger: Ledger) -> int:
+    """Parameters of the network of a step."""
+    return sum(ledger.tape.layer_parameters.values())
+
+
+@claim(3, DETTMERS, "The InfiniBand network between two machines moves 40 Gbit/s.")
+def _infiniband() -> Finding:
+    raw, data = QDR_BITS / 8, QDR_BITS / 8 * CODING
+    row = hardware.link("InfiniBand QDR").bytes_per_s
+    pcie = hardware.link(LINK)
+    return Finding(
+        RIGHT if data == row and row < pcie.bytes_per_s else WRONG,
+        f"40 Gbit/s are {raw / GB:.0f} GB/s, {data / GB:.0f} GB/s of data after 8b/10b coding; {pcie.name} in use: "
+        f"{pcie.bytes_per_s / GB:.0f}",
+        "The rate is right, and near that of the cards' own slots then. What it is good for is the next claim.",
+    )
+
+
+@claim(4, DETTMERS, "Large dense networks gain almost nothing from data parallelism.")
+def _dense_gains_nothing() -> Finding:
+    ledger = dense_net().at(BATCH)
+    then = on_cards(ledger, CARD, LINK, CARDS)
+    now = on_cards(ledger, "H100 SXM", "NVLink 4", CARDS)
+    size = 4 * parameters(ledger)
+    verdict = RIGHT if then.speed_up < 1.5 else PARTLY if then.speed_up < GOOD * CARDS else WRONG
+    return Finding(
+        verdict,
+        f"52 M dense net, batch {BATCH} a card, {CARDS} cards, modelled: {in_gb(size):.2f} GB of gradients take "
+        f"{format_seconds(then.link_seconds)} on {LINK}, computation {format_seconds(then.compute_seconds)}; "
+        f"{then.speed_up:.2f} times as fast. H100s on NVLink 4: {now.speed_up:.1f} times",
+        "Every weight is used once for a sample and sent once a step. Only a faster link or a larger batch helps.",
+    )
+
+
+@claim(5, DETTMERS, "Small networks parallelise well by data.")
+def _small_nets() -> Finding:
+    nets = {"784-100-10": small_net(), "GoogLeNet": traced(networks.googlenet), "VGG-16": traced(networks.vgg16)}
+    ledgers = {name: step.at(BATCH) for name, step in nets.items()}
+    gains = {name: speed_up(ledger) for name, ledger in ledgers.items()}
+    by_size = sorted(ledgers, key=lambda name: parameters(ledgers[name]))
+    well = [gains[name] > GOOD * CARDS for name in by_size]
+    verdict = RIGHT if well == sorted(well, reverse=True) and well[0] else MISLEADING
+    told = "; ".join(
+        f"{name} ({parameters(ledgers[name]) / 1e6:,.1f} M parameters) {gains[name]:.1f}" for name in by_size
+    )
+    return Finding(
+        verdict,
+        f"times as fast on {CARDS} cards of 2014, batch {BATCH} a card, modelled: {told}",
+        "Not the size decides but the arithmetic for each byte of gradient; below some microseconds of it, the answer "
+        "time of the link.",
+    )
+
+
+@claim(6, DETTMERS, "Model parallelism over the cards pictured trains networks of about 3 billion connections.")
+def _three_billion() -> Finding:
+    each = (6144 * MIB - BUFFER) // (4 * 2)  # the rule of 2014: half of the card for momentum
+    with_gradients = (6144 * MIB - BUFFER) // (4 * 3)
+    return Finding(
+        RIGHT if round(3 * each / 1e9) == 3 else PARTLY if round(4 * each / 1e9) == 3 else WRONG,
+        f"its own rule gives {each:,} a card: {4 * each / 1e9:.2f} billion on 4 cards, {3 * each / 1e9:.2f} on the 3 "
+        f"pictured; with gradients counted {4 * with_gradients / 1e9:.2f} on 4",
+        "The idea is right: split by units, each card keeps its share of the weights. The sum is for four cards.",
+    )
+
+
+@claim(7, DETTMERS, "Several GPUs are best used for separate experiments.")
+def _separate_experiments() -> Finding:
+    nets = (dense_net().at(BATCH), traced(networks.alexnet).at(BATCH), traced(networks.resnet50).at(32))
+    gains = [speed_up(ledger) for ledger in nets]
+    return Finding(
+        RIGHT if max(gains) < CARDS else PARTLY,
+        f"{CARDS} experiments on {CARDS} cards are {CARDS} times as many, with nothing sent; one experiment on all: "
+        f"{min(gains):.1f} (dense) to {max(gains):.2f} (ResNet-50) times as fast, modelled for 2014",
+        "No link, no waiting, and nothing to program. It does not help where one experiment is too slow or too large.",
+    )
+
+
+@claim(9, DETTMERS, "Convolutional networks parallelise well, because their weights are shared.")
+def _convolutions_share() -> Finding:
+    ledger = traced(networks.vgg16).at(BATCH)
+    table = ledger.by_layer().set_index("layer")
+    convolutions = [layer for layer in table.index if layer.startswith("conv")]
+    work = float(table.loc[convolutions, "flops"].sum() / table["flops"].sum())
+    weights = float(table.loc[convolutions, "parameters"].sum() / table["parameters"].sum())
+    found = on_cards(ledger, CARD, LINK, CARDS)
+    size = 4 * parameters(ledger)
+    verdict = RIGHT if work > 0.9 and weights < 0.2 and found.speed_up > GOOD * CARDS else PARTLY
+    return Finding(
+        verdict,
+        f"VGG-16's convolutions do {work:.1%} of the arithmetic with {weights:.1%} of the parameters; all gradients "
+        f"cross {LINK} once in {format_seconds(size / found.link.bytes_per_s)}, a step of {BATCH} computes "
+        f"{format_seconds(found.compute_seconds)}; {found.speed_up:.2f} times as fast on {CARDS} cards",
+        "A shared weight is used at every position and its gradient is sent once.",
+    )
+
+
+@claim(10, DETTMERS, "Krizhevsky splits convolutions by data and dense layers by model.")
+def _one_weird_trick() -> Finding:
+    ledger = traced(networks.alexnet).at(BATCH)
+    found = {scheme: on_cards(ledger, CARD, LINK, CARDS, scheme) for scheme in (DATA, UNITS, MIXED)}
+    sent = {scheme: step.sent_bytes / 1e6 for scheme, step in found.items()}
+    after = speed_up(ledger, overlap=False)
+    return Finding(
+        RIGHT if sent[MIXED] < min(sent[DATA], sent[UNITS]) else PARTLY,
+        f"so the paper says (Krizhevsky, 2014). AlexNet on {CARDS} cards, a card sends {sent[DATA]:.0f} MB by data, "
+        f"{sent[UNITS]:.0f} by units, {sent[MIXED]:.0f} by the trick: {found[MIXED].speed_up:.1f} times as fast; by "
+        f"data {after:.1f} if gradients wait for the end of the step, {found[DATA].speed_up:.1f} if they go beside it",
+        "Each layer sends the smaller of the two: its weights' gradients, or its input.",
+    )

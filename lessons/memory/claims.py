@@ -1,0 +1,294 @@
+"""Claims of lesson 03, where the memory goes."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
+from course_utils import networks
+from course_utils.allocator import CachingAllocator
+from course_utils.machine import hardware
+from course_utils.memory import StepTrace
+from course_utils.techniques.capacity import largest_batch
+from course_utils.trace import training_step
+from course_utils.units import GIB, MIB, format_bytes, in_gb
+from lessons.shared.sources import DATAGURU, EXCHANGE, SYNCED, traced
+
+
+def _count(module: nn.Module, kind: type[nn.Module]) -> int:
+    return sum(isinstance(child, kind) for child in module.modules())
+
+
+@claim(19, SYNCED, "The memory a network needs follows from the model and the batch, without running it.")
+def _follows_from_the_model() -> Finding:
+    ledger = traced(networks.vgg16).at(128)
+    extra = ledger.reserved_bytes() / ledger.peak_bytes - 1
+    return Finding(
+        PARTLY if extra > 0.01 else RIGHT,
+        f"VGG-16, batch 128: {format_bytes(ledger.peak_bytes)} of tensors, allocator holds {extra:.0%} more",
+        "Tensors follow to the byte. Gaps in the allocator, scratch memory and the driver's context do not.",
+    )
+
+
+@claim(20, SYNCED, "AlexNet with a batch of 128 takes 1.1 GB.")
+def _alexnet_total() -> Finding:
+    total = in_gb(traced(networks.alexnet).at(128).network_wide_bytes())
+    verdict = RIGHT if round(total, 1) == 1.1 else WRONG
+    return Finding(verdict, f"{total:.2f} GB", "Every map kept, two shared gradient buffers, no workspace.")
+
+
+@claim(21, SYNCED, "AlexNet has five convolutions and two dense layers.")
+def _alexnet_layers() -> Finding:
+    with torch.device("meta"):
+        model = networks.alexnet()
+    found = (_count(model, nn.Conv2d), _count(model, nn.Linear))
+    verdict = RIGHT if found == (5, 2) else WRONG
+    return Finding(verdict, f"{found[0]} convolutions, {found[1]} dense layers", "The classifier is a layer too.")
+
+
+@claim(22, SYNCED, "VGG-16 with a batch of 128 takes about 14 GB.")
+def _vgg_total() -> Finding:
+    total = in_gb(traced(networks.vgg16).at(128).network_wide_bytes())
+    verdict = RIGHT if 0.85 * 14 <= total <= 14 else WRONG
+    why = f"The {14 - total:.1f} GB that are missing are presumably workspace, which the published figure includes."
+    return Finding(verdict, f"{total:.2f} GB before workspace", why)
+
+
+@claim(23, SYNCED, "VGG-16 has 16 convolutions and three dense layers.")
+def _vgg_layers() -> Finding:
+    with torch.device("meta"):
+        model = networks.vgg16()
+    found = (_count(model, nn.Conv2d), _count(model, nn.Linear))
+    verdict = RIGHT if found == (16, 3) else WRONG
+    return Finding(verdict, f"{found[0]} convolutions, {found[1]} dense layers", "16 counts both kinds together.")
+
+
+@claim(24, SYNCED, "VGG-16 is much smaller than ResNets of a hundred layers.")
+def _vgg_against_resnet() -> Finding:
+    tables = [traced(builder).at(2).by_layer() for builder in (networks.vgg16, networks.resnet101)]
+    (vgg, vgg_flops), (resnet, resnet_flops) = [(t["parameters"].sum(), t["flops"].sum() / 2) for t in tables]
+    verdict = MISLEADING if vgg > resnet and vgg_flops > resnet_flops else RIGHT
+    return Finding(
+        verdict,
+        f"{vgg / 1e6:.1f} M parameters and {vgg_flops / 2e9:.1f} G multiply-adds a picture, "
+        f"ResNet-101 {resnet / 1e6:.1f} M and {resnet_flops / 2e9:.1f} G",
+        "It has fewer layers, and more of everything else.",
+    )
+
+
+@claim(27, SYNCED, "Training memory is parameters, feature maps, gradient maps and workspace.")
+def _four_parts() -> Finding:
+    ledger = traced(networks.vgg16).at(128)
+    roles = ledger.by_role()
+    missing = int(roles["optimizer state"] + roles["weight gradients"])
+    verdict = PARTLY if missing > 0.01 * ledger.peak_bytes else RIGHT
+    return Finding(
+        verdict,
+        f"weight gradients and momentum: {format_bytes(missing)} of {format_bytes(ledger.peak_bytes)}",
+        "Optimizer state is not in the list, nor are the context and the allocator's gaps.",
+    )
+
+
+@claim(28, SYNCED, "Feature maps are over half of VGG-16's memory, and more the deeper the network.")
+def _feature_map_share() -> Finding:
+    def share(step: StepTrace, batch: int) -> float:
+        ledger = step.at(batch)
+        return ledger.network_wide_parts()["feature maps"] / ledger.network_wide_bytes()
+
+    vgg = [share(traced(networks.vgg16), batch) for batch in (64, 128, 256)]
+    deep = share(traced(networks.vgg_deep, layers=416), 32)
+    verdict = RIGHT if min(vgg) > 0.5 and deep > max(vgg) else WRONG
+    shares = ", ".join(f"{value:.0%}" for value in vgg)
+    return Finding(verdict, f"{shares} at batch 64, 128, 256; VGG-416 {deep:.0%} at 32", "In the 2016 accounting.")
+
+
+def shared_maps(module: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """How many results in a network's forward pass are used by more than one operator.
+
+    Counted on the autograd graph of a run on meta tensors: results that receive gradients from several operators.
+    """
+    meta = module.to("meta")
+    out = meta(torch.empty((2, *input_shape), device="meta", requires_grad=True))
+    users: dict[tuple[object, int], int] = {}
+    seen: set[object] = set()
+    waiting = [out.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for source, position in node.next_functions:
+            if source is not None and type(source).__name__ != "AccumulateGrad":
+                users[source, position] = users.get((source, position), 0) + 1
+                waiting.append(source)
+    return sum(count > 1 for count in users.values())
+
+
+@claim(29, SYNCED, "A feature map is used once in the forward pass and once in the backward pass.")
+def _used_once() -> Finding:
+    counts = {}
+    for name in ("VGG-16", "GoogLeNet", "ResNet-50"):
+        network = networks.NETWORKS[name]
+        with torch.device("meta"):
+            counts[name] = shared_maps(network.build(), network.input_shape)
+    verdict = RIGHT if not any(counts.values()) else PARTLY if counts["VGG-16"] == 0 else WRONG
+    evidence = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return Finding(
+        verdict, f"maps with several users: {evidence}", "True of chains; branches and shortcuts share maps."
+    )
+
+
+@claim(30, SYNCED, "At any moment most of the memory is idle.")
+def _mostly_idle() -> Finding:
+    ledger = traced(networks.vgg16).at(128)
+    parts = ledger.network_wide_parts()
+    working = 3 * parts["gradient maps"] // 2  # conv1_2 reads X and dY and writes dX, all as large as the largest map
+    idle = 1 - working / ledger.network_wide_bytes()
+    verdict = RIGHT if idle > 0.5 else WRONG
+    return Finding(verdict, f"{idle:.0%} idle at the worst moment", "conv1_2 works on its input and two gradient maps.")
+
+
+@claim(35, SYNCED, "Workspace is freed when the convolution returns.")
+def _workspace_freed() -> Finding:
+    allocator = CachingAllocator()
+    block = allocator.allocate(GIB)
+    allocator.release(block)
+    held = allocator.reserved
+    return Finding(
+        PARTLY if held else RIGHT,
+        f"after 1 GiB was freed, {format_bytes(held)} stay reserved",
+        "It goes back to PyTorch's pool, not to the card: the peak still counts it.",
+    )
+
+
+@claim(60, EXCHANGE, "A recurrent layer of 100 units has as many parameters as a dense one (or always more).")
+def _recurrent_parameters() -> Finding:
+    dense = sum(p.numel() for p in nn.Linear(4, 100, device="meta").parameters())
+    recurrent = sum(p.numel() for p in nn.RNNCell(4, 100, device="meta").parameters())
+    with torch.device("meta"):
+        model = networks.rnn_from_cells(4, 100)
+    saved = [training_step(model, (steps, 4), 10).at(32).by_layer()["saved feature maps"].sum() for steps in (50, 100)]
+    verdict = WRONG if recurrent != dense and saved[1] > 1.5 * saved[0] else RIGHT
+    return Finding(
+        verdict,
+        f"4 inputs: {dense:,} against {recurrent:,}; twice the steps: {saved[1] / saved[0]:.1f} times the saved maps",
+        "The 100 × 100 recurrent matrix makes the difference. Sequence length adds maps, never parameters.",
+    )
+
+
+@claim(66, DATAGURU, "Activations and their errors dominate: add up both for every layer.")
+def _data_and_errors() -> Finding:
+    ledger = traced(networks.vgg16).at(128)
+    both = 2 * in_gb(ledger.network_wide_parts()["feature maps"])
+    errors = in_gb(ledger.matrix[:, 5].max())
+    verdict = PARTLY if errors < both / 4 else RIGHT
+    return Finding(
+        verdict,
+        f"both for every layer: {both:.1f} GB; alive at once in PyTorch: {errors:.1f} GB of gradient maps",
+        "Right for Caffe, which keeps a gradient beside every map. Autograd frees them as it goes.",
+    )
+
+
+@claim(67, DATAGURU, "The first layers need most of the memory.")
+def _first_layers() -> Finding:
+    table = traced(networks.vgg16).at(1).by_layer()
+    values = {layer: torch.Size(shape).numel() for layer, shape in zip(table["layer"], table["shape"], strict=True)}
+    maps = {layer: count for layer, count in values.items() if layer.startswith(("conv", "pool"))}
+    blocks = [sum(n for layer, n in maps.items() if layer.startswith(f"conv{i}")) / sum(maps.values()) for i in (1, 2)]
+    picture = 3 * 224 * 224 / sum(maps.values())
+    verdict = RIGHT if sum(blocks) > 0.5 else WRONG
+    evidence = f"VGG-16: block 1 holds {blocks[0]:.0%} of the map values, blocks 1 and 2 {sum(blocks):.0%}"
+    evidence += f", the picture {picture:.0%}"
+    return Finding(verdict, evidence, "Maps are widest before the pools; the picture itself is small.")
+
+
+@claim(68, DATAGURU, "The best results on ImageNet need a card of at least 12 GB.")
+def _at_least_12_gb() -> Finding:
+    best_of_2015 = traced(networks.resnet101).at(32).peak_bytes
+    largest = max(hardware.devices(), key=lambda device: device.memory_gb)
+    verdict = OUTDATED if best_of_2015 < 12 * GIB and largest.memory_gb > 12 else RIGHT
+    return Finding(
+        verdict,
+        f"ResNet-101, batch 32: {format_bytes(best_of_2015)}; the largest card of the catalogue, {largest.name}, "
+        f"has {largest.memory_gb:.0f} GB",
+        "Cards have grown since. Batch and technique decide what is needed, and both can be chosen.",
+    )
+
+
+@claim(69, DATAGURU, "Pictures of 112² need 4 to 6 GB where 224² need 12.")
+def _smaller_pictures() -> Finding:
+    large, small = (in_gb(traced(networks.vgg16, size).at(128).network_wide_bytes()) for size in (224, 112))
+    verdict = RIGHT if 3.5 <= small <= 6 and round(large) == 12 else WRONG
+    return Finding(
+        verdict, f"{large:.2f} GB and {small:.2f} GB", "A quarter of the maps; parameters stay. Overheads do the rest."
+    )
+
+
+@claim(70, DATAGURU, "Video of 25 × 75 × 75 × 3 may not fit 12 GB.")
+def _video() -> Finding:
+    pictures = 25 * 75 * 75 * 3 / (224 * 224 * 3)
+    largest = largest_batch(traced(networks.vgg16), 12 * GIB).fits
+    return Finding(
+        OPEN if pictures > 1 else WRONG,
+        f"a clip is {pictures:.2f} pictures of 224²; VGG-16 fits {largest} pictures or {largest / pictures:.0f} clips",
+        "Plausible for a network as wide as VGG; it depends on the network that nobody named.",
+    )
+
+
+@claim(71, DATAGURU, "Fewer training pictures need less GPU memory.")
+def _data_set_size() -> Finding:
+    step = traced(networks.vgg16)
+    peaks = {size: step.at(min(128, size)).peak_bytes for size in (1_281_167, 128_117)}
+    same = len(set(peaks.values())) == 1
+    return Finding(
+        MISLEADING if same else RIGHT,
+        f"a step of 128 from 1,281,167 pictures or from a tenth of them: {format_bytes(peaks[128_117])} both times",
+        "A step holds one batch. Less data means fewer steps, or lets a smaller model do.",
+    )
+
+
+@claim(72, DATAGURU, "A tenth of the data overfits quickly.")
+def _tenth_of_the_data() -> Finding:
+    from course_utils.digits import gap
+
+    tenth, whole = gap(share=0.1), gap(share=1.0)
+    verdict = RIGHT if tenth > whole else WRONG
+    # in steps of 5 points: on another processor a training ends a picture or two elsewhere
+    over, under = 5 * math.floor(20 * tenth), 5 * math.ceil(20 * whole)
+    evidence = f"digits: training minus test accuracy over {over} points with a tenth, under {under} with all"
+    return Finding(verdict, evidence, "Measured on a small dense network; expect the same of large ones.")
+
+
+@claim(73, DATAGURU, "Training on several GPUs makes overfitting more likely.")
+def _several_gpus() -> Finding:
+    from course_utils.digits import difference_of_halves
+
+    difference = difference_of_halves()
+    verdict = WRONG if difference < 1e-5 else OPEN
+    largest = "below 1e-05" if verdict == WRONG else f"{difference:.0e}"  # below that it is rounding, which varies
+    evidence = f"gradient of one batch against the mean of its two halves: largest difference {largest}"
+    return Finding(verdict, evidence, "Two devices compute the same gradient. The number of devices is not in it.")
+
+
+@claim(74, DATAGURU, "Two classes need less memory than a thousand.")
+def _two_classes() -> Finding:
+    many, two = (traced(networks.vgg16, classes=classes).at(128) for classes in (1000, 2))
+    saved = many.peak_bytes - two.peak_bytes
+    fewer = int(many.by_layer()["parameters"].sum() - two.by_layer()["parameters"].sum())
+    verdict = MISLEADING if saved < 0.01 * many.peak_bytes else RIGHT
+    evidence = f"{fewer:,} parameters fewer, {saved / MIB:.1f} MiB of the peak: {saved / many.peak_bytes:.1%}"
+    return Finding(verdict, evidence, "Less, and nobody will notice.")
+
+
+@claim(75, DATAGURU, "Fewer parameters make overfitting easier.")
+def _fewer_parameters() -> Finding:
+    from course_utils.digits import memorised
+
+    small, large = memorised(units=2), memorised(units=256)
+    verdict = WRONG if large > small + 0.2 else RIGHT
+    under = 10 * math.floor(10 * small + 1)  # in tens: which few it learns depends on the processor
+    evidence = f"random labels learned by heart: under {under}% with 2 hidden units, {large:.0%} with 256"
+    return Finding(verdict, evidence, "Learning noise by heart takes capacity; the argument runs the other way.")

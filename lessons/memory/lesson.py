@@ -1,0 +1,529 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # 03 · Where the memory goes
+#
+# **The question:** which bytes are alive at the worst moment of a training step, and why?
+#
+# Afterwards you can
+#
+# 1. write down the bytes of any layer's output, parameters, gradients and optimizer state with a pencil;
+# 2. read a *skyline* and name the role that broke the budget;
+# 3. say why the figure in an old paper, the figure PyTorch prints and the figure of the driver differ;
+# 4. find the largest batch that fits a card, and know when extrapolating is wrong;
+# 5. spot code that keeps memory alive for no reason.
+#
+# About 60 minutes, and 47 for the exercise. It builds on knowing what a convolution is. No GPU is needed.
+
+# %% slide="skip"
+import pandas as pd
+import torch
+from IPython.display import Markdown, display
+from torch import nn
+
+from classroom.predict import predict, reveal
+from course_utils import networks, recordings
+from course_utils.figures import accountings, batch_lines, layer_bars, side_by_side, skyline
+from course_utils.machine.measure import measure_step
+from course_utils.techniques.capacity import fit
+from course_utils.trace import training_step
+from course_utils.units import GB, GIB, MIB, format_bytes, in_gb
+from lessons.claims import judge
+from lessons.memory.explorer import memory_explorer
+
+# %% [markdown] slide="slide"
+# ## Predict
+#
+# Commit to a number first. A wrong guess that you remember teaches more than a right answer that you read.
+
+# %%
+guess = predict(
+    "Train VGG-16 on batches of 128 pictures of 224 × 224, with momentum. "
+    "Its 138 million parameters take half a GiB. "
+    "How much memory is in use at the worst moment of a training step?",
+    unit="GiB",
+)
+guess
+
+# %% [markdown] slide="slide"
+# ## By hand: one layer
+#
+# Take a convolution small enough for a pencil: 3 channels in, 8 out, a 3 × 3 kernel, on 4 pictures of 16 × 16.
+# A value in *float32* takes 4 bytes.
+#
+# | what | how | bytes |
+# |---|---|---:|
+# | parameters | (3 · 8 · 3 · 3 + 8) · 4 | 896 |
+# | their gradients | as many | 896 |
+# | momentum | as many | 896 |
+# | input | 4 · 3 · 16 · 16 · 4 | 12,288 |
+# | output, the *feature map* | 4 · 8 · 16 · 16 · 4 | 32,768 |
+#
+# Everything that training keeps for the parameters is 2,688 bytes. The output alone is twelve times that, and it
+# grows with the batch, while the parameters do not. Check the table against the library:
+
+# %% slide="subslide"
+layer = nn.Conv2d(3, 8, kernel_size=3, padding=1)
+step = training_step(
+    layer, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu"
+)
+step.at(batch=4).timeline().drop(columns=["layer", "workspace", "other"])
+
+# %% [markdown]
+# Read that table from top to bottom: it is a training step, one operator a row, and what is alive after it.
+#
+# - Parameters and *optimizer state* (momentum keeps one number for every parameter) are there all the time.
+# - *Feature maps*, the outputs of layers, appear in the forward pass.
+# - *Gradient maps*, the gradients of those outputs, and *weight gradients* appear in the backward pass.
+# - `input` holds the pictures and the labels: 12,288 bytes, and 8 for each of the 4 labels.
+#
+# Why does a map have to stay? Because the backward pass of a layer needs what the forward pass put in or out. A
+# convolution needs its input to compute the gradient of its weights; a ReLU needs its output to know where it
+# was zero.
+
+# %% [markdown] slide="slide"
+# ## By hand: all of VGG-16
+#
+# The same arithmetic for each of its layers, for one picture: the 13 convolutions put out 13,547,520 values,
+# the 5 pools 1,530,368. What training keeps of them:
+#
+# - every convolution's map once (the ReLU after it saves its output, the map before the ReLU dies): 4 bytes a
+#   value;
+# - every pool's map: 4 bytes a value, and for each of its values the *index* of the winner, a 64-bit integer: 8
+#   more;
+# - the picture: 3 · 224 · 224 values.
+#
+# For the parameters, 4 bytes each for the weight, its gradient and its momentum.
+
+# %%
+picture, convolutions, pools, parameters = 3 * 224 * 224, 13_547_520, 1_530_368, 138_357_544
+per_picture = 4 * (picture + convolutions + pools) + 8 * pools
+by_hand = 128 * per_picture + 3 * 4 * parameters
+print(f"maps of one picture   {format_bytes(per_picture):>10}")
+print(f"maps of 128           {format_bytes(128 * per_picture):>10}")
+print(f"for the parameters    {format_bytes(3 * 4 * parameters):>10}")
+print(f"together              {format_bytes(by_hand):>10}")
+
+# %% [markdown] slide="slide"
+# ## Trace: the same step, every tensor
+#
+# `training_step` runs the step once on shapes alone, with no data and no GPU, and notes each tensor's birth,
+# death, size, layer and role. It does so at two batches far apart; as every size is a fixed part plus a part
+# per sample, that gives the step at any batch.
+
+# %%
+with torch.device("meta"):  # shapes without numbers: 138 million parameters, no memory
+    model = networks.vgg16()
+vgg = training_step(
+    model, input_shape=(3, 224, 224), classes=1000, optimizer="momentum", name="VGG-16"
+)
+ledger = vgg.at(batch=128)
+ledger.by_role().map(format_bytes).to_frame()
+
+# %%
+reveal(guess, {"by hand": by_hand / GIB, "trace": ledger.peak_bytes / GIB}, against="trace")
+
+# %% [markdown] slide="slide"
+# ## Reading a skyline
+#
+# Memory over the step, stacked by role. Feature maps pile up in the forward pass and melt away in the backward
+# pass, last made, first freed. The peak is neither at the beginning nor at the end.
+
+# %%
+skyline(ledger, limit_bytes=12 * GIB)
+
+# %% [markdown] slide="subslide"
+# Seven roles share the picture, each with its own life:
+#
+# | role | born | dies | grows with the batch |
+# |---|---|---|---|
+# | parameters | before training | never | no |
+# | optimizer state | in the first update | never | no |
+# | weight gradients | backward pass | `zero_grad` | no |
+# | input | before the step | after the step | yes |
+# | feature maps | forward pass | when their layer's backward has run | yes |
+# | gradient maps | backward pass | as soon as they are used | yes |
+# | *workspace*, scratch memory of a kernel | when a kernel starts | when it ends; cuBLAS keeps its own | often |
+#
+# The peak falls where feature maps have hardly begun to go and weight gradients have mostly come.
+
+# %%
+moment = ledger.timeline().iloc[ledger.peak_event]
+gradients = moment["weight gradients"] / (4 * parameters)
+where = f"{ledger.peak_phase} pass, {ledger.peak_layer}"
+print(f"peak    {format_bytes(ledger.peak_bytes)}, {where}")
+print(f"by hand {format_bytes(by_hand)}, off by {abs(by_hand / ledger.peak_bytes - 1):.1%}")
+print(f"By then {gradients:.0%} of the weight gradients exist,")
+left_out = format_bytes(moment["gradient maps"])
+print(f"and {left_out} of gradient maps, which the hand left out.")
+
+# %% [markdown] slide="slide"
+# ## Which layers own it
+#
+# The dense layers own the parameters, the first convolutions own the maps. The layer `conv1_1` has 1,792
+# parameters, 7 KiB, and what follows from it is the widest bar in the picture. Halving *its* weights would save
+# nothing.
+
+# %%
+layer_bars(ledger)
+
+# %% [markdown] slide="slide"
+# ## Why the peak must not be extrapolated
+#
+# Each moment of the step is a straight line in the batch. The *peak* is the highest of many such lines, and the
+# highest one changes. With Adam and a small batch the worst moment is the update, whose temporaries know
+# nothing of the batch; with a large one it is the backward pass.
+
+# %%
+with torch.device("meta"):
+    model = networks.vgg16()
+vgg_adam = training_step(model, (3, 224, 224), 1000, optimizer="adam", name="VGG-16 with Adam")
+peak = {batch: vgg_adam.at(batch).peak_bytes for batch in (2, 4, 256)}
+extrapolated = peak[2] + (peak[4] - peak[2]) / 2 * (256 - 2)
+print(f"batch 256 from batches 2 and 4: {format_bytes(extrapolated)}")
+print(f"batch 256 traced:               {format_bytes(peak[256])}")
+print(f"off by {extrapolated / peak[256] - 1:.0%}")
+
+# %%
+turn = next(batch for batch in range(2, 65) if vgg_adam.at(batch).peak_phase == "backward")
+batch_lines(
+    vgg_adam,
+    [2, *range(4, 65, 4)],
+    limit_bytes=6 * GIB,
+    title=f"VGG-16 with Adam: up to batch {turn - 1} the "
+    "update is the worst moment, then backward is",
+)
+
+# %% [markdown] slide="slide"
+# ## Two accountings: 2016 and today
+#
+# The papers of 2016 counted *network-wide*: every feature map is kept, two buffers as large as the largest map
+# are shared by all gradient maps, activations work in place, and there is no momentum in the sum. Rhu et al.
+# (2016) published 1.1 GB for AlexNet and about 14 GB for VGG-16, at batch 128.
+
+# %%
+with torch.device("meta"):
+    model = networks.alexnet()
+alexnet = training_step(model, (3, 224, 224), 1000, name="AlexNet")
+published = {"AlexNet": 1.1 * GB, "VGG-16": 14 * GB}
+accountings([alexnet.at(128), ledger], published)
+
+# %% [markdown] slide="subslide"
+# Both figures of 2016 come out of the formula, VGG-16's but for the difference below, presumably workspace,
+# which the published figure includes. PyTorch frees maps and gradient maps as it goes, and pays for it with
+# momentum and pool indices.
+
+# %%
+for network in (alexnet.at(128), ledger):
+    sizes = network.network_wide_parts().items()
+    parts = {role: round(in_gb(size), 3) for role, size in sizes}
+    total = in_gb(network.network_wide_bytes())
+    missing = published[network.name] / GB - total
+    print(
+        f"{network.name}: {total:.2f} GB network-wide, "
+        f"{missing:+.2f} GB to the published figure"
+    )
+    print(f"  {parts}")
+    print(f"  PyTorch today: {in_gb(network.peak_bytes):.2f} GB at the peak")
+
+# %% [markdown] slide="slide"
+# ## A saving that saves nothing
+#
+# An *in-place* ReLU writes over its input instead of making a new map. Everybody has read that it saves memory.
+
+# %%
+guess_inplace = predict(
+    "By how many MiB does the peak of VGG-16 fall if all its ReLUs work in place?", unit="MiB"
+)
+guess_inplace
+
+# %%
+with torch.device("meta"):
+    model = networks.vgg16(inplace=True)
+in_place = training_step(model, (3, 224, 224), 1000, name="VGG-16, in-place ReLU").at(128)
+reveal(guess_inplace, {"trace": (ledger.peak_bytes - in_place.peak_bytes) / MIB})
+
+# %% [markdown]
+# The convolution before the ReLU does not need its own output for the backward pass, so that map died anyway as
+# soon as the ReLU had run. In place or not, one map a layer stays. Measure, do not assume: with a layer in
+# front that does save its output, the answer would be another one.
+
+# %% [markdown] slide="slide"
+# ## A layer that shrinks the maps and adds memory
+#
+# A 2 × 2 max-pool puts out a quarter of its input. Its input stays saved all the same, and the pool adds its
+# own output, and for every value of it an index: which of the four was the largest. PyTorch keeps that index as
+# a 64-bit integer.
+
+# %%
+pools_saved = ledger.by_layer().set_index("layer").filter(like="pool", axis="index")
+output = 4 * pools_saved["shape"].map(lambda shape: torch.Size(shape).numel())
+indices = pools_saved["saved feature maps"] - output
+print(f"indices of all pools: {in_gb(indices.sum()):.2f} GB")
+pd.DataFrame(
+    {
+        "shape": pools_saved["shape"],
+        "output": output.map(format_bytes),
+        "indices": indices.map(format_bytes),
+    }
+)
+
+# %% [markdown]
+# Half precision halves the output and leaves the indices as they are: lesson 08 will meet them again.
+
+# %% [markdown] slide="slide"
+# ## Memory that appears in step two
+#
+# Momentum and Adam create their state in the first update. A job that fits in its first step can fail in its
+# second.
+
+# %%
+small = networks.small_cnn()
+optimizer = torch.optim.SGD(small.parameters(), lr=0.1, momentum=0.9)
+print("tensors of state before the first step:", len(optimizer.state))
+loss = nn.functional.cross_entropy(small(torch.randn(8, 3, 32, 32)), torch.randint(10, (8,)))
+loss.backward()
+optimizer.step()
+print("and after it:", sum(len(state) for state in optimizer.state.values()))
+
+# %%
+rows = []
+for name in ("sgd", "momentum", "adam"):
+    with torch.device("meta"):
+        model = networks.vgg16()
+    at = training_step(model, (3, 224, 224), 1000, optimizer=name).at(128)
+    state = at.by_role()["optimizer state"]
+    rows.append((name, format_bytes(state), state / parameters, format_bytes(at.peak_bytes)))
+columns = ["optimizer", "state", "bytes a parameter", "peak"]
+pd.DataFrame(rows, columns=columns).set_index("optimizer")
+
+# %% [markdown] slide="slide"
+# ## Three counters, three numbers
+#
+# Ask how much memory a job uses, and three places answer differently:
+#
+# - *allocated*: the tensors alive, `torch.cuda.memory_allocated()`. For tensors the trace is exact. Convolutions add
+#   *workspace*, scratch memory from the same allocator, which `max_memory_allocated()` counts too. How much depends on
+#   the algorithm that cuDNN takes; with many of them it grows with the batch.
+# - *reserved*: what PyTorch's caching allocator holds of the card, `torch.cuda.memory_reserved()`. It rounds
+#   up, and keeps blocks that were freed and that nothing fits into. A replay of its rules gives the second row
+#   below.
+# - what `nvidia-smi` shows: reserved, and the *context* that the driver loads for every process. It cannot be
+#   computed, and no tensor of yours is in it.
+#
+# When *reserved* meets the card, the allocator first gives back what it holds and nobody uses, segment by segment, and
+# asks again. Only if that fails, training ends with an out-of-memory error. So a step can run on a card that is smaller
+# than what it would reserve on a larger one. It can also fail although enough bytes are free, because they are in
+# pieces: *fragmentation*. `fit` replays the allocator on a card of a given size and says which of the four decides,
+# tensors, context, allocator or workspace.
+
+# %%
+for batch in (64, 128):
+    at = vgg.at(batch)
+    reserved = at.reserved_bytes()
+    print(f"batch {batch}: allocated {format_bytes(at.peak_bytes)},", end=" ")
+    print(f"reserved {format_bytes(reserved)}, {reserved / at.peak_bytes - 1:.0%} more")
+    print(f"batch {batch} {fit(at, 12 * GIB).words}")
+
+# %% [markdown] slide="slide"
+# ## Reading an out-of-memory error
+#
+# Where a request cannot be met, PyTorch gives back what it has cached and unused, tries again, and then raises. This
+# is such a message in PyTorch's words, with the figures that somebody posted (pytorch/pytorch, issue 16417, a comment
+# of March 2024):
+#
+# > CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB is free.
+# > Including non-PyTorch memory, this process has 23.60 GiB memory in use. Of the allocated memory 22.90 GiB is
+# > allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but unallocated.
+#
+# Every number in it is one of the counters above. Put them into a sum:
+
+# %%
+total, in_use, allocated = 23.65 * GIB, 23.60 * GIB, 22.90 * GIB
+free, cached, asked = 11.06 * MIB, 194.87 * MIB, 22 * MIB
+pd.Series(
+    {
+        "allocated: tensors, in blocks": allocated,
+        "reserved but unallocated: gaps between them": cached,
+        "in use beyond that: the context": in_use - allocated - cached,
+        "taken by other programs, or by the driver": total - in_use - free,
+        "free": free,
+    }
+).map(format_bytes).to_frame(f"of {format_bytes(total)}; {format_bytes(asked)} were asked for")
+
+# %% [markdown] slide="subslide"
+# How to read it, in this order:
+#
+# 1. **Is the request itself too large?** If *asked for* is more than *free* and *unallocated* together, no order of the
+#    blocks helps. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces smaller than that.
+# 2. **Is it fragmentation?** A large *reserved but unallocated* beside a small request says so. Start the program with
+#    `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: segments can then grow, so that gaps of different segments
+#    join. Here the gaps are 1 % of the card: it would win little.
+# 3. **Is it other programs?** `nvidia-smi` lists them. A notebook's kernel that was not shut down is one.
+# 4. **Is it allocated?** Here it is, 97 % of the card. Then ask *which role*, as this lesson does: trace the step, look
+#    at the skyline, and take the technique that lowers the tallest band. A smaller batch lowers maps, not parameters.
+# 5. **Does it grow from step to step?** Then something keeps tensors: a loss that is added up with its graph (use
+#    `loss.item()`), a list of outputs, a hook.
+
+# %% [markdown] slide="skip"
+# On a machine with a GPU three tools show more. `print(torch.cuda.memory_summary())` is a table of these counters, now
+# and at their peak. A recording of every request can be opened as a picture at pytorch.org/memory_viz:
+#
+# ```python
+# torch.cuda.memory._record_memory_history()
+# train_step()
+# torch.cuda.memory._dump_snapshot("step.pickle")
+# ```
+#
+# Its *Active Memory Timeline* is a skyline of your own step: blocks over time, each with the line of code that asked
+# for it. And `torch.cuda.max_memory_allocated()`, after `torch.cuda.reset_peak_memory_stats()`, is the peak as this
+# course counts it, in the allocator's blocks: `ledger.allocated_bytes()`.
+
+# %% [markdown] slide="slide"
+# ## Measure
+#
+# A real step, here: AlexNet on 8 random pictures, two steps, the second one measured. On a CPU the measurement
+# is every byte its allocator handed out, the scratch memory inside kernels included; on a GPU it is
+# `max_memory_allocated`.
+
+# %% tags=["nbval-ignore-output"]
+measured = measure_step(networks.alexnet(), input_shape=(3, 224, 224), classes=1000, batch=8)
+target = "cpu" if measured.device == "cpu" else "cuda"
+with torch.device("meta"):
+    model = networks.alexnet()
+traced = training_step(model, (3, 224, 224), 1000, target=target).at(8)
+no_maps = 3 * 4 * 61_100_840 + 8 * 4 * 3 * 224 * 224  # weights, gradients, momentum, pictures
+difference = measured.peak_bytes / traced.peak_bytes - 1
+side_by_side(
+    {
+        "without maps": no_maps / MIB,
+        "trace": traced.peak_bytes / MIB,
+        "measured here": measured.peak_bytes / MIB,
+    },
+    unit="MiB",
+    title="AlexNet, batch 8, on this machine: the "
+    f"measurement is {difference:+.2%} from the trace",
+)
+
+# %% [markdown]
+# What is left over is scratch memory: the convolution's kernels convert and pad into buffers of their own and
+# free them before they return. No tensor shows them. That is the *workspace* role, and the one thing in the
+# picture that depends on the kernel, the card and the library version. Our library counts the buffer that PyTorch
+# sets aside for cuBLAS, the thin purple band of the skylines, and leaves out the scratch of convolutions, unless you ask
+# for a band of it:
+
+# %%
+with_band = vgg.at(128, workspace=512 * MIB)
+for name, at in (
+    ("tensors alone", ledger),
+    ("with 512 MiB for every convolution", with_band),
+):
+    print(f"{name:<34} {format_bytes(at.peak_bytes)}, at {at.peak_layer}")
+
+# %% [markdown] slide="skip"
+# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
+# neither. The largest known differences between the two kinds of kernel are listed in `course_utils/trace/kernels.py`.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+gpu = recordings.gpu()
+display(Markdown(recordings.sentence(gpu)))
+rows = recordings.beside_trace(gpu, "VGG-16")
+pd.DataFrame(rows) if rows else None
+
+# %% [markdown] slide="slide"
+# ## What matters, and what does not
+#
+# Half the picture's side quarters every map. Two classes in place of a thousand shave a sliver off the last
+# layer. More training pictures change nothing: a step holds one batch. A recurrent network keeps the maps of
+# every time step, and no more parameters.
+
+
+# %%
+def at_128(builder, size=224, classes=1000):
+    with torch.device("meta"):
+        model = builder(classes=classes)
+    return training_step(model, (3, size, size), classes).at(128).peak_bytes
+
+
+def recurrent(steps):
+    return training_step(networks.rnn_from_cells(4, 100), (steps, 4), 10).at(128)
+
+
+steps_50, steps_100 = recurrent(50).by_layer(), recurrent(100).by_layer()
+rows = {
+    "VGG-16, peak, pictures of 224": at_128(networks.vgg16),
+    "VGG-16, peak, pictures of 112": at_128(networks.vgg16, size=112),
+    "VGG-16, peak, 2 classes": at_128(networks.vgg16, classes=2),
+    "recurrent net, saved maps of 50 steps": steps_50["saved feature maps"].sum(),
+    "recurrent net, saved maps of 100 steps": steps_100["saved feature maps"].sum(),
+    "recurrent net, parameters at 50 steps": 4 * steps_50["parameters"].sum(),
+    "recurrent net, parameters at 100 steps": 4 * steps_100["parameters"].sum(),
+}
+pd.Series(rows, name="memory").map(format_bytes).to_frame()
+
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# One question: **does it fit, and if not, which role is to blame?** Move the batch with the mouse or the arrow
+# keys. Before each move say what the peak will do.
+
+# %% tags=["nbval-ignore-output"]
+memory_explorer()
+
+# %% [markdown] slide="notes"
+# Try these. Find the batch at which VGG-16 stops fitting an 11 GiB card. Switch to the dense net: why
+# does the batch hardly matter? Give AlexNet a batch of 2 and switch from momentum to Adam: where does the peak
+# move? Then choose a device: the axis becomes the time predicted there, and each operator is as wide as it takes.
+
+# %% [markdown] slide="slide"
+# ## Your own model
+#
+# Put yours in place of this one; the errors say which layer fails, and why. A model with several inputs, any loss and
+# any optimizer, or one of Hugging Face's as it is: see *Trace your own model* in the README.
+
+
+# %%
+class Mine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
+        )  # fmt: skip
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean(dim=(2, 3)))
+
+
+mine = training_step(Mine(), input_shape=(3, 64, 64), classes=10, optimizer="adam")
+skyline(mine.at(256))
+
+# %% [markdown] slide="slide"
+# ## What people believe
+#
+# Five claims from articles and forums of 2014 to 2017, in our words, with where they were published. Each verdict is
+# computed when the cell runs: change a formula in `lessons/memory/claims.py`, and it changes. The others on memory
+# are in Appendix A.
+
+# %%
+judge([22, 24, 27, 67, 71])
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. Feature maps, not parameters, fill the card: they wait from the forward pass for the backward pass of their
+#    layer.
+# 2. Each moment of a step is a fixed part plus a part per sample; the peak is the worst moment, and which
+#    moment that is changes.
+# 3. Allocated is computable, and exact for tensors; reserved is more, the driver's figure is more again: say which
+#    one you mean. Whether a step fits is a fourth question, with the answers *fits*, *tight* and *no*.
+#
+# Now the exercise: [exercises/03_memory.ipynb](../exercises/03_memory.ipynb). Six questions, 47 minutes. Save,
+# then `course check 03` gives your marks.

@@ -1,0 +1,1 @@
+"""Myths and facts."""

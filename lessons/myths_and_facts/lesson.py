@@ -1,0 +1,145 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # A · Myths and facts
+#
+# **The question:** of what people say about GPUs and memory, how much holds when it is computed?
+#
+# Here are all 83 claims of the course, in the order of the five texts they come from: a blog of 2014, two articles, a
+# forum's thread and a course. Each is told in our words. Its verdict is not written here: it is derived, when the
+# cell runs, from a number that the cell computes or that a publication gives.
+#
+# About 20 minutes to browse. Every row leads to the lesson that explains it.
+
+# %% slide="skip"
+import pandas as pd
+
+from classroom.claims import Verdicts
+from classroom.predict import predict, reveal
+from course_utils.figures import side_by_side
+from lessons.claims import CLAIMS, judge
+from lessons.shared.sources import SOURCES
+
+# %% [markdown] slide="slide"
+# ## Predict
+#
+# The texts were written by people who knew their subject, between 2014 and 2020, and most are still read.
+
+# %%
+guess = predict("How many of the 83 claims are simply right?", unit="claims")
+guess
+
+# %% slide="skip"
+verdicts = {
+    source: judge([n for n in sorted(CLAIMS) if CLAIMS[n].source == source], links=True)
+    for source in SOURCES
+}
+counts = Verdicts(tuple(row for found in verdicts.values() for row in found.rows)).counts()
+print(f"{sum(counts.values())} claims judged")
+
+# %% [markdown] slide="slide"
+# ## How they fare
+
+# %%
+reveal(
+    guess,
+    {"simply right": counts["right"], "all": sum(counts.values())},
+    against="simply right",
+)
+
+# %% [markdown] slide="subslide"
+# ## The verdicts
+#
+# - **right**: the number says so too;
+# - **partly right**: one part holds, or it holds under conditions that were left out;
+# - **outdated**: true when it was written;
+# - **misleading**: the words may be true, what they suggest is not;
+# - **wrong**: the number says otherwise;
+# - **open**: what it would take to decide was not published.
+
+# %%
+held = f"{counts['right']} of {sum(counts.values())} claims hold as they stand"
+side_by_side(counts, unit="claims", title=held)
+
+# %% slide="subslide"
+table = pd.DataFrame(
+    {source.split(",")[0]: found.counts() for source, found in verdicts.items()}
+)
+table.reindex(counts).fillna(0).astype(int)
+
+# %% [markdown] slide="slide"
+# ## Where claims go wrong
+#
+# Read the tables below for these six; between them they explain most of what is not right.
+#
+# 1. **A part is taken for the whole.** Parameters without gradients and momentum (12, 13), maps without parameters
+#    (79, 81): the ratio of the part is not the ratio of the step.
+# 2. **Two accountings are mixed.** All maps kept, as frameworks did in 2016, or what autograd keeps now (66).
+# 3. **What was true of one machine.** Rates of a link, prices, cores, what software could do: they age (25, 58, 63).
+# 4. **Size stands for another quantity.** Depth for parameters (24), data for memory (8, 71), parameters for
+#    arithmetic (5).
+# 5. **A limit is left out.** It holds until the card saturates (54), below the crossover (52), in chains (29).
+# 6. **A slip of the pen.** A digit too many (14), layers miscounted (21, 23), a name exchanged (31).
+
+# %% [markdown] slide="skip"
+# ## Dettmers, *Which GPU for deep learning*, 2014
+#
+# Its own author dropped the memory rule in 2016. It is the most honest of teachers: a rule that one can check.
+
+# %% slide="skip"
+verdicts[SOURCES[0]]
+
+# %% [markdown] slide="skip"
+# ## Zhu for Synced, 2017, on *vDNN*
+#
+# A summary of Rhu et al. (MICRO-49, 2016), the work that lesson 09 rebuilds.
+
+# %% slide="skip"
+verdicts[SOURCES[1]]
+
+# %% [markdown] slide="skip"
+# ## MathWorks, *All About GPUs*, 2020
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+verdicts[SOURCES[2]]
+
+# %% [markdown] slide="skip"
+# ## Data Science Stack Exchange, question 19220
+#
+# A question about a network of 100 units, and the answers it got.
+
+# %% slide="skip"
+verdicts[SOURCES[3]]
+
+# %% [markdown] slide="skip"
+# ## A course on Caffe, lesson 13, after Dettmers 2016
+
+# %% slide="skip"
+verdicts[SOURCES[4]]
+
+# %% [markdown] slide="slide"
+# ## Judge one yourself
+#
+# Next time somebody says *X takes half the memory*, ask three things: half of **which bytes**, counted in **which
+# accounting**, at **which batch**? Then trace it:
+#
+# ```python
+# from course_utils.trace import training_step
+#
+# training_step(model, (3, 224, 224), classes=1000).at(32).peak_bytes
+# ```
+#
+# [Lesson 03](03_memory.ipynb) shows how, with any model of your own.
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. A claim is worth as much as the number it can be derived from.
+# 2. Most of the wrong ones are right about a part, a year or a machine.
+# 3. What is computed can be computed again: change a formula, and the verdict follows.

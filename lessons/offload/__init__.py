@@ -1,0 +1,1 @@
+"""Offload to CPU memory."""

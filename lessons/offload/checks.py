@@ -1,0 +1,491 @@
+"""The checks of exercise 09, "Offload to CPU memory": references, inputs, and the slips people make.
+
+The schedule of question 4 is that of Rhu et al., "vDNN" (MICRO-49, 2016), for a chain of layers, as
+`course_utils.techniques.offload.simulation` runs it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from classroom.questions.core import Slip
+from classroom.questions.functions import Check
+from classroom.questions.properties import PropertyCheck, function
+from lessons.offload import judge as saved
+from lessons.offload.judge import Host, Seen
+
+# -- 1. seconds of a copy ----------------------------------------------------------------------------------------------
+
+
+def _copy_seconds(batch: int, channels: int, height: int, width: int, gb_s: float) -> float:
+    return 4 * batch * channels * height * width / (gb_s * 1e9)
+
+
+def _copy_times(factor: float, batchless: bool = False) -> Callable[..., float]:
+    """The right time, off by a factor; or for one picture."""
+    return lambda n, c, h, w, rate: factor * _copy_seconds(1 if batchless else n, c, h, w, rate)
+
+
+copy_seconds = Check(
+    "copy_seconds",
+    _copy_seconds,
+    cases=[(128, 64, 224, 224, 12.8), (1, 3, 8, 8, 10.0), (32, 512, 14, 14, 31.5), (256, 256, 56, 28, 6.0)],
+    slips=[
+        Slip("values, not bytes", _copy_times(1 / 4),
+             "You divided a number of values by bytes a second. A float32 value has 4 bytes."),
+        Slip("there and back", _copy_times(2), "This is the way out and back. The question asks for one way."),
+        Slip("GiB", _copy_times(1e9 / 2**30),
+             "You took a GB of a link for 2**30 bytes. Rates are decimal: 1 GB/s is 10**9 bytes a second."),
+        Slip("bits", _copy_times(8), "You counted bits. The rate is in bytes a second: a large B."),
+        Slip("milliseconds", _copy_times(1e3), "These are milliseconds. Return seconds."),
+        Slip("a second for every byte", _copy_times(1e9),
+             "A rate in GB/s has to become bytes a second before you divide by it: times 10**9."),
+        Slip("one picture", _copy_times(1, batchless=True),
+             "This is the map of one picture. The maps of the whole batch move."),
+    ],
+    takeaway="The map of VGG-16's conv1_1, batch 128, takes 0.13 s at 12.8 GB/s, and conv1_2 runs for 0.11 s.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 2. a copy beside a convolution ------------------------------------------------------------------------------------
+
+
+def _ratio(
+    kernel: int,
+    stride: int,
+    read: int,
+    written: int,
+    side: int,
+    batch: int,
+    tflop_s: float,
+    gb_s: float,
+) -> float:
+    count = 4 * batch * read * side**2
+    operations = 2 * kernel**2 * read * written * batch * (side / stride) ** 2
+    return (count / (gb_s * 1e9)) / (operations / (tflop_s * 1e12))
+
+
+def _other_ratio(factor: Callable[..., float]) -> Callable[..., float]:
+    """The right ratio times a factor of kernel, stride, read, written and side."""
+    return lambda k, s, read, written, side, *rest: (
+        factor(k, s, read, written, side) * _ratio(k, s, read, written, side, *rest)
+    )
+
+
+copy_over_kernel = Check(
+    "copy_over_kernel",
+    _ratio,
+    cases=[
+        (3, 1, 64, 64, 224, 128, 4.4, 12.8),
+        (3, 1, 256, 512, 28, 64, 4.4, 12.8),
+        (1, 1, 192, 32, 28, 128, 4.4, 10.0),
+        (11, 4, 3, 64, 224, 128, 6.6, 6.0),
+        (5, 2, 16, 40, 30, 7, 1.5, 31.5),
+    ],
+    slips=[
+        Slip("twice", _other_ratio(lambda k, s, r, w, side: 2),
+             "Twice too large. A multiplication and an addition are two operations, and one way of the copy runs "
+             "beside the forward pass."),
+        Slip("values, not bytes", _other_ratio(lambda k, s, r, w, side: 1 / 4),
+             "Four times too small: bytes move, and a float32 value has 4."),
+        Slip("the way round", lambda *arguments: 1 / _ratio(*arguments),
+             "This is the kernel's time over the copy's. Turn it over: above 1 means that the copy does not hide."),
+        Slip("stride forgotten", _other_ratio(lambda k, s, r, w, side: 1 / s**2),
+             "Right at stride 1. With a stride of s the convolution has s² times fewer outputs, and computes as much "
+             "less."),
+        Slip("stride counted once", _other_ratio(lambda k, s, r, w, side: 1 / s),
+             "A stride thins out rows and columns: it counts squared."),
+        Slip("kernel not squared", _other_ratio(lambda k, s, r, w, side: k),
+             "Each output looks at kernel × kernel positions, not at a row of them."),
+        Slip("written channels forgotten", _other_ratio(lambda k, s, r, w, side: w),
+             "Every one of the `written` channels is computed: they are a factor of the operations."),
+        Slip("read channels forgotten", _other_ratio(lambda k, s, r, w, side: r),
+             "An output is a sum over all channels that are read: they are a factor of the operations."),
+        Slip("the output copied", _other_ratio(lambda k, s, r, w, side: w / r / s**2),
+             "You copied what the layer writes. What leaves beside it is what it reads: nobody changes that "
+             "meanwhile."),
+    ],
+    takeaway="Batch, picture and channels read cancel: what decides is k² · channels written, and the machine.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 3. the slowest link that will do ----------------------------------------------------------------------------------
+
+Layers = Sequence[tuple[int, float]]
+
+
+def _rates(layers: Layers) -> list[float]:
+    return [count / seconds for count, seconds in layers]
+
+
+least_link = Check(
+    "least_link",
+    lambda layers: max(_rates(layers)),
+    cases=[
+        ([(1_644_167_168, 0.120), (1_644_167_168, 0.0114), (411_041_792, 0.060)],),
+        ([(100, 1.0), (900, 3.0), (50, 0.125), (3, 0.01)],),
+        ([(8, 2.0)],),
+        ([(0, 0.001), (70, 0.7), (600, 5.0), (90, 0.8)],),
+        ([(4, 2.0), (9, 3.0)],),
+    ],
+    slips=[
+        Slip("all bytes over all seconds",
+             lambda layers: sum(count for count, _ in layers) / sum(seconds for _, seconds in layers),
+             "This is all bytes over all seconds: enough if copies may lag behind any number of layers. Here each has"
+             " to hide behind its own."),
+        Slip("the mean rate", lambda layers: sum(_rates(layers)) / len(layers),
+             "This is the mean of the layers' rates. With it the copies beside some layers are late."),
+        Slip("the least rate", lambda layers: min(_rates(layers)),
+             "With this rate the copy beside one layer hides, the easiest. All of them have to."),
+        Slip("the largest map",
+             lambda layers: (
+                 max(layers, key=lambda layer: (layer[0], layer[1]))[0]
+                 / max(layers, key=lambda layer: (layer[0], layer[1]))[1]
+             ),
+             "You took the largest map. A smaller one beside a much shorter layer may need a faster link."),
+        Slip("the shortest layer",
+             lambda layers: min(layers, key=lambda layer: layer[1])[0] / min(layers, key=lambda layer: layer[1])[1],
+             "You took the shortest layer. What counts is bytes for each second, layer by layer."),
+        Slip("most bytes over fewest seconds",
+             lambda layers: max(count for count, _ in layers) / min(seconds for _, seconds in layers),
+             "You divided the largest map by the shortest layer, but these are two layers. Divide within each."),
+        Slip("the sum of rates", lambda layers: sum(_rates(layers)),
+             "You added the layers' rates up. The copies come one after another, so each has the whole link."),
+        Slip("GB/s", lambda layers: max(_rates(layers)) / 1e9, "This is in GB/s. Return bytes a second."),
+    ],
+    takeaway="One pool sets the demand: for VGG-16 the link would have to be ten times as fast as PCIe 3.0.",
+    in_bytes=False,
+    parts=True,
+)  # fmt: skip
+
+# -- 4. the time of a step on two streams ------------------------------------------------------------------------------
+
+Seconds = Sequence[float]
+
+
+def _beside(kernels: Seconds, copies: Seconds) -> float:
+    return sum(max(kernel, copy) for kernel, copy in zip(kernels, copies, strict=True))
+
+
+def _two_streams(forward: Seconds, backward: Seconds, copies: Seconds) -> float:
+    return _beside(forward, copies) + copies[-1] + _beside(backward, [0.0, *copies[:-1]])
+
+
+two_streams = Check(
+    "two_streams",
+    _two_streams,
+    cases=[
+        ([3.0, 4.0, 5.0], [6.0, 8.0, 9.0], [2.0, 6.0, 1.0]),
+        ([3.0, 4.0], [3.0, 4.0], [2.0, 6.0]),
+        ([0.5, 1.0, 0.25, 2.0], [1.0, 2.0, 0.5, 4.0], [0.0, 3.0, 3.0, 0.0]),
+        ([1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0], [4.0, 0.5, 3.0, 1.5]),
+        ([7.0], [9.0], [2.0]),
+        ([1.0, 1.0], [2.0, 2.0], [0.5, 3.0]),
+    ],
+    slips=[
+        Slip("nothing beside anything", lambda f, b, c: sum(f) + sum(b) + 2 * sum(c),
+             "You added up everything. Kernels and copies are on two streams: what runs beside something longer costs"
+             " nothing."),
+        Slip("all of it hides", lambda f, b, c: max(sum(f) + sum(b), 2 * sum(c)),
+             "This is the best any schedule could do. Here a layer waits for the copy of the layer before: take the "
+             "longer of the two layer by layer."),
+        Slip("each pass hides", lambda f, b, c: max(sum(f), sum(c)) + max(sum(b), sum(c)),
+             "You compared the sums of each pass. A layer waits for the copy of the layer before: take the longer of "
+             "the two layer by layer."),
+        Slip("the last map is there", lambda f, b, c: _beside(f, c) + _beside(b, [0.0, *c[:-1]]),
+             "What the last layer needs is missing: it comes back before the backward pass begins, beside nothing."),
+        Slip("its own map in the backward pass", lambda f, b, c: _beside(f, c) + _beside(b, c),
+             "In your backward pass each layer's own map comes back beside it. It has to be there when the layer "
+             "begins: beside it comes the map of the layer before."),
+        Slip("the layer after", lambda f, b, c: _beside(f, c) + c[0] + _beside(b, [*c[1:], 0.0]),
+             "Your backward pass runs from the first layer to the last. It runs the other way: beside a layer comes "
+             "back what the layer *before* it needs."),
+        Slip("nothing comes back", lambda f, b, c: _beside(f, c) + sum(b),
+             "Your copies go out and never come back. The backward pass needs every map again."),
+        Slip("nothing goes out", lambda f, b, c: sum(f) + c[-1] + _beside(b, [0.0, *c[:-1]]),
+             "Your forward pass does not wait for copies. A layer begins when the copy beside the one before has "
+             "ended."),
+        Slip("a layer late", lambda f, b, c: _beside([*f, 0.0], [0.0, *c]) + c[-1] + _beside(b, [0.0, *c[:-1]]),
+             "In your forward pass a copy begins one layer late. A layer only reads its input, so the copy of that "
+             "runs beside the layer itself."),
+        Slip("index -1", lambda f, b, c: _beside(f, c) + c[-1] + _beside(b, [c[-1], *c[:-1]]),
+             "Beside the first layer's backward kernels nothing comes back: there is no layer before it. `copies[i - "
+             "1]` at `i = 0` is the *last* copy."),
+        Slip("own map, and the turn", lambda f, b, c: _beside(f, c) + c[-1] + _beside(b, c),
+             "In your backward pass each layer's own map comes back beside it. It has to be there when the layer "
+             "begins: beside it comes the map of the layer before."),
+    ],
+    takeaway="A step costs the longer of kernel and copy, layer by layer, and one copy at the turn that nothing hides.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 5. when a map may leave -------------------------------------------------------------------------------------------
+
+Network = Sequence[tuple[str, Sequence[str]]]
+
+
+def _readers(layers: Network) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, reads in layers:
+        for read in reads:
+            found.setdefault(read, []).append(name)
+    return found
+
+
+def _leaves(layers: Network) -> dict[str, str]:
+    return {read: names[-1] for read, names in _readers(layers).items()}
+
+
+def _one_later(layers: Network) -> dict[str, str]:
+    names = [name for name, _ in layers]
+    return {read: names[min(names.index(last) + 1, len(names) - 1)] for read, last in _leaves(layers).items()}
+
+
+def _most_distant(layers: Network) -> dict[str, str]:
+    """The last reader in alphabetical order, which is what `max` of names gives."""
+    return {read: max(names) for read, names in _readers(layers).items()}
+
+
+leaves_with = Check(
+    "leaves_with",
+    _leaves,
+    cases=[
+        ([("conv1", ["input"]), ("conv2", ["conv1"]), ("dense", ["conv2"])],),
+        (
+            [
+                ("s", ["input"]),
+                ("c", ["s"]),
+                ("b", ["s"]),
+                ("a", ["s"]),
+                ("join", ["c", "b", "a"]),
+            ],
+        ),
+        (
+            [
+                ("c1", ["input"]),
+                ("c2", ["c1"]),
+                ("c3", ["c2"]),
+                ("add", ["c1", "c3"]),
+                ("c4", ["input", "add"]),
+                ("d", ["c4"]),
+            ],
+        ),
+    ],
+    slips=[
+        Slip("the first reader", lambda layers: {read: names[0] for read, names in _readers(layers).items()},
+             "Your maps leave with their first reader, and are missing for the others. Wait for the last."),
+        Slip("its maker", lambda layers: {read: read for read in _leaves(layers)},
+             "Your maps leave with the layer that makes them. That one still writes; the copy needs what it leaves "
+             "behind, and the layers that read the map need it too."),
+        Slip("a layer late", _one_later,
+             "Your maps leave one layer late. The last reader does not change the map, so the copy may run beside it."),
+        Slip("the end of the network", lambda layers: dict.fromkeys(_leaves(layers), layers[-1][0]),
+             "Your maps stay to the end of the forward pass: by then all of them are in memory at once."),
+        Slip("joins only",
+             lambda layers: {read: names[-1] for read, names in _readers(layers).items() if len(names) > 1},
+             "Only maps with several readers are in your answer. A map with one reader leaves with that one."),
+        Slip("without the input",
+             lambda layers: {read: last for read, last in _leaves(layers).items() if read != "input"},
+             "The input is missing: it is read like any other map and can leave like them."),
+        Slip("lists of readers", _readers,
+             "Your answer has lists of readers. Of each list, which layer is the one that counts?"),
+        Slip("the last in the alphabet", _most_distant,
+             "You took the largest of the readers' names. The order of the layers counts, not of the letters."),
+    ],
+    takeaway="The last reader in the forward pass is the first in the backward pass: the map must be back for it.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 6. hooks that keep maps outside -----------------------------------------------------------------------------------
+
+
+def _hooks(
+    model: nn.Module,
+    least: int,
+    host: Host,
+    parameters: str = "storage",
+    size: Callable[[Tensor], int] = lambda tensor: tensor.nbytes,
+    chosen: Callable[[Tensor], bool] = lambda tensor: True,
+    above: bool = False,
+    keep: bool = False,
+    half: bool = False,
+    aside: bool = False,
+) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
+    """Hooks with everything that can go wrong as a switch; as given, they are right."""
+    if parameters == "storage":
+        own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    else:
+        own = {id(parameter) for parameter in model.parameters()} if parameters == "identity" else set()
+    shapes = {tuple(parameter.shape) for parameter in model.parameters()}
+    shapes |= {tuple(reversed(shape)) for shape in shapes}
+    also: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Any:
+        mine = id(tensor) if parameters == "identity" else tensor.untyped_storage().data_ptr()
+        known = tuple(tensor.shape) in shapes if parameters == "shape" else mine in own
+        small = size(tensor) <= least if above else size(tensor) < least
+        if known or small or not chosen(tensor):
+            return tensor
+        if aside:
+            also.append(tensor.detach().clone())
+            return ("aside", len(also) - 1, tensor.dtype)
+        if keep:
+            also.append(tensor)
+        return ("ticket", host.put(tensor.half() if half and tensor.is_floating_point() else tensor), tensor.dtype)
+
+    def unpack(kept: Any) -> Tensor:
+        if isinstance(kept, Tensor):
+            return kept
+        return also[kept[1]] if kept[0] == "aside" else host.take(kept[1]).to(kept[2])
+
+    return pack, unpack
+
+
+def _slip(**options: Any) -> Callable[..., Any]:
+    return functools.partial(_hooks, **options)
+
+
+class KeepOutside(PropertyCheck[Seen]):
+    """The check of question 6: two hooks, judged by what moves, what stays, and the gradients."""
+
+    question = name = "keep_outside"
+    running = "A training step with your hooks"
+    takeaway = "The gradients are equal bit by bit: a copy out and back changes nothing."
+    slips: Sequence[Slip] = (
+        Slip(
+            "everything moved",
+            _slip(parameters="none", size=lambda tensor: 1 << 40),
+            "You move everything that autograd saves, as torch's `save_on_cpu` does. Parameters are in memory anyway, "
+            "so moving them frees nothing, and small tensors are not worth a copy: return both as they are.",
+        ),
+        Slip(
+            "parameters moved",
+            _slip(parameters="none"),
+            "A parameter is moved. It stays in memory whatever you do, as the model holds it, so its copy is for "
+            "nothing. Return it as it is.",
+        ),
+        Slip(
+            "parameters by identity",
+            _slip(parameters="identity"),
+            "A parameter is moved: a dense layer saves a transposed *view* of its weight, another object with the same "
+            "bytes. Compare `tensor.untyped_storage().data_ptr()`.",
+        ),
+        Slip(
+            "parameters by shape",
+            _slip(parameters="shape"),
+            "In a batch of another size maps stay: you know parameters by their shape, and a map can have the same. "
+            "Compare `tensor.untyped_storage().data_ptr()`.",
+        ),
+        Slip(
+            "never on the host",
+            _slip(aside=True),
+            "The maps are copied, and not to the host: a list or a dict of your own is in the same memory as the maps "
+            "were, and frees nothing. Give them to `host.put`.",
+        ),
+        Slip(
+            "small ones moved",
+            _slip(size=lambda tensor: 1 << 40),
+            "Tensors of fewer than `least` bytes are moved. For them a copy costs more than it frees.",
+        ),
+        Slip(
+            "nothing moved",
+            _slip(chosen=lambda tensor: False),
+            "Nothing is moved: every large map is still in memory after the forward pass. Let `pack` return a ticket "
+            "in place of the tensor.",
+        ),
+        Slip(
+            "values, not bytes",
+            _slip(size=lambda tensor: tensor.numel()),
+            "You compare a number of values with `least`, which is in bytes, so some maps stay. Take `tensor.nbytes`.",
+        ),
+        Slip(
+            "more than least",
+            _slip(above=True),
+            "A map of exactly `least` bytes stays. From `least` on they move: at least, not more than.",
+        ),
+        Slip(
+            "floats only",
+            _slip(chosen=torch.is_floating_point),
+            "The pool's indices stay. They are whole numbers of 8 bytes each and wait as long as any map.",
+        ),
+        Slip(
+            "pictures only",
+            _slip(chosen=lambda tensor: tensor.dim() == 4),
+            "Only maps of four dimensions are moved. What dense layers save waits as well.",
+        ),
+        Slip(
+            "copied and kept",
+            _slip(keep=True),
+            "The maps are copied out and still in memory: something of yours keeps the tensor itself. Keep the ticket "
+            "alone.",
+        ),
+        Slip(
+            "halved on the way",
+            _slip(half=True),
+            "The gradients are not the same: what comes back is not what was put. Give the host the tensor as it is.",
+        ),
+        Slip(
+            "only the parameters",
+            lambda model, least, host: _hooks(
+                model, least, host, "none",
+                chosen=lambda t: any(
+                    t.untyped_storage().data_ptr() == p.untyped_storage().data_ptr() for p in model.parameters()
+                ),
+            ),
+            "Your condition is the wrong way round: parameters move and maps stay.",
+        ),
+    )  # fmt: skip
+
+    def accept(self, answer: object) -> Callable[..., Any] | None:
+        """The learner's function."""
+        return function(answer)
+
+    def look(self, given: Callable[..., Any]) -> Seen:
+        """Two steps of training with the hooks."""
+        return saved.run(given)
+
+    def diagnose(self, seen: Seen, given: Callable[..., Any]) -> str:
+        """What keeps the hooks from being right, or ""."""
+        if seen.returned != "hooks":
+            return "Return two functions, first the one that packs, then the one that unpacks: `return pack, unpack`."
+        for slip in self.slips:
+            if seen == _slip_seen(slip):
+                return slip.message
+        if seen.wrong[0]:
+            return (
+                f"What `unpack` gives back is not what `pack` was given: {seen.wrong[0]}. The gradients would differ."
+            )
+        if seen.wrong[1]:
+            return (
+                f"The first step is right and the second is not: `unpack` gives back {seen.wrong[1]}. Something of the "
+                "first step is still there; hooks are used for many."
+            )
+        if seen.parameters_moved:
+            return self.told("parameters moved")
+        if seen.small_moved:
+            return self.told("small ones moved")
+        if seen.by_shape:
+            return self.told("parameters by shape")
+        if seen.stayed:
+            sizes = ", ".join(f"{one.bytes:,}" for one in seen.stayed[:3])
+            head = f"{len(seen.stayed)} of {len(seen.to_move)} large maps stay"
+            return f"{head}, of {sizes} bytes; `least` is {seen.least:,}."
+        return self.told("never on the host" if seen.elsewhere else "copied and kept")
+
+    def praise(self, seen: Seen) -> str:
+        """How much waits outside."""
+        waiting = sum(one.bytes for one in seen.outside)
+        return f"{waiting:,} bytes of {len(seen.outside)} saved maps wait outside. {self.takeaway}"
+
+
+@functools.cache
+def _slip_seen(slip: Slip) -> Seen:
+    return saved.run(slip.function)
+
+
+keep_outside = KeepOutside()

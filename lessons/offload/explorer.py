@@ -1,0 +1,242 @@
+"""Explorer of lesson 09: when the copy hides behind the computation, and which policy loses least.
+
+Its controls choose a traced step, what moves and how, and the machine; the reading is an `offload.Schedule` in the
+accounting of 2016, the picture `figures.schedule_lanes`. Only notebooks, tests and `explorers/__init__.py` import this
+module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+import torch
+
+from classroom.explorer import Explorer, View, described
+from course_utils.figures import schedule_lanes
+from course_utils.figures.style import percent
+from course_utils.machine import hardware
+from course_utils.machine.hardware import Device, Link
+from course_utils.memory import StepTrace
+from course_utils.networks import NETWORKS, Network
+from course_utils.techniques.capacity import spare_bytes
+from course_utils.techniques.offload import ALGORITHMS, POLICIES, Schedule, Work, layerwise_2016, simulate_work
+from course_utils.trace import training_step
+from course_utils.units import GB, CourseError, format_bytes, format_seconds
+
+BATCHES = (8, 16, 32, 64, 128, 256, 512)
+OFFERED = ("VGG-16", "AlexNet", "GoogLeNet", "ResNet-50")
+FAST = (("none", "p"), ("conv", "p"), ("all", "p"), ("windowed", "p"))  # what the last sentence chooses from
+SMALL = (("conv", "m"), ("all", "m"))  # and what it turns to where none of them fits
+NAMES = {"p": "(p), fastest", "m": "(m), no workspace"}
+WORTH = 0.0005  # a plan that saves less of the step's time than this is no better
+
+
+class Plans:
+    """The schedules of one step on one machine, each made when first asked for."""
+
+    def __init__(self, work: Work, device: Device, link: Link) -> None:
+        self.work, self.device, self.link = work, device, link
+        self._found: dict[tuple[str, str], Schedule | CourseError] = {}
+
+    def get(self, policy: str, algorithm: str = "p") -> Schedule:
+        """One schedule; "dyn" fits the device's memory.
+
+        Raises:
+            CourseError: "dyn", where not even everything moved fits.
+        """
+        key = (policy, "p" if policy == "dyn" else algorithm)
+        if key not in self._found:
+            try:
+                self._found[key] = simulate_work(
+                    self.work, *key, self.link.bytes_per_s, latency=self.device.launch_seconds,
+                    limit_bytes=self.device.memory_bytes,
+                )  # fmt: skip
+            except CourseError as error:
+                self._found[key] = error
+        found = self._found[key]
+        if isinstance(found, CourseError):
+            raise found
+        return found
+
+    def fits(self, schedule: Schedule) -> bool:
+        """Whether its peak is within the device's memory, as frameworks of 2016 laid it out: see `spare`."""
+        return self.spare(schedule) >= 0
+
+    def spare(self, schedule: Schedule) -> int:
+        """What a schedule leaves of the device: those frameworks planned every address, and nobody counts a context."""
+        return spare_bytes(self.device, schedule.peak_bytes, context_bytes=0)
+
+    def best(self) -> Schedule | None:
+        """The fastest of FAST that fits, else of SMALL; None if none of either does."""
+        for ways in (FAST, SMALL):
+            fitting = [found for found in (self.get(*way) for way in ways) if self.fits(found)]
+            if fitting:
+                return min(fitting, key=lambda found: found.total_seconds)
+        return None
+
+
+def waiting(schedule: Schedule) -> float:
+    """The share of a step in which the device waits for copies."""
+    return 1 - schedule.compute_seconds / schedule.total_seconds
+
+
+def sentences(plans: Plans, chosen: Schedule) -> tuple[str, str, str]:
+    """What a schedule means in words: what it costs and saves, what waits, the way that loses least.
+
+    Args:
+        plans: all schedules of the step on this machine.
+        chosen: the one shown.
+    """
+    return _state(plans, chosen), _culprit(chosen), _way(plans, chosen)
+
+
+def _how(schedule: Schedule) -> str:
+    algorithm = "mixed" if schedule.algorithm == "mixed" else schedule.algorithm
+    return f"{schedule.policy} ({algorithm})"
+
+
+def _state(plans: Plans, schedule: Schedule) -> str:
+    kept, device = plans.get("none"), plans.device
+    spare = plans.spare(schedule)
+    fits = f"fits {device.name} with {format_bytes(spare)} to spare"
+    if spare < 0:
+        fits = f"is {format_bytes(-spare)} more than {device.name} holds"
+    lost = "nothing of the time is lost" if schedule.loss < WORTH else f"{_share(schedule.loss)} lost"
+    peak = f"the peak of {format_bytes(schedule.peak_bytes)}"
+    if schedule.peak_bytes != kept.peak_bytes:
+        peak += f", in place of {format_bytes(kept.peak_bytes)},"
+    return f"{_how(schedule)}: {format_seconds(schedule.total_seconds)} a step, {lost}; {peak} {fits}."
+
+
+def _culprit(schedule: Schedule) -> str:
+    if not schedule.copies:
+        return "Nothing moves, so nothing waits."
+    busy = schedule.copy_floor_seconds / schedule.compute_seconds
+    times = f"{busy:.1f} times" if busy > 2 else f"{_share(busy)} of"
+    link = f"The link at {schedule.bytes_per_s / GB:g} GB/s is busy for {times} the kernels' time"
+    if not schedule.stalls:
+        return f"{link}, and every copy hides behind them."
+    longest = max(schedule.stalls, key=lambda stall: stall.seconds)
+    return (
+        f"{link}; the device waits {_share(waiting(schedule))} of the step. Longest wait: {schedule.explain(longest)}."
+    )
+
+
+def _way(plans: Plans, schedule: Schedule) -> str:
+    best = plans.best()
+    if best is None:
+        least = plans.get("all", "m")
+        return (
+            f"No plan fits: with every map moved and no workspace it still needs {format_bytes(least.peak_bytes)}, in "
+            f"{least.kernel_name(least.peak_kernel)}. Take a smaller batch or a larger card."
+        )
+    if plans.fits(schedule) and schedule.total_seconds <= best.total_seconds * (1 + WORTH):
+        return "No plan that fits is faster."
+    cost = "nothing lost" if best.loss < WORTH else f"{_share(best.loss)} lost"
+    return f"Fastest plan that fits: {_how(best)}, {format_seconds(best.total_seconds)} a step, {cost}."
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.0995 else percent(share, 1.0)
+
+
+class OffloadExplorer(Explorer):
+    """Controls over a schedule of two streams, its lanes, and sentences; made by `offload_explorer`."""
+
+    def __init__(self, networks: Mapping[str, Network], start: Mapping[str, Any]) -> None:
+        self._networks = networks
+        self._steps: dict[str, StepTrace] = {}
+        self._works: dict[tuple[str, int, str], Work] = {}
+        self._plans: dict[tuple[str, int, str, str], Plans] = {}
+        dropdown = widgets.Dropdown
+        cards, links = [item.name for item in hardware.devices()], [item.name for item in hardware.links()]
+        algorithms = [(NAMES[name], name) for name in ALGORITHMS]
+        self.network = described(dropdown, "network", options=list(networks), value=start["network"])
+        self.policy = described(dropdown, "policy", options=list(POLICIES), value=start["policy"])
+        self.algorithm = described(dropdown, "algorithm", options=algorithms, value=start["algorithm"])
+        self.device = described(dropdown, "device", options=cards, value=start["device"])
+        self.link = described(dropdown, "link", options=links, value=start["link"])
+        self.batch = described(widgets.SelectionSlider, "batch", options=list(BATCHES), value=start["batch"])
+        moving = (self.network, self.policy, self.algorithm, self.device, self.link, self.batch)
+        self.lay_out(
+            [
+                ("1fr 1fr 1fr", [self.network, self.policy, self.algorithm]),
+                ("1fr 1fr 1fr", [self.device, self.link, self.batch]),
+            ],
+            {control.description: control for control in moving},
+        )
+
+    @property
+    def plans(self) -> Plans:
+        """All schedules of the present step and machine: the network traced once, each schedule made once."""
+        key = (self.network.value, self.batch.value, self.device.value, self.link.value)
+        if key not in self._plans:
+            device = hardware.device(key[2])
+            if key[:3] not in self._works:
+                self._works[key[:3]] = layerwise_2016(self._step(key[0]).at(key[1]), device)
+            self._plans[key] = Plans(self._works[key[:3]], device, hardware.link(key[3]))
+        return self._plans[key]
+
+    def _step(self, name: str) -> StepTrace:
+        if name not in self._steps:
+            network = self._networks[name]
+            with torch.device("meta"):
+                module = network.build()
+            self._steps[name] = training_step(module, network.input_shape, network.classes, name=network.name)
+        return self._steps[name]
+
+    def view(self) -> View:
+        """Lanes and sentences of the present settings; the share of waiting is watched."""
+        self.algorithm.disabled = self.policy.value == "dyn"  # the search chooses by itself
+        plans = self.plans
+        schedule, kept = plans.get(self.policy.value, self.algorithm.value), plans.get("none")
+        limit = plans.device.memory_bytes
+        picture = schedule_lanes(schedule, limit, kept if schedule.copies else None, limit=plans.device.name)
+        return View(
+            picture, sentences(plans, schedule), round(waiting(schedule), 3), what="the share of waiting", write=_points
+        )
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f} points"
+
+
+def offload_explorer(
+    network: str = "VGG-16",
+    batch: int = 128,
+    policy: str = "all",
+    algorithm: str = "p",
+    device: str = "Titan X (Maxwell)",
+    link: str = "PCIe 3.0 x16",
+    networks: Mapping[str, Network] | None = None,
+) -> OffloadExplorer:
+    """When the copy hides: controls for network, policy, algorithm, device, link and batch.
+
+    Every move redraws the two lanes with the memory below them and says in words what is lost, what waits for what, and
+    which plan that fits loses least. The step is that of a framework of 2016: forward and backward pass, activations in
+    place. The first drawing of a network traces it (up to a second or two), other moves do not.
+
+    Args:
+        network: which of `networks` to start with.
+        batch: samples in the batch to start with, one of BATCHES.
+        policy: "none", "all", "conv", "dyn" or "windowed".
+        algorithm: "p", the fastest convolutions, or "m", those without workspace.
+        device: of the catalogue; its memory is the limit.
+        link: of the catalogue; at its rate in use where that is confirmed, else on paper.
+        networks: what the first control offers, by name; four of `NETWORKS` if not given.
+
+    Raises:
+        CourseError: a starting value that its control cannot take.
+    """
+    offered = {name: NETWORKS[name] for name in OFFERED} if networks is None else networks
+    known: Sequence[tuple[str, Any, Any]] = (
+        ("network", network, offered), ("policy", policy, POLICIES), ("algorithm", algorithm, ALGORITHMS),
+        ("batch", batch, BATCHES),
+    )  # fmt: skip
+    for what, value, choices in known:
+        if value not in choices:
+            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, choices))}")
+    start = {"network": network, "batch": batch, "policy": policy, "algorithm": algorithm}
+    return OffloadExplorer(offered, {**start, "device": hardware.device(device).name, "link": hardware.link(link).name})

@@ -1,0 +1,183 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown]
+# # Exercise 05: 1×1 convolutions
+#
+# Replace the dots in each answer cell, run it and the check cell below. The check says *not attempted*, *wrong*
+# (and, where it can tell, which slip it was), *crashed* or *correct*. Hints are folded; open one when its first
+# line is what you see.
+#
+# Only the answer cells are marked, so keep what a function needs inside its own cell. Save, then run `course
+# check 05` in a terminal for points: it tries your functions on other inputs.
+
+# %%
+import inspect
+
+from torch import nn
+
+from lessons.one_by_one import checks as check
+from lessons.shared.originals import wide
+
+# %% [markdown] question="after_squeeze" points=2 difficulty=1 minutes=6
+# ## 1. What comes out
+#
+# A 1×1 convolution with a bias reads `channels` maps of `side` × `side` and puts out `squeezed` of them. Return
+# two numbers, for one picture: how many values it puts out, and how many parameters it has.
+
+
+# %% answer="after_squeeze"
+def after_squeeze(side, channels, squeezed):
+    """(values of the output, parameters) of a 1×1 convolution."""
+    # BEGIN SOLUTION
+    values = side * side * squeezed
+    parameters = channels * squeezed + squeezed
+    return values, parameters
+    # END SOLUTION
+
+
+# %% check="after_squeeze"
+check.after_squeeze(after_squeeze)
+
+# %% [markdown] hint="after_squeeze"
+# **My parameters are far too many.** Does the kernel change from one position to the next? Count the weights of
+# one kernel, and then the kernels.
+
+# %% [markdown] hint="after_squeeze"
+# **My parameters are a little too few.** `nn.Conv2d(256, 96, 1)` has two parameters. Print their shapes.
+
+# %% graded="after_squeeze"
+from lessons.one_by_one import graded
+
+graded.after_squeeze(after_squeeze)
+
+# %% [markdown] question="bytes_added" points=4 difficulty=2 minutes=11
+# ## 2. What a squeeze adds, and what it saves
+#
+# In a run of convolutions, every one puts out `channels` maps of `side` × `side`. In front of one of them comes
+# a 1×1 convolution to `squeezed` channels. The next `narrow` convolutions put out `squeezed` channels too; the
+# one after them puts out `channels` again, and everything from there on is as before.
+#
+# How many bytes of maps **more** does training keep, for `batch` pictures in float32? Less is a negative
+# number. After each convolution comes a ReLU, and of each pair one map is kept.
+
+
+# %% answer="bytes_added"
+def bytes_added(batch, side, channels, squeezed, narrow):
+    """Bytes of maps kept with the squeeze minus bytes kept without."""
+    # BEGIN SOLUTION
+    one_map = 4 * batch * side * side
+    return one_map * (squeezed - narrow * (channels - squeezed))
+    # END SOLUTION
+
+
+# %% check="bytes_added"
+check.bytes_added(bytes_added)
+
+# %% [markdown] hint="bytes_added"
+# **I get a negative number for `narrow = 0`.** Which maps are there before and not after? The squeeze reads a
+# wide map; can training throw that away?
+
+# %% [markdown] hint="bytes_added"
+# **I am off by one layer.** Write two columns, before and after, one row a convolution, from the one that makes
+# the wide map to the one that widens again. In how many rows do the columns differ?
+
+# %% graded="bytes_added"
+from lessons.one_by_one import graded
+
+graded.bytes_added(bytes_added)
+
+# %% [markdown] question="break_even" points=3 difficulty=2 minutes=9
+# ## 3. When the arithmetic pays
+#
+# A `kernel` × `kernel` convolution reads `inputs` channels and puts out `outputs`. With a 1×1 convolution to m
+# channels in front of it, it reads m instead. Count multiply-adds for one position, biases left out.
+#
+# Return the largest m for which the two together do *fewer* than the one alone.
+
+
+# %% answer="break_even"
+def break_even(inputs, outputs, kernel):
+    """The largest m with which squeeze and convolution cost less than the latter alone."""
+    # BEGIN SOLUTION
+    alone = kernel**2 * inputs * outputs
+    for_each_channel = inputs + kernel**2 * outputs
+    return (alone - 1) // for_each_channel
+    # END SOLUTION
+
+
+# %% check="break_even"
+check.break_even(break_even)
+
+# %% [markdown] hint="break_even"
+# **I do not know where to start.** Write the two sides: the convolution alone on the left; on the right the 1×1
+# (inputs times m) and what is left of the convolution. Everything on the right has m in it.
+
+# %% [markdown] hint="break_even"
+# **I am one too high for some inputs.** Put your m back in. Is the right side smaller, or equal?
+
+# %% graded="break_even"
+from lessons.one_by_one import graded
+
+graded.break_even(break_even)
+
+# %% [markdown] question="bottleneck" points=4 difficulty=3 minutes=12
+# ## 4. A bottleneck
+#
+# The network below has 64 channels all the way. Build one in its place such that
+#
+# - the output has the same shape, (batch, 10), and everything is trained;
+# - the first convolution and the dense layer are as they were, and there are at least four convolutions of 3 × 3 and
+#   one of 1 × 1, with a ReLU behind each;
+# - all maps keep their 32 × 32 up to the average before the head (no strides, no pools: those were other
+#   lessons);
+# - the peak of a traced training step is **at most 85 %** of the original's.
+#
+# `bottleneck()` takes no arguments and returns the network.
+
+# %%
+print(inspect.getsource(wide))
+
+
+# %% answer="bottleneck"
+def bottleneck():
+    """A network in place of `wide` that squeezes, and has a lower peak."""
+    # BEGIN SOLUTION
+    layers, inputs = [nn.Conv2d(3, 64, 3, padding=1), nn.ReLU()], 64
+    for kernel, outputs in ((1, 16), (3, 16), (3, 16), (3, 64)):
+        layers += [nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2), nn.ReLU()]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    # END SOLUTION
+
+
+# %% check="bottleneck"
+check.bottleneck(bottleneck)
+
+# %% [markdown] hint="bottleneck"
+# **The peak has risen.** Count the maps with 64 channels before and after. Which of your layers widens again,
+# and is it worth having gone narrow for what lies in between?
+
+# %% [markdown] hint="bottleneck"
+# **PyTorch expects another number of channels.** Each convolution reads what the one before it puts out. Write
+# the channels in a row, 3, 64, …, and take neighbours.
+
+# %% [markdown] hint="bottleneck"
+# **It falls, but not to 85 %.** Question 2 tells what you gain: put in your numbers. Would more narrow layers
+# help, or narrower ones?
+
+# %% graded="bottleneck"
+from lessons.one_by_one import graded
+
+graded.bottleneck(bottleneck)
+
+# %% [markdown]
+# ## Afterwards
+#
+# Save this notebook, then run `course check 05` in a terminal. It marks this file question by question, on inputs
+# you have not seen. `course progress` shows where you stand in the course.

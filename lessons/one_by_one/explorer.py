@@ -1,0 +1,109 @@
+"""Explorer of lesson 05: where to squeeze, to how many channels, and for how long.
+
+Its controls choose a `changes.squeeze` and a batch. Only notebooks, tests and `explorers/__init__.py` import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ipywidgets as widgets
+
+from classroom.explorer import described
+from course_utils.techniques import changes
+from course_utils.techniques.changes import Change
+from course_utils.units import CourseError, format_bytes
+from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest
+
+# Every convolution but the first, which reads the picture, and the last two, after which nothing could widen again.
+SQUEEZED = {
+    "VGG-16": tuple(f"conv{g}_{i}" for g, n in enumerate((2, 2, 3, 3, 3), 1) for i in range(1, n + 1))[1:-2],
+    "AlexNet": ("conv2", "conv3"),
+}
+CHANNELS = (4, 8, 16, 32, 48, 64, 96, 128, 256)
+NARROW = {"none: widens at once": 0, "one layer": 1, "two layers": 2}
+
+
+class SqueezeExplorer(ChangeExplorer):
+    """Network, layer, channels, how many layers stay narrow, batch; made by `squeeze_explorer`."""
+
+    def __init__(self, start: Mapping[str, Any]) -> None:
+        super().__init__(list(SQUEEZED), start)
+        dropdown, layers = widgets.Dropdown, SQUEEZED[start["network"]]
+        self.layer = described(dropdown, "1×1 before", options=layers, value=start["layer"])
+        self.channels = described(dropdown, "channels", options=CHANNELS, value=start["channels"])
+        self.narrow = described(dropdown, "stay narrow", options=NARROW, value=start["narrow"])
+        self.network.observe(self._offer_layers, names="value")
+        self.lay_out(
+            [("1fr 1fr 1fr 1fr", [self.network, self.layer, self.channels, self.narrow]), ("1fr", [self.batch])],
+            {control.description: control for control in (self.layer, self.channels, self.narrow, self.batch)},
+        )
+
+    def _offer_layers(self, _change: object) -> None:
+        kept, layers = self.layer.value, SQUEEZED[self.network.value]
+        with self.hold_trait_notifications():
+            self.layer.options = layers
+            self.layer.value = kept if kept in layers else layers[0]
+        self.redraw()
+
+    @property
+    def change(self) -> Change:
+        """The network before and after, traced at most once."""
+        return changes.squeeze(self.published, self.layer.value, self.channels.value, self.narrow.value)
+
+    @property
+    def what(self) -> str:
+        """The squeeze in a few words."""
+        return f"1×1 to {self.channels.value} channels before {self.layer.value}"
+
+    def said(self, change: Change, batch: int) -> list[str]:
+        """Peak, weights and operations before and after; what is added and saved; what would help."""
+        added, weights, (old, new) = change.added(batch), change.parameters_added, change.flops
+        state = f"Batch {batch:,}, {headline(change, batch, self.what)}."
+        kept = f"{format_bytes(abs(added))} of maps {_way(added)}" if added else "as many bytes of maps"
+        work = f"{100 * abs(new / old - 1):.1f} % of arithmetic {_way(new - old)}"
+        costs = f"{abs(weights):,} parameters {_way(weights)}, {work}"
+        culprit = f"Kept: {kept}; {costs}. {the_rest(change, batch)}"
+        return [state, culprit, self._way_out(added)]
+
+    def _way_out(self, added: int) -> str:
+        if added >= 0 and not self.narrow.value:
+            return "The squeezed map comes on top and nothing after it is smaller: let layers stay narrow."
+        if added >= 0:
+            return "The layers that stay narrow save less than the squeezed map adds: squeeze to fewer channels."
+        return "Saved are the maps of the layers that stay narrow; the next layer that widens ends it."
+
+
+def _way(difference: float) -> str:
+    return "more" if difference > 0 else "less"
+
+
+def squeeze_explorer(
+    network: str = "VGG-16", layer: str = "conv2_1", channels: int = 32, narrow: int = 0, batch: int = 128
+) -> SqueezeExplorer:
+    """Where to squeeze and to how many channels: memory, weights and operations before and after.
+
+    The first drawing of a combination traces it (tens to hundreds of milliseconds), moves of the batch do not.
+
+    Args:
+        network: "VGG-16" or "AlexNet".
+        layer: the convolution that the 1×1 convolution stands in front of.
+        channels: that it puts out.
+        narrow: how many convolutions keep that number of channels before one widens again, 0 to 2.
+        batch: samples in the batch to start with.
+
+    Raises:
+        CourseError: a starting value that its control cannot take.
+    """
+    if network not in SQUEEZED:
+        raise CourseError(f"unknown network {network!r}: choose one of {', '.join(SQUEEZED)}")
+    for what, value, known in (
+        ("layer", layer, SQUEEZED[network]), ("channels", channels, CHANNELS), ("narrow", narrow, (0, 1, 2)),
+    ):  # fmt: skip
+        if value not in known:
+            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
+    start = {"network": network, "layer": layer, "channels": channels, "narrow": narrow, "batch": batch}
+    return SqueezeExplorer(start)

@@ -1,0 +1,1 @@
+"""Recompute instead of store."""

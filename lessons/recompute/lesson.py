@@ -1,0 +1,541 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # 10 · Recompute instead of store
+#
+# **The question:** what does one extra forward pass buy?
+#
+# Afterwards you can
+#
+# 1. say what a *segment* keeps, what it computes again, and when;
+# 2. count the peak of a chain of equal layers, and find the best number of segments;
+# 3. say why real networks want unequal cuts, and where;
+# 4. tell what the extra forward pass costs, and when it costs hardly anything;
+# 5. checkpoint a network without touching its results.
+#
+# About 55 minutes, and 52 for the exercise. It builds on lesson 03: what is alive at the peak. No GPU is needed.
+
+# %% slide="skip"
+import time
+
+import pandas as pd
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from classroom.predict import predict, reveal
+from course_utils import digits, networks
+from course_utils.digits import Variant
+from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
+from course_utils.machine.measure import measure_step
+from course_utils.machine.speed import predict_step
+from course_utils.techniques import offload
+from course_utils.techniques.recompute import Chain, checkpointed, evenly
+from course_utils.trace import training_step
+from course_utils.units import GIB, MIB, CourseError, format_bytes
+from lessons.recompute.explorer import recompute_explorer
+
+
+def chain_of(name):
+    network = networks.NETWORKS[name]
+    with torch.device("meta"):
+        module = network.build()
+    return Chain(module, network.input_shape, network.classes, name)
+
+
+# %% [markdown] slide="slide"
+# ## Predict
+#
+# ResNet-50, batch 64, momentum: 5.38 GiB at the peak, most of it maps that wait for the backward pass. We may throw
+# maps away and compute them again when they are needed. Papers call this *checkpointing*, *activation checkpointing*
+# or *rematerialisation*: what is kept is a checkpoint, an activation is what this course calls a feature map. No layer
+# may run more than twice.
+
+# %%
+guess = predict(
+    "How low can the peak go, with every gradient the same to the last bit?",
+    unit="GiB",
+)
+guess
+
+# %% [markdown] slide="slide"
+# ## By hand: the square root
+#
+# A chain of n layers, each with an output of one unit. The backward pass wants all n. Cut the chain into k *segments*
+# of n/k layers. In the forward pass keep only what enters each segment: k units. The backward pass takes the segments
+# from the last to the first; each runs forward once more, from its input, and holds n/k units while it is at it.
+#
+# | | units at the peak |
+# |---|---:|
+# | keep everything | n |
+# | k segments | k + n/k |
+#
+# With few segments the segment is large, with many the inputs are. Both are the same at k = √n, and the sum is then
+# smallest: 2√n. For 36 layers:
+
+# %%
+n = 36
+counts = [k for k in range(1, n + 1) if n % k == 0]
+by_hand = {k: k + n // k for k in counts}
+pd.DataFrame({"segments": counts, "inputs": counts, "one segment": [n // k for k in counts],
+              "together": by_hand.values()}).set_index("segments").T  # fmt: skip
+
+# %% [markdown] slide="slide"
+# ## Trace: a chain of 36 equal layers
+#
+# Tanh needs its own output in the backward pass and nothing else: one unit a layer. The trace runs the chain through
+# PyTorch's own `torch.utils.checkpoint`, on shapes. Two units more are the loss and its gradient.
+
+# %%
+with torch.device("meta"):
+    tanhs = nn.Sequential(nn.Linear(64, 64), *(nn.Tanh() for _ in range(n)))
+equal = Chain(tanhs, (64,), 64, "36 equal layers", optimizer="sgd", target="cpu")
+batch, unit = 1024, 1024 * 64 * 4
+
+
+def units(segments):
+    """Units at the peak above weights, input and labels."""
+    return (equal.step(segments).at(batch).peak_bytes - 4 * 64 * 65 - unit - 8 * batch) / unit
+
+
+traced = {}
+for k in counts:
+    length = n // k
+    traced[k] = units([(1 + i * length, 1 + (i + 1) * length) for i in range(k - 1)])
+plane(
+    Axis("segments", log=True, low=0.9, high=45),
+    Axis("units at the peak"),
+    curves=[Curve("k + n/k + 2", [k / 10 for k in range(10, 361)],
+                  [k / 10 + 10 * n / k + 2 for k in range(10, 361)])],
+    spots=[Spot(f"{traced[k]:.0f}", k, traced[k], "#d55e00", bold=k == 6) for k in counts],
+    title=f"36 layers: {traced[1]:.0f} units kept whole, {traced[6]:.0f} in six segments",
+)  # fmt: skip
+
+# %% [markdown]
+# Points are traced, the line is the formula. The last segment is not dropped: the backward pass begins with it, so it
+# would be computed again at once. That is why 6 segments need 5 checkpoints.
+
+# %% [markdown] slide="slide"
+# ## Better than even
+#
+# When the *last* segment is in work, all inputs are held. When the *first* is in work, the others are done and their
+# inputs gone. So the first segment may be longer. With lengths m, m − 1, m − 2, … every segment reaches the same
+# height, m + 1 or so, and they add up to about m²/2: for n layers that is √(2n) in place of 2√n.
+
+# %%
+best = equal.least_peak(batch)
+rest = n + 1 - sum(last - first for first, last in best)
+lengths = [last - first for first, last in best]
+print(f"recomputed segments: {lengths}, and {rest} layers kept")
+print(f"units at the peak: {units(best):.0f}, where even segments had {traced[6]:.0f}")
+print(f"√(2n) + 2 = {(2 * n) ** 0.5 + 2:.1f}      2√n + 2 = {2 * n**0.5 + 2:.0f}")
+
+# %% [markdown] slide="slide"
+# ## Trace: ResNet-50
+#
+# Its 23 parts are the layers of the stem, 16 residual blocks and the head. A block is never cut. Below it is in four
+# even segments, over predicted time. The hills of the backward pass are the segments, each computed again; what runs
+# twice makes the picture wider.
+
+# %%
+resnet = chain_of("ResNet-50")
+plain, four = resnet.step().at(64), resnet.step(resnet.evenly(4)).at(64)
+plain_time, four_time = (predict_step(ledger, "P100") for ledger in (plain, four))
+longer = four_time.total_seconds / plain_time.total_seconds - 1
+skyline(four, before=plain, before_name="all kept", time=four_time, before_time=plain_time,
+        title=f"ResNet-50 in four even segments: {format_bytes(four.peak_bytes)} in place of "
+        f"{format_bytes(plain.peak_bytes)}, for {longer:.0%} more time")  # fmt: skip
+
+# %% [markdown] slide="subslide"
+# How many even segments are best? And where would they be, if they need not be even? `least_peak` finds the best of
+# all by dynamic programming over what each part keeps; the trace says what they come to.
+
+# %%
+tried = (2, 3, 4, 6, 8, 12, 16, 19, 23)
+peaks = {k: resnet.step(resnet.evenly(k)).at(64).peak_bytes for k in tried}
+fewest = min(peaks, key=peaks.get)
+even, lowest = (resnet.step(s).at(64) for s in (resnet.evenly(fewest), resnet.least_peak(64)))
+even_time, lowest_time = (predict_step(ledger, "P100") for ledger in (even, lowest))
+reveal(
+    guess,
+    {"all kept": plain.peak_bytes / GIB, f"{fewest} even segments": even.peak_bytes / GIB,
+     "best cuts": lowest.peak_bytes / GIB},
+    against="best cuts",
+    thoughts=[
+        (plain.peak_bytes / 2 / GIB, "Half: segments keep much less than half of the maps."),
+        (even.peak_bytes / GIB, "That is the best of even segments. The maps are not even."),
+        (3 * 4 * 25_557_032 / GIB, "Those are parameters, gradients and momentum. While a "
+         "segment is in work, its own maps are there too."),
+    ],
+)  # fmt: skip
+
+# %% [markdown] slide="slide"
+# ## What runs twice
+#
+# This is all there is to it. A checkpointed segment runs forward without keeping its maps. When the backward pass asks
+# for the first of them, the segment runs again from its input, with the random numbers of the first time, and stops
+# as soon as the last map that is needed exists.
+
+# %%
+with torch.device("meta"):
+    one, two, three = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)
+    middle = nn.Sequential(nn.Tanh(), two, nn.Tanh())
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.middle, self.three = one, middle, three
+
+    def forward(self, x):
+        return self.three(checkpoint(self.middle, self.one(x), use_reentrant=False))
+
+
+ledger = training_step(Small(), (64,), 10, "sgd", target="cpu").at(32)
+timeline = ledger.timeline().assign(again=ledger.tape.recomputed)
+shown = timeline[timeline["layer"].str.startswith("middle")]
+shown[["event", "phase", "layer", "again", "feature maps", "gradient maps", "total"]]
+
+# %% [markdown] slide="slide"
+# ## What one extra forward pass costs
+#
+# The backward pass of a convolution is two products, the forward pass one. So a step is about three, and one more
+# makes it four thirds. Modelled on a P100, batch 64, even segments:
+
+# %%
+rows = []
+for name in ("VGG-16", "ResNet-50", "GoogLeNet", "AlexNet"):
+    chain = resnet if name == "ResNet-50" else chain_of(name)
+    before = predict_step(chain.step().at(64), "P100")
+    share = before.by_phase()["forward"] / before.total_seconds
+    row = {"network": name, "forward pass": f"{share:.0%} of the step"}
+    least = chain.least_peak(64)
+    limit = max(0.9 * before.ledger.peak_bytes, chain.step(least).at(64).peak_bytes)
+    ways = {
+        "6 even": chain.evenly(6),
+        "lowest": least,
+        "first tenth": chain.cheapest(64, limit),
+    }
+    for way, cuts in ways.items():
+        after = predict_step(chain.step(cuts).at(64), "P100")
+        memory = after.ledger.peak_bytes / before.ledger.peak_bytes - 1
+        row[f"{way}: memory"] = f"{memory:+.0%}"
+        row[f"{way}: time"] = f"{after.total_seconds / before.total_seconds - 1:+.1%}"
+    rows.append(row)
+pd.DataFrame(rows).set_index("network")
+
+# %% [markdown]
+# *Lowest* is the lowest peak there is, *first tenth* the least time that takes a tenth off the peak (or comes down to
+# the lowest, if that is less than a tenth). Even segments pay nearly the whole forward pass. Well-chosen ones need not:
+# VGG-16 gets a lower peak than even segments have for a fifth of their time, and its first tenth for well under one
+# percent. Why?
+
+# %% [markdown] slide="slide"
+# ## Real layers are not equal
+#
+# VGG-16 keeps most of its bytes in its first layers. Its first convolution reads three channels, a ReLU and a pool
+# hardly compute: to run those again is nearly free. And a segment may end with a convolution, which does not run
+# again at all: its backward pass needs its input alone.
+
+# %%
+vgg = chain_of("VGG-16")
+vgg_plain = vgg.step().at(128)
+cuts = vgg.least_peak(128)
+vgg_low = vgg.step(cuts).at(128)
+kept = vgg_plain.by_layer().set_index("layer")["saved feature maps"]
+kept = kept[kept > 0]
+print("run again:", ", ".join(f"{vgg.names[a]} to {vgg.names[b - 1]}" for a, b in cuts))
+side_by_side(
+    (kept.head(10) / MIB).to_dict(),
+    title=f"VGG-16: ten layers keep {kept.head(10).sum() / kept.sum():.0%} of what is kept",
+)
+
+# %% slide="subslide"
+vgg_time, vgg_low_time = (predict_step(ledger, "P100") for ledger in (vgg_plain, vgg_low))
+longer = vgg_low_time.total_seconds / vgg_time.total_seconds - 1
+skyline(vgg_low, before=vgg_plain, before_name="all kept", time=vgg_low_time,
+        before_time=vgg_time,
+        title=f"{len(cuts)} short segments: {format_bytes(vgg_low.peak_bytes)} in place of "
+        f"{format_bytes(vgg_plain.peak_bytes)}, for {longer:.1%} more time")  # fmt: skip
+
+# %% [markdown] slide="subslide"
+# There is a floor. While the backward pass of one layer runs, three maps are alive, whatever was dropped elsewhere: a
+# convolution needs its *input* and the *gradient of its output*, and makes the *gradient of its input*. A ReLU needs
+# its output and the same two gradients. It is never four. Of all layers `conv1_2` has the longest three: 64 maps of
+# 224 × 224 each.
+
+# %%
+one_map = 4 * 128 * 64 * 224 * 224
+everywhere = 4 * (3 * 138_357_544 + 128 * 3 * 224 * 224)
+print(
+    f"parameters, their gradients, momentum and images: {format_bytes(everywhere)};", end=" "
+)
+print(f"with 3 × {format_bytes(one_map)}: {format_bytes(3 * one_map + everywhere)}")
+print(f"the lowest peak, traced: {format_bytes(vgg_low.peak_bytes)}, at {vgg_low.peak_layer}")
+
+# %% [markdown]
+# The best cuts of VGG-16 are at the floor, but for what kernels need for themselves. No other cut can do better; a
+# smaller batch can, since it makes every map smaller, and so can 16 bits a value.
+
+# %% [markdown] slide="slide"
+# ## Too much of it
+#
+# What if every part is a segment? Then every part keeps its input, which is what the chain kept anyway. It costs a
+# forward pass and buys little. What if segments are cut again inside, and those again? Then a layer runs more than
+# twice, and the peak falls with the logarithm.
+
+
+# %%
+def halves(first, last):
+    """The first half of a run of layers as a segment, and the same within both halves."""
+    if last - first < 2:
+        return []
+    middle = (first + last) // 2
+    return [(first, middle), *halves(first, middle), *halves(middle, last)]
+
+
+with torch.device("meta"):
+    tanhs = nn.Sequential(nn.Linear(64, 64), *(nn.Tanh() for _ in range(100)))
+hundred = Chain(tanhs, (64,), 64, "100 equal layers", optimizer="sgd", target="cpu")
+rows = {}
+for what, segments in {
+    "all kept": (),
+    "every layer a segment": [(i, i + 1) for i in range(1, 100)],
+    "10 even segments": [(1 + 10 * i, 11 + 10 * i) for i in range(9)],
+    "best cuts": hundred.least_peak(batch),
+    "halves within halves": halves(1, 101),
+}.items():
+    ledger = hundred.step(segments).at(batch)
+    above = ledger.peak_bytes - 4 * 64 * 65 - unit - 8 * batch
+    again = int(ledger.tape.recomputed.sum())
+    rows[what] = {"units at the peak": round(above / unit), "layers run again": again}
+pd.DataFrame(rows).T
+
+# %% [markdown] slide="slide"
+# ## Three traps
+#
+# The same network, the same data: plain, and with its parts in a checkpoint. Are the gradients the same? Is
+# everything else?
+
+
+# %%
+def trained(segments, inplace=False, **options):
+    """Gradients and buffers after two steps of a small network with batch norm and dropout."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace),
+        nn.Dropout(0.5), nn.Flatten(), nn.Linear(288, 10),
+    )  # fmt: skip
+    run = checkpointed(net, segments, **options)
+    x, y = torch.randn(16, 1, 8, 8), torch.randint(10, (16,))
+    for _ in range(2):
+        run.zero_grad()
+        nn.functional.cross_entropy(run(x), y).backward()
+    return {**{n: p.grad for n, p in run.named_parameters()}, **dict(run.named_buffers())}
+
+
+def differing(**options):
+    found = trained([(0, 4)], **options)
+    return [name for name, value in trained([]).items() if not torch.equal(value, found[name])]
+
+
+print("with care:                        ", differing() or "nothing differs, to the last bit")
+print("preserve_rng_state=False:         ", differing(preserve_rng_state=False))
+print("plain torch.utils.checkpoint:     ", differing(keep_statistics=False))
+
+# %% [markdown] slide="subslide"
+# - **Dropout** must drop the same values. `preserve_rng_state=True`, torch's default, sees to it.
+# - **Batch norm** updates its running statistics in every forward pass, so twice a step. Gradients do not see it;
+#   evaluation does. Our `checkpointed` holds them still the second time; torch does not.
+# - **In place.** A segment that begins with `ReLU(inplace=True)` overwrites the input it is to start from:
+
+# %%
+try:
+    trained([(2, 4)], inplace=True)
+except CourseError as error:
+    print(error)
+
+# %% [markdown] slide="slide"
+# ## Measure
+#
+# Twelve convolutions with batch norm, batch 64, here: predicted and measured peak, and the time of a step.
+
+
+# %% tags=["nbval-ignore-output"]
+def deep():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 16, 3, padding=1)]
+    for _ in range(11):
+        layers += [nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+
+
+def seconds(net, x, y, steps=3):
+    best = float("inf")
+    for _ in range(steps):
+        began = time.perf_counter()
+        nn.functional.cross_entropy(net(x), y).backward()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+target = "cuda" if torch.cuda.is_available() else "cpu"
+x, y = torch.randn(64, 3, 16, 16), torch.randint(10, (64,))
+rows, took = {}, {}
+for what, build in {
+    "all kept": deep,
+    "6 segments": lambda: checkpointed(net := deep(), evenly(net, 6)),
+}.items():
+    peak = training_step(build(), (3, 16, 16), 10, target=target).at(64).peak_bytes
+    rows[f"{what}, trace"] = peak / MIB
+    rows[f"{what}, measured"] = measure_step(build(), (3, 16, 16), 10, 64).peak_bytes / MIB
+    took[what] = seconds(build(), x, y)
+less = rows["6 segments, measured"] / rows["all kept, measured"] - 1
+slower = took["6 segments"] / took["all kept"] - 1
+side_by_side(
+    rows,
+    title=f"Measured: {less:+.0%} memory, {slower:+.0%} time",
+)
+
+# %% [markdown]
+# What measured has above traced is what kernels allocate and free inside. Time varies with the machine; no GPU
+# recording of this network ships with this version of the course.
+
+# %% [markdown] slide="slide"
+# ## Train
+#
+# A convolutional network on the digits, with and without. Memory and time change; the weights do not.
+
+
+# %% tags=["nbval-ignore-output"]
+def build():
+    return networks.small_cnn(channels=1, size=8)
+
+
+trained_both = digits.compare(
+    {"all kept": Variant(build),
+     "one segment again": Variant(lambda: checkpointed(build(), [(0, 3)]))},
+    epochs=4, seeds=(0,), side=8,
+)  # fmt: skip
+shown = trained_both[["traced peak", "measured peak"]].map(format_bytes)
+shown["seconds an epoch"] = trained_both["epoch seconds"].round(2)
+shown["accuracy"] = trained_both["accuracy"].map("{:.1%}".format)
+shown
+
+# %% [markdown] slide="slide"
+# ## Offload or recompute?
+#
+# Lesson 09 moved the maps to the host. Both techniques on one picture: ResNet-50, batch 64, a P100, each point a
+# policy or a way to cut. Down and to the left is better.
+
+
+# %%
+def extra_time(step):
+    return step.total_seconds / plain_time.total_seconds - 1
+
+
+limits = [share * plain.peak_bytes for share in (0.9, 0.75, 0.6, 0.5, 0.42)]
+again = [(plain, plain_time)]
+for limit in limits:
+    ledger = resnet.step(resnet.cheapest(64, limit)).at(64)
+    again.append((ledger, predict_step(ledger, "P100")))
+again.append((lowest, lowest_time))
+again.sort(key=lambda pair: pair[0].peak_bytes)
+curve = Curve("recompute", [ledger.peak_bytes / GIB for ledger, _ in again],
+              [step.total_seconds * 1000 for _, step in again], colour="#0072b2")  # fmt: skip
+halved = predict_step(resnet.step(resnet.cheapest(64, 0.5 * plain.peak_bytes)).at(64), "P100")
+policies = ("all", "conv", "windowed")
+moved = {policy: offload.simulate(plain, "P100", policy) for policy in policies}
+both = offload.simulate(four, "P100", "windowed")
+spots = [Spot("all kept", plain.peak_bytes / GIB, plain_time.total_seconds * 1000, bold=True)]
+for policy, run in moved.items():
+    at = run.peak_bytes / GIB, run.total_seconds * 1000
+    spots.append(Spot(f"offload {policy}", *at, colour="#d55e00"))
+spots += [Spot("both", both.peak_bytes / GIB, both.total_seconds * 1000, colour="#009e73")]
+plane(
+    Axis("GiB at the peak", high=6.2),
+    Axis("milliseconds a step, modelled", low=250),
+    curves=[curve],
+    spots=spots,
+    title=f"Half the memory of ResNet-50: {extra_time(halved):+.0%} time by recomputing; "
+    f"{extra_time(moved['conv']):+.0%} moves what convolutions read",
+)
+
+# %% [markdown]
+# Which of the two wins depends on the link and on the arithmetic of a byte: a map that is cheap to compute is
+# recomputed, one that is dear and used late is moved. They combine: *both* moves the inputs of segments.
+
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# One question: **what does one extra forward pass buy?** The outline keeps everything. Before each move say whether the
+# peak will fall, and by how much the picture will grow to the right.
+
+# %% tags=["nbval-ignore-output"]
+recompute_explorer()
+
+# %% [markdown]
+# Try three things. Find the number of even segments with the lowest peak for ResNet-50; then take *lowest peak*. Give
+# VGG-16 to *least time that fits* at batch 256 on a P100. Say why the dense net gains nothing.
+
+# %% [markdown] slide="skip"
+# <details><summary>What to look for</summary>
+#
+# With even segments the peak falls, and from some number on rises again: more inputs are kept than maps are dropped.
+# The lowest peak has segments of single blocks where maps are large. The dense net keeps parameters, not maps:
+# recomputation drops maps alone.
+#
+# </details>
+
+# %% [markdown] slide="slide"
+# ## In PyTorch
+#
+# `torch.utils.checkpoint.checkpoint_sequential(net, 4, x, use_reentrant=False)` cuts an `nn.Sequential` into four even
+# segments, which is the first column above. *Selective* checkpointing decides by operator instead of by layer: with
+# `create_selective_checkpoint_contexts` the results of products are kept, and only what is cheap to compute runs again.
+# That is the same thought as the best cuts, one level down. `net.gradient_checkpointing_enable()` of a Hugging Face
+# model makes each block of a transformer one segment.
+
+# %% [markdown] slide="slide"
+# ## What is said of it
+#
+# Chen and others, *Training deep nets with sublinear memory cost* (2016), brought √n checkpoints to deep learning:
+# memory that grows with √n for one more forward pass, reported as 30 % more time for a residual network of 1,000
+# layers. Is that so here? ResNet-50, and chains of up to 100 equal layers:
+
+# %%
+extra, low_share = extra_time(even_time), extra_time(lowest_time)
+rows = []
+for layers in (16, 36, 64, 100):
+    with torch.device("meta"):
+        longer_chain = nn.Sequential(nn.Linear(64, 64), *(nn.Tanh() for _ in range(layers)))
+    chain = Chain(longer_chain, (64,), 64, optimizer="sgd", target="cpu")
+    side = round(layers**0.5)
+    segments = [(1 + side * i, 1 + side * (i + 1)) for i in range(side - 1)]
+    peaks = [chain.step(way).at(batch).peak_bytes for way in ((), segments)]
+    rows.append((layers, *(round(peak / unit) for peak in peaks)))
+print(
+    f"Time, ResNet-50: {extra:+.0%}, {fewest} even segments, {low_share:+.0%} with best cuts."
+)
+print("Right in size, where nearly everything is computed twice.")
+columns = ["layers", "units, all kept", "units, √n segments"]
+pd.DataFrame(rows, columns=columns).set_index("layers")
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. A segment keeps its input and computes the rest again: k + n/k units for n equal layers, smallest at k = √n, and
+#    lower still with segments that get shorter towards the end.
+# 2. One extra forward pass is at most about a third more time; real networks keep most where little is computed, so a
+#    few short segments buy most of the memory for a few percent.
+# 3. Results stay the same to the last bit if random numbers are drawn again as before and running statistics are
+#    left alone.
+#
+# Now the exercise: [exercises/10_recompute.ipynb](../exercises/10_recompute.ipynb). Six questions, 52 minutes. Save,
+# then `course check 10` gives your marks.

@@ -1,0 +1,36 @@
+"""Where the claims of the lessons were published, and the traces that several of them read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from torch import nn
+
+from course_utils.memory import StepTrace
+from course_utils.trace import training_step
+
+DETTMERS = "Dettmers, Which GPU for deep learning (2014)"
+SYNCED = "Zhu, Synced (2017), on Rhu et al. (2016)"
+MATHWORKS = "MathWorks, All About GPUs (2020)"
+EXCHANGE = "Data Science Stack Exchange, question 19220"
+DATAGURU = "DataGuru Caffe course, lesson 13, after Dettmers (2016)"
+SOURCES = (DETTMERS, SYNCED, MATHWORKS, EXCHANGE, DATAGURU)  # in the order of the table
+
+
+@lru_cache(maxsize=32)
+def traced(
+    builder: Callable[..., nn.Module], size: int = 224, classes: int = 1000, layers: int | None = None
+) -> StepTrace:
+    """The training step of one of `course_utils.networks`, kept for the next claim that asks.
+
+    Args:
+        builder: of the network.
+        size: side of its square pictures, in pixels.
+        classes: it tells apart.
+        layers: for builders that take a depth.
+    """
+    with torch.device("meta"):
+        module = builder(classes=classes) if layers is None else builder(layers, classes=classes)
+    return training_step(module, (3, size, size), classes, name=builder.__name__)

@@ -1,0 +1,250 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # 00 · Start here
+#
+# **The question:** what will I be able to do, does my set-up work, and how do I read a skyline?
+#
+# Afterwards you can
+#
+# 1. say what the course teaches, and where to enter it;
+# 2. tell whether your installation is complete, and mend it if not;
+# 3. read a *skyline*, the one picture that every lesson uses;
+# 4. go one round of guess, formula, trace and measurement, as every lesson does;
+# 5. use an explorer by keyboard, and get marks for an exercise.
+#
+# About 10 minutes. It builds on having written a small PyTorch network. No GPU is needed, here or later.
+
+# %% slide="skip"
+from collections import OrderedDict
+
+import torch
+from torch import nn
+
+from classroom import doctor
+from classroom.predict import predict, reveal
+from course_utils import networks
+from course_utils.figures import skyline
+from course_utils.machine.measure import measure_step
+from course_utils.trace import training_step
+from course_utils.units import GIB, MIB
+from lessons.memory.explorer import memory_explorer
+
+# %% [markdown] slide="slide"
+# ## The course
+#
+# | | lesson | the one question |
+# |---|---|---|
+# | 01 | [Why GPUs help, and when they don't](01_why_gpus.ipynb) | where is the crossover between CPU and GPU? |
+# | 02 | [Which hardware, or none](02_hardware.ipynb) | what fits on this card, what can I do without one? |
+# | 03 | [Where the memory goes](03_memory.ipynb) | which bytes are alive at the peak, and why? |
+# | 04 | [Stride](04_stride.ipynb) | what does skipping positions save, and cost? |
+# | 05 | [1×1 convolutions](05_one_by_one.ipynb) | what does squeezing channels save, and where? |
+# | 06 | [Pooling](06_pooling.ipynb) | why does the pool itself add memory? |
+# | 07 | [Batch size](07_batch_size.ipynb) | what scales with the batch, what does not? |
+# | 08 | [Half precision](08_half_precision.ipynb) | why is it not half? |
+# | 09 | [Offload to CPU memory](09_offload.ipynb) | when can the copy hide behind the computation? |
+# | 10 | [Recompute instead of store](10_recompute.ipynb) | what does one extra forward pass buy? |
+# | 11 | [Many GPUs](11_many_gpus.ipynb) | which networks gain from which kind of parallel? |
+# | 12 | [Capstone: fit it on one card](12_capstone.ipynb) | VGG-16, batch 256, 12 GiB: which plan loses the least time? |
+# | A | [Myths and facts](A_myths_and_facts.ipynb) | of 83 claims about GPUs and memory, how many hold? |
+#
+# Out of memory today? Begin with 03, then 04 to 09. Buying hardware? Begin with 01 and 02.
+
+# %% [markdown] slide="slide"
+# ## Does your set-up work?
+#
+# The cell below looks at this machine. What fails stands first, with the command that mends it. In a terminal,
+# `course doctor` says the same.
+
+# %% tags=["nbval-ignore-output"]
+doctor.show()
+
+# %% [markdown] slide="slide"
+# ## A training step
+#
+# Training repeats one thing, the *training step*. It takes a *batch*: some *samples*, pictures for example, with their
+# labels. It has three *phases*:
+#
+# - *forward*: each layer computes its output, up to the loss;
+# - *backward*: from the last layer to the first, the gradient of the loss for each output and each parameter;
+# - *update*: the optimizer changes the parameters.
+#
+# One step is like the next, so this course looks at one, closely.
+
+# %% [markdown] slide="slide"
+# ## The skyline of a tiny network
+#
+# A *skyline* is the memory in use over one training step, stacked by what it is for. Read it from left to right:
+# the phases stand under the axis, and the dot is the *peak*, the worst moment. A card must hold the peak.
+
+# %%
+tiny = nn.Sequential(
+    OrderedDict(
+        conv=nn.Conv2d(3, 8, kernel_size=3, padding=1),
+        relu=nn.ReLU(),
+        flatten=nn.Flatten(),
+        dense=nn.Linear(8 * 32 * 32, 10),
+    )
+)
+# target="cpu": as it runs on a CPU
+step = training_step(tiny, (3, 32, 32), classes=10, target="cpu", name="A tiny network")
+skyline(step.at(batch=64))
+
+# %% [markdown] slide="slide"
+# ## Seven roles
+#
+# Everything in the picture plays one of seven roles, in the same colours in every figure of the course.
+#
+# | role | in a phrase |
+# |---|---|
+# | parameters | what training changes: weights and biases |
+# | optimizer state | what the optimizer remembers of each parameter, such as its momentum |
+# | weight gradients | the gradient of the loss for each parameter |
+# | input | the samples and labels of the batch |
+# | feature maps | outputs of layers, kept from forward until backward has used them |
+# | gradient maps | gradients of those outputs, on their way back through the network |
+# | workspace | scratch memory that a computation takes and gives back |
+#
+# Follow the green one: it grows in the forward phase and melts away in the backward phase. That shape is the
+# subject of half the course.
+
+# %% [markdown] slide="slide"
+# ## The skyline of a real one
+#
+# VGG-16, a network of 2014 that much is known about, with 128 pictures of 224 × 224 in the batch. The dashed line is
+# the *limit*, what the card holds. Where the skyline crosses it, training ends with *out of memory*. A little below it
+# a step may be *tight*: tensors are not all that needs room on the card. The title says which it is.
+
+# %%
+with torch.device("meta"):  # shapes without numbers: no memory is taken here
+    model = networks.vgg16()
+vgg = training_step(model, input_shape=(3, 224, 224), classes=1000, name="VGG-16")
+skyline(vgg.at(batch=128), limit_bytes=12 * GIB)
+
+# %% [markdown] slide="slide"
+# ## One round, first part: predict
+#
+# Every lesson asks for a number before it shows one. A wrong guess that you remember teaches more than a right
+# answer that you read.
+
+# %%
+guess = predict(
+    "One convolution, 3 channels in, 16 out, 3 × 3, and the ReLU after it, "
+    "on 32 pictures of 64 × 64. The pictures take 1.5 MiB, the parameters "
+    "1.75 KiB. How much memory is in use at the peak of a training step?",
+    unit="MiB",
+)
+guess
+
+# %% [markdown] slide="slide"
+# ## Second part: by hand
+#
+# A value takes 4 bytes. One output map is 64 × 64, there are 16 of them for each of 32 pictures:
+# 32 · 16 · 64 · 64 · 4 = 8,388,608 bytes, 8 MiB.
+#
+# The worst moment is in the backward phase, at the ReLU. Three things of that size are alive: the ReLU's output, kept
+# since the forward phase; the gradient that arrives for it; the gradient that it hands to the convolution. And the
+# pictures: 32 · 3 · 64 · 64 · 4 bytes, 1.5 MiB.
+
+# %%
+output = 32 * 16 * 64 * 64 * 4
+pictures = 32 * 3 * 64 * 64 * 4
+by_hand = 3 * output + pictures
+print(f"by hand {by_hand / MIB:.2f} MiB")
+
+# %% [markdown] slide="slide"
+# ## Third part: trace
+#
+# A *trace* runs the step once on shapes alone and notes every tensor's birth, death, size and role. It needs neither
+# the data nor the memory: VGG-16's took a fraction of a second above.
+
+
+# %%
+def mean(output, labels):  # a loss for a network that ends in maps
+    return output.mean()
+
+
+conv, relu = nn.Conv2d(3, 16, kernel_size=3, padding=1), nn.ReLU()
+layer = nn.Sequential(OrderedDict(conv=conv, relu=relu))
+step = training_step(layer, (3, 64, 64), classes=16, criterion=mean, name="conv and ReLU")
+traced = step.at(batch=32)
+more = traced.peak_bytes - by_hand
+print(
+    f"trace {traced.peak_bytes / MIB:.2f} MiB, "
+    f"{traced.peak_phase} phase, at {traced.peak_layer}"
+)
+print(f"{more:,} bytes more than by hand: parameters, momentum, labels, the loss")
+
+# %%
+skyline(traced)
+
+# %% [markdown] slide="slide"
+# ## Fourth part: measure
+#
+# Now the step for real, on this machine. Enter your guess above, and the four stand side by side.
+
+# %% tags=["nbval-ignore-output"]
+measured = measure_step(layer, (3, 64, 64), classes=16, batch=32, criterion=mean)
+more = measured.peak_bytes - traced.peak_bytes
+print(f"measured {measured.peak_bytes / MIB:.2f} MiB, {more:+,} bytes from the trace")
+
+# %% tags=["nbval-ignore-output"]
+reveal(
+    guess,
+    {
+        "by hand": by_hand / MIB,
+        "trace": traced.peak_bytes / MIB,
+        "measured here": measured.peak_bytes / MIB,
+    },
+    against="trace",
+)
+
+# %% [markdown]
+# What a measurement has above the trace is workspace inside the kernels, which no tensor shows. Every lesson says how
+# far its numbers are apart, and why.
+
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# An explorer answers one question while you move it. This one: **does it fit on the card?** Click the handle of *batch*
+# or reach it with Tab, then press the right and left arrow keys. Say what the peak will do before each press.
+
+# %% tags=["nbval-ignore-output"]
+memory_explorer()
+
+# %% [markdown] slide="notes"
+# Three sentences stand under the picture: how things stand, which role is to blame, and what would help. Lesson 03
+# takes this explorer apart. Without a running kernel the picture stays as it was saved: run the cell first.
+
+# %% [markdown] slide="slide"
+# ## Exercises and marks
+#
+# From 01 on each lesson has an exercise in the folder `exercises`. An answer cell has dots to replace, and a check cell
+# below it says at once what became of it:
+#
+# | outcome | what it means |
+# |---|---|
+# | *not attempted* | the dots are still there |
+# | *wrong* | it ran, and a number or property is off; where it can, the check names the slip |
+# | *crashed* | it raised an error, which is shown in one line |
+# | *correct* | right, also for inputs that you did not try |
+#
+# For points, save the notebook and run two commands in a terminal, in the course's folder. `course check 03` marks
+# exercise 03 on other inputs; `course progress` shows all exercises at a glance. Installed with `make lab`, the
+# command is `.venv/bin/course`.
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. A training step goes forward, backward, update; its skyline shows what is alive when, in seven roles.
+# 2. A card must hold the peak, and the limit line says whether it does.
+# 3. Guess, formula, trace and measurement stand side by side, and what separates them is explained.
+#
+# This lesson has no exercise. Go on with [01, Why GPUs help, and when they don't](01_why_gpus.ipynb).

@@ -1,0 +1,114 @@
+"""Explorer of lesson 04: which layer gets the stride, and what becomes of the factor s² at the peak.
+
+Its controls choose a `changes.stride` and a batch. Only notebooks, tests and `explorers/__init__.py` import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ipywidgets as widgets
+
+from classroom.explorer import described
+from course_utils.techniques import changes
+from course_utils.techniques.changes import Change
+from course_utils.units import CourseError, format_bytes
+from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest, times
+
+LAYERS = {
+    "VGG-16": tuple(f"conv{g}_{i}" for g, count in enumerate((2, 2, 3, 3, 3), start=1) for i in range(1, count + 1)),
+    "AlexNet": ("conv1", "conv2", "conv3", "conv4", "conv5"),
+    "ResNet-50": ("conv1", "conv2_1", "conv3_1", "conv4_1", "conv5_1"),
+}
+STRIDES = (1, 2, 3, 4)
+DROPS = {"stays": False, "is left out": True}
+
+
+class StrideExplorer(ChangeExplorer):
+    """Network, layer, stride, what becomes of the next pool, batch; made by `stride_explorer`."""
+
+    def __init__(self, start: Mapping[str, Any]) -> None:
+        super().__init__(list(LAYERS), start)
+        dropdown, layers = widgets.Dropdown, LAYERS[start["network"]]
+        self.layer = described(dropdown, "layer", options=layers, value=start["layer"])
+        self.stride = described(dropdown, "stride", options=STRIDES, value=start["stride"])
+        self.pool = described(dropdown, "next pool", options=DROPS, value=start["drop_pool"])
+        self.network.observe(self._offer_layers, names="value")
+        self.lay_out(
+            [("1fr 1fr 1fr 1fr", [self.network, self.layer, self.stride, self.pool]), ("1fr", [self.batch])],
+            {control.description: control for control in (self.layer, self.stride, self.pool, self.batch)},
+        )
+
+    def _offer_layers(self, _change: object) -> None:
+        kept, layers = self.layer.value, LAYERS[self.network.value]
+        with self.hold_trait_notifications():
+            self.layer.options = layers
+            self.layer.value = kept if kept in layers else layers[0]
+        self.redraw()
+
+    @property
+    def _dropped(self) -> str | None:
+        return changes.next_pool(self.published, self.layer.value) if self.pool.value else None
+
+    @property
+    def change(self) -> Change:
+        """The network before and after, traced at most once."""
+        return changes.stride(self.published, self.layer.value, self.stride.value, self.pool.value)
+
+    @property
+    def what(self) -> str:
+        """The layer with its stride."""
+        without = f", no {self._dropped}" if self._dropped else ""
+        return f"{self.layer.value} at stride {self.stride.value}{without}"
+
+    def said(self, change: Change, batch: int) -> list[str]:
+        """Promised and got, who owns the rest, and which place would reach further."""
+        old, new = change.peaks(batch)
+        wide, narrow = change.output_values
+        state = f"Batch {batch:,}, {headline(change, batch, self.what)}."
+        promise = f"The output of {change.layer} is {times(wide / narrow)}, the peak is {times(old / new)}."
+        return [state, f"{promise} {the_rest(change, batch)}", self._way_out(change, batch)]
+
+    def _way_out(self, change: Change, batch: int) -> str:
+        layers = LAYERS[self.network.value]
+        old, new = change.peaks(batch)
+        wide, narrow = change.output_values
+        above = change.above(batch)
+        if wide == narrow and not self._dropped:
+            return f"This is the stride that {self.network.value} has as published: choose another."
+        if new > old:
+            return "Memory rises: the maps from here on are larger than in the published network."
+        if change.layer == layers[0]:
+            left = format_bytes(new - changes.stays(change.after.at(batch)))
+            return f"No place reaches further than the first layer: what it leaves, {left}, shrinks with the batch."
+        return f"An earlier layer would reach the {format_bytes(above)} before {change.layer}: try {layers[0]}."
+
+
+def stride_explorer(
+    network: str = "VGG-16", layer: str = "conv1_1", stride: int = 2, drop_pool: bool = False, batch: int = 128
+) -> StrideExplorer:
+    """Which layer gets the stride: the peak before and after, against the factor s² of the layer's own output.
+
+    The first drawing of a combination traces it (tens to hundreds of milliseconds), moves of the batch do not.
+
+    Args:
+        network: "VGG-16", "AlexNet" or "ResNet-50".
+        layer: the convolution, or in ResNet-50 the block, that gets the stride in place of its own.
+        stride: 1 to 4.
+        drop_pool: leave out the first pool after it, as networks do that stride instead of pooling.
+        batch: samples in the batch to start with.
+
+    Raises:
+        CourseError: a starting value that its control cannot take.
+    """
+    if network not in LAYERS:
+        raise CourseError(f"unknown network {network!r}: choose one of {', '.join(LAYERS)}")
+    if layer not in LAYERS[network]:
+        raise CourseError(f"unknown layer {layer!r} of {network}: choose one of {', '.join(LAYERS[network])}")
+    if stride not in STRIDES:
+        raise CourseError(f"stride must be 1, 2, 3 or 4, got {stride!r}")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
+    start = {"network": network, "layer": layer, "stride": stride, "drop_pool": bool(drop_pool), "batch": batch}
+    return StrideExplorer(start)

@@ -1,0 +1,1 @@
+"""Why GPUs help, and when they don't."""

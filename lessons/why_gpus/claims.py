@@ -1,0 +1,269 @@
+"""Claims of lesson 01, why GPUs help and when they don't.
+
+Where a claim compares a CPU with a GPU and nothing was published, two devices of one time stand in: the reference CPU,
+two Xeons of 2014, and the Titan X of 2015, as `lessons.why_gpus.crossover` predicts them. The Xeons' bandwidth and launch
+cost are assumptions (`hardware.REFERENCE_CPU`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+from collections.abc import Iterable
+
+import numpy as np
+from torch import nn
+
+from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
+from course_utils.machine import hardware, published, timing
+from course_utils.machine.hardware import REFERENCE_CPU, Device, roofline_seconds
+from course_utils.machine.published import CAFFE2, XEONS, PublishedTime
+from course_utils.networks import mlp, small_cnn
+from course_utils.units import MIB, format_seconds, in_gb
+from lessons.shared.sources import DETTMERS, EXCHANGE, MATHWORKS
+from lessons.why_gpus.crossover import BatchTimes, batch_times, crossover
+from lessons.why_gpus.hidden_layer import hidden_layer_step
+
+CARD = "Titan X (Maxwell)"
+LINK = "PCIe 3.0 x16"
+INPUTS, UNITS, BATCHES = (4, 64, 784, 4096), (10, 100, 1000, 10_000), (1, 16, 256, 4096)
+
+
+def _cpu(inputs: int, units: int) -> BatchTimes:
+    return batch_times(hidden_layer_step(inputs, units, "cpu"), REFERENCE_CPU)
+
+
+def _gpu(inputs: int, units: int, link: str | None = None) -> BatchTimes:
+    return batch_times(hidden_layer_step(inputs, units, "cuda"), CARD, link=link)
+
+
+def speed_ups() -> list[tuple[PublishedTime, float]]:
+    """Published GPU times, and how many times faster each is than the Xeons on the same network and batch."""
+    cpu = {(row.network, row.batch): row.both_ms for row in published.TIMES if row.device == XEONS}
+    return [
+        (row, cpu[row.network, row.batch] / row.both_ms)
+        for row in published.TIMES
+        if row.device != XEONS and (row.network, row.batch) in cpu
+    ]
+
+
+def inception() -> list[PublishedTime]:
+    """The batch-time table of the Caffe2 notes: Inception on a Titan X."""
+    return published.published("GoogLeNet", source=CAFFE2)
+
+
+@claim(1, DETTMERS, "A GPU is typically 20 times faster than a CPU, on large problems 50 times.")
+def _twenty_to_fifty() -> Finding:
+    found = sorted((ratio, row.device) for row, ratio in speed_ups())
+    ratios = [ratio for ratio, _ in found]
+    verdict = RIGHT if ratios[0] < 20 < ratios[-1] and ratios[-1] > 50 else WRONG
+    return Finding(
+        verdict,
+        f"against two 8-core Xeons: {ratios[0]:.0f} times ({found[0][1]}) to {ratios[-1]:.0f} ({found[-1][1]}), "
+        f"median {np.median(ratios):.0f}, over {len(ratios)} published times",
+        "Large convolutional networks in float32. Against another CPU, or with another library, it is another number.",
+    )
+
+
+def cores(devices: Iterable[Device]) -> dict[str, int]:
+    """Cores of the devices whose row of the catalogue gives them, as it does where a rate is worked out from them."""
+    pattern = re.compile(r"(?<!\d)([\d,]+) cores x 2 x")
+    found = {one.name: pattern.search(f"{one.derived} {one.remarks}") for one in devices}
+    return {name: int(match[1].replace(",", "")) for name, match in found.items() if match}
+
+
+@claim(36, MATHWORKS, "A CPU has four to eight strong cores, a GPU hundreds of smaller ones.")
+def _hundreds_of_cores() -> Finding:
+    counted = cores(hardware.devices())
+    fewest = min(counted, key=lambda name: counted[name])
+    card = hardware.device(CARD)
+    bandwidth = card.reached_bytes_per_s() / REFERENCE_CPU.reached_bytes_per_s()
+    return Finding(
+        OUTDATED if counted[fewest] >= 1000 else RIGHT,
+        f"{counted[fewest]:,} on the {fewest} of {hardware.device(fewest).year} already; {CARD} against two Xeons: "
+        f"{bandwidth:.1f} times the bandwidth too, theirs being assumed",
+        "Thousands. And memory bandwidth, which the sentence leaves out, matters as much as cores.",
+    )
+
+
+@claim(37, MATHWORKS, "The speed-up of a GPU grows with the data and with the network.")
+def _grows_with_size() -> Finding:
+    grid = np.array([[_cpu(784, u).at(BATCHES) / _gpu(784, u).at(BATCHES) for u in UNITS]])[0]
+    grows = bool(np.all(np.diff(grid, axis=0) > 0) and np.all(np.diff(grid, axis=1) > 0))
+    return Finding(
+        RIGHT if grows else PARTLY,
+        f"784 inputs: from {grid[0, 0]:.1f} times with {UNITS[0]} units at batch {BATCHES[0]} "
+        f"to {grid[-1, -1]:.0f} with {UNITS[-1]:,} units at batch {BATCHES[-1]:,}",
+        "Launches are shared by more work. It ends where a ceiling of the card is reached.",
+    )
+
+
+@claim(38, MATHWORKS, "A GPU seldom fails to help.")
+def _seldom_fails() -> Finding:
+    ahead = [bool(_cpu(i, u).at(n) <= _gpu(i, u, LINK).at(n)) for i, u, n in itertools.product(INPUTS, UNITS, BATCHES)]
+    epoch = published.MNIST_EPOCH_SECONDS
+    return Finding(
+        PARTLY if any(ahead) else RIGHT,
+        f"one hidden layer: the CPU is ahead in {sum(ahead)} of {len(ahead)} cases; published, an epoch of MNIST: CPU "
+        f"{epoch['CPU']} s, GPU {epoch['GPU']} s ({published.MNIST_SOURCE})",
+        "Seldom with large networks. With small ones and small batches, often.",
+    )
+
+
+@claim(39, MATHWORKS, "The example of handwritten digits, 28 × 28, needs only minutes on a CPU.")
+def _digits_on_a_cpu() -> Finding:
+    batch, pictures, epochs = 128, 60_000, 5
+    step = timing.measure_step_time(small_cnn(1, 28), (1, 28, 28), 10, batch, device="cpu", seconds=0.2).step.median
+    total = step * epochs * -(-pictures // batch)
+    return Finding(
+        RIGHT if total < 3600 else WRONG,
+        f"measured here, a small convolutional network: {format_seconds(step)} a step of {batch}, "
+        f"{total / 60:.1f} minutes for {epochs} passes over {pictures:,} pictures",
+        "Small pictures and a small network. Measure yours before you rent a card.",
+    )
+
+
+@claim(40, MATHWORKS, "Every generation of GPUs is faster than the one before.")
+def _generations() -> Finding:
+    def both(device: str) -> dict[str, float]:
+        return {row.network: row.both_ms for row in published.TIMES if row.device == device and "5.1" in row.library}
+
+    old, new = both(CARD), both("Titan X (Pascal)")
+    ratios = [old[name] / new[name] for name in old if name in new]
+    line = [hardware.device(name) for name in ("GTX 980", "GTX 1080", "RTX 2080", "RTX 3090", "RTX 4090")]
+    rises = all(a.float32_tflops < b.float32_tflops for a, b in itertools.pairwise(line))
+    return Finding(
+        RIGHT if min(ratios) > 1 and rises else WRONG,
+        f"Titan X, Maxwell to Pascal: {min(ratios):.2f} to {max(ratios):.2f} times on {len(ratios)} networks; GeForce "
+        f"from {line[0].year} to {line[-1].year}: {line[0].float32_tflops:g} to {line[-1].float32_tflops:g} TFLOP/s",
+        "Of cards that replace each other. A small new card can be slower than a large old one.",
+    )
+
+
+@claim(49, EXCHANGE, "A hidden layer of 100 units on 4 inputs has at most 400 parameters.")
+def _at_most_400() -> Finding:
+    layer, network = nn.Linear(4, 100, device="meta"), mlp((4, 100, 1))
+    own, whole = (sum(p.numel() for p in module.parameters()) for module in (layer, network))
+    weights = layer.weight.numel()
+    verdict = PARTLY if weights <= 400 < own else RIGHT if own <= 400 else WRONG
+    return Finding(
+        verdict, f"{weights} weights, {own} with biases, {whole} with one output", "Small either way; biases count too."
+    )
+
+
+@claim(50, EXCHANGE, "A million inputs make the same layer large.")
+def _a_million_inputs() -> Finding:
+    layer = nn.Linear(10**6, 100, device="meta")
+    size = 4 * layer.weight.numel()
+    verdict = RIGHT if 3 * size > 500 * MIB else WRONG
+    return Finding(
+        verdict,
+        f"{layer.weight.numel() / 1e6:.0f} M weights: {in_gb(size):.1f} GB, {in_gb(3 * size):.1f} with gradient and "
+        "momentum",
+        "As many as a large network of its time. The width of the input counts as much as the units.",
+    )
+
+
+@claim(51, EXCHANGE, "A network with one layer of 100 units is small, and a CPU may be faster.")
+def _hundred_units() -> Finding:
+    found = {inputs: crossover(_cpu(inputs, 100), _gpu(inputs, 100, LINK)) for inputs in (4, 784)}
+    few = found[4]
+    said = ", ".join(f"{inputs} inputs: from batch {batch:,}" for inputs, batch in found.items() if batch)
+    return Finding(
+        RIGHT if few is None or few > 128 else WRONG,
+        f"the GPU is ahead, with {said}",
+        "Yes, at the batches people use. Another poster saw the reverse: the crossover lies where it lies.",
+    )
+
+
+def _matrix_crossover(link: str | None) -> int:
+    """The smallest n at which the GPU multiplies two n × n matrices in less time than the CPU."""
+    card, rate = hardware.device(CARD), 0.0 if link is None else hardware.link(link).bytes_per_s
+    for n in range(1, 100_000):
+        flops, size = 2.0 * n**3, 4.0 * n**2
+        moved = 3 * size / rate if rate else 0.0
+        cpu, gpu = (one.launch_seconds + roofline_seconds(flops, 3 * size, one) for one in (REFERENCE_CPU, card))
+        if gpu + moved < cpu:
+            return n
+    raise AssertionError("arithmetic grows with n³, traffic with n²: they meet")
+
+
+@claim(52, EXCHANGE, "For matrices, always use the GPU.")
+def _always_for_matrices() -> Finding:
+    there, brought = _matrix_crossover(None), _matrix_crossover(LINK)
+    return Finding(
+        WRONG if there > 2 else RIGHT,
+        f"a product of two n × n matrices: the GPU is ahead from n = {there} on, from {brought} if they have to be "
+        "brought and fetched",
+        "Below the crossover the launch alone takes longer than the CPU's product.",
+    )
+
+
+@claim(53, EXCHANGE, "A poker bot learned ten times faster on the CPU.")
+def _poker_bot() -> Finding:
+    cpu, gpu = _cpu(4, 100), _gpu(4, 100, LINK)
+    framework = float(gpu.at(1) / cpu.at(1))
+    bare = float(gpu.at(1)) / (float(cpu.at(1)) - cpu.launches)
+    verdict = RIGHT if framework >= 10 else OPEN if bare >= 10 else WRONG
+    return Finding(
+        verdict,
+        f"4–100–10 at batch 1: the GPU takes {format_seconds(float(gpu.at(1)))}, nearly all launches, a CPU in the "
+        f"same framework {format_seconds(float(cpu.at(1)))}: {framework:.1f} times less; with no launches {bare:.0f}",
+        "Plausible for a small program without a framework. The network was not published.",
+    )
+
+
+@claim(54, EXCHANGE, "The time of a batch on a GPU does not grow with the batch.")
+def _flat_batch_time() -> Finding:
+    rows, small = inception(), published.DIGITS_GPU_MS
+    factor, times = rows[-1].both_ms / rows[0].both_ms, rows[-1].batch / rows[0].batch
+    return Finding(
+        WRONG if factor > 1.5 else RIGHT,
+        f"Inception on a Titan X: {rows[0].both_ms} ms at {rows[0].batch}, {rows[-1].both_ms} at {rows[-1].batch}, "
+        f"{factor:.1f} times for {times:.0f} times the images; a digits network, though: {small[1]:.1f} ms at 1, "
+        f"{small[256]:.1f} at 256",
+        "Flat only while launches take the time. Once the card is full, twice the batch takes nearly twice as long.",
+    )
+
+
+@claim(55, EXCHANGE, "So the batch should always fill the GPU's memory.")
+def _fill_the_memory() -> Finding:
+    each = [row.per_sample_ms for row in inception()]
+    gains = [1 - after / before for before, after in itertools.pairwise(each)]
+    verdict = MISLEADING if gains[-1] < 0.05 else RIGHT
+    return Finding(
+        verdict,
+        "Inception, time saved for an image by doubling the batch from 16: " + ", ".join(f"{g:.1%}" for g in gains),
+        "After saturation a larger batch gains next to nothing, and it changes how the network learns.",
+    )
+
+
+@claim(59, EXCHANGE, "Transfers between CPU and GPU can cancel the gain.")
+def _transfers_cancel() -> Finding:
+    lost = [
+        (i, u, n)
+        for i, u, n in itertools.product(INPUTS, UNITS, BATCHES)
+        if _gpu(i, u).at(n) < _cpu(i, u).at(n) <= _gpu(i, u, LINK).at(n)
+    ]
+    if not lost:
+        return Finding(WRONG, "0 cases of the grid are decided by the link", "Arithmetic outweighs the transfer.")
+    i, u, n = lost[-1]
+    ratios = [float(_cpu(i, u).at(n) / _gpu(i, u, link).at(n)) for link in (None, LINK)]
+    return Finding(
+        RIGHT,
+        f"{i:,} inputs, {u:,} units, batch {n:,}: the GPU is {ratios[0]:.1f} times faster with the data on the card, "
+        f"{ratios[1]:.1f} times over {LINK}",
+        "Where there is little to do for each byte brought. Data that stays on the card pays once.",
+    )
+
+
+@claim(61, EXCHANGE, "Using the GPU is one line of code.")
+def _one_line() -> Finding:
+    lines = inspect.getsource(timing.measure_step_time).splitlines()
+    device_lines = [line for line in lines if re.search(r"\.to\(device\)|device=device\)", line)]
+    return Finding(
+        RIGHT if len(device_lines) <= 3 else PARTLY,
+        f"this course's own training step for both: {len(device_lines)} lines name the device",
+        "Nearly: one line for the model, one for each tensor of a batch.",
+    )

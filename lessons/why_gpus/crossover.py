@@ -1,0 +1,166 @@
+"""Where two devices take equally long: the predicted time of a step at every batch, and who is ahead from where on.
+
+An operator takes its launch and the longer of two straight lines in the batch, arithmetic and traffic, as
+`course_utils.machine.speed` has it at one batch. So a step is a chain of straight pieces, two steps are compared exactly, piece
+by piece, and a crossover is computed, not searched for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from course_utils.machine import hardware
+from course_utils.machine.hardware import Device, Float64, Link
+from course_utils.machine.speed import NO_KERNEL
+from course_utils.memory import ROLE, StepTrace
+from course_utils.units import CourseError
+
+MOST = 2**40  # samples: beyond any batch; who is ahead there is ahead for good
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """Seconds of a step at every batch N: fixed + per_sample · N + the sum over operators of the longer line.
+
+    Attributes:
+        name: the device, with the link if input comes over one.
+        fixed: seconds whatever the batch: the launches, and the transfer's fixed part.
+        per_sample: seconds for every sample besides: its transfer.
+        arithmetic: (E, 2) seconds of each operator's arithmetic, fixed and per sample.
+        bandwidth: (E, 2) seconds of each operator's traffic, fixed and per sample.
+        launches: seconds of `fixed` that are launches.
+    """
+
+    name: str
+    fixed: float
+    per_sample: float = 0.0
+    arithmetic: Float64 = field(default_factory=lambda: np.zeros((0, 2)))
+    bandwidth: Float64 = field(default_factory=lambda: np.zeros((0, 2)))
+    launches: float = 0.0
+
+    def at(self, batch: npt.ArrayLike) -> Float64:
+        """Seconds at a batch, or at each of several: an array of the same shape."""
+        n = np.asarray(batch, dtype=np.float64)[..., None]
+        lines = (self.arithmetic[:, 0] + self.arithmetic[:, 1] * n, self.bandwidth[:, 0] + self.bandwidth[:, 1] * n)
+        seconds: Float64 = self.fixed + self.per_sample * n[..., 0] + np.maximum(*lines).sum(axis=-1)
+        return seconds
+
+    def turns(self) -> list[float]:
+        """Batches above 1 at which an operator turns from one ceiling to the other, in order."""
+        fixed, slope = (self.arithmetic - self.bandwidth).T
+        meets = -fixed[slope != 0] / slope[slope != 0]
+        return sorted({float(n) for n in meets if 1 < n < MOST})
+
+    def flat_until(self, share: float = 1.1) -> int:
+        """The largest batch whose step takes at most `share` times as long as that of batch 1.
+
+        Raises:
+            CourseError: share is below 1, or the time does not grow with the batch.
+        """
+        if share < 1:
+            raise CourseError(f"share must be 1 or more, got {share}")
+        limit = share * float(self.at(1))
+        if float(self.at(MOST)) <= limit:
+            raise CourseError(f"the step on {self.name} takes as long at any batch")
+        low, high = 1, MOST
+        while high - low > 1:  # the time never falls, so halving finds it
+            middle = (low + high) // 2
+            low, high = (middle, high) if float(self.at(middle)) <= limit else (low, middle)
+        return low
+
+
+@dataclass(frozen=True)
+class Lead:
+    """From this batch on, up to the next lead, one of two is faster; `first` says whether the first one is."""
+
+    batch: int
+    first: bool
+
+
+def batch_times(
+    step: StepTrace, device: Device | str, precision: str = "float32", link: Link | str | None = None
+) -> BatchTimes:
+    """The time of a traced step on a device at every batch, `predict_step(step.at(N), ...).total_seconds` in one.
+
+    At batch 1 tensors may be laid out differently, which this leaves out: there it is the same lines continued.
+
+    Args:
+        step: the traced step; affine in the batch.
+        device: a Device, or the name of one in the catalogue.
+        precision: of the arithmetic.
+        link: what input and labels come over for every step, a Link or its name; None: they are there already.
+
+    Raises:
+        CourseError: a step that is not affine, no such device or link, or a precision the device does not have.
+    """
+    if step.tape is None:
+        raise CourseError(f"{step.name} has no time at every batch: {step.why}")
+    device = hardware.device(device) if isinstance(device, str) else device
+    link = hardware.link(link) if isinstance(link, str) else link
+    tape = step.tape
+    runs = np.array([op not in NO_KERNEL for op in tape.event_ops])
+    launches = device.launch_seconds * float(runs.sum())
+    inputs = tape.role == ROLE["input"]
+    transfer = [0.0, 0.0]
+    if link is not None:
+        transfer = [float(size[inputs].sum()) / link.bytes_per_s for size in (tape.fixed, tape.per_sample)]
+    return BatchTimes(
+        name=device.name if link is None else f"{device.name} over {link.name}",
+        fixed=launches + transfer[0],
+        per_sample=transfer[1],
+        arithmetic=tape.event_flops[runs] / device.reached_flops_per_s(precision),
+        bandwidth=tape.event_traffic[runs] / device.reached_bytes_per_s(),
+        launches=launches,
+    )
+
+
+def leads(one: BatchTimes, other: BatchTimes) -> list[Lead]:
+    """Who is faster from which batch on, exactly, from batch 1: leads alternate. A tie counts for `one`.
+
+    Args:
+        one: the first, such as the CPU.
+        other: the second, such as the GPU; to lead it has to take less time.
+    """
+
+    def ahead(batch: int) -> bool:
+        return float(one.at(batch)) <= float(other.at(batch))
+
+    # Between two turns the difference is a straight line, whose sign changes once at most: halving finds where.
+    corners = {1, MOST} | {
+        side for turn in (*one.turns(), *other.turns()) for side in (math.floor(turn), math.ceil(turn))
+    }
+    found = [Lead(1, ahead(1))]
+    for low, high in pairwise(sorted(corners)):
+        if ahead(high) == found[-1].first:
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if ahead(middle) == found[-1].first else (low, middle)
+        found.append(Lead(high, not found[-1].first))
+    return found
+
+
+def crossover(one: BatchTimes, other: BatchTimes) -> int | None:
+    """The batch from which on `other` is the faster of the two for good.
+
+    1 if it is at every batch, None if `one` is ahead in the end, however large the batch.
+    """
+    last = leads(one, other)[-1]
+    return None if last.first else last.batch
+
+
+def said(one: str, other: str, changes: Sequence[Lead]) -> str:
+    """Leads in words, for two things with a name: who is ahead, and between which batches."""
+    names = [one if lead.first else other for lead in changes]
+    if len(changes) == 1:
+        return f"{names[0]} wins at every batch"
+    parts = [f"{names[0]} wins up to batch {changes[1].batch - 1:,}"]
+    for name, lead, after in zip(names[1:], changes[1:], changes[2:], strict=False):
+        parts.append(f"{name} from {lead.batch:,} to {after.batch - 1:,}")
+    return ", ".join([*parts, f"{names[-1]} from {changes[-1].batch:,} on"])

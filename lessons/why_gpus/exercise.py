@@ -1,0 +1,235 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown]
+# # Exercise 01: Why GPUs help, and when they don't
+#
+# Each question has an answer cell with dots in it, and a check cell below. Replace the dots, run both. The check
+# says *not attempted*, *wrong* (and, where it can tell, which slip it was), *crashed* or *correct*. Hints are
+# folded; open one when its first line is what you see.
+#
+# Only the answer cells are marked, so keep what a function needs inside its own cell. Save, then run `course check
+# 01` in a terminal for points: it tries your functions on other inputs.
+#
+# Rates are decimal: 1 GB/s is 10⁹ bytes a second, 1 TFLOP/s is 10¹² operations a second.
+
+# %%
+import inspect
+
+import torch
+
+from lessons.why_gpus import checks as check
+from lessons.why_gpus.judge import OneByOne
+
+# %% [markdown] question="operator_seconds" points=3 difficulty=1 minutes=6
+# ## 1. The time of one operator
+#
+# An operator is launched, and then does `flops` operations while it moves `traffic` bytes. The device does
+# `flops_per_s` operations a second and moves `bytes_per_s` bytes a second, both at once. `launch` is in seconds.
+#
+# How many seconds does the operator take in the model of the lesson?
+
+
+# %% answer="operator_seconds"
+def operator_seconds(flops, traffic, flops_per_s, bytes_per_s, launch):
+    """Seconds of one operator: its launch, and its roofline."""
+    # BEGIN SOLUTION
+    arithmetic = flops / flops_per_s
+    bandwidth = traffic / bytes_per_s
+    return launch + max(arithmetic, bandwidth)
+    # END SOLUTION
+
+
+# %% check="operator_seconds"
+check.operator_seconds(operator_seconds)
+
+# %% [markdown] hint="operator_seconds"
+# **My time is a little too long.** A kernel reads its next numbers while it multiplies the last ones. Which of the
+# two does it wait for?
+
+# %% [markdown] hint="operator_seconds"
+# **It is right for large operators and wrong for tiny ones.** What does an operator cost that does nothing at all?
+
+# %% graded="operator_seconds"
+from lessons.why_gpus import graded
+
+graded.operator_seconds(operator_seconds)
+
+# %% [markdown] question="crossover_batch" points=4 difficulty=2 minutes=12
+# ## 2. From which batch on does the GPU win?
+#
+# A step takes a fixed time and a time for each sample: `fixed + per_sample * batch`, in whole nanoseconds, on the CPU
+# and on the GPU.
+#
+# Return the smallest batch, 1 or more, at which the GPU takes **less** time than the CPU; 0 if there is none.
+#
+# Three things can happen, not one: the lines cross, the GPU is ahead from the first sample on, or it never gets
+# ahead.
+
+
+# %% answer="crossover_batch"
+def crossover_batch(cpu_fixed, cpu_per_sample, gpu_fixed, gpu_per_sample):
+    """The smallest batch at which the GPU takes less time; 0 if there is none."""
+    # BEGIN SOLUTION
+    if gpu_fixed + gpu_per_sample < cpu_fixed + cpu_per_sample:
+        return 1
+    head_start, gain = gpu_fixed - cpu_fixed, cpu_per_sample - gpu_per_sample
+    return head_start // gain + 1 if gain > 0 else 0
+    # END SOLUTION
+
+
+# %% check="crossover_batch"
+check.crossover_batch(crossover_batch)
+
+# %% [markdown] hint="crossover_batch"
+# **It crashes with ZeroDivisionError.** If a sample takes both devices as long, no batch changes who is ahead. Who is
+# ahead at batch 1?
+
+# %% [markdown] hint="crossover_batch"
+# **It is off by one.** Put your batch back in. Does the GPU take less time there? And one batch earlier? At a tie it
+# does not yet win.
+
+# %% [markdown] hint="crossover_batch"
+# **I get a negative batch.** Somebody who starts behind and is slower never catches up; somebody who starts ahead has
+# nothing to catch up. Which of the two is it?
+
+# %% graded="crossover_batch"
+from lessons.why_gpus import graded
+
+graded.crossover_batch(crossover_batch)
+
+# %% [markdown] question="speed_up" points=2 difficulty=1 minutes=6
+# ## 3. The speed-up once transfers count
+#
+# A step takes `cpu_seconds` on the CPU, and `gpu_seconds` on the GPU once its data is there. Before each step the batch
+# of `batch` samples, each of `sample_bytes` bytes, goes over a link of `link_gb_s` GB/s; the GPU waits for it.
+#
+# How many times faster is the GPU? (Below 1 it is slower.)
+
+
+# %% answer="speed_up"
+def speed_up(cpu_seconds, gpu_seconds, batch, sample_bytes, link_gb_s):
+    """The CPU's time over the GPU's, transfer included."""
+    # BEGIN SOLUTION
+    transfer = batch * sample_bytes / (link_gb_s * 10**9)
+    return cpu_seconds / (gpu_seconds + transfer)
+    # END SOLUTION
+
+
+# %% check="speed_up"
+check.speed_up(speed_up)
+
+# %% [markdown] hint="speed_up"
+# **My number is hardly different from the one without a transfer.** How many bytes are one batch? How many seconds is
+# that at 10 GB/s? Write both down for 256 pictures of 600 kB.
+
+# %% [markdown] hint="speed_up"
+# **My number is upside down, or negative.** A speed-up is a ratio of two times. Which seconds belong to which device?
+# Add first, divide last.
+
+# %% graded="speed_up"
+from lessons.why_gpus import graded
+
+graded.speed_up(speed_up)
+
+# %% [markdown] question="saturates_at" points=3 difficulty=2 minutes=10
+# ## 4. Read a table: where does it stop paying?
+#
+# Somebody timed a network at several batches. In 2017 the authors of Caffe2 gave for Inception on a Titan X:
+#
+# | batch | 16 | 32 | 64 | 128 |
+# |---|---:|---:|---:|---:|
+# | ms a batch | 72.7 | 127.5 | 233.6 | 450.6 |
+#
+# Going from one row to the next saves some share of the time **for a sample**. Return the first batch of the table
+# from which going on to the next saves less than `share` (0.05 for 5 %); the last batch if each step saves that much.
+#
+# For the table above and a share of 0.05: from 16 to 32 an image saves 12 %, from 32 to 64 it saves 8 %, and then?
+
+
+# %% answer="saturates_at"
+def saturates_at(batches, milliseconds, share):
+    """The first batch from which the next larger one saves less than this share of time."""
+    # BEGIN SOLUTION
+    each = [time / batch for batch, time in zip(batches, milliseconds, strict=True)]
+    for i in range(len(each) - 1):
+        saved = 1 - each[i + 1] / each[i]
+        if saved < share:
+            return batches[i]
+    return batches[-1]
+    # END SOLUTION
+
+
+# %% check="saturates_at"
+check.saturates_at(saturates_at)
+
+# %% [markdown] hint="saturates_at"
+# **It always returns the first batch.** The time of a *batch* rises with the batch. What falls is the time for one
+# sample.
+
+# %% [markdown] hint="saturates_at"
+# **It is one row too far.** You stand at batch 64 and ask whether going to 128 pays. It does not. Where do you stay?
+
+# %% [markdown] hint="saturates_at"
+# **It is right for some shares only.** A share of what? Of the time for a sample that you have before you go on.
+
+# %% graded="saturates_at"
+from lessons.why_gpus import graded
+
+graded.saturates_at(saturates_at)
+
+# %% [markdown] question="fewer_launches" points=4 difficulty=3 minutes=12
+# ## 5. A network that launches too much
+#
+# The network below scores hands of cards. It was written for one hand, and then somebody put a loop around it. Each
+# hand launches every operator again: with a batch of 40, forward and backward launch over 600 operators.
+#
+# Rewrite `forward` so that output and gradients are the same, and forward, loss and backward together launch **at most
+# 32 operators, whatever the batch**. They are counted as the trace counts them: a view, such as `.T` or `[:, None]`,
+# launches nothing.
+
+# %%
+print(inspect.getsource(OneByOne))
+
+
+# %% answer="fewer_launches"
+class AllAtOnce(OneByOne):
+    """The same network, the whole batch at once."""
+
+    def forward(self, hands):
+        # BEGIN SOLUTION
+        each_centred = hands - hands.mean(dim=1, keepdim=True)
+        return self.fc2(torch.relu(self.fc1(each_centred)))
+        # END SOLUTION
+
+
+# %% check="fewer_launches"
+check.fewer_launches(AllAtOnce)
+
+# %% [markdown] hint="fewer_launches"
+# **The output is not the original's.** Of what is the mean taken in the loop, and of what in yours? Compare the first
+# hand's scores: do they change when another hand of the batch does?
+
+# %% [markdown] hint="fewer_launches"
+# **There is an error about shapes.** `hands.mean(dim=1)` has one number a hand, shape (N,). To take it from each of
+# the hand's 20 values it needs shape (N, 1): `keepdim=True`.
+
+# %% [markdown] hint="fewer_launches"
+# **No loop is left and there are still too many operators.** A list in brackets, `map` and `torch.stack` are loops
+# too. `nn.Linear` takes a whole batch as it is.
+
+# %% graded="fewer_launches"
+from lessons.why_gpus import graded
+
+graded.fewer_launches(AllAtOnce)
+
+# %% [markdown]
+# ## Afterwards
+#
+# Save this notebook, then run `course check 01` in a terminal. It marks this file question by question, on inputs
+# you have not seen. `course progress` shows where you stand in the course.

@@ -1,0 +1,148 @@
+"""Explorer of lesson 01: who wins, CPU or GPU, on a network with one hidden layer, and from which batch on.
+
+Its controls choose a network (`hidden_layer`), a batch, two devices and a link; the reading is two
+`crossover.BatchTimes`, the picture a `figures.plane`. Only notebooks, tests and `explorers/__init__.py` import this
+module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+import numpy as np
+
+from classroom.explorer import Explorer, View, described
+from course_utils.figures import Axis, Curve, Spot, plane
+from course_utils.figures.style import SERIES_COLOURS, percent
+from course_utils.machine.hardware import REFERENCE_CPU, Device, device, devices, link, links
+from course_utils.units import CourseError, format_seconds
+from lessons.why_gpus.crossover import BatchTimes, Lead, batch_times, leads, said
+from lessons.why_gpus.hidden_layer import hidden_layer_step
+
+INPUTS = (4, 16, 64, 256, 784, 1024, 4096)
+UNITS = (10, 30, 100, 300, 1000, 3000, 10_000)
+BATCHES = tuple(2**power for power in range(17))
+ON_THE_CARD = "data on the card"
+CPU_COLOUR, GPU_COLOUR = SERIES_COLOURS[0], SERIES_COLOURS[1]
+TIE = 1.05  # a ratio of times nearer to 1 than this is called a tie
+
+
+def sentences(cpu: BatchTimes, gpu: BatchTimes, batch: int, changes: Sequence[Lead]) -> tuple[str, str, str]:
+    """Who wins in words: the state at this batch, what the GPU's time is spent on, and from where on it is another.
+
+    Args:
+        cpu: times of the CPU.
+        gpu: times of the GPU, with the transfer if input comes over a link.
+        batch: samples in the batch.
+        changes: `leads(cpu, gpu)`.
+    """
+    slow, fast = float(cpu.at(batch)), float(gpu.at(batch))
+    ratio = max(slow, fast) / min(slow, fast)
+    ahead = "a tie" if ratio < TIE else f"the {'GPU' if fast < slow else 'CPU'} is {_times(ratio)} faster"
+    state = f"Batch {batch:,}: CPU {format_seconds(slow)} a step, GPU {format_seconds(fast)}: {ahead}."
+    transfer = gpu.fixed - gpu.launches + gpu.per_sample * batch
+    parts = {"launches": gpu.launches, "the transfer": transfer, "computing": fast - gpu.launches - transfer}
+    shares = [f"{name} {percent(part, fast)}" for name, part in parts.items() if part > 0.005 * fast]
+    most = max(parts, key=lambda name: parts[name])
+    culprit = f"{most[0].upper()}{most[1:]} {'take' if most == 'launches' else 'takes'} most of the GPU's time: "
+    way_out = said("the CPU", "the GPU", changes)
+    return state, f"{culprit}{', '.join(shares)}.", f"{way_out[0].upper()}{way_out[1:]}."
+
+
+def _difference(change: float) -> str:
+    return f"{change:,.0f}" if change >= 9.5 else f"{change:.1f}" if change >= 0.05 else "less than 0.05"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.1f} times" if ratio < 10 else f"{ratio:,.0f} times"
+
+
+class WhoWinsExplorer(Explorer):
+    """Controls over a network and two devices, time against batch, and three sentences; made by `who_wins_explorer`."""
+
+    def __init__(self, cpus: Mapping[str, Device], start: Mapping[str, Any]) -> None:
+        self._cpus = cpus
+        dropdown, slider = widgets.Dropdown, widgets.SelectionSlider
+        self.inputs, self.units, self.batch = (
+            described(slider, what, options=[(f"{n:,}", n) for n in sorted({*known, start[what]})], value=start[what])
+            for what, known in (("inputs", INPUTS), ("units", UNITS), ("batch", BATCHES))
+        )
+        self.gpu = described(dropdown, "GPU", options=[one.name for one in devices()], value=start["gpu"])
+        self.cpu = described(dropdown, "CPU", options=list(cpus), value=next(iter(cpus)))
+        ways = [ON_THE_CARD, *(one.name for one in links())]
+        self.link = described(dropdown, "link", options=ways, value=start["link"] or ON_THE_CARD)
+        self.lay_out(
+            [
+                ("1fr 1fr 1fr", [self.cpu, self.gpu, self.link]),
+                ("1fr 1fr", [self.inputs, self.units]),
+                ("1fr", [self.batch]),
+            ],
+            {one.description: one for one in (self.inputs, self.units, self.batch, self.gpu, self.cpu, self.link)},
+        )
+
+    def times(self) -> tuple[BatchTimes, BatchTimes]:
+        """Seconds of the step at every batch, on the CPU and on the GPU."""
+        way = None if self.link.value == ON_THE_CARD else self.link.value
+        steps = [hidden_layer_step(self.inputs.value, self.units.value, target) for target in ("cpu", "cuda")]
+        return batch_times(steps[0], self._cpus[self.cpu.value]), batch_times(steps[1], self.gpu.value, link=way)
+
+    def view(self) -> View:
+        """Both times against the batch, the crossover marked; the GPU's speed-up is watched."""
+        cpu, gpu = self.times()
+        batch, changes = self.batch.value, leads(cpu, gpu)
+        state, culprit, way_out = sentences(cpu, gpu, batch, changes)
+        most = max(BATCHES[-1], batch)
+        batches = sorted({round(n) for n in np.geomspace(1, most, 49)})
+        here = {name: float(times.at(batch)) for name, times in (("CPU", cpu), ("GPU", gpu))}
+        turns = {f"crossover {change.batch:,}": float(change.batch) for change in changes[1:] if change.batch <= most}
+        picture = plane(
+            Axis("samples in the batch", log=True, low=1, high=most),
+            Axis("time of a training step", log=True, write=format_seconds),
+            [
+                Curve("CPU", batches, [float(cpu.at(n)) for n in batches], CPU_COLOUR),
+                Curve("GPU", batches, [float(gpu.at(n)) for n in batches], GPU_COLOUR),
+            ],
+            [
+                Spot(format_seconds(here["CPU"]), batch, here["CPU"], CPU_COLOUR, bold=True),
+                Spot(format_seconds(here["GPU"]), batch, here["GPU"], GPU_COLOUR, bold=True),
+            ],
+            f"{self.inputs.value:,} inputs, {self.units.value:,} units: {way_out[0].lower()}{way_out[1:-1]}",
+            marks=turns,
+        )
+        speed_up = here["CPU"] / here["GPU"]
+        return View(picture, (state, culprit, way_out), speed_up, "the GPU's speed-up", _difference)
+
+
+def who_wins_explorer(
+    inputs: int = 784,
+    units: int = 100,
+    batch: int = 32,
+    gpu: str = "Titan X (Maxwell)",
+    link_name: str | None = "PCIe 3.0 x16",
+    cpu: Device | None = None,
+) -> WhoWinsExplorer:
+    """Who wins, CPU or GPU, on a network with one hidden layer: controls for its sizes, the batch, devices and link.
+
+    Every move redraws the time of a training step against the batch, and says who is ahead, what the GPU spends its
+    time on, and from which batch on it is another. Nothing is traced on a move.
+
+    Args:
+        inputs: values of one sample.
+        units: of the hidden layer.
+        batch: samples in the batch.
+        gpu: a device of the catalogue.
+        link_name: what the input comes over in every step; None: it is on the card already.
+        cpu: offered beside the reference CPU, such as `measure_ceilings("cpu").as_device()`.
+
+    Raises:
+        CourseError: a starting value that its control cannot take.
+    """
+    for what, number, least in (("inputs", inputs, 2), ("units", units, 2), ("batch", batch, 1)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise CourseError(f"{what} must be a whole number of {least} or more, got {number!r}")
+    cpus = {one.name: one for one in (REFERENCE_CPU, cpu) if one is not None}
+    way = None if link_name is None else link(link_name).name
+    start = {"inputs": inputs, "units": units, "batch": batch, "gpu": device(gpu).name, "link": way}
+    return WhoWinsExplorer(cpus, start)

@@ -1,0 +1,634 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # 01 · Why GPUs help, and when they don't
+#
+# **The question:** where is the crossover between CPU and GPU?
+#
+# Afterwards you can
+#
+# 1. work out the time of an operator from three numbers of a device;
+# 2. place a layer under a *roofline* and say what limits it;
+# 3. find the batch from which a GPU wins, or see that it never does;
+# 4. say what the transfer over the link does to a speed-up;
+# 5. read a table of batch times and say where a larger batch stops paying.
+#
+# About 60 minutes, and 46 for the exercise. It builds on lesson 00: a training step, its batch, its phases. No GPU
+# is needed.
+
+# %% slide="skip"
+import textwrap
+from dataclasses import replace
+
+import pandas as pd
+import torch
+from torch import nn
+
+from classroom.predict import predict, reveal
+from course_utils import networks, recordings
+from course_utils.figures import Axis, Curve, Reached, Spot, plane, roofline, side_by_side
+from course_utils.figures.style import SERIES_COLOURS
+from course_utils.machine import published
+from course_utils.machine.hardware import (
+    REFERENCE_CPU,
+    device,
+    devices,
+    links,
+    roofline_seconds,
+)
+from course_utils.machine.speed import predict_step
+from course_utils.machine.timing import (
+    measure_ceilings,
+    measure_layers,
+    measure_products,
+    measure_step_time,
+    time_runs,
+)
+from course_utils.trace import training_step
+from course_utils.units import format_seconds
+from lessons.claims import judge
+from lessons.why_gpus.crossover import batch_times, crossover, leads, said
+from lessons.why_gpus.explorer import who_wins_explorer
+from lessons.why_gpus.hidden_layer import hidden_layer_step
+
+# one colour a device in every picture of this lesson
+CPU, GPU = SERIES_COLOURS[0], SERIES_COLOURS[1]
+
+# %% [markdown] slide="slide"
+# ## Predict
+#
+# Somebody asked on a forum: is a network with one layer of 100 units small? Small enough for a CPU?
+
+# %%
+guess = predict(
+    "4 inputs, 100 hidden units, 10 outputs, batches of 32. How many times "
+    "faster is a training step on a Titan X of 2015, a graphics card with "
+    "3,072 cores, than on two 8-core CPUs of 2014? Below 1 means slower.",
+    unit="times",
+)
+guess
+
+# %% [markdown] slide="slide"
+# ## One product, four ways
+#
+# A network is mostly products of matrices. Here is one of 128 × 128, 4 million operations, on this machine.
+
+# %% tags=["nbval-ignore-output"]
+small = measure_products(128, seconds=0.05)
+small.insert(0, "time", small.pop("seconds").map(format_seconds))
+small.style.format({"GFLOP/s": "{:,.3g}", "times faster": "{:,.0f}"})
+
+# %% [markdown]
+# The chip is the same each time. Python's loop pays for every multiplication: find the number, look up its type, make
+# a new one. NumPy and torch pay once for the whole product, and then the chip does what it can.
+#
+# What is paid before any work is done, for each *operator* that is issued, is its **launch cost**. On a CPU it is some
+# microseconds, on a GPU more: the work has to be handed to another chip.
+
+# %% tags=["nbval-ignore-output"] slide="skip"
+large = measure_products(1024, seconds=0.1, python=False)
+one, every = large["GFLOP/s"].iloc[1:]
+print(f"1,024 × 1,024: one thread {one:,.0f} GFLOP/s, all threads {every:,.0f}")
+one_small, every_small = small["GFLOP/s"].iloc[2:]
+print(f"128 × 128:     one thread {one_small:,.0f} GFLOP/s, all threads {every_small:,.3g}")
+threads = torch.get_num_threads() if every > one else 1
+torch.set_num_threads(threads)
+
+# %% [markdown] slide="skip"
+# More threads help where there is work for each of them. Handing it out costs time too: on a small product, or on a
+# machine that is busy, they can be slower than one. This page goes on with what was faster on the large product.
+
+# %% [markdown] slide="slide"
+# ## By hand: the time of one operator
+#
+# Three numbers of a device give the time of any operator:
+#
+# - the *launch cost*, in µs;
+# - the *arithmetic rate*, in TFLOP/s, 10¹² operations a second; a multiply-add is two operations;
+# - the *bandwidth* of its memory, in GB/s, 10⁹ bytes a second.
+#
+# It is launched, then computes and moves bytes at the same time. The slower of the two decides:
+#
+# > time = launch + max(operations / arithmetic rate, bytes / bandwidth)
+#
+# Williams, Waterman and Patterson (2009) called this the *roofline*.
+
+# %% [markdown] slide="subslide"
+# The first layer of a network for digits, 784 inputs, 100 units, a batch of 32, with a pencil:
+#
+# | what | how | |
+# |---|---|---:|
+# | operations | 2 · 32 · 784 · 100 | 5,017,600 |
+# | bytes read and written | 4 · (32 · 784 + 784 · 100 + 32 · 100) | 426,752 |
+# | *arithmetic intensity* | operations a byte | 11.8 |
+#
+# Two devices of one time: the CPU on which cnn-benchmarks ran, two chips of 8 cores, with the rate it reached there,
+# and the Titan X of 2015. Of a GPU's published peak the course expects two thirds, of its bandwidth three quarters. A
+# launch takes 5 to 15 µs on a GPU, most sources say: the middle stands here. Two numbers of the CPU are *assumed*,
+# not measured on it: 88.5 GB/s, and as launch half of what MICS-Lab measured elsewhere for two operators on one number.
+
+# %%
+titan = device("Titan X (Maxwell)")
+flops, traffic = 5_017_600, 426_752
+rows = {}
+for name, chip in (("CPU", REFERENCE_CPU), ("Titan X", titan)):
+    rows[name] = {
+        "launch": chip.launch_seconds,
+        "arithmetic": flops / chip.reached_flops_per_s(),
+        "bandwidth": traffic / chip.reached_bytes_per_s(),
+        "time": chip.launch_seconds + roofline_seconds(flops, traffic, chip),
+    }
+pd.DataFrame(rows).T.map(format_seconds)
+
+# %% [markdown]
+# The card's arithmetic is far faster, and most of the time it waits for the launch. These ratios are the lesson.
+
+# %%
+slow, fast = rows["CPU"], rows["Titan X"]
+print(f"arithmetic: {slow['arithmetic'] / fast['arithmetic']:.0f} times faster on the Titan X")
+waits = fast["launch"] / (fast["time"] - fast["launch"])
+print(f"launch: {waits:.0f} times as long as the product itself")
+print(f"the whole operator: {slow['time'] / fast['time']:.1f} times faster")
+
+# %% [markdown] slide="slide"
+# ## Trace: the whole step
+#
+# A training step of a network with one hidden layer is a good dozen operators: products, sums, a ReLU, the loss, and
+# all that backwards. The trace knows each one's operations and bytes, so the model gives the time of the step.
+
+# %%
+forum_cpu = hidden_layer_step(inputs=4, units=100, target="cpu")
+forum_gpu = hidden_layer_step(inputs=4, units=100, target="cuda")
+on_cpu = predict_step(forum_cpu.at(batch=32), REFERENCE_CPU)
+on_gpu = predict_step(forum_gpu.at(batch=32), titan)
+for name, time in (("CPU", on_cpu), ("Titan X", on_gpu)):
+    count, launches = (time.launch > 0).sum(), time.launch.sum()
+    share = launches / time.total_seconds
+    print(
+        f"{name:8}{format_seconds(time.total_seconds)}: "
+        f"{count} launches take {share:.1%} of it"
+    )
+
+# %%
+epoch = published.MNIST_EPOCH_SECONDS  # 784 inputs, 128 units, batches of 32, other devices
+ways = {
+    "model": on_cpu.total_seconds / on_gpu.total_seconds,
+    "published": epoch["CPU"] / epoch["GPU"],
+}
+reveal(guess, ways)
+
+# %% [markdown] slide="skip"
+# The card is *slower*, by its launches. Its cores wait.
+#
+# The published row is another small network, 784 inputs and 128 units, on a Core i9 and a Quadro RTX 5000: 4.4 s an
+# epoch on the CPU, 6.5 s on the GPU (indepth.dev, "GPU overhead: why our MNIST model trains faster on CPU"). Other
+# chips and another network, so no test of the model, but the same winner.
+
+# %% [markdown] slide="slide"
+# ## Both in one picture
+#
+# Now let the batch grow. Below the crossover the CPU wins, above it the GPU. At first neither time grows with the
+# batch: launches take as long for one sample as for fifty.
+
+
+# %%
+def both(inputs, units, link=None):
+    """The CPU's and the Titan X's time of a step of such a network, at every batch."""
+    here = hidden_layer_step(inputs, units, "cpu")
+    there = hidden_layer_step(inputs, units, "cuda")
+    return batch_times(here, REFERENCE_CPU), batch_times(there, titan, link=link)
+
+
+slow, fast = both(784, 100)
+_, linked = both(784, 100, link="PCIe 3.0 x16")
+n = [2**power for power in range(19)]
+meets, gain = crossover(slow, fast), slow.at(n[-1]) / fast.at(n[-1])
+plane(
+    Axis("samples in the batch", log=True, low=1),
+    Axis("time of a training step, 784–100–10", log=True, write=format_seconds),
+    [
+        Curve("CPU", n, slow.at(n), CPU),
+        Curve("Titan X", n, fast.at(n), GPU),
+        Curve("… over PCIe 3", n, linked.at(n), GPU, dashed=True),
+    ],
+    title=f"The CPU wins up to batch {meets - 1}, the Titan X above, "
+    f"and by {gain:.0f} times at {n[-1]:,}",
+    marks={f"crossover at {meets}": meets},
+)
+
+# %% [markdown] slide="skip"
+# The dashed line is the same card when input and labels of each batch come over the *link*, the way between the
+# computer's memory and the card's, here PCIe 3.0 with 10 GB/s in use. At small batches nobody notices. At large ones
+# the card computes faster than it is fed.
+
+# %% slide="skip"
+for name, times in (("on the card", fast), ("over the link", linked)):
+    ratio = float(slow.at(n[-1]) / times.at(n[-1]))
+    print(f"data {name}: {said('CPU', 'Titan X', leads(slow, times))},")
+    print(f"  and is {ratio:.1f} times faster at {n[-1]:,}")
+
+# %% [markdown] slide="slide"
+# ## By hand: the crossover
+#
+# Both times are nearly straight lines: a fixed part, mostly launches, and a part for each sample. The CPU has a head
+# start, the GPU gains on it with every sample:
+#
+# > crossover = head start / gain for a sample
+#
+# For the network of the forum, 4 inputs and 100 units, with a pencil:
+
+# %%
+fixed, each = {}, {}
+for name, line in zip(("CPU", "Titan X"), times := both(4, 100), strict=True):
+    each[name] = float(line.at(3000) - line.at(1000)) / 2000
+    fixed[name] = float(line.at(1000)) - 1000 * each[name]
+    print(f"{name:8}{format_seconds(fixed[name])} + {format_seconds(each[name])} · batch")
+head_start, gained = fixed["Titan X"] - fixed["CPU"], each["CPU"] - each["Titan X"]
+here = f"{format_seconds(head_start)} / {format_seconds(gained)}"
+print(f"by hand: {here} = {head_start / gained:,.0f}")
+print(f"exactly, operator by operator: {crossover(*times):,}")
+
+# %% [markdown] slide="skip"
+# How sure is that? The launch cost is the least certain of the three numbers, and the crossover follows it:
+
+# %% slide="skip"
+for cost in (5e-6, 10e-6, 15e-6):
+    card = replace(titan, launch_seconds=cost)
+    meets = crossover(times[0], batch_times(forum_gpu, card))
+    print(f"launch {format_seconds(cost)}: the GPU wins from batch {meets:,}")
+
+# %% [markdown] slide="subslide"
+# So the answer to the forum's question is a number. A hundred units on four inputs are small: with batches of 32 or
+# 128 the CPU wins, and nobody trains with batches of two thousand on such data. But "100 units" alone says little:
+
+# %%
+ways = {"on the card": None, **{link.name: link for link in links()[:2]}}
+table = {
+    f"{inputs:,} inputs": {way: crossover(*both(inputs, 100, ways[way])) for way in ways}
+    for inputs in (4, 64, 784, 4096)
+}
+pd.DataFrame(table).T.rename_axis("100 units: the GPU wins from batch")
+
+# %% [markdown] slide="slide"
+# ## A map of crossovers
+#
+# From 4 to 4,096 inputs, from 10 to 10,000 units. Under a line the CPU wins, above it the GPU. A line ends where the
+# GPU wins from the first sample on.
+
+# %%
+widths = sorted({round(10 ** (1 + power / 8)) for power in range(25)})
+curves, names = [], []
+for inputs, colour in zip((4096, 784, 64, 4), SERIES_COLOURS, strict=True):
+    meets = {units: crossover(*both(inputs, units)) for units in widths}
+    line = [units for units in widths if meets[units] > 1]
+    curves.append(Curve("", line, [meets[units] for units in line], colour))
+    names.append(Spot(f"{inputs:,} inputs", 10, meets[10], colour, bold=True))
+plane(
+    Axis("units of the hidden layer", log=True, low=2.5, high=10_000),
+    Axis("batch from which the Titan X wins", log=True, low=1, high=40_000),
+    curves,
+    names,
+    f"4 inputs: the crossover falls from {meets[10]:,} "
+    f"with 10 units to {meets[10_000]} with 10,000",
+)
+
+# %% [markdown] slide="slide"
+# ## The poker bot
+#
+# In the same thread somebody tells of a poker bot that learned ten times faster on the CPU. Such a bot plays a hand,
+# learns from it, and plays on: the network is tiny and the batch is one. What does the step spend its time on?
+
+# %%
+play = {
+    "CPU": predict_step(forum_cpu.at(1), REFERENCE_CPU),
+    "Titan X": predict_step(forum_gpu.at(1), titan, link="PCIe 3.0 x16"),
+}
+parts = {
+    name: [time.launch.sum(), time.work.sum(), time.transfer_seconds, time.total_seconds]
+    for name, time in play.items()
+}
+pd.DataFrame(parts, index=["launches", "work", "transfer", "step"]).map(format_seconds)
+
+# %% [markdown]
+# The CPU's work is some hundred nanoseconds, the rest is the framework. Written without one, in a language that
+# is compiled, the step has no launches to pay, and ten times faster than a GPU is modest. Whether the bot of the
+# thread was such a program, nobody knows: its network was not published.
+#
+# What helps on a GPU is to play many hands at once. That is a larger batch.
+
+# %% [markdown] slide="slide"
+# ## When the batch time stays flat
+#
+# "The time of a batch does not grow with the batch", says another answer. Here is somebody's small network for
+# digits, measured in 2018, not modelled: the forward pass on a CPU and on a GTX 1080 Ti.
+
+# %%
+cpu_ms, gpu_ms = published.DIGITS_CPU_MS, published.DIGITS_GPU_MS
+batches, slow, fast = list(cpu_ms), list(cpu_ms.values()), list(gpu_ms.values())
+first = next(i for i in range(len(batches)) if fast[i] < slow[i])
+plane(
+    Axis("pictures in the batch", log=True, low=1),
+    Axis(f"ms, forward pass ({published.DIGITS_SOURCE})", log=True),
+    [Curve("CPU", batches, slow, CPU), Curve("GPU", batches, fast, GPU)],
+    [Spot("", *at, CPU) for at in cpu_ms.items()]
+    + [Spot("", *at, GPU) for at in gpu_ms.items()],
+    f"Measured: the GPU wins between batch {batches[first - 1]} and {batches[first]}, "
+    f"and its time stays flat to {batches[-1]}",
+)
+
+# %% [markdown] slide="skip"
+# Flat means that something else than the samples takes the time: the launches, or the weights, which are read once for
+# the whole batch. The larger the network, the sooner the samples weigh more. The model says how far the time on the
+# Titan X stays within a tenth of that of one sample:
+
+# %% slide="skip"
+with torch.device("meta"):
+    model = networks.googlenet()
+googlenet = training_step(model, (3, 224, 224), 1000, name="GoogLeNet")
+steps = [hidden_layer_step(*sizes) for sizes in ((4, 100), (784, 100), (4096, 1000))]
+for step in (*steps, googlenet):
+    print(f"{step.name:18} flat up to batch {batch_times(step, titan).flat_until(1.1):,}")
+
+# %% [markdown] slide="slide"
+# ## Where that ends
+#
+# Once every core is busy, twice the batch takes twice as long. That is *saturation*. The authors of Caffe2 timed
+# Inception on a Titan X (forward and backward, 2017):
+
+
+# %%
+def forward_backward_ms(step, batch, chip=titan):
+    return 1e3 * predict_step(step.at(batch), chip).by_phase()[["forward", "backward"]].sum()
+
+
+# which Inception, they do not say
+rows = published.published("GoogLeNet", source=published.CAFFE2)
+table = pd.DataFrame(
+    {
+        "ms a batch": [row.both_ms for row in rows],
+        "ms an image": [row.per_sample_ms for row in rows],
+        "model, ms a batch": [forward_backward_ms(googlenet, row.batch) for row in rows],
+    },
+    index=pd.Index([row.batch for row in rows], name="batch"),
+)
+table.insert(2, "saved", -table["ms an image"].pct_change())
+table["off by"] = table["model, ms a batch"] / table["ms a batch"] - 1
+forms = ("{:.1f}", "{:.2f}", "{:.1%}", "{:.1f}", "{:+.0%}")  # one a column
+pd.DataFrame(
+    {name: table[name].map(form.format) for name, form in zip(table, forms, strict=True)}
+).replace("nan%", "")
+
+# %% [markdown] slide="skip"
+# Eight times the images take six times as long. From 64 to 128 an image is hardly cheaper: the card is full.
+#
+# The model, for the GoogLeNet of 2014, is too fast by a fifth to a third. It takes every kernel to reach two thirds of
+# the card's peak, and the small kernels of this network do not. It sees the saturation, not the milliseconds.
+
+# %% slide="skip"
+sizes = [1, 2, 4, 8, 16, 32, 64, 128]
+first, last = rows[0], rows[-1]
+plane(
+    Axis("images in the batch", log=True, low=1),
+    Axis("ms, forward and backward", log=True),
+    [Curve("model", sizes, [forward_backward_ms(googlenet, size) for size in sizes], GPU)],
+    [Spot(f"{row.both_ms:g}", row.batch, row.both_ms, GPU, hollow=True) for row in rows],
+    f"Inception, Titan X, published as rings: {last.batch / first.batch:.0f} "
+    f"times the images take {last.both_ms / first.both_ms:.1f} times as long",
+)
+
+# %% [markdown] slide="slide"
+# ## What the link does to a speed-up
+#
+# Each sample brought over the link has to be worth it. For each byte of a sample, forward and backward do about as
+# many operations as the layer has units: ten units are not worth the trip. With 4,096 inputs:
+
+# %%
+faster = {}
+for units in (10, 100, 1000):
+    pairs = {way: both(4096, units, link) for way, link in ways.items()}
+    faster[f"{units:,} units"] = {
+        way: cpu.at(4096) / gpu.at(4096) for way, (cpu, gpu) in pairs.items()
+    }
+pd.DataFrame(faster, dtype=float).T.rename_axis("times faster at batch 4,096").round(1)
+
+# %% [markdown]
+# Below 1 the transfer has eaten the gain, and more. Data that stays on the card for many steps pays once.
+
+# %% [markdown] slide="slide"
+# ## Measure: this machine's ceilings
+#
+# Enough of 2014. What are the three numbers of the machine in front of you? A large product gives the arithmetic rate,
+# a large copy the bandwidth, an addition of two numbers the launch cost.
+
+# %% tags=["nbval-ignore-output"]
+ceilings = measure_ceilings("cpu", seconds=0.3)
+mine = ceilings.as_device()
+ceilings.table().style.format({"value": "{:,.3g}", "spread": "{:.0%}"}).hide(axis="index")
+
+# %% [markdown]
+# *Spread* is the distance between the quartiles. Where it is large, something else is running, and every number below
+# is uncertain by as much.
+
+# %% [markdown] slide="slide"
+# ## VGG-16 under the roofline
+#
+# One picture through VGG-16, each layer timed, and placed at its arithmetic intensity. The line is what this machine
+# allows: it rises with the bandwidth, and is flat at the arithmetic rate. Where they meet is the *ridge*.
+
+# %% tags=["nbval-ignore-output"]
+with torch.device("meta"):
+    model = networks.vgg16()
+vgg = training_step(model, (3, 224, 224), 1000, optimizer=None, target="cpu", name="VGG-16")
+picture, kinds = torch.randn(1, 3, 224, 224), (nn.Conv2d, nn.Linear)
+took = measure_layers(networks.vgg16().eval(), picture, runs=2, only=kinds)
+events = predict_step(vgg.at(1), mine).timeline().query("flops > 0")
+layers = [Reached(e.layer, e.flops, e.traffic, took[e.layer]) for e in events.itertuples()]
+shares = sorted(layer.share_of_roof(mine) for layer in layers)
+right = sum(layer.intensity > mine.ridge() for layer in layers)
+title = f"VGG-16 here: arithmetic limits {right} layers, bandwidth {len(layers) - right}; "
+roofline(mine, layers, f"{title}in the middle they reach {shares[len(shares) // 2]:.0%}")
+
+# %% [markdown] slide="subslide"
+# A convolution uses each weight at thousands of places: hundreds of operations a byte, far right of the ridge. A dense
+# layer at batch 1 reads each weight for one multiply-add: half an operation a byte, so it waits for memory whatever the
+# chip can compute. A batch of 32 uses each weight 32 times. **That is what a batch is for.**
+#
+# A point above the line is not magic: its kernel multiplies less than the formula says, its weights sat in a cache, or
+# the ceiling was measured while the machine was busy.
+
+# %% tags=["nbval-ignore-output"] slide="skip"
+some = [
+    layer for layer in layers if layer.name in ("conv1_1", "conv1_2", "conv3_2", "fc6", "fc8")
+]
+roof = [roofline_seconds(layer.flops, layer.traffic, mine) for layer in some]
+pd.DataFrame(
+    {
+        "FLOP a byte": [f"{layer.intensity:,.1f}" for layer in some],
+        "measured": [format_seconds(layer.seconds) for layer in some],
+        "roofline": [format_seconds(seconds) for seconds in roof],
+        "of the roof": [f"{layer.share_of_roof(mine):.0%}" for layer in some],
+    },
+    index=[layer.name for layer in some],
+)
+
+# %% [markdown] slide="slide"
+# ## Guess, model, measurement
+#
+# Networks with one hidden layer, trained here on batches of 32. Lines: the model with this machine's three numbers.
+# Points: measured. The largest, 4,096 inputs and 10,000 units, is left to the model.
+
+# %% tags=["nbval-ignore-output"]
+curves, spots, ratios = [], [], []
+for inputs, colour in zip((4, 128, 4096), SERIES_COLOURS, strict=False):
+    line = {}
+    for units in (10, 100, 1000, 10_000):
+        step = hidden_layer_step(inputs, units, "cpu")
+        line[units] = float(batch_times(step, mine).at(32))
+        if inputs * units < 10**7:
+            network = networks.mlp((inputs, units, 10))
+            real = measure_step_time(network, (inputs,), 10, 32, device="cpu", seconds=0.05)
+            spots.append(Spot("", units, real.step.median, colour))
+            ratios.append(real.step.median / line[units])
+    curves.append(Curve(f"{inputs:,} inputs", list(line), list(line.values()), colour))
+middle = sorted(ratios)[len(ratios) // 2]
+plane(
+    Axis("units of the hidden layer", log=True),
+    Axis("time of a training step, batch 32", log=True, write=format_seconds),
+    curves,
+    spots,
+    f"Measured here against the model: {min(ratios):.1f} "
+    f"to {max(ratios):.1f} times, in the middle {middle:.1f}",
+)
+
+# %% [markdown] slide="skip"
+# Where they differ, and why:
+#
+# - *Small networks take longer than the model says.* An operator with autograd around it costs more than a bare
+#   addition, and Python's own lines between the operators are in no trace.
+# - *Middle ones can be faster.* Their tensors stay in the CPU's caches, and the model knows main memory alone.
+# - *A busy machine is slower than its own ceilings*, measured a minute ago.
+#
+# The model is good for who wins and why. For milliseconds, measure.
+
+# %% [markdown] slide="slide"
+# ## On a real GPU
+#
+# If PyTorch sees a GPU on your machine, the next cell measures the crossover there. If not, it shows a recording, where
+# the course has one.
+
+# %% tags=["nbval-ignore-output"]
+gpu = recordings.gpu()
+rows = [] if gpu is None else gpu.crossover()
+print(textwrap.fill(recordings.sentence(gpu), 88))
+contests = []
+for c in rows:
+    if c.units in (10, 100, 1000):
+        times = (c.cpu.median, c.device.median, c.transferred.median)
+        contests.append((f"{c.inputs:,}–{c.units:,}–10", c.batch, *times))
+names = ["network", "batch", "CPU", "GPU", "GPU, with transfer"]
+measured = pd.DataFrame(contests, columns=names).set_index(["network", "batch"])
+measured.map(format_seconds) if contests else None
+
+# %% [markdown]
+# Others have published theirs. VGG-16, batch 16, forward and backward, from cnn-benchmarks, beside the model:
+
+# %%
+with torch.device("meta"):
+    model = networks.vgg16()
+vgg = training_step(model, (3, 224, 224), 1000, name="VGG-16")
+chips = {REFERENCE_CPU.name: REFERENCE_CPU} | {card.name: card for card in devices()}
+rows = published.published("VGG-16")
+table = pd.DataFrame(
+    {
+        "published, ms": [row.both_ms for row in rows],
+        "model, ms": [forward_backward_ms(vgg, row.batch, chips[row.device]) for row in rows],
+    },
+    index=[f"{row.device}, {row.library}" for row in rows],
+)
+table["off by"] = table["model, ms"] / table["published, ms"] - 1
+table["times faster"] = table["published, ms"].iloc[0] / table["published, ms"]
+forms = ("{:,.0f}", "{:,.0f}", "{:+.0%}", "{:,.0f}")
+pd.DataFrame(
+    {name: table[name].map(form.format) for name, form in zip(table, forms, strict=True)}
+)
+
+# %% [markdown]
+# A large network is another world: the last column. The model's arithmetic rates were read off the rows *Torch* and
+# *cuDNN 4.0*, so those prove nothing. The others show its limits: the K40's kernels reach less of their peak than it
+# believes, and from cuDNN 5.1 on convolutions multiply less than the formula says.
+
+# %% [markdown] slide="slide"
+# ## Fewer launches
+#
+# If launches cost the time, launch less. Take 256 samples through a layer one by one, or all at once: the same
+# numbers, the same operations, 1 launch in place of 256.
+
+# %% tags=["nbval-ignore-output"]
+layer, samples = nn.Linear(100, 100), torch.randn(256, 100)
+with torch.no_grad():
+    one_by_one = time_runs(lambda: [layer(x) for x in samples], seconds=0.2).median
+    at_once = time_runs(lambda: layer(samples), seconds=0.2).median
+side_by_side(
+    {"256 launches": round(1e6 * one_by_one), "1 launch": round(1e6 * at_once, 1)},
+    unit="µs",
+    title=f"The same 256 samples: {one_by_one / at_once:.0f} "
+    "times faster at once, on this CPU",
+)
+
+# %% [markdown]
+# On a CPU a launch is cheap, and it shows all the same. On a GPU it shows more. The last question of the exercise is
+# such a loop.
+
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# One question: **who wins?** Move inputs, units or batch with the mouse or the arrow keys. Before each move say which
+# way the crossover goes.
+
+# %% tags=["nbval-ignore-output"]
+who_wins_explorer(cpu=mine)
+
+# %% [markdown]
+# The CPU is the one of 2014 at first; choose *this machine* to see yours, as it was measured above. Try three things.
+# Find a network that the GPU wins with the data on the card and never over the link. Give the GPU a
+# batch of 1: how many units does it take until it wins? Change the card from the Titan X to a B200: why does the
+# crossover of a small network hardly move?
+
+# %% [markdown] slide="slide"
+# ## What people believe
+#
+# Claims from articles and forums of 2014 to 2020, in our words, with where they were published. Each verdict is
+# computed when the cell runs: change a formula in `lessons/why_gpus/claims.py`, and it changes.
+
+# %%
+judge([1, 36, 37, 38])
+
+# %% slide="subslide"
+judge([40, 49, 50, 51, 52])
+
+# %% slide="subslide"
+judge([53, 54, 55, 59, 61])
+
+# %% [markdown] slide="skip"
+# One claim is about your machine, and is measured on it.
+
+# %% tags=["nbval-ignore-output"] slide="skip"
+judge([39])
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. An operator costs its launch, and then arithmetic or bandwidth, whichever takes longer: three numbers of a device.
+# 2. The CPU has a head start, the GPU gains with every sample: the crossover is one divided by the other, and the link
+#    can move it out of reach.
+# 3. Batch time is flat while launches or idle cores take it, and grows with the batch once the card is full; from
+#    there on a larger batch gains nothing.
+#
+# Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). Five questions, 46 minutes. Save,
+# then `course check 01` gives your marks.

@@ -1,0 +1,117 @@
+"""Right answers to exercise 01, written in different ways."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import torch
+
+from lessons.why_gpus.judge import OneByOne
+
+
+class Plain(OneByOne):
+    def forward(self, hands):
+        centred = hands - hands.mean(dim=1, keepdim=True)
+        return self.fc2(torch.relu(self.fc1(centred)))
+
+
+class ByVmap(OneByOne):
+    def forward(self, hands):
+        return torch.vmap(lambda hand: self.fc2(torch.relu(self.fc1(hand - hand.mean()))))(hands)
+
+
+class ByEinsum(OneByOne):
+    def forward(self, hands):
+        x = hands - hands.sum(1)[:, None] / hands.shape[1]
+        x = torch.einsum("ni,ui->nu", x, self.fc1.weight) + self.fc1.bias
+        return torch.clamp(x, min=0) @ self.fc2.weight.T + self.fc2.bias
+
+
+class Transposed(OneByOne):
+    def forward(self, hands):
+        columns = hands.T
+        columns = columns - columns.mean(dim=0)
+        hidden = torch.nn.functional.relu(self.fc1.weight @ columns + self.fc1.bias[:, None])
+        return (self.fc2.weight @ hidden + self.fc2.bias[:, None]).T
+
+
+class TwoHalves(OneByOne):
+    def forward(self, hands):
+        halves = [half - half.mean(-1, keepdim=True) for half in hands.chunk(2)]
+        return torch.cat([self.fc2(self.fc1(half).relu()) for half in halves])
+
+
+def crossover_by_counting(cpu_fixed, cpu_per_sample, gpu_fixed, gpu_per_sample):
+    for batch in range(1, 200_001):
+        if gpu_fixed + gpu_per_sample * batch < cpu_fixed + cpu_per_sample * batch:
+            return batch
+    return 0
+
+
+def crossover_by_fractions(cpu_fixed, cpu_per_sample, gpu_fixed, gpu_per_sample):
+    lead, gain = gpu_fixed - cpu_fixed, cpu_per_sample - gpu_per_sample
+    if gain <= 0:
+        return int(lead < gain)
+    return max(1, math.floor(Fraction(lead, gain)) + 1)
+
+
+def crossover_of_floats(cpu_fixed, cpu_per_sample, gpu_fixed, gpu_per_sample):
+    if gpu_fixed + gpu_per_sample < cpu_fixed + cpu_per_sample:
+        return 1.0
+    if gpu_per_sample >= cpu_per_sample:
+        return 0.0
+    return float(np.floor((gpu_fixed - cpu_fixed) / (cpu_per_sample - gpu_per_sample)) + 1)
+
+
+def saturates_in_a_while(batches, milliseconds, share):
+    i = 0
+    while i + 1 < len(batches):
+        before, after = milliseconds[i] / batches[i], milliseconds[i + 1] / batches[i + 1]
+        if (before - after) / before < share:
+            break
+        i += 1
+    return batches[i]
+
+
+def saturates_as_array(batches, milliseconds, share):
+    each = np.array(milliseconds) / np.array(batches)
+    small = np.flatnonzero(-np.diff(each) / each[:-1] < share)
+    return np.array(batches)[small[0] if small.size else -1]
+
+
+def saturates_by_next(batches, milliseconds, share):
+    rows = list(zip(batches, milliseconds, batches[1:], milliseconds[1:], strict=False))
+    return next((n for n, t, m, s in rows if s * n > (1 - share) * t * m), batches[-1])
+
+
+RIGHT = {
+    "operator_seconds": [
+        lambda flops, traffic, flops_per_s, bytes_per_s, launch: (
+            launch + max(flops / flops_per_s, traffic / bytes_per_s)
+        ),
+        lambda f, t, p, b, launch: max(launch + f / p, launch + t / b),
+        lambda *a: np.maximum(a[0] / a[2], a[1] / a[3]) + a[4],
+        lambda f, t, p, b, launch: f / min(p, f / t * b) + launch if f else t / b + launch,
+    ],
+    "crossover_batch": [crossover_by_fractions, crossover_by_counting, crossover_of_floats],
+    "speed_up": [
+        lambda cpu, gpu, batch, sample_bytes, link_gb_s: cpu / (gpu + batch * sample_bytes / (link_gb_s * 1e9)),
+        lambda c, g, n, s, r: 1 / (g / c + n * s / 1e9 / r / c),
+        lambda c, g, n, s, r: torch.tensor(c, dtype=torch.float64) / (g + n * s / (r * 10**9)),
+    ],
+    "saturates_at": [saturates_in_a_while, saturates_as_array, saturates_by_next],
+    "fewer_launches": [Plain, ByVmap, ByEinsum, Transposed, TwoHalves, Plain()],
+}
+
+
+class Dots(OneByOne):
+    def forward(self, hands):
+        return ...
+
+
+class DotsWithin(OneByOne):
+    def forward(self, hands):
+        return self.fc2(torch.relu(self.fc1(hands))) * ...
+
+
+UNTOUCHED = {"fewer_launches": [..., Dots, DotsWithin]}

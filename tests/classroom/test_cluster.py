@@ -1,0 +1,231 @@
+"""A class graded by a Dask cluster: real schedulers and workers, some of them killed, and the marks of a local run."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from multiples import NAMES, answer, build_course, right, wrong
+from rich.console import Console
+
+from classroom.grading import cluster, command, helper, sandbox
+from classroom.grading.batch import Result, Task, grade_one, read_results, unmarked
+from classroom.grading.cluster import UnfitWorker, connect, fitness, grade_on_cluster, inspect_workers
+from classroom.grading.command import grade_command
+from classroom.grading.helper import grade_in_helper
+from classroom.grading.run import Limits
+from classroom.grading.submissions import Submission
+from classroom.notebooks import read_notebook, to_text
+from classroom.questions.core import Outcome
+from course_utils.units import CourseError
+
+distributed = pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
+SEED = "a-seed-of-this-class"
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[distributed.LocalCluster]:
+    """A scheduler and two workers, each a process of its own, started anew by its nanny when it is killed."""
+    import dask
+
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),  # so that few workers need be killed
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as started,
+    ):
+        yield started
+
+
+def task(learner: str, reference: str = "{}", **submission: object) -> Task:
+    return Task(Submission(learner, **submission), reference, Limits(), None)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = build_course(tmp_path_factory.mktemp("course"))
+    for name in ("notebooks", "course_utils"):
+        (root / name).mkdir(exist_ok=True)
+    return root
+
+
+def grade(course: Path, folder: Path, out: Path, *more: str) -> str:
+    stream = io.StringIO()
+    arguments = [str(folder), "--exercise", "1", "--out", str(out), "--seed", SEED, "--seconds", "5", *more]
+    assert grade_command(arguments, course, Console(file=stream, width=200)) == 0
+    return stream.getvalue()
+
+
+@pytest.mark.skipif(bool(sandbox.why_not()), reason=f"sandbox: {sandbox.why_not()}")
+def test_with_a_worker_killed_half_way_all_marks_are_those_of_a_local_run(dask, course, tmp_path, monkeypatch) -> None:
+    host, port = dask.scheduler_address.removeprefix("tcp://").split(":")
+    spy = f"import socket\nsocket.create_connection(({host!r}, {port}), 2)"
+    folder = tmp_path / "class"
+    folder.mkdir()
+    for i, learner in enumerate(("ann", "bob", "spy")):
+        answers = {name: right(name) if n != i else wrong(name) for n, name in enumerate(NAMES)}
+        exercise = read_notebook(course / "exercises" / "01_multiples.ipynb")
+        answers |= {"three": spy} if learner == "spy" else {}
+        (folder / f"{learner}.ipynb").write_text(to_text(answer(exercise, **answers)))
+    (folder / "broken.ipynb").write_text("{")
+    write_result, killed = command.write_result, list[psutil.Process]()
+
+    def kill_then_write(results: Path, result: Result) -> None:
+        """After the first marks, kill a worker that marks at this moment."""
+        with distributed.Client(dask.scheduler_address, set_as_default=False) as client:
+            busy = [name for name, tasks in client.processing().items() if tasks]
+            if not killed and busy:
+                worker = psutil.Process(client.run(os.getpid, workers=busy[:1])[busy[0]])
+                killed.extend([worker, *worker.children(recursive=True)])
+                worker.send_signal(signal.SIGKILL)
+        write_result(results, result)
+
+    monkeypatch.setattr(command, "write_result", kill_then_write)
+    there = ("--scheduler", dask.scheduler_address)
+    assert "4 of 4 marked" in grade(course, folder, tmp_path / "there", *there)
+    assert len(killed) > 2  # the worker was marking: its helper and a sandbox were there
+    assert not psutil.wait_procs(killed, timeout=20)[1]
+    monkeypatch.setattr(command, "write_result", write_result)
+    assert "4 graded before" in grade(course, folder, tmp_path / "there", *there)
+    assert "4 of 4 marked" in grade(course, folder, tmp_path / "here", "--jobs", "1")
+    marks = read_results(tmp_path / "there" / "results")
+    assert marks == read_results(tmp_path / "here" / "results")
+    assert [marks[name, ""].marks.points for name in ("ann", "bob")] == [20, 19]
+    assert marks["spy", ""].marks.questions[2].outcome is Outcome.CRASHED  # no way to the scheduler
+
+
+def kill(task: Task) -> Result:
+    """In place of marking: one learner's submission kills the worker."""
+    if task.submission.learner == "evil":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task.submission.learner == "odd":
+        raise RuntimeError("none should")
+    return unmarked(task, "")
+
+
+def test_a_submission_that_kills_workers_costs_only_itself(dask, course) -> None:
+    reference = (course / "solutions" / "01_multiples.ipynb").read_text()
+    tasks = [task(learner, reference) for learner in ("ann", "evil", "bob", "odd", "cid")]
+    with connect(dask.scheduler_address) as client:
+        results = {result.learner: result.failed for result in grade_on_cluster(client, tasks, jobs=3, work=kill)}
+    assert results.pop("evil").startswith("the process that marked it was killed, more than once")
+    assert results.pop("odd") == "RuntimeError: none should"
+    assert results == {"ann": "", "bob": "", "cid": ""}
+
+
+def test_a_lost_scheduler_is_one_line_and_loses_no_result(course) -> None:
+    reference = (course / "solutions" / "01_multiples.ipynb").read_text()
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as lost:
+        client = connect(lost.scheduler_address)
+        results = grade_on_cluster(client, [task(name, reference) for name in ("ann", "bob")], jobs=1, work=kill)
+        assert next(results).learner == "ann"
+        lost.close()
+        with pytest.raises(CourseError, match="what is marked stays marked"):
+            list(results)
+        client.close()
+
+
+def test_a_worker_that_comes_late_with_another_version_marks_nothing(course, tmp_path) -> None:
+    package = Path(cluster.__file__).parents[1]
+    shutil.copytree(package, tmp_path / "course_utils", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "course_utils" / "units.py").open("a") as file:
+        file.write("# another version\n")
+    reference = (course / "solutions" / "01_multiples.ipynb").read_text()
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parent}"}
+    with distributed.LocalCluster(n_workers=0, dashboard_address=":0") as late:
+        worker = [sys.executable, "-m", "distributed.cli.dask_worker", late.scheduler_address, "--no-dashboard"]
+        process = subprocess.Popen(
+            [*worker, "--nthreads", "1"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL
+        )
+        try:
+            with (
+                connect(late.scheduler_address) as client,
+                pytest.raises(UnfitWorker, match=r"another version of the course.*what is marked stays marked"),
+            ):
+                list(grade_on_cluster(client, [task("ann", reference)], work=kill))
+        finally:
+            process.terminate()
+            process.wait()
+
+
+class TestRefusals:
+    def test_nobody_answers(self, monkeypatch) -> None:
+        monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.2)
+        for address in ("tcp://127.0.0.1:1", "nonsense://x", "127.0.0.1:1"):
+            with pytest.raises(CourseError, match="no Dask scheduler answers at") as error:
+                connect(address)
+            assert "\n" not in str(error.value)
+
+    def test_not_installed(self, monkeypatch) -> None:
+        monkeypatch.setitem(sys.modules, "distributed", None)
+        with pytest.raises(CourseError, match=r"--scheduler needs dask.distributed.*\[cluster\]"):
+            connect("tcp://127.0.0.1:1")
+
+    @pytest.mark.parametrize(
+        ("answers", "message"),
+        [
+            ({}, "the cluster has no workers; start some: dask worker tcp://s"),
+            ({"tcp://a": ModuleNotFoundError("No module named 'course_utils'")}, "a cannot mark: No module"),
+            ({"tcp://a": (fitness(False)[0], "bubblewrap is not installed")}, "tcp://a cannot mark: bubblewrap"),
+            ({"tcp://a": ("other", "")}, "tcp://a has another version of the course"),
+        ],
+    )
+    def test_workers_that_cannot_mark_as_this_machine_would(self, answers, message) -> None:
+        client = SimpleNamespace(run=lambda *a, **k: answers, scheduler=SimpleNamespace(address="tcp://s"))
+        with pytest.raises(CourseError, match=message):
+            inspect_workers(client, sandboxed=True)  # type: ignore[arg-type]
+
+    def test_workers_that_can(self, dask) -> None:
+        with connect(dask.scheduler_address) as client:
+            inspect_workers(client, sandboxed=False)
+
+
+class TestHelper:
+    def test_it_answers_as_here_and_is_replaced_when_it_was_killed(self, course) -> None:
+        reference = (course / "solutions" / "01_multiples.ipynb").read_text()
+        one = task("ann", reference, problem="no notebook was handed in")
+        assert grade_in_helper(one) == grade_one(one)
+        (kept,) = helper._unused
+        assert grade_in_helper(one) == grade_one(one)
+        assert helper._unused == [kept]
+        kept._process.kill()
+        kept._process.wait()
+        assert grade_in_helper(one) == grade_one(one)
+        (other,) = helper._unused
+        assert other is not kept
+        other.close()
+        assert other._process.wait(timeout=20) == 0
+
+    def test_a_submission_that_kills_each_is_given_up(self, course, monkeypatch) -> None:
+        class Killed(helper.Helper):
+            def grade(self, task: Task) -> Result:
+                self._process.kill()
+                return super().grade(task)
+
+        monkeypatch.setattr(helper, "Helper", Killed)
+        monkeypatch.setattr(helper, "_unused", [])
+        one = task("ann", (course / "solutions" / "01_multiples.ipynb").read_text())
+        assert grade_in_helper(one).failed.startswith("the process that marked it was killed, more than once")
+
+
+def test_what_a_worker_is_sent_does_not_hold_the_seed(course, tmp_path, monkeypatch) -> None:
+    sent = list[bytes]()
+
+    def instead(tasks: list[Task], *more: object) -> Iterator[Result]:
+        sent.extend(map(pickle.dumps, tasks))
+        yield from (unmarked(task, "") for task in tasks)
+
+    monkeypatch.setattr(command, "_results", instead)
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "ann.ipynb").write_text("{}")
+    grade(course, tmp_path / "class", tmp_path / "out", "--no-sandbox")
+    assert sent
+    assert not any(SEED.encode() in data for data in sent)

@@ -1,0 +1,159 @@
+"""A lesson presented live by jupyterlab-slideshow: every slide comes, and an explorer on a slide answers the keyboard.
+
+With COURSE_SCREENSHOTS=folder the walk leaves a picture of every slide there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lab
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+from classroom import deck
+from classroom.authoring import plan
+from classroom.notebooks import read_notebook
+from classroom.slides import cut
+
+browser_test = pytest.mark.skipif(bool(lab.missing()), reason=f"browser tests: {lab.missing()}")
+LESSON = lab.REPOSITORY / "notebooks" / "03_memory.ipynb"
+
+# Which cells are on the slide, whether its top is seen, what sticks out at the right, and the text's size.
+SLIDE = """() => {
+  const notebook = window.jupyterapp.shell.currentWidget.content;
+  const shown = notebook.widgets.filter(cell => cell.hasClass('jp-deck-mod-visible'));
+  const boxes = shown.map(cell => cell.node.getBoundingClientRect());
+  const text = shown.map(cell => cell.node.querySelector('p, li')).find(Boolean);
+  return {
+    active: notebook.activeCellIndex, cells: shown.map(cell => cell.model.id),
+    top: Math.min(...boxes.map(box => box.top)), right: Math.max(...boxes.map(box => box.right)),
+    size: text ? parseFloat(getComputedStyle(text).fontSize) : null,
+  };
+}"""
+
+
+def test_the_style_hides_long_code_and_acts_in_a_deck_alone() -> None:
+    cells = [
+        new_code_cell("short()", id="a"),
+        new_code_cell("x = 1\n" * 9, id="b"),
+        new_code_cell("x" * 101, id="c"),
+        new_code_cell("short()", id="d", metadata={"tags": ["remove-input"]}),
+        new_markdown_cell("long\n" * 20, id="e"),
+    ]
+    rules = deck.live_style(cells)["styles"][":root"]
+    assert all(part.startswith("body[data-jp-deck-mode='presenting'] &") for key in rules for part in key.split(", "))
+    [hidden] = [key for key in rules if 'data-jpf-cell-id="b"' in key]
+    assert [name for name in "abcde" if f'data-jpf-cell-id="{name}"' in hidden] == ["b", "c", "d"]
+    assert rules[hidden] == {"display": "none"}
+
+
+def test_every_lesson_carries_it_and_no_exercise() -> None:
+    made = plan("03_memory", lab.REPOSITORY)
+    assert made.lesson is not None
+    assert made.exercise is not None
+    assert made.lesson.metadata[deck.METADATA_KEY] == deck.live_style(made.lesson.cells)
+    assert deck.METADATA_KEY not in made.exercise.metadata
+
+
+def test_notes_are_skipped_in_the_notebook_and_kept_for_the_speaker() -> None:
+    lesson = read_notebook(LESSON)
+    kinds = [cell.metadata.get("slideshow", {}).get("slide_type") for cell in lesson.cells]
+    assert "notes" not in kinds  # a live deck stops there and shows nothing
+    noted = [cell for cell in lesson.cells if deck.NOTES in cell.metadata.get("tags", [])]
+    assert noted
+    _, slides = cut(lesson, "03", LESSON.parent)
+    assert sum(len(slide.notes) for slide in slides) == len(noted)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Lesson 03 presented from its first cell on, with only the imports and the explorer run."""
+    copy = tmp_path_factory.mktemp("deck") / "lesson.ipynb"
+    shutil.copy(LESSON, copy)
+    ids = [cell.id for cell in read_notebook(LESSON).cells if "explorer" in cell.source and cell.cell_type == "code"]
+    with lab.server(copy.parent, tmp_path_factory.mktemp("server")) as address, lab.browser(1280, 720) as tab:
+        lab.open_notebook(tab, address, copy.name)
+        tab.set_default_timeout(lab.CELLS_SECONDS * 1000)
+        tab.evaluate(
+            """async ids => {
+              const notebook = window.jupyterapp.shell.currentWidget.content;
+              for (const [index, cell] of notebook.widgets.entries()) {
+                if (!ids.includes(cell.model.id)) continue;
+                notebook.activeCellIndex = index;
+                await window.jupyterapp.commands.execute('notebook:run-cell');
+              }
+            }""",
+            ids,
+        )
+        tab.wait_for_function(lab.IDLE)
+        tab.locator(".course-explorer svg[role=img]").first.wait_for(state="attached")
+        tab.locator(".jp-MarkdownCell").first.click()
+        tab.evaluate("() => window.jupyterapp.commands.execute('deck:start')")
+        tab.locator(".jp-deck-mod-visible").first.wait_for()
+        yield tab
+
+
+def _shot(page: Any, name: str) -> None:
+    if folder := os.environ.get("COURSE_SCREENSHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=Path(folder) / f"deck_{name}.png")
+
+
+@pytest.mark.browser
+@browser_test
+def test_the_space_bar_walks_every_slide_and_each_shows_its_top_in_large_text(page: Any) -> None:
+    lesson = read_notebook(LESSON)
+    _, slides = cut(lesson, "03", LESSON.parent)
+    seen: list[list[str]] = []
+    for _ in range(3 * len(lesson.cells)):
+        slide = page.evaluate(SLIDE)
+        if slide["cells"] not in seen:
+            seen.append(slide["cells"])
+            where = f"slide {len(seen)}, cells {slide['cells']}"
+            assert slide["cells"], f"{where}: nothing on it"
+            assert slide["top"] >= -1, f"{where}: its top is {-slide['top']:.0f} px above the window"
+            assert slide["right"] <= 1281, f"{where}: sticks out to the right"
+            assert slide["size"] is None or slide["size"] >= 18, f"{where}: text of {slide['size']} px"
+            _shot(page, f"{len(seen):02d}")
+        page.keyboard.press("Space")
+        page.wait_for_timeout(50)
+        if page.evaluate(SLIDE)["active"] == slide["active"]:
+            break
+    assert len(seen) == len(slides)
+    skipped = {cell.id for cell in lesson.cells if cell.metadata.get("slideshow", {}).get("slide_type") == "skip"}
+    assert {identity for cells in seen for identity in cells} == {cell.id for cell in lesson.cells} - skipped
+
+
+@pytest.mark.browser
+@browser_test
+def test_on_a_slide_an_arrow_key_moves_the_explorer_and_not_the_slide(page: Any) -> None:
+    for _ in range(60):  # back to the explorer
+        if page.locator(".course-explorer").first.is_visible():
+            break
+        page.keyboard.press("Shift+Space")
+        page.wait_for_timeout(50)
+    before, cells = page.locator(".course-explorer svg[role=img]").first, page.evaluate(SLIDE)["cells"]
+    label = before.get_attribute("aria-label")
+    lab.slider(page, "batch").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(
+        "label => document.querySelector('.course-explorer svg[role=img]').getAttribute('aria-label') !== label",
+        arg=label,
+    )
+    assert page.evaluate(SLIDE)["cells"] == cells
+    assert lab.error_outputs(page) == []
+    _shot(page, "explorer")
+
+
+@pytest.mark.browser
+@browser_test
+def test_escape_gives_the_notebook_back(page: Any) -> None:
+    page.keyboard.press("Escape")
+    page.wait_for_function("() => !document.body.dataset.jpDeckMode")
+    size = page.locator(".jp-RenderedMarkdown p").first.evaluate("text => parseFloat(getComputedStyle(text).fontSize)")
+    assert size == 14

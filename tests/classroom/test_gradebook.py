@@ -1,0 +1,154 @@
+"""What comes out of a grading: the gradebook in three forms, overrides, pages, the summary. Nothing is run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from classroom.grading.batch import Result
+from classroom.grading.gradebook import (
+    canvas_csv,
+    cell,
+    feedback_page,
+    moodle_csv,
+    override,
+    plain_csv,
+    read_overrides,
+    table,
+)
+from classroom.grading.mark import Marks, QuestionMark
+from classroom.grading.summary import correlation, distribution, question_facts, summary_page
+from classroom.questions.core import Outcome
+from course_utils.units import CourseError
+
+# What begins a formula, or looks as if it did; what separates cells, or what a reader may leave out before one.
+LIKE_FORMULAS = [
+    *"=+-@,;\t\r\n\"' x1\uff1d\uff0b\uff0d\uff20\u207a\ufe66\uff1b\uff0c\u037e\u3000\u200b\ufeff\u2a75\U0001f101\u2028"
+]
+EVIL = "<script>alert('x')</script>"
+
+
+def made(learner: str, points: list[float], said: str = "", number: str = "", failed: str = "") -> Result:
+    """A result with these points in questions of 3 points each."""
+    questions = tuple(
+        QuestionMark(f"q{i}", f"{i}. Question", Outcome.CORRECT if p else Outcome.WRONG, p, 3, "" if p else said)
+        for i, p in enumerate(points)
+    )
+    return Result(learner, number, f"{learner}.ipynb", "key", Marks("01_multiples", questions), failed=failed)
+
+
+def rows(text: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text)))
+
+
+class TestGradebook:
+    def test_plain_has_every_question_the_sum_and_the_remarks(self) -> None:
+        head, ann, bob = rows(plain_csv([made("ann", [3, 0]), made("bob", [3, 3], failed="the sandbox ended")]))
+        assert head == ["learner", "number", "file", "q0", "q1", "points", "out of", "remarks"]
+        assert ann == ["ann", "", "ann.ipynb", "3", "0", "3", "6", ""]
+        assert bob == ["bob", "", "bob.ipynb", "", "", "", "6", "NOT MARKED: the sandbox ended"]
+
+    def test_platforms_get_their_own_forms_and_nobody_a_zero_for_our_failure(self) -> None:
+        results = [made("Ann Lee", [3, 0], number="12"), made("bob", [0, 0], failed="x")]
+        assert rows(moodle_csv(results))[1:] == [["Participant 12", "Ann Lee", "3", "6", ""]]
+        possible, ann = rows(canvas_csv(results, "01"))[1:]
+        assert possible == ["    Points Possible", "", "", "", "", "6"]
+        assert ann == ["Ann Lee", "12", "", "", "", "3"]
+
+    @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=x", "\r\n=x", " =x", "\x00=x"])
+    def test_no_formula_reaches_a_spreadsheet(self, text: str) -> None:
+        for written in (cell(text), rows(plain_csv([made(text, [3])]))[1][0]):
+            assert written.strip()[0] not in "=+-@"
+        assert cell(-1) == "-1"
+
+    @given(st.lists(st.lists(st.text(st.sampled_from(LIKE_FORMULAS), max_size=8), min_size=3, max_size=3), max_size=3))
+    def test_no_formula_however_a_file_is_taken_apart(self, texts: list[list[str]]) -> None:
+        marked = [replace(made(a, [3, 0], number=b), problem=c, file=b) for a, b, c in texts] or [made("=x;=y", [0, 0])]
+        for written in (table(texts), plain_csv(marked), moodle_csv(marked), canvas_csv(marked, "01")):
+            for text in (written, unicodedata.normalize("NFKC", written)):
+                for separator in ",;\t":
+                    read = csv.reader(io.StringIO(text), delimiter=separator)
+                    naive = [line.split(separator) for line in text.split("\n")]
+                    for piece in (piece for line in (*read, *naive) for piece in line):
+                        assert unicodedata.normalize("NFKC", piece).strip(' "')[:1] not in tuple("=+-@\t\r"), piece
+
+    @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "@SUM(1)|cmd", "\uff1d1+1", "x;=1+1", 'x; "=1+1', "x,\uff0b1"])
+    def test_names_that_are_formulas_are_read_as_text(self, name: str) -> None:
+        assert cell(name).replace("'", "", 1) == name
+        assert cell(name) != name
+
+    def test_a_page_holds_no_markup_of_the_learners(self) -> None:
+        result = replace(made(EVIL, [0, 3], said=EVIL), problem=EVIL, file=EVIL)
+        question = replace(result.marks.questions[0], title=EVIL, flags=(EVIL,))
+        result = replace(result, marks=replace(result.marks, questions=(question,), notes=(EVIL,)))
+        for page in (feedback_page(result), summary_page([result])):
+            assert "<script" not in page
+            assert "default-src 'none'" in page
+        assert feedback_page(result).count("&lt;script&gt;") >= 6
+
+
+class TestOverrides:
+    def write(self, path: Path, *lines: str) -> Path:
+        path.write_text("\n".join(["learner,question,points,reason", *lines]) + "\n")
+        return path
+
+    def test_the_teacher_has_the_last_word_and_it_shows(self, tmp_path: Path) -> None:
+        overrides = read_overrides(self.write(tmp_path / "o.csv", "ann,q1,1.5,nearly right"))
+        (ann,) = override([made("ann", [3, 0])], overrides)
+        assert ann.marks.points == 4.5
+        assert "1.5 points by the teacher in place of 0: nearly right" in feedback_page(ann)
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ("ann,q1,2,", "line 2: an override needs a reason"),
+            ("ann,q1,two,x", "line 2: points must be whole or half ones, got 'two'"),
+            ("ann,q1,-1,x", "line 2: points must be whole or half ones, got '-1'"),
+            ("ann,q1,1.2,x", "line 2: points must be whole or half ones, got '1.2'"),
+            ("ann,q9,1,x", "an override is for 'ann', question 'q9': there is no such"),
+            ("bob,q1,1,x", "an override is for 'bob'"),
+            ("ann,q1,4,x", "gives 'ann' 4 of 3 points"),
+        ],
+    )
+    def test_what_makes_no_sense_is_one_line(self, tmp_path: Path, line: str, message: str) -> None:
+        path = self.write(tmp_path / "o.csv", line)
+        with pytest.raises(CourseError, match=re.escape(message)):
+            override([made("ann", [3, 0])], read_overrides(path))
+
+    def test_a_missing_column_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "o.csv").write_text("learner,points\n")
+        with pytest.raises(CourseError, match="no column 'question'"):
+            read_overrides(tmp_path / "o.csv")
+
+
+class TestSummary:
+    def test_numbers_against_numpy(self) -> None:
+        random = np.random.default_rng(0)
+        table = 3 * random.integers(0, 2, (30, 4))
+        results = [made(f"l{i}", [int(p) for p in points], said="slip") for i, points in enumerate(table)]
+        for index, fact in enumerate(question_facts(results)):
+            rest = table.sum(axis=1) - table[:, index]
+            assert fact.difficulty == pytest.approx(table[:, index].mean() / 3)
+            assert fact.discrimination == pytest.approx(np.corrcoef(table[:, index], rest)[0, 1])
+            assert fact.misconceptions == [("slip", int((table[:, index] == 0).sum()))]
+            assert sum(fact.outcomes.values()) == 30
+        assert sum(distribution(results).values()) == 30
+        halves = [made(f"l{i}", [points]) for i, points in enumerate((0, 0.5, 1, 1.5, 2.5, 3))]
+        assert distribution(halves) == {"0 to 0.5": 2, "1 to 1.5": 2, "2 to 2.5": 1, "3": 1}
+        assert "slip" in summary_page(results)
+
+    def test_corners(self) -> None:
+        assert math.isnan(correlation(np.array([1.0]), np.array([1.0])))
+        assert math.isnan(correlation(np.array([1.0, 1.0]), np.array([1.0, 2.0])))
+        for results in ([made("a", [0])], [made("a", [3, 3])] * 3, [made("a", [0, 0], failed="x")]):
+            assert "nan" not in summary_page(results).lower().replace("finance", "")

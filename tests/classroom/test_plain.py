@@ -1,0 +1,286 @@
+"""The rule of what is plain: solutions and ordinary right answers are, and no way to a judge or to a memory is."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import operator
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import warnings
+from collections.abc import Hashable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from right_answers import GRADED, RIGHT
+
+from classroom.grading import plain
+from classroom.grading.graft import kind_of
+from classroom.grading.plain import bound_names, given_names, reaches
+from classroom.notebooks import read_notebook
+from classroom.questions.graded import GradedProperties
+
+ROOT = Path(__file__).resolve().parents[2]
+# Imported at the top of the modules of right answers; a learner's cell would import them itself.
+IMPORTED = {"CourseError", "F", "checkpoint", "checkpoint_sequential", "itertools", "math", "nn", "torch", "AtOnce"}
+
+
+def answers() -> dict[str, tuple[str, frozenset[str]]]:
+    """Of each question, the solution's answer and the names that its set-up cells bind."""
+    found = {}
+    for path in sorted((ROOT / "solutions").glob("*.ipynb")):
+        cells = [cell for cell in read_notebook(path).cells if cell.cell_type == "code"]
+        known = frozenset[str]().union(*(given_names(cell.source) for cell in cells if not kind_of(cell)[0]))
+        found |= {kind_of(cell)[1]: (cell.source, known) for cell in cells if kind_of(cell)[0] == "answer"}
+    return found
+
+
+ANSWERS = answers()
+INSIDE = [name for name in RIGHT if isinstance(GRADED[name], GradedProperties)]
+HELD = {"by_editing": "course_utils.checks"}  # in a notebook the network is given, and nothing imported
+
+
+@pytest.mark.parametrize("question", ANSWERS)
+def test_every_solution_is_plain(question: str) -> None:
+    assert reaches(*ANSWERS[question]) == ""
+
+
+def right_answers() -> list[tuple[str, str, str]]:
+    found = []
+    for question in INSIDE:
+        for answer in RIGHT[question]:
+            if inspect.isfunction(answer) or inspect.isclass(answer):
+                source = textwrap.dedent(inspect.getsource(answer))
+                if source.startswith(("def ", "class ")):
+                    found.append((question, answer.__name__, source))
+    return found
+
+
+@pytest.mark.parametrize(("question", "name", "source"), right_answers())
+def test_right_answers_of_other_kinds_are_plain(question: str, name: str, source: str) -> None:
+    known = ANSWERS[question][1] | IMPORTED
+    assert HELD.get(name, "") in reaches(source, known)
+    assert bool(reaches(source, known)) == (name in HELD)
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(right_answers()) > 30
+
+
+# -- what is not plain -------------------------------------------------------------------------------------------------
+
+STATEMENTS = [
+    "import sys",
+    "import classroom.grading",
+    "from lessons.shared import rewrites",
+    "from torch import *",
+    "from torch import hub",
+    "from functools import wraps",
+    "get_ipython().kernel",
+    "exec('x = 1')",
+    "setattr(torch, 'allclose', max)",
+    "vars(torch)['allclose'] = max",
+    "globals()",
+    "().__class__.__base__.__subclasses__()",
+    "torch.allclose = lambda *a, **k: True",
+    "torch.Tensor.__eq__ = None",
+    "torch.nn.functional.cross_entropy = None",
+    "torch.os.system('true')",
+    "torch.library",
+    "torch.set_default_dtype(torch.float16)",
+    "torch.nn.modules.module.register_module_forward_hook(print)",
+    "del torch.allclose",
+    "(torch.allclose, x) = 1, 2",
+    "for torch.allclose in [1]:\n    pass",
+    "with open('/proc/self/maps') as torch.maps:\n    pass",
+    "match torch:\n    case object(__dict__=d):\n        pass",
+    "class Meta(type):\n    def __instancecheck__(cls, other):\n        return True",
+    "class Keyed(object, metaclass=type):\n    pass",
+    "def evil(x: exec('1')):\n    return x",
+    "global seen",
+]
+HARMLESS = {"array", "copy", "math", "random", "select", "time"}  # modules
+
+
+def bodies(tree: ast.AST) -> list[list[ast.stmt]]:
+    return [node.body for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize("question", INSIDE)
+def test_no_statement_to_the_judge_is_plain_anywhere_in_a_solution(question: str, statement: str) -> None:
+    source, known = ANSWERS[question]
+    for number, body in enumerate(bodies(ast.parse(source))):
+        for place in range(len(body) + 1):
+            tree = ast.parse(source)
+            bodies(tree)[number][place:place] = ast.parse(statement).body
+            text = ast.unparse(tree)
+            assert reaches(text, known | {"torch", "nn"}), text
+
+
+NETWORK = """
+class Net(nn.Module):
+    def __init__(self):
+        {made}
+        self.a = nn.Linear(3, 3)
+
+    def _both(self, x):
+        self._seen = x.shape
+        return self.a(self.a(x))
+
+    def forward(self, x):
+        {body}
+        return self._both(x)
+"""
+SUPER = "super().__init__()"
+# What learners write, and what was held before the judge looked at the run itself: (made in __init__, body of forward).
+HARMLESS_NETWORKS = [
+    (SUPER, "pass"),
+    ("super(Net, self).__init__()", "pass"),
+    (SUPER, "match x.dim():\n            case 2:\n                x = x + 0"),
+    (SUPER, "assert x.dim() == 2, f'{x.shape} has {x.dim()} dimensions'"),
+    (SUPER, "print(x.shape, self.__class__.__name__, type(x).__name__)"),
+    (SUPER, "x = functools.reduce(lambda y, layer: layer(y), [self.a, self.a], x)"),
+    (SUPER, "layers = iter([self.a])\n        x = next(layers)(x)"),
+    (SUPER, "x = getattr(self, 'a')(x)"),
+    (SUPER, "self.means = []\n        self.means.append(x.mean().item())"),
+    (SUPER, "try:\n            x = x.view(3, -1)\n        except RuntimeError:\n            pass"),
+    (SUPER + "\n        self.calls = 0", "self.calls += 1"),
+]  # fmt: skip
+# By these an answer could reach its judge or others: (made in __init__, body of forward).
+REACHING_NETWORKS = [
+    (SUPER, "Net.forward(torch, x)\n        self.allclose = x"),
+    (SUPER, "self.late = x\n        [Net][0].forward(torch, x)"),
+    (SUPER, "self.late = x\n        getattr(Net, 'forward')(torch, x)"),
+    (SUPER, "getattr(torch, '_C')"),
+    (SUPER, "getattr(torch, 'al' + 'lclose')"),
+    (SUPER, "setattr(torch, 'allclose', x)"),
+    (SUPER, "self.__class__.__base__"),
+    (SUPER, "type('Net', (), {})"),
+    (SUPER, "super(nn.Module, self).forward(x)"),
+    (SUPER, "super(Net, torch).forward(x)"),
+    (SUPER, "inspect.getmembers(torch)"),
+    (SUPER, "[0 for inspect in [inspect]]"),
+    (SUPER, "[0 for exec in exec('x = 1')]"),
+    (SUPER, "[0 for check in [check]]"),
+    (SUPER, "x._backward_hooks"),
+    (SUPER, "KNOWN.append(1)"),
+    ("self.a.register_forward_hook(print)", "pass"),
+    ("nn.Module.__init__(self)", "pass"),
+]  # fmt: skip
+GIVEN = {"nn", "torch", "functools", "KNOWN"}
+
+
+@pytest.mark.parametrize(("made", "body"), HARMLESS_NETWORKS)
+def test_a_network_may_remember_count_and_look_at_values(made: str, body: str) -> None:
+    assert reaches(NETWORK.format(made=made, body=body), GIVEN) == ""
+
+
+@pytest.mark.parametrize(("made", "body"), REACHING_NETWORKS)
+def test_no_network_that_reaches_its_judge_is_plain(made: str, body: str) -> None:
+    assert reaches(NETWORK.format(made=made, body=body), GIVEN, GIVEN | {"inspect", "check"})
+
+
+@pytest.mark.parametrize("name", ["exec", "get_ipython", "open", "__import__", "check", "inspect"])
+@pytest.mark.parametrize("way", ["if 0:\n    {0} = 1", "{0} = 1\ndel {0}", "import math as {0}\ndel {0}"])
+def test_a_name_that_is_bound_but_for_show_is_not_the_cells_own(name: str, way: str) -> None:
+    assert reaches(way.format(name) + f"\n{name}('1')", (), {"inspect", "check"})
+
+
+BESIDE = [
+    "net = Net()\nprint(net(torch.randn(2, 3)).shape)\nprint(sum(p.numel() for p in net.parameters()))\n",  # below
+    "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n",
+    "from torch.utils.checkpoint import checkpoint\n",
+    "WIDTH = 3\n",
+    "def other_question(n):\n    return n\n",  # several answers in one cell
+]
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_what_learners_write_beside_an_answer_is_plain(beside: str) -> None:
+    network = NETWORK.format(made=SUPER, body="pass")
+    text = f"{network}\n{beside}" if "Net()" in beside else f"{beside}\n{network}"
+    assert reaches(text, {"nn", "torch"}, {"nn", "torch"}) == ""
+
+
+def test_what_an_answer_does_with_its_own_bends_nothing() -> None:
+    table = "TABLE = {1: 2}\ndef one(n):\n    TABLE[n] = TABLE.setdefault(n, 0) + 1\n    return float(repr(TABLE[n]))"
+    counter = "calls = 0\ndef one(n):\n    global calls\n    calls += 1"
+    for source in (table, counter):
+        assert reaches(source, {"nn"}) == ""
+    assert reaches(table, {"TABLE"}, {"TABLE"}) == "gives `TABLE` another meaning"
+    assert reaches("KNOWN.append(1)\ndef one(n):\n    KNOWN.append(n)", {"KNOWN"})
+    assert reaches("def one(n):\n    global torch\n    torch = None", {"torch"}, {"torch"})
+
+
+def test_modules_of_a_set_up_that_an_answer_may_not_import_are_not_given() -> None:
+    setup = "import inspect\nimport math\nfrom torch import nn\nimport pandas as pd\nX = 1"
+    assert given_names(setup) == {"math", "nn", "X"}
+    assert bound_names("import inspect\nX = 1") == {"inspect", "X"}
+    assert given_names("%time x") == bound_names("%time x") == frozenset()
+
+
+@functools.cache
+def allowed(attribute: str) -> bool:
+    return not reaches(f"torch.{attribute}", {"torch"})
+
+
+def test_no_attribute_leads_from_what_may_be_imported_to_the_interpreter() -> None:
+    """Follows each attribute that is allowed, of modules and classes, from module to module."""
+    forbidden = {
+        *(
+            eval,
+            exec,
+            compile,
+            open,
+            getattr,
+            setattr,
+            delattr,
+            vars,
+            globals,
+            locals,
+            input,
+            __import__,
+            sys._getframe,
+        ),
+        *(functools.wraps, functools.update_wrapper, operator.attrgetter, operator.methodcaller, os.system, os._exit),
+        *(importlib.import_module, subprocess.Popen, subprocess.run, signal.signal, pickle.load, pickle.loads),
+    }
+    waiting = [importlib.import_module(name) for name in sorted(plain.MODULES)]
+    seen, paths = {id(module) for module in waiting}, {id(module): module.__name__ for module in waiting}
+    while waiting:
+        place = waiting.pop()
+        for name in dir(place):
+            if not allowed(name):
+                continue
+            try:
+                with warnings.catch_warnings(action="ignore"):
+                    found = getattr(place, name)
+            except Exception:  # noqa: BLE001, S112 - some of torch's attributes raise what they like
+                continue
+            path = f"{paths[id(place)]}.{name}"
+            assert not (isinstance(found, Hashable) and callable(found) and found in forbidden), path
+            if isinstance(found, ModuleType | type) and id(found) not in seen:
+                seen.add(id(found))
+                paths[id(found)] = path
+                waiting.append(found)
+                top = found.__name__.partition(".")[0] if isinstance(found, ModuleType) else ""
+                assert top not in sys.stdlib_module_names - HARMLESS, path
+    assert len(seen) > 1000
+
+
+def test_words_are_one_line_that_names_what_is_not_plain() -> None:
+    assert reaches("import os", ()) == "imports `os`"
+    assert reaches("x = eval('1')", ()) == "uses `eval`"
+    assert reaches("%time x", ()) == "is no plain Python"
+    assert reaches("check = None", ()) == "gives `check` another meaning"
+    assert reaches("def other(): pass", {"other"}, {"other"}) == "gives `other` another meaning"
+    assert reaches("(" * 5000 + ")" * 5000, ()) == "is no plain Python"
+    assert reaches("x = " + "-" * 50_000 + "1", ())

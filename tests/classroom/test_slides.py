@@ -1,0 +1,390 @@
+"""Every slide of every lesson in a headless Chromium without a network: nothing cut off, nothing missing, all readable.
+
+For one lesson while writing it: `python -m pytest tests/test_slides.py -k 04`. A fault names the slide and says by how
+much; COURSE_SCREENSHOTS=folder leaves a picture of every slide there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lab
+import pandas as pd
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from classroom import cli
+from classroom.notebooks import read_notebook, to_text
+from classroom.slides import MIN_PICTURE_WORDS, MIN_WORDS, Slide, cut, export, find_lessons, make_deck
+from course_utils.figures import side_by_side
+from course_utils.units import CourseError
+
+LESSONS = find_lessons([], lab.REPOSITORY / "notebooks")
+WINDOWS = [(1280, 720), (1920, 1080)]
+in_a_browser = pytest.mark.skipif(bool(lab.missing()), reason=f"browser tests: {lab.missing()}")
+
+
+def cell(text: str, slide: str = "", outputs: list[Any] | None = None, tags: list[str] | None = None) -> Any:
+    """A markdown cell, or with outputs a code cell that was run."""
+    metadata: dict[str, Any] = {"tags": tags or []}
+    if slide:
+        metadata["slideshow"] = {"slide_type": slide}
+    if outputs is None:
+        return new_markdown_cell(text, metadata=metadata)
+    return new_code_cell(text, metadata=metadata, outputs=outputs, execution_count=1)
+
+
+def shown(**data: str) -> Any:
+    """An output of a cell: mime types with their slash written as an underscore."""
+    return new_output("display_data", {name.replace("_", "/", 1): value for name, value in data.items()})
+
+
+def slides_of(*cells: Any) -> list[Slide]:
+    return cut(new_notebook(cells=list(cells)), "lesson.ipynb", Path())[1]
+
+
+def html_of(*cells: Any) -> str:
+    return "\n".join(block for slide in slides_of(*cells) for block in slide.blocks)
+
+
+# -- what is on a slide ----------------------------------------------------------------------------------------------
+
+
+def test_slides_are_cut_by_slide_type() -> None:
+    title, slides = cut(
+        new_notebook(
+            cells=[
+                cell("# A *title*", "slide"),
+                cell("more"),
+                cell("left out", "skip"),
+                cell("to say", "notes"),
+                cell("next key", "fragment"),
+                cell("below", "subslide"),
+                cell("dash", "-"),
+                cell("## Two", "slide"),
+            ]
+        ),
+        "lesson.ipynb",
+        Path(),
+    )
+    assert title == "A title"
+    first, below, second = slides
+    assert [s.below for s in slides] == [False, True, False]
+    assert "more" in first.blocks[1]
+    assert first.blocks[2].startswith('<div class="fragment')
+    assert "left out" not in "".join(first.blocks + below.blocks + second.blocks)
+    assert "to say" in first.notes[0]
+    assert below.blocks[0] == '<p class="running">A <em>title</em></p>'
+    assert "dash" in below.blocks[2]
+    assert len(second.blocks) == 1
+
+
+def test_code_is_shown_if_short_and_not_asked_away() -> None:
+    out = [new_output("stream", text="42")]
+    assert "short" in html_of(cell("short()", outputs=out))
+    assert "long" not in html_of(cell("long()\n" * 9, outputs=out))
+    assert "wide" not in html_of(cell("wide" * 30, outputs=out))
+    assert "short" not in html_of(cell("short()", outputs=out, tags=["remove-input"]))
+    hidden = html_of(cell("short()", outputs=out, tags=["remove-output"]))
+    assert "short" in hidden
+    assert "42" not in hidden
+    assert html_of(cell("short()", outputs=out, tags=["remove-cell"])) == ""
+
+
+def test_a_picture_is_its_svg_once_and_an_explorer_its_still() -> None:
+    picture = side_by_side({"a": 1.0, "b": 2.0}, "GiB")
+    view = '{"model_id": "0"}'
+    text = f"{picture.html}<p>It fits.</p>"
+    made = html_of(
+        cell("explorer()", outputs=[shown(**{"application_vnd.jupyter.widget-view+json": view}, text_html=text)])
+    )
+    assert made.count("<svg") == 1
+    assert "<img" not in made
+    assert "It fits." in made
+    assert "explorer" not in made
+
+
+def test_what_is_folded_away_comes_with_the_next_key() -> None:
+    made = html_of(cell("", outputs=[shown(text_html="<details><summary>S</summary><p>answer</p></details>")]))
+    assert made == '<div class="fragment together"><p>answer</p></div>'
+
+
+def test_short_values_of_a_table_stay_on_one_line_and_its_heads_break() -> None:
+    table = pd.DataFrame(
+        {"measured peak": ["824.58 MiB"], "words": ["a sentence that may well be broken"]}, index=["4 × 16"]
+    )
+    made = html_of(cell("", outputs=[shown(text_html=table.to_html())]))
+    for whole in (
+        "824.58\N{NO-BREAK SPACE}MiB",
+        "4\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}16",
+        "measured peak",
+        "may well be",
+    ):
+        assert whole in made
+
+
+def test_links_to_files_of_the_course_are_words() -> None:
+    made = html_of(cell("[here](../exercises/03.ipynb) and [there](https://pytorch.org)"))
+    assert "here and" in made
+    assert 'href="https://pytorch.org"' in made
+    assert "ipynb" not in made
+
+
+# -- what cannot be exported -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Path:
+    """A course's folder with one lesson of one slide."""
+    for name in ("source", "notebooks", "course_utils"):
+        (tmp_path / name).mkdir()
+    notebook = new_notebook(cells=[cell("# One", "slide"), cell("1", outputs=[])])
+    (tmp_path / "notebooks" / "03_memory.ipynb").write_text(to_text(notebook), encoding="utf-8")
+    return tmp_path
+
+
+def test_the_command_writes_each_lesson_and_counts_its_slides(
+    course: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(course)
+    assert cli.main(["slides"]) == 0
+    assert "03_memory.html: 1 slide, " in capsys.readouterr().out
+    assert [path.name for path in (course / "slides").iterdir()] == ["03_memory.html"]
+    assert cli.main(["slides", "3", "--out", "elsewhere"]) == 0
+    assert (course / "elsewhere" / "03_memory.html").is_file()
+
+
+@pytest.mark.parametrize("name", ["99", "memory", "../03_memory", "*"])
+def test_an_unknown_lesson_is_one_line(course: Path, name: str) -> None:
+    with pytest.raises(CourseError, match=r"no lesson .* there is 03_memory$"):
+        export([name], course, course / "slides")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(course: Path) -> None:
+    (course / "file").write_text("kept")
+    with pytest.raises(CourseError, match=r"cannot be written: .*; choose another folder with --out$"):
+        export(["03"], course, course / "file")
+    assert (course / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (new_code_cell("1"), "has cells that were not run"),
+        (cell("1", outputs=[new_output("error", ename="ValueError", evalue="")]), "failed with ValueError"),
+        (cell("costs $5 or $6"), "slides show no LaTeX"),
+        (cell("$$x$$"), "slides show no LaTeX"),
+    ],
+)
+def test_a_lesson_that_is_not_fit_to_show_is_refused_and_the_old_slides_stay(
+    course: Path, bad: Any, message: str
+) -> None:
+    (course / "slides").mkdir()
+    old = course / "slides" / "03_memory.html"
+    old.write_text("old")
+    notebook = new_notebook(cells=[cell("# One", "slide"), bad])
+    (course / "notebooks" / "03_memory.ipynb").write_text(to_text(notebook), encoding="utf-8")
+    with pytest.raises(CourseError, match=message):
+        export([], course, course / "slides")
+    assert old.read_text() == "old"
+    assert len(list(old.parent.iterdir())) == 1
+
+
+def test_exporting_imports_no_torch(course: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from classroom.slides import export; here = Path(sys.argv[1]);"
+        "export([], here, here / 'slides'); assert 'torch' not in sys.modules and 'sphinx' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program, str(course)], check=True, cwd=lab.REPOSITORY)
+
+
+# -- how it looks ----------------------------------------------------------------------------------------------------
+
+# Measured on what is drawn, in pixels of the slide's canvas of 1280 × 720, apart from how the page settled it.
+LOOK = """least => {
+  const page = Reveal.getCurrentSlide().querySelector('.page'), box = page.getBoundingClientRect();
+  const scale = box.width / 1280, faults = [];
+  const px = value => Math.round(value / scale);
+  if (Math.abs(box.height / scale - 720) > 1 || box.left < -1 || box.top < -1 || box.right > innerWidth + 1
+      || box.bottom > innerHeight + 1) faults.push('the slide itself is not inside the window');
+  const drawn = [];  // [rectangle, what]
+  const walker = document.createTreeWalker(page, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode, parent = node.parentElement, said = node.data.trim();
+    if (!said || parent.closest('style, script, title, desc')) continue;
+    if (!parent.checkVisibility({visibilityProperty: true})) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    for (const rect of range.getClientRects()) drawn.push([rect, said]);
+    const inPicture = parent.closest('svg') !== null;
+    const matrix = inPicture ? parent.getScreenCTM() : null;
+    const factor = inPicture ? Math.hypot(matrix.a, matrix.b) / scale : 1;
+    const size = parseFloat(getComputedStyle(parent).fontSize) * factor;
+    const wanted = inPicture ? least[1] : least[0];
+    if (size < wanted - 0.1) faults.push(`${size.toFixed(1)} px words, at least ${wanted}: ${said.slice(0, 40)}`);
+  }
+  for (const picture of page.querySelectorAll('img, svg')) {
+    if (!picture.checkVisibility({visibilityProperty: true})) continue;
+    const rect = picture.getBoundingClientRect();
+    drawn.push([rect, 'a picture']);
+    const loaded = picture.complete && picture.naturalWidth;
+    const empty = picture.tagName === 'IMG' ? !loaded : !picture.querySelector('path');
+    if (empty || rect.width < 100 * scale || rect.height < 30 * scale) faults.push('a picture is missing');
+  }
+  const worst = {};
+  for (const [rect, what] of drawn) {
+    const beyond = {
+      'too tall': px(rect.bottom - box.bottom), 'too wide': px(rect.right - box.right),
+      'above the slide': px(box.top - rect.top), 'left of the slide': px(box.left - rect.left),
+    };
+    for (const [way, by] of Object.entries(beyond))
+      if (by > 0 && by > (worst[way]?.[0] ?? 0)) worst[way] = [by, what];
+  }
+  for (const [way, [by, what]] of Object.entries(worst)) faults.push(`${by} px ${way}: ${what.slice(0, 40)}`);
+  const blocks = [...page.querySelectorAll('.page > *, .together > *')].filter(
+    block => getComputedStyle(block).display !== 'contents' && block.checkVisibility());
+  blocks.slice(1).forEach((block, i) => {
+    const by = px(blocks[i].getBoundingClientRect().bottom - block.getBoundingClientRect().top);
+    if (by > 1) faults.push(`${by} px of overlap at: ${block.innerText?.slice(0, 40) || 'a picture'}`);
+  });
+  const raw = /<IPython|<course_utils|Box\\(children|<[\\w.]+ object at/.exec(page.innerText);
+  if (raw) faults.push(`a Python object's name: ${raw[0]}`);
+  return faults;
+}"""
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Any]:
+    with lab.browser(*WINDOWS[0]) as page:
+        page.context.set_offline(True)
+        yield page
+
+
+def walk(tab: Any, file: Path, shots: Path | None = None) -> tuple[list[str], int]:
+    """Every fault seen going through all slides with the right arrow, and the number of slides seen."""
+    asked: list[str] = []
+    errors: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("pageerror", lambda error: errors.append(f"script: {error}"))
+    tab.goto(file.as_uri())
+    tab.wait_for_function("() => window.Reveal?.isReady() && document.fonts.status === 'loaded'")
+    faults: list[str] = []
+    seen: dict[int, str] = {}
+    for _ in range(500):
+        number = int(tab.evaluate("() => Reveal.getSlidePastCount() + 1"))
+        heading = tab.evaluate("() => Reveal.getCurrentSlide().querySelector('h1, h2, .running')?.innerText ?? ''")
+        seen[number] = heading
+        for fault in tab.evaluate(LOOK, [MIN_WORDS, MIN_PICTURE_WORDS]):
+            line = f"{file.stem}, slide {number}, {heading!r}: {fault}"
+            faults += [line] if line not in faults else []
+        if shots:
+            shots.mkdir(parents=True, exist_ok=True)
+            tab.screenshot(path=shots / f"{file.stem}_{tab.viewport_size['height']}_{number:02d}.png")
+        if tab.evaluate("() => Reveal.isLastSlide() && !Reveal.availableFragments().next"):
+            break
+        tab.keyboard.press("ArrowRight")
+    else:
+        errors.append("the right arrow never reaches the last slide")
+    if list(seen) != list(range(1, tab.evaluate("() => Reveal.getTotalSlides()") + 1)):
+        errors.append(f"the right arrow went by {list(seen)}")
+    network = [f"asks the network for {url}" for url in asked if not url.startswith(("file:", "data:", "blob:"))]
+    return faults + errors + network, len(seen)
+
+
+@in_a_browser
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "height"), WINDOWS)
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_every_slide_fits_and_reads(tab: Any, tmp_path: Path, lesson: Path, width: int, height: int) -> None:
+    deck = make_deck(read_notebook(lesson), lesson.name, lesson.parent)
+    file = tmp_path / f"{lesson.stem}.html"
+    file.write_text(deck.html, encoding="utf-8")
+    tab.set_viewport_size({"width": width, "height": height})
+    shots = os.environ.get("COURSE_SCREENSHOTS")
+    faults, count = walk(tab, file, Path(shots) if shots else None)
+    assert not faults, "\n" + "\n".join(faults)
+    assert count == deck.slides
+
+
+PARAGRAPH = "Fifty words of text stand here, and then some more. " * 5
+BAD = {
+    "too tall": [cell("\n\n".join([PARAGRAPH] * 12), "slide")],
+    "too wide": [cell("1", "slide", outputs=[shown(text_html=f"<p style='white-space:pre'>{'wide ' * 60}</p>")])],
+    "a picture is missing": [cell("![gone](https://example.org/gone.png)", "slide")],
+    "asks the network": [cell("![gone](https://example.org/gone.png)", "slide")],
+    "px words, at least 18": [cell('<p style="font-size:12px">small print</p>', "slide")],
+    "px words, at least 14": [
+        cell(
+            '<figure><svg viewBox="0 0 900 90"><path d="M0 0"/><text style="font-size:4px">x</text></svg></figure>',
+            "slide",
+        )
+    ],
+    "of overlap": [cell(f'<p style="margin-bottom:-90px">{PARAGRAPH}</p>\n\n{PARAGRAPH}', "slide")],
+    "a Python object's name": [cell("1", "slide", outputs=[shown(text_plain="<thing.Thing object at 0x1>")])],
+}
+
+
+@in_a_browser
+@pytest.mark.browser
+@pytest.mark.parametrize("fault", BAD)
+def test_the_walk_sees_each_kind_of_fault_and_where(tab: Any, tmp_path: Path, fault: str) -> None:
+    cells = [cell("# Good", "slide"), *BAD[fault], cell("# Good again", "slide")]
+    file = tmp_path / "bad.html"
+    file.write_text(make_deck(new_notebook(cells=cells), "bad", tmp_path).html, encoding="utf-8")
+    faults, count = walk(tab, file)
+    assert count == 3
+    found = [line for line in faults if fault in line]
+    assert found, faults
+    assert fault == "asks the network" or "slide 2" in found[0]
+
+
+@in_a_browser
+@pytest.mark.browser
+def test_a_printed_line_breaks_only_where_it_must(tab: Any, tmp_path: Path) -> None:
+    def rows(words: int) -> float:
+        said = [new_output("stream", text="words " * words)]
+        notebook = new_notebook(cells=[cell("# One", "slide"), cell("1", outputs=said)])
+        file = tmp_path / "one.html"
+        file.write_text(make_deck(notebook, "one", tmp_path).html, encoding="utf-8")
+        assert walk(tab, file)[0] == []
+        return float(
+            tab.locator("pre.out").evaluate("text => text.clientHeight / parseFloat(getComputedStyle(text).lineHeight)")
+        )
+
+    assert round(rows(15)) == 1
+    assert round(rows(40)) >= 2
+
+
+@in_a_browser
+@pytest.mark.browser
+def test_a_wide_line_or_table_leaves_the_text_around_it_large(tab: Any, tmp_path: Path) -> None:
+    table = pd.DataFrame({f"a column {i}": ["some words"] for i in range(8)}).to_html()
+    for wide in (new_output("stream", text="x" * 95), shown(text_html=table)):
+        notebook = new_notebook(cells=[cell("# One\n\nText.", "slide"), cell("1", outputs=[wide])])
+        file = tmp_path / "one.html"
+        file.write_text(make_deck(notebook, "one", tmp_path).html, encoding="utf-8")
+        assert walk(tab, file)[0] == []
+        assert tab.locator(".page p").first.evaluate("text => getComputedStyle(text).fontSize") == "30px"
+
+
+@in_a_browser
+@pytest.mark.browser
+def test_text_and_pictures_shrink_to_what_is_left(tab: Any, tmp_path: Path) -> None:
+    picture = side_by_side({str(i): float(i) for i in range(1, 16)}, "GiB")
+    few, many = cell("Short."), cell(PARAGRAPH * 2)
+    code = cell("a = 1\n" * 8, outputs=[shown(text_html=picture.html)])
+    sizes = []
+    for text in (few, many):
+        notebook = new_notebook(cells=[cell("# One", "slide"), text, code])
+        file = tmp_path / "one.html"
+        file.write_text(make_deck(notebook, "one", tmp_path).html, encoding="utf-8")
+        faults, _ = walk(tab, file)
+        assert faults == []
+        sizes.append(tab.locator("figure svg").bounding_box()["height"])
+    assert sizes[1] < sizes[0]
+    assert not tab.locator(".code").is_visible()

@@ -1,0 +1,79 @@
+"""What a grading leaves of its temporary files: nothing, also when it is ended or killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from classroom.grading import sandbox, temporary
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="locks and signals are those of Unix")
+RUN = """\
+import subprocess, sys, tempfile, time
+from classroom.grading.temporary import one_folder
+with one_folder():
+    tempfile.mkdtemp()
+    print(subprocess.Popen(["sleep", "1000"]).pid, flush=True)
+    time.sleep(1000)
+"""
+
+
+def started(folder: Path) -> tuple[subprocess.Popen[str], int]:
+    """A process at work in its temporary folder below this one, and the id of a process it started."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN], env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_grading_that_is_asked_to_end_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    process, child = started(tmp_path)
+    assert os.listdir(tmp_path)
+    process.send_signal(number)
+    assert process.wait(20) == 128 + number
+    assert os.listdir(tmp_path) == []
+    assert not psutil.pid_exists(child)
+
+
+def test_the_next_grading_clears_what_a_killed_one_left_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "course-of-mine").mkdir()
+    process, child = started(tmp_path)
+    alive, other = started(tmp_path)
+    process.kill()
+    process.wait()
+    assert len(os.listdir(tmp_path)) == 3
+    monkeypatch.setattr(temporary, "YOUNG", -1)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with temporary.one_folder() as folder:
+        assert len(os.listdir(tmp_path)) == 3  # ours, theirs who still works, and what is none of a grading's
+    assert not folder.exists()
+    alive.terminate()
+    alive.wait(20)
+    assert os.listdir(tmp_path) == ["course-of-mine"]
+    os.kill(child, signal.SIGKILL)
+    assert not psutil.pid_exists(other)
+
+
+def test_a_folder_with_too_long_a_name_is_said_in_one_line_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sys.platform != "linux":
+        pytest.skip("sandboxes need Linux")
+    long = tmp_path / ("long" * 30)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    said = sandbox.why_not()
+    assert said is not None
+    assert "TMPDIR" in said
+    assert "\n" not in said

@@ -1,0 +1,117 @@
+"""Claims in general, and lesson 03's: each verdict follows from its number, and another number gives another."""
+
+import importlib
+import importlib.util
+from pathlib import Path
+
+import pytest
+from verdicts import finding
+
+from classroom.claims import LESSONS, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG
+from course_utils import digits
+from course_utils.memory import Ledger, StepTrace
+from course_utils.units import CourseError
+from lessons import claims
+from lessons.claims import CLAIMS, judge
+from lessons.memory import claims as memory
+
+pytestmark = pytest.mark.usefixtures("fresh_traces")
+
+# What the literature says, worked out apart from the code: counts of layers and parameters from the papers, totals by
+# hand (AlexNet 0.375 + 0.198 + 0.489 GB; VGG-16 7.80 + 3.29 + 1.11 GB), the rest from what each claim leaves out.
+EXPECTED = {
+    19: PARTLY, 20: RIGHT, 21: WRONG, 22: RIGHT, 23: WRONG, 24: MISLEADING, 27: PARTLY, 28: RIGHT, 29: PARTLY,
+    30: RIGHT, 35: PARTLY, 60: WRONG, 66: PARTLY, 67: RIGHT, 68: OUTDATED, 69: RIGHT, 70: OPEN, 71: MISLEADING,
+    72: RIGHT, 73: WRONG, 74: MISLEADING, 75: WRONG,
+}  # fmt: skip
+
+
+def test_every_claim_is_judged_once_and_has_a_place_in_the_table():
+    assert set(EXPECTED) <= set(CLAIMS) <= set(range(1, 84))
+    assert all(claim.number == number and claim.text and claim.source for number, claim in CLAIMS.items())
+
+
+@pytest.mark.parametrize("number", EXPECTED)
+def test_verdict(number):
+    found = finding(number)
+    assert found.verdict == EXPECTED[number], found
+    assert any(character.isdigit() for character in found.evidence), "the evidence holds a number"
+
+
+@pytest.mark.parametrize(
+    ("number", "reading", "value"),
+    [
+        (20, "network_wide_bytes", lambda ledger: 2_000_000_000),
+        (22, "network_wide_bytes", lambda ledger: 5_000_000_000),
+        (69, "network_wide_bytes", lambda ledger: 12_000_000_000),
+        (30, "network_wide_parts", lambda ledger: {"gradient maps": 8_000_000_000}),
+        (19, "reserved_bytes", lambda ledger: ledger.peak_bytes),
+    ],
+)
+def test_another_number_another_verdict(monkeypatch, number, reading, value):
+    before = finding(number).verdict
+    monkeypatch.setattr(Ledger, reading, value)
+    assert finding(number).verdict != before
+
+
+def test_verdicts_of_layers_batches_and_training_follow_too(monkeypatch):
+    monkeypatch.setattr(memory, "_count", lambda module, kind: {"Conv2d": 16, "Linear": 3}[kind.__name__])
+    assert finding(23).verdict == RIGHT
+    monkeypatch.setattr(StepTrace, "at", lambda step, batch: (_ for _ in ()).throw(AssertionError("not used")))
+    monkeypatch.setattr(digits, "gap", lambda share: share)
+    monkeypatch.setattr(digits, "memorised", lambda units: 1 / units)
+    monkeypatch.setattr(digits, "difference_of_halves", lambda: 0.1)
+    assert [finding(number).verdict for number in (72, 73, 75)] == [WRONG, OPEN, RIGHT]
+
+
+def test_a_picture_more_or_less_changes_no_word(monkeypatch):
+    """On another processor a training may end a picture or two elsewhere: of 500 tested, of 200 learned by heart."""
+
+    def told(pictures):
+        monkeypatch.setattr(digits, "gap", lambda share: {0.1: 0.138, 1.0: 0.0249}[share] + pictures / 500)
+        monkeypatch.setattr(digits, "memorised", lambda units: 1.0 if units == 256 else 0.15 + pictures / 200)
+        return finding(72).evidence, finding(75).evidence
+
+    assert told(0) == told(-2) == told(2)
+    assert "over 10 points with a tenth, under 5 with all" in told(0)[0]
+    assert "under 20% with 2 hidden units, 100% with 256" in told(0)[1]
+
+
+def test_shown_as_text_and_as_a_table_with_nothing_unescaped(monkeypatch):
+    hostile = claims.Finding(RIGHT, "<script>1</script>", "why & how")
+    monkeypatch.setitem(CLAIMS, 20, claims.Claim(20, "a < b", "somebody", lambda: hostile))
+    verdicts = judge([20])
+    assert "RIGHT: a < b" in repr(verdicts)
+    page = verdicts._repr_html_()
+    assert "<script>" not in page
+    assert "why &amp; how" in page
+
+
+def test_an_unknown_number_is_one_line():
+    with pytest.raises(CourseError, match=r"^no claim number 999; there are 1, 2, 3, "):
+        judge([999])
+
+
+def test_every_claim_of_the_table_has_a_verdict_that_a_test_expects():
+    expected = [number for name in LESSONS for number in _expected(name)]
+    measured = [39, 48]  # on this machine; the tests of their topics judge them with made-up times
+    assert sorted(expected + measured) == sorted(CLAIMS) == list(range(1, 84))
+    assert {claim.source for claim in CLAIMS.values()} == set(claims.SOURCES)
+
+
+def _expected(topic):
+    """The numbers in EXPECTED of a topic's tests; memory's are here."""
+    if topic == "memory":
+        return list(EXPECTED)
+    if importlib.util.find_spec(f"test_claims_{topic}") is None:
+        return []
+    return list(importlib.import_module(f"test_claims_{topic}").EXPECTED)
+
+
+def test_a_claim_leads_to_the_lesson_that_judges_it():
+    root = Path(__file__).resolve().parents[2]
+    assert all((root / "source" / claim.lesson).is_dir() for claim in CLAIMS.values())
+    assert "<a href='03_memory.ipynb'>03</a>" in judge([20], links=True)._repr_html_()
+    assert "<a " not in judge([20])._repr_html_()
+    assert sum(judge([20, 21, 23]).counts().values()) == 3
+    assert judge([20, 21, 23]).counts() == {WRONG: 2, RIGHT: 1}

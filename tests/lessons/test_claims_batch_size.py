@@ -1,0 +1,50 @@
+"""Lesson 07's claims: the verdicts worked out apart from the code, and that another number gives another."""
+
+import pytest
+from verdicts import finding
+
+from classroom.claims import OUTDATED, PARTLY, RIGHT, WRONG
+from course_utils import digits
+from course_utils.memory import Ledger
+from lessons.batch_size import claims as batch_size
+
+pytestmark = pytest.mark.usefixtures("fresh_traces")
+
+# By hand, from the table of the Caffe2 notes (72.7, 127.5, 233.6, 450.6 ms): 4.54, 3.98, 3.65, 3.52 ms an image, so
+# 29, 13 and 4 % more than at 128. VGG-16: 11.09 GB grow with the batch of 128 and 1.11 GB do not, so half of it saves
+# 5.54 of 12.20.
+EXPECTED = {26: PARTLY, 79: PARTLY, 80: OUTDATED}
+EVIDENCE = {
+    26: ["29% more", "less than 1e-06"],
+    79: ["12.20 to 6.65 GB", "45% less", "43% less"],
+    80: ["64 costs 4% more", "32 13%", "16 29%"],
+}
+
+
+@pytest.mark.parametrize("number", EXPECTED)
+def test_verdict_and_evidence(number):
+    found = finding(number)
+    assert found.verdict == EXPECTED[number], found
+    for words in EVIDENCE[number]:
+        assert words in found.evidence
+
+
+def test_gradients_that_differ_make_accuracy_a_cost_too(monkeypatch):
+    monkeypatch.setattr(digits, "difference_of_halves", lambda: 1e-3)
+    assert finding(26).verdict == RIGHT
+    monkeypatch.setattr(batch_size, "dearer", lambda batch: 0.0)
+    assert finding(26).verdict == PARTLY
+    monkeypatch.setattr(digits, "difference_of_halves", lambda: 1e-8)
+    assert finding(26).verdict == WRONG
+
+
+@pytest.mark.parametrize(("fixed", "verdict"), [(0, RIGHT), (60, PARTLY), (10_000, WRONG)])
+def test_what_stays_decides_whether_half_is_half(monkeypatch, fixed, verdict):
+    monkeypatch.setattr(Ledger, "network_wide_bytes", lambda ledger: 2 * ledger.batch + fixed)
+    monkeypatch.setattr(Ledger, "peak_bytes", property(lambda ledger: 2 * ledger.batch + fixed))
+    assert finding(79).verdict == verdict
+
+
+def test_a_dear_32_would_be_a_last_resort(monkeypatch):
+    monkeypatch.setattr(batch_size, "dearer", lambda batch: 16 / batch)
+    assert finding(80).verdict == RIGHT

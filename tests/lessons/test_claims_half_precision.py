@@ -1,0 +1,44 @@
+"""Claims of lesson 08: each verdict follows from its number, and another number gives another."""
+
+from dataclasses import replace
+
+import pytest
+from verdicts import finding
+
+from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
+from course_utils.machine import hardware
+from lessons.half_precision import claims as half_precision
+from lessons.half_precision.precision import Halving
+
+# Worked out apart from the code: VGG-16 11.08 to 7.40 GB is -33 %, 12.75 to 7.48 is -41 %, neither a half, and the
+# dense net grows; the P100 has twice float32's rate.
+EXPECTED = {81: MISLEADING, 82: PARTLY}
+
+
+@pytest.mark.parametrize("number", EXPECTED)
+def test_verdict(number):
+    found = finding(number)
+    assert found.verdict == EXPECTED[number], found
+
+
+def test_the_evidence_is_the_literatures():
+    evidence = finding(81).evidence
+    assert "11.08 to 7.40 GB, −33 % (counted with master weights: −41 %)" in evidence
+    assert "dense net 0.65 to 0.72 GB, +11 %" in evidence
+    assert "measured 1.02 to 1.14 times" in finding(82).evidence
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.5, RIGHT), (0.0, WRONG)])
+def test_another_memory_another_verdict(monkeypatch, share, verdict):
+    monkeypatch.setattr(Halving, "saved", property(lambda self: share))
+    monkeypatch.setattr(half_precision, "recipe_bytes", lambda ledger, copy_bytes=0: 100 - 50 * share * copy_bytes)
+    assert finding(81).verdict == verdict
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(38.0, RIGHT), (None, WRONG)])
+def test_another_rate_another_verdict(monkeypatch, rate, verdict):
+    known = hardware.device
+    monkeypatch.setattr(
+        hardware, "device", lambda name: replace(known(name), float16_tflops=rate) if name == "P100" else known(name)
+    )
+    assert finding(82).verdict == verdict

@@ -1,0 +1,123 @@
+"""Lesson 02's claims: each verdict follows from its number, and another number gives another."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from verdicts import finding
+
+from classroom.claims import MISLEADING, OUTDATED, PARTLY, RIGHT, WRONG
+from course_utils.machine import hardware as catalogue
+from course_utils.machine import timing
+from course_utils.machine.timing import MeasuredStep, Timing
+from course_utils.memory import Ledger
+from course_utils.techniques.capacity import Batches
+from lessons.claims import CLAIMS
+from lessons.hardware import claims as hardware
+
+pytestmark = pytest.mark.usefixtures("fresh_traces")
+
+# Worked out apart from the code: by hand (3 values a parameter with momentum; 9000·4000 + 4000·4000 + 4000·32 weights),
+# from the papers (AlexNet's 60 million), from prices and years in the publications, and from what a claim leaves out.
+EXPECTED = {
+    2: PARTLY, 8: MISLEADING, 11: OUTDATED, 12: PARTLY, 13: PARTLY, 14: WRONG, 15: RIGHT, 16: RIGHT, 17: OUTDATED,
+    18: OUTDATED, 25: OUTDATED, 41: WRONG, 42: RIGHT, 43: RIGHT, 44: RIGHT, 45: RIGHT, 46: RIGHT, 47: RIGHT,
+    56: OUTDATED, 57: OUTDATED, 58: OUTDATED, 62: PARTLY, 63: OUTDATED, 64: OUTDATED, 65: OUTDATED, 83: RIGHT,
+}  # fmt: skip
+# What the evidence must say, computed here by hand.
+SAID = {
+    2: f"{12 * 52_136_032 / 1e9:.2f} GB",
+    12: "sgd 8 bytes, momentum 12 bytes, adam 16 bytes",
+    13: f"{5744 * 2**20 // 8:,}; with gradients {5744 * 2**20 // 12:,}, with Adam {5744 * 2**20 // 16:,}",
+    14: f"{9000 * 4000 + 4000 * 4000 + 4000 * 32:,} weights",
+    15: f"{512_128_000 * 8 / 2**30:.2f} GiB",
+    16: "60,965,224 in two columns, 61,100,840",
+    18: f"{179 * 2**30 // 16 / 1e9:.0f} billion",
+    42: f"{920.21 / 262.42:.1f} times",
+    47: "gradients below the head: 0 bytes",
+    56: f"{4 * 52_128_000 / 6e9 * 1e3:.1f} ms",
+    83: f"{5499 / 999:.1f} times",
+}
+
+
+@pytest.mark.parametrize("number", EXPECTED)
+def test_verdict(number):
+    found = finding(number)
+    assert found.verdict == EXPECTED[number], found
+    assert any(character.isdigit() for character in found.evidence), "the evidence holds a number"
+    assert SAID.get(number, "") in found.evidence
+
+
+def test_every_claim_of_the_lesson_has_a_judge_here():
+    own = {n for n, item in CLAIMS.items() if item.judge.__module__ == hardware.__name__}
+    assert own == {*EXPECTED, 48}
+
+
+@pytest.mark.parametrize(
+    ("number", "reading", "value"),
+    [
+        (2, "peak_bytes", property(lambda ledger: 6 * 2**30)),
+        (11, "reserved_bytes", lambda ledger: ledger.peak_bytes + 2**20),
+        (15, "size", property(lambda ledger: np.full(len(ledger.tape.fixed), 2 * 2**30))),
+        (47, "peak_bytes", property(lambda ledger: 2 * 2**30)),
+    ],
+)
+def test_another_reading_another_verdict(monkeypatch, number, reading, value):
+    monkeypatch.setattr(Ledger, reading, value)
+    assert finding(number).verdict != EXPECTED[number]
+
+
+def test_another_count_another_verdict(monkeypatch):
+    monkeypatch.setattr(hardware, "bytes_a_parameter", lambda optimizer: 8.0)
+    assert [finding(number).verdict for number in (12, 13)] == [RIGHT, RIGHT]
+    monkeypatch.setattr(hardware, "BUFFER", 0)
+    assert finding(13).verdict == WRONG
+    monkeypatch.setattr(hardware, "weights", lambda module, biases=True: 512_128_000)
+    assert [finding(number).verdict for number in (14, 16)] == [RIGHT, WRONG]
+    monkeypatch.setattr(hardware, "largest_batch", lambda step, room: Batches(64, 64))
+    assert finding(17).verdict == RIGHT
+
+
+def test_another_catalogue_another_verdict(monkeypatch):
+    """In the autumn of 2016 most of this was right."""
+    then = tuple(
+        replace(item, year=2014, launch_usd=1200.0) if item.name == "Tesla K40" else item
+        for item in catalogue.devices()
+        if item.year <= 2016
+    )
+    monkeypatch.setattr(catalogue, "devices", lambda: then)
+    assert [finding(number).verdict for number in (65, 41, 83)] == [RIGHT, RIGHT, WRONG]
+    until_2015 = tuple(item for item in then if item.year < 2016)
+    monkeypatch.setattr(catalogue, "devices", lambda: until_2015)
+    assert finding(25).verdict == RIGHT
+    dear = replace(until_2015[0], name="RTX 2080", launch_usd=2000.0)
+    monkeypatch.setattr(catalogue, "devices", lambda: (*until_2015, dear))
+    assert finding(45).verdict == WRONG
+    huge = replace(until_2015[0], memory_gb=4000.0)
+    monkeypatch.setattr(catalogue, "devices", lambda: (huge,))
+    assert finding(18).verdict == RIGHT
+
+
+def test_other_rates_other_verdicts(monkeypatch):
+    monkeypatch.setattr(hardware, "VGG_16_PICTURES_MS", {"Tesla K40": 300.0, "Titan X (Maxwell)": 262.0})
+    assert finding(42).verdict == WRONG
+    monkeypatch.setattr(hardware, "CAFFE_SWITCHES", ("USE_CUDNN := 1", "# CPU_ONLY := 1"))
+    assert finding(62).verdict == RIGHT
+    monkeypatch.setattr(hardware, "CAFFE_SWITCHES", ("# USE_CUDNN := 1", "CPU_ONLY := 1"))
+    assert finding(62).verdict == WRONG
+    old = catalogue.links()[:1]
+    monkeypatch.setattr(catalogue, "links", lambda: old)
+    assert finding(58).verdict == RIGHT
+    monkeypatch.setattr(hardware, "on_cards", lambda *arguments: SimpleNamespace(speed_up=1.1))
+    assert [finding(number).verdict for number in (46, 64)] == [WRONG, RIGHT]
+
+
+def test_a_slow_machine_is_told_so(monkeypatch):
+    for seconds, verdict in ((0.1, RIGHT), (30.0, PARTLY)):
+        timed = Timing(seconds, 0.0, 3)
+        monkeypatch.setattr(
+            hardware, "measure_step_time", lambda *a, timed=timed, **k: MeasuredStep("", 1, "cpu", timed, timed)
+        )
+        assert finding(48).verdict == verdict
+    assert timing.measure_step_time is not hardware.measure_step_time

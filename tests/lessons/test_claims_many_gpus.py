@@ -1,0 +1,52 @@
+"""Claims of lesson 11: each verdict follows from its number, and another number gives another."""
+
+from dataclasses import replace
+
+import pytest
+from verdicts import finding
+
+from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
+from course_utils.machine import hardware
+from course_utils.techniques.parallel import on_cards
+from lessons.many_gpus import claims as many_gpus
+
+# Worked out apart from the code: 208.5 MB of gradients against 15 ms of computation; 752.9 million a card, so 3.01
+# billion on four and 2.26 on three; 99.2 % of VGG-16's work in 10.6 % of its parameters.
+EXPECTED = {3: RIGHT, 4: RIGHT, 5: MISLEADING, 6: PARTLY, 7: RIGHT, 9: RIGHT, 10: RIGHT}
+
+
+@pytest.mark.parametrize("number", EXPECTED)
+def test_verdict(number):
+    found = finding(number)
+    assert found.verdict == EXPECTED[number], found
+
+
+def test_the_evidence_is_the_literatures():
+    assert "0.21 GB of gradients" in finding(4).evidence
+    assert "3.01 billion on 4 cards, 2.26 on the 3 pictured" in finding(6).evidence
+    assert "99.2% of the arithmetic with 10.6% of the parameters" in finding(9).evidence
+    assert "5 GB/s, 4 GB/s of data" in finding(3).evidence
+
+
+@pytest.mark.parametrize("rate", [1e6, 1e-4])
+def test_another_link_another_verdict(monkeypatch, rate):
+    """GB/s: with no end of them nothing is waited for, with next to none everything is."""
+    links = {name: replace(hardware.link(name), nominal_gb_s=rate, practical_gb_s=None) for name in
+             ("PCIe 2.0 x16", "NVLink 4")}  # fmt: skip
+    monkeypatch.setattr(
+        many_gpus, "on_cards", lambda ledger, card, link, *more: on_cards(ledger, card, links[link], *more)
+    )
+    fast = rate > 1
+    assert finding(4).verdict == (WRONG if fast else RIGHT)
+    assert finding(9).verdict == (RIGHT if fast else PARTLY)
+
+
+def test_another_card_or_code_another_verdict(monkeypatch):
+    monkeypatch.setattr(many_gpus, "BUFFER", 6144 * 2**20 - 8 * 10**9)
+    assert finding(6).verdict == RIGHT
+    monkeypatch.setattr(many_gpus, "BUFFER", 6144 * 2**20)
+    assert finding(6).verdict == WRONG
+    monkeypatch.setattr(many_gpus, "CODING", 1.0)
+    assert finding(3).verdict == WRONG
+    monkeypatch.setattr(many_gpus, "speed_up", lambda ledger, *more, **options: 5.0)
+    assert [finding(number).verdict for number in (5, 7)] == [RIGHT, PARTLY]

@@ -1,0 +1,28 @@
+"""The claim of lesson 04: its verdict follows from computed numbers, and other numbers give another."""
+
+from types import SimpleNamespace
+
+import pytest
+from verdicts import finding
+
+from classroom.claims import PARTLY, RIGHT, WRONG
+from course_utils.techniques import changes
+
+EXPECTED = {76: RIGHT}
+
+
+def test_verdict():
+    # 3 × 3, padding 1, 224: 112 positions at stride 2, 56 at stride 4, so exactly 4 and 16 times fewer values.
+    found = finding(76)
+    assert found.verdict == EXPECTED[76]
+    assert "stride 2: output 4 times smaller" in found.evidence
+    assert "stride 4: output 16 times smaller" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("values", "peaks", "verdict"), [((16, 8), (9, 5), PARTLY), ((16, 4), (9, 9), WRONG), ((16, 4), (9, 10), WRONG)]
+)
+def test_another_number_another_verdict(monkeypatch, values, peaks, verdict):
+    fake = SimpleNamespace(output_values=values, peaks=lambda batch: peaks)
+    monkeypatch.setattr(changes, "stride", lambda *_: fake)
+    assert finding(76).verdict == verdict

@@ -1,0 +1,108 @@
+"""Lesson 01's claims: each verdict follows from its number, and another number gives another."""
+
+from dataclasses import replace
+
+import pytest
+from verdicts import finding
+
+from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG
+from course_utils.machine import hardware, published, timing
+from course_utils.machine.timing import MeasuredStep, Timing
+from lessons.claims import CLAIMS
+from lessons.why_gpus import claims as why_gpus
+from lessons.why_gpus.crossover import BatchTimes
+
+# What the literature says, worked out apart from the code; see each claim's reason.
+EXPECTED = {
+    1: RIGHT,  # cnn-benchmarks: 8,495 ms against 920 is 9 times, against 128.6 is 66
+    36: OUTDATED,  # 3,072 cores of a Titan X
+    37: RIGHT,
+    38: PARTLY,  # a reported MNIST network: 4.4 s an epoch on the CPU, 6.5 s on the GPU
+    40: RIGHT,  # Titan X Maxwell to Pascal 1.47 to 1.60 times
+    49: PARTLY,  # 400 weights, 500 with biases, 601 with one output
+    50: RIGHT,  # 0.4 GB of weights, 1.2 GB with gradient and momentum
+    51: RIGHT,
+    52: WRONG,
+    53: OPEN,
+    54: WRONG,  # 72.7 ms at 16, 450.6 ms at 128
+    55: MISLEADING,  # 3.65 against 3.52 ms an image
+    59: RIGHT,
+    61: RIGHT,
+}
+
+
+@pytest.mark.parametrize("number", EXPECTED)
+def test_verdict(number):
+    found = finding(number)
+    assert found.verdict == EXPECTED[number], found
+    assert any(character.isdigit() for character in found.evidence), "the evidence holds a number"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (1, "9 times (Tesla K40) to 72 (Titan X (Pascal))"),
+        (49, "400 weights, 500 with biases, 601 with one output"),
+        (50, "100 M weights: 0.4 GB, 1.2 with gradient and momentum"),
+        (54, "6.2 times for 8 times the images"),
+        (55, "12.3%, 8.4%, 3.6%"),
+    ],
+)
+def test_the_evidence_is_what_was_worked_out_by_hand(number, words):
+    assert words in finding(number).evidence
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(0.02, RIGHT), (5.0, WRONG)])
+def test_the_digits_are_judged_by_what_was_measured(monkeypatch, seconds, verdict):
+    took = Timing(seconds, 0.0, 3)
+    monkeypatch.setattr(timing, "measure_step_time", lambda *_, **__: MeasuredStep("x", 128, "cpu", took, took))
+    found = finding(39)
+    assert found.verdict == verdict
+    assert f"{seconds * 5 * 469 / 60:.1f} minutes" in found.evidence  # 60,000 pictures in batches of 128
+
+
+def with_times(monkeypatch, change):
+    monkeypatch.setattr(published, "TIMES", tuple(change(row) for row in published.TIMES))
+
+
+def test_another_published_time_another_verdict(monkeypatch):
+    with_times(monkeypatch, lambda row: replace(row, both_ms=100.0))
+    assert finding(1).verdict == WRONG
+    assert finding(40).verdict == WRONG
+    assert finding(54).verdict == RIGHT
+    assert finding(55).verdict == RIGHT  # twice the images in the same time: half saved for each
+
+
+def test_another_device_another_verdict(monkeypatch):
+    free = replace(hardware.device(why_gpus.CARD), launch_seconds=0.0)
+    monkeypatch.setattr(hardware, "device", lambda name: free)
+    monkeypatch.setattr(why_gpus, "CARD", free)
+    assert {number: finding(number).verdict for number in (38, 51, 52, 53)} == {
+        38: PARTLY,  # the link alone lets the CPU win
+        51: WRONG,
+        52: RIGHT,
+        53: WRONG,
+    }
+    monkeypatch.setattr(why_gpus, "LINK", None)
+    assert finding(38).verdict == RIGHT
+    assert finding(59).verdict == WRONG
+
+
+def test_without_a_gain_the_speed_up_does_not_grow(monkeypatch):
+    monkeypatch.setattr(why_gpus, "_gpu", lambda *_: BatchTimes("flat", 1e-3, 1e-3))
+    monkeypatch.setattr(why_gpus, "_cpu", lambda *_: BatchTimes("flat", 1e-3, 1e-3))
+    assert finding(37).verdict == PARTLY
+
+
+def test_cores_are_read_off_the_catalogue():
+    found = why_gpus.cores(hardware.devices())
+    assert found == {"GTX Titan": 2688, "Tesla K40": 2880, "Titan X (Maxwell)": 3072}
+
+
+def test_fewer_cores_another_verdict(monkeypatch):
+    monkeypatch.setattr(why_gpus, "cores", lambda _: {"GTX Titan": 512})
+    assert finding(36).verdict == RIGHT
+
+
+def test_every_claim_of_the_lesson_is_here():
+    assert {*EXPECTED, 39} <= set(CLAIMS)

@@ -1,0 +1,74 @@
+"""On an older processor, which this one pretends to be: what computes with floats says the same there.
+
+This is the small part of `make test-elsewhere`.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import os
+import subprocess
+import sys
+
+from nbformat import NotebookNode
+from nbval_run import ROOT, nbval
+
+from classroom.notebooks import read_notebook
+
+OLDER = {"ONEDNN_MAX_CPU_ISA": "SSE41", "ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1"}
+
+
+def names(source: str) -> tuple[set[str], set[str]]:
+    """(names that the code makes, names that it reads)."""
+    made, read = set(), set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else made).add(node.id)
+        elif isinstance(node, ast.arg):
+            made.add(node.arg)
+        elif isinstance(node, ast.alias | ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
+            made.add(getattr(node, "asname", None) or node.name or "")
+    return made, read
+
+
+def quick_cells(lesson: NotebookNode) -> list[int]:
+    """The first cell, and those compared that compute with real tensors and need nothing but its imports."""
+    first, *others = [cell for cell in lesson.cells if cell.cell_type == "code"]
+    known = names(first.source)[0] | set(dir(builtins))
+    quick = []
+    for number, cell in enumerate(others, 1):
+        made, read = names(cell.source)
+        compared = cell.outputs and "nbval-ignore-output" not in cell.metadata.get("tags", [])
+        if compared and "torch." in cell.source and '"meta"' not in cell.source and read - made <= known:
+            quick.append(number)
+    return [0, *quick] if quick else []
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    own = os.environ | OLDER | {"PYTEST_ADDOPTS": ""}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=own, capture_output=True, text=True, timeout=900, check=False
+    )
+
+
+def test_it_does_pretend() -> None:
+    assert run("-c", "import torch; print(torch.backends.cpu.get_cpu_capability())").stdout == "DEFAULT\n"
+
+
+def test_small_trainings_and_their_judges() -> None:
+    files = [f"tests/test_{name}.py" for name in ("digits", "rebuilt")]
+    ran = run("-m", "pytest", "-q", "-p", "no:cacheprovider", *files)
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
+
+
+def test_cells_say_the_same() -> None:
+    cells = [
+        f"notebooks/{path.name}::Cell {number}"
+        for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+        for number in quick_cells(read_notebook(path))
+    ]
+    assert len(cells) >= 10, cells
+    ran = nbval(*cells, **OLDER)
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
+    assert f"{len(cells)} passed" in ran.stdout

@@ -1,0 +1,92 @@
+"""The explorer of lesson 11 at its corners: words agree with the reading, the pictures are well laid out."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from drawn import assert_well_laid
+
+from course_utils.figures import role_bars
+from course_utils.techniques.parallel import SCHEMES, STAGES, UNITS, ring_states
+from course_utils.units import CourseError, format_bytes
+from lessons.many_gpus import explorer as many_gpus
+from lessons.many_gpus.card_lanes import card_lanes
+from lessons.many_gpus.explorer import cards_explorer
+from lessons.many_gpus.ring_figure import ring_steps
+
+CORNERS = list(itertools.product(("Tesla K40", "B200"), ("InfiniBand QDR", "NVLink 5"), (1, 2, 8), (2, 1024)))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_corner_says_what_is_read(scheme):
+    for network in ("AlexNet", "52 M dense net", "GoogLeNet"):
+        explorer = cards_explorer(network, scheme=scheme, cards=1)
+        for device, link, cards, batch in CORNERS:
+            with explorer.hold_trait_notifications():
+                explorer.device.value, explorer.link.value = device, link
+                explorer.cards.value, explorer.batch.value = cards, batch
+            if network == "52 M dense net" and scheme == STAGES and cards == 8:
+                with pytest.raises(CourseError, match="too few for 8 stages"):
+                    explorer.view()
+                continue
+            view, found = explorer.view(), explorer.readings()
+            chosen = found[scheme]
+            assert_well_laid(view.picture)
+            words = " ".join(view.sentences)
+            assert not re.search(r"\b(nan|inf|None)\b|-\d", words), words
+            assert f"{chosen.speed_up:.2f} times as many samples a second" in words
+            assert format_bytes(chosen.peak_bytes) in words
+            assert ("too much" in words) == (chosen.peak_bytes > chosen.device.memory_bytes)
+            assert ("sends nothing" in words) == (not chosen.sent_bytes)
+            best = max(step.speed_up for step in found.values() if step)
+            assert (cards == 1 or "No other scheme" in words) == (best < 1.02 * chosen.speed_up or cards == 1)
+            assert view.number == pytest.approx(chosen.speed_up, abs=0.006)
+
+
+def test_a_move_of_anything_but_the_network_traces_nothing(monkeypatch):
+    explorer = cards_explorer("AlexNet")
+    monkeypatch.setattr(many_gpus, "training_step", lambda *_, **__: pytest.fail("traced again"))
+    for scheme, cards in itertools.product(SCHEMES, (1, 3)):
+        explorer.scheme.value, explorer.cards.value = scheme, cards
+        assert "alert" not in explorer.words.value
+
+
+def test_it_says_what_the_last_move_did_and_saves_a_still():
+    explorer = cards_explorer("52 M dense net", batch=128)
+    explorer.scheme.value = UNITS
+    assert re.search(
+        r"Last move, scheme data parallel to split by units: the speed-up rises by \d", explorer.words.value
+    )
+    bundle = explorer._repr_mimebundle_()
+    assert bundle["image/png"]
+    assert bundle["text/plain"] == "\n".join(explorer.view().sentences)
+    explorer.cards.value = 8
+    explorer.scheme.value = STAGES
+    assert "too few for 8 stages" in explorer.words.value
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"network": "LeNet"}, "unknown network 'LeNet': choose one of AlexNet"),
+        ({"scheme": "magic"}, "unknown scheme 'magic': choose one of data parallel"),
+        ({"cards": 9}, "unknown number of cards 9: choose one of 1, 2"),
+        ({"batch": 3}, "unknown batch 3: choose one of 2, 4"),
+        ({"link": "string"}, "no link called 'string'"),
+    ],
+)
+def test_a_start_that_no_control_can_take_is_one_line(wrong, message):
+    with pytest.raises(CourseError, match=re.escape(message)):
+        cards_explorer(**wrong)
+
+
+def test_what_no_picture_can_show_is_refused():
+    for draw in (lambda: ring_steps(ring_states(5)), lambda: card_lanes({}), lambda: role_bars({})):
+        with pytest.raises(CourseError):
+            draw()
+    for cards in (2, 3, 4):
+        assert_well_laid(ring_steps(ring_states(cards), "A ring"))
+    with pytest.raises(CourseError, match="0 bytes or more"):
+        role_bars({"one": {"input": -1.0}})

@@ -1,0 +1,105 @@
+"""The committed notebooks: what the source gives, and true today. nbval runs every lesson and solution, strictly."""
+
+import re
+
+import pytest
+from nbval_run import ROOT, nbval
+
+from classroom.authoring import find_topics, plan
+from classroom.execution import execute
+from classroom.notebooks import outline, read_notebook
+from classroom.questions.core import Outcome
+
+PLANS = {topic: plan(topic, ROOT) for topic in find_topics([], ROOT)}
+NOTEBOOKS = [(folder, made.topic) for made in PLANS.values() for folder, _, _ in made.notebooks()]
+EXECUTED = [(folder, topic) for folder, topic in NOTEBOOKS if folder != "exercises"]
+EXERCISES = [topic for topic, made in PLANS.items() if made.exercise is not None]
+
+
+def committed(folder, topic):
+    return read_notebook(ROOT / folder / f"{topic}.ipynb")
+
+
+def planned(folder, topic):
+    return {f: notebook for f, notebook, _ in PLANS[topic].notebooks()}[folder]
+
+
+def question_cells(notebook, kind):
+    return [cell for cell in notebook.cells if cell.metadata.get("course", {}).get("kind") == kind]
+
+
+@pytest.mark.parametrize(("folder", "topic"), NOTEBOOKS)
+def test_a_notebook_is_what_its_source_gives(folder, topic):
+    same = outline(committed(folder, topic)) == outline(planned(folder, topic))
+    assert same, f"{folder}/{topic}.ipynb differs from source/{topic}; run `course build {topic[:2]}`"
+
+
+@pytest.mark.parametrize(("folder", "topic"), NOTEBOOKS)
+def test_no_notebook_lies_around_without_a_source(folder, topic):
+    assert {path.stem for path in (ROOT / folder).glob("*.ipynb")} == {t for f, t in NOTEBOOKS if f == folder}
+
+
+@pytest.mark.parametrize(("folder", "topic"), EXECUTED)
+def test_nbval_finds_every_output_unchanged(folder, topic):
+    # nbval passes a notebook without outputs in silence, so the notebook has to be an executed one.
+    codes = [cell for cell in committed(folder, topic).cells if cell.cell_type == "code"]
+    assert all(cell.execution_count is not None for cell in codes)
+    assert not [cell.id for cell in codes for output in cell.outputs if output.output_type == "error"]
+    ran = nbval(f"{folder}/{topic}.ipynb")
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
+    assert f"{len(codes)} passed" in ran.stdout
+
+
+@pytest.mark.parametrize("topic", EXERCISES)
+class TestExercises:
+    def test_unsolved_it_runs_through_and_nothing_is_attempted(self, topic):
+        notebook = execute(planned("exercises", topic), ROOT / "exercises", topic, progress=False)
+        checks = question_cells(notebook, "check")
+        assert len(checks) == len(question_cells(notebook, "question"))
+        for cell in checks:
+            (output,) = cell.outputs
+            assert output.data["text/plain"].startswith(f"{Outcome.NOT_ATTEMPTED.value.capitalize()}: ")
+
+    def test_solved_every_check_is_content_and_every_question_is_graded(self, topic):
+        solution = committed("solutions", topic)
+        for cell in question_cells(solution, "check"):
+            assert cell.outputs[0].data["text/plain"].startswith("Correct: ")
+        for cell in question_cells(solution, "graded"):
+            (output,) = cell.outputs
+            assert output.text.strip()
+            assert not re.search("not attempted|crashed|changed", output.text)
+
+    def test_it_asks_what_a_lesson_s_exercise_may_ask(self, topic):
+        questions = question_cells(planned("exercises", topic), "question")
+        text = "\n".join(cell.source for cell in questions)
+        points = sum(cell.metadata.course.points for cell in questions)
+        minutes = sum(map(int, re.findall(r"about (\d+) minutes?\*", text)))
+        assert 3 <= len(questions) <= 6
+        assert 10 <= points <= 20
+        assert 30 <= minutes <= 60
+
+    def test_the_lesson_says_how_long_it_takes(self, topic):
+        questions = question_cells(planned("exercises", topic), "question")
+        minutes = sum(int(re.search(r"about (\d+) minutes?\*", cell.source)[1]) for cell in questions)
+        first, *_, last = [cell.source for cell in planned("notebooks", topic).cells if cell.cell_type == "markdown"]
+        assert re.search(rf"\b{minutes}\s+for\s+the\s+exercise", first)
+        assert re.search(rf"\b{minutes}\s+minutes", last)
+
+    def test_no_answer_is_given_away(self, topic):
+        exercise, solution = planned("exercises", topic), planned("solutions", topic)
+        handed_out = "\n".join(cell.source for cell in exercise.cells)
+        for cell in question_cells(solution, "answer"):
+            stub = set(cell.metadata.course.stub.splitlines())
+            solving = [line.strip() for line in cell.source.splitlines() if line not in stub]
+            assert solving
+            told = [line for line in solving if re.search(r"\w", line) and line not in ("x = pictures", "return x")]
+            assert not [line for line in told if line in handed_out]
+
+
+@pytest.mark.parametrize(("folder", "topic"), EXECUTED)
+def test_texts_keep_the_course_voice(folder, topic):
+    for cell in planned(folder, topic).cells:
+        if cell.cell_type == "markdown":
+            prose = re.sub(r"`[^`]*`|<!--|!\[", "", cell.source)
+            found = re.search(r"\b(simply|just|obviously)\b|[a-z]!(\s|$)", prose, re.IGNORECASE)
+            assert not found, f"{cell.id}: {found[0] if found else ''}"

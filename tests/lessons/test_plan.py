@@ -1,0 +1,323 @@
+"""Plans: laws that hold for any of them, equality with the trace and the schedule they rest on, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from course_utils.machine import hardware
+from course_utils.machine.speed import predict_step
+from course_utils.networks import NETWORKS, Network, encoder_block
+from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, NO, demand, fit
+from course_utils.techniques.offload import simulate
+from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
+from course_utils.techniques.recompute import checkpointed
+from course_utils.trace import training_step
+from course_utils.units import GIB, CourseError
+from lessons.capstone import plan as plan_module
+from lessons.capstone.plan import (
+    ALGORITHMS,
+    ANOTHER_BATCH,
+    ANOTHER_NETWORK,
+    BATCH_NORM,
+    NO_ARITHMETIC,
+    OFFLOADS,
+    OTHER_NETWORKS,
+    ROUNDING,
+    TOLERANCE,
+    Evaluation,
+    Plan,
+    Problem,
+    Refused,
+    combinations,
+    evaluate,
+    fastest,
+    pareto_front,
+    table,
+)
+
+TITAN_X = hardware.device("Titan X (Maxwell)")
+GEN3 = "PCIe 3.0 x16"
+BATCH = 24
+
+
+def chain(norm: bool = False) -> nn.Sequential:
+    """Convolutions, pools and a dense head: maps of several sizes, and weights that count."""
+    middle: list[nn.Module] = [nn.BatchNorm2d(16)] if norm else []
+    return nn.Sequential(
+        *(nn.Conv2d(3, 16, 3, padding=1), *middle, nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU()),
+        *(nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(32 * 64, 256), nn.ReLU(), nn.Linear(256, 10)),
+    )
+
+
+CHAIN = Network("chain", chain, (3, 32, 32), 10)
+NORMED = Network("normed chain", lambda: chain(norm=True), (3, 32, 32), 10)
+
+
+@cache
+def problem(share: float = 0.0) -> Problem:
+    return Problem(CHAIN, BATCH, TITAN_X, GEN3, workspace_share=share)
+
+
+micro_batches = st.sampled_from([None, 12, 8, 6, 3, 2])
+plans = st.builds(
+    Plan,
+    batch=st.just(BATCH),
+    micro_batch=micro_batches,
+    precision=st.sampled_from(["float32", "float16"]),
+    offload=st.sampled_from(OFFLOADS),
+    algorithm=st.sampled_from(ALGORITHMS),
+    segments=st.sampled_from([1, 3, ((0, 4),), ((0, 5), (5, 8))]),
+)
+slow_trace = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
+
+
+# -- equality with what plans rest on ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["AlexNet", "52 M dense net"])
+def test_the_empty_plan_is_the_plain_step(name: str) -> None:
+    network = NETWORKS[name]
+    found = evaluate(Plan(64), network, TITAN_X, GEN3)
+    step = training_step(network.build(), network.input_shape, network.classes)
+    asked = demand(step.at(64))
+    assert (found.demand.tensors, found.demand.safe, found.demand.workspace) == (
+        asked.tensors,
+        asked.safe,
+        asked.workspace,
+    )
+    assert found.verdict == fit(step.at(64), TITAN_X)
+    assert found.seconds == pytest.approx(predict_step(step.at(64), TITAN_X).total_seconds)
+    assert (found.waiting_seconds, found.lost) == (0, 0)
+    assert found.peak.removesuffix(" backward") == step.at(64).peak_layer
+
+
+@pytest.mark.parametrize(("micro", "precision", "parts"), [(24, "float16", 1), (6, "float32", 4), (4, "float16", 3)])
+def test_accumulation_and_precision_are_the_trace_s(micro: int, precision: str, parts: int) -> None:
+    found = evaluate(Plan(micro * parts, micro, precision), CHAIN, TITAN_X, GEN3)
+    step = training_step(chain(), (3, 32, 32), 10, precision=precision, accumulate=parts).at(micro)
+    assert found.tensor_bytes == step.peak_bytes
+    assert found.seconds == pytest.approx(predict_step(step, TITAN_X).total_seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("policy", OFFLOADS)
+def test_offload_is_the_schedule_s(policy: str) -> None:
+    found = problem().evaluate(Plan(BATCH, offload=policy))
+    ledger = training_step(chain(), (3, 32, 32), 10).at(BATCH)
+    schedule = simulate(ledger, TITAN_X, policy, link=GEN3)
+    assert found.tensor_bytes == schedule.peak_bytes
+    assert found.seconds == schedule.total_seconds
+    assert found.waiting_seconds == pytest.approx(float(schedule.stall_seconds().sum()), abs=1e-12)
+
+
+@pytest.mark.parametrize("policy", ["all", "windowed"])
+def test_offload_of_four_micro_batches_is_that_of_four_traced_ones(policy: str) -> None:
+    found = problem().evaluate(Plan(BATCH, 6, offload=policy, segments=((0, 4),)))
+    ledger = training_step(checkpointed(chain(), [(0, 4)]), (3, 32, 32), 10, accumulate=4).at(6)
+    schedule = simulate(ledger, TITAN_X, policy, link=GEN3)
+    assert found.tensor_bytes == schedule.peak_bytes
+    assert found.seconds == pytest.approx(schedule.total_seconds, rel=1e-9)
+
+
+def test_workspace_is_counted_where_it_is_asked_for_and_the_slow_algorithm_needs_none() -> None:
+    share = 4 * WORKSPACE_SHARE  # so large that the peak is beside a convolution
+    counted, plain = problem(share), problem()
+    ledger = training_step(chain(), (3, 32, 32), 10).at(BATCH)
+    scratch = (share * convolution_maps(ledger.tape, ledger.size)).astype(np.int64)
+    assert counted.evaluate(Plan(BATCH)).tensor_bytes == int((ledger.total + scratch).max()) > ledger.peak_bytes
+    slow = counted.evaluate(Plan(BATCH, algorithm="m"))
+    assert slow.demand.safe == slow.demand.requests.reserved_bytes + CONTEXT_BYTES
+    assert slow.demand.tensors == plain.evaluate(Plan(BATCH)).demand.tensors
+    assert plain.evaluate(Plan(BATCH)).demand.workspace > 0 == slow.demand.workspace
+    assert counted.evaluate(Plan(BATCH)).demand.workspace == 0  # it stands among the tensors
+    assert slow.seconds > counted.evaluate(Plan(BATCH)).seconds
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+
+@given(plan=plans, gib=st.floats(0.1, 2), more=st.floats(0, 2))
+@slow_trace
+def test_more_memory_never_hurts(plan: Plan, gib: float, more: float) -> None:
+    found = problem().evaluate(plan)
+    small, large = (replace(found, device=replace(TITAN_X, memory_gb=size)) for size in (gib, gib + more))
+    assert (large.state == NO) <= (small.state == NO)
+    assert small.feasible <= large.feasible
+    assert small.feasible == (small.state != NO)
+    assert small.spare_bytes <= large.spare_bytes
+    roomy = replace(found, device=replace(TITAN_X, memory_gb=(found.demand.safe + 1) / GIB))
+    assert roomy.state == FITS
+
+
+@given(plan=plans)
+@slow_trace
+def test_only_a_precision_beats_the_plain_step(plan: Plan) -> None:
+    found, full = problem().evaluate(plan), problem().evaluate(replace(plan, precision="float32"))
+    assert full.lost >= -1e-12
+    kernels_alone = problem().evaluate(Plan(BATCH, precision=plan.precision)).seconds
+    assert found.seconds - found.waiting_seconds >= kernels_alone * (1 - 1e-9)
+    assert found.waiting_seconds >= 0
+    assert found.demand.safe >= found.demand.least
+    assert found.equal_to == (ROUNDING if plan.precision == "float32" else TOLERANCE)
+
+
+@given(plan=plans)
+@slow_trace
+def test_moving_more_never_needs_more_than_moving_nothing(plan: Plan) -> None:
+    stays = problem().evaluate(replace(plan, offload="none"))
+    moves = problem().evaluate(plan)
+    assert moves.tensor_bytes <= stays.tensor_bytes
+    assert moves.seconds >= stays.seconds - 1e-12
+
+
+def made(tensors: int, seconds: float) -> Evaluation:
+    one = problem().evaluate(Plan(BATCH))
+    return replace(one, tensor_bytes=tensors, seconds=seconds)
+
+
+points = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), max_size=8)
+
+
+@given(points)
+def test_the_front_holds_what_nothing_beats(points: list[tuple[int, int]]) -> None:
+    front = pareto_front([made(size, seconds) for size, seconds in points])
+    shown = [(one.tensor_bytes, one.seconds) for one in front]
+    assert set(shown) == {p for p in points if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points)}
+    assert shown == sorted(shown, key=lambda point: point[1])
+    assert len(shown) == len(set(shown))
+
+
+def test_the_fastest_of_those_that_fit() -> None:
+    options = [made(*point) for point in [(4, 1.0), (3, 2.0), (2, 2.0), (1, 3.0)]]
+    for one in options:
+        vars(one)["feasible"] = one.tensor_bytes <= 3
+    best = fastest(options)
+    assert best is not None
+    assert (best.tensor_bytes, best.seconds) == (2, 2.0)
+    assert fastest(options[:1]) is None
+
+
+# -- combinations and words --------------------------------------------------------------------------------------------
+
+
+def test_combinations_leave_out_what_is_refused() -> None:
+    normed = Problem(NORMED, BATCH, TITAN_X, GEN3)
+    found = combinations(normed, (BATCH, 12), ("float32", "bfloat16"), ("none", "all"), (1, 3))
+    assert {one.plan for one in found} == {
+        Plan(BATCH, offload=offload, segments=pieces) for offload, pieces in itertools.product(("none", "all"), (1, 3))
+    }
+    assert list(table(found).index[:2]) == ["plain", "3 segments"]
+
+
+def test_an_evaluation_says_what_is_too_much_and_what_is_to_spare() -> None:
+    found = problem().evaluate(Plan(BATCH))
+    tiny = replace(found, device=replace(TITAN_X, memory_gb=0.5))
+    assert re.search(
+        r"^plain: .+ MiB at the peak, in .+\. It does not fit: the card would hold the tensors", tiny.why()
+    )
+    assert re.search(r"\. It fits: the tensors leave 11\.\d\d GiB beside 512\.00 MiB of context", found.why())
+    assert re.search(r"µs an update, \+0\.0%\.$", repr(found))
+    least = replace(found, device=replace(TITAN_X, memory_gb=(found.demand.least + 1) / GIB))
+    assert f"It is tight, the {least.verdict.decided} decides" in least.why()
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (Plan(64), "plain"),
+        (Plan(64, 64, offload="conv"), "offload conv"),
+        (
+            Plan(64, 16, "float16", "windowed", 3, "m", 4),
+            "4 × 16 + float16 + offload windowed 3 + 4 segments + slow convolutions",
+        ),
+        (Plan(64, segments=((0, 2),), changes=("stride",)), "1 chosen segment + stride"),
+    ],
+)
+def test_a_plan_says_what_it_does(plan: Plan, words: str) -> None:
+    assert str(plan) == words
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("network", "plan", "kind", "message"),
+    [
+        *((CHAIN, Plan(BATCH, changes=(name,)), ANOTHER_NETWORK, "not training-equivalent") for name in OTHER_NETWORKS),
+        (CHAIN, Plan(12), ANOTHER_BATCH, "keep batch=24 and let micro_batch=12 go through"),
+        (NORMED, Plan(BATCH, 12), BATCH_NORM, "1 batch norms, which would normalise 12 samples at a time"),
+        (CHAIN, Plan(BATCH, precision="bfloat16"), NO_ARITHMETIC, "does not compute in bfloat16"),
+    ],
+)
+def test_another_update_is_refused_with_the_reason(network: Network, plan: Plan, kind: str, message: str) -> None:
+    with pytest.raises(Refused, match=re.escape(message)) as refused:
+        Problem(network, BATCH, TITAN_X, GEN3).evaluate(plan)
+    assert refused.value.kind == kind
+
+
+def test_batch_norm_in_eval_mode_looks_at_no_batch() -> None:
+    frozen = replace(NORMED, build=lambda: chain(norm=True).eval())
+    assert Problem(frozen, BATCH, TITAN_X, GEN3).evaluate(Plan(BATCH, 12)).feasible
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"batch": 0}, "batch must be a whole number of 1 or more, got 0"),
+        ({"batch": True}, "batch must be a whole number"),
+        ({"micro_batch": 2.0}, "micro_batch must be a whole number of 1 or more, or None, got 2.0"),
+        ({"micro_batch": 100}, "micro_batch must divide the batch of 256, and 100 does not: take 128"),
+        ({"precision": "half"}, "unknown precision 'half': choose one of float32, bfloat16, float16"),
+        ({"offload": "dyn"}, "unknown offload 'dyn': choose one of none, conv, all, windowed; it is a search"),
+        ({"algorithm": "fast"}, "unknown algorithm 'fast': choose one of p, m"),
+        ({"segments": 0}, "segments must be a whole number of 1 or more, got 0"),
+        ({"window": 3}, "window belongs to offload=\"windowed\", not to 'none': leave it out"),
+        ({"changes": "stride"}, 'changes must be a tuple of names: write ("stride",)'),
+        ({"changes": ("prune",)}, "unknown change 'prune': choose among stride, squeeze, pool"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused_in_one_line(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(CourseError, match=re.escape(message)):
+        Plan(**{"batch": 256, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("LeNet", 8, TITAN_X, GEN3), "unknown network 'LeNet': choose one of AlexNet"),
+        ((CHAIN, -1, TITAN_X, GEN3), "batch must be a whole number of 1 or more, got -1"),
+        ((CHAIN, 8, "P1000", GEN3), "no device called 'P1000'"),
+        ((CHAIN, 8, TITAN_X, None), "nobody confirmed the link of Titan X (Maxwell): give one"),
+    ],
+)
+def test_a_problem_that_makes_no_sense_is_refused_in_one_line(arguments: Any, message: str) -> None:
+    with pytest.raises(CourseError, match=re.escape(message)):
+        Problem(*arguments)
+
+
+def test_a_network_that_is_no_chain_cannot_be_cut() -> None:
+    encoder = Network("encoder", encoder_block, (16, 64), 10)
+    with pytest.raises(CourseError, match=r"Encoder is no nn\.Sequential"):
+        Problem(encoder, 8, TITAN_X, GEN3).evaluate(Plan(8, segments=2))
+
+
+def test_another_card_needs_no_other_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = problem()
+    before = one.evaluate(Plan(BATCH, 6, segments=3))
+    monkeypatch.setattr(plan_module, "training_step", lambda *_, **__: pytest.fail("traced again"))
+    other = one.changed(device=replace(TITAN_X, memory_gb=24), batch=48)
+    found = other.evaluate(Plan(48, 6, segments=3))
+    assert (found.tensor_bytes, found.device.memory_gb) == (before.tensor_bytes, 24)
+    assert found.seconds > 1.9 * before.seconds
+    with pytest.raises(pytest.fail.Exception):
+        one.changed(optimizer="adam").evaluate(Plan(BATCH))

@@ -1,0 +1,189 @@
+"""Formats, spacing and fates agree with PyTorch's own conversion; the scaling rule is GradScaler's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from course_utils import networks
+from course_utils.machine.hardware import device
+from course_utils.trace import PRECISIONS, training_step
+from course_utils.units import CourseError
+from lessons.half_precision.precision import (  # fmt: skip
+    Halving,
+    copy_bytes,
+    fate,
+    formats,
+    gradients,
+    index_bytes,
+    powers,
+    recipe_bytes,
+    scales,
+    spacing,
+    speed_up,
+)
+
+FORMATS = st.sampled_from(list(PRECISIONS))
+
+
+def test_formats_are_those_of_the_standards() -> None:
+    table = formats()  # IEEE 754 binary32 and binary16; bfloat16 is the upper half of binary32
+    assert table["exponent bits"].to_dict() == {"float32": 8, "bfloat16": 8, "float16": 5}
+    assert table["fraction bits"].to_dict() == {"float32": 23, "bfloat16": 7, "float16": 10}
+    assert table.loc["float16", ["largest", "smallest normal", "smallest"]].tolist() == [65504, 2**-14, 2**-24]
+    assert table.loc["bfloat16", "smallest"] == 2**-133
+    assert table["digits"].to_dict() == {"float32": 6, "bfloat16": 2, "float16": 3}
+    for name, dtype in PRECISIONS.items():
+        smallest = torch.tensor(table.loc[name, "smallest"], dtype=torch.float64)
+        assert smallest.to(dtype) == smallest
+        assert (smallest / 2).to(dtype) == 0
+
+
+@given(FORMATS, st.floats(-60000, 60000, allow_nan=False, width=32))
+def test_spacing_is_the_step_to_the_next_number(name: str, value: float) -> None:
+    dtype = PRECISIONS[name]
+    number = torch.tensor(value, dtype=torch.float64).to(dtype)
+    if not abs(float(number)) < torch.finfo(dtype).max:
+        return
+    away = math.copysign(math.inf, value)
+    after = torch.nextafter(number.float() if name == "float32" else number, torch.tensor(away, dtype=dtype))
+    assert abs(float(after) - float(number)) == spacing(float(number), name)
+
+
+def test_the_examples_of_the_lesson() -> None:
+    assert spacing(2048, "float16") == 2
+    assert spacing(256, "bfloat16") == 2
+    assert spacing(0, "float16") == 2**-24
+    assert torch.tensor(2048.0).half() + 1 == 2048
+    assert torch.tensor(256.0).bfloat16() + 1 == 256
+    with pytest.raises(CourseError, match="70000 is beyond float16, whose largest number is 65504"):
+        spacing(70000, "float16")
+    with pytest.raises(CourseError, match="unknown precision 'int8'"):
+        spacing(1, "int8")
+
+
+def test_every_number_has_one_fate() -> None:
+    values = torch.tensor([0.0, 2.0**-25, 2.0**-24, 2.0**-15, -(2.0**-14), 1.0, 65504.0, 65519.0, 65520.0, -1e9])
+    found = fate(values, "float16")
+    assert (found.zero, found.subnormal, found.normal, found.overflow) == (1, 2, 4, 2)
+    assert (found.count, found.lost) == (9, pytest.approx(1 / 9))
+    assert fate(values, "bfloat16").zero == 0
+    assert fate(values, "float16", scale=2.0**11).zero == 0
+    assert fate(torch.zeros(3), "float16").lost == 0
+
+
+def test_powers_count_by_exponent() -> None:
+    assert powers(torch.tensor([0.0, 1.0, -1.99, 2.0, 2.0**-24, 3.0, 2.0**-149])) == {-149: 1, -24: 1, 0: 2, 1: 2}
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+def test_gradients_are_those_of_autograd(precision: str) -> None:
+    torch.manual_seed(0)
+    net = networks.small_cnn(channels=1, size=8)
+    x, y = torch.rand(9, 1, 8, 8), torch.randint(10, (9,))
+    found = gradients(net, x, y, precision, 4.0)
+    assert all(parameter.grad is None for parameter in net.parameters())
+    assert not any(layer._forward_hooks for layer in net.modules())
+    (4 * nn.functional.cross_entropy(net(x), y)).backward()
+    tolerance = {"float32": 1e-6, "float16": 2e-2, "bfloat16": 1e-1}[precision]
+    for name, parameter in net.named_parameters():
+        assert parameter.grad is not None
+        assert found.weights[name].dtype == torch.float32
+        assert torch.linalg.norm(found.weights[name] - parameter.grad) <= tolerance * torch.linalg.norm(parameter.grad)
+    assert set(found.maps) == {name for name, _ in net.named_children()}
+    assert found.maps["conv1"].dtype == PRECISIONS[precision]
+    assert found.maps["conv1"].shape == (9, 16, 8, 8)
+    assert len(found.all_weights) == sum(p.numel() for p in net.parameters())
+    assert found.all_maps.dtype == torch.float32
+
+
+def test_a_scale_of_a_power_of_two_changes_no_digit() -> None:
+    values = torch.randn(1000, generator=torch.Generator().manual_seed(0)) * 1e-3
+    assert torch.equal((values * 2.0**13).half().float() / 2.0**13, ((values * 2.0**9).half().float() / 2.0**9))
+
+
+@settings(deadline=None)
+@given(st.lists(st.booleans(), max_size=60), st.integers(1, 7))
+def test_the_scaling_rule_is_that_of_grad_scaler(overflows: list[bool], interval: int) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=interval)
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    found = []
+    for overflow in overflows:
+        before = weight.item()
+        scaler.scale(weight.sum())  # the scaler is set up on first use
+        found.append(scaler.get_scale())
+        weight.grad = torch.tensor([math.inf if overflow else 1.0])
+        scaler.step(optimizer)
+        scaler.update()
+        assert (weight.item() == before) == overflow
+    assert scales(overflows, interval=interval) == found
+
+
+@pytest.mark.parametrize(
+    ("precision", "peak_layer", "gone"), [("float32", "relu4_3", 25_088 + 100_352), ("float16", "fc6", 0)]
+)
+def test_indices_are_eight_bytes_a_pooled_value_in_every_precision(precision: str, peak_layer: str, gone: int) -> None:
+    with torch.device("meta"):
+        net = networks.vgg16()
+    ledger = training_step(net, (3, 224, 224), 1000, precision=precision).at(128)
+    assert ledger.peak_layer == peak_layer  # in float32 the last two pools are through with their backward by then
+    assert index_bytes(ledger) == 8 * 128 * (1_530_368 - gone)
+
+
+def test_the_recipe_is_the_literatures() -> None:
+    """VGG-16 7.80 + 3.29 + 3 x 0.553 GB against half the maps and 14 bytes a parameter; the dense net without maps."""
+    with torch.device("meta"):
+        net = networks.vgg16()
+    full = training_step(net, (3, 224, 224), 1000).at(128)
+    assert recipe_bytes(full) / 1e9 == pytest.approx(12.75, abs=0.005)
+    assert recipe_bytes(full, copy_bytes=2) / 1e9 == pytest.approx(7.48, abs=0.005)
+
+
+def halving(
+    build: Callable[[], nn.Module], shape: tuple[int, ...], classes: int, optimizer: str, batch: int
+) -> Halving:
+    with torch.device("meta"):
+        net = build()
+    full, half = (training_step(net, shape, classes, optimizer, precision) for precision in ("float32", "float16"))
+    return Halving(full.at(batch), half.at(batch))
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_the_table_of_a_halving_adds_up(optimizer: str) -> None:
+    found = halving(networks.vgg16, (3, 224, 224), 1000, optimizer, 128)
+    table = found.by_role()
+    assert (table["float32"].sum(), table["half"].sum()) == (found.full.peak_bytes, found.half.peak_bytes)
+    assert table["change"].sum() == -found.saved_bytes
+    assert (table.loc[["parameters", "optimizer state", "input"], "change"] == 0).all()
+    maps = 128 * (13_547_520 + 1_530_368)  # values of convolutions and pools; the peak in float32 has lost some
+    assert table.loc["feature maps", "half"] == pytest.approx(2 * maps, rel=0.02)
+    assert table.loc["other"].tolist() == [0, 0, 0]
+    convolutions = 14_714_688 - 4_224  # weights and biases of the 13 layers; fc6 and the rest are through
+    assert table.loc["half copies of weights", "half"] == pytest.approx(2 * convolutions, rel=0.01)
+    assert table.loc["half copies of weights", "float32"] == 0
+
+
+def test_the_dense_net_grows_by_the_half_of_one_gradient() -> None:
+    found = halving(networks.kaggle_mlp, (9000,), 32, "momentum", 128)
+    assert found.saved_bytes < 0
+    assert found.by_role().loc["weight gradients", "change"] == pytest.approx(
+        2 * 9000 * 4000, rel=1e-3
+    )  # beside float32
+    adam = halving(networks.kaggle_mlp, (9000,), 32, "adam", 128)
+    assert (adam.saved_bytes, adam.full.peak_phase, copy_bytes(adam.half)) == (0, "update", 0)
+
+
+def test_only_devices_with_a_rate_of_their_own_gain() -> None:
+    found = halving(networks.vgg16, (3, 224, 224), 1000, "momentum", 64)
+    assert speed_up(found, "P100", "float16") == pytest.approx(19.1 / 9.5, rel=0.03)
+    assert 1 < speed_up(found, "Tesla K40", "float16") < 1.1
+    assert speed_up(found, device("A100"), "bfloat16") == speed_up(found, "A100", "float16") > 5
+    with pytest.raises(CourseError, match="P100 does not compute in bfloat16"):
+        speed_up(found, "P100", "bfloat16")

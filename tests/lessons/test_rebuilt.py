@@ -1,0 +1,103 @@
+"""What `RebuildCheck` says of a network that was built another way, each property by itself, on a small network."""
+
+import pytest
+import torch
+from torch import nn
+
+from classroom.questions.core import Outcome, Slip
+from lessons.shared.rebuilt import Original, RebuildCheck, look
+
+
+def build(pool=None, width=4, out=3):
+    return nn.Sequential(
+        nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), pool or nn.Identity(), nn.Conv2d(width, width, 3, padding=1),
+        nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, out),
+    )  # fmt: skip
+
+
+class Forward(nn.Module):
+    """The network with something done to its output."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.inner, self.change = build(nn.MaxPool2d(2)), change
+
+    def forward(self, x):
+        return self.change(self.inner(x))
+
+
+class FirstFour(Forward):
+    """Right for four pictures; of a larger batch it looks at no more, and needs as little memory."""
+
+    def forward(self, x):
+        return nn.functional.pad(self.inner(x[:4]), (0, 0, 0, len(x) - 4))
+
+
+def linear(pool):
+    return nn.Sequential(*(layer for layer in build(pool) if not isinstance(layer, nn.ReLU)))
+
+
+def in_place():
+    network = build()
+    network[1].inplace = network[4].inplace = True
+    return network
+
+
+def frozen():
+    network = build(nn.MaxPool2d(2))
+    network[0].requires_grad_(False)
+    return network
+
+
+def raising():
+    raise ValueError("no such layer")
+
+
+ORIGINAL = Original(build, (1, 16, 16), 3, share=0.8)
+CHECK = RebuildCheck(
+    "rebuilt",
+    ORIGINAL,
+    {"another output": Slip("five classes", lambda: build(nn.MaxPool2d(2), out=5), "Keep the classes.")},
+    [Slip("unchanged", build, "Nothing was changed.")],
+    "Well pooled.",
+)
+JUDGED = {
+    "right": (lambda: build(nn.MaxPool2d(2)), Outcome.CORRECT, "Well pooled."),
+    "right in another way": (lambda: build(nn.AvgPool2d(4)), Outcome.CORRECT, "Well pooled."),
+    "a class": (type("Net", (Forward,), {"__init__": lambda self: Forward.__init__(self, lambda y: y)}),
+                Outcome.CORRECT, "Well pooled."),
+    "not attempted": (..., Outcome.NOT_ATTEMPTED, "Replace the dots in `rebuilt`"),
+    "dots returned": (lambda: ..., Outcome.NOT_ATTEMPTED, "Replace the dots"),
+    "dots in the network": (lambda: nn.Sequential(...), Outcome.NOT_ATTEMPTED, "Replace the dots"),
+    "the network, not the function": (build(), Outcome.WRONG, "Give the function itself"),
+    "no return": (lambda: None, Outcome.WRONG, "returned a NoneType, not a network. Is there a `return`?"),
+    "a list": (lambda: [build()], Outcome.WRONG, "returned a list, not a network."),
+    "raises": (raising, Outcome.CRASHED, "no such layer"),
+    "raises in forward": (lambda: Forward(lambda y: {}["x"]), Outcome.CRASHED, "running the network raised KeyError"),
+    "misfit": (lambda: nn.Sequential(build(), nn.Linear(7, 3)), Outcome.WRONG, "Two layers do not fit each other."),
+    "no tensor": (lambda: Forward(lambda y: (y, y)), Outcome.WRONG, "The network returned a tuple, not a tensor."),
+    "its own slip": (lambda: build(nn.MaxPool2d(2), out=5), Outcome.WRONG, "Keep the classes. It is (32, 5) and"),
+    "other kernels": (lambda: build(nn.MaxPool2d(2), width=2), Outcome.WRONG, "The parameters are not the original's."),
+    "frozen": (frozen, Outcome.WRONG, "Not everything is trained any more. (Without a gradient: 0.weight, 0.bias.)"),
+    "cut off": (lambda: Forward(torch.Tensor.detach), Outcome.WRONG, "Not everything is trained any more."),
+    "four pictures alone": (lambda: FirstFour(lambda y: y), Outcome.WRONG, "Some pictures of the batch do not count"),
+    "slip by its peak": (build, Outcome.WRONG, "Nothing was changed. It is 100 % of the original; at most 80 % is"),
+    "risen": (lambda: build(nn.MaxPool2d(1)), Outcome.WRONG, "The peak has risen. It is "),
+    "as high, another way": (in_place, Outcome.WRONG, "The peak is "),
+    "no activation": (lambda: linear(nn.MaxPool2d(2)), Outcome.WRONG, "Keep a ReLU behind every convolution."),
+    "pictures pooled": (lambda: nn.Sequential(nn.AvgPool2d(2), build()), Outcome.WRONG, "the pictures as they are"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_each_network_is_judged_by_what_it_is(name):
+    answer, outcome, words = JUDGED[name]
+    feedback = CHECK(answer)
+    assert (feedback.question, feedback.outcome) == ("rebuilt", outcome), feedback.message
+    assert words in feedback.message
+
+
+def test_a_map_of_another_size_is_named_where_none_may_be():
+    full = Original(build, (1, 16, 16), 3, share=1.0, full_size=True)
+    assert look(lambda: build(nn.MaxPool2d(2)), full, batch=8).other_side == 8
+    assert not look(build, full, batch=8).other_side

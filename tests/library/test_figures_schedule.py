@@ -1,0 +1,136 @@
+"""The two-lane schedule as a picture: well laid out at every extreme, its words and shapes those of the schedule."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+import torch
+from drawn import assert_well_laid, paths, words_of
+
+from course_utils import networks
+from course_utils.figures.lanes import COMPUTE_COLOUR, COPY_COLOURS, LANE
+from course_utils.figures.plane import Spot
+from course_utils.figures.schedule import schedule_finding, schedule_lanes
+from course_utils.figures.style import ROLE_COLOURS
+from course_utils.machine import hardware
+from course_utils.memory import StepTrace
+from course_utils.techniques.offload import BACK, OUT, Schedule, simulate
+from course_utils.trace import training_step
+from course_utils.units import GIB, CourseError, format_bytes, format_seconds
+from lessons.offload.efficiency import loss_by_efficiency
+
+TITAN_X = hardware.device("Titan X (Maxwell)")
+
+
+@pytest.fixture(scope="module")
+def steps() -> dict[str, StepTrace]:
+    found = {}
+    for name in ("AlexNet", "VGG-16", "GoogLeNet", "52 M dense net"):
+        network = networks.NETWORKS[name]
+        with torch.device("meta"):
+            found[name] = training_step(network.build(), network.input_shape, network.classes, name=name)
+    return found
+
+
+def pair(step: StepTrace, batch: int, policy: str, accounting: str, link: str) -> tuple[Schedule, Schedule]:
+    asked, none = (
+        simulate(step.at(batch), TITAN_X, p, "p", link, accounting=accounting, limit_bytes=1e12)
+        for p in (policy, "none")
+    )
+    return asked, none
+
+
+@pytest.mark.parametrize("name", ["AlexNet", "VGG-16", "GoogLeNet", "52 M dense net"])
+@pytest.mark.parametrize("policy", ["none", "all", "conv", "dyn", "windowed"])
+def test_well_laid_at_every_extreme(steps: dict[str, StepTrace], name: str, policy: str) -> None:
+    for batch, link in ((1, "PCIe 2.0 x16"), (700, "PCIe 5.0 x16")):
+        for accounting in ("pytorch", "2016"):
+            schedule, none = pair(steps[name], batch, policy, accounting, link)
+            for limit in (None, GIB, 80 * GIB):
+                for before in (None, none):
+                    picture = schedule_lanes(schedule, limit, before)
+                    assert_well_laid(picture)
+                    assert format_bytes(schedule.peak_bytes) in picture.alt
+                    assert policy in picture.alt
+
+
+def lane_widths(picture: object, colour: str, lane: float) -> list[float]:
+    boxes = [part for data in paths(picture, fill=colour) for part in data]
+    return [max(x for x, _ in box) - min(x for x, _ in box) for box in boxes if abs(height(box) - lane) < 0.5]
+
+
+def height(box: list[tuple[float, float]]) -> float:
+    return max(y for _, y in box) - min(y for _, y in box)
+
+
+def test_blocks_are_as_long_as_what_they_stand_for(steps: dict[str, StepTrace]) -> None:
+    schedule, none = pair(steps["VGG-16"], 128, "all", "2016", "PCIe 3.0 x16")
+    picture = schedule_lanes(schedule, 12 * GIB, none)
+    busy = {
+        COMPUTE_COLOUR: schedule.compute_seconds,
+        COPY_COLOURS[OUT]: sum(c.ends - c.begins for c in schedule.copies if c.direction == OUT),
+        COPY_COLOURS[BACK]: sum(c.ends - c.begins for c in schedule.copies if c.direction == BACK),
+    }
+    widths = {colour: sum(lane_widths(picture, colour, LANE)) for colour in busy}
+    scale = widths[COMPUTE_COLOUR] / busy[COMPUTE_COLOUR]
+    for colour, seconds in busy.items():
+        assert widths[colour] / scale == pytest.approx(seconds, rel=0.02)
+
+
+def test_words_name_the_longest_wait_and_the_peak(steps: dict[str, StepTrace]) -> None:
+    schedule, none = pair(steps["VGG-16"], 128, "all", "2016", "PCIe 3.0 x16")
+    picture = schedule_lanes(schedule, 12 * GIB, none)
+    texts = [word.text for word in words_of(picture)]
+    longest = max(schedule.stalls, key=lambda stall: stall.seconds)
+    assert f"{schedule.kernel_name(longest.kernel)} waits {format_seconds(longest.seconds, 2)}" in texts
+    assert f"peak {format_bytes(schedule.peak_bytes, 1)}: {schedule.kernel_name(schedule.peak_kernel)}" in texts
+    assert {"computation", "copies", "12 GiB card", "nothing moved", "forward", "backward"} <= set(texts)
+    assert schedule.explain(longest) in picture.alt
+    more = schedule.total_seconds / none.total_seconds - 1
+    title = schedule_finding(schedule, none)
+    assert f"for {100 * more:.0f} % more time" in title
+    assert f"peak {format_bytes(schedule.peak_bytes)} instead of {format_bytes(none.peak_bytes)}" in title
+    assert "waits" in schedule_finding(schedule)
+    assert schedule_finding(none, none).endswith("nothing moves")
+    dense, before = pair(steps["52 M dense net"], 512, "all", "pytorch", "PCIe 3.0 x16")
+    assert f"peak {format_bytes(before.peak_bytes)} as before, for " in schedule_finding(dense, before)
+
+
+def test_memory_is_the_schedule_s(steps: dict[str, StepTrace]) -> None:
+    """The top of the stack, read off the picture's axis, is the peak."""
+    schedule, _ = pair(steps["VGG-16"], 64, "all", "pytorch", "PCIe 3.0 x16")
+    picture = schedule_lanes(schedule)
+    labels = [
+        w for w in words_of(picture) if w.anchor == "end" and w.fill == "var(--faint)" and re.match(r"\d", w.text)
+    ]
+    (y0, v0), (y1, v1) = ((w.y - 0.35 * w.size, float(w.text)) for w in (labels[0], labels[-1]))
+    colours = [ROLE_COLOURS[role] for role in ROLE_COLOURS]
+    tops = [
+        min(y for _, y in part)
+        for colour in colours
+        for data in paths(picture, fill=colour)
+        for part in data
+        if height(part) > 20
+    ]
+    highest = v0 + (min(tops) - y0) * (v1 - v0) / (y1 - y0)
+    assert highest * GIB == pytest.approx(schedule.peak_bytes, rel=0.01)
+
+
+def test_loss_by_efficiency() -> None:
+    table = pd.DataFrame(
+        {
+            "efficiency": [0.3, 0.6, 1.2] * 2,
+            "GB/s": [10.0] * 3 + [12.0] * 3,
+            "all": [8.0, 17.0, 30.0, 6.0, 12.0, 25.0],
+            "dyn": [7.0, 8.0, 9.0, 6.0, 7.0, 8.0],
+            "conv": [0.0, 1.0, 8.0, 0.0, 0.0, 5.0],
+        }
+    )
+    picture = loss_by_efficiency(table, 12.0, "net", (Spot("published", 0.6, 18.0, hollow=True),), {"the model's": 0.6})
+    assert_well_laid(picture)
+    assert "net: with kernels 4.0 times as fast, moving everything loses 25 % instead of 6 %" in picture.alt
+    assert {"all, no limit", "dyn, must fit", "conv, no limit", "published"} <= {w.text for w in words_of(picture)}
+    with pytest.raises(CourseError, match="the table has rates of 10, 12"):
+        loss_by_efficiency(table, 11.0, "net")

@@ -1,0 +1,514 @@
+"""Shortcuts against torch's own kernels, and CUDA's named differences against what a CPU can witness of them.
+
+No GPU is needed and none is asked: each difference of `course_utils.trace.kernels` is tested as far as its docstring says it
+is confirmed. Optimizer temporaries: live storages of a real `foreach=True` update. Sums of gradients in place: the
+allocator's records of runs that nobody watches, on random graphs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import MAKE_OPTIMIZER, Case, allocator_records, live_storages_timeline
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from course_utils import networks
+from course_utils.memory import ROLE, Ledger
+from course_utils.trace import kernels, training_step
+from course_utils.trace.shortcuts import SHORTCUTS
+
+aten = torch.ops.aten
+
+# -- shortcuts ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class T:
+    """A tensor to be made on any device; `layout` says how its values lie in memory."""
+
+    shape: tuple[int, ...]
+    layout: str = "plain"
+    dtype: torch.dtype = torch.float32
+
+    def make(self, device: str) -> Tensor:
+        ones = torch.ones
+        if self.layout == "transposed" and len(self.shape) > 1:
+            *rest, a, b = self.shape
+            return ones(*rest, b, a, dtype=self.dtype, device=device).transpose(-1, -2)
+        if self.layout == "channels last" and len(self.shape) == 4:
+            return ones(self.shape, dtype=self.dtype, device=device).to(memory_format=torch.channels_last)
+        if self.layout == "cut":
+            larger = ones((self.shape[0] + 2, *self.shape[1:-1], self.shape[-1] + 1), dtype=self.dtype, device=device)
+            return larger[1:-1, ..., :-1] if len(self.shape) > 1 else larger[1:-1, 0]
+        if self.layout == "expanded":
+            return ones((1, *self.shape[1:]), dtype=self.dtype, device=device).expand(self.shape)
+        if self.layout == "permuted" and len(self.shape) > 2:
+            return ones((self.shape[1], self.shape[0], *self.shape[2:]), dtype=self.dtype, device=device).transpose(
+                0, 1
+            )
+        return ones(self.shape, dtype=self.dtype, device=device)
+
+
+LAYOUTS = st.sampled_from(["plain", "plain", "transposed", "channels last", "cut", "expanded", "permuted"])
+DTYPES = st.sampled_from([torch.float32, torch.float32, torch.bfloat16, torch.float64])
+SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
+SMALL = st.integers(1, 4)
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@st.composite
+def unary(draw: Any) -> Arguments:
+    return (T(draw(SHAPES), draw(LAYOUTS), draw(DTYPES)),), {}
+
+
+@st.composite
+def made_like(draw: Any) -> Arguments:
+    options: dict[str, Any] = draw(
+        st.sampled_from([{}, {"memory_format": torch.contiguous_format}, {"memory_format": torch.preserve_format}])
+    )
+    if draw(st.booleans()):
+        options = {**options, "dtype": draw(DTYPES)}
+    return (T(draw(SHAPES), draw(LAYOUTS), draw(DTYPES)),), options
+
+
+@st.composite
+def two_tensors(draw: Any, *more: Any, alike: bool = False) -> Arguments:
+    """Two tensors that go together: of one shape, or the second one of another dtype, or stretched."""
+    shape, dtype = draw(SHAPES), draw(DTYPES)
+    other_shape = tuple(draw(st.sampled_from([n, 1])) for n in shape) if not alike and draw(st.booleans()) else shape
+    other_dtype = dtype if alike else draw(st.sampled_from([dtype, dtype, torch.float32]))
+    return (T(shape, draw(LAYOUTS), dtype), T(other_shape, draw(LAYOUTS), other_dtype), *more), {}
+
+
+@st.composite
+def tensor_and_number(draw: Any) -> Arguments:
+    dtype = draw(st.sampled_from([torch.float32, torch.bfloat16, torch.int64]))
+    return (T(draw(SHAPES), draw(LAYOUTS), dtype), draw(st.sampled_from([2, 0.5]))), {}
+
+
+@st.composite
+def written(draw: Any, others: int, *more: Any) -> Arguments:
+    """A whole tensor to be written into, and others of its shape."""
+    shape = draw(SHAPES)
+    others_made = [T(shape, draw(LAYOUTS)) for _ in range(others)]
+    return (T(shape, draw(st.sampled_from(["plain", "transposed", "channels last"]))), *others_made, *more), {}
+
+
+@st.composite
+def lists(draw: Any, others: int, *more: Any, scalars: bool = False) -> Arguments:
+    shapes = draw(st.lists(SHAPES, min_size=1, max_size=4))
+    made = [[T(shape) for shape in shapes] for _ in range(1 + others)]
+    return (*made, *more, *([[0.5] * len(shapes)] if scalars else [])), {}
+
+
+@st.composite
+def convolved(draw: Any, backward: bool = False) -> Arguments:
+    dims = draw(st.integers(1, 3))
+    groups, dtype = draw(st.sampled_from([1, 1, 2])), draw(st.sampled_from([torch.float32, torch.float64]))
+    inputs, outputs = groups * draw(SMALL), groups * draw(SMALL)
+    kernel = [draw(st.integers(1, 3)) for _ in range(dims)]
+    stride, padding, dilation = ([draw(st.integers(low, 2)) for _ in range(dims)] for low in (1, 0, 1))
+    # Large enough for the dilated kernel to fit at least once.
+    sizes = [d * (k - 1) + 1 + draw(st.integers(0, 4)) for k, d in zip(kernel, dilation, strict=True)]
+    x = T((draw(SMALL), inputs, *sizes), draw(LAYOUTS), dtype)
+    weight = T((outputs, inputs // groups, *kernel), draw(st.sampled_from(["plain", "plain", "channels last"])), dtype)
+    if draw(st.booleans()) and len(set(stride + padding)) == 1:
+        stride, padding = stride[:1], padding[:1]  # one number for all dimensions
+    window = (stride, padding, dilation, False, [0] * dims, groups)
+    if not backward:
+        return (x, weight, draw(st.sampled_from([None, T((outputs,), dtype=dtype)])), *window), {}
+    out = aten.convolution(x.make("meta"), weight.make("meta"), None, *window)
+    # Asked for the bias alone, some of the CPU's libraries make the weight's gradient too, and throw it away.
+    mask = draw(st.sampled_from([[True, True, True], [True, True, False], [False, True, True], [True, False, False]]))
+    return (T(tuple(out.shape), draw(LAYOUTS), dtype), x, weight, [outputs], *window, mask), {}
+
+
+@st.composite
+def pooled(draw: Any, backward: bool = False) -> Arguments:
+    kernel = draw(st.sampled_from([[2], [3], [2, 3], [1, 2]]))
+    stride = draw(st.sampled_from([[], [1], [2], [2, 1], [3]]))
+    padding, dilation, ceil = (
+        draw(st.sampled_from([0, [0], [min(kernel) // 2]])),
+        draw(st.integers(1, 2)),
+        draw(st.booleans()),
+    )
+    side = st.integers(dilation * (max(kernel) - 1) + 1, 9)
+    x = T((draw(SMALL), draw(SMALL), draw(side), draw(side)), draw(LAYOUTS), draw(DTYPES))
+    window = (kernel, stride, padding, dilation, ceil)
+    if not backward:
+        return (x, *window[: draw(st.integers(1, 5))]), {}
+    out = aten.max_pool2d_with_indices(x.make("meta"), *window)[0]
+    indices = T(tuple(out.shape), dtype=torch.int64)  # ones: every window's largest value is at place 1
+    return (T(tuple(out.shape), draw(LAYOUTS), x.dtype), x, *window, indices), {}
+
+
+@st.composite
+def normed(draw: Any, backward: bool = False) -> Arguments:
+    channels = draw(SMALL)
+    shape = (draw(st.integers(2, 4)), channels, *draw(st.sampled_from([(), (3,), (3, 2), (2, 1, 2)])))
+    x, per_channel = T(shape, draw(LAYOUTS)), T((channels,))
+    affine, training = draw(st.booleans()), draw(st.booleans())
+    weight = per_channel if affine else None
+    statistics = per_channel if not training or draw(st.booleans()) else None
+    if not backward:
+        return (x, weight, weight, statistics, statistics, training, 0.1, 1e-5), {}
+    mask = [draw(st.booleans()), affine and draw(st.booleans()), affine and draw(st.booleans())]
+    saved = per_channel if training else T((0,))
+    return (T(shape, draw(LAYOUTS)), x, weight, statistics, statistics, saved, saved, training, 1e-5, mask), {}
+
+
+@st.composite
+def normed_by_rows(draw: Any, backward: bool = False) -> Arguments:
+    shape, dtype = draw(SHAPES), draw(st.sampled_from([torch.float32, torch.float64]))
+    inner = shape[draw(st.integers(0, len(shape) - 1)) :]
+    x = T(shape, draw(LAYOUTS), dtype)
+    weight, bias = (T(inner, dtype=dtype) if draw(st.booleans()) else None for _ in range(2))
+    if not backward:
+        return (x, list(inner), weight, bias, 1e-5), {}
+    statistics = T((*shape[: len(shape) - len(inner)], *(1,) * len(inner)), dtype=dtype)
+    wanted = [draw(st.booleans()), weight is not None and draw(st.booleans()), bias is not None and draw(st.booleans())]
+    gradient = T(shape, draw(LAYOUTS), dtype)
+    return (gradient, x, list(inner), statistics, statistics, weight, bias, wanted), {}
+
+
+@st.composite
+def summed(draw: Any) -> Arguments:
+    shape = draw(SHAPES)
+    dimensions = draw(
+        st.lists(st.integers(-len(shape), len(shape) - 1), max_size=3, unique_by=lambda d: d % len(shape))
+    )
+    return (T(shape, draw(LAYOUTS), draw(DTYPES)), dimensions, *draw(st.sampled_from([(), (True,), (False,)]))), {}
+
+
+@st.composite
+def exponents(draw: Any, backward: bool = False) -> Arguments:
+    shape, dtype = draw(SHAPES), draw(DTYPES)
+    dimension = draw(st.integers(-len(shape), len(shape) - 1))
+    if not backward:
+        return (T(shape, draw(LAYOUTS), dtype), dimension, False), {}
+    return (T(shape, draw(LAYOUTS), dtype), T(shape, draw(LAYOUTS), dtype), dimension, dtype), {}
+
+
+@st.composite
+def joined(draw: Any) -> Arguments:
+    shape, dimension = list(draw(SHAPES)), 0
+    dimension = draw(st.integers(-len(shape), len(shape) - 1))
+    parts = []
+    for _ in range(draw(st.integers(1, 4))):
+        shape[dimension] = draw(SMALL)
+        parts.append(
+            T(tuple(shape), draw(LAYOUTS), draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16])))
+        )
+    return (parts,) if dimension == 0 and draw(st.booleans()) else (parts, dimension), {}
+
+
+@st.composite
+def multiplied(draw: Any, bias: bool = False) -> Arguments:
+    rows, inner, columns, dtype = draw(SMALL), draw(SMALL), draw(SMALL), draw(DTYPES)
+    layout = st.sampled_from(["plain", "plain", "transposed", "cut", "expanded"])
+    factors = (T((rows, inner), draw(layout), dtype), T((inner, columns), draw(layout), dtype))
+    if not bias:
+        return factors, {}
+    return (
+        T(draw(st.sampled_from([(columns,), (columns,), (rows, columns), (1, columns)])), dtype=dtype),
+        *factors,
+    ), {}
+
+
+@st.composite
+def compared(draw: Any, *before: Any) -> Arguments:
+    shape, dtype = draw(SHAPES), draw(st.sampled_from([torch.float32, torch.float64]))
+    return (T(shape, "plain", dtype), T(shape, draw(LAYOUTS), dtype), *before, draw(st.sampled_from([0, 1, 2]))), {}
+
+
+ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
+    aten.convolution.default: convolved(),
+    aten.convolution_backward.default: convolved(backward=True),
+    aten.max_pool2d_with_indices.default: pooled(),
+    aten.max_pool2d_with_indices_backward.default: pooled(backward=True),
+    aten.native_batch_norm.default: normed(),
+    aten.native_batch_norm_backward.default: normed(backward=True),
+    aten.native_layer_norm.default: normed_by_rows(),
+    aten.native_layer_norm_backward.default: normed_by_rows(backward=True),
+    aten.sum.dim_IntList: summed(),
+    aten.pow.Tensor_Scalar: tensor_and_number(),
+    **{op.default: exponents() for op in (aten._softmax, aten._log_softmax)},
+    **{op.default: exponents(True) for op in (aten._softmax_backward_data, aten._log_softmax_backward_data)},
+    aten.cat.default: joined(),
+    aten.mm.default: multiplied(),
+    aten.addmm.default: multiplied(bias=True),
+    **{op.default: compared() for op in (aten.mse_loss, aten.smooth_l1_loss, aten.soft_margin_loss)},
+    aten.binary_cross_entropy.default: compared(None),
+    **{op.default: made_like() for op in (aten.empty_like, aten.zeros_like, aten.ones_like)},
+    **{op.default: unary() for op in (aten.relu, aten.tanh, aten.sigmoid, aten.sqrt, aten.gelu, aten.silu)},
+    aten.threshold_backward.default: two_tensors(0, alike=True),
+    **{
+        op.default: two_tensors(alike=True)
+        for op in (aten.tanh_backward, aten.sigmoid_backward, aten.gelu_backward, aten.silu_backward)
+    },
+    **{op.Tensor: two_tensors() | tensor_and_number() for op in (aten.add, aten.mul, aten.div)},
+    **{op.Scalar: tensor_and_number() for op in (aten.mul, aten.div)},
+    aten.relu_.default: written(0),
+    aten.bernoulli_.float: written(0, 0.5),
+    **{op.Tensor: written(1) for op in (aten.add_, aten.mul_, aten.div_)},
+    aten.div_.Scalar: written(0, 2.0),
+    aten.lerp_.Scalar: written(1, 0.5),
+    **{op.default: written(2) for op in (aten.addcmul_, aten.addcdiv_)},
+    aten._foreach_add_.List: lists(1),
+    **{op.Scalar: lists(0, 0.5) for op in (aten._foreach_add_, aten._foreach_mul_)},
+    aten._foreach_lerp_.Scalar: lists(1, 0.5),
+    aten._foreach_addcmul_.Scalar: lists(2, 0.5),
+    aten._foreach_addcdiv_.ScalarList: lists(2, scalars=True),
+    aten._foreach_div_.ScalarList: lists(0, scalars=True),
+    aten._foreach_sqrt.default: lists(0),
+}
+
+
+def described(result: Any, arguments: Any) -> Any:
+    """Shape, dtype, strides and storage bytes of every tensor of a result; one of the arguments is only named."""
+    given_ids = {id(a): i for i, a in enumerate(arguments) if isinstance(a, Tensor)}
+
+    def describe(t: Tensor) -> Any:
+        if id(t) in given_ids:
+            return f"argument {given_ids[id(t)]}"
+        # The stride of a dimension of one, or of an empty tensor, moves nothing.
+        strides = tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() else ()
+        return tuple(t.shape), t.dtype, strides, t.untyped_storage().nbytes()
+
+    return tree_map_only(Tensor, describe, list(result) if isinstance(result, tuple) else result)
+
+
+def make(arguments: Any, device: str) -> Any:
+    return tree_map_only(T, lambda t: t.make(device), arguments, is_leaf=lambda value: isinstance(value, T))
+
+
+# What torch's meta kernel gets wrong, so that only a real kernel can be the judge: see the shortcuts' comments.
+META_DIFFERS = (
+    *(aten.native_batch_norm.default, aten.native_batch_norm_backward.default),
+    *(aten.convolution.default, aten.convolution_backward.default),
+    *(aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default),
+    aten.binary_cross_entropy.default,
+    aten.native_layer_norm_backward.default,  # meta follows the layout of the gradient, kernels that of the input
+)
+
+
+def test_every_shortcut_has_its_arguments() -> None:
+    assert set(ARGUMENTS) == set(SHORTCUTS)
+
+
+@pytest.mark.parametrize("operator", ARGUMENTS, ids=str)
+def test_a_shortcut_gives_what_the_kernels_give(operator: Any) -> None:
+    taken = 0
+
+    @settings(max_examples=80, deadline=None)
+    @given(ARGUMENTS[operator])
+    def holds(arguments: Arguments) -> None:
+        nonlocal taken
+        args, options = make(arguments[0], "meta"), arguments[1]
+        short = SHORTCUTS[operator](args, options)
+        if short is NotImplemented:
+            return
+        taken += 1
+        real_args = make(arguments[0], "cpu")
+        assert described(short, args) == described(operator(*real_args, **options), real_args), "real kernel"
+        if operator not in META_DIFFERS:
+            assert described(short, args) == described(operator(*args, **options), args), "meta kernel"
+
+    holds()
+    assert taken > 0, "the shortcut never applied"
+
+
+# -- 1. dropout's mask -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("inplace", "target", "mask"), [(False, "cuda", 1), (False, "cpu", 4), (True, "cuda", 4)])
+def test_a_dropout_mask_takes_one_byte_a_value_on_cuda_where_the_kernel_is_fused(
+    inplace: bool, target: str, mask: int
+) -> None:
+    net = nn.Sequential(nn.Linear(8, 100), nn.Dropout(0.5, inplace), nn.Linear(100, 5))
+    step = training_step(net, (8,), target=target)
+    for batch in (1, 7):
+        layers = step.at(batch).by_layer().set_index("layer")
+        out = 0 if inplace else 4 * 100 * batch  # made by the dropout, kept for the layer behind it
+        assert layers.loc["1", "saved feature maps"] == out + mask * 100 * batch
+
+
+def test_dropout_between_layers_leaves_other_masks_and_products_alone() -> None:
+    """A mask is told by how it was made, so a product with an ordinary tensor keeps its four bytes."""
+
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate, self.head = nn.Linear(8, 100), nn.Linear(100, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            gate = torch.empty_like(self.gate(x)).fill_(0.5)
+            scores: Tensor = self.head(self.gate(x) * gate)
+            return scores
+
+    saved = [
+        training_step(Gated(), (8,), target=target).at(9).by_layer()["saved feature maps"].sum()
+        for target in ("cuda", "cpu")
+    ]
+    assert saved[0] == saved[1]
+
+
+# -- 2. and 6. the optimizer's update ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "make_optimizer"),
+    [
+        ("sgd", lambda p: torch.optim.SGD(p, lr=0.01, foreach=True)),
+        ("momentum", lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, foreach=True)),
+        ("adam", lambda p: torch.optim.Adam(p, foreach=True)),
+        ("adamw", lambda p: torch.optim.AdamW(p, foreach=True)),
+    ],
+)
+def test_update_equals_a_real_foreach_update(optimizer: str, make_optimizer: Callable[..., Any]) -> None:
+    build, input_shape = networks.branching_cnn, (3, 8, 8)
+    with mock.patch.dict(MAKE_OPTIMIZER, {optimizer: make_optimizer}):
+        real = live_storages_timeline(Case(build, input_shape, 10, optimizer), batch=3)
+    frame = training_step(build(), input_shape, optimizer=optimizer, target="cuda").at(3).timeline()
+    update = frame[frame["phase"] == "update"][:-1]  # without zero_grad
+    # On CUDA the step counters, one number a parameter, and the 1 added to them stay in host memory.
+    counters = 4 * len(list(build().parameters())) if "adam" in optimizer else 0
+    first = 4 if counters else 0
+    expected = [(op, size - counters - (first if i == 0 else 0)) for i, (op, size) in enumerate(real[-len(update) :])]
+    assert list(zip(update["event"], update["total"] - update["workspace"], strict=True)) == expected
+
+
+# -- 3. gradients added in place ---------------------------------------------------------------------------------------
+
+
+def without_workspace(ledger: Ledger) -> int:
+    """The peak less what matrix products keep for themselves, which a CPU does not have."""
+    return ledger.peak_bytes - int(ledger.by_role()["workspace"])
+
+
+class Fan(nn.Module):
+    """One map used three times by operators that save nothing, so that the sum of its gradients is the peak."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(4, 400), nn.Linear(400, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self.inner(x)
+        total = -maps
+        total += maps.flip(1)
+        total += maps.roll(1, 1)
+        scores: Tensor = self.head(total)
+        return scores
+
+
+def test_the_sum_of_gradients_needs_no_third_map_where_nobody_watches() -> None:
+    batch, one_map = 50, 4 * 50 * 400
+    truth, _ = allocator_records(Case(Fan, (4,), 5), batch)
+    on_cuda = training_step(Fan(), (4,), optimizer="sgd", target="cuda").at(batch)
+    watched = training_step(Fan(), (4,), optimizer="sgd", target="cpu").at(batch)
+    assert without_workspace(on_cuda) == truth
+    assert watched.peak_bytes == truth + one_map
+
+
+class RandomGraph(nn.Module):
+    """Operators chosen at random over the maps made so far, in ways that let gradients meet: shared, cut, stretched."""
+
+    KINDS = ("linear", "relu", "neg", "tanh", "add", "mul", "cat", "sigmoid", "turn", "cut", "stretch", "sum")
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        choose = random.Random(seed)
+        self.plan: list[tuple[str, int, int]] = []
+        self.layers = nn.ModuleList()
+        for count in range(1, choose.randint(3, 10)):
+            kind = choose.choice(self.KINDS)
+            self.plan.append((kind, choose.randrange(count), choose.randrange(count)))
+            self.layers.append(
+                nn.Linear(32 if kind == "cat" else 16, 16) if kind in ("linear", "cat") else nn.Identity()
+            )
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = [x]
+        for (kind, first, second), layer in zip(self.plan, self.layers, strict=True):
+            a, b = maps[first], maps[second]
+            if kind in ("relu", "neg", "tanh", "sigmoid"):
+                maps.append(getattr(torch, kind)(a))
+            elif kind in ("add", "mul"):
+                maps.append(getattr(torch, kind)(a, b))
+            elif kind == "linear":
+                maps.append(-layer(a))  # the sign keeps stretched gradients from products, which would copy them
+            elif kind == "cat":
+                maps.append(-layer(torch.cat([a, b], 1)))
+            elif kind == "turn":
+                maps.append((-a.t()).t())
+            elif kind == "cut":
+                maps.append(torch.cat([a[:, 8:], a[:, :8]], 1))
+            else:  # the gradient of a sum is one value seen many times
+                maps.append((a.mean(1, keepdim=True) if kind == "stretch" else a.sum(1, keepdim=True)) + b)
+        used = {place for _, *places in self.plan for place in places}
+        total = maps[-1]
+        for place, other in enumerate(maps[:-1]):
+            if place not in used:
+                total = total + other
+        scores: Tensor = self.head(total)
+        return scores
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 64]))
+def test_random_graphs_allocate_what_an_unwatched_run_does(seed: int, batch: int) -> None:
+    peak, asked = allocator_records(Case(lambda: RandomGraph(seed), (16,), 5), batch)
+    ledger = training_step(RandomGraph(seed), (16,), optimizer="sgd", target="cuda").at(batch)
+    assert without_workspace(ledger) == peak
+    tape = ledger.tape
+    made = (tape.birth > 0) & (tape.role != ROLE["workspace"])
+    sizes = (tape.fixed + batch * tape.per_sample)[made]
+    # Up to 8 bytes may be a Python number that a kernel made a tensor of.
+    assert sorted(sizes[sizes > 8]) == sorted(size for size in asked if size > 8)
+
+
+# -- 4. cuBLAS workspace -----------------------------------------------------------------------------------------------
+
+
+def test_cublas_keeps_one_workspace_for_each_thread_that_multiplies() -> None:
+    size = kernels.CUBLAS_WORKSPACE
+    assert size == 8_519_680  # as seen on cards before Hopper
+    dense, pictures = nn.Sequential(nn.Linear(4, 3)), nn.Sequential(nn.Conv2d(1, 3, 1), nn.Flatten())
+    for net, shape, optimizer, count in [
+        (dense, (4,), "sgd", 2),
+        (dense, (4,), None, 1),
+        (pictures, (1, 2, 2), "sgd", 0),
+    ]:
+        timeline = training_step(net, shape, optimizer=optimizer, target="cuda").at(2).timeline()
+        assert set(timeline["workspace"]) == {count * size}
+        on_cpu = training_step(net, shape, optimizer=optimizer, target="cpu").at(2).timeline()
+        assert set(on_cpu["workspace"]) == {0}
+
+
+# -- 5. attention ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("precision", "value_bytes"), [("float32", 4), ("bfloat16", 2)])
+def test_attention_on_cuda_keeps_nothing_of_tokens_by_tokens(precision: str, value_bytes: int) -> None:
+    """Fused kernels keep their output and one float32 a query: by reading, no GPU has confirmed it here."""
+    tokens, width, heads, batch = 256, 64, 4, 3
+    step = training_step(networks.encoder_block(width, heads), (tokens, width), precision=precision, target="cuda")
+    attention = [i for i, op in enumerate(step.at(batch).tape.event_ops) if "attention" in op and "backward" not in op]
+    tape = step.at(batch).tape
+    born = tape.birth == attention[0]
+    kept = born & (tape.death > int(np.flatnonzero(tape.event_phase == 0)[-1]))
+    sizes = (tape.fixed + batch * tape.per_sample)[kept]
+    assert sizes.sum() >= batch * tokens * (width * value_bytes + heads * 4)
+    assert sizes.sum() < batch * heads * tokens * tokens * value_bytes / 2

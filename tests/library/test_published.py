@@ -1,0 +1,41 @@
+"""Published times: every row is whole, on a known device, and findable; a wrong name is told in one line."""
+
+import pytest
+
+from course_utils.machine.hardware import devices
+from course_utils.machine.published import DIGITS_CPU_MS, DIGITS_GPU_MS, MNIST_EPOCH_SECONDS, TIMES, XEONS, published
+from course_utils.units import CourseError
+
+
+def test_every_row_is_of_a_known_device_and_adds_up():
+    known = {device.name for device in devices()} | {XEONS}
+    for row in TIMES:
+        assert row.device in known, row
+        assert row.batch >= 1
+        assert row.source
+        assert row.library
+        assert row.both_ms > (row.forward_ms or 0) > 0 or (row.forward_ms is None and row.both_ms > 0), row
+        assert row.seconds == row.both_ms / 1e3
+        assert row.per_sample_ms * row.batch == pytest.approx(row.both_ms)
+
+
+def test_no_time_is_there_twice():
+    keys = [(row.source, row.network, row.batch, row.device, row.library) for row in TIMES]
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_other_fixtures_are_of_one_experiment_each():
+    assert list(DIGITS_CPU_MS) == list(DIGITS_GPU_MS) == sorted(DIGITS_CPU_MS)
+    assert MNIST_EPOCH_SECONDS.keys() == {"CPU", "GPU"}
+
+
+def test_times_are_found_by_network_device_and_source():
+    assert [row.both_ms for row in published("GoogLeNet", source="Caffe2 notes, 2017")] == [72.7, 127.5, 233.6, 450.6]
+    (cpu,) = published("VGG-16", XEONS)
+    assert (cpu.forward_ms, cpu.both_ms, cpu.batch) == (3101.76, 8495.48, 16)
+
+
+@pytest.mark.parametrize(("network", "device"), [("LeNet", None), ("OverFeat", "B200")])
+def test_what_nobody_published_is_one_line(network, device):
+    with pytest.raises(CourseError, match=rf"^no published time of '{network}' on .*: *|; there are times of AlexNet"):
+        published(network, device)

@@ -1,0 +1,372 @@
+"""Predicted step time obeys its laws; what is measured here has the right form. No measured time is asserted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from course_utils import networks
+from course_utils.machine import timing
+from course_utils.machine.hardware import Device, Link, device, devices, links
+from course_utils.machine.speed import NO_KERNEL, predict_step
+from course_utils.machine.timing import measure_ceilings, measure_step_time, measure_threads
+from course_utils.memory import StepTrace
+from course_utils.trace import training_step
+from course_utils.units import CourseError
+
+NAMES = ("small", "mlp", "rnn")
+STEP = st.sampled_from(NAMES)
+BATCH = st.integers(min_value=1, max_value=512)
+DEVICE = st.sampled_from(devices())
+LINK = st.sampled_from([None, *links()])
+law = settings(deadline=None, max_examples=25)  # the first example of a network traces it
+
+
+@lru_cache
+def step(name: str, precision: str = "float32", optimizer: str | None = "momentum") -> StepTrace:
+    build, shape = {
+        "small": (networks.small_cnn, (3, 32, 32)),
+        "mlp": (lambda: networks.mlp([64, 100, 10]), (64,)),
+        "rnn": (networks.rnn_from_cells, (6, 4)),
+    }[name]
+    return training_step(build(), shape, 10, precision=precision, optimizer=optimizer, name=name)
+
+
+@law
+@given(STEP, BATCH, DEVICE, LINK)
+def test_the_step_is_the_sum_of_its_parts_however_they_are_grouped(
+    name: str, batch: int, item: Device, over: Link | None
+) -> None:
+    time = predict_step(step(name).at(batch), item, link=over)
+    assert np.all(time.seconds >= 0)
+    events = time.timeline()["seconds"].sum() + time.transfer_seconds
+    layers = time.by_layer()["seconds"].sum() + time.transfer_seconds
+    assert [events, layers, time.by_phase().sum()] == pytest.approx([time.total_seconds] * 3, rel=1e-9)
+    assert time.samples_per_second == pytest.approx(batch / time.total_seconds)
+
+
+@law
+@given(STEP, BATCH, BATCH, DEVICE, LINK)
+def test_a_larger_batch_is_never_faster_in_any_event(
+    name: str, batch: int, more: int, item: Device, over: Link | None
+) -> None:
+    small, large = (predict_step(step(name).at(n), item, link=over) for n in (batch + 1, batch + 1 + more))
+    assert np.all(large.seconds >= small.seconds)
+    assert large.total_seconds >= small.total_seconds
+
+
+@law
+@given(STEP, BATCH, DEVICE, st.floats(1, 50), st.floats(1, 50), st.floats(0, 1))
+def test_a_faster_device_is_never_slower(
+    name: str, batch: int, item: Device, arithmetic: float, bandwidth: float, launch: float
+) -> None:
+    better = replace(
+        item,
+        float32_tflops=item.float32_tflops * arithmetic,
+        bandwidth_gb_s=item.bandwidth_gb_s * bandwidth,
+        launch_seconds=item.launch_seconds * launch,
+    )
+    ledger = step(name).at(batch)
+    assert np.all(predict_step(ledger, better).seconds <= predict_step(ledger, item).seconds)
+
+
+@law
+@given(STEP, BATCH, DEVICE)
+def test_no_event_is_below_a_ceiling_and_each_names_what_takes_most_of_it(name: str, batch: int, item: Device) -> None:
+    time = predict_step(step(name).at(batch), item)
+    assert np.all(time.seconds >= time.flops / item.flops_per_s())
+    assert np.all(time.seconds >= time.traffic / (item.bandwidth_gb_s * 1e9))
+    parts = {
+        "launch": time.launch,
+        "arithmetic": time.flops / item.reached_flops_per_s(),
+        "bandwidth": time.traffic / item.reached_bytes_per_s(),
+    }
+    for event, bound in enumerate(time.bound):
+        if bound == "none":
+            assert time.seconds[event] == 0
+        else:
+            assert parts[bound][event] == max(part[event] for part in parts.values())
+
+
+def test_a_product_by_hand() -> None:
+    """One dense layer without bias, batch 32: 2 · 32 · 500 · 200 operations; 4 bytes a value read and written."""
+    ledger = training_step(nn.Linear(500, 200, bias=False), (500,), 200, optimizer=None).at(32)
+    card = device("Tesla K40")
+    time = predict_step(ledger, card)
+    product = time.timeline().query("event == 'mm'").iloc[0]
+    flops, traffic = 2 * 32 * 500 * 200, 4 * (32 * 500 + 500 * 200 + 32 * 200)
+    assert (product["flops"], product["traffic"]) == (flops, traffic)
+    by_hand = max(flops / (0.67 * 4.29e12), traffic / (0.75 * 288e9))
+    assert product["seconds"] == pytest.approx(10e-6 + by_hand)
+
+
+def test_transfer_is_input_and_labels_over_the_link() -> None:
+    ledger = step("small").at(64)
+    time = predict_step(ledger, "Tesla K40", link="PCIe 3.0 x16")
+    bytes_in = 64 * (4 * 3 * 32 * 32 + 8)
+    assert time.transfer_bytes == bytes_in
+    assert time.transfer_seconds == pytest.approx(bytes_in / 10e9)
+    without = predict_step(ledger, "Tesla K40")
+    assert (without.transfer_bytes, without.transfer_seconds) == (0, 0)
+    assert time.total_seconds == pytest.approx(without.total_seconds + time.transfer_seconds)
+    assert time.timeline()["begins"].iloc[0] == pytest.approx(time.transfer_seconds)
+
+
+def test_events_are_those_of_the_memory_timeline() -> None:
+    ledger = step("small").at(64)
+    frame, memory = predict_step(ledger, "T4").timeline(), ledger.timeline()
+    pd.testing.assert_frame_equal(frame[["event", "phase", "layer"]], memory[["event", "phase", "layer"]])
+    ends = frame["begins"] + frame["seconds"]
+    assert np.allclose(ends.iloc[:-1], frame["begins"].iloc[1:], rtol=1e-12)
+    quiet = frame["event"].isin(NO_KERNEL)
+    assert (frame.loc[quiet, "seconds"] == 0).all()
+    assert (frame.loc[~quiet, "seconds"] >= 10e-6).all()
+
+
+def test_inference_has_no_backward_and_no_update() -> None:
+    phases = predict_step(step("small", optimizer=None).at(8), "T4").by_phase()
+    assert list(phases.index) == ["transfer", "forward", "backward", "update"]
+    assert phases["forward"] > 0
+    assert phases["backward"] == phases["update"] == 0
+
+
+def test_half_precision_is_faster_where_tensor_cores_are_and_where_bytes_count() -> None:
+    half, full = step("small", "float16").at(512), step("small").at(512)
+    a100, old = device("A100"), device("Titan X (Maxwell)")
+    convolution = "event == 'convolution'"
+    for card, gains in ((a100, True), (old, False)):
+        fast = predict_step(half, card, "float16").timeline().query(convolution)
+        slow = predict_step(full, card).timeline().query(convolution)
+        bound_by_arithmetic = (fast["bound"] == "arithmetic").to_numpy() & (slow["bound"] == "arithmetic").to_numpy()
+        faster = fast["seconds"].to_numpy() < slow["seconds"].to_numpy()
+        assert gains or not faster[bound_by_arithmetic].any()
+        assert faster.any() or not gains
+
+
+def test_a_step_is_timed_in_the_precision_it_was_traced_with() -> None:
+    half, full = step("small", "float16").at(64), step("small").at(64)
+    assert (
+        (half.precision, full.precision)
+        == (step("small", "float16").at(1).precision, "float32")
+        == ("float16", "float32")
+    )
+    assert half.with_workspace(5).precision == "float16"
+    by_itself, asked = predict_step(half, "A100"), predict_step(half, "A100", "float16")
+    assert by_itself.precision == "float16"
+    assert np.array_equal(by_itself.seconds, asked.seconds)
+    assert predict_step(full, "A100").precision == "float32"
+    in_float32 = predict_step(half, "A100", "float32")  # the traffic of halves at float32's rate
+    assert in_float32.precision == "float32"
+    assert in_float32.total_seconds > by_itself.total_seconds
+    with pytest.raises(CourseError, match="T4 does not compute in bfloat16"):
+        predict_step(step("small", "bfloat16").at(64), "T4")
+
+
+def test_a_network_traced_at_one_batch_is_timed_too() -> None:
+    ledger = step("small").at(1)
+    assert predict_step(ledger, "T4").total_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("card", "precision", "over", "message"),
+    [
+        ("K4", "float32", None, "no device called 'K4': did you mean Tesla K40?"),
+        ("T4", "float64", None, "unknown precision 'float64': choose one of float32, bfloat16, float16"),
+        ("T4", "bfloat16", None, "T4 does not compute in bfloat16"),
+        ("T4", "float32", "PCIe 3", "no link called 'PCIe 3': did you mean PCIe 3.0 x16?"),
+    ],
+)
+def test_what_does_not_exist_is_one_line(card: str, precision: str, over: str | None, message: str) -> None:
+    with pytest.raises(CourseError) as error:
+        predict_step(step("mlp").at(8), card, precision, link=over)
+    assert str(error.value).startswith(message)
+
+
+# -- Measured here: that it has the right form. No time is asserted. -----------------------------------------------
+
+
+def test_this_machine_becomes_a_device_with_the_rates_measured() -> None:
+    ceilings = measure_ceilings("cpu", seconds=0.01, side=64, copy_bytes=2**16)
+    here = ceilings.as_device()
+    assert (here.name, here.measured, here.dies) == ("this machine", True, 1)
+    product, copy = ceilings.timings["float32"], ceilings.timings["copy"]
+    assert here.flops_per_s() == here.reached_flops_per_s() == pytest.approx(2 * 64**3 / product.median)
+    assert here.reached_bytes_per_s() == pytest.approx(2 * 2**16 / copy.median)
+    assert here.launch_seconds == ceilings.timings["launch"].median
+    assert here.memory_bytes > 0
+    assert ceilings.machine in here.sources
+    assert all(item.runs >= 3 and item.spread >= 0 for item in ceilings.timings.values())
+    assert list(ceilings.table()["unit"]) == ["GFLOP/s", "GB/s", "µs"]
+    assert predict_step(step("mlp").at(8), here).total_seconds > 0
+
+
+def test_other_precisions_are_measured_where_asked_for() -> None:
+    ceilings = measure_ceilings("cpu", 0.01, side=16, copy_bytes=2**12, precisions=("float32", "bfloat16"))
+    here = ceilings.as_device()
+    assert here.flops_per_s("bfloat16") == pytest.approx(ceilings.flops_per_s["bfloat16"])
+    assert not measure_ceilings("cpu", 0.01, side=16, copy_bytes=2**12).as_device().bfloat16
+
+
+def test_a_real_step_is_timed_with_its_spread() -> None:
+    found = measure_step_time(networks.mlp([8, 4, 3]), (8,), 3, 5, device="cpu", seconds=0.01, name="tiny")
+    assert (found.name, found.batch, found.device) == ("tiny", 5, "cpu")
+    for part in (found.forward, found.step):
+        assert part.runs >= 3
+        assert part.median > 0
+        assert part.spread >= 0
+
+
+def test_inference_is_timed_without_a_backward_pass_and_leaves_the_mode() -> None:
+    network = networks.mlp([8, 4, 3])
+    found = measure_step_time(network, (8,), 3, 5, optimizer=None, device="cpu", seconds=0.01)
+    assert found.forward == found.step
+    assert network.training
+    assert all(p.grad is None for p in network.parameters())
+
+
+def test_threads_are_left_as_they_were() -> None:
+    before = torch.get_num_threads()
+    measure_ceilings("cpu", 0.01, side=16, copy_bytes=2**12)
+    assert torch.get_num_threads() == before
+    table = measure_threads(lambda: networks.mlp([8, 4, 3]), (8,), 3, 5, threads=(1, 3), seconds=0.01)
+    assert torch.get_num_threads() == before
+    assert list(table.index) == [1, 3]
+    assert table["speed-up"].iloc[0] == 1
+    assert (table["seconds"] > 0).all()
+    with pytest.raises(CourseError, match="threads must be 1 or more"):
+        measure_threads(lambda: networks.mlp([8, 3]), (8,), 3, 5, threads=(0, 1))
+
+
+def test_the_threads_tried_reach_those_torch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    table = measure_threads(lambda: networks.mlp([8, 3]), (8,), 3, 5, seconds=0.001)
+    assert list(table.index) == [1, 2, 4, 6]
+
+
+def test_wrong_arguments_of_measurements_are_one_line() -> None:
+    for arguments, message in (
+        ({"seconds": 0}, "seconds and side must be above 0"),
+        ({"side": -1}, "seconds and side must be above 0"),
+        ({"copy_bytes": 3}, "copy_bytes must be 4 or more"),
+        ({"precisions": ("float16",)}, "precisions must include float32"),
+        ({"precisions": ("float32", "int8")}, "precisions must include float32 and be among"),
+    ):
+        with pytest.raises(CourseError, match=message):
+            measure_ceilings("cpu", **arguments)  # type: ignore[arg-type]
+    with pytest.raises(CourseError, match="unknown optimizer 'lion': choose one of sgd"):
+        measure_step_time(networks.mlp([8, 3]), (8,), 3, 5, optimizer="lion")
+    with pytest.raises(CourseError, match=r"batch and seconds must be above 0, got 0 and 1.0"):
+        measure_step_time(networks.mlp([8, 3]), (8,), 3, 0)
+
+
+def test_a_gpu_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(CourseError, match="this machine shows PyTorch no GPU"):
+        measure_ceilings("cuda")
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; PyTorch sees none")
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_gpu_is_measured_in_both_precisions() -> None:
+    ceilings = measure_ceilings("cuda", 0.1, side=1024, copy_bytes=2**24)
+    here = ceilings.as_device()
+    assert here.flops_per_s("float16") > 0
+    assert ceilings.memory_bytes == torch.cuda.get_device_properties(0).total_memory
+    assert torch.cuda.get_device_name() in ceilings.machine
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_a_real_step_is_timed_on_a_gpu(precision: str) -> None:
+    found = measure_step_time(networks.small_cnn(), (3, 32, 32), 10, 8, precision=precision, seconds=0.01)
+    assert found.device == "cuda"
+    assert found.step.runs >= 3
+    assert found.forward.median > 0
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_timing_waits_for_the_gpu() -> None:
+    """A product of 8,192² takes longer than any card's peak allows to issue it: 1.1 TFLOP, whatever the precision."""
+    time = timing.time_product(8192, "float32", "cuda", 0.01)
+    assert 2 * 8192**3 / time.median < 5e15  # as a launch alone it would come out above
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("pinned", [True, False])
+@pytest.mark.parametrize("to_host", [True, False])
+def test_transfers_are_timed_both_ways(pinned: bool, to_host: bool) -> None:
+    time = timing.time_transfer(2**20, pinned, to_host, 0.01)
+    assert time.runs >= 3
+    assert time.median > 0
+    assert timing.time_launch("cuda", 0.01, awaited=True).median > 0
+
+
+def test_transfers_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(CourseError, match="this machine shows PyTorch no GPU"):
+        timing.time_transfer(8, True, False, 0.01)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 3000))
+def test_a_timing_counts_every_run_of_its_blocks(work: int) -> None:
+    calls = []
+    found = timing.time_runs(lambda: calls.append(sum(range(work))), 1e-4)
+    assert 3 <= found.runs <= len(calls)
+    assert found.median > 0
+    assert found.spread >= 0
+
+
+def test_layers_are_timed_each_and_the_module_is_left_as_it_was() -> None:
+    model = networks.small_cnn().eval()
+    hooks = [len(layer._forward_hooks) for layer in model.modules()]
+    took = timing.measure_layers(model, torch.randn(2, 3, 32, 32), runs=2, only=(nn.Conv2d, nn.Linear))
+    assert list(took) == ["conv1", "conv2", "fc"]
+    assert all(seconds > 0 for seconds in took.values())
+    assert [len(layer._forward_hooks) for layer in model.modules()] == hooks
+    assert len(timing.measure_layers(model, torch.randn(1, 3, 32, 32), runs=1)) == 8
+    with pytest.raises(CourseError, match="runs must be 1 or more, got 0"):
+        timing.measure_layers(model, torch.randn(1, 3, 32, 32), runs=0)
+
+
+def test_a_layer_used_twice_is_timed_twice_and_an_unused_one_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.used(self.used(x))  # type: ignore[no-any-return]
+
+    clock = iter(range(1000))
+    monkeypatch.setattr(timing, "timer", lambda: float(next(clock)))
+    assert timing.measure_layers(Twice(), torch.randn(3, 4), runs=3) == {"used": 2.0}
+
+
+def test_products_are_timed_in_four_ways_and_torchs_threads_put_back() -> None:
+    threads = torch.get_num_threads()
+    table = timing.measure_products(16, seconds=0.01)
+    assert len(table) == 4
+    assert table.index[0] == "Python's loops"
+    assert (table["seconds"] > 0).all()
+    assert table["times faster"].iloc[0] == 1
+    np.testing.assert_allclose(table["GFLOP/s"] * table["seconds"], 2 * 16**3 / 1e9)
+    assert timing.measure_products(16, seconds=0.01, python=False).index[0] == "NumPy"
+    assert torch.get_num_threads() == threads
+    with pytest.raises(CourseError, match="side must be 1 or more, got 0"):
+        timing.measure_products(0)
