@@ -3,8 +3,9 @@
     python benchmarks/speed.py [--batch 2] [--seconds 2] [--published | --recording FILE]
 
 A ratio is predicted / measured: 1 is right, 2 is twice too long. Nothing is fitted to a row: the two efficiencies and
-the launch cost are those of `course_utils.machine.hardware`, of which the one for arithmetic is read off the row marked so; for
-this CPU and for a recorded GPU they are what was measured there. The spread of the ratios is printed below each table.
+the launch cost are those of `course_utils.machine.hardware`, of which the one for arithmetic is read off the row marked
+so; for this CPU and for a recorded GPU they are what was measured there. The spread of the ratios is printed below each
+table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What people believe about memory and GPUs, and the verdict that a computed number gives: the claims of all lessons.
 
-`judge([22, 23])` in a lesson shows the claims with these numbers. Each lesson's own are in its `claims.py`; a claim that
-concerns several lessons is with the first.
+`judge([22, 23])` in a lesson shows the claims with these numbers. Each lesson has its own; a claim that concerns
+several lessons is with the first.
 """
 
 import importlib

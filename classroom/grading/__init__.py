@@ -2,6 +2,5 @@
 
 `graft`: the answers, with what they need of other cells (`needs`), put into the trusted notebook. `run`: that notebook
 under nbval, in a process of its own, of which `plugin` is our part. `mark`: what came back, as outcomes and points.
-`report`: tables, and the commands `course check` and `course progress`. `graded`: what graded cells print. Must never
-import figures or explorers.
+`report`: tables, and the commands `course check` and `course progress`. `graded`: what graded cells print.
 """

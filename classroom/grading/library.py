@@ -1,8 +1,7 @@
 """Which part of the library lies in a stranger's sandbox: what trusted cells import, and nothing that knows an answer.
 
 The list is derived: from the imports of a trusted notebook's cells, followed from module to module. Checks of topics,
-which hold the answers, become stubs that do nothing; their true text is sent when marks are decided (`secret`). Must
-never import torch.
+which hold the answers, become stubs that do nothing; their true text is sent when marks are decided (`secret`).
 """
 
 from __future__ import annotations

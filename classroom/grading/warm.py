@@ -1,7 +1,6 @@
 """pytest and nbval, imported once and forked for each submission: starting them takes longer than marking one.
 
-The forked processes run nothing of a submission: its code is in a sandbox's kernel, which they talk to. Must never
-import torch.
+The forked processes run nothing of a submission: its code is in a sandbox's kernel, which they talk to.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The course's pictures: readings in, `Picture` out. One colour per role everywhere, the finding as the title.
 
 `skyline` is the signature figure; `bars`, `batch`, `layers` and `plane` (curves and points over two axes) are in the
-same manner. A figure that one lesson alone draws is with the lesson. Each is laid out on a `scene.Scene`, with the colours and sizes of `style`.
+same manner. A figure that one lesson alone draws is with the lesson. Each is laid out on a `scene.Scene`, with the
+colours and sizes of `style`.
 """
 
 from course_utils.figures.bars import accountings, layer_bars, role_bars, side_by_side

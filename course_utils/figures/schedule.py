@@ -1,7 +1,6 @@
 """The two-lane schedule: computation and copies over the time of one step, what waits for what, and memory below.
 
-A reading (`offload.Schedule`) goes in, a `scene.Picture` comes out; every number in words comes from the schedule. Must
-never import torch or ipywidgets.
+A reading (`offload.Schedule`) goes in, a `scene.Picture` comes out; every number in words comes from the schedule.
 """
 
 from __future__ import annotations

@@ -93,7 +93,8 @@ def skyline(
     Args:
         ledger: the step to draw.
         limit_bytes: what the card holds; what rises above it is striped, and where the step first exceeds it is ringed.
-            Whether the step fits is `course_utils.techniques.capacity.fit`'s to say: tensors below the line may still be too much.
+            Whether the step fits is `course_utils.techniques.capacity.fit`'s to say: tensors below the line may still
+            be too much.
         before: another step, drawn as a dashed outline over this one, phase under phase.
         title: the finding; computed by `finding` if not given.
         limit: the name of the limit, "12 GiB card" if not given.

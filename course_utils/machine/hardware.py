@@ -2,8 +2,7 @@
 
 Every value of `devices.csv`, `links.csv` (host to device) and `peers.csv` (card to card) carries its unit in the
 column's name and rests on the publications its row names; a value nobody confirmed is an empty cell, and None here.
-The device "this machine" is not in the catalogue: it is measured, by `course_utils.machine.timing.measure_ceilings`. Must never
-import torch, nor anything of ours but `units` and `catalogue`.
+The device "this machine" is not in the catalogue: it is measured, by `course_utils.machine.timing.measure_ceilings`.
 """
 
 from __future__ import annotations
@@ -277,7 +276,8 @@ Named = TypeVar("Named", Device, Link)
 def _by_name(name: str, catalogue: tuple[Named, ...], kind: str) -> Named:
     if name.casefold() == THIS_MACHINE:
         raise CourseError(
-            f"{THIS_MACHINE} is not in the catalogue: course_utils.machine.timing.measure_ceilings().as_device() measures it"
+            f"{THIS_MACHINE} is not in the catalogue: "
+            "course_utils.machine.timing.measure_ceilings().as_device() measures it"
         )
     known = {item.name.casefold(): item for item in catalogue}
     if name.casefold() in known:

@@ -1,7 +1,8 @@
 """The predicted time of a traced step on a device, read from the same trace as memory.
 
-Every operator costs its launch plus its roofline (`course_utils.machine.hardware`), one after the other; nothing overlaps, and
-nothing is fitted to a network. `course_utils.machine.timing` measures what is predicted here, and makes this machine a device.
+Every operator costs its launch plus its roofline (`course_utils.machine.hardware`), one after the other; nothing
+overlaps, and nothing is fitted to a network. `course_utils.machine.timing` measures what is predicted here, and makes
+this machine a device.
 """
 
 from __future__ import annotations

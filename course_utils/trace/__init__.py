@@ -2,8 +2,8 @@
 
 The step runs on tensors without data: no GPU, nothing of the size of the network is allocated. Two such runs, at
 batches far apart, give every size as `fixed + per_sample * batch`; a network that cannot be written so is noticed,
-and traced anew at every batch asked for. `course_utils.trace.recorder` does the noting, `course_utils.trace.overrides` and
-`course_utils.trace.kernels` know what real kernels do differently, `course_utils.memory` reads the result.
+and traced anew at every batch asked for. `course_utils.trace.recorder` does the noting, `course_utils.trace.overrides`
+and `course_utils.trace.kernels` know what real kernels do differently, `course_utils.memory` reads the result.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def training_step(
         optimizer: "sgd", "momentum", "adam", "adamw", or a function of a list of parameters that returns a
             `torch.optim.Optimizer`; None traces inference: forward only, eval mode, no gradients.
         precision: "float32", or "bfloat16"/"float16" for autocast. The weights keep the dtype they have.
-        target: whose kernels: "cuda" (eager mode, one GPU) or "cpu". `course_utils.trace.kernels` lists the differences.
+        target: whose kernels: "cuda" (eager mode, one GPU) or "cpu". `course_utils.trace.kernels` lists the
+        differences.
         inputs: in place of `input_shape`: a `Spec` for every tensor of a batch, or a list, tuple or dict of them.
         loss: (model, batch) -> the scalar to be trained on, where batch is like `inputs`, with tensors for specs.
         sizes: sizes that shapes name, such as {"sequence": 1024}; `StepTrace.at(batch, sequence=...)` sets another.

@@ -1,8 +1,8 @@
 """What CUDA's kernels allocate, where that differs from the meta kernels a trace runs.
 
 The named differences of CUDA eager mode that `target="cuda"` applies: to the operators while they run
-(`course_utils.trace.overrides`), or to the recording afterwards. Each says where it comes from and what has confirmed it.
-"By a T4": peaks measured by others on a real card and published, `python -m benchmarks gpu_peaks`.
+(`course_utils.trace.overrides`), or to the recording afterwards. Each says where it comes from and what has confirmed
+it. "By a T4": peaks measured by others on a real card and published, `python -m benchmarks gpu_peaks`.
 
 1. Dropout keeps a bool mask, one byte a value, not a float one. Source: aten/native/Dropout.cpp,
    `is_fused_kernel_acceptable`. Confirmed: by reading.

@@ -2,8 +2,7 @@
 
 A `Plan` names techniques with their parameters; `evaluate` says what it needs of the card, how long its step takes, and
 what it fails at. The techniques compose where they happen: precision and recomputation change the traced step,
-accumulation repeats its passes, offload schedules each pass. Nothing is added up from separate savings. Must never
-import matplotlib or ipywidgets.
+accumulation repeats its passes, offload schedules each pass. Nothing is added up from separate savings.
 """
 
 from __future__ import annotations

@@ -175,10 +175,10 @@ def hardware_explorer(
 ) -> HardwareExplorer:
     """What fits? Controls for network, batch, optimizer and precision over the memory of every card of the catalogue.
 
-    The solid line is the peak of the tensors, exact; the dashed one has the context assumed by `course_utils.techniques.capacity`
-    on top, and no card that ends left of it holds the step. A card's bar is filled where the verdict is *fits* or
-    *tight*. The first drawing of a combination traces it and replays it on every size of card (a second or two); a move
-    of the batch does not.
+    The solid line is the peak of the tensors, exact; the dashed one has the context assumed by
+    `course_utils.techniques.capacity` on top, and no card that ends left of it holds the step. A card's bar is filled
+    where the verdict is *fits* or *tight*. The first drawing of a combination traces it and replays it on every size of
+    card (a second or two); a move of the batch does not.
 
     Args:
         network: which of `networks` to start with.

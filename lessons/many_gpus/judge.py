@@ -1,8 +1,7 @@
 """Cards that talk to one another inside one process, and a program of a learner's that averages what they hold.
 
 `run` starts the program once for every card, in threads that share nothing but `send` and `receive`, and counts every
-byte. Nothing here knows a right answer: the mean of what the cards hold is what the results are compared with. Must
-never import figures or explorers.
+byte. Nothing here knows a right answer: the mean of what the cards hold is what the results are compared with.
 """
 
 from __future__ import annotations

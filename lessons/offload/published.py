@@ -2,8 +2,8 @@
 
 Rhu et al., "vDNN: virtualized deep neural networks for scalable, memory-efficient neural network design" (MICRO-49,
 2016; the figures of the final abstract and its list of contributions), and Rhu et al., "Compressing DMA engine" (2017).
-Nothing is fitted to a row: the constants are those of `course_utils.machine.hardware` and `course_utils.techniques.offload.work`, and the
-rows they are from are marked.
+Nothing is fitted to a row: the constants are those of `course_utils.machine.hardware` and
+`course_utils.techniques.offload.work`, and the rows they are from are marked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The networks that exercises 04 to 06 hand out to be built another way, and what is asked of the other one.
 
-Nothing here knows a right answer: checks, graded cells and the exercises themselves take them from here. Must never
-import figures or explorers.
+Nothing here knows a right answer: checks, graded cells and the exercises themselves take them from here.
 """
 
 from __future__ import annotations

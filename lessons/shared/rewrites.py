@@ -1,7 +1,6 @@
 """A network rewritten by a learner, judged by what it does: same output, same gradients, how high its peak.
 
-`compare` looks at properties only, so any program that has them passes. Nothing here knows a right answer. Must never
-import figures or explorers.
+`compare` looks at properties only, so any program that has them passes. Nothing here knows a right answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Claims of lesson 01, why GPUs help and when they don't.
 
 Where a claim compares a CPU with a GPU and nothing was published, two devices of one time stand in: the reference CPU,
-two Xeons of 2014, and the Titan X of 2015, as `lessons.why_gpus.crossover` predicts them. The Xeons' bandwidth and launch
-cost are assumptions (`hardware.REFERENCE_CPU`).
+two Xeons of 2014, and the Titan X of 2015, as `lessons.why_gpus.crossover` predicts them. The Xeons' bandwidth and
+launch cost are assumptions (`hardware.REFERENCE_CPU`).
 """
 
 from __future__ import annotations

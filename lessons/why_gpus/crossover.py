@@ -1,8 +1,8 @@
 """Where two devices take equally long: the predicted time of a step at every batch, and who is ahead from where on.
 
 An operator takes its launch and the longer of two straight lines in the batch, arithmetic and traffic, as
-`course_utils.machine.speed` has it at one batch. So a step is a chain of straight pieces, two steps are compared exactly, piece
-by piece, and a crossover is computed, not searched for.
+`course_utils.machine.speed` has it at one batch. So a step is a chain of straight pieces, two steps are compared
+exactly, piece by piece, and a crossover is computed, not searched for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The inputs of exercise 01, "Why GPUs help, and when they don't", drawn from the class seed. No right answer is known."""
+"""The inputs of exercise 01, "Why GPUs help", drawn from the class seed. No right answer is known."""
 
 from __future__ import annotations
 

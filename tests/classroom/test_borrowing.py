@@ -85,9 +85,9 @@ WAYS = {
     "itself": ring_bytes,
     "called": lambda n, cards: ring_bytes(n, cards),
     "a part of it": functools.partial(ring_bytes),
-    "by its name": lambda n, cards: getattr(importlib.import_module("course_utils.techniques.parallel"), "ring" + "_bytes")(
-        n, cards
-    ),
+    "by its name": lambda n, cards: getattr(
+        importlib.import_module("course_utils.techniques.parallel"), "ring" + "_bytes"
+    )(n, cards),
     "from the modules": walked,
     "by a sort": lambda n, cards: next(map(ring_bytes, [n], [cards])),
 }
@@ -95,7 +95,8 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_to_it_is_noted(way: str) -> None:
-    assert all(f": {BORROWED}: course_utils.techniques.parallel" in line for line in GRADED["ring_bytes"].lines(WAYS[way]))
+    lines = GRADED["ring_bytes"].lines(WAYS[way])
+    assert all(f": {BORROWED}: course_utils.techniques.parallel" in line for line in lines)
     feedback = CHECKS["ring_bytes"](WAYS[way])
     assert (feedback.outcome, "the course's own" in feedback.message) == (Outcome.WRONG, True)
 

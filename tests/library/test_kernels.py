@@ -1,8 +1,8 @@
 """Shortcuts against torch's own kernels, and CUDA's named differences against what a CPU can witness of them.
 
-No GPU is needed and none is asked: each difference of `course_utils.trace.kernels` is tested as far as its docstring says it
-is confirmed. Optimizer temporaries: live storages of a real `foreach=True` update. Sums of gradients in place: the
-allocator's records of runs that nobody watches, on random graphs.
+No GPU is needed and none is asked: each difference of `course_utils.trace.kernels` is tested as far as its docstring
+says it is confirmed. Optimizer temporaries: live storages of a real `foreach=True` update. Sums of gradients in place:
+the allocator's records of runs that nobody watches, on random graphs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The real thing on processes of this machine, over gloo: no GPU is needed, and on GPUs NCCL takes its place.
 
 `run` starts processes and brings back what each returned; `jobs` are what the lesson has them do; `train` is the script
-for whoever outgrows one card, run by torchrun with DDP or FSDP. The model of what it costs is `course_utils.techniques.parallel`.
+for whoever outgrows one card, run by torchrun with DDP or FSDP. The model of what it costs is
+`course_utils.techniques.parallel`.
 """
 
 from course_utils.techniques.distributed.launch import run

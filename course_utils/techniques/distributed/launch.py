@@ -1,8 +1,8 @@
 """Start processes that talk to one another, wait for them, bring back what each returned, leave none behind.
 
-Each process is `python -m course_utils.techniques.distributed.launch FOLDER RANK`: a fresh interpreter, so that nothing depends on
-how a notebook or a platform starts processes. They meet over a file in a scratch folder, on this machine's loopback.
-torchrun does the same for scripts, on many machines, and is what to use outside this course.
+Each process is `python -m course_utils.techniques.distributed.launch FOLDER RANK`: a fresh interpreter, so that nothing
+depends on how a notebook or a platform starts processes. They meet over a file in a scratch folder, on this machine's
+loopback. torchrun does the same for scripts, on many machines, and is what to use outside this course.
 """
 
 from __future__ import annotations

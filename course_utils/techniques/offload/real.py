@@ -2,8 +2,7 @@
 
 `OffloadActivations` is a context manager on PyTorch's saved-tensor hooks. On a GPU copies run on a stream of their own,
 through pinned buffers that are reused; on a CPU the same code moves real bytes into a second pool, so that everything
-but the overlap can be seen and tested anywhere. The part for GPUs has not met one in this project yet. Must never
-import matplotlib or ipywidgets.
+but the overlap can be seen and tested anywhere. The part for GPUs has not met one in this project yet.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Two streams over one training step: kernels on one, copies to the host and back on the other.
 
 `run` is a discrete-event simulation of what Rhu et al., "vDNN" (MICRO-49, 2016), describe, on a `Work`'s kernels and
-tensors. It decides when things happen; what moves and with which algorithm is `course_utils.techniques.offload.policies`. Must
-never import torch, matplotlib or ipywidgets.
+tensors. It decides when things happen; what moves and with which algorithm is
+`course_utils.techniques.offload.policies`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a schedule runs: the kernels of one traced step with their times, and which tensors each of them uses.
 
 Two accountings, as in `course_utils.memory`: `pytorch_step` takes the trace as it is; `layerwise_2016` and
-`network_wide_2016` make of the same trace the step of a framework of 2016, which the published figures are about. Must
-never import torch, matplotlib or ipywidgets.
+`network_wide_2016` make of the same trace the step of a framework of 2016, which the published figures are about.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Each card cuts its numbers into as many chunks as there are cards. In the first p - 1 steps each passes one chunk to its
 neighbour, which adds its own: then every card holds one finished chunk. In p - 1 more the finished chunks go round.
-After Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009). Must never
-import torch.
+After Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ Every card brings `batch` samples, so a step is one update by cards x batch of t
 - MIXED: convolutions by data, dense layers by units (Krizhevsky, "One weird trick for parallelizing convolutional
   neural networks", 2014; its variants that send while they compute are not modelled).
 
-STAGES is in `pipeline`. Computation is `course_utils.machine.speed`, with the bytes each card really reads. One ring of equal
-links is assumed, whose two directions do not disturb each other.
+STAGES is in `pipeline`. Computation is `course_utils.machine.speed`, with the bytes each card really reads. One ring of
+equal links is assumed, whose two directions do not disturb each other.
 """
 
 from __future__ import annotations

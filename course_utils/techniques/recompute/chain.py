@@ -89,8 +89,8 @@ class Chain:
     def least_peak(self, batch: int, device: Device | str = "P100") -> tuple[Segment, ...]:
         """The segments with the lowest peak, of these those with the least recomputation; no part runs more than twice.
 
-        Found by dynamic programming over a model of the step (`course_utils.techniques.recompute.cuts`), which is exact for a
-        chain of single layers; where parts are blocks, the lowest bound.
+        Found by dynamic programming over a model of the step (`course_utils.techniques.recompute.cuts`), which is exact
+        for a chain of single layers; where parts are blocks, the lowest bound.
         """
         costs = self._costs_of(batch, device)
         return costs.cheapest(costs.least_peak()) or ()
