@@ -86,8 +86,8 @@ class Exercise:
 
     def _slips(self, question: str) -> list[tuple[str, str]]:
         """(answer, message) for each slip of a function's catalogue: a table of what it returns to what it is asked."""
-        check = getattr(importlib.import_module(f"course_utils.checks.{self.topic}"), question)
-        graded = getattr(importlib.import_module(f"classroom.questions.graded.{self.topic}"), question)
+        check = getattr(importlib.import_module(f"lessons.{self.topic}.checks"), question)
+        graded = getattr(importlib.import_module(f"lessons.{self.topic}.graded"), question)
         if not hasattr(graded, "draw") or not getattr(check, "slips", ()):
             return []
         draw_from(question, token(SEED, question))

@@ -74,7 +74,7 @@ _once(0)"""
 
 def measure(call: str, control: str, presses: int) -> tuple[list[float], float]:
     """Milliseconds of each press on an explorer's control, and the kernel's median for the same change."""
-    cells = [f"from course_utils.explorers import *\nexplorer = {call}", "explorer", KERNEL.format(control=control)]
+    cells = [f"from lessons.{topic}.explorer import *\nexplorer = {call}", "explorer", KERNEL.format(control=control)]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata=kernel)
     with tempfile.TemporaryDirectory() as folder:

@@ -58,10 +58,19 @@ graded.{name}({name})
 """
 
 
+def add_topic(root: Path, topic: str) -> Path:
+    """The new folder of a topic such as "01_multiples", named in the course's list."""
+    folder = root / "lessons" / topic.partition("_")[2]
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        with (root / "lessons" / "contents.txt").open("a") as contents:
+            contents.write(topic.replace("_", " ", 1) + "\n")
+    return folder
+
+
 def build_course(root: Path) -> Path:
     """A course of this one exercise, built."""
-    folder = root / "source" / "01_multiples"
-    folder.mkdir(parents=True)
+    folder = add_topic(root, "01_multiples")
     questions = [QUESTION.format(name=name, points=i + 1) for i, name in enumerate(NAMES)]
     (folder / "exercise.py").write_text(SOURCE + "".join(questions))
     build([], root)

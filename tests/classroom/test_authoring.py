@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from multiples import add_topic
 
 from classroom.authoring import DOTS, AuthoringError, build, find_topics, plan, read_cells
 from classroom.deck import is_short
@@ -94,8 +95,7 @@ print(limit)
 
 
 def write(root: Path, exercise: str | None = EXERCISE, lesson: str | None = LESSON) -> Path:
-    folder = root / "source" / "03_memory"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = add_topic(root, "03_memory")
     for name, text in (("exercise.py", exercise), ("lesson.py", lesson)):
         if text is not None:
             (folder / name).write_text(text)
@@ -277,7 +277,7 @@ class TestFaults:
         with pytest.raises(AuthoringError) as caught:
             plan("03_memory", write(tmp_path, exercise=text))
         error = str(caught.value)
-        found = re.fullmatch(r"source/03_memory/exercise\.py:(\d+): (.+)", error)
+        found = re.fullmatch(r"lessons/memory/exercise\.py:(\d+): (.+)", error)
         assert found, error
         assert message in found[2]
         assert 1 <= int(found[1]) <= len(text.splitlines())
@@ -288,19 +288,26 @@ class TestFaults:
         with pytest.raises(AuthoringError, match=r"lesson\.py:22: a lesson has no check cells"):
             plan("03_memory", write(tmp_path, lesson=LESSON.replace("# %%\nimport ipy", '# %% check="a"\nimport ipy')))
 
-    def test_an_unknown_file_or_topic_is_named(self, tmp_path):
+    def test_an_unknown_topic_is_named(self, tmp_path):
         root = write(tmp_path)
-        with pytest.raises(AuthoringError, match="no topic '07' in source/; there is 03_memory"):
+        with pytest.raises(AuthoringError, match="no topic '07' in lessons/; there is 03_memory"):
             find_topics(["07"], root)
-        (root / "source" / "03_memory" / "lessons.py").write_text("")
-        with pytest.raises(AuthoringError, match="nothing else"):
-            plan("03_memory", root)
+
+    def test_the_one_list_and_the_folders_agree(self, tmp_path):
+        with pytest.raises(CourseError, match=r"contents\.txt is missing"):
+            find_topics([], tmp_path)
+        root = write(tmp_path)
+        contents = root / "lessons" / "contents.txt"
+        for lines in ("", "03 memory\n04 stride\n", "03 memory\n04 memory\n", "03 memory\nstride\n"):
+            contents.write_text(lines)
+            with pytest.raises(CourseError, match="a line each"):
+                find_topics([], root)
 
     def test_topics_are_found_by_number_and_by_name(self, tmp_path):
         root = write(tmp_path)
-        (root / "source" / "04_stride").mkdir()
+        (add_topic(root, "04_stride") / "lesson.py").write_text(LESSON)
         assert find_topics([], root) == ["03_memory", "04_stride"]
-        assert find_topics(["4", "04", "04_stride"], root) == ["04_stride"]
+        assert find_topics(["4", "04", "stride", "04_stride"], root) == ["04_stride"]
 
     def test_text_may_be_wider_than_code(self):
         wide = "word " * 30
@@ -376,7 +383,7 @@ class TestBuild:
         old = root / "notebooks" / "03_memory.ipynb"
         old.parent.mkdir()
         old.write_text("old")
-        with pytest.raises(AuthoringError, match=r"^source/03_memory/lesson\.py:7: ValueError: no$"):
+        with pytest.raises(AuthoringError, match=r"^lessons/memory/lesson\.py:7: ValueError: no$"):
             build([], root)
         assert old.read_text() == "old"
         assert list(old.parent.iterdir()) == [old]
@@ -385,7 +392,7 @@ class TestBuild:
         root = write(tmp_path, lesson=None)
         build([], root)
         before = {path: path.read_bytes() for path in root.rglob("*.ipynb")}
-        source = root / "source" / "03_memory" / "exercise.py"
+        source = root / "lessons" / "memory" / "exercise.py"
         source.write_text(source.read_text() + "\n# %%\nraise ValueError('no')\n")
         with pytest.raises(AuthoringError, match="ValueError: no"):
             build([], root)

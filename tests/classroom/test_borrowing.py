@@ -102,7 +102,7 @@ def test_each_way_to_it_is_noted(way: str) -> None:
 
 
 def test_what_the_exercise_gives_may_be_used() -> None:
-    source = (ROOT / "source" / "12_capstone" / "exercise.py").read_text()
+    source = (ROOT / "lessons" / "capstone" / "exercise.py").read_text()
     (names,) = re.findall(r"^from course_utils\.plan import (.+)$", source, re.MULTILINE)
     assert sorted(names.split(", ")) == sorted(one.__name__ for one in planning.GIVEN)
     capstone = [name for name in FUNCTIONS if GRADED[name].given]

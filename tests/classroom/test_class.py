@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import pkgutil
 import re
 import shutil
 import signal
@@ -64,19 +63,19 @@ class TestSecret:
 
     def test_the_library_without_answers_still_runs_every_graded_cell(self, tmp_path: Path) -> None:
         copy_without_answers(tmp_path)
-        stubs = {path.stem for path in topic_checks(tmp_path / "course_utils")}
-        graded = {name for _, name, _ in pkgutil.iter_modules([str(tmp_path / "course_utils/grading/graded")])}
+        stubs = {path.parent.name for path in topic_checks(tmp_path)}
+        graded = {path.parent.name for path in tmp_path.glob("lessons/*/graded.py")}
         assert {"memory", "stride"} <= stubs <= graded
         program = f"""
-import importlib, course_utils
-assert course_utils.__file__.startswith({str(tmp_path)!r})
+import importlib, lessons
+assert lessons.__file__.startswith({str(tmp_path)!r})
 for name in {sorted(graded)!r}:
-    module = importlib.import_module(f"classroom.questions.graded.{{name}}")
+    module = importlib.import_module(f"lessons.{{name}}.graded")
     for value in list(vars(module).values()):
         if hasattr(value, "question") and not isinstance(value, type):
             assert value.lines(...) == [f"{{value.question}}: not attempted"], name
 for name in {sorted(stubs)!r}:
-    module = importlib.import_module(f"course_utils.checks.{{name}}")
+    module = importlib.import_module(f"lessons.{{name}}.checks")
     assert not [value for value in vars(module).values() if hasattr(value, "slips")], name
 """
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
@@ -93,7 +92,7 @@ for name in {sorted(stubs)!r}:
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = build_course(tmp_path_factory.mktemp("course"))
-    for name in ("notebooks", "course_utils"):
+    for name in ("notebooks", "classroom"):
         (root / name).mkdir(exist_ok=True)
     return root
 

@@ -18,6 +18,7 @@ import pytest
 from multiples import NAMES, answer, build_course, right, wrong
 from rich.console import Console
 
+from classroom import PACKAGES, ROOT
 from classroom.grading import cluster, command, helper, sandbox
 from classroom.grading.batch import Result, Task, grade_one, read_results, unmarked
 from classroom.grading.cluster import UnfitWorker, connect, fitness, grade_on_cluster, inspect_workers
@@ -52,7 +53,7 @@ def task(learner: str, reference: str = "{}", **submission: object) -> Task:
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = build_course(tmp_path_factory.mktemp("course"))
-    for name in ("notebooks", "course_utils"):
+    for name in ("notebooks", "classroom"):
         (root / name).mkdir(exist_ok=True)
     return root
 
@@ -134,8 +135,8 @@ def test_a_lost_scheduler_is_one_line_and_loses_no_result(course) -> None:
 
 
 def test_a_worker_that_comes_late_with_another_version_marks_nothing(course, tmp_path) -> None:
-    package = Path(cluster.__file__).parents[1]
-    shutil.copytree(package, tmp_path / "course_utils", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     with (tmp_path / "course_utils" / "units.py").open("a") as file:
         file.write("# another version\n")
     reference = (course / "solutions" / "01_multiples.ipynb").read_text()

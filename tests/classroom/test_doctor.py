@@ -225,11 +225,11 @@ def test_the_command_line_imports_no_heavy_package() -> None:
 
 
 def test_find_root_from_inside_from_outside_and_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("source", "notebooks", "course_utils"):
+    for name in ("lessons", "notebooks", "classroom"):
         (tmp_path / "clone" / name).mkdir(parents=True)
     assert cli.find_root(tmp_path / "clone" / "notebooks") == tmp_path / "clone"
     assert cli.find_root(tmp_path) == ROOT
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "site-packages" / "course_utils" / "cli.py"))
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "site-packages" / "classroom" / "cli.py"))
     assert cli.find_root(tmp_path) is None
 
 
@@ -273,7 +273,7 @@ def test_build_gets_the_topics_and_the_folder(monkeypatch: pytest.MonkeyPatch, t
     assert calls == [([], ROOT), (["03", "04"], ROOT)]
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "site-packages" / "course_utils" / "cli.py"))
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "site-packages" / "classroom" / "cli.py"))
     assert cli.main(["build"]) == 2
 
 

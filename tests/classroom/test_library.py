@@ -18,18 +18,19 @@ from classroom.notebooks import read_notebook
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.ipynb"))
 IMPORT_ALL = """\
-import os, sys, torch, course_utils
+import os, sys, torch, classroom, course_utils, lessons
 for folder, *lines in (line.split("\\0") for line in sys.stdin.read().split("\\1")):
     child = os.fork()
     if child == 0:
         sys.path.insert(0, folder)
-        for name in [name for name in sys.modules if name.partition(".")[0] == "course_utils"]:
+        ours = ("classroom", "course_utils", "lessons")
+        for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
             del sys.modules[name]
         try:
             for line in lines:
                 exec(line, {})
-            import course_utils
-            assert course_utils.__file__.startswith(folder)
+            import classroom
+            assert classroom.__file__.startswith(folder)
             os._exit(0)
         except BaseException as error:
             print(folder, type(error).__name__, error, flush=True)
@@ -65,22 +66,21 @@ def test_an_exercise_has_no_answer_and_nothing_that_it_does_not_lead_to(tmp_path
     shown = {}
     for path in SOLUTIONS:
         copy_without_answers(tmp_path / path.stem, trusted_imports(read_notebook(path)))
-        files = {
-            str(one.relative_to(tmp_path / path.stem / "course_utils")): one for one in _files(tmp_path / path.stem)
-        }
+        files = {str(one.relative_to(tmp_path / path.stem)): one for one in _files(tmp_path / path.stem)}
         assert not texts & {one.read_text() for one in files.values()}
         shown[path.stem] = set(files)
     every = set.union(*shown.values())
-    assert not {
-        name for name in every if name.startswith(("parallel", "claims", "figures", "explorers", "distributed"))
-    }
-    assert not {f"grading/{name}.py" for name in ("mark", "plain", "secret", "batch", "library")} & every
-    assert "trace/__init__.py" in shown["12_capstone"]
-    assert "trace/__init__.py" not in shown["03_memory"]
-    assert "devices.csv" in shown["12_capstone"]
+    techniques = ("parallel", "distributed")
+    assert not {name for name in every if name.startswith((*(f"course_utils/techniques/{t}" for t in techniques),))}
+    assert not {name for name in every if name.startswith("course_utils/figures")}
+    assert not {name for name in every if name.endswith(("claims.py", "explorer.py", "answers.py", "exercise.py"))}
+    assert not {f"classroom/grading/{name}.py" for name in ("mark", "plain", "secret", "batch", "library")} & every
+    assert "course_utils/trace/__init__.py" in shown["12_capstone"]
+    assert "course_utils/trace/__init__.py" not in shown["03_memory"]
+    assert "course_utils/machine/devices.csv" in shown["12_capstone"]
     for topic, names in shown.items():  # of the graded cells, those of this exercise
-        assert {name for name in names if name.startswith("grading/graded/")} <= {
-            "grading/graded/__init__.py", "grading/graded/builds.py", f"grading/graded/{topic[3:]}.py",
+        assert {name for name in names if name.endswith("/graded.py")} == {
+            "classroom/questions/graded.py", f"lessons/{topic[3:]}/graded.py",
         }  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_no_answer_and_no_submission_is_seen_wherever_it_lies(
     for name in ("prefix", "base_prefix"):
         monkeypatch.setattr(sys, name, str(prefix))
     monkeypatch.setattr(sys, "path", [str(prefix / "lib/python3"), str(site)])
-    monkeypatch.setattr(sandbox, "PACKAGE", root / "course_utils")
+    monkeypatch.setattr(sandbox, "ROOT", root)
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(site if "lib" in name else prefix / "lib/python3"))
     hidden = [str(prefix / work / name) for name in ("class", "class.zip", "out")]
     command = ["/bin/sh", "-c", f"cd {tmp_path}; cat $(find . /course -type f); true"]

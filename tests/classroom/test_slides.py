@@ -141,7 +141,7 @@ def test_links_to_files_of_the_course_are_words() -> None:
 @pytest.fixture
 def course(tmp_path: Path) -> Path:
     """A course's folder with one lesson of one slide."""
-    for name in ("source", "notebooks", "course_utils"):
+    for name in ("lessons", "notebooks", "classroom"):
         (tmp_path / name).mkdir()
     notebook = new_notebook(cells=[cell("# One", "slide"), cell("1", outputs=[])])
     (tmp_path / "notebooks" / "03_memory.ipynb").write_text(to_text(notebook), encoding="utf-8")

@@ -13,7 +13,7 @@ from course_utils.trace import training_step
 from lessons.batch_size import checks as batch_size
 from lessons.batch_size import graded
 from lessons.batch_size import judge as training
-from lessons.batch_size.right_answers import RIGHT, plain
+from lessons.batch_size.answers import RIGHT, plain
 
 
 def vgg() -> StepTrace:

@@ -6,8 +6,8 @@ from classroom.questions.core import Outcome
 from course_utils.machine.hardware import devices
 from lessons.hardware import checks as hardware
 from lessons.hardware import judge as transfer
+from lessons.hardware.answers import RIGHT
 from lessons.hardware.judge import Pretrained
-from lessons.hardware.right_answers import RIGHT
 
 
 def test_the_figures_in_takeaways_are_computed():

@@ -10,8 +10,8 @@ from course_utils.machine import hardware
 from lessons.offload import checks as offload
 from lessons.offload import graded
 from lessons.offload import judge as saved
+from lessons.offload.answers import outside_by_tickets
 from lessons.offload.claims import runs
-from lessons.offload.right_answers import outside_by_tickets
 
 
 def test_the_figures_in_takeaways_are_computed():

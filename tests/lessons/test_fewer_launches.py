@@ -8,8 +8,8 @@ from course_utils.trace import training_step
 from lessons.why_gpus import checks as why_gpus
 from lessons.why_gpus import graded
 from lessons.why_gpus import judge as loops
+from lessons.why_gpus.answers import ByVmap, Plain
 from lessons.why_gpus.judge import OneByOne
-from lessons.why_gpus.right_answers import ByVmap, Plain
 
 
 def test_operators_are_counted_as_the_trace_counts_them():

@@ -7,13 +7,14 @@ import pytest
 import torch
 from made_recordings import made, timing
 
+from classroom import ROOT
 from classroom.authoring import read_cells
+from classroom.notebooks import topics
 from course_utils import recordings
 from course_utils.machine.measure import Measurement
 from course_utils.recordings import Contest, Context, Recording, Step
 
-SOURCE = Path(__file__).resolve().parents[2] / "source"
-LESSONS = {path.parent.name: path for path in sorted(SOURCE.glob("*/lesson.py"))}
+LESSONS = {topic: folder / "lesson.py" for topic, folder in topics(ROOT).items()}
 ROWS = {"01": 1, "03": 2, "04": 3, "05": 3, "06": 3, "07": 2, "08": 4}  # of the table, by what `recording` holds
 FIXED = ("ships no recording", "No GPU recording", "recording from a GPU is not part")
 

@@ -31,7 +31,7 @@ def question_cells(notebook, kind):
 @pytest.mark.parametrize(("folder", "topic"), NOTEBOOKS)
 def test_a_notebook_is_what_its_source_gives(folder, topic):
     same = outline(committed(folder, topic)) == outline(planned(folder, topic))
-    assert same, f"{folder}/{topic}.ipynb differs from source/{topic}; run `course build {topic[:2]}`"
+    assert same, f"{folder}/{topic}.ipynb differs from its source; run `course build {topic[:2]}`"
 
 
 @pytest.mark.parametrize(("folder", "topic"), NOTEBOOKS)

@@ -12,7 +12,7 @@ from classroom.questions.core import Outcome
 from course_utils.trace import training_step
 from lessons.memory import checks as memory
 from lessons.memory import graded
-from lessons.memory.right_answers import KeepsMeans
+from lessons.memory.answers import KeepsMeans
 from lessons.recompute import checks as recompute
 from lessons.recompute.checks import recompute_blocks
 from lessons.shared import watched
