@@ -24,19 +24,19 @@ import lab
 
 # What is called, and the name before the slider whose keys are pressed.
 EXPLORERS = {
-    "memory, AlexNet": ("memory_explorer('AlexNet', batch=100)", "batch"),
-    "memory, VGG-16": ("memory_explorer('VGG-16', batch=100)", "batch"),
-    "memory, ResNet-50": ("memory_explorer('ResNet-50', batch=100)", "batch"),
-    "who wins": ("who_wins_explorer()", "inputs"),
-    "hardware": ("hardware_explorer()", "batch"),
-    "stride": ("stride_explorer()", "batch"),
-    "squeeze": ("squeeze_explorer()", "batch"),
-    "pool": ("pool_explorer()", "batch"),
-    "batch": ("batch_explorer()", "batch"),
-    "half": ("half_explorer()", "batch"),
-    "offload": ("offload_explorer()", "batch"),
-    "recompute": ("recompute_explorer()", "batch"),
-    "cards, ResNet-50": ("cards_explorer('ResNet-50')", "cards"),
+    "memory, AlexNet": ("memory", "memory_explorer('AlexNet', batch=100)", "batch"),
+    "memory, VGG-16": ("memory", "memory_explorer('VGG-16', batch=100)", "batch"),
+    "memory, ResNet-50": ("memory", "memory_explorer('ResNet-50', batch=100)", "batch"),
+    "who wins": ("why_gpus", "who_wins_explorer()", "inputs"),
+    "hardware": ("hardware", "hardware_explorer()", "batch"),
+    "stride": ("stride", "stride_explorer()", "batch"),
+    "squeeze": ("one_by_one", "squeeze_explorer()", "batch"),
+    "pool": ("pooling", "pool_explorer()", "batch"),
+    "batch": ("batch_size", "batch_explorer()", "batch"),
+    "half": ("half_precision", "half_explorer()", "batch"),
+    "offload": ("offload", "offload_explorer()", "batch"),
+    "recompute": ("recompute", "recompute_explorer()", "batch"),
+    "cards, ResNet-50": ("many_gpus", "cards_explorer('ResNet-50')", "cards"),
 }
 
 WATCH = """() => {
@@ -72,7 +72,7 @@ print(sorted(_once(i % 2) for i in range(1, 12))[5])
 _once(0)"""
 
 
-def measure(call: str, control: str, presses: int) -> tuple[list[float], float]:
+def measure(topic: str, call: str, control: str, presses: int) -> tuple[list[float], float]:
     """Milliseconds of each press on an explorer's control, and the kernel's median for the same change."""
     cells = [f"from lessons.{topic}.explorer import *\nexplorer = {call}", "explorer", KERNEL.format(control=control)]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -112,8 +112,8 @@ def main() -> None:
     heads = ("median ms", "90 % ms", "worst ms", "kernel ms")
     print(f"{'explorer':<18}{'slider':<9}{''.join(f'{head:>11}' for head in heads)}   {arguments.presses} presses")
     for name in arguments.explorer or EXPLORERS:
-        call, control = EXPLORERS[name]
-        waits, inside = measure(call, control, arguments.presses)
+        topic, call, control = EXPLORERS[name]
+        waits, inside = measure(topic, call, control, arguments.presses)
         ninth = statistics.quantiles(waits, n=10)[-1]
         row = (statistics.median(waits), ninth, max(waits), inside)
         print(f"{name:<18}{control:<9}{''.join(f'{figure:>11.1f}' for figure in row)}", flush=True)

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from course_utils.machine.speed import NO_KERNEL
-from course_utils.trace.kernels import flat_tensors
 
 CONVOLUTIONS = frozenset({"convolution"})
 PRODUCTS = frozenset({"addmm", "mm", "bmm", "baddbmm"})
@@ -87,14 +87,14 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        made = flat_tensors(out)
+        made = _tensors(out)
         born = [self._hold(tensor) for tensor in made]
         if self.measures:
             self.peak = max(self.peak, self.bytes)
         if name not in NO_KERNEL and not func.is_view and (any(born) or func._schema.is_mutable):
             self.operators.append(name)
         if torch._C._current_autograd_node() is None:
-            self._forward(name, flat_tensors(args), made)
+            self._forward(name, _tensors(args), made)
         return out
 
     def _forward(self, name: str, read: list[Tensor], made: list[Tensor]) -> None:
@@ -198,6 +198,10 @@ def _nodes(output: Tensor) -> frozenset[str]:
             found.add(node)
             waiting += [before for before, _ in node.next_functions]
     return frozenset(type(node).__name__ for node in found)
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
