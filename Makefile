@@ -32,6 +32,7 @@ test: export OMP_WAIT_POLICY := PASSIVE
 test: $(VENV)/test.done
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 # As far as this processor can pretend to be another. tests/test_elsewhere.py is the small part that `make test` runs.
@@ -43,7 +44,7 @@ test-elsewhere: export OMP_WAIT_POLICY := PASSIVE
 test-elsewhere: $(VENV)/test.done
 	@for machine in $(MACHINES); do for threads in $(THREADS); do echo "== $$machine, $$threads threads"; \
 		env $$(echo $$machine | sed -n 's/\(.*\):\(.*\)/ONEDNN_MAX_CPU_ISA=\1 ATEN_CPU_CAPABILITY=\2/p') OMP_NUM_THREADS=$$threads \
-		$(BIN)/python -m pytest -q -n 2 --dist loadfile $(FLOATS:%=tests/test_%.py) || failed=1; done; done; \
+		$(BIN)/python -m pytest -q -n 2 --dist loadfile $(FLOATS:%=tests/*/test_%.py) || failed=1; done; done; \
 		exit $${failed:-0}
 
 bench: $(VENV)/test.done

@@ -35,6 +35,9 @@ def make_parser() -> argparse.ArgumentParser:
     build.add_argument(
         "topics", nargs="*", metavar="NN", help="topic numbers such as 03; all topics when none is given"
     )
+    new = commands.add_parser("new", help="write the folder of a new lesson, which builds and passes (for authors)")
+    new.add_argument("number", metavar="NN")
+    new.add_argument("topic", metavar="TOPIC")
     commands.add_parser("check", add_help=False, help="mark your own saved exercise, question by question")
     commands.add_parser("progress", add_help=False, help="all exercises at a glance")
     commands.add_parser("grade", add_help=False, help="grade a class's submissions, each in a sandbox (for teachers)")
@@ -88,6 +91,11 @@ def run(argv: Sequence[str]) -> int:
         from classroom.grading.command import grade_command
 
         return grade_command(rest, root)
+    if options.command == "new":
+        from classroom.new_lesson import new_lesson
+
+        print(f"{new_lesson(options.number, options.topic, root)}: now `course build {options.number}`")
+        return 0
     from classroom.authoring import build
 
     build(options.topics, root)

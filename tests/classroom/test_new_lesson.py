@@ -1,0 +1,59 @@
+"""A new lesson's folder: complete, its slips told apart, and nothing taken is overwritten."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from multiples import add_topic
+
+from classroom.authoring import find_topics, plan
+from classroom.new_lesson import new_lesson
+from classroom.questions.core import Outcome
+from course_utils.units import CourseError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (add_topic(tmp_path, "01_multiples") / "exercise.py").write_text("# %% [markdown]\n# # One\n")
+    (add_topic(tmp_path, "A_last") / "lesson.py").write_text("# %% [markdown]\n# # Last\n")
+    return tmp_path
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_builds_and_its_question_judges(root: Path) -> None:
+    folder = new_lesson("15", "sparse_nets", root)
+    assert find_topics([], root) == ["01_multiples", "15_sparse_nets", "A_last"]
+    assert [kind for kind, _, _ in plan("15_sparse_nets", root).notebooks()] == ["notebooks", "exercises", "solutions"]
+    checks, graded, answers = (load(folder / f"{name}.py") for name in ("checks", "graded", "answers"))
+    (question,) = answers.RIGHT
+    check, cell = getattr(checks, question), getattr(graded, question)
+    right = cell.lines(answers.RIGHT[question][0])
+    for answer in answers.RIGHT[question]:
+        assert check(answer).outcome is Outcome.CORRECT
+        assert cell.lines(answer) == right
+    for slip in check.slips:
+        feedback = check(slip.function)
+        assert (feedback.outcome, slip.message in feedback.message) == (Outcome.WRONG, True)
+        assert not set(cell.lines(slip.function)) & set(right)
+
+
+@pytest.mark.parametrize(
+    ("number", "topic", "said"),
+    [("01", "other", "01_multiples"), ("15", "multiples", "01_multiples"), ("x", "a", "two"), ("15", "A b", "two")],
+)
+def test_what_cannot_be_is_one_line(number: str, topic: str, said: str, root: Path) -> None:
+    before = sorted(root.rglob("*"))
+    with pytest.raises(CourseError, match=said):
+        new_lesson(number, topic, root)
+    assert sorted(root.rglob("*")) == before
