@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+import awkward_nets
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -77,11 +78,11 @@ LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
 }
 SMALL: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "rnn_from_cells": (networks.rnn_from_cells, (7, 4), 10),
-    "encoder_block": (networks.encoder_block, (9, 64), 10),
+    "encoder_block": (awkward_nets.encoder_block, (9, 64), 10),
     "transformer_encoder_layer": (TokenClassifier, (9, 32), 10),
-    "shared_weights": (networks.shared_weights, (64,), 10),
-    "inplace_cnn": (networks.inplace_cnn, (3, 16, 16), 10),
-    "branching_cnn": (networks.branching_cnn, (3, 16, 16), 10),
+    "shared_weights": (awkward_nets.shared_weights, (64,), 10),
+    "inplace_cnn": (awkward_nets.inplace_cnn, (3, 16, 16), 10),
+    "branching_cnn": (awkward_nets.branching_cnn, (3, 16, 16), 10),
 }
 NETWORKS = LARGE | SMALL
 

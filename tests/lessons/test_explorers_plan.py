@@ -7,10 +7,11 @@ import re
 from dataclasses import replace
 
 import pytest
+from awkward_nets import encoder_block
 from drawn import assert_well_laid
 from test_plan import BATCH, GEN3, NORMED, TITAN_X, problem
 
-from course_utils.networks import Network, encoder_block
+from course_utils.networks import Network
 from course_utils.units import CourseError, format_bytes, format_seconds
 from lessons.capstone.explorer import SLIGHT, PlanExplorer, plan_explorer, sentences
 from lessons.capstone.plan import Plan, Problem, fastest

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from awkward_nets import encoder_block
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
-from course_utils.networks import NETWORKS, Network, encoder_block
+from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, NO, demand, fit
 from course_utils.techniques.offload import simulate
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import awkward_nets
 import pytest
 import torch
 from oracles import Case, live_storages_timeline
@@ -172,7 +173,10 @@ PEOPLE_BRING: dict[str, tuple[Case, dict[str, Any]]] = {
         Case(lambda: Net(chain).double(), (8,), 5, make_input=partial(torch.randn, dtype=torch.float64)),
         {"input_dtype": torch.float64},
     ),
-    "channels last": (Case(lambda: networks.branching_cnn().to(memory_format=torch.channels_last), (3, 8, 8), 5), {}),
+    "channels last": (
+        Case(lambda: awkward_nets.branching_cnn().to(memory_format=torch.channels_last), (3, 8, 8), 5),
+        {},
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+import awkward_nets
 import numpy as np
 import pytest
 import torch
@@ -22,7 +23,6 @@ from oracles import MAKE_OPTIMIZER, Case, allocator_records, live_storages_timel
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from course_utils import networks
 from course_utils.memory import ROLE, Ledger
 from course_utils.trace import kernels, training_step
 from course_utils.trace.shortcuts import SHORTCUTS
@@ -376,7 +376,7 @@ def test_dropout_between_layers_leaves_other_masks_and_products_alone() -> None:
     ],
 )
 def test_update_equals_a_real_foreach_update(optimizer: str, make_optimizer: Callable[..., Any]) -> None:
-    build, input_shape = networks.branching_cnn, (3, 8, 8)
+    build, input_shape = awkward_nets.branching_cnn, (3, 8, 8)
     with mock.patch.dict(MAKE_OPTIMIZER, {optimizer: make_optimizer}):
         real = live_storages_timeline(Case(build, input_shape, 10, optimizer), batch=3)
     frame = training_step(build(), input_shape, optimizer=optimizer, target="cuda").at(3).timeline()
@@ -504,7 +504,7 @@ def test_cublas_keeps_one_workspace_for_each_thread_that_multiplies() -> None:
 def test_attention_on_cuda_keeps_nothing_of_tokens_by_tokens(precision: str, value_bytes: int) -> None:
     """Fused kernels keep their output and one float32 a query: by reading, no GPU has confirmed it here."""
     tokens, width, heads, batch = 256, 64, 4, 3
-    step = training_step(networks.encoder_block(width, heads), (tokens, width), precision=precision, target="cuda")
+    step = training_step(awkward_nets.encoder_block(width, heads), (tokens, width), precision=precision, target="cuda")
     attention = [i for i, op in enumerate(step.at(batch).tape.event_ops) if "attention" in op and "backward" not in op]
     tape = step.at(batch).tape
     born = tape.birth == attention[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+import awkward_nets
 import numpy as np
 import pytest
 import torch
@@ -23,9 +24,9 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "vgg416": (lambda: networks.vgg_deep(416), (3, 224, 224), 1000),
     "resnet50": (networks.resnet50, (3, 224, 224), 1000),
     "kaggle_mlp": (networks.kaggle_mlp, (9000,), 32),
-    "encoder_block": (networks.encoder_block, (9, 64), 10),
-    "branching_cnn": (networks.branching_cnn, (3, 16, 16), 10),
-    "shared_weights": (networks.shared_weights, (64,), 10),
+    "encoder_block": (awkward_nets.encoder_block, (9, 64), 10),
+    "branching_cnn": (awkward_nets.branching_cnn, (3, 16, 16), 10),
+    "shared_weights": (awkward_nets.shared_weights, (64,), 10),
 }
 SOME = ["alexnet", "resnet50", "encoder_block", "branching_cnn", "shared_weights"]
 

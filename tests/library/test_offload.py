@@ -7,6 +7,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import awkward_nets
 import numpy as np
 import pytest
 import torch
@@ -304,7 +305,7 @@ def test_a_window_lets_copies_lag_behind() -> None:
 
 def test_a_joined_map_leaves_with_its_last_consumer() -> None:
     with torch.device("meta"):
-        step = training_step(networks.branching_cnn(), (3, 32, 32), 10)
+        step = training_step(awkward_nets.branching_cnn(), (3, 32, 32), 10)
     work = pytorch_step(step.at(8), TITAN_X)
     kernel, tensor, wrote = work.uses.T
     readers = [

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import awkward_nets
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -27,11 +28,11 @@ pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableException
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "small_cnn": (networks.small_cnn, (3, 32, 32)),
-    "branching": (networks.branching_cnn, (3, 16, 16)),
-    "in place": (networks.inplace_cnn, (3, 16, 16)),
-    "shared weights": (networks.shared_weights, (64,)),
+    "branching": (awkward_nets.branching_cnn, (3, 16, 16)),
+    "in place": (awkward_nets.inplace_cnn, (3, 16, 16)),
+    "shared weights": (awkward_nets.shared_weights, (64,)),
     "recurrent": (networks.rnn_from_cells, (7, 4)),
-    "attention": (networks.encoder_block, (10, 64)),
+    "attention": (awkward_nets.encoder_block, (10, 64)),
     "dropout": (lambda: nn.Sequential(nn.Linear(20, 40), nn.Dropout(0.5), nn.ReLU(), nn.Linear(40, 10)), (20,)),
     "batch norm": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(True), nn.Flatten(),
                                          nn.Linear(8 * 64, 10)), (3, 10, 10)),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import awkward_nets
 import pytest
 import torch
 from oracles import Case, live_storages_timeline
@@ -453,8 +454,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, An
     "alexnet": (networks.alexnet, (3, 64, 64), {}),
     "googlenet": (networks.googlenet, (3, 64, 64), {}),
     "resnet50": (networks.resnet50, (3, 64, 64), {}),
-    "channels last": (lambda: networks.branching_cnn().to(memory_format=torch.channels_last), (3, 16, 16), {}),
-    "inplace_cnn": (networks.inplace_cnn, (3, 16, 16), {}),
+    "channels last": (lambda: awkward_nets.branching_cnn().to(memory_format=torch.channels_last), (3, 16, 16), {}),
+    "inplace_cnn": (awkward_nets.inplace_cnn, (3, 16, 16), {}),
     "rnn_from_cells": (networks.rnn_from_cells, (7, 4), {}),
     "plain": (Plain, (8,), {}),
     "tokens": (

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+import awkward_nets
 import numpy as np
 import pytest
 import torch
@@ -303,7 +304,7 @@ class TestSegments:
 
     def test_only_a_chain_can_be_cut(self) -> None:
         with pytest.raises(CourseError, match=r"no nn\.Sequential"):
-            checkpointed(networks.branching_cnn(), [])
+            checkpointed(awkward_nets.branching_cnn(), [])
         with pytest.raises(CourseError, match="checkpointed already"):
             Chain(checkpointed(blocks(), [(0, 3)]), SHAPE, 5)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+import awkward_nets
 import numpy as np
 import pytest
 import torch
@@ -97,7 +98,7 @@ def test_the_module_and_the_process_are_left_untouched(optimizer: str | None, pr
 
 def test_autocast_rules_of_cuda_do_not_outlive_the_trace() -> None:
     """bfloat16 on "cuda" lends CPU autocast CUDA's rules: after the trace layer norm keeps bfloat16 again."""
-    training_step(networks.encoder_block(), (9, 64), precision="bfloat16", target="cuda")
+    training_step(awkward_nets.encoder_block(), (9, 64), precision="bfloat16", target="cuda")
     with torch.autocast("cpu", torch.bfloat16):
         assert nn.LayerNorm(4)(torch.ones(2, 4, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
@@ -148,8 +149,8 @@ def kept(tape: Tape, role: str) -> list[int]:
         (networks.vgg16, (3, 224, 224), 16),
         (networks.resnet50, (3, 224, 224), 54 + 53),  # convolutions and the dense layer, and their batch norms
         (networks.googlenet, (3, 224, 224), 58),
-        (networks.encoder_block, (9, 64), 7),
-        (networks.branching_cnn, (3, 16, 16), 5),
+        (awkward_nets.encoder_block, (9, 64), 7),
+        (awkward_nets.branching_cnn, (3, 16, 16), 5),
         (networks.rnn_from_cells, (7, 4), 2),
     ],
 )
@@ -231,7 +232,7 @@ def test_the_loss_and_the_network_itself_have_names() -> None:
 
 
 def test_a_shared_weight_belongs_to_the_layer_that_owns_it_first() -> None:
-    layers = training_step(networks.shared_weights(), (64,), optimizer="sgd").at(3).by_layer().set_index("layer")
+    layers = training_step(awkward_nets.shared_weights(), (64,), optimizer="sgd").at(3).by_layer().set_index("layer")
     assert layers.loc["shared", "parameters"] == 64 * 64 + 64
     assert layers.loc["tied", "parameters"] == 64
     assert layers.loc["shared", "weight gradients"] == 4 * (64 * 64 + 64)
@@ -243,11 +244,11 @@ def test_a_shared_weight_belongs_to_the_layer_that_owns_it_first() -> None:
 AFFINE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "alexnet": (networks.alexnet, (3, 224, 224)),
     "resnet50": (networks.resnet50, (3, 224, 224)),
-    "encoder_block": (networks.encoder_block, (9, 64)),
+    "encoder_block": (awkward_nets.encoder_block, (9, 64)),
     "rnn_from_cells": (networks.rnn_from_cells, (7, 4)),
-    "shared_weights": (networks.shared_weights, (64,)),
-    "inplace_cnn": (networks.inplace_cnn, (3, 16, 16)),
-    "branching_cnn": (networks.branching_cnn, (3, 16, 16)),
+    "shared_weights": (awkward_nets.shared_weights, (64,)),
+    "inplace_cnn": (awkward_nets.inplace_cnn, (3, 16, 16)),
+    "branching_cnn": (awkward_nets.branching_cnn, (3, 16, 16)),
 }
 
 
@@ -390,7 +391,7 @@ def test_uses_name_every_map_an_operator_reads_and_writes() -> None:
 
 
 def test_nothing_is_used_before_it_is_born_or_after_it_died() -> None:
-    for build, shape in ((networks.branching_cnn, (3, 16, 16)), (networks.shared_weights, (64,))):
+    for build, shape in ((awkward_nets.branching_cnn, (3, 16, 16)), (awkward_nets.shared_weights, (64,))):
         tape = training_step(build(), shape, 10).at(3).tape
         event, storage, _ = tape.uses.T
         assert len(event) > 20
