@@ -27,12 +27,12 @@ EXPECTED = {
 # What the evidence must say, computed here by hand.
 SAID = {
     2: f"{12 * 52_136_032 / 1e9:.2f} GB",
-    12: "sgd 8 bytes, momentum 12 bytes, adam 16 bytes",
-    13: f"{5744 * 2**20 // 8:,}; with gradients {5744 * 2**20 // 12:,}, with Adam {5744 * 2**20 // 16:,}",
+    12: "sgd 8 bytes, momentum 12 bytes, adam 20 bytes",
+    13: f"{5744 * 2**20 // 8:,}; with gradients {5744 * 2**20 // 12:,}, with Adam {5744 * 2**20 // 20:,}",
     14: f"{9000 * 4000 + 4000 * 4000 + 4000 * 32:,} weights",
     15: f"{512_128_000 * 8 / 2**30:.2f} GiB",
     16: "60,965,224 in two columns, 61,100,840",
-    18: f"{179 * 2**30 // 16 / 1e9:.0f} billion",
+    18: f"{179 * 2**30 / 20 / 1e9:.0f} billion",
     42: f"{920.21 / 262.42:.1f} times",
     47: "gradients below the head: 0 bytes",
     56: f"{4 * 52_128_000 / 6e9 * 1e3:.1f} ms",

@@ -28,7 +28,7 @@ from course_utils.claims.core import (
     claim,
     traced,
 )  # fmt: skip
-from course_utils.memory import StepTrace
+from course_utils.memory import ROLES, StepTrace
 from course_utils.parallel import on_cards
 from course_utils.speed import predict_step
 from course_utils.timing import measure_step_time
@@ -56,11 +56,14 @@ def weights(module: nn.Module, biases: bool = True) -> int:
 
 
 def bytes_a_parameter(optimizer: str) -> float:
-    """What a traced step keeps for each parameter from one step to the next or from backward to update."""
+    """What a traced step has for each parameter at the worst moment of its update.
+
+    That is what stays (parameters, optimizer state, weight gradients), and what the update itself makes for a moment.
+    """
     ledger = dense_net(optimizer).at(2)
-    roles = ledger.matrix[-2]  # the last moment of the update: nothing of the batch but its input is alive
-    kept = sum(int(roles[code]) for code in (0, 1, 2))  # parameters, optimizer state, weight gradients
-    return kept / weights(_meta(networks.kaggle_mlp))
+    update = ledger.matrix[ledger.phases == "update"]
+    of_parameters = [ROLES.index(role) for role in ("parameters", "optimizer state", "weight gradients", "other")]
+    return float(update[:, of_parameters].sum(axis=1).max()) / weights(_meta(networks.kaggle_mlp))
 
 
 def _meta(build: Callable[[], nn.Module]) -> nn.Module:
@@ -113,14 +116,17 @@ def _divide_by_two() -> Finding:
     verdict = RIGHT if round(sizes["momentum"]) == 8 else PARTLY
     evidence = ", ".join(f"{name} {size:.0f} bytes" for name, size in sizes.items())
     return Finding(
-        verdict, f"traced, for each parameter: {evidence}", "The gradients are missing: divide by three, Adam by four."
+        verdict,
+        f"traced, for each parameter, at the worst moment of the update: {evidence}",
+        "The gradients are missing: divide by three. With Adam by five: its update makes one more value for a moment.",
     )
 
 
 @claim(13, DETTMERS, "A card of 6 GB trains (6144 − 400) · 1024 · 1024 / (4 · 2) = 752,877,568 parameters.")
 def _capacity_of_2014() -> Finding:
     room = 6144 * MIB - BUFFER
-    printed, corrected, adam = room // 8, room // round(bytes_a_parameter("momentum")), room // 16
+    printed = room // 8
+    corrected, adam = (room // round(bytes_a_parameter(name)) for name in ("momentum", "adam"))
     verdict = WRONG if printed != 752_877_568 else RIGHT if corrected == printed else PARTLY
     return Finding(
         verdict,
@@ -175,7 +181,7 @@ def _kaggle_need_not_worry() -> Finding:
 @claim(18, DETTMERS, "One GPU is enough for nearly everything.")
 def _one_is_enough() -> Finding:
     largest = max(hardware.devices(), key=lambda device: device.memory_bytes)
-    most = largest.memory_bytes // 16
+    most = largest.memory_bytes / bytes_a_parameter("adam")
     return Finding(
         OUTDATED if most < 175e9 else RIGHT,
         f"the largest card of the catalogue, {largest.name}, trains at most {most / 1e9:.0f} billion parameters with "

@@ -11,7 +11,9 @@ from course_utils.figures.batch import batch_lines
 from course_utils.figures.card_lanes import card_lanes
 from course_utils.figures.cards import CardBar, cards
 from course_utils.figures.efficiency import loss_by_efficiency
+from course_utils.figures.host_queue import host_queue
 from course_utils.figures.layers import layer_changes
+from course_utils.figures.machine import machine
 from course_utils.figures.plane import Axis, Curve, Spot, plane
 from course_utils.figures.plans import plan_plane
 from course_utils.figures.positions import kernel_positions
@@ -25,7 +27,7 @@ from course_utils.figures.style import ROLE_COLOURS
 
 __all__ = [
     "ROLE_COLOURS", "Axis", "CardBar", "Curve", "Picture", "Reach", "Reached", "Spot", "accountings", "batch_lines",
-    "card_lanes", "cards", "describe", "describe_schedule", "finding", "kernel_positions", "layer_bars",
-    "layer_changes", "loss_by_efficiency", "magnitudes", "plan_plane", "plane", "ring_steps", "role_bars",
-    "roofline", "schedule_finding", "schedule_lanes", "side_by_side", "skyline",
+    "card_lanes", "cards", "describe", "describe_schedule", "finding", "host_queue", "kernel_positions", "layer_bars",
+    "layer_changes", "loss_by_efficiency", "machine", "magnitudes", "plan_plane", "plane", "ring_steps",
+    "role_bars", "roofline", "schedule_finding", "schedule_lanes", "side_by_side", "skyline",
 ]  # fmt: skip
