@@ -26,7 +26,7 @@ EXPECTED = {
     54: WRONG,  # 72.7 ms at 16, 450.6 ms at 128
     55: MISLEADING,  # 3.65 against 3.52 ms an image
     59: RIGHT,
-    61: RIGHT,
+    61: PARTLY,  # three lines: the model, the samples, their labels
 }
 
 
@@ -101,6 +101,12 @@ def test_cores_are_read_off_the_catalogue():
 def test_fewer_cores_another_verdict(monkeypatch):
     monkeypatch.setattr(why_gpus, "cores", lambda _: {"GTX Titan": 512})
     assert finding(36).verdict == RIGHT
+
+
+@pytest.mark.parametrize(("lines", "verdict"), [(1, RIGHT), (2, PARTLY), (4, WRONG)])
+def test_the_lines_that_name_a_device_are_counted(monkeypatch, lines, verdict):
+    monkeypatch.setattr(why_gpus.inspect, "getsource", lambda _: "x.to(device)\n" * lines)
+    assert finding(61).verdict == verdict
 
 
 def test_every_claim_of_the_lesson_is_here():

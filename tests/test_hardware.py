@@ -77,7 +77,7 @@ def test_every_row_is_what_the_publications_say_and_what_they_do_not_is_none() -
 
 
 def test_no_sparse_rate_is_in_the_catalogue() -> None:
-    sparse = {1979, 624, 285, 4500, 1321, 330, 142, 80.5, 838, 419}  # as sold for H100, A100, 3090, B200, 4090; float16 sums
+    sparse = {1979, 624, 285, 4500, 1321, 330, 142, 80.5, 838, 419}  # as sold, or with float16 sums
     assert not sparse & {item.tensor_tflops for item in devices()}
 
 

@@ -272,9 +272,9 @@ def _transfers_cancel() -> Finding:
 @claim(61, EXCHANGE, "Using the GPU is one line of code.")
 def _one_line() -> Finding:
     lines = inspect.getsource(timing.measure_step_time).splitlines()
-    device_lines = [line for line in lines if re.search(r"\.to\(device\)|device=device\)", line)]
+    found = sum(bool(re.search(r"\.to\(device\)|device=device\)", line)) for line in lines)
     return Finding(
-        RIGHT if len(device_lines) <= 3 else PARTLY,
-        f"this course's own training step for both: {len(device_lines)} lines name the device",
-        "Nearly: one line for the model, one for each tensor of a batch.",
+        RIGHT if found == 1 else PARTLY if found <= 1 + 2 else WRONG,  # the model, the samples, their labels
+        f"this course's own training step for both: {found} lines put something on the device",
+        "One line for the model, and one for each tensor of a batch. No other line of the training changes.",
     )
