@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("fresh_traces")
 # hand (AlexNet 0.375 + 0.198 + 0.489 GB; VGG-16 7.80 + 3.29 + 1.11 GB), the rest from what each claim leaves out.
 EXPECTED = {
     19: PARTLY, 20: RIGHT, 21: WRONG, 22: RIGHT, 23: WRONG, 24: MISLEADING, 27: PARTLY, 28: RIGHT, 29: PARTLY,
-    30: RIGHT, 35: PARTLY, 60: WRONG, 94: PARTLY, 66: PARTLY, 67: RIGHT, 68: OUTDATED, 69: RIGHT, 70: OPEN, 71: MISLEADING,
-    72: RIGHT, 73: PARTLY, 74: MISLEADING, 75: WRONG,
+    30: RIGHT, 35: PARTLY, 60: WRONG, 66: PARTLY, 67: RIGHT, 68: OUTDATED, 69: RIGHT, 70: OPEN, 71: MISLEADING,
+    72: RIGHT, 73: PARTLY, 74: MISLEADING, 75: WRONG, 94: PARTLY,
 }  # fmt: skip
 
 
@@ -97,7 +97,8 @@ def test_an_unknown_number_is_one_line():
 def test_every_claim_of_the_table_has_a_verdict_that_a_test_expects():
     expected = [number for name in LESSONS for number in _expected(name)]
     measured = [39, 48]  # on this machine; the tests of their topics judge them with made-up times
-    assert sorted(expected + measured) == sorted(CLAIMS) == list(range(1, 84))
+    assert sorted(expected + measured) == sorted(CLAIMS)
+    assert set(range(1, 84)) <= set(CLAIMS)
     assert {claim.source for claim in CLAIMS.values()} == set(claims.SOURCES)
 
 

@@ -80,10 +80,10 @@ def test_another_device_another_verdict(monkeypatch):
         38: PARTLY,  # the link alone lets the CPU win
         51: WRONG,
         52: RIGHT,
-        53: WRONG,
+        53: OPEN,  # the two copies take longer than the CPU's work
     }
     monkeypatch.setattr(why_gpus, "LINK", None)
-    assert finding(38).verdict == RIGHT
+    assert (finding(38).verdict, finding(53).verdict) == (RIGHT, WRONG)
     assert finding(59).verdict == WRONG
 
 

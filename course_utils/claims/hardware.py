@@ -37,7 +37,7 @@ from course_utils.units import GB, GIB, MIB, format_bytes, format_seconds, in_gb
 
 BUFFER = 400 * MIB  # the rule of 2014 keeps this much of every card free
 PRINTED = 512_128_000  # weights of the 9000×4000×4000×32 network, as the text of 2014 prints them
-# Forward and backward pass of VGG-16, 16 pictures, cuDNN 5.0, in ms: jcjohnson/cnn-benchmarks on GitHub (2016).
+# Forward and backward pass of VGG-16, 16 images, cuDNN 5.0, in ms: jcjohnson/cnn-benchmarks on GitHub (2016).
 VGG_16_PICTURES_MS = {"Tesla K40": 920.21, "Titan X (Maxwell)": 262.42}
 # The two switches of Caffe's Makefile.config.example as shipped (BVLC/caffe on GitHub); a line with # is off.
 CAFFE_SWITCHES = ("# USE_CUDNN := 1", "# CPU_ONLY := 1")
@@ -132,7 +132,7 @@ def _capacity_of_2014() -> Finding:
     return Finding(
         verdict,
         f"the division gives {printed:,}; with gradients {corrected:,}, with Adam {adam:,}",
-        "The arithmetic is right, the divisor is not, and a batch of no pictures is assumed.",
+        "The arithmetic is right, the divisor is not, and a batch of no images is assumed.",
     )
 
 
@@ -175,7 +175,7 @@ def _kaggle_need_not_worry() -> Finding:
     return Finding(
         OUTDATED if min(largest.values()) < 32 else RIGHT,
         "fits 1,536 MiB up to batch: " + ", ".join(f"{name} {batch}" for name, batch in largest.items()),
-        "True of dense networks on tables. Feature maps, which pictures bring, were not counted.",
+        "True of dense networks on tables. Feature maps, which images bring, were not counted.",
     )
 
 
@@ -217,7 +217,7 @@ def _titan_against_k40() -> Finding:
     model = predict_step(ledger, "Tesla K40").total_seconds / predict_step(ledger, "Titan X (Maxwell)").total_seconds
     return Finding(
         RIGHT if slow / fast > 2 else WRONG,
-        f"VGG-16, 16 pictures, published: {slow:.0f} against {fast:.0f} ms, {slow / fast:.1f} times "
+        f"VGG-16, 16 images, published: {slow:.0f} against {fast:.0f} ms, {slow / fast:.1f} times "
         f"(cnn-benchmarks, 2016); by the catalogue's rates {model:.1f} times",
         "The rates do not explain all of it; the rest is how well the library's kernels suit the newer card.",
     )
@@ -299,7 +299,7 @@ def _inference_on_a_cpu() -> Finding:
         torch.set_num_threads(threads)
     return Finding(
         RIGHT if timing.median < 2 else PARTLY,
-        f"GoogLeNet, one picture, one thread, measured on this CPU: {format_seconds(timing.median)}",
+        f"GoogLeNet, one image, one thread, measured on this CPU: {format_seconds(timing.median)}",
         "Usually: it depends on the network, the machine, and on who waits.",
     )
 

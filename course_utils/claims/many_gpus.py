@@ -11,7 +11,6 @@ import torch
 from course_utils import hardware, networks
 from course_utils.claims.core import DETTMERS, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim, traced
 from course_utils.claims.hardware import BUFFER, dense_net
-from course_utils.distributed import train as script
 from course_utils.memory import Ledger, StepTrace
 from course_utils.parallel import DATA, MIXED, UNITS, on_cards
 from course_utils.trace import training_step
@@ -146,20 +145,20 @@ def _one_weird_trick() -> Finding:
     )
 
 
-PARALLEL_LINES = re.compile(
-    r"DistributedDataParallel\(|init_process_group\(|destroy_process_group\(|DistributedSampler\("
-)
+PARALLEL_LINES = re.compile(r"(DistributedDataParallel|init_process_group|destroy_process_group|DistributedSampler)\(")
 
 
 @claim(95, DETTMERS, "Code for several GPUs takes an expert who writes its kernels by hand.")
 def _kernels_by_hand() -> Finding:
-    source = inspect.getsource(script)
+    from course_utils.distributed import train
+
+    source = inspect.getsource(train)
     lines = len(PARALLEL_LINES.findall(source))
     own = len(re.findall(r"\.cu\b|load_inline|@triton\.jit", source))
     return Finding(
         RIGHT if own else OUTDATED,
-        f"this course's script for several GPUs (lesson 11): {lines} lines set up data parallelism, {own} kernels of its "
-        "own",
+        f"this course's script for several GPUs (lesson 11): {lines} lines set up data parallelism, {own} kernels "
+        "of its own",
         "True of 2014. The exchange now comes with the framework; what it costs is still for you to know.",
     )
 

@@ -130,8 +130,8 @@ def _digits_on_a_cpu() -> Finding:
     return Finding(
         RIGHT if total < 3600 else WRONG,
         f"measured here, a small convolutional network: {format_seconds(step)} a step of {batch}, "
-        f"{total / 60:.1f} minutes for {epochs} passes over {pictures:,} pictures",
-        "Small pictures and a small network. Measure yours before you rent a card.",
+        f"{total / 60:.1f} minutes for {epochs} passes over {pictures:,} images",
+        "Small images and a small network. Measure yours before you rent a card.",
     )
 
 

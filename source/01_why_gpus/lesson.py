@@ -32,7 +32,7 @@ from torch import nn
 
 from course_utils import networks, published, recordings
 from course_utils.claims import judge
-from course_utils.crossover import batch_times, crossover, crossover_ranges, leads, said
+from course_utils.crossover import batch_times, crossover, crossover_ranges
 from course_utils.explorers import who_wins_explorer
 from course_utils.figures import (
     Axis,
@@ -114,7 +114,7 @@ machine(
 # %% [markdown] slide="subslide"
 # ## Why so many threads?
 #
-# A number from memory takes some hundred clock cycles to arrive. A CPU's core does all it can to shorten that wait for
+# A number from memory takes several hundred clock cycles to arrive. A CPU's core does all it can to shorten that wait for
 # its one or two threads: large caches, guesses at what comes next. An SM does not shorten it. It holds 2,048 threads,
 # and while some wait for memory, others compute. The wait is still there, and nobody notices: *latency hiding*.
 #
@@ -299,8 +299,11 @@ plane(
 # %% slide="skip" folded=true
 for name, times in (("on the card", fast), ("over the link", linked)):
     ratio = float(slow.at(n[-1]) / times.at(n[-1]))
-    print(f"data {name}: {said('CPU', 'Titan X', leads(slow, times))},")
-    print(f"  and is {ratio:.1f} times faster at {n[-1]:,}")
+    print(
+        f"data {name}: the Titan X wins from a batch near {rough(crossover(slow, times))}",
+        end="",
+    )
+    print(f" on, and is {ratio:.0f} times as fast at {n[-1]:,}")
 
 # %% [markdown] slide="slide"
 # ## The queue
@@ -322,9 +325,9 @@ host_queue(
 )
 
 # %% [markdown] slide="skip"
-# Where the kernels are long, the queue hides the launches; where they are short, the card waits for each. So the model
-# of this lesson, one after the other, is a little too slow for large steps and nearly right for small ones. It moves a
-# crossover hardly at all:
+# Where the kernels are long, the queue hides the launches; where they are short, the card waits for each. The model of
+# this lesson, one after the other, is right at both ends and too slow in between. A crossover, where the card waits,
+# hardly moves:
 
 # %% slide="skip"
 on_cpu = batch_times(hidden_layer_step(784, 100, "cpu"), REFERENCE_CPU)
