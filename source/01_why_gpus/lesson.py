@@ -764,7 +764,7 @@ side_by_side(
 who_wins_explorer(cpu=mine)
 
 # %% [markdown]
-# The CPU is the one of 2014 at first; choose *this machine* to see yours, as it was measured above. Try three things.
+# The CPU is the one of 2014 at first; *this machine* is yours, as it was measured above. Try three things.
 # Find a network that the GPU wins with the data on the card and never over the link. Give the GPU a
 # batch of 1: how many units does it take until it wins? Change the card from the Titan X to a B200: why does the
 # crossover of a small network hardly move?

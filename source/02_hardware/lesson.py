@@ -633,7 +633,7 @@ print(f"eval(), after model.train():         moves by up to {drift(False):.1f}")
 # So a frozen backbone takes two lines: `backbone.requires_grad_(False)`, and `backbone.eval()` after each
 # `model.train()`.
 
-# %% [markdown] slide="slide"
+# %% [markdown] slide="skip"
 # ## Measure: frozen, and not trained at all
 #
 # AlexNet on 8 images, here: trained whole, head alone, and *inference*, which only answers: the forward pass, no
@@ -657,7 +657,7 @@ for name, optimizer, trained in (
     sizes = map(format_bytes, (hand, trace, measured))
     rows.append((name, *sizes, f"{measured / trace - 1:+.1%}"))
 
-# %% tags=["nbval-ignore-output"]
+# %% slide="skip" tags=["nbval-ignore-output"]
 columns = [
     "AlexNet, batch 8",
     "by hand, no maps",
@@ -667,7 +667,7 @@ columns = [
 ]
 pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 
-# %% [markdown]
+# %% [markdown] slide="skip"
 # Without maps the sum by hand is close where the head alone is trained: the weights are nearly all there is. What a
 # measurement has beyond the trace is scratch memory inside kernels, which no tensor shows.
 
