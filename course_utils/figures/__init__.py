@@ -1,8 +1,8 @@
 """The course's pictures: readings in, `Picture` out. One colour per role everywhere, the finding as the title.
 
 `skyline` is the signature figure; `bars`, `batch`, `plane` (curves and points over two axes), `plans` (memory against
-time on it), `ranges` (sizes of numbers beside what formats hold) and `positions` (of a kernel under a stride) are in
-the same manner.
+time on it), `ranges` (sizes of numbers beside what formats hold), `positions` (of a kernel under a stride), `machine`
+(two chips to scale) and `host_queue` (the host's queue beside the device) are in the same manner.
 Each is laid out on a `scene.Scene`, with the colours and sizes of `style`. Must never import torch or ipywidgets.
 """
 
