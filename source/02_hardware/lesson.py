@@ -776,7 +776,7 @@ pd.DataFrame(
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="skip"
 # Try three things. What does the move from momentum to Adam cost the dense net, and what VGG-16? Which card suffices
 # for ResNet-50 with a batch of 256, and which to use it only (optimizer: none)? Take bfloat16: why do most cards drop
 # out? What that precision is, lesson 08 says.
