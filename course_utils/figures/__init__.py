@@ -16,7 +16,8 @@ from course_utils.figures.skyline import describe, finding, skyline
 from course_utils.figures.style import ROLE_COLOURS
 
 __all__ = [
-    "ROLE_COLOURS", "Axis", "Curve", "Picture", "Reached", "Spot", "accountings", "batch_lines", "describe",
-    "describe_schedule", "finding", "layer_bars", "layer_changes", "plane", "role_bars", "roofline",
-    "schedule_finding", "schedule_lanes", "side_by_side", "skyline",
+    "ROLE_COLOURS", "Axis", "Curve", "Picture", "Reached", "Spot", "accountings", "batch_lines",
+    "describe", "describe_schedule", "finding", "layer_bars",
+    "layer_changes", "plane",
+    "role_bars", "roofline", "schedule_finding", "schedule_lanes", "side_by_side", "skyline",
 ]  # fmt: skip

@@ -203,9 +203,8 @@ def plane(
         )
         scene.place(words, drawn)
     drawn += [(px - 2, top, px + 2, bottom) for px in (frame.at(v, 1.0 if y.log else 0.0)[0] for v in marks.values())]
-    crowded = any(spot.small for spot in spots)
     for spot, (px, py) in zip(spots, dots, strict=True):
-        if spot.name and scene.place(_around(spot, px, py), drawn) is None and crowded:
+        if spot.name and scene.place(_around(spot, px, py), drawn) is None:
             far = scene.place(_far(spot, px, py), drawn)
             if far is not None:  # too far to be seen as this point's without a line
                 left, top_edge, right, bottom_edge = far.box

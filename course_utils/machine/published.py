@@ -100,6 +100,34 @@ MNIST_SOURCE = "indepth.dev, GPU overhead"
 MNIST_EPOCH_SECONDS = {"CPU": 4.4, "GPU": 6.5}
 
 
+# Dollars for an hour of one GPU, on demand, as lists of prices had them on the day. They change from week to week.
+@dataclass(frozen=True)
+class Rental:
+    """What an hour of one GPU cost: device (a name of the catalogue), its GiB, who rents it out, dollars, when seen."""
+
+    device: str
+    memory_gb: int
+    provider: str
+    usd_per_hour: float
+    seen: str
+    source: str
+
+
+RECEIPTS = "datareceipts/data-receipts on GitHub, 109-gpu-pricing"
+RENTALS = (
+    Rental("RTX 3090", 24, "OpenRelay", 0.18, "2026-09-20", "openrelay.inc/pricing"),
+    Rental("RTX 4090", 24, "OpenRelay", 0.29, "2026-09-20", "openrelay.inc/pricing"),
+    Rental("RTX 5090", 32, "Vast.ai, the cheapest", 0.9081, "2026-05-27", "gpu.fund"),
+    Rental("A100", 40, "OpenRelay", 0.80, "2026-09-20", "openrelay.inc/pricing"),
+    Rental("A100", 40, "AWS, an eighth of p4d.24xlarge", 2.7447, "2026-11-09", RECEIPTS),
+    Rental("H100 SXM", 80, "RunPod Community", 2.69, "2026-11-09", RECEIPTS),
+    Rental("H100 SXM", 80, "AWS, an eighth of p5.48xlarge", 6.88, "2026-11-09", RECEIPTS),
+    Rental("H100 SXM", 80, "Azure, an eighth of ND96isr", 12.29, "2026-11-09", RECEIPTS),
+    Rental("H200 SXM", 141, "Akash, from", 4.45, "2026-09-20", "akash.network/pricing/gpus"),
+    Rental("B200", 180, "Akash, from", 5.00, "2026-09-20", "akash.network/pricing/gpus"),
+)
+
+
 def published(network: str, device: str | None = None, source: str | None = None) -> list[PublishedTime]:
     """The published times of a network, on one device or by one publication if named, in the order of batch.
 

@@ -14,7 +14,7 @@ def largest_by_cases(card_mib, buffer_mib, optimizer):
     if optimizer == "momentum":
         values += 1
     elif optimizer == "adam":
-        values += 2
+        values += 3  # two averages, and the root of one of them while it updates
     room = (card_mib - buffer_mib) * 1024 * 1024
     if room < 0:
         return 0

@@ -23,6 +23,7 @@ from lessons.hardware import judge as transfer
 from lessons.hardware.judge import Pretrained
 
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}
+VALUES = {"sgd": 2, "momentum": 3, "adam": 5}  # a parameter, at the peak: with what Adam's update makes for a moment
 Card = Mapping[str, Any]
 Layers = Sequence[tuple[int, int, bool]]
 
@@ -30,7 +31,7 @@ Layers = Sequence[tuple[int, int, bool]]
 
 
 def _largest_parameters(card_mib: int, buffer_mib: int, optimizer: str) -> int:
-    return max(0, (card_mib - buffer_mib) * MIB // (4 * (2 + STATES[optimizer])))
+    return max(0, (card_mib - buffer_mib) * MIB // (4 * VALUES[optimizer]))
 
 
 def _room_over(sgd: int, momentum: int, adam: int) -> Callable[[int, int, str], int]:
@@ -54,29 +55,34 @@ largest_parameters = Check(
         Slip("the rule of 2014", _room_over(4, 8, 12),
              "This is the rule of 2014, with its divisor of two for momentum: the weight gradients are missing. They "
              "are as large as the weights."),
+        Slip("what stays", _room_over(8, 12, 16),
+             "That is what stays between two steps. Adam's update also makes one value a parameter for a moment, the "
+             "root of the second average, while all the others are there."),
         Slip("Adam has one state", _room_over(8, 12, 12),
              "Adam keeps two running averages for every parameter, of the gradient and of its square; you counted "
-             "one."),
+             "one, and not what its update makes."),
+        Slip("a value too many", _room_over(8, 12, 24),
+             "You counted one value too many for Adam: weight, gradient, two averages, and one that its update makes."),
         Slip("optimizer ignored", _room_over(12, 12, 12),
-             "You took momentum for every optimizer. Plain SGD keeps no state, Adam two values a parameter."),
+             "You took momentum for every optimizer. Plain SGD keeps no state; Adam two values, and makes a third."),
         Slip("inference", _room_over(4, 4, 4),
              "So many parameters fit if nobody trains them. Training also keeps a gradient for each, and the "
              "optimizer's state."),
-        Slip("buffer forgotten", lambda card, buffer, optimizer: card * MIB // (4 * (2 + STATES[optimizer])),
+        Slip("buffer forgotten", lambda card, buffer, optimizer: card * MIB // (4 * VALUES[optimizer]),
              "The buffer is missing: context and libraries take their part of the card before the first weight comes."),
         Slip("decimal megabytes",
-             lambda card, buffer, optimizer: max(0, (card - buffer) * 10**6 // (4 * (2 + STATES[optimizer]))),
+             lambda card, buffer, optimizer: max(0, (card - buffer) * 10**6 // (4 * VALUES[optimizer])),
              "You took a MiB for 10**6 bytes. A card's memory is binary: 1 MiB is 1024 · 1024 bytes."),
         Slip("one byte a value",
-             lambda card, buffer, optimizer: max(0, (card - buffer) * MIB // (2 + STATES[optimizer])),
+             lambda card, buffer, optimizer: max(0, (card - buffer) * MIB // VALUES[optimizer]),
              "You counted values. In float32 each takes 4 bytes."),
         Slip("not rounded",
-             lambda card, buffer, optimizer: max(0.0, (card - buffer) * MIB / (4 * (2 + STATES[optimizer]))),
+             lambda card, buffer, optimizer: max(0.0, (card - buffer) * MIB / (4 * VALUES[optimizer])),
              "There is no part of a parameter. Round down."),
         Slip("rounded up",
-             lambda card, buffer, optimizer: max(0, math.ceil((card - buffer) * MIB / (4 * (2 + STATES[optimizer])))),
+             lambda card, buffer, optimizer: max(0, math.ceil((card - buffer) * MIB / (4 * VALUES[optimizer]))),
              "You rounded up: the last parameter does not fit. Round down."),
-        Slip("negative", lambda card, buffer, optimizer: (card - buffer) * MIB // (4 * (2 + STATES[optimizer])),
+        Slip("negative", lambda card, buffer, optimizer: (card - buffer) * MIB // (4 * VALUES[optimizer]),
              "Where the buffer alone is larger than the card, your number is negative. Return 0."),
         Slip("the rule of 2014, word for word", _room_over(8, 8, 8),
              "This is the rule of 2014 word for word, 8 bytes a parameter: it forgot the weight gradients, as large "

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from classroom.claims import MISLEADING, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
+from classroom.claims import OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
 from course_utils.machine.timing import measure_step_time
-from course_utils.memory import StepTrace
+from course_utils.memory import ROLES, StepTrace
 from course_utils.techniques.capacity import NO, fit, largest_batch
 from course_utils.techniques.parallel import on_cards
 from course_utils.trace import training_step
@@ -25,7 +25,7 @@ from lessons.shared.sources import DATAGURU, DETTMERS, EXCHANGE, MATHWORKS, SYNC
 
 BUFFER = 400 * MIB  # the rule of 2014 keeps this much of every card free
 PRINTED = 512_128_000  # weights of the 9000×4000×4000×32 network, as the text of 2014 prints them
-# Forward and backward pass of VGG-16, 16 pictures, cuDNN 5.0, in ms: jcjohnson/cnn-benchmarks on GitHub (2016).
+# Forward and backward pass of VGG-16, 16 images, cuDNN 5.0, in ms: jcjohnson/cnn-benchmarks on GitHub (2016).
 VGG_16_PICTURES_MS = {"Tesla K40": 920.21, "Titan X (Maxwell)": 262.42}
 # The two switches of Caffe's Makefile.config.example as shipped (BVLC/caffe on GitHub); a line with # is off.
 CAFFE_SWITCHES = ("# USE_CUDNN := 1", "# CPU_ONLY := 1")
@@ -44,11 +44,14 @@ def weights(module: nn.Module, biases: bool = True) -> int:
 
 
 def bytes_a_parameter(optimizer: str) -> float:
-    """What a traced step keeps for each parameter from one step to the next or from backward to update."""
+    """What a traced step has for each parameter at the worst moment of its update.
+
+    That is what stays (parameters, optimizer state, weight gradients), and what the update itself makes for a moment.
+    """
     ledger = dense_net(optimizer).at(2)
-    roles = ledger.matrix[-2]  # the last moment of the update: nothing of the batch but its input is alive
-    kept = sum(int(roles[code]) for code in (0, 1, 2))  # parameters, optimizer state, weight gradients
-    return kept / weights(_meta(networks.kaggle_mlp))
+    update = ledger.matrix[ledger.phases == "update"]
+    of_parameters = [ROLES.index(role) for role in ("parameters", "optimizer state", "weight gradients", "other")]
+    return float(update[:, of_parameters].sum(axis=1).max()) / weights(_meta(networks.kaggle_mlp))
 
 
 def _meta(build: Callable[[], nn.Module]) -> nn.Module:
@@ -70,16 +73,17 @@ def _barely_fitted() -> Finding:
     )
 
 
-@claim(8, DETTMERS, "With less than 10 to 15 GB of data there is no need for several GPUs.")
+@claim(8, DETTMERS, "For occasional use on less than 10 to 15 GB of data, several GPUs may not be needed.")
 def _size_of_the_data() -> Finding:
-    pictures = {gb: gb * GB // (3 * 224 * 224) for gb in (10, 100)}
-    peaks = {gb: traced(networks.vgg16).at(min(128, count)).peak_bytes for gb, count in pictures.items()}
-    steps = {gb: count // 128 for gb, count in pictures.items()}
+    card, batch, size = "Titan X (Maxwell)", 128, 3 * 224 * 224  # images as bytes
+    ledger = traced(networks.vgg16).at(batch)
+    step = predict_step(ledger, card).total_seconds
+    hours = {gb: gb * GB / size / batch * step / 3600 for gb in (15, 150)}
     return Finding(
-        MISLEADING if peaks[10] == peaks[100] else RIGHT,
-        f"VGG-16, batch 128: {format_bytes(peaks[10])} a step with 10 GB of pictures and with 100 GB; "
-        f"{steps[10]:,} and {steps[100]:,} steps an epoch",
-        "The size of the data sets how long an epoch takes. The network and the batch set what a card must hold.",
+        RIGHT if hours[15] < 24 else WRONG,
+        f"VGG-16 on one {card}, modelled: an epoch over 15 GB of images takes {hours[15]:.1f} h, over 150 GB "
+        f"{hours[150]:.1f} h; {format_bytes(ledger.peak_bytes)} a step of {batch} either way",
+        'As said, with its "may": the data sets the length of an epoch. What a card must hold, it does not.',
     )
 
 
@@ -101,19 +105,22 @@ def _divide_by_two() -> Finding:
     verdict = RIGHT if round(sizes["momentum"]) == 8 else PARTLY
     evidence = ", ".join(f"{name} {size:.0f} bytes" for name, size in sizes.items())
     return Finding(
-        verdict, f"traced, for each parameter: {evidence}", "The gradients are missing: divide by three, Adam by four."
+        verdict,
+        f"traced, for each parameter, at the worst moment of the update: {evidence}",
+        "The gradients are missing: divide by three. With Adam by five: its update makes one more value for a moment.",
     )
 
 
 @claim(13, DETTMERS, "A card of 6 GB trains (6144 − 400) · 1024 · 1024 / (4 · 2) = 752,877,568 parameters.")
 def _capacity_of_2014() -> Finding:
     room = 6144 * MIB - BUFFER
-    printed, corrected, adam = room // 8, room // round(bytes_a_parameter("momentum")), room // 16
+    printed = room // 8
+    corrected, adam = (room // round(bytes_a_parameter(name)) for name in ("momentum", "adam"))
     verdict = WRONG if printed != 752_877_568 else RIGHT if corrected == printed else PARTLY
     return Finding(
         verdict,
         f"the division gives {printed:,}; with gradients {corrected:,}, with Adam {adam:,}",
-        "The arithmetic is right, the divisor is not, and a batch of no pictures is assumed.",
+        "The arithmetic is right, the divisor is not, and a batch of no images is assumed.",
     )
 
 
@@ -156,14 +163,14 @@ def _kaggle_need_not_worry() -> Finding:
     return Finding(
         OUTDATED if min(largest.values()) < 32 else RIGHT,
         "fits 1,536 MiB up to batch: " + ", ".join(f"{name} {batch}" for name, batch in largest.items()),
-        "True of dense networks on tables. Feature maps, which pictures bring, were not counted.",
+        "True of dense networks on tables. Feature maps, which images bring, were not counted.",
     )
 
 
 @claim(18, DETTMERS, "One GPU is enough for nearly everything.")
 def _one_is_enough() -> Finding:
     largest = max(hardware.devices(), key=lambda device: device.memory_bytes)
-    most = largest.memory_bytes // 16
+    most = largest.memory_bytes / bytes_a_parameter("adam")
     return Finding(
         OUTDATED if most < 175e9 else RIGHT,
         f"the largest card of the catalogue, {largest.name}, trains at most {most / 1e9:.0f} billion parameters with "
@@ -198,7 +205,7 @@ def _titan_against_k40() -> Finding:
     model = predict_step(ledger, "Tesla K40").total_seconds / predict_step(ledger, "Titan X (Maxwell)").total_seconds
     return Finding(
         RIGHT if slow / fast > 2 else WRONG,
-        f"VGG-16, 16 pictures, published: {slow:.0f} against {fast:.0f} ms, {slow / fast:.1f} times "
+        f"VGG-16, 16 images, published: {slow:.0f} against {fast:.0f} ms, {slow / fast:.1f} times "
         f"(cnn-benchmarks, 2016); by the catalogue's rates {model:.1f} times",
         "The rates do not explain all of it; the rest is how well the library's kernels suit the newer card.",
     )
@@ -219,13 +226,15 @@ def _classes_and_time() -> Finding:
 
 @claim(44, MATHWORKS, "A Tesla K40 costs 500 dollars.")
 def _k40_price() -> Finding:
-    card = hardware.device("Tesla K40")
-    launch = card.launch_usd or 0.0
-    age = 2020 - card.year  # the column gives its prices as of April 2020
+    card, said, dated = hardware.device("Tesla K40"), 500, 2020  # the column gives its prices as of April 2020
+    launch = card.launch_usd
+    near = launch is not None and abs(launch / said - 1) < 0.1
+    new = launch is not None and dated <= card.year
+    price = "no confirmed price" if launch is None else f"{launch:,.0f} dollars, {launch / said:.0f} times as much,"
     return Finding(
-        RIGHT if age >= 5 else WRONG,
-        f"{launch:,.0f} dollars at launch in {card.year}; the column's price is dated {age} years later",
-        "Second-hand, in 2020. The column is its only source here; a price needs its year.",
+        RIGHT if near else WRONG if new else OPEN,
+        f"{price} at launch in {card.year}; the column is of {dated}, and nobody published a second-hand price here",
+        "It may have been that second-hand. A price needs its year and its seller.",
     )
 
 
@@ -278,7 +287,7 @@ def _inference_on_a_cpu() -> Finding:
         torch.set_num_threads(threads)
     return Finding(
         RIGHT if timing.median < 2 else PARTLY,
-        f"GoogLeNet, one picture, one thread, measured on this CPU: {format_seconds(timing.median)}",
+        f"GoogLeNet, one image, one thread, measured on this CPU: {format_seconds(timing.median)}",
         "Usually: it depends on the network, the machine, and on who waits.",
     )
 

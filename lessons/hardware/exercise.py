@@ -34,17 +34,20 @@ from lessons.hardware.judge import Pretrained
 # something, and knows one optimizer.
 #
 # Return the largest number of float32 parameters that can be trained on a card of `card_mib` MiB of which `buffer_mib`
-# stay free, with `optimizer` `"sgd"` (no state), `"momentum"` or `"adam"`; feature maps aside. A whole number; 0 if
-# the buffer is larger than the card.
+# stay free, with `optimizer` `"sgd"` (no state), `"momentum"` or `"adam"`; feature maps aside. What counts is the worst
+# moment of the step: while PyTorch's Adam updates, it makes one more value for each parameter, the root of the second
+# average. A whole number; 0 if the buffer is larger than the card.
 
 
 # %% answer="largest_parameters"
 def largest_parameters(card_mib, buffer_mib, optimizer):
     """The largest number of float32 parameters whose training fits, feature maps aside."""
     # BEGIN SOLUTION
-    states = {"sgd": 0, "momentum": 1, "adam": 2}[optimizer]
+    values = {"sgd": 2, "momentum": 3, "adam": 5}[
+        optimizer
+    ]  # with the weight and its gradient
     room = max(0, card_mib - buffer_mib) * 1024 * 1024
-    return room // (4 * (1 + 1 + states))
+    return room // (4 * values)
     # END SOLUTION
 
 
@@ -57,7 +60,7 @@ check.largest_parameters(largest_parameters)
 
 # %% [markdown] hint="largest_parameters"
 # **It is right for momentum and wrong for Adam.** Adam divides a running average of the gradient by the root of a
-# running average of its square. Both are kept.
+# running average of its square. Both are kept. Where does the root stand while it divides?
 
 # %% [markdown] hint="largest_parameters"
 # **It is a little too large, or it has decimals.** `//` divides and rounds down. And check that a card smaller than

@@ -15,14 +15,14 @@
 #
 # 1. say how many parameters a card trains, and where the old rule for it goes wrong;
 # 2. check a printed number by computing it;
-# 3. read a card's line in a catalogue: memory, bandwidth, arithmetic rate, price, and what is not confirmed;
+# 3. read a card's line in a catalogue: memory sold and usable, bandwidth, arithmetic rate, price, an hour of it;
 # 4. name the smallest card that holds a training step, and the largest batch on another;
 # 5. train and use networks without a GPU: threads, a frozen backbone, inference on the CPU.
 #
 # About 60 minutes, and 47 for the exercise. It builds on lessons 00 (the roles of memory, the trace) and 01
 # (bandwidth, arithmetic rate). No GPU is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import copy
 from itertools import pairwise
 from textwrap import wrap
@@ -38,6 +38,7 @@ from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine.hardware import devices
 from course_utils.machine.measure import measure_step
+from course_utils.machine.published import RENTALS
 from course_utils.machine.timing import measure_ceilings, measure_step_time, measure_threads
 from course_utils.networks import NETWORKS
 from course_utils.recordings import gpu, sentence
@@ -45,6 +46,7 @@ from course_utils.techniques.capacity import CONTEXT_BYTES, demand, largest_batc
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes, format_seconds
 from lessons.claims import judge
+from lessons.hardware.claims import bytes_a_parameter
 from lessons.hardware.explorer import hardware_explorer
 
 # %% [markdown] slide="slide"
@@ -56,7 +58,7 @@ from lessons.hardware.explorer import hardware_explorer
 guess = predict(
     "Keep 400 MiB of a card of 6,144 MiB free for the system. How many "
     "parameters, in millions, can you train in the rest, in float32 with "
-    "momentum, if the pictures and the feature maps took no room at all?",
+    "momentum, if the inputs and the feature maps took no room at all?",
     unit="million",
 )
 guess
@@ -80,24 +82,48 @@ print(f"the rule of 2014, / (4·2) {room // (4 * 2):>13,} parameters")
 # ## By hand: the rule corrected
 #
 # Write the update of momentum out: `v = 0.9 * v + g`, then `w = w - lr * v`. Three letters have a value for every
-# parameter: the weight `w`, the momentum `v`, and the *gradient* `g`, which the rule forgot. Adam keeps two averages in
-# place of one.
+# parameter: the weight `w`, the momentum `v`, and the *gradient* `g`, which the rule forgot.
 
-# %%
-for name, values, count in (
-    ("sgd", "w, g", 2),
-    ("momentum", "w, g, v", 3),
-    ("adam", "w, g, two averages", 4),
-):
-    fit = room // (4 * count)
-    print(f"{name:<9} {values:<19} {4 * count:>2} bytes each: {fit:>11,} parameters")
-
-# %%
+# %% folded=true
 reveal(
     guess,
-    {"corrected": room // 12 / 1e6, "rule of 2014": room // 8 / 1e6},
-    against="corrected",
+    {"corrected, / 12": room // 12 / 1e6, "rule of 2014, / 8": room // 8 / 1e6},
+    thoughts=[
+        (
+            room / 8e6,
+            "Weights and momentum: that is the rule of 2014. Each weight has a gradient too.",
+        ),
+        (room / 4e6, "Those are weights alone, to use the network and not to train it."),
+        (
+            room / 16e6,
+            "Four values each: that is what stays with Adam, which keeps two averages.",
+        ),
+        (room / 20e6, "Five values each: that is Adam's peak, which comes next."),
+        (room / 1e6, "Those are bytes; a value in float32 takes four."),
+    ],
 )
+
+# %% [markdown] slide="subslide"
+# ## Adam: four values stay, five are there at the peak
+#
+# Adam keeps two averages in place of one: `m` of the gradient, `s` of its square. Weight, gradient, two averages: 16
+# bytes for each parameter *stay*. But look at the update, `w = w - lr * m / (sqrt(s) + eps)`. The root is a value of
+# its own. PyTorch's default updates all parameters together, so for a moment there is a root for every one of them.
+# Traced, on a dense network, at the worst moment of the update:
+
+# %%
+for name, stays in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m, s")):
+    values = len(stays.split(", "))
+    peak = bytes_a_parameter(name)
+    fit = int(room // peak)
+    print(
+        f"{name:<9} {stays:<11} {4 * values:>2} bytes stay, {peak:.0f} at the peak:", end=" "
+    )
+    print(f"{fit / 1e6:,.0f} million parameters")
+
+# %% [markdown] slide="skip"
+# (`torch.optim.Adam(..., fused=True)` does the update in one kernel that needs no such tensor. It is not the default,
+# and the trace cannot run it.)
 
 # %% [markdown] slide="slide"
 # ## The rule at work
@@ -132,11 +158,18 @@ print(f"{'printed':<13} {512_128_000:>12,}")
 # %% [markdown]
 # Compare the last two lines digit by digit, and say what happened, before you go on.
 
-# %%
+# %% folded=true
 reveal(
     guess_weights,
     {"computed": sum(products) / 1e6, "printed in 2014": 512.128},
-    against="computed",
+    thoughts=[
+        (512.128, "So the text of 2014 says too. Three products say otherwise."),
+        (
+            sum(sizes) / 1e6,
+            "Those are the units. The weights sit on the connections between them.",
+        ),
+        (36.0, "That is the first product; two more are to be added."),
+    ],
 )
 
 # %% [markdown] slide="fragment"
@@ -159,7 +192,7 @@ skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 # It fits, and hardly anything in the picture is a feature map. For a dense network on a table of numbers the corrected
 # rule is all there is. By hand, 12 bytes for each of 52,136,032 parameters:
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 by_hand = 12 * 52_136_032
 peak = dense_step.at(128).peak_bytes
 side_by_side(
@@ -178,10 +211,8 @@ side_by_side(
 # Feature maps: the outputs of the layers, kept from the forward pass to the backward pass, one set for every sample.
 # By the rule of 2014, a 6 GB card trains 752 million parameters. None of these networks has a fifth of that.
 
-# %% slide="skip"
 
-
-# %%
+# %% slide="skip" folded=true
 def traced(name, optimizer="momentum"):
     network = NETWORKS[name]
     with torch.device("meta"):
@@ -191,11 +222,11 @@ def traced(name, optimizer="momentum"):
 
 steps = {name: traced(name) for name in NETWORKS}
 
-# %%
+# %% folded=true
 rows = []
 for name, step in steps.items():
     parameters = int(step.at(2).by_layer()["parameters"].sum())
-    kept, peaks = 12 * parameters, [step.at(batch).peak_bytes for batch in (32, 128)]
+    kept, peaks = 12 * parameters, [step.at(batch).peak_bytes for batch in (16, 64)]
     largest = f"{largest_batch(step, 6 * GIB).fits:,}"
     rows.append(
         (name, f"{parameters:,}", format_bytes(kept), *map(format_bytes, peaks), largest)
@@ -204,8 +235,8 @@ columns = [
     "network",
     "parameters",
     "corrected rule",
-    "peak, batch 32",
-    "peak, batch 128",
+    "peak, batch 16",
+    "peak, batch 64",
     "fits 6 GiB up to batch",
 ]
 pd.DataFrame(rows, columns=columns).set_index("network")
@@ -213,9 +244,9 @@ pd.DataFrame(rows, columns=columns).set_index("network")
 # %% [markdown] slide="subslide"
 # The rule in full has a part that stays and a part for every sample:
 #
-# > 4 · parameters · (2 + states) + maps of one sample · batch ≤ card − what others take
+# > bytes a parameter · parameters + maps of one sample · batch ≤ card − what others take
 #
-# The maps follow from no count of parameters. They follow from the trace: what does one more picture cost?
+# The maps follow from no count of parameters. They follow from the trace: what does one more sample cost?
 
 # %%
 for name, step in steps.items():
@@ -256,13 +287,35 @@ if source is not None:
 print(*wrap(sentence(source), 90), sep="\n")
 
 # %% [markdown] slide="slide"
+# ## Sold and usable
+#
+# A card has less for programs than its box says: error correction and the driver take some before anybody counts. What
+# people's out-of-memory messages call *total capacity* is what there is. For the cards of the catalogue where a source
+# says so:
+
+# %% folded=true
+known = [card for card in devices() if card.usable_gb]
+pd.DataFrame(
+    {
+        "sold, GiB": [f"{card.memory_gb:g}" for card in known],
+        "usable, GiB": [f"{card.usable_gb:g}" for card in known],
+        "missing": [f"{1 - card.usable_gb / card.memory_gb:.1%}" for card in known],
+    },
+    index=[f"{card.name}, {card.year}" for card in known],
+)
+
+# %% [markdown] slide="skip"
+# (The H100's is what the driver reports; PyTorch shows a little less.) Where no source is known the course takes what is
+# sold, which flatters. The context comes off after that.
+
+# %% [markdown] slide="slide"
 # ## Price and memory
 #
-# The course's catalogue has 18 devices, each value with its source, and an empty cell where nobody confirmed one.
-# Prices are those of the launch, in the dollars of that year: nothing is adjusted for inflation, and nobody sells a K40
-# at its launch price today.
+# The course's catalogue, each value with its source, and an empty cell where nobody confirmed one. Prices are those of
+# the launch, in the dollars of that year: nothing is adjusted for inflation, and nobody sells a K40 at its launch price
+# today. Orange are cards sold to laboratories and data centres, blue those sold for games.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 cards = pd.DataFrame(devices())
 cards["whole card, GiB"] = cards["memory_gb"] * cards["dies"]
 cards["GiB per 1,000 dollars"] = 1000 * cards["whole card, GiB"] / cards["launch_usd"]
@@ -278,7 +331,7 @@ def spots(y):
     ]
 
 
-# %%
+# %% folded=true
 best, worst = (
     priced.loc[priced["GiB per 1,000 dollars"].agg(which)] for which in ("idxmax", "idxmin")
 )
@@ -291,24 +344,22 @@ plane(
     f"as {worst['name']} ({worst['year']})",
 )
 
-# %%
+# %% slide="skip" folded=true
 unpriced = cards[cards["launch_usd"].isna()]["name"]
 print(f"left out, no confirmed launch price: {', '.join(unpriced)}")
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="skip"
 # ## By year
 #
-# Orange are cards sold to laboratories and data centres, blue those sold for games. The newest cards of the data
-# centre are missing: no launch price of theirs is confirmed.
+# The same by the year of launch. The newest cards of the data centre are missing: no launch price of theirs is
+# confirmed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 consumer = priced[~priced["professional"]]
 first, last = consumer.iloc[0], consumer.iloc[-1]
 gain = last["GiB per 1,000 dollars"] / first["GiB per 1,000 dollars"]
-
-# %%
 plane(
-    Axis("year of launch", low=2012.5, high=2023.5, write=lambda year: f"{year:.0f}"),
+    Axis("year of launch", low=2012.5, high=2026.5, write=lambda year: f"{year:.0f}"),
     Axis("GiB per 1,000 dollars"),
     spots=spots(("year", "GiB per 1,000 dollars")),
     title=f"Memory for the money, {first['year']} to {last['year']}: "
@@ -316,14 +367,46 @@ plane(
 )
 
 # %% [markdown] slide="slide"
+# ## Renting one
+#
+# Few people buy a card for one experiment. What an hour of one GPU cost, on demand, on the day somebody wrote it down.
+# These prices move from week to week: take the pattern, and look the numbers up.
+
+# %% folded=true
+rented = pd.DataFrame(RENTALS)
+rented["for each GiB"] = rented["usd_per_hour"] / rented["memory_gb"]
+shown = rented.drop(columns="source").rename(
+    columns={"memory_gb": "GiB", "usd_per_hour": "dollars an hour"}
+)
+shown["dollars an hour"] = shown["dollars an hour"].map("{:.2f}".format)
+shown["for each GiB"] = shown["for each GiB"].map("{:.3f}".format)
+shown.set_index("device")
+
+# %% [markdown] slide="skip"
+# Sources:
+
+# %% slide="skip" folded=true
+for source, rows in rented.groupby("source", sort=False):
+    names, days = (", ".join(sorted(set(rows[column]))) for column in ("device", "seen"))
+    print(f"{names}: {source}, {days}")
+same = rented[rented["device"] == "H100 SXM"]["usd_per_hour"]
+print(f"\nthe same H100: {same.max() / same.min():.1f} times from cheapest to dearest")
+card = next(card for card in devices() if card.name == "RTX 4090")
+hour = rented.set_index("device")["usd_per_hour"]["RTX 4090"]
+print(
+    f"{card.name}: its launch price pays for {card.launch_usd / hour:,.0f} hours at {hour:.2f}"
+)
+
+# %% [markdown] slide="slide"
 # ## Bandwidth and arithmetic by generation
 #
 # The best of each year's cards, and of those before, in multiples of the best of 2013. Half
 # precision computes with 16-bit numbers (lesson 08); from 2017 on that is the rate of *tensor cores*, units that
-# multiply small matrices whole and keep the sums in float32. Never the *sparse* rate of the advertisements, which
+# multiply small matrices whole and keep the sums in float32. Much of the first leap is that: plain float32 of 2013
+# against halves on tensor cores, which is not the same arithmetic. Never the *sparse* rate of the advertisements, which
 # counts weights that are zero.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 rates = ["float32_tflops", "float16_tflops", "tensor_tflops"]
 cards["half"] = cards[rates].max(axis="columns")
 kinds = {
@@ -336,15 +419,15 @@ so_far = cards.groupby("year")[list(kinds)].max().cummax()
 growth = so_far / so_far.iloc[0]
 final = growth.iloc[-1]
 
-# %%
+# %% folded=true
 plane(
-    Axis("year", low=2012.7, high=2024.3, write=lambda year: f"{year:.0f}"),
+    Axis("year", low=2012.7, high=2025.3, write=lambda year: f"{year:.0f}"),
     Axis("times the best of 2013", log=True),
     curves=[
         Curve(kinds[kind], list(growth.index), list(growth[kind]), colour)
         for kind, colour in zip(kinds, SERIES_COLOURS, strict=True)
     ],
-    title=f"Since 2013: half-precision arithmetic {final['half']:.0f} times, "
+    title=f"Since 2013: arithmetic in halves {final['half']:.0f} times the float32 of then, "
     f"bandwidth {final['bandwidth_gb_s']:.0f}, memory {final['memory_gb']:.0f}, "
     f"float32 arithmetic {final['float32_tflops']:.0f}",
 )
@@ -353,7 +436,7 @@ plane(
 # Arithmetic outruns bandwidth, so a network needs ever more operations a byte to keep a new card busy (lesson 01's
 # ridge). And this machine? It belongs in the table, measured; its GiB are those of the host:
 
-# %% slide="skip" tags=["nbval-ignore-output"]
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
 here = measure_ceilings("cpu", seconds=0.1).as_device()
 some = ("GTX Titan", "Titan X (Maxwell)", "RTX 3090", "H200 SXM")
 table = pd.DataFrame([here, *(device for device in devices() if device.name in some)])
@@ -369,10 +452,10 @@ table.round(2).astype(object).fillna("none")
 # %% [markdown] slide="slide"
 # ## Without a GPU, 1: threads
 #
-# PyTorch uses every core of the CPU. How much do the cores bring? Predict: two threads in place of one, and a step
-# takes …?
+# PyTorch uses every core of the CPU. How much do the cores bring? Say a number before you look: two threads in place of
+# one, and a step takes …?
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 threads = measure_threads(networks.small_cnn, (3, 32, 32), classes=10, batch=128, seconds=0.15)
 print(threads.assign(**threads[["seconds", "spread"]].map(format_seconds)))
 most = threads.index[-1]
@@ -406,18 +489,10 @@ torch.set_num_threads(int(threads["speed-up"].idxmax()))
 # What does freezing save? A frozen parameter gets no gradient and no optimizer state. And if no gradient is needed
 # below the head, the feature maps there are needed by nobody.
 
-# %%
-guess_frozen = predict(
-    "VGG-16, batch 64, momentum: training all of it peaks at 5.92 GiB. "
-    "What is the peak if all but the last dense layer is frozen?",
-    unit="GiB",
-)
-guess_frozen
 
-
-# %% slide="skip"
+# %% slide="skip" folded=true
 def vgg(trained):
-    """VGG-16, of which the named layers are trained; all of them for None."""
+    """VGG-16 at batch 64, of which the named layers are trained; all of them for None."""
     with torch.device("meta"):
         model = networks.vgg16()
     for name, layer in model.named_children():
@@ -428,7 +503,18 @@ def vgg(trained):
 everything, head = vgg(None), vgg({"fc8"})
 
 # %%
-hand = 4 * 138_357_544 + 2 * 4 * (4096 * 1000 + 1000) + 64 * 4 * (3 + 2 * 64) * 224 * 224
+guess_frozen = predict(
+    f"VGG-16, batch 64, momentum: training all of it peaks at "
+    f"{everything.peak_bytes / GIB:.2f} GiB. What is the peak if all but the last dense "
+    "layer is frozen?",
+    unit="GiB",
+)
+guess_frozen
+
+# %% folded=true
+weights = 4 * 138_357_544
+own = 2 * 4 * (4096 * 1000 + 1000)
+hand = weights + own + 64 * 4 * (3 + 2 * 64) * 224 * 224
 reveal(
     guess_frozen,
     {
@@ -436,13 +522,33 @@ reveal(
         "by hand": hand / GIB,
         "everything trained": everything.peak_bytes / GIB,
     },
+    thoughts=[
+        (
+            everything.peak_bytes / GIB,
+            "As much as before? A frozen layer below the head keeps no map: nobody asks for a "
+            "gradient there.",
+        ),
+        (
+            everything.peak_bytes / GIB - 2 * weights / GIB,
+            "You took off gradients and momentum, and left the maps. They go too.",
+        ),
+        (
+            weights / GIB,
+            "Those are the weights. While the backbone runs, two maps are there too.",
+        ),
+        (
+            (weights + own) / GIB,
+            "Weights and the head's training. While the backbone runs, two maps at a time are "
+            "there too.",
+        ),
+    ],
 )
 
 # %% [markdown] slide="subslide"
-# By hand: all weights (528 MiB), gradient and momentum of the head (31 MiB), the pictures, and the *two* largest maps:
+# By hand: all weights (528 MiB), gradient and momentum of the head (31 MiB), the images, and the *two* largest maps:
 # a layer's input dies when its output is there. The peak has moved to the forward pass.
 
-# %%
+# %% folded=true
 skyline(
     head,
     before=everything,
@@ -451,19 +557,19 @@ skyline(
     f"{format_bytes(everything.peak_bytes)}, and the peak is in the {head.peak_phase} pass",
 )
 
-# %% [markdown] slide="subslide"
-# Below the head the trace finds nothing that training would keep, but the head's own input (4,096 values a picture):
+# %% [markdown] slide="skip"
+# Below the head the trace finds nothing that training would keep, but the head's own input (4,096 values an image):
 
-# %%
+# %% slide="skip"
 table = head.by_layer().set_index("layer").drop(index=["fc8", "loss"], errors="ignore")
 kinds_of_memory = ["saved feature maps", "gradient maps", "weight gradients"]
 print(table[kinds_of_memory].sum().map(format_bytes).to_string())
 
-# %% [markdown]
+# %% [markdown] slide="skip"
 # *Where* you freeze decides. A gradient that has to reach the first layer passes through all the others, frozen or not,
 # and needs their maps:
 
-# %%
+# %% slide="skip" folded=true
 rows = {
     "everything trained": everything,
     "head alone (fc8)": head,
@@ -480,13 +586,60 @@ pd.DataFrame(
     }
 )
 
-# %% [markdown] slide="slide"
+# %% [markdown] slide="subslide"
+# ## Run the backbone once
+#
+# A frozen backbone answers the same to the same image in every epoch. So run it once, store what comes out, and train
+# the head on that: *cached features*. What the head then needs, and what a store for ImageNet's images takes:
+
+# %%
+with torch.device("meta"):
+    alone = training_step(nn.Linear(4096, 1000), (4096,), 1000, "momentum", name="head").at(64)
+images = 1_281_167  # of ImageNet, 1,000 classes
+print(f"head on a frozen backbone: {format_bytes(head.peak_bytes)}")
+print(f"head on cached features:   {format_bytes(alone.peak_bytes)}")
+print(f"the store:                 {format_bytes(images * 4096 * 4)}, on disk")
+
+# %% [markdown]
+# The price: every epoch sees the very same features. Images that are cut or turned at random each time (*data
+# augmentation*) have no features to store.
+
+# %% [markdown] slide="subslide"
+# ## A trap: batch norm is not frozen by freezing its weights
+#
+# `requires_grad_(False)` stops gradients. It does not stop a batch norm from updating its *running statistics* whenever
+# it runs in training mode, so a "frozen" backbone drifts with every batch:
+
+# %%
+torch.manual_seed(0)
+body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).requires_grad_(False)
+probe, batches = torch.randn(1, 3, 16, 16), 3 + 2 * torch.randn(20, 32, 3, 16, 16)
+
+
+def drift(in_training):
+    """How far the frozen body's answer to one image moves over 20 batches of other images."""
+    net = copy.deepcopy(body)
+    before = net.eval()(probe)
+    net.train(in_training)
+    for batch in batches:
+        net(batch)
+    return float((net.eval()(probe) - before).abs().max())
+
+
+print(f"train(), as model.train() leaves it: moves by up to {drift(True):.1f}")
+print(f"eval(), after model.train():         moves by up to {drift(False):.1f}")
+
+# %% [markdown]
+# So a frozen backbone takes two lines: `backbone.requires_grad_(False)`, and `backbone.eval()` after each
+# `model.train()`.
+
+# %% [markdown] slide="skip"
 # ## Measure: frozen, and not trained at all
 #
-# AlexNet on 8 pictures, here: trained whole, head alone, and *inference*, which only answers: the forward pass, no
-# gradients, no labels. By hand are weights, gradients, momentum and pictures, without maps.
+# AlexNet on 8 images, here: trained whole, head alone, and *inference*, which only answers: the forward pass, no
+# gradients, no labels. The column "by hand" counts weights, gradients, momentum and images, and no maps.
 
-# %% slide="skip" tags=["nbval-ignore-output"]
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
 alexnet, parameters, of_head = networks.alexnet(), 61_100_840, 4096 * 1000 + 1000
 target = "cuda" if torch.cuda.is_available() else "cpu"
 rows = []
@@ -504,7 +657,7 @@ for name, optimizer, trained in (
     sizes = map(format_bytes, (hand, trace, measured))
     rows.append((name, *sizes, f"{measured / trace - 1:+.1%}"))
 
-# %% tags=["nbval-ignore-output"]
+# %% slide="skip" tags=["nbval-ignore-output"]
 columns = [
     "AlexNet, batch 8",
     "by hand, no maps",
@@ -514,19 +667,19 @@ columns = [
 ]
 pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 
-# %% [markdown]
-# Without maps the hand is close where the head alone is trained: the weights are nearly all there is. What a
+# %% [markdown] slide="skip"
+# Without maps the sum by hand is close where the head alone is trained: the weights are nearly all there is. What a
 # measurement has beyond the trace is scratch memory inside kernels, which no tensor shows.
 
 # %% [markdown] slide="slide"
 # ## Does the head learn enough?
 #
-# Real digits, 16 × 16 pixels. A backbone of three convolutions is trained on the digits 0 to 4. Then the digits 5 to 9,
-# which it has never seen, in three ways: everything from scratch; the head alone on the frozen backbone; the head alone
-# on a backbone of random weights, as a control.
+# Real handwritten digits, 16 × 16 pixels. A backbone of three convolutions is trained on the digits 0 to 4. Then the
+# digits 5 to 9, which it has never seen, in three ways: everything from scratch; the head alone on the frozen backbone;
+# the head alone on a backbone of random weights, as a control.
 
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 def backbone():
     return nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(),
@@ -543,7 +696,7 @@ def head_alone(body):
     return with_head(copy.deepcopy(body).requires_grad_(False))
 
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 x, y, test_x, test_y = digits.only(range(5))
 torch.manual_seed(0)
 pretrained = with_head(backbone())
@@ -553,9 +706,9 @@ for _ in range(5):
         nn.functional.cross_entropy(pretrained(x[batch]), y[batch]).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-print(f"0 to 4, test pictures right: {digits.accuracy(pretrained, test_x, test_y):.0%}")
+print(f"0 to 4, test images right: {digits.accuracy(pretrained, test_x, test_y):.0%}")
 
-# %% slide="skip" tags=["nbval-ignore-output"]
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
 trained_on_digits = compare(
     {
         "everything, from scratch": Variant(lambda: with_head(backbone()), batch=32),
@@ -587,7 +740,7 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # To use a network is cheaper than to train it. No backward pass: about a third of the work. No map waits for one: two
 # at a time. `torch.inference_mode()` says that nothing will be differentiated.
 
-# %% slide="skip" tags=["nbval-ignore-output"]
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
 small, shape, batch = networks.small_cnn(size=64), (3, 64, 64), 64
 training = measure_step_time(small, shape, 10, batch, device="cpu", seconds=0.15)
 answering = measure_step_time(small, shape, 10, batch, None, device="cpu", seconds=0.15)
@@ -601,14 +754,14 @@ rows = [
     ("torch.inference_mode", answering.step, format_bytes(peaks[None])),
 ]
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 pd.DataFrame(
     [
         (name, format_seconds(t.median / batch), format_seconds(t.spread / batch), peak)
         for name, t, peak in rows
     ],
-    columns=["small CNN, 64 pictures of 64 × 64", "a picture", "spread", "traced peak"],
-).set_index("small CNN, 64 pictures of 64 × 64")
+    columns=["small CNN, 64 images of 64 × 64", "an image", "spread", "traced peak"],
+).set_index("small CNN, 64 images of 64 × 64")
 
 # %% [markdown]
 # Train on a rented or borrowed card, use the result at home. A network that needs a large card to learn often answers
@@ -623,10 +776,21 @@ pd.DataFrame(
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
 
-# %% [markdown] slide="notes"
+# %% [markdown] slide="skip"
 # Try three things. What does the move from momentum to Adam cost the dense net, and what VGG-16? Which card suffices
 # for ResNet-50 with a batch of 256, and which to use it only (optimizer: none)? Take bfloat16: why do most cards drop
 # out? What that precision is, lesson 08 says.
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# 1. The dense net needs two thirds more: it is nearly all parameters, and each takes 20 bytes at the peak in place of
+#    12. VGG-16 at batch 64 grows by its second average alone, about a tenth: its peak is in the backward pass, among
+#    the maps, and the values that Adam's update makes come later.
+# 2. Training at batch 256 takes a card of 24 GiB or more; to use the network, one of the smallest will do.
+# 3. Bfloat16 came with the cards of 2020. Older ones compute in float16, or not in 16 bits at all.
+#
+# </details>
 
 # %% [markdown] slide="skip"
 # The same reading as a table, for a network of your own. Put it in place of this one:
@@ -644,44 +808,30 @@ pd.DataFrame(
         (fit.device.name, f"{fit.device.memory_gb:g} GiB", fit.state, f"{fit.largest_batch:,}")
         for fit in some
     ],
-    columns=["card", "memory", "batch 4,096", "fits up to batch"],
+    columns=["card", "sold with", "batch 4,096", "fits up to batch"],
 ).set_index("card")
 
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Claims from articles and forums of 2014 to 2020, in our words, with where they were published. Each verdict is
-# computed when the cell runs, from a trace or from the catalogue; three are history, and cited. First the capacity rule
-# and its example.
+# Claims from a blog of 2014 and a column of 2020, in our words, with where they were published. Each verdict is computed
+# when the cell runs, from a trace or from the catalogue.
 
 # %%
-judge([2, 11, 12, 13, 14, 15])
-
-# %% slide="subslide"
-judge([8, 16, 17, 18, 25, 68])
-
-# %% slide="skip"
-judge([41, 42, 43, 44, 45, 83])
-
-# %% slide="subslide"
-judge([46, 47, 56, 57, 58, 64])
-
-# %% slide="skip"
-judge([62, 63, 65])
+judge([13, 14, 17, 18, 47])
 
 # %% [markdown] slide="skip"
-# One is about time, and decided by this machine:
-
-# %% slide="skip" tags=["nbval-ignore-output"]
-judge([48])
+# The other claims about hardware are in [appendix A](A_myths_and_facts.ipynb).
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A card trains as many parameters as fit at 12 bytes each (16 with Adam), and then it needs room for the feature
-#    maps of the batch, which only a trace tells, and for a context that nobody can compute.
-# 2. A printed number is worth three products: 512,128,000 was one digit too long.
-# 3. Without a GPU: use the cores, freeze everything below the head, and let the CPU answer.
+# 1. A card trains as many parameters as fit at 12 bytes each (20 with Adam, of which 16 stay), and then it needs room for
+#    the feature maps of the batch, which only a trace tells, and for a context that nobody can compute.
+# 2. A printed number is worth three products: 512,128,000 was one digit too long. A card's memory is what programs can
+#    use, not what is sold.
+# 3. Without a GPU: use the cores, freeze everything below the head and put its norms into `eval()`, and let the CPU
+#    answer.
 #
 # Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). Five questions, 47 minutes. Save,
 # then `course check 02` gives your marks.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from functools import lru_cache
 
 import torch
 
-from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG, Finding, claim
+from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.memory import Ledger, StepTrace
@@ -142,4 +144,53 @@ def _one_weird_trick() -> Finding:
         f"{sent[UNITS]:.0f} by units, {sent[MIXED]:.0f} by the trick: {found[MIXED].speed_up:.1f} times as fast; by "
         f"data {after:.1f} if gradients wait for the end of the step, {found[DATA].speed_up:.1f} if they go beside it",
         "Each layer sends the smaller of the two: its weights' gradients, or its input.",
+    )
+
+
+PARALLEL_LINES = re.compile(r"(DistributedDataParallel|init_process_group|destroy_process_group|DistributedSampler)\(")
+
+
+@claim(95, DETTMERS, "Code for several GPUs takes an expert who writes its kernels by hand.")
+def _kernels_by_hand() -> Finding:
+    from course_utils.techniques.distributed import train
+
+    source = inspect.getsource(train)
+    lines = len(PARALLEL_LINES.findall(source))
+    own = len(re.findall(r"\.cu\b|load_inline|@triton\.jit", source))
+    return Finding(
+        RIGHT if own else OUTDATED,
+        f"this course's script for several GPUs (lesson 11): {lines} lines set up data parallelism, {own} kernels "
+        "of its own",
+        "True of 2014. The exchange now comes with the framework; what it costs is still for you to know.",
+    )
+
+
+# Hoffmann et al., "Training Compute-Optimal Large Language Models" (2022): about 20 tokens for each parameter.
+TOKENS_A_PARAMETER, IMAGENET = 20, 1_281_167
+
+
+@claim(96, DETTMERS, "Three billion connections need far more data than most people have.")
+def _data_for_three_billion() -> Finding:
+    connections = 3e9
+    vgg = parameters(traced(networks.vgg16).at(1))
+    ratio = connections / IMAGENET / (vgg / IMAGENET)
+    return Finding(
+        RIGHT if ratio > 10 else OPEN,
+        f"on ImageNet's {IMAGENET:,} images {connections / IMAGENET:,.0f} connections an image, {ratio:.0f} times as "
+        f"many as VGG-16's {vgg / IMAGENET:.0f}; for language, {TOKENS_A_PARAMETER} tokens a parameter are "
+        f"{TOKENS_A_PARAMETER * connections / 1e9:.0f} billion (Hoffmann et al., 2022)",
+        "Training from scratch does. To adapt a network that others trained takes little.",
+    )
+
+
+@claim(97, DETTMERS, "Model parallelism is complicated.")
+def _model_parallelism() -> Finding:
+    ledger = dense_net().at(BATCH)
+    found = {scheme: on_cards(ledger, CARD, LINK, CARDS, scheme) for scheme in (DATA, UNITS)}
+    waits = {scheme: sum(span.what == "exchange" for span in step.linking) for scheme, step in found.items()}
+    return Finding(
+        RIGHT if waits[UNITS] > waits[DATA] else WRONG,
+        f"the dense net of 2014 split by units: computation waits for {waits[UNITS]} exchanges of maps a step, under "
+        f"data parallelism for {waits[DATA]}",
+        "Each layer has to be split and its maps exchanged; data parallelism wraps the network whole and changes none.",
     )

@@ -21,7 +21,7 @@
 #
 # About 10 minutes. It builds on having written a small PyTorch network. No GPU is needed, here or later.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 from collections import OrderedDict
 
 import torch
@@ -53,7 +53,7 @@ from lessons.memory.explorer import memory_explorer
 # | 10 | [Recompute instead of store](10_recompute.ipynb) | what does one extra forward pass buy? |
 # | 11 | [Many GPUs](11_many_gpus.ipynb) | which networks gain from which kind of parallel? |
 # | 12 | [Capstone: fit it on one card](12_capstone.ipynb) | VGG-16, batch 256, 12 GiB: which plan loses the least time? |
-# | A | [Myths and facts](A_myths_and_facts.ipynb) | of 83 claims about GPUs and memory, how many hold? |
+# | A | [Myths and facts](A_myths_and_facts.ipynb) | of what people say about GPUs and memory, how much holds? |
 #
 # Out of memory today? Begin with 03, then 04 to 09. Buying hardware? Begin with 01 and 02.
 
@@ -69,7 +69,7 @@ doctor.show()
 # %% [markdown] slide="slide"
 # ## A training step
 #
-# Training repeats one thing, the *training step*. It takes a *batch*: some *samples*, pictures for example, with their
+# Training repeats one thing, the *training step*. It takes a *batch*: some *samples*, images for example, with their
 # labels. It has three *phases*:
 #
 # - *forward*: each layer computes its output, up to the loss;
@@ -98,9 +98,9 @@ step = training_step(tiny, (3, 32, 32), classes=10, target="cpu", name="A tiny n
 skyline(step.at(batch=64))
 
 # %% [markdown] slide="slide"
-# ## Seven roles
+# ## What memory is for: the roles
 #
-# Everything in the picture plays one of seven roles, in the same colours in every figure of the course.
+# Everything in the picture plays one of these roles, in the same colours in every figure of the course.
 #
 # | role | in a phrase |
 # |---|---|
@@ -111,22 +111,23 @@ skyline(step.at(batch=64))
 # | feature maps | outputs of layers, kept from forward until backward has used them |
 # | gradient maps | gradients of those outputs, on their way back through the network |
 # | workspace | scratch memory that a computation takes and gives back |
+# | other | what is none of these: for example values that an optimizer makes for a moment while it updates |
 #
-# Follow the green one: it grows in the forward phase and melts away in the backward phase. That shape is the
-# subject of half the course.
+# Feature maps are what others call *activations*. Follow them, the green band: it grows in the forward phase and
+# shrinks in the backward phase. That shape is the subject of half the course.
 
 # %% [markdown] slide="slide"
 # ## The skyline of a real one
 #
-# VGG-16, a network of 2014 that much is known about, with 128 pictures of 224 × 224 in the batch. The dashed line is
-# the *limit*, what the card holds. Where the skyline crosses it, training ends with *out of memory*. A little below it
-# a step may be *tight*: tensors are not all that needs room on the card. The title says which it is.
+# AlexNet, which won the ImageNet contest of 2012, with 512 images of 224 × 224 in the batch. The dashed line is the
+# *limit*, what the card holds. Where the skyline crosses it, training ends with *out of memory*. A little below it a
+# step may be *tight*: tensors are not all that needs room on the card. The title says which it is.
 
 # %%
 with torch.device("meta"):  # shapes without numbers: no memory is taken here
-    model = networks.vgg16()
-vgg = training_step(model, input_shape=(3, 224, 224), classes=1000, name="VGG-16")
-skyline(vgg.at(batch=128), limit_bytes=12 * GIB)
+    model = networks.alexnet()
+alexnet = training_step(model, input_shape=(3, 224, 224), classes=1000, name="AlexNet")
+skyline(alexnet.at(batch=512), limit_bytes=2 * GIB)
 
 # %% [markdown] slide="slide"
 # ## One round, first part: predict
@@ -137,7 +138,7 @@ skyline(vgg.at(batch=128), limit_bytes=12 * GIB)
 # %%
 guess = predict(
     "One convolution, 3 channels in, 16 out, 3 × 3, and the ReLU after it, "
-    "on 32 pictures of 64 × 64. The pictures take 1.5 MiB, the parameters "
+    "on 32 images of 64 × 64. The images take 1.5 MiB, the parameters "
     "1.75 KiB. How much memory is in use at the peak of a training step?",
     unit="MiB",
 )
@@ -146,24 +147,25 @@ guess
 # %% [markdown] slide="slide"
 # ## Second part: by hand
 #
-# A value takes 4 bytes. One output map is 64 × 64, there are 16 of them for each of 32 pictures:
+# A value takes 4 bytes. One output map is 64 × 64, there are 16 of them for each of 32 images:
 # 32 · 16 · 64 · 64 · 4 = 8,388,608 bytes, 8 MiB.
 #
 # The worst moment is in the backward phase, at the ReLU. Three things of that size are alive: the ReLU's output, kept
 # since the forward phase; the gradient that arrives for it; the gradient that it hands to the convolution. And the
-# pictures: 32 · 3 · 64 · 64 · 4 bytes, 1.5 MiB.
+# images: 32 · 3 · 64 · 64 · 4 bytes, 1.5 MiB. (The convolution's own output is gone by then: a ReLU needs only what it
+# put out.)
 
 # %%
 output = 32 * 16 * 64 * 64 * 4
-pictures = 32 * 3 * 64 * 64 * 4
-by_hand = 3 * output + pictures
+images = 32 * 3 * 64 * 64 * 4
+by_hand = 3 * output + images
 print(f"by hand {by_hand / MIB:.2f} MiB")
 
 # %% [markdown] slide="slide"
 # ## Third part: trace
 #
 # A *trace* runs the step once on shapes alone and notes every tensor's birth, death, size and role. It needs neither
-# the data nor the memory: VGG-16's took a fraction of a second above.
+# the data nor the memory: AlexNet's took a fraction of a second above.
 
 
 # %%
@@ -195,7 +197,7 @@ measured = measure_step(layer, (3, 64, 64), classes=16, batch=32, criterion=mean
 more = measured.peak_bytes - traced.peak_bytes
 print(f"measured {measured.peak_bytes / MIB:.2f} MiB, {more:+,} bytes from the trace")
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 reveal(
     guess,
     {
@@ -204,6 +206,28 @@ reveal(
         "measured here": measured.peak_bytes / MIB,
     },
     against="trace",
+    thoughts=[
+        (
+            images / MIB,
+            "Those are the images; what the layers put out is larger, and is kept.",
+        ),
+        (
+            output / MIB,
+            "One map of that size. At the worst moment there are three, with gradients.",
+        ),
+        (
+            (output + images) / MIB,
+            "One map and the images: that is the forward phase. The backward phase has more.",
+        ),
+        (
+            (2 * output + images) / MIB,
+            "Two maps and the images: the kept output, or one of the gradients, is missing.",
+        ),
+        (
+            (4 * output + images) / MIB,
+            "Four maps: the convolution's own output is gone by then.",
+        ),
+    ],
 )
 
 # %% [markdown]
@@ -217,7 +241,7 @@ reveal(
 # or reach it with Tab, then press the right and left arrow keys. Say what the peak will do before each press.
 
 # %% tags=["nbval-ignore-output"]
-memory_explorer()
+memory_explorer("AlexNet", batch=256, card_gib=2)
 
 # %% [markdown] slide="notes"
 # Three sentences stand under the picture: how things stand, which role is to blame, and what would help. Lesson 03
@@ -243,7 +267,7 @@ memory_explorer()
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A training step goes forward, backward, update; its skyline shows what is alive when, in seven roles.
+# 1. A training step goes forward, backward, update; its skyline shows what is alive when, and what for.
 # 2. A card must hold the peak, and the limit line says whether it does.
 # 3. Guess, formula, trace and measurement stand side by side, and what separates them is explained.
 #

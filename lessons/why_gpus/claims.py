@@ -10,14 +10,13 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from collections.abc import Iterable
 
 import numpy as np
 from torch import nn
 
 from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils.machine import hardware, published, timing
-from course_utils.machine.hardware import REFERENCE_CPU, Device, roofline_seconds
+from course_utils.machine.hardware import REFERENCE_CPU, roofline_seconds
 from course_utils.machine.published import CAFFE2, XEONS, PublishedTime
 from course_utils.networks import mlp, small_cnn
 from course_utils.units import MIB, format_seconds, in_gb
@@ -66,24 +65,17 @@ def _twenty_to_fifty() -> Finding:
     )
 
 
-def cores(devices: Iterable[Device]) -> dict[str, int]:
-    """Cores of the devices whose row of the catalogue gives them, as it does where a rate is worked out from them."""
-    pattern = re.compile(r"(?<!\d)([\d,]+) cores x 2 x")
-    found = {one.name: pattern.search(f"{one.derived} {one.remarks}") for one in devices}
-    return {name: int(match[1].replace(",", "")) for name, match in found.items() if match}
-
-
 @claim(36, MATHWORKS, "A CPU has four to eight strong cores, a GPU hundreds of smaller ones.")
 def _hundreds_of_cores() -> Finding:
-    counted = cores(hardware.devices())
-    fewest = min(counted, key=lambda name: counted[name])
-    card = hardware.device(CARD)
-    bandwidth = card.reached_bytes_per_s() / REFERENCE_CPU.reached_bytes_per_s()
+    host, card = hardware.LAYOUTS[REFERENCE_CPU.name], hardware.LAYOUTS[CARD]
+    lanes = [chip.units * chip.lanes for chip in (host, card)]
+    bandwidth = hardware.device(CARD).reached_bytes_per_s() / REFERENCE_CPU.reached_bytes_per_s()
     return Finding(
-        OUTDATED if counted[fewest] >= 1000 else RIGHT,
-        f"{counted[fewest]:,} on the {fewest} of {hardware.device(fewest).year} already; {CARD} against two Xeons: "
-        f"{bandwidth:.1f} times the bandwidth too, theirs being assumed",
-        "Thousands. And memory bandwidth, which the sentence leaves out, matters as much as cores.",
+        OUTDATED if card.units >= 1000 else RIGHT if card.units >= 100 else MISLEADING,
+        f"{CARD}: {card.units} SMs of {card.lanes} lanes, {lanes[1]:,} in all; {REFERENCE_CPU.name}: {host.units} "
+        f"cores of {host.lanes}, {lanes[0]}; {bandwidth:.1f} times the memory bandwidth, the Xeons' being assumed",
+        "What a GPU's maker counts are lanes, and a CPU's core has lanes too. Bandwidth, which it leaves out, matters "
+        "as much.",
     )
 
 
@@ -119,8 +111,8 @@ def _digits_on_a_cpu() -> Finding:
     return Finding(
         RIGHT if total < 3600 else WRONG,
         f"measured here, a small convolutional network: {format_seconds(step)} a step of {batch}, "
-        f"{total / 60:.1f} minutes for {epochs} passes over {pictures:,} pictures",
-        "Small pictures and a small network. Measure yours before you rent a card.",
+        f"{total / 60:.1f} minutes for {epochs} passes over {pictures:,} images",
+        "Small images and a small network. Measure yours before you rent a card.",
     )
 
 
@@ -169,7 +161,8 @@ def _a_million_inputs() -> Finding:
 def _hundred_units() -> Finding:
     found = {inputs: crossover(_cpu(inputs, 100), _gpu(inputs, 100, LINK)) for inputs in (4, 784)}
     few = found[4]
-    said = ", ".join(f"{inputs} inputs: from batch {batch:,}" for inputs, batch in found.items() if batch)
+    rough = {inputs: float(f"{batch:.1g}") for inputs, batch in found.items() if batch}  # nobody knows it better
+    said = ", ".join(f"{inputs} inputs: from a batch near {batch:,.0f}" for inputs, batch in rough.items())
     return Finding(
         RIGHT if few is None or few > 128 else WRONG,
         f"the GPU is ahead, with {said}",
@@ -261,9 +254,9 @@ def _transfers_cancel() -> Finding:
 @claim(61, EXCHANGE, "Using the GPU is one line of code.")
 def _one_line() -> Finding:
     lines = inspect.getsource(timing.measure_step_time).splitlines()
-    device_lines = [line for line in lines if re.search(r"\.to\(device\)|device=device\)", line)]
+    found = sum(bool(re.search(r"\.to\(device\)|device=device\)", line)) for line in lines)
     return Finding(
-        RIGHT if len(device_lines) <= 3 else PARTLY,
-        f"this course's own training step for both: {len(device_lines)} lines name the device",
-        "Nearly: one line for the model, one for each tensor of a batch.",
+        RIGHT if found == 1 else PARTLY if found <= 1 + 2 else WRONG,  # the model, the samples, their labels
+        f"this course's own training step for both: {found} lines put something on the device",
+        "One line for the model, and one for each tensor of a batch. No other line of the training changes.",
     )

@@ -126,7 +126,7 @@ check.speed_up(speed_up)
 
 # %% [markdown] hint="speed_up"
 # **My number is hardly different from the one without a transfer.** How many bytes are one batch? How many seconds is
-# that at 10 GB/s? Write both down for 256 pictures of 600 kB.
+# that at 10 GB/s? Write both down for 256 images of 600 kB.
 
 # %% [markdown] hint="speed_up"
 # **My number is upside down, or negative.** A speed-up is a ratio of two times. Which seconds belong to which device?

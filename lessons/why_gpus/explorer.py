@@ -26,6 +26,7 @@ UNITS = (10, 30, 100, 300, 1000, 3000, 10_000)
 BATCHES = tuple(2**power for power in range(17))
 ON_THE_CARD = "data on the card"
 CPU_COLOUR, GPU_COLOUR = SERIES_COLOURS[0], SERIES_COLOURS[1]
+ROUGHLY = " By the model, that is: a crossover is good to a factor of a few."
 TIE = 1.05  # a ratio of times nearer to 1 than this is called a tie
 
 
@@ -48,7 +49,8 @@ def sentences(cpu: BatchTimes, gpu: BatchTimes, batch: int, changes: Sequence[Le
     most = max(parts, key=lambda name: parts[name])
     culprit = f"{most[0].upper()}{most[1:]} {'take' if most == 'launches' else 'takes'} most of the GPU's time: "
     way_out = said("the CPU", "the GPU", changes)
-    return state, f"{culprit}{', '.join(shares)}.", f"{way_out[0].upper()}{way_out[1:]}."
+    sure = ROUGHLY if len(changes) > 1 else ""
+    return state, f"{culprit}{', '.join(shares)}.", f"{way_out[0].upper()}{way_out[1:]}.{sure}"
 
 
 def _difference(change: float) -> str:
@@ -105,10 +107,10 @@ class WhoWinsExplorer(Explorer):
                 Curve("GPU", batches, [float(gpu.at(n)) for n in batches], GPU_COLOUR),
             ],
             [
-                Spot(format_seconds(here["CPU"]), batch, here["CPU"], CPU_COLOUR, bold=True),
-                Spot(format_seconds(here["GPU"]), batch, here["GPU"], GPU_COLOUR, bold=True),
+                Spot(f"CPU {format_seconds(here['CPU'])}", batch, here["CPU"], CPU_COLOUR, bold=True),
+                Spot(f"GPU {format_seconds(here['GPU'])}", batch, here["GPU"], GPU_COLOUR, bold=True),
             ],
-            f"{self.inputs.value:,} inputs, {self.units.value:,} units: {way_out[0].lower()}{way_out[1:-1]}",
+            f"{self.inputs.value:,} inputs, {self.units.value:,} units: {said('the CPU', 'the GPU', changes)}",
             marks=turns,
         )
         speed_up = here["CPU"] / here["GPU"]

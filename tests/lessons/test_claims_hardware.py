@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from verdicts import finding
 
-from classroom.claims import MISLEADING, OUTDATED, PARTLY, RIGHT, WRONG
+from classroom.claims import OPEN, OUTDATED, PARTLY, RIGHT, WRONG
 from course_utils.machine import hardware as catalogue
 from course_utils.machine import timing
+from course_utils.machine.speed import predict_step
 from course_utils.machine.timing import MeasuredStep, Timing
 from course_utils.memory import Ledger
 from course_utils.techniques.capacity import Batches
@@ -21,19 +22,19 @@ pytestmark = pytest.mark.usefixtures("fresh_traces")
 # Worked out apart from the code: by hand (3 values a parameter with momentum; 9000·4000 + 4000·4000 + 4000·32 weights),
 # from the papers (AlexNet's 60 million), from prices and years in the publications, and from what a claim leaves out.
 EXPECTED = {
-    2: PARTLY, 8: MISLEADING, 11: OUTDATED, 12: PARTLY, 13: PARTLY, 14: WRONG, 15: RIGHT, 16: RIGHT, 17: OUTDATED,
-    18: OUTDATED, 25: OUTDATED, 41: WRONG, 42: RIGHT, 43: RIGHT, 44: RIGHT, 45: RIGHT, 46: RIGHT, 47: RIGHT,
+    2: PARTLY, 8: RIGHT, 11: OUTDATED, 12: PARTLY, 13: PARTLY, 14: WRONG, 15: RIGHT, 16: RIGHT, 17: OUTDATED,
+    18: OUTDATED, 25: OUTDATED, 41: WRONG, 42: RIGHT, 43: RIGHT, 44: OPEN, 45: RIGHT, 46: RIGHT, 47: RIGHT,
     56: OUTDATED, 57: OUTDATED, 58: OUTDATED, 62: PARTLY, 63: OUTDATED, 64: OUTDATED, 65: OUTDATED, 83: RIGHT,
 }  # fmt: skip
 # What the evidence must say, computed here by hand.
 SAID = {
     2: f"{12 * 52_136_032 / 1e9:.2f} GB",
-    12: "sgd 8 bytes, momentum 12 bytes, adam 16 bytes",
-    13: f"{5744 * 2**20 // 8:,}; with gradients {5744 * 2**20 // 12:,}, with Adam {5744 * 2**20 // 16:,}",
+    12: "sgd 8 bytes, momentum 12 bytes, adam 20 bytes",
+    13: f"{5744 * 2**20 // 8:,}; with gradients {5744 * 2**20 // 12:,}, with Adam {5744 * 2**20 // 20:,}",
     14: f"{9000 * 4000 + 4000 * 4000 + 4000 * 32:,} weights",
     15: f"{512_128_000 * 8 / 2**30:.2f} GiB",
     16: "60,965,224 in two columns, 61,100,840",
-    18: f"{179 * 2**30 // 16 / 1e9:.0f} billion",
+    18: f"{179 * 2**30 / 20 / 1e9:.0f} billion",
     42: f"{920.21 / 262.42:.1f} times",
     47: "gradients below the head: 0 bytes",
     56: f"{4 * 52_128_000 / 6e9 * 1e3:.1f} ms",
@@ -94,12 +95,20 @@ def test_another_catalogue_another_verdict(monkeypatch):
     dear = replace(until_2015[0], name="RTX 2080", launch_usd=2000.0)
     monkeypatch.setattr(catalogue, "devices", lambda: (*until_2015, dear))
     assert finding(45).verdict == WRONG
+    k40 = next(item for item in then if item.name == "Tesla K40")
+    for price, year, verdict in ((520.0, 2013, RIGHT), (5499.0, 2020, WRONG), (None, 2013, OPEN)):
+        sold = replace(k40, launch_usd=price, year=year)
+        monkeypatch.setattr(catalogue, "devices", lambda sold=sold: (sold,))
+        assert finding(44).verdict == verdict
     huge = replace(until_2015[0], memory_gb=4000.0)
     monkeypatch.setattr(catalogue, "devices", lambda: (huge,))
     assert finding(18).verdict == RIGHT
 
 
 def test_other_rates_other_verdicts(monkeypatch):
+    monkeypatch.setattr(hardware, "predict_step", lambda *arguments: SimpleNamespace(total_seconds=1000.0))
+    assert finding(8).verdict == WRONG
+    monkeypatch.setattr(hardware, "predict_step", predict_step)
     monkeypatch.setattr(hardware, "VGG_16_PICTURES_MS", {"Tesla K40": 300.0, "Titan X (Maxwell)": 262.0})
     assert finding(42).verdict == WRONG
     monkeypatch.setattr(hardware, "CAFFE_SWITCHES", ("USE_CUDNN := 1", "# CPU_ONLY := 1"))

@@ -5,14 +5,25 @@ from dataclasses import replace
 import pytest
 from verdicts import finding
 
-from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
+from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG
 from course_utils.machine import hardware
 from course_utils.techniques.parallel import on_cards
 from lessons.many_gpus import claims as many_gpus
 
 # Worked out apart from the code: 208.5 MB of gradients against 15 ms of computation; 752.9 million a card, so 3.01
 # billion on four and 2.26 on three; 99.2 % of VGG-16's work in 10.6 % of its parameters.
-EXPECTED = {3: RIGHT, 4: RIGHT, 5: MISLEADING, 6: PARTLY, 7: RIGHT, 9: RIGHT, 10: RIGHT}
+EXPECTED = {
+    3: RIGHT,
+    4: RIGHT,
+    5: MISLEADING,
+    6: PARTLY,
+    7: RIGHT,
+    9: RIGHT,
+    10: RIGHT,
+    95: OUTDATED,
+    96: RIGHT,
+    97: RIGHT,
+}
 
 
 @pytest.mark.parametrize("number", EXPECTED)
@@ -50,3 +61,12 @@ def test_another_card_or_code_another_verdict(monkeypatch):
     assert finding(3).verdict == WRONG
     monkeypatch.setattr(many_gpus, "speed_up", lambda ledger, *more, **options: 5.0)
     assert [finding(number).verdict for number in (5, 7)] == [RIGHT, PARTLY]
+
+
+def test_other_code_and_networks_other_verdicts(monkeypatch):
+    monkeypatch.setattr(many_gpus.inspect, "getsource", lambda _: "@triton.jit\nDistributedDataParallel(")
+    assert finding(95).verdict == RIGHT
+    monkeypatch.setattr(many_gpus, "parameters", lambda ledger: 10**9)
+    assert finding(96).verdict == OPEN
+    monkeypatch.setattr(many_gpus, "UNITS", "data parallel")
+    assert finding(97).verdict == WRONG

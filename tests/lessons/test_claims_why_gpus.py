@@ -15,7 +15,7 @@ from lessons.why_gpus.crossover import BatchTimes
 # What the literature says, worked out apart from the code; see each claim's reason.
 EXPECTED = {
     1: RIGHT,  # cnn-benchmarks: 8,495 ms against 920 is 9 times, against 128.6 is 66
-    36: OUTDATED,  # 3,072 cores of a Titan X
+    36: MISLEADING,  # 24 SMs of a Titan X; its 3,072 are lanes, of which a CPU's core has 16
     37: RIGHT,
     38: PARTLY,  # a reported MNIST network: 4.4 s an epoch on the CPU, 6.5 s on the GPU
     40: RIGHT,  # Titan X Maxwell to Pascal 1.47 to 1.60 times
@@ -27,7 +27,7 @@ EXPECTED = {
     54: WRONG,  # 72.7 ms at 16, 450.6 ms at 128
     55: MISLEADING,  # 3.65 against 3.52 ms an image
     59: RIGHT,
-    61: RIGHT,
+    61: PARTLY,  # three lines: the model, the samples, their labels
 }
 
 
@@ -81,10 +81,10 @@ def test_another_device_another_verdict(monkeypatch):
         38: PARTLY,  # the link alone lets the CPU win
         51: WRONG,
         52: RIGHT,
-        53: WRONG,
+        53: OPEN,  # the two copies take longer than the CPU's work
     }
     monkeypatch.setattr(why_gpus, "LINK", None)
-    assert finding(38).verdict == RIGHT
+    assert (finding(38).verdict, finding(53).verdict) == (RIGHT, WRONG)
     assert finding(59).verdict == WRONG
 
 
@@ -94,14 +94,17 @@ def test_without_a_gain_the_speed_up_does_not_grow(monkeypatch):
     assert finding(37).verdict == PARTLY
 
 
-def test_cores_are_read_off_the_catalogue():
-    found = why_gpus.cores(hardware.devices())
-    assert found == {"GTX Titan": 2688, "Tesla K40": 2880, "Titan X (Maxwell)": 3072}
+@pytest.mark.parametrize(("units", "verdict"), [(24, MISLEADING), (132, RIGHT), (3072, OUTDATED)])
+def test_more_units_another_verdict(monkeypatch, units, verdict):
+    card = replace(hardware.LAYOUTS[why_gpus.CARD], units=units)
+    monkeypatch.setitem(hardware.LAYOUTS, why_gpus.CARD, card)
+    assert finding(36).verdict == verdict
 
 
-def test_fewer_cores_another_verdict(monkeypatch):
-    monkeypatch.setattr(why_gpus, "cores", lambda _: {"GTX Titan": 512})
-    assert finding(36).verdict == RIGHT
+@pytest.mark.parametrize(("lines", "verdict"), [(1, RIGHT), (2, PARTLY), (4, WRONG)])
+def test_the_lines_that_name_a_device_are_counted(monkeypatch, lines, verdict):
+    monkeypatch.setattr(why_gpus.inspect, "getsource", lambda _: "x.to(device)\n" * lines)
+    assert finding(61).verdict == verdict
 
 
 def test_every_claim_of_the_lesson_is_here():

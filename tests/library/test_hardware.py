@@ -36,8 +36,8 @@ WORK = st.integers(min_value=0, max_value=10**15)
 ANY_DEVICE = st.sampled_from(devices())
 
 
-def test_the_catalogue_has_the_eighteen_devices_in_order_of_their_year() -> None:
-    assert len(devices()) == 18
+def test_the_catalogue_has_the_nineteen_devices_in_order_of_their_year() -> None:
+    assert len(devices()) == 19
     assert [item.year for item in devices()] == sorted(item.year for item in devices())
 
 
@@ -62,6 +62,7 @@ CONFIRMED = {
     "H100 SXM": (2022, 80, 3350, 67, "boost", None, 989, True, 5, None),
     "H200 SXM": (2023, 141, 4800, 67, "boost", None, 989, True, None, None),
     "B200": (2024, 192, 7700, 75, "boost", None, 2250, True, None, None),
+    "RTX 5090": (2025, 32, 1792, 104, "boost", None, 209.5, True, None, 1999),
 }
 
 
@@ -76,7 +77,7 @@ def test_every_row_is_what_the_publications_say_and_what_they_do_not_is_none() -
 
 
 def test_no_sparse_rate_is_in_the_catalogue() -> None:
-    sparse = {1979, 624, 285, 4500, 1321, 330, 142, 80.5}  # as sold for H100, A100, 3090, B200, 4090; float16 sums
+    sparse = {1979, 624, 285, 4500, 1321, 330, 142, 80.5, 838, 419}  # as sold, or with float16 sums
     assert not sparse & {item.tensor_tflops for item in devices()}
 
 
@@ -94,6 +95,8 @@ DERIVED = {  # what the column `derived` says, done
     ("RTX 2080", "tensor_tflops"): 368 * 64 * 2 * 1.710e-3 / 2,
     ("RTX 3090", "tensor_tflops"): 328 * 128 * 2 * 1.695e-3 / 2,
     ("RTX 4090", "tensor_tflops"): 512 * 128 * 2 * 2.520e-3 / 2,
+    ("H100 SXM", "usable_gb"): 81559 / 1024,
+    ("RTX 5090", "tensor_tflops"): 680 * 128 * 2 * 2.407e-3 / 2,
     ("PCIe 2.0 x16", "nominal_gb_s"): 16 * 5 * 8 / 10 / 8,
     ("PCIe 3.0 x16", "nominal_gb_s"): 16 * 8 * 128 / 130 / 8,
     ("PCIe 4.0 x16", "nominal_gb_s"): 16 * 16 * 128 / 130 / 8,
@@ -115,6 +118,7 @@ def test_every_derived_value_follows_from_what_the_file_says() -> None:
 def test_memory_is_in_binary_units_and_what_programs_can_have() -> None:
     assert device("Titan X (Maxwell)").memory_bytes == 12 * 2**30
     assert device("B200").memory_bytes == 179 * 2**30
+    assert device("T4").memory_bytes == int(14.56 * 2**30)
 
 
 def test_halves_run_at_the_best_confirmed_rate_and_bfloat16_only_where_there_is_some() -> None:
@@ -194,7 +198,7 @@ FAULTS: list[tuple[Callable[[Rows], Rows], str]] = [
     (lambda rows: [], "line 1, column name: is missing"),
     (lambda rows: [rows[0], rows[1][:5]], "line 2, column usable_gb: 5 cells in a row of 17: a cell with a"),
     (lambda rows: [rows[0], [*rows[1], "x"]], "line 2, column remarks: 18 cells in a row of 17"),
-    (lambda rows: [*rows, rows[2]], "line 20, column name: Tesla K40 has a row already"),
+    (lambda rows: [*rows, rows[2]], "line 21, column name: Tesla K40 has a row already"),
     (changed("sources", ""), "line 2, column sources: every value needs its source"),
     (changed("name", "  "), "line 2, column name: must not be empty"),
     (changed("bandwidth_gb_s", ""), "line 2, column bandwidth_gb_s: must not be empty"),
