@@ -12,12 +12,13 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import cycle
 from typing import Any
 
 import ipywidgets as widgets
 
 from course_utils.figures import Picture
-from course_utils.figures.style import WIDGET_STYLE
+from course_utils.figures.style import WIDGET_HEAD
 from course_utils.units import CourseError, format_bytes
 
 DESCRIPTION_WIDTH = 5.5  # em, of the words before a control, unless they are longer
@@ -52,6 +53,26 @@ def described(kind: type[Any], description: str, width: str = "", **options: Any
     return kind(description=description, style={"description_width": width}, **options)
 
 
+def _row(widths: Sequence[str], controls: Sequence[Any]) -> Any:
+    """Controls side by side, `len(widths)` to a line, in as many lines as they need to show all they can say."""
+    for control, width in zip(controls, cycle(widths), strict=False):
+        control.layout.width, control.layout.max_width = "auto", "100%"
+        control.layout.flex = f"{width.removesuffix('fr')} 1 {_need(control):.1f}em"
+    lines = [controls[i : i + len(widths)] for i in range(0, len(controls), len(widths))]
+    layout = {"flex_flow": "row wrap", "max_width": "68em"}
+    boxes = [widgets.Box(list(line), layout=widgets.Layout(**layout)) for line in lines]
+    return boxes[0] if len(boxes) == 1 else widgets.VBox(boxes)
+
+
+def _need(control: Any) -> float:
+    """The width below which a control's words would be cut, in em: its name, and its longest option or its slide."""
+    if isinstance(control, widgets.ToggleButton):
+        return 0.58 * len(control.description) + 2
+    before = float(control.style.description_width.removesuffix("em"))
+    longest = 0.58 * max(map(len, getattr(control, "_options_labels", ["1234"])))
+    return before + longest + (2.5 if isinstance(control, widgets.Dropdown) else 12)  # the arrow; the slide
+
+
 class Explorer(widgets.VBox):  # type: ignore[misc]
     """Rows of controls, a picture, sentences. Subclasses make their controls, call `lay_out`, and define `view`."""
 
@@ -59,22 +80,15 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         """Put the controls in rows over picture and words, and draw the first view.
 
         Args:
-            rows: widths of the columns of a row, such as "1fr 1fr 3fr", and the controls in it.
+            rows: shares of a line, such as "1fr 1fr 3fr", and the controls in it; a line breaks where one of them would
+                be cut.
             controls: by the name that words use for it ("batch"), every control whose move redraws.
         """
         self._controls = dict(controls)
         self._last: tuple[dict[str, str], float] | None = None
         self.figure, self.words = widgets.HTML(), widgets.HTML()
-        grids = [
-            widgets.GridBox(
-                list(row),
-                layout=widgets.Layout(
-                    grid_template_columns=" ".join(f"minmax(0, {width})" for width in widths.split()), max_width="68em"
-                ),
-            )
-            for widths, row in rows
-        ]
-        super().__init__([widgets.HTML(WIDGET_STYLE), *grids, self.figure, self.words])
+        grids = [_row(widths.split(), list(row)) for widths, row in rows]
+        super().__init__([widgets.HTML(WIDGET_HEAD), *grids, self.figure, self.words])
         self.add_class("course-widget")
         self.add_class("course-explorer")
         for control in self._controls.values():

@@ -21,7 +21,7 @@ import ipywidgets as widgets
 import traitlets
 
 from course_utils.figures import Picture, side_by_side
-from course_utils.figures.style import WIDGET_STYLE
+from course_utils.figures.style import WIDGET_HEAD
 from course_utils.units import CourseError
 
 
@@ -99,7 +99,7 @@ class Prediction(widgets.VBox):  # type: ignore[misc]
         self.field = widgets.Text(placeholder="a number", continuous_update=False, layout=widgets.Layout(width="10em"))
         self.button = widgets.Button(description="Predict", layout=widgets.Layout(width="7em"))
         self.line = widgets.HTML()
-        asked = widgets.HTML(f"{WIDGET_STYLE}<p><b>Predict.</b> {escape(question)}</p>")
+        asked = widgets.HTML(f"{WIDGET_HEAD}<p><b>Predict.</b> {escape(question)}</p>")
         row = widgets.HBox([self.field, widgets.Label(unit), self.button], layout=widgets.Layout(align_items="center"))
         super().__init__([asked, row, self.line])
         self.add_class("course-widget")
@@ -147,7 +147,7 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
     ) -> None:
         self.guess, self.rows, self.against, self.thoughts = guess, dict(rows), against, tuple(thoughts)
         self.content = widgets.HTML()
-        super().__init__([widgets.HTML(WIDGET_STYLE), self.content])
+        super().__init__([widgets.HTML(WIDGET_HEAD), self.content])
         self.add_class("course-widget")
         self.add_class("course-reveal")
         guess.observe(self._update, names="number")

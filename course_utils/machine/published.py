@@ -87,6 +87,48 @@ TIMES: tuple[PublishedTime, ...] = (
     ),
 )
 
+
+@dataclass(frozen=True)
+class PublishedHalves:
+    """Training in float32 and in halves, timed by others: forward and backward, an image.
+
+    Attributes:
+        source: the publication, and what ran there.
+        network: as `course_utils.networks` names it.
+        batch: images in the batch.
+        device: as published; of the catalogue but for the GTX 1080 Ti and RTX 2080 Ti.
+        full_ms: milliseconds an image in float32, or in `full`.
+        half_ms: milliseconds an image in halves.
+        full: the arithmetic of the other row.
+    """
+
+    source: str
+    network: str
+    batch: int
+    device: str
+    full_ms: float
+    half_ms: float
+    full: str = "float32"
+
+    @property
+    def times(self) -> float:
+        """How many times as fast halves were."""
+        return self.full_ms / self.half_ms
+
+
+SAKO = "deep-learning-benchmark, 2017-19"  # u39kun on GitHub, README at 1e7459b: everything in halves, no autocast
+# NVIDIA/DeepLearningExamples on GitHub, ResNet-50 v1.5 for PyTorch, README at 291f0d0: images a second on one GPU under
+# automatic mixed precision, with the memory format that tensor cores like.
+NVIDIA = "NVIDIA, DeepLearningExamples, 2021"
+
+HALVES: tuple[PublishedHalves, ...] = (
+    PublishedHalves(f"{SAKO}, PyTorch 0.3", "VGG-16", 16, "GTX 1080 Ti", 131.9 / 16, 117.6 / 16),
+    PublishedHalves(f"{SAKO}, PyTorch 0.3", "VGG-16", 16, "V100", 83.5 / 16, 58.8 / 16),
+    PublishedHalves(f"{SAKO}, PyTorch 1.0", "VGG-16", 16, "RTX 2080 Ti", 95.5 / 16, 68.1 / 16),
+    PublishedHalves(NVIDIA, "ResNet-50", 256, "V100", 1e3 / 367, 1e3 / 1200),
+    PublishedHalves(NVIDIA, "ResNet-50", 256, "A100", 1e3 / 938, 1e3 / 2470, "TF32"),
+)
+
 # A small convolutional network for handwritten digits, inference, milliseconds by batch: one Xeon E5-2650 v3 against a
 # GTX 1080 Ti. "paddle_notes" (sidgoyal78 on GitHub, 2018), recognize_digits.
 DIGITS_SOURCE = "paddle_notes, 2018"

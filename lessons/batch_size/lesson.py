@@ -15,7 +15,7 @@
 #
 # 1. say what half the batch saves, before you run it, and why it is less than half;
 # 2. train with a batch that does not fit your card, and prove that the update is the same;
-# 3. name the three mistakes that make it another update, and the layer that makes it one anyway;
+# 3. name the four mistakes that make it another update, and the layer that makes it one anyway;
 # 4. say what accumulation costs, in bytes and in seconds;
 # 5. read from a table of times where a larger batch stops paying.
 #
@@ -74,22 +74,22 @@ guess
 # %% [markdown] slide="slide"
 # ## By hand
 #
-# Every term of a step either has the batch in it or has not. Two lines are enough:
+# Every term of a step either has the batch in it or has not. Three lines are enough:
 #
-# | VGG-16, network-wide | for one picture | fixed |
+# | VGG-16, network-wide | for one image | fixed |
 # |---|---:|---:|
-# | feature maps and the picture | 15,237,416 values | |
+# | feature maps and the image | 15,237,416 values | |
 # | two buffers as large as the largest map | 6,422,528 values | |
 # | weights, and a gradient for each | | 276,715,088 values |
 #
-# A value takes 4 bytes. So *N* pictures take 86.6 MB · *N* + 1.107 GB. Half the batch halves the first term and
+# A value takes 4 bytes. So *N* images take 86.6 MB · *N* + 1.107 GB. Half the batch halves the first term and
 # leaves the second as it is.
 
 # %%
 maps = 13_547_520 + 1_530_368 + 2 * 4096 + 1000  # convolutions, pools, dense layers
-per_picture = 4 * (maps + 3 * 224 * 224 + 2 * 64 * 224 * 224)
+per_image = 4 * (maps + 3 * 224 * 224 + 2 * 64 * 224 * 224)
 fixed = 4 * 2 * 138_357_544
-at_128, at_64 = fixed + 128 * per_picture, fixed + 64 * per_picture
+at_128, at_64 = fixed + 128 * per_image, fixed + 64 * per_image
 print(f"batch 128: {in_gb(at_128):.2f} GB")
 print(f"batch  64: {in_gb(at_64):.2f} GB, {1 - at_64 / at_128:.0%} less")
 
@@ -106,10 +106,21 @@ reveal(
     guess,
     {
         "by hand": 100 * (1 - at_64 / at_128),
-        "trace, network-wide": 100 * (1 - network_wide),
-        "trace, PyTorch's peak": 100 * (1 - small.peak_bytes / large.peak_bytes),
+        "traced as in 2016": 100 * (1 - network_wide),
+        "traced in PyTorch": 100 * (1 - small.peak_bytes / large.peak_bytes),
     },
-    against="trace, network-wide",
+    against="traced as in 2016",
+    thoughts=[
+        (50, "Half of everything: weights and their gradients do not know the batch."),
+        (
+            100 * fixed / at_128,
+            "That is the share of what stays: weights and their gradients. The rest halves.",
+        ),
+        (
+            25,
+            "Half of one term is more than that: the maps are by far the larger of the two.",
+        ),
+    ],
 )
 
 # %% [markdown] slide="subslide"
@@ -131,7 +142,7 @@ roles.map(format_bytes).assign(saved=saved)
 # Each halving saves less than the one before it, because the fixed part is a larger share of what is left. From some
 # batch on, the batch is not what to change.
 
-# %%
+# %% folded=true
 batches = [256, 128, 64, 32, 16, 8, 4, 2]
 peaks = {batch: vgg.at(batch).peak_bytes for batch in batches}
 batch_lines(
@@ -148,7 +159,7 @@ batch_lines(
 # A network of convolutions is nearly all maps. A dense network is nearly all parameters: its batch is free, for
 # memory.
 
-# %%
+# %% folded=true
 halves = {}
 for name, network in networks.NETWORKS.items():
     with torch.device("meta"):
@@ -165,10 +176,11 @@ side_by_side(
 # %% [markdown] slide="slide"
 # ## Which moment is the peak
 #
-# The batch also moves the peak. With a few pictures per step the worst moment is where gradients and parameters pile
-# up; with many, where maps do. What you measured at batch 4 is another moment than the one that breaks at batch 256.
+# The batch also moves the peak. With a few images per step the worst moment is where gradients and parameters pile
+# up; with many, where maps do. So a measurement at batch 4 looks at one moment, and batch 256 runs out of memory at
+# another.
 
-# %%
+# %% folded=true
 rows = []
 for optimizer in ("momentum", "adam"):
     step = traced(networks.alexnet, optimizer)
@@ -186,7 +198,7 @@ moments.set_index(["AlexNet with", "batch"])
 # network, Inception, on one Titan X with 12 GB. The model of lesson 01 predicts the same: launch cost and roofline of
 # every operator.
 
-# %%
+# %% folded=true
 table = {row.batch: row for row in published("GoogLeNet", source=CAFFE2)}
 googlenet = traced(networks.googlenet, name="GoogLeNet")
 rows = []
@@ -210,7 +222,7 @@ pd.DataFrame(rows, columns=columns).set_index("batch")
 #
 # The shape of it, with a small network measured on this machine:
 
-# %% tags=["nbval-ignore-output"]
+# %% folded=true tags=["nbval-ignore-output"]
 small_cnn = networks.small_cnn()
 
 
@@ -260,7 +272,7 @@ pd.DataFrame(rows) if rows else None
 #
 # The loss of a batch is the mean over its samples, and the gradient of a mean is the mean of the gradients. So cut
 # the batch into *micro-batches*, run forward and backward for each, let the gradients add up, and update once. That
-# is *accumulation*:
+# is *gradient accumulation*:
 #
 # ```python
 # optimizer.zero_grad()
@@ -273,7 +285,7 @@ pd.DataFrame(rows) if rows else None
 # By hand: losses 2, 4, 6, 8 have the mean 5. Two micro-batches have the means 3 and 7; half of each adds up to 5.
 
 # %% [markdown] slide="subslide"
-# Is it the same, on real digits? The gradient of 128 pictures at once, against that of 4 × 32 accumulated. A
+# Is it the same, on real digits? The gradient of 128 images at once, against that of 4 × 32 accumulated. A
 # difference is given as a share of the gradient's length.
 
 
@@ -284,14 +296,14 @@ def network(norm=None):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 10))
 
 
-pictures, labels, _, _ = digits.pictures()
-pictures, labels = pictures[:128], labels[:128]
+images, labels, _, _ = digits.pictures()
+images, labels = images[:128], labels[:128]
 
 
 def gradient(model, parts, weights=None):
     """All gradients of a model in one vector, accumulated over parts of the digits."""
     model.zero_grad()
-    x = pictures.to(model[0].weight.dtype)
+    x = images.to(model[0].weight.dtype)
     for i, part in enumerate(parts):
         weight = len(part) / 128 if weights is None else weights[i]
         (F.cross_entropy(model(x[part]), labels[part]) * weight).backward()
@@ -317,10 +329,10 @@ for dtype in (torch.float32, torch.float64):
 # digits must make it smaller by nine digits, and *float64* does. A real difference would stay.
 
 # %% [markdown] slide="slide"
-# ## Three ways to get it wrong
+# ## Four ways to get it wrong
 #
-# Nothing crashes in any of these. The network trains, on something else. The last micro-batch is smaller here, as it
-# is at the end of most data sets: 40, 40, 40 and 8 pictures.
+# The first row is right, the other four are not, and nothing crashes in any of them. The network trains, on something else. The last micro-batch is smaller here, as it
+# is at the end of most data sets: 40, 40, 40 and 8 images.
 
 # %%
 uneven = list(torch.arange(128).split(40))
@@ -340,14 +352,14 @@ rows = {
 pd.DataFrame.from_dict(rows, orient="index", columns=["length", "off by"])
 
 # %% [markdown]
-# The length is that of the gradient, the right one being 1. In the mean of means, each of the last 8 pictures counts
+# The length is that of the gradient, the right one being 1. In the mean of means, each of the last 8 images counts
 # five times as much as any other. "Nothing divided" is, with plain SGD, a learning rate four times as large; Adam
 # divides by the gradient's own size and hides it, until clipping meets a gradient of another scale.
 
 # %% [markdown] slide="slide"
 # ## The layer that sees the batch
 #
-# *Batch norm* subtracts the mean of the batch and divides by its standard deviation. Its output for one picture
+# *Batch norm* subtracts the mean of the batch and divides by its standard deviation. Its output for one image
 # depends on which others are in the batch. In micro-batches of 32 these are other statistics than in 128.
 
 # %% tags=["nbval-ignore-output"]
@@ -369,14 +381,21 @@ pd.DataFrame.from_dict(rows, orient="index", columns=["off by, float32", "off by
 # Batch norm is off by as much in float64 as in float32: no rounding. What it sees:
 
 # %%
+at_once, in_four = nn.BatchNorm2d(16), nn.BatchNorm2d(16)
 with torch.no_grad():
-    maps = network()[0](pictures)
-seen = [float(maps[part].mean(dim=(0, 2, 3))[0]) for part in [*whole, *quarters]]
-print(f"mean of channel 0 over 128 pictures: {seen[0]:.4f}")
-print(f"over each of the four micro-batches: {', '.join(f'{mean:.4f}' for mean in seen[1:])}")
+    maps = network()[0](images)
+    among_128 = at_once(maps)[0]
+    among_32 = torch.cat([in_four(maps[part]) for part in quarters])[0]
+deviations = [float(maps[part].std(dim=(0, 2, 3))[3]) for part in [*whole, *quarters]]
+print(f"standard deviation of channel 3 over 128 images: {deviations[0]:.3f}")
+print(f"over each micro-batch: {', '.join(f'{one:.3f}' for one in deviations[1:])}")
+print(f"the first image's output moves by up to {(among_128 - among_32).abs().max():.3f}")
+print(f"running statistics updated {at_once.num_batches_tracked} time at once,", end=" ")
+print(f"{in_four.num_batches_tracked} times in micro-batches")
 
 # %% [markdown]
-# So with batch norm, accumulation is training with batch statistics of 32. Often that is good enough; it is never the
+# The *running statistics*, which eval mode uses, differ too: they move once for each micro-batch, so they forget four
+# times as fast. So with batch norm, accumulation is training with batch statistics of 32. Often that is good enough; it is never the
 # same. Exact again are norms that look at one sample (group norm, layer norm), and batch norm in eval mode, as when a
 # pretrained network is refined.
 
@@ -413,6 +432,20 @@ reveal(
         "a batch of 128": large.peak_bytes / GIB,
     },
     against="trace",
+    thoughts=[
+        (
+            small.peak_bytes / GIB,
+            "That is one micro-batch alone. The second finds the first one's gradients.",
+        ),
+        (
+            (small.peak_bytes + everything) / GIB,
+            "All gradients on top of the peak. Most of them were in that peak already.",
+        ),
+        (
+            large.peak_bytes / GIB,
+            "That is 128 at once. The first micro-batch's maps go before the second.",
+        ),
+    ],
 )
 
 # %% slide="subslide"
@@ -433,7 +466,7 @@ skyline(
 # %% [markdown] slide="slide"
 # ## Measure
 #
-# AlexNet, here, in three steps for real: 8 pictures at once, 4, and 2 × 4. It is mostly dense layers.
+# AlexNet, here, in three steps for real: 8 images at once, 4, and 2 × 4. It is mostly dense layers.
 
 # %% tags=["nbval-ignore-output"]
 cuts = {"8 at once": (8, 1), "4 at once": (4, 1), "2 × 4": (4, 2)}
@@ -449,7 +482,7 @@ pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_i
 # %% [markdown]
 # What the measured step needs more is scratch memory of the kernels, which no tensor shows. And the table says what
 # nobody expects of a technique that saves memory: 2 × 4 needs *more* than 8 at once. The gradients it keeps alive weigh
-# more than the maps of four pictures.
+# more than the maps of four images.
 
 # %% [markdown] slide="slide"
 # ## What does it cost in time?
@@ -457,7 +490,7 @@ pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_i
 # Two things: each image costs as much as in the smaller batch, and each micro-batch reads and writes all gradients to
 # add them up. Every way to cut a batch of 256, predicted for a Titan X:
 
-# %%
+# %% folded=true
 rows = []
 for name in ("VGG-16", "ResNet-50", "52 M dense net"):
     known = networks.NETWORKS[name]
@@ -484,7 +517,7 @@ pd.DataFrame(rows, columns=columns).set_index(columns[:2])
 # the same number of *epochs*, or the same number of *updates*.
 
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 def small_network():
     return nn.Sequential(
         *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
@@ -512,11 +545,11 @@ pd.DataFrame(runs, columns=columns).set_index("batch")
 #
 # - 4 × 16 learns what 64 learns, in the memory of 16 and a little: the promise of accumulation, kept.
 # - At equal *epochs* (3) the large batch is behind. It was given fewer updates. At equal *updates* (60, and 81 for the
-#   smallest) it is ahead; it saw more pictures. Neither comparison says that one batch is better.
+#   smallest) it is ahead; it saw more images. Neither comparison says that one batch is better.
 # - With a larger learning rate, most of the gap at equal epochs goes. A rate that is tuned for one batch is not tuned
 #   for another; rules such as "twice the batch, twice the rate" are starting points, and no more than that.
 #
-# Two seeds and 500 test pictures: differences of a percent or two are noise.
+# Two seeds and 500 test images: differences of a percent or two are noise.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -529,8 +562,18 @@ pd.DataFrame(runs, columns=columns).set_index("batch")
 batch_explorer()
 
 # %% [markdown]
-# Try three things. Find the best way to a batch of 1,024 on the GTX 980, which has 4 GiB. Switch to the dense net: which way is the
-# curve now? Take Adam: why does accumulation add so little to VGG-16 in small micro-batches?
+# Try three things. Find the best way to a batch of 1,024 on the GTX 980, which has 4 GiB. Switch to the dense net:
+# which way is the curve now? Take Adam: what does accumulation add to VGG-16 in small micro-batches, and why?
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# On the GTX 980 micro-batches of 16 are the largest that fit; 64 of them cost 3 % of time against the whole batch at
+# once, if that fitted. The dense net's curve runs the other way: every cut needs more memory than the batch at once,
+# since its gradients outweigh its maps. With Adam and micro-batches of 2 accumulation adds next to nothing: there the
+# peak stands in the update, where all gradients are alive anyway. From 8 on the backward pass is the peak again.
+#
+# </details>
 
 # %% [markdown] slide="slide"
 # ## What people believe

@@ -349,9 +349,9 @@ class Problem:
     def schedule(self, plan: Plan) -> Schedule:
         """Kernels and copies of a plan's step: of its first two micro-batches and the update where it has several."""
         work, _ = self._work(plan)
-        window = {"window": plan.window} if plan.offload == "windowed" else {}
-        latency = self.device.launch_seconds
-        return simulate_work(work, plan.offload, plan.algorithm, self.link.bytes_per_s, latency=latency, **window)
+        window = plan.window if plan.offload == "windowed" else WINDOW
+        latency, rate = self.device.launch_seconds, self.link.bytes_per_s
+        return simulate_work(work, plan.offload, plan.algorithm, rate, latency=latency, window=window)
 
     def _work(self, plan: Plan) -> tuple[Work, Int64]:
         """The kernels of a plan's step, and the bytes that each convolution reads and writes."""

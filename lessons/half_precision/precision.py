@@ -55,6 +55,63 @@ def _fraction_bits(info: torch.finfo) -> int:
     return round(-math.log2(info.eps))
 
 
+@dataclass(frozen=True)
+class Bits:
+    """A number as a format stores it.
+
+    Attributes:
+        value: the number that is stored: the nearest to the one asked for.
+        sign: "0" for a number that is not negative, else "1".
+        exponent: bits of the exponent, the highest first.
+        fraction: bits of the fraction, the highest first.
+    """
+
+    value: float
+    sign: str
+    exponent: str
+    fraction: str
+
+    @property
+    def hidden(self) -> int:
+        """The digit before the point: 1, or 0 below the smallest normal number."""
+        return int("1" in self.exponent)
+
+    @property
+    def bias(self) -> int:
+        """What is subtracted from the exponent as it is stored."""
+        return int(2 ** (len(self.exponent) - 1) - 1)
+
+    @property
+    def power(self) -> int:
+        """The power of two that the digits are multiplied by."""
+        return max(int(self.exponent, 2), 1) - self.bias
+
+    @property
+    def reading(self) -> str:
+        """How the bits are read, on one line."""
+        counted, steps = int(self.fraction, 2), 2 ** len(self.fraction)
+        digits = f"({self.hidden} + {counted:,}/{steps:,})"
+        power = str(self.power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        sign = "−" if self.sign == "1" else ""
+        return f"{sign}{digits} · 2{power} = {self.value:.10g}"
+
+
+def bits(value: float, precision: str) -> Bits:
+    """The bits of a number in a format, read from PyTorch's own.
+
+    Raises:
+        CourseError: an unknown precision, or a number that the format does not hold.
+    """
+    check_known("precision", precision, PRECISIONS)
+    stored = torch.tensor(value, dtype=torch.float64).to(PRECISIONS[precision])
+    if not stored.isfinite():
+        raise CourseError(f"{precision} has no finite number near {value:g}")
+    info = torch.finfo(stored.dtype)
+    whole = int(stored.view(torch.int16 if info.bits == 16 else torch.int32).item()) % 2**info.bits
+    written, ends = f"{whole:0{info.bits}b}", info.bits - _fraction_bits(info)
+    return Bits(stored.item(), written[0], written[1:ends], written[ends:])
+
+
 def spacing(value: float, precision: str) -> float:
     """The distance from a number to the next one further from zero in a format.
 
@@ -238,7 +295,8 @@ def recipe_bytes(ledger: Ledger, copy_bytes: int = 0) -> int:
 
     For a step traced in float32: maps and gradient buffers as `Ledger.network_wide_parts` counts them, 12 bytes a
     parameter for weight, gradient and momentum. With `copy_bytes` of 2 maps and buffers are halves and every
-    parameter has a half beside its 12 bytes, 14 together: master weights, Micikevicius et al., ICLR 2018.
+    parameter has a half beside its 12 bytes, 14 together, as under autocast while all copies live. (Micikevicius et
+    al., ICLR 2018, keep the gradient in half as well: 12.)
     """
     parts = ledger.network_wide_parts()
     maps, parameters = parts["feature maps"] + parts["gradient maps"], parts["parameters"] // 4

@@ -29,7 +29,7 @@ CARDS_GIB = (4, 6, 8, 11, 12, 16, 24, 40, 80, 141)  # what cards hold, from a la
 PICTURE_SIZES = (32, 64, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 LARGEST_BATCH = 512
 OPERATORS = "operators"  # what the axis shows where no device is chosen
-UNCAUSED = ("card", "device")  # controls that change no peak
+UNCAUSED = ("card", "axis")  # controls that change no peak
 STAYS = ("parameters", "optimizer state", "weight gradients")  # the roles that do not grow with the batch
 
 
@@ -133,7 +133,8 @@ class MemoryExplorer(Explorer):
             for what, known in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS))
         )
         known = [item.name for item in hardware.devices()]
-        self.device = described(dropdown, "device", "4em", options=[OPERATORS, *known], value=start["device"])
+        axes = [("operators in order", OPERATORS), *((f"time on {name}", name) for name in known)]
+        self.device = described(dropdown, "axis", "4em", options=axes, value=start["device"])
         self.device.tooltip = "What the axis shows: one operator after another, or the time predicted for a device"
         held = {hardware.device(name).memory_bytes / GIB for name in known}
         cards = [(f"{card:g} GiB", card) for card in sorted({*CARDS_GIB, *held, start["card_gib"]})]

@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import lab
+import nbformat
 import pytest
 from axe import barriers
+from nbformat.v4 import new_code_cell, new_notebook
+
+from course_utils import explorers
 
 pytestmark = [
     pytest.mark.browser,
@@ -79,6 +83,40 @@ def _changes(page: Any, before: str) -> None:
         """before => document.querySelector('.course-explorer svg[role=img]').getAttribute('aria-label') !== before""",
         arg=before,
     )
+
+
+# Words that do not fit into their control: the text of a label or button, the longest option of a dropdown.
+CUT = """() => {
+  const pen = document.createElement('canvas').getContext('2d');
+  const wide = (element, text) => { pen.font = getComputedStyle(element).font; return pen.measureText(text).width; };
+  const cut = [];
+  for (const label of document.querySelectorAll('.course-explorer .widget-label, .course-explorer button'))
+    if (label.scrollWidth > label.clientWidth) cut.push(label.innerText);
+  for (const select of document.querySelectorAll('.course-explorer select')) {
+    const style = getComputedStyle(select);
+    const room = select.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    for (const option of select.options) if (wide(select, option.text) > room) cut.push(option.text);
+    if (select.selectedIndex < 0) cut.push(`nothing selected in ${select.id}`);
+  }
+  return cut;
+}"""
+
+
+def test_no_explorers_words_are_cut_and_every_choice_is_made(tmp_path: Path) -> None:
+    calls = sorted(explorers.__all__)
+    needed = {"plan_explorer": "Problem('AlexNet', 128, 'GTX 980', 'PCIe 3.0 x16')"}
+    imports = "from course_utils.explorers import *\nfrom lessons.capstone.plan import Problem"
+    cells = [new_code_cell(imports), *(new_code_cell(f"{name}({needed.get(name, '')})") for name in calls)]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    (tmp_path / "lessons").mkdir()
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "lessons" / "all.ipynb")
+    with lab.server(tmp_path / "lessons", tmp_path / "server") as address, lab.browser(1000, 800) as tab:
+        lab.open_notebook(tab, address, "all.ipynb")
+        lab.run_all(tab)
+        tab.locator(".course-explorer svg[role=img]").nth(len(calls) - 1).wait_for(state="attached")
+        assert lab.error_outputs(tab) == []
+        assert tab.evaluate(CUT) == []
+        _screenshots(tab, "explorers")
 
 
 def test_before_anything_runs_every_picture_is_a_still(stills: list[dict[str, Any]]) -> None:
@@ -149,6 +187,39 @@ def test_dragging_the_batch_slider_redraws(page: Any) -> None:
     assert page.locator(".course-explorer svg[role=img]").first.inner_html() != before
     _says_something_else(page, said)
     assert lab.error_outputs(page) == []
+
+
+CELLS = """() => {
+  const notebook = window.jupyterapp.shell.currentWidget.content;
+  return [notebook.mode, notebook.activeCellIndex, ...notebook.model.toJSON().cells.map(cell => cell.id)];
+}"""
+
+
+def test_no_key_on_a_control_is_a_command_of_the_notebook(page: Any) -> None:
+    """Arrows, and letters that would insert, cut, delete, hide or change cells, on every control of every widget."""
+    controls = page.locator(".course-widget").locator("select, input, button, [role=slider], [tabindex='0']")
+    kinds = set()
+    for i in range(controls.count()):
+        control = controls.nth(i)
+        if not control.is_visible() or control.is_disabled():
+            continue
+        kinds.add(control.evaluate("element => element.getAttribute('role') ?? element.type ?? element.localName"))
+        control.focus()
+        before = page.evaluate(CELLS)
+        for key in ("ArrowDown", "ArrowUp", "ArrowRight", "a", "x", "d", "d", "m", "Shift+ArrowDown"):
+            page.keyboard.press(key)
+            assert page.evaluate(CELLS) == before, key
+    assert kinds >= {"select-one", "slider", "submit"}
+    page.wait_for_function(lab.IDLE)
+    assert lab.error_outputs(page) == []
+
+
+def test_the_commands_that_a_reader_means_stay_the_notebooks(page: Any) -> None:
+    page.locator(".course-explorer select").first.focus()
+    before = page.evaluate(CELLS)
+    page.keyboard.press("Shift+Enter")
+    page.wait_for_function(f"before => ({CELLS})()[1] === before[1] + 1", arg=before)
+    page.wait_for_function(lab.IDLE)
 
 
 def test_the_answer_waits_for_a_guess(page: Any) -> None:

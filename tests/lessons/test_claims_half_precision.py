@@ -23,7 +23,7 @@ def test_verdict(number):
 
 def test_the_evidence_is_the_literatures():
     evidence = finding(81).evidence
-    assert "11.08 to 7.40 GB, −33 % (counted with master weights: −41 %)" in evidence
+    assert "11.08 to 7.40 GB, −33 % (counted with a half copy of every weight: −41 %)" in evidence
     assert "dense net 0.65 to 0.72 GB, +11 %" in evidence
     assert "measured 1.02 to 1.14 times" in finding(82).evidence
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +18,7 @@ from course_utils.trace import PRECISIONS, training_step
 from course_utils.units import CourseError
 from lessons.half_precision.precision import (  # fmt: skip
     Halving,
+    bits,
     copy_bytes,
     fate,
     formats,
@@ -43,6 +45,25 @@ def test_formats_are_those_of_the_standards() -> None:
         smallest = torch.tensor(table.loc[name, "smallest"], dtype=torch.float64)
         assert smallest.to(dtype) == smallest
         assert (smallest / 2).to(dtype) == 0
+
+
+@given(st.floats(-65504, 65504, allow_nan=False, width=32))
+def test_bits_are_those_of_pythons_struct(value: float) -> None:
+    """binary16 and binary32 from struct; bfloat16 is the upper half of the binary32 of the number it stores."""
+    for name, layout in (("float16", ">e"), ("float32", ">f"), ("bfloat16", ">f")):
+        found = bits(value, name)
+        written = f"{int.from_bytes(struct.pack(layout, found.value)):b}".zfill(8 * struct.calcsize(layout))
+        stored = found.sign + found.exponent + found.fraction
+        assert written == stored.ljust(len(written), "0")
+        digits = found.hidden + int(found.fraction, 2) / 2 ** len(found.fraction)
+        assert (-1) ** int(found.sign) * digits * 2.0**found.power == found.value
+        assert abs(found.value - value) <= spacing(value, name) / 2
+
+
+def test_a_number_beyond_a_format_has_no_bits() -> None:
+    assert bits(0.1, "float16").reading == "(1 + 614/1,024) · 2⁻⁴ = 0.09997558594"
+    with pytest.raises(CourseError, match="float16 has no finite number near 70000"):
+        bits(70000, "float16")
 
 
 @given(FORMATS, st.floats(-60000, 60000, allow_nan=False, width=32))
@@ -135,6 +156,17 @@ def test_indices_are_eight_bytes_a_pooled_value_in_every_precision(precision: st
     ledger = training_step(net, (3, 224, 224), 1000, precision=precision).at(128)
     assert ledger.peak_layer == peak_layer  # in float32 the last two pools are through with their backward by then
     assert index_bytes(ledger) == 8 * 128 * (1_530_368 - gone)
+
+
+def test_lesson_08s_sum_by_hand_is_the_trace_but_for_cublas() -> None:
+    """VGG-16 at 128 under autocast, at fc6's gradient: parameters, copies, maps and indices; biases aside."""
+    with torch.device("meta"):
+        net = networks.vgg16()
+    peak = training_step(net, (3, 224, 224), 1000, precision="float16").at(128).peak_bytes
+    fc6, fc7, fc8, per_image = 25_088 * 4_096, 4_096**2, 4_096 * 1_000, 6 * 3 * 224**2
+    by_hand = 8 * 138_357_544 + 4 * (fc6 + fc7 + fc8) + 2 * fc6 + 2 * 14_710_464
+    by_hand += 128 * (per_image + 2 * (13_547_520 + 1_530_368) + 8 * 1_530_368)
+    assert peak - by_hand == pytest.approx(16.25 * 2**20, abs=2**16)
 
 
 def test_the_recipe_is_the_literatures() -> None:

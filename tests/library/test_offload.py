@@ -280,6 +280,21 @@ def test_what_nobody_fetches_is_copied_on_demand() -> None:
     assert "nobody fetched ahead" in schedule.explain(schedule.stalls[1])
 
 
+@pytest.mark.parametrize("window", [0, 2])
+def test_without_prefetch_every_copy_back_is_waited_for(window: int) -> None:
+    work = chain([3.0] * 4, [4.0] * 4, [2, 2, 2, 2])
+    moved, fast = np.array([True] * 4), np.ones(8, dtype=np.bool_)
+    ahead, demand = (
+        run(work, moved, fast, bytes_per_s=1.0, window=window, prefetch=prefetch) for prefetch in (True, False)
+    )
+    assert_lawful(demand)
+    assert [stall.reason for stall in demand.stalls].count(ON_DEMAND) == 4
+    backward = demand.ends[-1] - demand.begins[4]
+    assert backward == 3 * (2 + 4) + 4  # the first kernel begins when its copy has ended
+    assert demand.total_seconds > ahead.total_seconds
+    assert demand.peak_bytes <= ahead.peak_bytes
+
+
 def test_a_prefetch_looks_no_further_than_the_next_convolution() -> None:
     # Kernels backward: 3, 2, 1, 0; only map 0 is away. With convolutions it is fetched beside conv1's backward.
     sizes = [2, 1, 1, 1]

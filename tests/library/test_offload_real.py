@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import awkward_nets
+import oracles
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -43,6 +44,7 @@ WAYS: list[dict[str, Any]] = [
     {"policy": "conv"},
     {"policy": "windowed", "window": 3},
     {"policy": lambda tensor: tensor.dim() == 4, "window": 2},
+    {"policy": "windowed", "prefetch": False},
 ]
 
 
@@ -321,6 +323,29 @@ def test_small_sparse_and_unusual_tensors_stay() -> None:
         z = torch.randn(100, dtype=torch.complex64, requires_grad=True)
         (z.conj() * z).abs().sum().backward()
     assert offload.moved_bytes % z.nbytes == 0
+
+
+def test_on_demand_needs_one_map_less_than_a_prefetch() -> None:
+    """Maps of one size, their living storages counted: input, output and two gradients, and one fetched too early."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())))
+    x = torch.randn(4, 8, 16, 16)
+    peaks, found = {}, []
+    for prefetch in (True, False):
+        offload = OffloadActivations("all", prefetch=prefetch, minimum_bytes=1, device="cpu", keep=[x, net])
+        for _ in range(2):  # the host's buffers are there from the first step on
+            net.zero_grad(set_to_none=True)
+            storages = oracles.LiveStorages()
+            with oracles._Sampler(storages.bytes, storages.see, on=True) as sampler:
+                with offload:
+                    loss = net(x).square().mean()
+                loss.backward()
+        peaks[prefetch] = max(count for _, count in sampler.samples)
+        found.append([p.grad.clone() for p in net.parameters() if p.grad is not None])
+        del loss
+        assert_nothing_left(offload)
+    assert_same_bits(*found)
+    assert peaks[True] - peaks[False] == x.nbytes
 
 
 @pytest.mark.parametrize("moves", [False, True])

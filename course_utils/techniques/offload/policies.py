@@ -38,6 +38,7 @@ def simulate(
     accounting: str = "pytorch",
     limit_bytes: float | None = None,
     window: int = WINDOW,
+    prefetch: bool = True,
     minimum_bytes: int = MINIMUM_BYTES,
     precision: str = "float32",
 ) -> Schedule:
@@ -55,6 +56,7 @@ def simulate(
             framework of that time, where "none" allocates everything throughout.
         limit_bytes: what "dyn" has to fit into; None takes the device's memory.
         window: tensors in flight of the policy "windowed", 1 or more.
+        prefetch: whether tensors are brought back ahead of use, or each only when a kernel waits for it.
         minimum_bytes: smaller tensors stay.
         precision: of the arithmetic.
 
@@ -79,6 +81,7 @@ def simulate(
         latency=device.launch_seconds,
         limit_bytes=device.memory_bytes if limit_bytes is None else limit_bytes,
         window=window,
+        prefetch=prefetch,
         minimum_bytes=minimum_bytes,
     )
 
@@ -105,6 +108,7 @@ def simulate_work(
     latency: float = hardware.LAUNCH_SECONDS,
     limit_bytes: float = np.inf,
     window: int = WINDOW,
+    prefetch: bool = True,
     minimum_bytes: int = MINIMUM_BYTES,
 ) -> Schedule:
     """`simulate` on kernels and tensors at hand, for many policies of one step.
@@ -114,7 +118,7 @@ def simulate_work(
     """
     if policy == "windowed" and window < 1:
         raise CourseError(f"window must be 1 or more tensors, got {window!r}; 0 is policy 'all'")
-    search = _Search(work, bytes_per_s, latency, minimum_bytes)
+    search = _Search(work, bytes_per_s, latency, minimum_bytes, prefetch)
     if policy == "dyn":
         return search.dyn(limit_bytes)
     return search.static(policy, algorithm, window if policy == "windowed" else 0)
@@ -123,8 +127,10 @@ def simulate_work(
 class _Search:
     """Schedules of one work at one link."""
 
-    def __init__(self, work: Work, bytes_per_s: float, latency: float, minimum_bytes: int) -> None:
-        self.work, self.bytes_per_s, self.latency = work, bytes_per_s, latency
+    def __init__(
+        self, work: Work, bytes_per_s: float, latency: float, minimum_bytes: int, prefetch: bool = True
+    ) -> None:
+        self.work, self.bytes_per_s, self.latency, self.prefetch = work, bytes_per_s, latency, prefetch
         self.big = work.movable & (work.size >= minimum_bytes)
 
     def static(self, policy: str, algorithm: str, window: int = 0) -> Schedule:
@@ -142,7 +148,7 @@ class _Search:
         return moved
 
     def _run(self, work: Work, moved: Bools, fast: Bools, policy: str, algorithm: str, window: int = 0) -> Schedule:
-        return run(work, moved, fast, self.bytes_per_s, self.latency, window, policy, algorithm)
+        return run(work, moved, fast, self.bytes_per_s, self.latency, window, policy, algorithm, self.prefetch)
 
     def dyn(self, limit_bytes: float) -> Schedule:
         """The search of vDNN: the first of a few that fits, and else convolutions slowed down one by one.

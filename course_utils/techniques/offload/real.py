@@ -126,6 +126,8 @@ class OffloadActivations:
             also where a ReLU before them saved one first), "windowed" (as "all" with `window` on their way), or a
             function that says of a saved tensor whether it moves.
         window: tensors on their way to the host, and fetched ahead, with "windowed" or a function.
+        prefetch: whether tensors are fetched ahead of use; without, each is brought back on demand: less memory, and
+            every copy back is waited for.
         minimum_bytes: storages below this stay.
         keep: modules and tensors that stay besides, such as the input that the training loop holds anyway.
         device: whose tensors move; the current GPU if there is one, else the CPU.
@@ -139,6 +141,7 @@ class OffloadActivations:
         policy: str | Chooses = "windowed",
         *,
         window: int = WINDOW,
+        prefetch: bool = True,
         minimum_bytes: int = MINIMUM_BYTES,
         keep: Iterable[nn.Module | Tensor] = (),
         device: torch.device | str | None = None,
@@ -154,6 +157,7 @@ class OffloadActivations:
         if window < 1:
             raise CourseError(f"window must be 1 or more tensors, got {window!r}; policy 'all' has one on its way")
         self.policy, self.minimum_bytes, self.keep = policy, minimum_bytes, tuple(keep)
+        self.prefetch = prefetch
         self.window = 1 if policy in ("all", "conv") else window
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.on_gpu = self.device.type == "cuda"
@@ -307,7 +311,8 @@ class OffloadActivations:
         with self._lock, torch.no_grad():
             record = kept.record
             self._fetch(record)
-            self._fetch_ahead(record)
+            if self.prefetch:
+                self._fetch_ahead(record)
             resident = record.resident
             assert resident is not None
             if record.arrived is not None:

@@ -25,6 +25,7 @@ def run(
     window: int = 0,
     policy: str = "",
     algorithm: str = "",
+    prefetch: bool = True,
 ) -> Schedule:
     """Play one step: kernels in their order, each copy beside the kernel that lets it begin.
 
@@ -33,7 +34,7 @@ def run(
     the copy and that kernel have ended. Backward: with `window` 0 each layer that begins issues the copies back that it
     still misses and those for the nearest kernel after it that needs any, looking no further than the next convolution,
     and the next layer waits for them; with a larger one up to `window` tensors are fetched ahead of use and only their
-    user waits. What nobody fetched is copied on demand. One copy at a time.
+    user waits. What nobody fetched is copied on demand: everything, without `prefetch`. One copy at a time.
 
     Args:
         work: kernels and tensors.
@@ -44,6 +45,7 @@ def run(
         window: tensors in flight, 0 or more.
         policy: kept in the schedule.
         algorithm: kept in the schedule.
+        prefetch: whether anything is fetched ahead of use.
 
     Raises:
         CourseError: a tensor cannot be moved, the link has no rate, or the window is negative.
@@ -54,21 +56,17 @@ def run(
         raise CourseError(f"the link's rate must be above 0 bytes a second, got {bytes_per_s!r}")
     if window < 0:
         raise CourseError(f"window must be 0 or more tensors, got {window!r}")
-    return _Run(work, moved, fast, bytes_per_s, latency, window).play(policy, algorithm)
+    return _Run(work, moved, fast, bytes_per_s, latency, window, prefetch).play(policy, algorithm)
 
 
 class _Run:
     """The state of a simulation."""
 
-    def __init__(self, work: Work, moved: Bools, fast: Bools, rate: float, latency: float, window: int) -> None:
-        self.work, self.moved, self.fast, self.rate, self.latency, self.window = (
-            work,
-            moved,
-            fast,
-            rate,
-            latency,
-            window,
-        )
+    def __init__(
+        self, work: Work, moved: Bools, fast: Bools, rate: float, latency: float, window: int, prefetch: bool
+    ) -> None:
+        self.work, self.moved, self.fast, self.prefetch = work, moved, fast, prefetch
+        self.rate, self.latency, self.window = rate, latency, window
         self.leaving: dict[int, list[int]] = {}
         self.needed: dict[int, list[int]] = {}
         for tensor in np.flatnonzero(moved).tolist():
@@ -135,7 +133,7 @@ class _Run:
     def _ahead(self, kernel: int) -> list[int]:
         """The tensors to fetch while a kernel of the backward pass runs."""
         work = self.work
-        if work.phase[kernel] != BACKWARD:
+        if work.phase[kernel] != BACKWARD or not self.prefetch:
             return []
         if self.window:
             while self.passed < len(self.queue) and work.first_backward_use[self.queue[self.passed]] <= kernel:
