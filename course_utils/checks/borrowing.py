@@ -13,9 +13,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+HERE = str(Path(__file__).resolve())
 LIBRARY = str(Path(__file__).resolve().parents[1])
-CHECKS = str(Path(__file__).resolve().parent)  # where strangers are graded, nothing here knows an answer
-CALLER = "attempt"  # the function of the library that calls an answer
+CALLER = (str(Path(__file__).resolve().with_name("core.py")), "attempt")  # what calls an answer, by file and name
 
 
 @contextmanager
@@ -30,12 +30,13 @@ def calls_noted(given: Collection[object] = ()) -> Iterator[list[str]]:
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(LIBRARY) or code in allowed:
+        if event != "call" or not code.co_filename.startswith(LIBRARY) or code.co_filename == HERE or code in allowed:
             return
         caller = frame.f_back.f_code if frame.f_back is not None else None
-        within = caller is not None and caller.co_filename.startswith(LIBRARY) and caller.co_name != CALLER
-        if within or code.co_filename.startswith(CHECKS):
-            return
+        if caller is not None and caller.co_filename.startswith(LIBRARY):
+            calls_answer = (caller.co_filename, caller.co_name) == CALLER
+            if not calls_answer or code.co_filename == CALLER[0]:  # it also looks at what came back
+                return
         found.append(f"{frame.f_globals.get('__name__')}.{code.co_name}")
 
     before = sys.getprofile()
