@@ -10,7 +10,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from jupyter_client.manager import AsyncKernelManager
@@ -73,10 +76,25 @@ def execute(
     with tqdm(total=codes, desc=label, unit="cell", leave=False, disable=None if progress else True) as bar:
         client.on_cell_executed = lambda **_: bar.update()
         try:
-            client.execute(env=kernel_environment(seed) | dict(variables or {}), cleanup_kc=True)
+            with _own_signals(client):
+                client.execute(env=kernel_environment(seed) | dict(variables or {}), cleanup_kc=True)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise _failure(notebook, error) from None
     return normalise(notebook, label)
+
+
+@contextmanager
+def _own_signals(client: NotebookClient) -> Iterator[None]:
+    """Leave SIGTERM to whoever handles it here: nbclient takes it for itself, and then gives it back its default."""
+    ours = signal.getsignal(signal.SIGTERM)
+    if not callable(ours) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    client.on_notebook_start = lambda **_: signal.signal(signal.SIGTERM, ours)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, ours)
 
 
 def _failure(notebook: NotebookNode, error: Exception) -> CellFailed:

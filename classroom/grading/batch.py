@@ -1,5 +1,9 @@
 """Grade a class: every submission marked by itself, in parallel, resumable, whatever the others do.
 
+There are two passes. The first decides every mark of everybody; only then are checks, which hold answers, sent to any
+kernel, for what they say of wrong ones. So no kernel in which a mark is decided can be told by another what a check
+holds, in any way.
+
 A task holds all that one marking needs and can go to any process: of this machine's pool, or of a Dask cluster. A
 worker keeps one warm sandbox for all its tasks. Results come back as they are ready and are written whole, one file a
 learner; started again, a grading takes up what is missing and redoes nothing finished.
@@ -16,17 +20,17 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from classroom.grading import intake
-from classroom.grading.graft import Graft, short
+from classroom.grading.graft import short
 from classroom.grading.library import trusted_imports
-from classroom.grading.mark import FORM, Marks, QuestionMark, mark, unattempted
+from classroom.grading.mark import FORM, Marks, QuestionMark, Unexplained, decide, explain, unattempted
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, Sandbox
 from classroom.grading.secret import checks_cell
@@ -49,6 +53,7 @@ class Task:
     limits: Limits
     confinement: Confinement | None  # None: without a sandbox, for files that are trusted
     hidden: tuple[str, ...] = ()  # files and folders that no submission may see
+    decided: Result | None = None  # of the first pass, for the second
 
     @property
     def key(self) -> str:
@@ -63,7 +68,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """The marks of one submission. `failed` says why it could not be marked: its points then mean nothing."""
+    """The marks of one submission. `failed` says why it could not be marked: its points then mean nothing.
+
+    While `unexplained` is there its points are final, and checks are still to be asked about its wrong answers.
+    """
 
     learner: str
     number: str
@@ -72,53 +80,58 @@ class Result:
     marks: Marks
     problem: str = ""
     failed: str = ""
+    unexplained: Unexplained | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; `from_json` reads it back."""
-        return {**vars(self), "marks": self.marks.as_json()}
+        unexplained = self.unexplained and self.unexplained.as_json()
+        return {**vars(self), "marks": self.marks.as_json(), "unexplained": unexplained}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Result:
         """The result that `as_json` wrote."""
-        return cls(**{**data, "marks": Marks.from_json(data["marks"])})
+        unexplained = data["unexplained"] and Unexplained.from_json(data["unexplained"])
+        return cls(**{**data, "marks": Marks.from_json(data["marks"]), "unexplained": unexplained})
 
 
 def grade_one(task: Task) -> Result:
-    """Mark one submission in this process's sandbox. Never raises for what a submission does."""
+    """One pass over one submission in this process's sandbox. Never raises for what a submission does."""
     submission, reference = task.submission, parse_notebook(task.reference.encode(), "the reference")
 
-    def result(marks: Marks | None, problem: str = "", failed: str = "") -> Result:
-        marks = marks or unattempted(reference)
+    def result(marks: Marks, problem: str = "", unexplained: Unexplained | None = None) -> Result:
         marks = dataclasses.replace(marks, notes=(*submission.notes, *marks.notes))
-        return Result(submission.learner, submission.number, submission.file, task.key, marks, problem, failed)
+        who = submission.learner, submission.number
+        return Result(*who, submission.file, task.key, marks, problem, unexplained=unexplained)
 
     if submission.data is None:
-        return result(None, submission.problem)
+        return result(unattempted(reference), submission.problem)
     said = ""
     for _ in range(TRIES):
         try:
             grafted = intake.read(submission.data, submission.file, reference)
         except CourseError as error:
-            return result(None, str(error))
+            return result(unattempted(reference), str(error))
         except Exception as error:  # noqa: BLE001 - no process could be had to read it in
             said = in_words(error)
             continue
+        grafted = dataclasses.replace(grafted, checks=checks_cell())
         try:
-            return result(_mark(dataclasses.replace(grafted, checks=checks_cell()), task))
+            sandbox, decided = _sandbox(task) if task.confinement else None, task.decided
+            if decided is not None and decided.unexplained is not None:
+                marks = explain(grafted, decided.marks, decided.unexplained, task.limits, sandbox)
+                return dataclasses.replace(decided, marks=marks, unexplained=None)
+            marks, found = decide(grafted, task.limits, sandbox)
+            return result(marks, unexplained=found if found.cells else None)
         except Exception as error:  # noqa: BLE001 - whatever it is, it costs this submission alone
             said = in_words(error)
             give_up_sandbox()
-    return result(None, failed=said)
+    return unmarked(task, said)
 
 
 def in_words(error: BaseException) -> str:
     """An error on one short line."""
     known = isinstance(error, CourseError)
     return short(error if known else f"{type(error).__name__}: {error}", LONGEST_FAILURE)
-
-
-def _mark(grafted: Graft, task: Task) -> Marks:
-    return mark(grafted, task.limits, sandbox=_sandbox(task) if task.confinement else None)
 
 
 _kept: dict[str, Sandbox] = {}  # this worker's, made for one exercise
@@ -142,21 +155,57 @@ def give_up_sandbox() -> None:
         sandbox.__exit__(None, None, None)
 
 
+def in_two_passes(tasks: Sequence[Task], grade: Callable[[Sequence[Task]], Iterator[Result]]) -> Iterator[Result]:
+    """Results as they are ready: of each submission its marks, then, if checks are to be asked about it, once more.
+
+    Args:
+        tasks: those with a result that waits for the second pass are in that alone.
+        grade: one pass over tasks.
+    """
+    known = {(task.submission.learner, task.submission.number): task for task in tasks}
+    for result in grade([task for task in tasks if task.decided is None]):
+        who = result.learner, result.number
+        if result.unexplained is not None:
+            known[who] = dataclasses.replace(known[who], decided=result)
+        yield result
+    yield from grade([task for task in known.values() if task.decided is not None])
+
+
 def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
-    """Results as they are ready, from a pool of processes. A worker that is killed costs nobody a mark."""
-    left = {(task.submission.learner, task.submission.number): task for task in tasks}
-    kills = dict.fromkeys(left, 0)  # workers killed while this was graded alone
-    alone = False  # after a worker was killed, until it is known by which task
-    while left:
-        who = max(left, key=lambda key: kills[key])
-        batch = [left[who]] if alone else list(left.values())
-        spawn = multiprocessing.get_context("spawn")  # a fork would share this process's open files and threads
-        others = set(multiprocessing.active_children())
-        with ProcessPoolExecutor(min(jobs, len(batch)), spawn, _start_worker) as pool:
-            futures = {pool.submit(grade_one, task): task for task in batch}
+    """Results of both passes as they are ready, from a pool of processes."""
+    with _Workers(jobs) as workers:
+        yield from in_two_passes(tasks, workers.grade)
+
+
+class _Workers:
+    """A pool of processes for a `with` statement. A worker that is killed costs nobody a mark."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs, self._size = jobs, 0
+        self._pool: ProcessPoolExecutor | None = None
+        self._others = set(multiprocessing.active_children())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._pool is None:
+            return
+        if kind is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(multiprocessing.active_children()) - self._others:
+                worker.terminate()  # it gives up its sandbox
+        self._pool.shutdown()
+
+    def grade(self, tasks: Sequence[Task]) -> Iterator[Result]:
+        """One pass: results as they are ready."""
+        left = {(task.submission.learner, task.submission.number): task for task in tasks}
+        kills = dict.fromkeys(left, 0)  # workers killed while this was graded alone
+        alone = False  # after a worker was killed, until it is known by which task
+        while left:
+            who = max(left, key=lambda key: kills[key])
             try:
-                for future in _as_ready(set(futures)):
-                    result = _result(future, futures[future])
+                for result in self._results([left[who]] if alone else list(left.values())):
                     del left[result.learner, result.number]
                     yield result
             except BrokenProcessPool:
@@ -167,21 +216,28 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
                 if kills[who] >= TRIES:
                     alone = False
                     yield lost(left.pop(who))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                for worker in set(multiprocessing.active_children()) - others:
-                    worker.terminate()  # it gives up its sandbox
+
+    def _at_least(self, size: int) -> ProcessPoolExecutor:
+        """The pool there is, or another where it has fewer workers or one of them was killed."""
+        if self._pool is None or self._size < size:
+            if self._pool is not None:
+                self._pool.shutdown()
+            spawn = multiprocessing.get_context("spawn")  # a fork would share this process's open files and threads
+            self._pool, self._size = ProcessPoolExecutor(size, spawn, _start_worker), size
+        return self._pool
+
+    def _results(self, tasks: Sequence[Task]) -> Iterator[Result]:
+        """Results as they are ready. Raises BrokenProcessPool if a worker was killed."""
+        pool = self._at_least(min(self.jobs, len(tasks)))
+        futures = {pool.submit(grade_one, task): task for task in tasks}
+        for future in as_completed(futures):
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                self._size = 0
                 raise
-
-
-def _result(future: Future[Result], task: Task) -> Result:
-    """What came of a task. Raises BrokenProcessPool if a worker was killed."""
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        raise
-    except Exception as error:  # noqa: BLE001 - it costs this submission alone
-        return unmarked(task, in_words(error))
+            except Exception as error:  # noqa: BLE001 - it costs this submission alone
+                yield unmarked(futures[future], in_words(error))
 
 
 def _start_worker() -> None:
@@ -208,22 +264,20 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _as_ready(futures: set[Future[Result]]) -> Iterator[Future[Result]]:
-    waiting = set(futures)
-    while waiting:
-        done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-        yield from done
-
-
 def lost(task: Task) -> Result:
     """The result of a submission that ended every process that marked it."""
     return unmarked(task, "the process that marked it was killed, more than once; mark it by hand")
 
 
 def unmarked(task: Task, failed: str) -> Result:
-    """The result of a submission that could not be marked for this reason."""
-    submission = task.submission
+    """The result of a submission that could not be marked for this reason, or whose marks could not be explained."""
+    submission, decided = task.submission, task.decided
+    if decided is not None:
+        note = f"What is wrong with an answer could not be looked for: {failed}"
+        marks = dataclasses.replace(decided.marks, notes=(*decided.marks.notes, note))
+        return dataclasses.replace(decided, marks=marks, unexplained=None)
     marks = unattempted(parse_notebook(task.reference.encode(), "the reference"))
+    marks = dataclasses.replace(marks, notes=submission.notes)
     return Result(submission.learner, submission.number, submission.file, task.key, marks, failed=failed)
 
 

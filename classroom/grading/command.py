@@ -10,14 +10,11 @@ when a mark differs from the grading before. Started again, it redoes nothing th
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
 import secrets
-import signal
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +32,7 @@ from classroom.grading.batch import (
     changed_marks,
     file_name,
     grade_all,
+    in_two_passes,
     read_results,
     write_result,
 )
@@ -112,15 +110,13 @@ def _grade_all(
 ) -> int:
     """Everything from the reference to the pages."""
     out: Path = options.out
-    with _ended_by_signals():
-        text, partial_before, partial = _reference(solution, out, options, console)
+    text, partial_before, partial = _reference(solution, out, options, console)
     limits = Limits(cell=options.seconds, whole=max(Limits().whole, 12 * options.seconds))
     confinement = None if options.no_sandbox else Confinement()
     hidden = tuple(str(path.resolve()) for path in (root, options.submissions, out))
     tasks = [Task(submission, text, limits, confinement, hidden) for submission in submissions]
     before = read_results(out / "results")
-    with _ended_by_signals():  # again: whoever runs a notebook gives signals back their default
-        results = _grade(tasks, before, out, options.jobs, options.scheduler, console)
+    results = _grade(tasks, before, out, options.jobs, options.scheduler, console)
     changes = [
         [result.learner, old.question, old.points, new.points]
         for who, result in results.items()
@@ -153,23 +149,6 @@ def _prepare(out: Path, submissions: Path) -> None:
             tried.write(bytes(LEAST_ROOM))
     except OSError as error:
         raise CourseError(f"--out {out} cannot be written to: {error.strerror or error}; name another folder") from None
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Have the signals that end a program end it as Ctrl-C does: what was begun is cleaned up."""
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        ending = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        before = {number: signal.getsignal(number) for number in ending}
-    for number, handler in before.items():
-        if handler == signal.SIG_DFL:  # nohup has SIGHUP ignored
-            signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _pointed(result: Result, partial: bool) -> Result:
@@ -221,26 +200,35 @@ def _grade(
 ) -> dict[tuple[str, str], Result]:
     """Results of all tasks: those that are there already, and the rest as they are made."""
     results, missing = {}, []
+    waiting = set()  # whose marks are final, and whose wrong answers checks are still to be asked about
     for task in tasks:
         who = (task.submission.learner, task.submission.number)
-        if who in before and before[who].key == task.key and not before[who].failed:
-            results[who] = before[who]
-        else:
+        if who not in before or before[who].key != task.key or before[who].failed:
             missing.append(task)
+        elif before[who].unexplained is not None:
+            waiting.add(who)
+            missing.append(replace(task, decided=before[who]))
+        else:
+            results[who] = before[who]
     if results:
         console.print(f"{len(results)} graded before and unchanged")
-    columns = (TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        done = bar.add_task("grading", total=len(missing))
+        marked = bar.add_task("marking", total=len(missing) - len(waiting))
+        explained = bar.add_task("asking checks", total=len(waiting))
         for result in _results(missing, jobs, scheduler):
             write_result(out / "results", result)
-            results[result.learner, result.number] = result
-            bar.advance(done)
+            who = result.learner, result.number
+            results[who] = result
+            bar.advance(explained if who in waiting else marked)
+            if result.unexplained is not None:
+                waiting.add(who)
+                bar.update(explained, total=len(waiting))
     return results
 
 
 def _results(tasks: list[Task], jobs: int | None, scheduler: str | None) -> Iterator[Result]:
-    """Results as they are ready, from this machine or from a cluster."""
+    """Results as they are ready, from this machine or from a cluster: all marks first, then the words of checks."""
     if scheduler is None or not tasks:
         yield from grade_all(tasks, jobs or os.cpu_count() or 1)
         return
@@ -248,7 +236,7 @@ def _results(tasks: list[Task], jobs: int | None, scheduler: str | None) -> Iter
 
     with connect(scheduler) as client:
         inspect_workers(client, sandboxed=tasks[0].confinement is not None)
-        yield from grade_on_cluster(client, tasks, jobs)
+        yield from in_two_passes(tasks, lambda some: grade_on_cluster(client, some, jobs))
 
 
 def _write(results: list[Result], out: Path) -> None:

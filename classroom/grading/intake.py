@@ -2,7 +2,7 @@
 
 The process is forked from the warm one (`warm`). It reads the notebook, brings it to format 4, grafts its answers, and
 has every reading of `plain` tried on them; back comes JSON, texts and nothing else. What came through can be read again
-outside of it with no more harm than it did inside.
+outside of it with no more harm than it did inside. Zips are unpacked in such processes too (`submissions`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
@@ -26,6 +27,7 @@ from classroom.notebooks import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
 LONGEST_UNMARKED = MIB  # characters kept of a learner's code that is not run
+MESSAGE, REFUSED, FAILED, DONE = b"+", b"-", b"!", b"."  # before a message: what it is
 
 
 @dataclass(frozen=True)
@@ -37,55 +39,82 @@ class Bounds:
     answer_bytes: int = MIB
 
 
+class TookTooMuch(Exception):
+    """Says what a reading process did in place of reading, as the words after "it …"."""
+
+
 def read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds | None = None) -> Graft:
     """The answers in the bytes of a notebook file, which errors call `name`, beside the trusted notebook.
 
     Raises CourseError, in one line, for whatever is wrong with the file; OSError if no process can be had.
     """
     bounds = bounds or Bounds()
-    start_warming()
-    context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, name, trusted, bounds), daemon=True)  # type: ignore[attr-defined]
-    process.start()
-    theirs.close()
     try:
-        ours.send_bytes(data)
-        if not ours.poll(4 * bounds.seconds):
-            raise CourseError(f"{name} takes too long to read")
-        said = json.loads(ours.recv_bytes(8 * (bounds.answer_bytes + LONGEST_UNMARKED)))
-    except (EOFError, BrokenPipeError, ConnectionError):
-        process.join(bounds.seconds)
-        if sys.platform != "win32" and process.exitcode == -signal.SIGXCPU:
-            raise CourseError(f"{name} takes too long to read") from None
-        raise CourseError(f"{name} cannot be read: it ended the process that read it") from None
-    finally:
-        ours.close()
-        process.kill()
-        process.join()
-    if "refused" in said:
-        raise CourseError(said["refused"])
+        messages = confined(_read, (data, name, trusted, bounds), bounds, 8 * (bounds.answer_bytes + LONGEST_UNMARKED))
+        said = json.loads(next(messages))
+        messages.close()
+    except TookTooMuch as error:
+        raise CourseError(f"{name} {error}") from None
     answers = {name: Answer(source, attempted, tuple(flags)) for name, (source, attempted, flags) in said["answers"]}
     questions = read_questions(trusted)
     return Graft(trusted.metadata.course.topic, trusted, questions, answers, tuple(said["notes"]), said["unmarked"])
 
 
-def _serve(line: Connection, name: str, trusted: NotebookNode, bounds: Bounds) -> None:
-    """Read one file: the bytes come down the line, and what is in them goes back."""
+def confined(
+    work: Callable[..., Iterator[bytes]], given: tuple[object, ...], bounds: Bounds, most: int
+) -> Generator[bytes]:
+    """What `work(*given)` yields in a process with these limits, each message of at most so many bytes.
+
+    Raises the CourseError that the work raises, TookTooMuch for what else ends it, OSError if no process can be had.
+    """
+    start_warming()
+    context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_serve, args=(theirs, work, given, bounds), daemon=True)  # type: ignore[attr-defined]
+    process.start()
+    theirs.close()
+    try:
+        while True:
+            if not ours.poll(4 * bounds.seconds):
+                raise TookTooMuch("takes too long to read")
+            kind = ours.recv_bytes()
+            if kind == DONE:
+                return
+            message = ours.recv_bytes(most)
+            if kind != MESSAGE:
+                raise CourseError(message.decode()) if kind == REFUSED else TookTooMuch(message.decode())
+            yield message
+    except (EOFError, BrokenPipeError, ConnectionError):
+        process.join(bounds.seconds)
+        if sys.platform != "win32" and process.exitcode == -signal.SIGXCPU:
+            raise TookTooMuch("takes too long to read") from None
+        raise TookTooMuch("cannot be read: it ended the process that read it") from None
+    finally:
+        ours.close()
+        process.kill()
+        process.join()
+
+
+def _serve(line: Connection, work: Callable[..., Iterator[bytes]], given: tuple[object, ...], bounds: Bounds) -> None:
+    """Send what the work yields, or why it ended."""
     with open(os.devnull, "w", encoding="utf-8") as nothing:  # nobody is to read a traceback
         for stream in (1, 2):
             os.dup2(nothing.fileno(), stream)
     gc.disable()  # everything that is made here is kept to the end, which comes soon
     _limit(bounds)
+    last = [DONE]
     try:
-        said = json.dumps(_read(line.recv_bytes(), name, trusted, bounds))
+        for message in work(*given):
+            line.send_bytes(MESSAGE)
+            line.send_bytes(message)
     except CourseError as error:
-        said = json.dumps({"refused": str(error)})
+        last = [REFUSED, str(error).encode()]
     except MemoryError:
-        said = json.dumps({"refused": f"{name} takes more than {format_bytes(bounds.memory_bytes)} of memory to read"})
+        last = [FAILED, f"takes more than {format_bytes(bounds.memory_bytes)} of memory to read".encode()]
     except Exception as error:  # noqa: BLE001 - whatever there is in a file
-        said = json.dumps({"refused": f"{name} cannot be read: {type(error).__name__}"})
-    line.send_bytes(said.encode())
+        last = [FAILED, f"cannot be read: {type(error).__name__}".encode()]
+    for part in last:
+        line.send_bytes(part)
 
 
 def _limit(bounds: Bounds) -> None:
@@ -110,7 +139,11 @@ def _limit(bounds: Bounds) -> None:
             )  # SIGXCPU, then SIGKILL
 
 
-def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> dict[str, object]:
+def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> Iterator[bytes]:
+    yield json.dumps(_content(data, name, trusted, bounds)).encode()
+
+
+def _content(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> dict[str, object]:
     """What is in a file, as JSON has it. Raises CourseError."""
     grafted = graft(parse_notebook(data, name, slim=True), trusted)
     if sum(len(answer.source.encode()) for answer in grafted.answers.values()) > bounds.answer_bytes:

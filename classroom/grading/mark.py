@@ -1,9 +1,11 @@
 """Mark grafted answers: run them, read the verdicts as outcomes and points.
 
-Points come from the graded cells alone, whose output nbval compares outside the learner's process; the check cell only
-supplies the words. A cell that never ends or takes the kernel with it costs its own question: the others are run again
-without it. What a network is like can only be judged inside the process: such a question earns its points where every
-answer in the process is plain (`plain`); a right one that is not is held for the teacher.
+Answers are run, some of them again by themselves, checks are asked for words, and what was found is judged. Points come
+from the graded cells alone, whose output nbval compares outside the learner's process. A check, which holds the answer,
+only supplies words; where strangers are marked it enters a kernel when every mark is final, in a class (`decide`,
+`explain`) those of everybody. A cell that never ends or takes the kernel with it costs its own question: the others are
+run again without it. What a network is like can only be judged inside the process: such a question earns its points
+where every answer in the process is plain (`plain`); a right one that is not is held for the teacher.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ LIBRARY_GIVEN = re.compile(r"from (?:course_utils\.(?!units\b)|lessons\.\w+(?:\.
 
 FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
 LONGEST = 400  # characters of a diagnosis
-FORM = 4  # of what marks hold: marks that were kept in another form are made anew
+FORM = 5  # of what marks hold: marks that were kept in another form are made anew
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,27 @@ class Marks:
         return cls(data["topic"], questions, tuple(data["notes"]))
 
 
+@dataclass(frozen=True)
+class Unexplained:
+    """What was found of answers of which only a check can say more, and the answers that ended the kernel."""
+
+    cells: Mapping[str, Mapping[str, CellVerdict]]  # by question and kind of cell
+    without: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` reads it back."""
+        cells = {name: {kind: vars(one) for kind, one in found.items()} for name, found in self.cells.items()}
+        return {"cells": cells, "without": list(self.without)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Unexplained:
+        """What `as_json` wrote."""
+        cells = {
+            name: {kind: CellVerdict(**one) for kind, one in found.items()} for name, found in data["cells"].items()
+        }
+        return cls(cells, tuple(data["without"]))
+
+
 def with_partial_points(marks: Marks) -> Marks:
     """The marks with the points that answers earned for a part of their inputs, and words that say what for."""
     questions = []
@@ -115,32 +138,55 @@ def mark(
 ) -> Marks:
     """Mark grafted answers; `on_question` is told whose cell begins. Nothing is run if nothing was attempted.
 
-    Where strangers are marked (`Graft.checks`), every point is decided before a check, which holds the answer, enters
-    any kernel: what is sent then only finds the words. Raises CourseError if the solution itself does not run here.
+    Raises CourseError if the solution itself does not run here.
     """
     marking = _Marking(grafted, limits or Limits(), seed, on_question, sandbox)
-    kinds = ("graded",) if grafted.checks is not None else ("check", "graded")
-    attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
-    marking.run(attempted, kinds)
-    if sandbox is not None or grafted.checks is not None:
-        marking.run_again(attempted)
+    marking.run_answers()
+    marking.run_again()
     if grafted.checks is not None:
-        marking.run([name for name in attempted if _wants_words(marking.cells[name])], ("check",))
-    return Marks(grafted.topic, tuple(map(marking.mark_of, grafted.questions)), grafted.notes)
+        marking.ask_checks(marking.unexplained())
+    return marking.judge()
+
+
+def decide(grafted: Graft, limits: Limits, sandbox: Sandbox | None) -> tuple[Marks, Unexplained]:
+    """The marks of a stranger's answers with every point final, and what `explain` needs to find more words.
+
+    No check, which holds the answer, enters a kernel. Raises CourseError as `mark` does.
+    """
+    marking = _Marking(grafted, limits, sandbox=sandbox)
+    marking.run_answers()
+    marking.run_again()
+    wanting = marking.unexplained()
+    return marking.judge(), Unexplained({name: marking.cells[name] for name in wanting}, tuple(marking.without))
+
+
+def explain(grafted: Graft, marks: Marks, found: Unexplained, limits: Limits, sandbox: Sandbox | None) -> Marks:
+    """The marks that `decide` gave, with what checks say of wrong answers; no point changes."""
+    marking = _Marking(grafted, limits, sandbox=sandbox)
+    marking.cells.update({name: dict(cells) for name, cells in found.cells.items()})
+    marking.without += found.without
+    marking.ask_checks(found.cells)
+    told = {one.question: one for one in marking.judge().questions if one.question in found.cells}
+    return replace(marks, questions=tuple(told.get(one.question, one) for one in marks.questions))
 
 
 class _Marking:
     """The runs that one submission's marks are made from; `cells` holds what they found, by question and kind of cell.
 
-    A question whose graded cell asks what code is like, and so must believe the process it runs in, comes before all
-    other answers. One that builds on an answer before it is run again behind those, if none of them reaches others.
+    Its steps are taken in the order in which they stand here.
     """
 
     def __init__(
-        self, grafted: Graft, limits: Limits, seed: int, on_question: Callable[[str], None], sandbox: Sandbox | None
+        self,
+        grafted: Graft,
+        limits: Limits,
+        seed: int = 0,
+        on_question: Callable[[str], None] = lambda question: None,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self.grafted, self.limits, self.seed, self.sandbox = grafted, limits, seed, sandbox
         self.on_question = on_question
+        self.attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
         cells = (*grafted.trusted.cells, grafted.checks)
         self.owners = {cell.id: kind_of(cell) for cell in cells if cell is not None}
         self.cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
@@ -152,10 +198,56 @@ class _Marking:
         self.reaching = _read_answers(grafted, self.setup)
         self.without: list[str] = []  # answers that ended the kernel
 
-    def run(self, questions: Collection[str], kinds: Sequence[str]) -> None:
+    def run_answers(self) -> None:
+        """Run all answers with their graded cells; where the learner is trusted, with their checks.
+
+        A question whose graded cell asks what code is like, and so must believe the process it runs in, comes before
+        all other answers.
+        """
+        if self.grafted.checks is None:
+            self._run(self.attempted, ("check", "graded"))
+        else:
+            self._run(self.attempted, ("graded",), self.inside)
+
+    def run_again(self) -> None:
+        """Run a question by itself where an earlier answer may have bent what it ran in, or left it no memory.
+
+        One that is judged inside and builds on an answer before it is run behind those, if none of them reaches others.
+        """
+        if self.sandbox is None and self.grafted.checks is None:
+            return
+        order = [*(name for name in self.inside if name in self.attempted), *self.attempted]
+        for name in self.attempted:
+            earlier = order[: order.index(name)]
+            bent = any(self.reaching[one] for one in earlier)
+            found = self.cells[name]
+            starved = bool(earlier) and any(verdict.verdict in ("died", "excess") for verdict in found.values())
+            if name in self.inside and _needs_others(found):
+                others = [one for one in self.grafted.answers if one != name and self.reaching[one]]
+                alone = self._by_itself(name, others)
+            elif starved or (bent and (name in self.inside or not _passed(found))):
+                alone = self._by_itself(name, [one for one in self.grafted.answers if one != name])
+            else:
+                continue
+            garbled = _is_garbled(found, self.grafted) and not _is_garbled(alone, self.grafted)
+            if name in self.inside or garbled or _passed(alone):
+                self.cells[name] = alone
+
+    def unexplained(self) -> list[str]:
+        """The questions of which only a check can say more."""
+        return [name for name in self.attempted if _wants_words(self.cells[name])]
+
+    def ask_checks(self, questions: Collection[str]) -> None:
+        """Run the checks of these questions, in a kernel that decides no mark."""
+        self._run([name for name in self.attempted if name in questions], ("check",))
+
+    def judge(self) -> Marks:
+        """The marks that the runs amount to."""
+        return Marks(self.grafted.topic, tuple(map(self._mark_of, self.grafted.questions)), self.grafted.notes)
+
+    def _run(self, questions: Collection[str], kinds: Sequence[str], first: Sequence[str] = ()) -> None:
         """Run the cells of these kinds, without whatever ends the kernel, until all had their turn."""
         todo = list(questions)
-        first = self.inside if "check" not in kinds else ()
         while todo:
             verdicts = self._verdicts(self.grafted.notebook(todo, self.without, kinds, first))
             for verdict in verdicts:
@@ -174,25 +266,6 @@ class _Marking:
             done = {name for name in todo if kinds[-1] in self.cells[name]}
             todo = [question for question in todo if question != culprit and question not in done]
 
-    def run_again(self, attempted: Sequence[str]) -> None:
-        """Run a question by itself where an earlier answer may have bent what it ran in, or left it no memory."""
-        order = [*(name for name in self.inside if name in attempted), *attempted]
-        for name in attempted:
-            earlier = order[: order.index(name)]
-            bent = any(self.reaching[one] for one in earlier)
-            found = self.cells[name]
-            starved = bool(earlier) and any(verdict.verdict in ("died", "excess") for verdict in found.values())
-            if name in self.inside and _needs_others(found):
-                others = [one for one in self.grafted.answers if one != name and self.reaching[one]]
-                alone = self._by_itself(name, others)
-            elif starved or (bent and (name in self.inside or not _passed(found))):
-                alone = self._by_itself(name, [one for one in self.grafted.answers if one != name])
-            else:
-                continue
-            garbled = _is_garbled(found, self.grafted) and not _is_garbled(alone, self.grafted)
-            if name in self.inside or garbled or _passed(alone):
-                self.cells[name] = alone
-
     def _by_itself(self, name: str, without: Collection[str]) -> dict[str, CellVerdict]:
         self.on_question(name)
         verdicts = run_notebook(
@@ -205,8 +278,7 @@ class _Marking:
             notebook, self.limits, self.seed, lambda cell: self.on_question(self.owners[cell][1]), self.sandbox
         )
 
-    def mark_of(self, question: Question) -> QuestionMark:
-        """The mark that the runs amount to."""
+    def _mark_of(self, question: Question) -> QuestionMark:
         mark = _question_mark(question, self.grafted, self.cells[question.name], self.limits)
         if mark.outcome is not Outcome.CORRECT:
             return mark

@@ -21,18 +21,14 @@ import pytest
 from nbval.kernel import RunningKernel
 
 from classroom.execution import line_of_error
+from classroom.grading.own_time import OwnTime
 from classroom.grading.provisioner import register
 
 POLL = 0.25  # seconds between two looks at whether the kernel lives
 GRACE = 2.0  # seconds an interrupted cell is given to end
 SETUP_SECONDS = 120.0  # the least a set-up cell is given: importing torch takes long on a busy machine
 LONGEST_TEXT = 20_000  # characters kept of what a cell printed
-
-
 LONGEST_OUTPUT = 8 * 2**20  # characters a cell may send
-
-
-PASSED = pytest.StashKey[set[str]]()  # questions whose graded cell passed
 
 
 class OutputFlood(Exception):
@@ -50,12 +46,13 @@ class LiveKernel(RunningKernel):  # type: ignore[misc]
     received = 0  # characters since the cell began
 
     def get_message(self, stream: str, timeout: float | None = None) -> Any:
-        """The next message. Raises Empty after the timeout, KernelDied as soon as nobody can send one."""
-        end = time.monotonic() + (math.inf if timeout is None else timeout)
+        """The next message. Raises Empty after the kernel's own time, KernelDied as soon as nobody can send one."""
+        limit = math.inf if timeout is None else timeout
         if self.interrupted is not None:
-            end = min(end, self.interrupted + GRACE)
+            limit = min(limit, self.interrupted + GRACE - time.monotonic())
+        own = OwnTime(self.km.provisioner.pid)
         while True:
-            left = end - time.monotonic()
+            left = limit - own.look()
             if left < 0 and self.interrupted is not None:
                 raise Empty  # also while messages keep coming
             try:
@@ -63,7 +60,7 @@ class LiveKernel(RunningKernel):  # type: ignore[misc]
             except Empty:
                 if not self.is_alive():
                     raise KernelDied from None
-                if time.monotonic() >= end:
+                if own.look() >= limit:
                     raise
             else:
                 self.received += _size(message)
@@ -111,22 +108,8 @@ def _write(item: pytest.Item, **content: object) -> None:
         file.write(json.dumps({"cell": item.cell.id, **content}) + "\n")  # type: ignore[attr-defined]
 
 
-def _kind_of(item: pytest.Item) -> tuple[str, str]:
-    """(kind, question) of a cell."""
-    course = item.cell.metadata.get("course") or {}  # type: ignore[attr-defined]
-    return course.get("kind", ""), course.get("question", "")
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note that a cell begins, so that a killed run still names its culprit; give set-up cells time to import.
-
-    A check that comes after its graded cell has nothing to say if that passed, and is left out.
-    """
-    kind, question = _kind_of(item)
-    passed = item.config.stash.setdefault(PASSED, set())
-    graded = {name for kind, name in map(_kind_of, item.session.items) if kind == "graded"}
-    if (kind == "check" and question in passed) or (kind == "checks" and graded <= passed):
-        pytest.skip("the graded cell passed")
+    """Note that a cell begins, so that a killed run still names its culprit; give set-up cells time to import."""
     _write(item, event="start")
     asked = item.config.getoption("--course-cell-seconds")
     trusted = not item.cell.metadata.get("course")  # type: ignore[attr-defined]
@@ -141,9 +124,6 @@ def pytest_runtest_makereport(
     report = yield
     if call.when == "call" or (call.when == "setup" and report.failed):
         verdict = _verdict(item, call, report)
-        kind, question = _kind_of(item)
-        if kind == "graded" and verdict == "passed":
-            item.config.stash.setdefault(PASSED, set()).add(question)
         outputs = item.test_outputs or []  # type: ignore[attr-defined]
         error = next((o for o in outputs if o.output_type == "error"), None)
         _write(

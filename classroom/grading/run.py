@@ -21,6 +21,7 @@ import psutil
 from nbformat import NotebookNode
 
 from classroom.execution import kernel_environment
+from classroom.grading.own_time import OwnTime
 from classroom.grading.sandbox import Sandbox
 from classroom.grading.warm import WarmProcess
 from classroom.notebooks import to_text
@@ -48,7 +49,7 @@ class CellVerdict:
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds: for one cell, for a whole run of the notebook."""
+    """Seconds of a kernel's own time (`own_time`): for one cell, for a whole run of the notebook."""
 
     cell: float = 20.0
     whole: float = 240.0
@@ -125,7 +126,7 @@ def _wait(
 
     Returns whether time ran out, and what else the kernel took too much of.
     """
-    end, told, looks = time.monotonic() + seconds, 0, 0
+    own, told, looks = OwnTime(None), 0, 0
     while process.poll() is None:
         begun = [line["cell"] for line in _lines(verdicts) if line["event"] == "start"]
         for cell in begun[told:]:
@@ -135,7 +136,9 @@ def _wait(
             _add_children(process, family)
         looks += 1
         excess = (sandbox.excess() or _flooded(process)) if sandbox else None
-        if excess or time.monotonic() > end:
+        if own.process is None and sandbox is not None:
+            own.process = sandbox.kernel()
+        if own.look() > seconds or excess:
             return excess is None, excess
         time.sleep(0.1)
     return False, None

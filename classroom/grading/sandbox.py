@@ -35,6 +35,7 @@ import psutil
 
 from classroom import PACKAGES, ROOT
 from classroom.grading.library import copy_without_answers
+from classroom.grading.own_time import child_of
 from classroom.grading.provisioner import PROVISIONER, SETTINGS
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
@@ -171,6 +172,7 @@ class Sandbox:
             said = (self._home / "log").read_text(errors="replace").strip().splitlines() or ["no message"]
             raise CourseError(f"the sandbox did not start ({said[-1][:200]}); {WAYS_OUT}")
         self._own = {self._process.pid, *(child.pid for child in psutil.Process(self._process.pid).children(True))}
+        self._zygote = child_of(child_of(self._process.pid))  # bubblewrap runs it in a second process of its own
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -188,7 +190,7 @@ class Sandbox:
         request = {
             "outside": str(self.sockets), "sockets": SOCKETS, "uid": self.uid, "scratch": SCRATCH,
             "scratch_bytes": self.limits.scratch_bytes, "scratch_files": self.limits.scratch_files,
-            "rlimits": self.limits.rlimits(), "processors": self._processors,
+            "rlimits": self.limits.rlimits(), "processors": self._processors, "zygote": self._zygote,
         }  # fmt: skip
         return {"JUPYTER_DEFAULT_PROVISIONER_NAME": PROVISIONER, SETTINGS: json.dumps(request)}
 
@@ -199,6 +201,10 @@ class Sandbox:
             if time.monotonic() > end:
                 raise CourseError("a kernel could not be ended; its sandbox is given up")
             time.sleep(0.05)
+
+    def kernel(self) -> int | None:
+        """The process of the kernel that runs here now; None if none is known."""
+        return child_of(child_of(self._zygote))
 
     def kernel_processes(self) -> list[psutil.Process]:
         """All processes of all kernels that run here now."""

@@ -21,6 +21,7 @@ from classroom.execution import execute
 from classroom.grading.graft import kind_of
 from classroom.grading.library import topic_checks
 from classroom.notebooks import as_notebook
+from classroom.questions.graded import BORROWED, CRASHED, NOT_ATTEMPTED
 from course_utils.units import CourseError
 
 MOST_TURNS = 20  # a result of random size is that close to a rounding boundary once in some thousand
@@ -50,7 +51,7 @@ def reference(solution: NotebookNode, seed: str) -> NotebookNode:
     """The solution executed with this seed's tokens: what right answers print.
 
     Raises CellFailed if it does not run; CourseError if a question's results are always where rounding changes them,
-    or if its graded cell is no call.
+    if it shows no results but words, which any answer might earn, or if its graded cell is no call.
     """
     turns: Counter[str] = Counter()
     for _ in range(MOST_TURNS):
@@ -62,9 +63,19 @@ def reference(solution: NotebookNode, seed: str) -> NotebookNode:
         printed = executed.cells.pop().outputs
         unsteady = "".join(output.get("text", "") for output in printed).split()
         if not unsteady:
+            _refuse_words(executed)
             return executed
         turns.update(unsteady)
     raise CourseError(f"results of {unsteady[0]!r} lie on a rounding boundary for every seed; change what it draws")
+
+
+def _refuse_words(executed: NotebookNode) -> None:
+    """Raise CourseError if a graded cell of the solution shows a crash, a borrowed result, or that there is none."""
+    for cell in executed.cells:
+        if kind_of(cell)[0] == "graded":
+            for line in "".join(output.get("text", "") for output in cell.outputs).splitlines():
+                if re.search(f": ({BORROWED}|{CRASHED}|{NOT_ATTEMPTED})(: |$)", line):
+                    raise CourseError(f"the solution does not answer {kind_of(cell)[1]!r}: {line}")
 
 
 def _steadiness_cell(notebook: NotebookNode) -> NotebookNode:

@@ -1,12 +1,13 @@
 """Find the submissions of a class: notebooks named by learner, folders per learner, or a learning platform's zip.
 
-Nothing is unpacked: files are read where they lie, links are not followed, and names serve to tell learners apart and
-for nothing else. Whatever cannot be read is a submission with a problem, in one line; a class is never refused for one
-file.
+Nothing is unpacked to disk: files are read where they lie, those in a zip by a process with limits (`intake`). Links
+are not followed, and names serve to tell learners apart and for nothing else. Whatever cannot be read is a submission
+with a problem, in one line; a class is never refused for one file.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -17,11 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from classroom.grading.graft import short
+from classroom.grading.intake import Bounds, TookTooMuch, confined
 from course_utils.units import MIB, CourseError, format_bytes
 
 LARGEST_FILE = 256 * MIB
 LARGEST_ZIP = 8192 * MIB  # of all notebooks in it together, unpacked
 MOST_FILES = 20_000
+BOUNDS = Bounds(seconds=60)  # of a process that unpacks a zip; what is left then is left to the next
 # What Moodle and Canvas put around the names they export; the learner's number there is what they import marks by. What
 # follows is the learner's own name for the file: only the first of several such parts is the platform's.
 MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d+)_assignsubmission_file(?:_.*)?")
@@ -195,40 +198,70 @@ def _read_file(path: Path, place: PurePosixPath) -> _Found:
             if not stat.S_ISREG(facts.st_mode):
                 return _Found(place, 0.0, None, "it is no plain file")
             if facts.st_size > LARGEST_FILE:
-                return _Found(place, facts.st_mtime, None, _too_large(facts.st_size))
+                return _Found(place, facts.st_mtime, None, _too_large(facts.st_size, LARGEST_FILE))
             return _Found(place, facts.st_mtime, file.read(LARGEST_FILE + 1), "")
     except OSError as error:
         return _Found(place, 0.0, None, f"it cannot be read: {error.strerror or error}")
 
 
-def _too_large(size: int) -> str:
-    most = format_bytes(LARGEST_FILE)
-    return f"it is {format_bytes(size)} large, more than {most}; clear its outputs and hand it in anew"
+def _too_large(size: int, most: int) -> str:
+    return f"it is {format_bytes(size)} large, more than {format_bytes(most)}; clear its outputs and hand it in anew"
 
 
 def _in_zip(path: Path) -> Iterator[_Found]:
-    left = LARGEST_ZIP
+    """The files in a zip, which is opened and unpacked in a process with limits: a member that ends it costs itself."""
+    start, left = 0, LARGEST_ZIP
+    while True:
+        place, saved, first = None, 0.0, start
+        messages = confined(
+            _members, (str(path), os.path.abspath(path), start, LARGEST_FILE, left), BOUNDS, LARGEST_FILE + MIB
+        )
+        try:
+            for message in messages:
+                start, name, saved = json.loads(message)
+                place = PurePosixPath(name)
+                problem, passed_over, unpacked = json.loads(next(messages))
+                data = next(messages) if unpacked else None
+                left -= len(data or b"")
+                yield _Found(place, saved, data, problem, passed_over)
+                place, start = None, start + 1
+            return
+        except TookTooMuch as error:
+            if place is None:
+                raise CourseError(f"{path} cannot be read as a zip: it {error}") from None
+            if start == first:  # by itself: what was unpacked before it in this process is not to blame
+                yield _Found(place, saved, None, f"it cannot be unpacked: it {error}")
+                start += 1
+
+
+def _members(name: str, path: str, start: int, largest: int, left: int) -> Iterator[bytes]:
+    """In the process with limits: of each member from this one on where it lies, then what is said of it, its bytes."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
             if len(entries) > MOST_FILES:
-                raise CourseError(f"{path} holds more than {MOST_FILES:,} files; grade it in parts")
-            for entry in entries:
+                raise CourseError(f"{name} holds more than {MOST_FILES:,} files; grade it in parts")
+            for number, entry in list(enumerate(entries))[start:]:
                 # A name is taken apart, never used as a path: ".." and drive letters lead nowhere.
                 parts = [part for part in re.split(r"[/\\]", entry.filename) if part not in ("", ".", "..")]
                 place = PurePosixPath(*parts) if parts else PurePosixPath("unnamed")
                 if _is_submission(place):
-                    one = _passed_over(place) or _read_entry(archive, entry, place, min(LARGEST_FILE, left))
+                    saved = float("".join(f"{part:02}" for part in entry.date_time))  # orders as time does
+                    yield json.dumps([number, str(place), saved]).encode()
+                    one = _passed_over(place) or _read_entry(archive, entry, place, saved, min(largest, left))
                     left -= len(one.data or b"")
-                    yield one
+                    yield json.dumps([one.problem, one.passed_over, one.data is not None]).encode()
+                    if one.data is not None:
+                        yield one.data
     except CourseError:
         raise
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise CourseError(f"{path} cannot be read as a zip: {error}") from None
+        raise CourseError(f"{name} cannot be read as a zip: {error}") from None
 
 
-def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: PurePosixPath, most: int) -> _Found:
-    saved = float("".join(f"{part:02}" for part in entry.date_time))  # orders as time does
+def _read_entry(
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: PurePosixPath, saved: float, most: int
+) -> _Found:
     if stat.S_ISLNK(entry.external_attr >> 16):
         return _Found(place, saved, None, "it is a link; the file itself has to be handed in")
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others may take memory without limit
@@ -243,5 +276,5 @@ def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: PurePos
     except Exception as error:  # noqa: BLE001 - zlib, lzma and bz2 each have an error of their own
         return _Found(place, saved, None, f"it cannot be unpacked: {type(error).__name__}")
     if len(data) > most:
-        return _Found(place, saved, None, _too_large(max(entry.file_size, len(data))))
+        return _Found(place, saved, None, _too_large(max(entry.file_size, len(data)), most))
     return _Found(place, saved, data, "")

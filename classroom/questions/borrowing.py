@@ -6,7 +6,6 @@ cells give.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -15,10 +14,9 @@ from typing import Any
 
 from classroom import PACKAGES, ROOT
 
+HERE = str(ROOT / "classroom" / "questions" / "borrowing.py")
 LIBRARY = tuple(f"{ROOT / package}/" for package in PACKAGES)
-# What judges an answer calls it, and gives it what it calls; where strangers are graded, nothing of it knows an answer.
-JUDGING = re.compile(rf"{re.escape(str(ROOT))}/(classroom/questions/|lessons/(shared/|\w+/(checks|graded|judge)\.py))")
-CALLER = "attempt"  # the function of the library that calls an answer
+CALLER = (str(ROOT / "classroom" / "questions" / "core.py"), "attempt")  # what calls an answer, by file and name
 
 
 @contextmanager
@@ -33,12 +31,13 @@ def calls_noted(given: Collection[object] = ()) -> Iterator[list[str]]:
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or not _is_library(code) or code in allowed:
+        if event != "call" or not _is_library(code) or code.co_filename == HERE or code in allowed:
             return
         caller = frame.f_back.f_code if frame.f_back is not None else None
-        within = caller is not None and _is_library(caller) and caller.co_name != CALLER
-        if within or JUDGING.match(code.co_filename):
-            return
+        if caller is not None and _is_library(caller):
+            calls_answer = (caller.co_filename, caller.co_name) == CALLER
+            if not calls_answer or code.co_filename == CALLER[0]:  # it also looks at what came back
+                return
         found.append(f"{frame.f_globals.get('__name__')}.{code.co_name}")
 
     before = sys.getprofile()

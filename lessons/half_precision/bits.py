@@ -15,7 +15,7 @@ COLOURS = dict(zip(FIELDS, SERIES_COLOURS[:3], strict=True))
 
 
 class Stored(Protocol):
-    """A number as a format stores it, such as a `lessons.half_precision.precision.Bits`: three texts of zeros and ones."""
+    """A number as a format stores it, such as a `precision.Bits`: three texts of zeros and ones."""
 
     @property
     def sign(self) -> str:

@@ -32,8 +32,7 @@ from torch import nn
 from classroom.predict import predict, reveal
 from course_utils import digits, networks, recordings
 from course_utils.digits import Variant
-from course_utils.figures import # fmt: skip     Axis, Curve, plane, side_by_side, skyline
-from lessons.half_precision.bits import bit_fields
+from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
 from course_utils.machine import hardware
 from course_utils.machine.measure import measure_step
 from course_utils.machine.published import HALVES
@@ -41,6 +40,7 @@ from course_utils.machine.speed import predict_step
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes, in_gb
 from lessons.claims import judge
+from lessons.half_precision.bits import bit_fields
 from lessons.half_precision.claims import TITAN_X_2016, halving
 from lessons.half_precision.explorer import half_explorer
 from lessons.half_precision.precision import (

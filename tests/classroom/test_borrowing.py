@@ -81,6 +81,15 @@ def walked(gradient_bytes: int, cards: int) -> Any:
     return sys.modules["course_utils.techniques.parallel"].ring_bytes(gradient_bytes, cards)
 
 
+@pytest.mark.parametrize("question", FUNCTIONS)
+def test_what_a_check_knows_is_no_answer_either(question: str) -> None:
+    """Where a learner is trusted the checks are there, with their references."""
+    reference = CHECKS[question].reference
+    feedback = CHECKS[question](reference)
+    assert (feedback.outcome, "the course's own" in feedback.message) == (Outcome.WRONG, True)
+    assert all(f": {BORROWED}: course_utils." in line for line in GRADED[question].lines(reference))
+
+
 WAYS = {
     "itself": ring_bytes,
     "called": lambda n, cards: ring_bytes(n, cards),

@@ -108,7 +108,7 @@ def mutated(number: int) -> bytes:
 def here(number: int) -> dict[str, Any] | str:
     """What is in a mutated notebook, or the line that is said of it, without a process."""
     try:
-        found = intake._read(mutated(number), "x.ipynb", notebooks()[1], Bounds())
+        found = intake._content(mutated(number), "x.ipynb", notebooks()[1], Bounds())
     except CourseError as error:
         return str(error)
     except Exception as error:
@@ -185,7 +185,7 @@ def test_an_answer_that_a_reading_fails_for_costs_itself_alone(monkeypatch: pyte
         return ""
 
     monkeypatch.setattr(intake, "reaches", fails)
-    made = intake._read(to_text(notebooks()[0]).encode(), "x.ipynb", notebooks()[1], Bounds())
+    made = intake._content(to_text(notebooks()[0]).encode(), "x.ipynb", notebooks()[1], Bounds())
     answers: Any = dict(made["answers"])  # type: ignore[call-overload]
     assert [name for name, (_, attempted, _) in answers.items() if attempted] == ["one"]
     assert answers["two"][2] == ("its answer cannot be read (ValueError)",)

@@ -23,6 +23,7 @@ from classroom.grading.secret import checks_cell, reference
 from classroom.notebooks import parse_notebook, read_notebook, to_text
 from classroom.questions.core import Outcome
 from course_utils.units import CourseError
+from lessons.memory import checks as memory
 
 pytestmark = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"sandbox: {sandbox.why_not()}")
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,6 +112,12 @@ def mark_03(box: Sandbox, **answers: str) -> dict[str, QuestionMark]:
 
 def solution_of(question: str) -> str:
     return solution_text("03_memory", question)
+
+
+def test_a_stranger_is_told_the_slip_by_a_check_that_the_sandbox_had_as_a_stub(box: Sandbox) -> None:
+    slip = "def map_bytes(batch, channels, height, width, value_bytes=4):\n    return batch * channels * height * width"
+    messages = [one.message for one in memory.map_bytes.slips]
+    assert mark_03(box, map_bytes=slip)["map_bytes"].diagnosis in messages
 
 
 @pytest.mark.parametrize("name", FORGED)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import struct
 import zipfile
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,9 +18,10 @@ from hypothesis import strategies as st
 
 from classroom.grading import submissions
 from classroom.grading.batch import file_name
+from classroom.grading.intake import Bounds, TookTooMuch
 from classroom.grading.submissions import collect
 from classroom.notebooks import parse_notebook
-from course_utils.units import CourseError
+from course_utils.units import MIB, CourseError
 
 
 def zipped(path: Path, files: dict[str, bytes]) -> Path:
@@ -184,6 +189,67 @@ def test_a_zip_bomb_is_stopped_whatever_it_says_of_its_size(tmp_path: Path, monk
     bomb, honest = collect(tmp_path / "all.zip")
     assert (bomb.data, "more than" in bomb.problem) == (None, True)
     assert honest.data == b"a"
+
+
+def member(name: str, repeats: int) -> bytes:
+    """A zip with one member of so many times 16 MiB of zeroes, and what it says of their size is true."""
+    pack = zlib.compressobj(1, wbits=-15)
+    block = pack.compress(bytes(2**24)) + pack.flush(zlib.Z_FULL_FLUSH)
+    packed = block * repeats + pack.flush()
+    sizes = struct.pack("<LLL", 0, len(packed), min(repeats * 2**24, 2**32 - 2))
+    lengths = struct.pack("<HH", len(name), 0)
+    made = struct.pack("<HHHHH", 20, 0, 8, 0, 0x5021) + sizes + lengths
+    local = b"PK\3\4" + made + name.encode() + packed
+    central = b"PK\1\2" + struct.pack("<H", 20) + made + struct.pack("<HHHLL", 0, 0, 0, 0, 0) + name.encode()
+    return local + central + b"PK\5\6" + struct.pack("<HHHHLLH", 0, 0, 1, 1, len(central), len(local), 0)
+
+
+def test_a_member_of_4_gib_of_zeroes_is_one_line_and_no_zip_is_opened_in_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "zeroes.zip").write_bytes(member("ann.ipynb", 256))
+    (tmp_path / "small.zip").write_bytes(member("bob.ipynb", 1))
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    (ann,) = collect(tmp_path / "zeroes.zip")
+    assert (ann.data, ann.problem.split(",")[0]) == (None, "it is 4.00 GiB large")
+    monkeypatch.setattr(submissions, "BOUNDS", Bounds(memory_bytes=128 * MIB))
+    (ann,) = collect(tmp_path / "zeroes.zip")
+    assert (ann.data, ann.problem) == (None, "it cannot be unpacked: MemoryError")
+    with pytest.raises(CourseError, match="Bad CRC-32"):  # which says that its bytes were all unpacked
+        raise CourseError(collect(tmp_path / "small.zip")[0].problem)
+
+
+def test_too_many_members_are_one_line(tmp_path: Path) -> None:
+    entry = member("x.ipynb", 0)
+    start, end = entry.index(b"PK\1\2"), entry.index(b"PK\5\6")
+    counts = struct.pack("<HHHHLLH", 0, 0, 2**16 - 1, 2**16 - 1, (end - start) * (2**16 - 1), start, 0)
+    central = entry[start:end] * (2**16 - 1)  # as many as fit without the larger format
+    (tmp_path / "all.zip").write_bytes(entry[:start] + central + b"PK\5\6" + counts)
+    with pytest.raises(CourseError, match=r"all.zip holds more than 20,000 files; grade it in parts"):
+        collect(tmp_path / "all.zip")
+
+
+def test_a_member_that_ends_its_process_costs_itself_and_who_was_unpacked_with_it_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process ends at its third member, and at eve's."""
+    path = zipped(tmp_path / "all.zip", {f"{name}.ipynb": name.encode() for name in ("a", "b", "c", "eve", "f")})
+    started = []
+
+    def ends(work: Callable[..., Iterator[bytes]], given: tuple[Any, ...], *_: object) -> Iterator[bytes]:
+        started.append(given[2])
+        for number, message in enumerate(work(*given)):
+            if b"eve" in message or number == 8:
+                if number % 3 == 0:
+                    yield message
+                raise TookTooMuch("takes too long to read")
+            yield message
+
+    monkeypatch.setattr(submissions, "confined", ends)
+    got = {one.learner: one for one in collect(path)}
+    assert {name: one.data for name, one in got.items()} == {"a": b"a", "b": b"b", "c": b"c", "eve": None, "f": b"f"}
+    assert got["eve"].problem == "it cannot be unpacked: it takes too long to read"
+    assert started == [0, 2, 3, 4]
 
 
 def test_a_damaged_entry_costs_its_own_learner(tmp_path: Path) -> None:

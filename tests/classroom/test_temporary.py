@@ -13,29 +13,54 @@ import pytest
 
 from classroom.grading import sandbox, temporary
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="locks and signals are those of Unix")
 RUN = """\
-import subprocess, sys, tempfile, time
+import subprocess, tempfile, threading, time
+from pathlib import Path
+from classroom.execution import execute
 from classroom.grading.temporary import one_folder
-with one_folder():
+from classroom.notebooks import as_notebook
+def run_notebook(source):
+    cell = {"cell_type": "code", "id": "a", "source": source, "metadata": {}, "execution_count": None, "outputs": []}
+    execute(as_notebook({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}), folder, "a")
+def tell():
+    while not list(folder.glob("told")):
+        time.sleep(0.1)
+    print((folder / "told").read_text(), flush=True)
+with one_folder() as folder:
     tempfile.mkdtemp()
+"""
+AT_WORK = {
+    "alone": "",
+    "after a notebook": "    run_notebook('1')\n",
+    "in a notebook": (
+        "    threading.Thread(target=tell, daemon=True).start()\n"
+        "    run_notebook('import os, time; open(\"new\", \"w\").write(str(os.getpid())); '\n"
+        "                 'os.rename(\"new\", \"told\"); time.sleep(1000)')\n"
+    ),
+}
+ENDLESS = """\
     print(subprocess.Popen(["sleep", "1000"]).pid, flush=True)
     time.sleep(1000)
 """
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="locks and signals are those of Unix")
 
 
-def started(folder: Path) -> tuple[subprocess.Popen[str], int]:
+
+
+def started(folder: Path, at_work: str = "alone") -> tuple[subprocess.Popen[str], int]:
     """A process at work in its temporary folder below this one, and the id of a process it started."""
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN], env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", RUN + AT_WORK[at_work] + ENDLESS], env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert process.stdout is not None
     return process, int(process.stdout.readline())
 
 
+@pytest.mark.parametrize("at_work", AT_WORK)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_grading_that_is_asked_to_end_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
-    process, child = started(tmp_path)
+def test_a_grading_that_is_asked_to_end_leaves_nothing(number: signal.Signals, at_work: str, tmp_path: Path) -> None:
+    process, child = started(tmp_path, at_work)
     assert os.listdir(tmp_path)
     process.send_signal(number)
     assert process.wait(20) == 128 + number

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from own import own
 from right_answers import CHECKS, GRADED, RIGHT, SLIPS, UNTOUCHED
 
 from classroom.questions.core import Feedback, Outcome, Slip, as_number, equal
@@ -65,7 +66,7 @@ class TestRightAnswers:
 class TestSlips:
     @pytest.mark.parametrize(("question", "slip"), SLIPS, ids=answer_id)
     def test_a_slip_is_refused_with_its_own_message(self, question, slip):
-        feedback = CHECKS[question](slip.function)
+        feedback = CHECKS[question](own(slip.function))
         assert feedback.outcome is Outcome.WRONG, feedback
         assert slip.message in feedback.message
         others = {other.message for other in CHECKS[question].slips} - {slip.message}
@@ -76,7 +77,7 @@ class TestSlips:
         seeds = ("0", "1") if question in UNTOUCHED else map(str, range(20))
         for seed in seeds:
             monkeypatch.setenv("COURSE_SEED", seed)
-            assert GRADED[question].lines(slip.function) != right_lines(question, seed)
+            assert GRADED[question].lines(own(slip.function)) != right_lines(question, seed)
 
     @pytest.mark.parametrize("question", [q for q, check in CHECKS.items() if isinstance(check, Check)])
     def test_slips_can_be_told_apart_on_the_inputs(self, question):
@@ -107,7 +108,7 @@ IN_BYTES = [q for q, check in CHECKS.items() if getattr(check, "in_bytes", False
 
 def scaled(question, change):
     """The reference with its result changed."""
-    return lambda *arguments: change(CHECKS[question].reference(*arguments))
+    return lambda *arguments: change(own(CHECKS[question].reference)(*arguments))
 
 
 class TestPlainDiagnoses:
@@ -284,7 +285,7 @@ class TestGraded:
         for seed in range(50):
             monkeypatch.setenv("COURSE_SEED", str(seed))
             lines = GRADED["largest_batch"].lines(largest_by_counting)
-            assert lines == GRADED["largest_batch"].lines(memory.largest_batch.reference)
+            assert lines == GRADED["largest_batch"].lines(own(memory.largest_batch.reference))
 
     @given(st.integers(-(2**53), 2**53))
     def test_equal_numbers_print_alike(self, number):

@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from own import own
 from right_answers import CHECKS, GRADED, RIGHT
 from wrong_answers import WRONG
 
@@ -37,7 +38,7 @@ def test_a_wrong_answer_hears_what_is_wrong(question, index):
 
 @pytest.mark.parametrize("question", FUNCTIONS)
 def test_wrong_answers_and_slips_earn_no_point_whatever_the_seed(question, monkeypatch):
-    wrong = [answer for answer, _ in WRONG.get(question, [])] + [slip.function for slip in CHECKS[question].slips]
+    wrong = [answer for answer, _ in WRONG.get(question, [])] + [own(slip.function) for slip in CHECKS[question].slips]
     for seed in SEEDS:
         monkeypatch.setenv("COURSE_SEED", str(seed))
         right = GRADED[question].lines(RIGHT[question][0])
@@ -45,7 +46,7 @@ def test_wrong_answers_and_slips_earn_no_point_whatever_the_seed(question, monke
 
 
 def test_few_wrong_answers_hear_no_more_than_that_they_are_wrong():
-    answers = [(question, slip.function) for question in FUNCTIONS for slip in CHECKS[question].slips]
+    answers = [(question, own(slip.function)) for question in FUNCTIONS for slip in CHECKS[question].slips]
     answers += [(question, answer) for question, wrong in WRONG.items() for answer, _ in wrong]
     messages = [CHECKS[question](answer).message for question, answer in answers]
     assert len([message for message in messages if "Work this one out by hand" in message]) < len(messages) / 10
@@ -72,7 +73,7 @@ def off_at(question, index):
 def test_the_input_that_fails_is_shown_whole_with_both_results(question):
     check = CHECKS[question]
     for index, (case, right) in enumerate(zip(check.cases, check.truth, strict=True)):
-        feedback = check(off_at(question, index))
+        feedback = check(own(off_at(question, index)))
         assert feedback.outcome is Outcome.WRONG
         if not check.parts:  # else a part is shown, where a part fails
             assert f"`{question}({', '.join(map(repr, case))})` returned" in feedback.message
@@ -95,7 +96,7 @@ def test_where_parts_are_inputs_the_least_of_them_is_shown(question):
     check = CHECKS[question]
 
     def answer(first, *rest):  # wrong as soon as two are there
-        return check.reference(first, *rest) if len(first) < 2 else "nonsense"
+        return own(check.reference)(first, *rest) if len(first) < 2 else "nonsense"
 
     called = check(answer).message.partition("` returned")[0].partition(f"{question}(")[2].removesuffix(")")
     assert len(eval(f"[{called}]", {})[0]) == 2
@@ -111,7 +112,7 @@ def test_a_slip_is_named_only_if_all_results_are_its(question):
                 value = slip.function(*arguments)
                 return (value, "q") if equal(list(arguments), list(case)) else value
 
-            assert slip.message not in check(answer).message
+            assert slip.message not in check(own(answer)).message
 
 
 @pytest.mark.parametrize("question", [q for q in FUNCTIONS if as_number(CHECKS[q].truth[0]) is not None])
@@ -121,7 +122,7 @@ def test_one_too_many_everywhere_is_said_so(question):
     slips = [
         slip for slip, found in zip(check.slips, check.slipped, strict=True) if equal([f.value for f in found], more)
     ]
-    message = check(lambda *arguments: check.reference(*arguments) + 1).message
+    message = check(lambda *arguments: own(check.reference)(*arguments) + 1).message
     assert message in {slip.message for slip in slips} or (not slips and f"{MANY} 1 too large" in message)
 
 

@@ -1,0 +1,104 @@
+"""A neighbour that burns processors costs nobody a question: a cell's time is that of its kernel, not the clock's."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from classroom.grading.own_time import LEAST, OwnTime, child_of, waited
+from multiples import answer, build_course
+from nbformat import NotebookNode
+
+from classroom.grading import own_time, sandbox
+from classroom.grading.graft import graft
+from classroom.grading.mark import QuestionMark, mark
+from classroom.grading.run import Limits
+from classroom.grading.sandbox import Sandbox
+from classroom.grading.secret import checks_cell
+from classroom.notebooks import read_notebook
+from classroom.questions.core import Outcome
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs Linux's schedstat")
+HOGS = 3
+BURNS = """\
+import time
+def three(n):
+    end = time.process_time() + 0.4
+    while time.process_time() < end:
+        pass
+    return 3 * n
+"""
+
+
+@pytest.mark.parametrize(
+    ("starved", "own"),
+    [({}, 10.0), ({"1": 4.0}, 6.0), ({"1": 4.0, "2": 5.0}, 5.0), ({"1": 10.0}, 10 * LEAST), ({"3": 99.0}, 10 * LEAST)],
+)
+def test_what_a_kernel_waits_for_others_does_not_count(
+    starved: dict[str, float], own: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, waits = [100.0], {"1": 7.0, "2": 0.0}
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(own_time, "waited", lambda process: dict(waits))
+    counted = OwnTime(1)
+    for _ in range(2):
+        clock[0] += 5
+        for thread, seconds in starved.items():
+            waits[thread] = waits.get(thread, 0.0) + seconds / 2
+        counted.look()
+    assert counted.seconds == pytest.approx(own)
+
+
+def test_of_a_process_that_is_not_there_the_clock_counts() -> None:
+    assert waited(None) == waited(2**22 + 1) == {}
+    assert child_of(None) is child_of(2**22 + 1) is None
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> tuple[NotebookNode, NotebookNode]:
+    root = build_course(tmp_path / "course")
+    exercise, solution = (read_notebook(root / name / "01_multiples.ipynb") for name in ("exercises", "solutions"))
+    return exercise, solution
+
+
+@pytest.fixture
+def beside_hogs(course: tuple[NotebookNode, NotebookNode]) -> Callable[[str], QuestionMark]:
+    """The mark of an answer to `three` in a sandbox whose processor others burn, each in a session of its own."""
+
+    def marked(source: str) -> QuestionMark:
+        exercise, solution = course
+        grafted = dataclasses.replace(graft(answer(exercise, three=source), solution), checks=checks_cell())
+        with Sandbox() as box:
+            box._processors = box._processors[:1]
+            burn = f"import os; os.sched_setaffinity(0, {box._processors}); print(flush=True)\nwhile True: pass"
+            hogs = [
+                subprocess.Popen([sys.executable, "-c", burn], stdout=subprocess.PIPE, start_new_session=True)
+                for _ in range(HOGS)
+            ]
+            try:
+                for hog in hogs:
+                    assert hog.stdout is not None
+                    hog.stdout.readline()
+                found = mark(grafted, Limits(cell=2), sandbox=box)
+            finally:
+                for hog in hogs:
+                    hog.kill()
+                    hog.communicate()
+        return next(one for one in found.questions if one.question == "three")
+
+    return marked
+
+
+@pytest.mark.skipif(bool(sandbox.why_not()), reason=f"sandbox: {sandbox.why_not()}")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+def test_beside_hogs_an_honest_answer_is_not_called_endless_and_an_endless_one_is(
+    beside_hogs: Callable[[str], QuestionMark],
+) -> None:
+    assert beside_hogs(BURNS).outcome is Outcome.CORRECT
+    endless = beside_hogs("def three(n):\n    while True:\n        pass")
+    assert (endless.outcome, "a loop that never ends" in endless.diagnosis) == (Outcome.CRASHED, True)
