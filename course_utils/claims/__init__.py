@@ -12,6 +12,7 @@ from course_utils.claims import (
     memory,
     offload,
     one_by_one,
+    one_card,
     pooling,
     stride,
     why_gpus,
@@ -20,5 +21,5 @@ from course_utils.claims.core import CLAIMS, SOURCES, Claim, Finding, Verdicts, 
 
 __all__ = [
     "CLAIMS", "SOURCES", "Claim", "Finding", "Verdicts", "batch_size", "half_precision", "hardware", "judge",
-    "many_gpus", "memory", "offload", "one_by_one", "pooling", "stride", "why_gpus",
+    "many_gpus", "memory", "offload", "one_by_one", "one_card", "pooling", "stride", "why_gpus",
 ]  # fmt: skip

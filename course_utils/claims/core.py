@@ -27,12 +27,26 @@ SYNCED = "Zhu, Synced (2017), on Rhu et al. (2016)"
 MATHWORKS = "MathWorks, All About GPUs (2020)"
 EXCHANGE = "Data Science Stack Exchange, question 19220"
 DATAGURU = "DataGuru Caffe course, lesson 13, after Dettmers (2016)"
-SOURCES = (DETTMERS, SYNCED, MATHWORKS, EXCHANGE, DATAGURU)  # in the order of the table
+LITGPT = "LitGPT, tutorials and config hub (2024)"
+ACCELERATE = "Hugging Face, accelerate estimate-memory"
+COOKBOOK = "EleutherAI, cookbook"
+TORCHTUNE = "torchtune, README (2025)"
+SOURCES = (
+    DETTMERS,
+    SYNCED,
+    MATHWORKS,
+    EXCHANGE,
+    DATAGURU,
+    LITGPT,
+    ACCELERATE,
+    COOKBOOK,
+    TORCHTUNE,
+)  # in the order of the table
 
 # The modules of claims are named like the lessons, which are numbered in this order.
 LESSONS = (
     "why_gpus", "hardware", "memory", "stride", "one_by_one", "pooling", "batch_size", "half_precision", "offload",
-    "recompute", "many_gpus", "capstone",
+    "recompute", "many_gpus", "capstone", "transformers", "one_card",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from course_utils.explorers.many_gpus import cards_explorer
 from course_utils.explorers.memory import memory_explorer
 from course_utils.explorers.offload import offload_explorer
 from course_utils.explorers.one_by_one import squeeze_explorer
+from course_utils.explorers.one_card import one_card_explorer
 from course_utils.explorers.plan import plan_explorer
 from course_utils.explorers.pooling import pool_explorer
 from course_utils.explorers.recompute import recompute_explorer
@@ -19,6 +20,6 @@ from course_utils.explorers.why_gpus import who_wins_explorer
 
 __all__ = [
     "batch_explorer", "cards_explorer", "half_explorer", "hardware_explorer", "memory_explorer", "offload_explorer",
-    "plan_explorer", "pool_explorer", "recompute_explorer", "squeeze_explorer", "stride_explorer",
-    "who_wins_explorer",
+    "one_card_explorer", "plan_explorer", "pool_explorer", "recompute_explorer", "squeeze_explorer",
+    "stride_explorer", "who_wins_explorer",
 ]  # fmt: skip
