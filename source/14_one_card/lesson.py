@@ -116,14 +116,14 @@ role_bars(
 # None of the three that train all weights is enough alone. Two together are.
 
 # %% slide="subslide"
-lora, adapters = steps["LoRA"], 2 * trainable_bytes(shape, value_bytes=2)
+lora = steps["LoRA"]
 reveal(
     guess,
     {"LoRA, traced": lora.peak_bytes / GIB, "full, traced": steps["full"].peak_bytes / GIB},
     thoughts=[
         (
             2 * n / GIB,
-            "Those are the weights, which are read whether they are trained or not. Maps come on top.",
+            "Those are the weights, needed trained or not. Maps come on top.",
         ),
         (
             3 * trainable_bytes(shape) / GIB,
@@ -153,7 +153,8 @@ reveal(
 default = step("Llama-3-8B", Method(optimizer="AdamW, torch's default"))
 more = default.peak_bytes - steps["full"].peak_bytes
 print(
-    f"torch's default AdamW instead of fused=True: {format_bytes(more)} more, in the {default.peak_phase}"
+    f"torch's default AdamW in place of fused=True: {format_bytes(more)} more, "
+    f"in the {default.peak_phase}"
 )
 
 # %% [markdown] slide="slide"
@@ -221,7 +222,7 @@ tiny = {
 }
 worse = [name for name in tiny if tiny[name].peak_bytes > tiny["base in 16 bits"].peak_bytes]
 role_bars({name: roles(ledger) for name, ledger in tiny.items()},
-          f"{len(worse)} of 3 ways to hold the base in 4 bits need more than 16 bits do")  # fmt: skip
+          f"{len(worse)} of 3 ways to keep the base in 4 bits need more than 16 bits")  # fmt: skip
 
 # %% [markdown]
 # *Copies kept*: autograd saves what the backward pass multiplies with, so all 16-bit copies wait for it: the base is
@@ -241,10 +242,12 @@ tokens = 2048
 arithmetic = 8 * n * tokens / card.reached_flops_per_s("float16")
 enough = one_way * 2 / (arithmetic / tokens)
 print(
-    f"{link.name}: {format_bytes(2 * n)} take {format_seconds(one_way)} each way, {format_seconds(2 * one_way)} a step"
+    f"{link.name}: {format_bytes(2 * n)} take {format_seconds(one_way)} each way, "
+    f"{format_seconds(2 * one_way)} a step"
 )
 print(
-    f"arithmetic of {tokens:,} tokens on the {card.name}, each layer twice forward: {format_seconds(arithmetic)}"
+    f"arithmetic of {tokens:,} tokens on the {card.name}, each layer twice forward: "
+    f"{format_seconds(arithmetic)}"
 )
 print(f"as long as the link needs: {enough:,.0f} tokens a step")
 
@@ -339,7 +342,8 @@ pd.DataFrame(rows, columns=["trained", "values trained", "accuracy, turned"]).se
 # %%
 per_token = 2 * 32 * 8 * 128 * 2
 print(
-    f"a token: {format_bytes(per_token)}; with all 32 heads: {format_bytes(2 * 32 * 32 * 128 * 2)}"
+    f"a token: {format_bytes(per_token)}; "
+    f"with all 32 heads: {format_bytes(2 * 32 * 32 * 128 * 2)}"
 )
 print(f"a sequence of 8,192: {format_bytes(serving.cache_bytes(shape, 8192))}")
 
@@ -368,14 +372,14 @@ def longest(value_bytes=2, weights=2.0, kv_heads=None):
 
 
 in_layers = 32 * sum(a * b for a, b in widths.values())
-quarter = (2 * (n - in_layers) + in_layers * (0.5 + 4 / 64)) / n
+quarter, most = (2 * (n - in_layers) + in_layers * (0.5 + 4 / 64)) / n, longest()
 plane(
     Axis("sequences at once", log=True, low=0.9, high=300),
     Axis("tokens of each", log=True, low=20),
     [Curve("4-bit weights", batches, longest(weights=quarter), COLOURS[2]),
-     Curve("16-bit weights", batches, longest(), COLOURS[0]),
+     Curve("16-bit weights", batches, most, COLOURS[0]),
      Curve("no shared heads", batches, longest(kv_heads=32), COLOURS[1])],
-    title=f"One sequence of {longest()[0]:,.0f} tokens, or {batches[5]} of {longest()[5]:,.0f}",
+    title=f"One sequence of {most[0]:,.0f} tokens, or {batches[5]} of {most[5]:,.0f}",
     limits={"8,192 tokens": 8192},
 )  # fmt: skip
 
@@ -423,14 +427,11 @@ reveal(
 
 # %%
 passes = {"decode, 1 sequence": one, "8 sequences": serving.decode(shape, 1024, 8),
-          "64 sequences": serving.decode(shape, 1024, 64), "prefill, 1,024": serving.prefill(shape, 1024)}  # fmt: skip
+          "64 sequences": serving.decode(shape, 1024, 64),
+          "prefill, 1,024": serving.prefill(shape, 1024)}  # fmt: skip
 points = [Reached(name, p.flops, p.traffic, p.seconds(card)) for name, p in passes.items()]
-points = [
-    replace(p, seconds=q.seconds(card, "float16"))
-    for p, q in zip(points, passes.values(), strict=True)
-]
-roofline(card, points, f"Decoding does {one.intensity:.1f} FLOP a byte, prefill {passes['prefill, 1,024'].intensity:,.0f}",
-         precision="float16")  # fmt: skip
+roofline(card, points, f"Decoding does {one.intensity:.1f} FLOP a byte, "
+         f"prefill {points[-1].intensity:,.0f}", precision="float16")  # fmt: skip
 
 # %% [markdown]
 # Points are where the model puts them, on the roof; what software reaches is below. Two operations for a weight of two
@@ -493,8 +494,12 @@ for batch, cached in ((1, False), (1, True), (16, True)):
         else serving.prefill(small, 256, batch, 4)
     )
     most = batch / bound.seconds(mine, "float32")
-    rows.append((f"{batch} × 256, {'cache' if cached else 'no cache'}", f"{wrote.tokens_per_second:,.0f}", f"{most:,.0f}",
-                 f"{wrote.tokens_per_second / most:.0%}", format_bytes(wrote.cache_bytes)))  # fmt: skip
+    what, share = (
+        f"{batch} × 256, {'cache' if cached else 'no cache'}",
+        wrote.tokens_per_second / most,
+    )
+    rows.append((what, f"{wrote.tokens_per_second:,.0f}", f"{most:,.0f}", f"{share:.0%}",
+                 format_bytes(wrote.cache_bytes)))  # fmt: skip
 columns = ["", "tokens/s", "roofline", "of it", "cache"]
 pd.DataFrame(rows, columns=columns).set_index("")
 
@@ -525,7 +530,7 @@ for stage in (1, 2, 3):
         zip(ROLES, alive[alive.sum(axis=1).argmax()].tolist(), strict=True)
     )
 last = sum(bars["8 cards, stage 3"].values())
-role_bars(bars, f"AdamW in 16 bits: stage 3 brings each of eight cards to {format_bytes(last)}",
+role_bars(bars, f"AdamW in 16 bits, stage 3: {format_bytes(last)} on each of eight cards",
           card.memory_bytes, card.name)  # fmt: skip
 
 # %% [markdown]
