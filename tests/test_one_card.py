@@ -7,11 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from right_answers.one_card import RIGHT
 from torch import nn
 
 from course_utils import fine_tuning, serving, stacked
+from course_utils.checks import adapters, one_card
 from course_utils.checks.watched import Watch, no_garbage_collection
 from course_utils.fine_tuning import METHODS, FourBit, LoRA, Method, dequantised, prepared, quantised, short_tape, step
+from course_utils.grading.graded import one_card as graded
 from course_utils.hardware import device
 from course_utils.language_models import SHAPES, Options
 from course_utils.memory import ROLE, Ledger
@@ -213,6 +216,50 @@ class TestRealModels:
             with watch:
                 nn.functional.cross_entropy(net(x), y).backward()
         assert watch.peak == traced
+
+
+class TestAdapters:
+    def test_what_else_goes_wrong_is_told(self):
+        class Half(nn.Module):
+            """Adapts layers with a bias alone."""
+
+            def __init__(self, layer, rank):
+                super().__init__()
+                self.layer = layer
+                self.down = nn.Linear(layer.in_features, rank, bias=False)
+                self.up = nn.Linear(rank, layer.out_features, bias=False)
+                nn.init.zeros_(self.up.weight)
+
+            def forward(self, x):
+                y = self.layer(x)
+                return y if self.layer.bias is None else y + self.up(self.down(x))
+
+        class Prints(Half):
+            def forward(self, x):
+                self.layer(x)
+
+        class Moves(Half):
+            def forward(self, x):
+                self.layer.weight.data += 0.001
+                return super().forward(x)
+
+        class Falls(Half):
+            def __init__(self, layer, rank):
+                raise RuntimeError("no layer today")
+
+        for wrong, words in {
+            Half: "2 of 3 layers learn", Prints: "Is there a `return`?", Moves: "trained again",
+            Falls: "no layer today", 3: "Give the class itself", nn.Linear: "raised",
+        }.items():  # fmt: skip
+            assert words in one_card.adapt_layer(wrong).message
+            assert graded.adapt_layer.lines(wrong) != graded.adapt_layer.lines(RIGHT["adapt_layer"][0])
+
+    def test_all_right_answers_train_what_may_be_trained(self):
+        for answer in RIGHT["adapt_layer"]:
+            for rank in (1, 7):
+                seen = adapters.look(answer, 9, 3, rank)
+                assert seen.trained_bytes == seen.allowed_bytes == 4 * rank * (64 + 80 + 50)
+                assert all(seen.holds.values())
 
 
 class TestServing:

@@ -75,6 +75,7 @@ lora_bytes = Check(
         ([[4096, 4096], [4096, 1024], [4096, 14336]], 16),
         ([[2048, 256]], 8),
         ([[64, 64], [64, 32]], 1),
+        ([[4096, 14336]] * 6, 512),
         ([[576, 1536], [1536, 576], [576, 192], [576, 576]], 4),
     ],
     slips=[
@@ -146,39 +147,41 @@ fixed_bytes = Check(
 # -- 4. the longest context -------------------------------------------------------------------------------------------
 
 
-def _longest(card: int, reserved: int, weights: int, token: int, batch: int) -> int:
-    return max(0, (card - reserved - weights) // (token * batch))
+def _longest(card: int, taken: Sequence[int], token: int, batch: int) -> int:
+    return max(0, (card - sum(taken)) // (token * batch))
 
 
 longest_context = Check(
     "longest_context",
     _longest,
     cases=[
-        (24 * GIB, GIB // 2, 16_060_522_496, 131_072, 1),
-        (24 * GIB, GIB // 2, 16_060_522_496, 131_072, 7),
-        (16 * GIB, GIB // 2, 16_060_522_496 + GIB, 131_072, 4),
-        (16 * GIB, GIB, 2_200_096_768, 22_528, 12),
-        (1000, 100, 300, 50, 2),
-        (1000, 100, 300, 37, 3),
+        (24 * GIB, [GIB // 2, 16_060_522_496], 131_072, 1),
+        (24 * GIB, [GIB // 2, 16_060_522_496], 131_072, 7),
+        (16 * GIB, [GIB // 2, 16_060_522_496, GIB], 131_072, 4),
+        (16 * GIB, [GIB, 2_200_096_768, 3 * GIB], 22_528, 12),
+        (1000, [100, 300], 50, 2),
+        (1000, [100, 300], 37, 3),
     ],
     slips=[
-        Slip("one sequence", lambda c, r, w, t, b: max(0, (c - r - w) // t),
+        Slip("one sequence", lambda c, taken, t, b: max(0, (c - sum(taken)) // t),
              "You let one sequence have all the room. Each of the batch keeps its own."),
-        Slip("weights for each", lambda c, r, w, t, b: max(0, (c - r - w * b) // (t * b)),
-             "You counted the weights once for every sequence. All share them."),
-        Slip("no context of the driver", lambda c, r, w, t, b: max(0, (c - w) // (t * b)),
-             "You left out `reserved`, what the driver takes of the card."),
-        Slip("an empty card", lambda c, r, w, t, b: max(0, (c - r) // (t * b)),
-             "The weights are on the card too, and have to be taken off."),
-        Slip("rounded up", lambda c, r, w, t, b: max(0, math.ceil((c - r - w) / (t * b))),
+        Slip("weights for each", lambda c, taken, t, b: max(0, (c - b * sum(taken)) // (t * b)),
+             "You took off what is taken once for every sequence. All share the weights."),
+        Slip("the first alone", lambda c, taken, t, b: max(0, (c - taken[0]) // (t * b)),
+             "You took off the first entry of `taken` alone. All of them are on the card."),
+        Slip("the largest alone", lambda c, taken, t, b: max(0, (c - max(taken)) // (t * b)),
+             "You took off the largest entry of `taken` alone. All of them are on the card."),
+        Slip("an empty card", lambda c, taken, t, b: max(0, c // (t * b)),
+             "You gave the cache the whole card. What is in `taken` is there already."),
+        Slip("rounded up", lambda c, taken, t, b: max(0, math.ceil((c - sum(taken)) / (t * b))),
              "You rounded up: the last token does not fit. Round down."),
-        Slip("a fraction of a token", lambda c, r, w, t, b: max(0, (c - r - w) / (t * b)),
+        Slip("a fraction of a token", lambda c, taken, t, b: max(0, (c - sum(taken)) / (t * b)),
              "There is no fraction of a token: round down."),
-        Slip("below nothing", lambda c, r, w, t, b: (c - r - w) // (t * b),
+        Slip("below nothing", lambda c, taken, t, b: (c - sum(taken)) // (t * b),
              "Where not even the weights fit you return a number below 0. Then no token fits: return 0."),
-        Slip("one to spare", lambda c, r, w, t, b: max(0, (c - r - w - 1) // (t * b)),
+        Slip("one to spare", lambda c, taken, t, b: max(0, (c - sum(taken) - 1) // (t * b)),
              "You left out a token that fits to the last byte."),
-        Slip("all sequences together", lambda c, r, w, t, b: b * max(0, (c - r - w) // (t * b)),
+        Slip("all sequences together", lambda c, taken, t, b: b * max(0, (c - sum(taken)) // (t * b)),
              "You counted the tokens of all sequences. Those of each are asked for."),
     ],
     takeaway="Weights are shared, caches are not: twice the sequences, half the context.",
@@ -200,6 +203,7 @@ tokens_per_second = Check(
         (16e9, 134e6, 40, 15e9, 756e9, 110e12),
         (2.2e9, 4e6, 512, 2.1e9, 320e9, 40e12),
         (4.5e9, 1e9, 8, 15e9, 1500e9, 200e12),
+        (2e9, 1e6, 1, 6e9, 3e12, 1e12),
     ],
     slips=[
         Slip("weights for each", lambda w, c, b, f, bw, p: b / max(b * (w + c) / bw, b * f / p),

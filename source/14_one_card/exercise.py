@@ -128,17 +128,17 @@ graded.fixed_bytes(fixed_bytes)
 # %% [markdown] question="longest_context" points=2 difficulty=1 minutes=6
 # ## 4. The longest context
 #
-# A card of `card` bytes serves `batch` sequences of the same length. The driver takes `reserved` bytes, the weights
-# `weights`; each token of each sequence leaves `token` bytes in the cache.
+# A card of `card` bytes serves `batch` sequences of the same length. `taken` lists the bytes of what is on it already:
+# the driver's context, the weights, and so on. Each token of each sequence leaves `token` bytes in the cache.
 #
-# Return the most tokens a sequence may have, a whole number; 0 if not even the weights fit.
+# Return the most tokens a sequence may have, a whole number; 0 if there is no room for one.
 
 
 # %% answer="longest_context"
-def longest_context(card, reserved, weights, token, batch):
+def longest_context(card, taken, token, batch):
     """Tokens of each sequence."""
     # BEGIN SOLUTION
-    return max(0, (card - reserved - weights) // (token * batch))
+    return max(0, (card - sum(taken)) // (token * batch))
     # END SOLUTION
 
 

@@ -222,7 +222,7 @@ tiny = {
 }
 worse = [name for name in tiny if tiny[name].peak_bytes > tiny["base in 16 bits"].peak_bytes]
 role_bars({name: roles(ledger) for name, ledger in tiny.items()},
-          f"{len(worse)} of 3 ways to keep the base in 4 bits need more than 16 bits")  # fmt: skip
+          f"{len(worse)} of 3 4-bit ways need more than a base in 16 bits")  # fmt: skip
 
 # %% [markdown]
 # *Copies kept*: autograd saves what the backward pass multiplies with, so all 16-bit copies wait for it: the base is
@@ -236,7 +236,7 @@ role_bars({name: roles(ledger) for name, ledger in tiny.items()},
 # State on the CPU trains all weights. Each step sends every gradient down and every weight back:
 
 # %% folded=true
-link = card.link
+link = hardware.link("PCIe 4.0 x16")
 one_way = 2 * n / link.bytes_per_s
 tokens = 2048
 arithmetic = 8 * n * tokens / card.reached_flops_per_s("float16")

@@ -26,8 +26,10 @@ def fixed_by_parts(base, adapters, base_bits, state_bits):
     return weights + trained * 2 + trained * 2 * state_bits / 8
 
 
-def context_by_floor(card, reserved, weights, token, batch):
-    left = card - reserved - weights
+def context_by_floor(card, taken, token, batch):
+    left = card
+    for size in taken:
+        left -= size
     return math.floor(left / batch / token + 1e-9) if left > 0 else 0
 
 
@@ -86,7 +88,7 @@ RIGHT = {
         lambda n, a, bits, s: (n * bits + 16 * a + (16 + 2 * s) * (a or n)) // 8,
         fixed_by_parts,
     ],
-    "longest_context": [lambda c, r, w, t, b: max(0, (c - r - w) // (t * b)), context_by_floor],
+    "longest_context": [lambda c, taken, t, b: max(0, (c - sum(taken)) // (t * b)), context_by_floor],
     "tokens_per_second": [
         lambda w, c, b, f, bw, p: b / max((w + b * c) / bw, b * f / p),
         rate_by_times,

@@ -52,13 +52,12 @@ def _rooms(draw: random.Random) -> list[Case]:
     """Cards with room for thousands of tokens, for a few to the last byte, and for no weights."""
     cases: list[Case] = []
     for _ in range(3):
-        weights = draw.randint(1, 15) * GIB + draw.randint(1, 10**6)
-        cases.append(
-            (24 * GIB, GIB // 2 + draw.randint(0, 999), weights, 1024 * draw.randint(20, 400), draw.randint(2, 40))
-        )
-    token, batch, weights = draw.randint(10, 99), draw.randint(2, 9), draw.randint(100, 999)
-    full = 50 + weights + token * batch * draw.randint(3, 9)
-    return [*cases, (full, 50, weights, token, batch), (8 * GIB, GIB, 16 * GIB, 131_072, draw.randint(2, 9))]
+        taken = [GIB // 2 + draw.randint(0, 999), draw.randint(1, 15) * GIB + draw.randint(1, 10**6)]
+        cases.append((24 * GIB, taken, 1024 * draw.randint(20, 400), draw.randint(2, 40)))
+    token, batch = draw.randint(10, 99), draw.randint(2, 9)
+    taken = [50, draw.randint(100, 999), draw.randint(100, 999)]
+    full = sum(taken) + token * batch * draw.randint(3, 9)
+    return [*cases, (full, taken, token, batch), (8 * GIB, [GIB, 16 * GIB], 131_072, draw.randint(2, 9))]
 
 
 def _rates(draw: random.Random) -> list[Case]:
