@@ -227,13 +227,13 @@ class Method:
 
 METHODS = {
     "full": Method(),
-    "full, 8-bit AdamW": Method(optimizer="8-bit AdamW"),
-    "full, state on the CPU": Method(optimizer="AdamW, state on the CPU"),
-    "full, step in backward": Method(in_backward=True),
-    "full, the last two": Method(optimizer="AdamW, state on the CPU", in_backward=True),
+    "8-bit AdamW": Method(optimizer="8-bit AdamW"),
+    "state on the CPU": Method(optimizer="AdamW, state on the CPU"),
+    "step in backward": Method(in_backward=True),
+    "both of these": Method(optimizer="AdamW, state on the CPU", in_backward=True),
     "head alone": Method("head"),
     "LoRA": Method("lora"),
-    "4-bit base, LoRA": Method("lora", "4 bits"),
+    "4-bit base and LoRA": Method("lora", "4 bits"),
 }
 
 

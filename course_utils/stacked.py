@@ -70,6 +70,22 @@ class _Stack:
     def __init__(self, tape: Tape, layers: int) -> None:
         self.tape, self.extra = tape, layers - SHORT
         self.forward, self.backward = _pass(tape, "forward"), _pass(tape, "backward")
+        self.layers = [_layer_of(name) for name in tape.layer_names]
+        self.updated = self._updated()
+
+    def _updated(self) -> dict[int, int]:
+        """The layers of what an optimizer makes on the way: one tensor for each parameter, in their order, or none."""
+        tape = self.tape
+        state = np.flatnonzero((tape.role == ROLE["optimizer state"]) & (tape.birth == 0))
+        events = np.minimum(tape.birth, tape.events - 1)
+        made = np.flatnonzero((tape.birth > 0) & (tape.event_phase[events] == PHASES.index("update")))
+        found: dict[int, int] = {}
+        for event in np.unique(tape.birth[made]):
+            group = made[tape.birth[made] == event]
+            if len(group) > 1 and len(state) % len(group) == 0:
+                of_state = tape.layer[state[:: len(state) // len(group)]]
+                found |= {int(s): self.layers[layer] for s, layer in zip(group, of_state, strict=True)}
+        return found
 
     def place(self, event: int, copy: int) -> int:
         """Where an event is among more layers; `copy` says in which copy of the repeated layer, if it is of that."""
@@ -89,8 +105,10 @@ class _Stack:
     def owner(self, storage: int) -> int:
         """The layer that a storage belongs to: where it is born; of what is there from the start, by its name."""
         tape, born = self.tape, int(self.tape.birth[storage])
+        if storage in self.updated:
+            return self.updated[storage]
         if born == 0 or born >= tape.events or tape.event_phase[born] == PHASES.index("update"):
-            return _layer_of(tape.layer_names[tape.layer[storage]])
+            return self.layers[tape.layer[storage]]
         layer = self.forward.layer(born)
         return self.backward.layer(born) if layer < 0 and self.backward.runs else layer
 

@@ -102,10 +102,16 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
         wanted = network(x).detach()
         linear = {name: layer for name, layer in network.named_children() if isinstance(layer, nn.Linear)}
         adapt(network, wrap, rank)
-        given = network(x)
-        found = Adapted(kind=type(given).__name__, layers=len(linear), allowed_bytes=most)
-        if not isinstance(given, Tensor):
+        inputs = {name: torch.randn(5, layer.in_features) for name, layer in linear.items()}
+        returned = [getattr(network, name)(inputs[name]) for name in linear]
+        found = Adapted(
+            kind=next((type(one).__name__ for one in returned if not isinstance(one, Tensor)), "Tensor"),
+            layers=len(linear),
+            allowed_bytes=most,
+        )
+        if found.kind != "Tensor":
             return found
+        given = network(x)
         parameters = list(network.parameters())
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         present = {id(parameter) for parameter in parameters}
@@ -116,7 +122,6 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
             same_at_start=same(given, wanted),
             trained_bytes=sum(parameter.numel() * parameter.element_size() for parameter in trained),
         )
-        inputs = {name: torch.randn(5, layer.in_features) for name, layer in linear.items()}
         before = {name: getattr(network, name)(inputs[name]).detach().clone() for name in linear}
         if trained:
             _train(network, trained, x, labels)

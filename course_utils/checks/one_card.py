@@ -161,6 +161,8 @@ longest_context = Check(
         (16 * GIB, [GIB, 2_200_096_768, 3 * GIB], 22_528, 12),
         (1000, [100, 300], 50, 2),
         (1000, [100, 300], 37, 3),
+        (50, [20], 1000, 1),
+        (30, [5], 1, 400),
     ],
     slips=[
         Slip("one sequence", lambda c, taken, t, b: max(0, (c - sum(taken)) // t),

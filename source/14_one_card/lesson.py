@@ -101,7 +101,7 @@ steps = {name: step("Llama-3-8B", name) for name in METHODS}
 fitting = [name for name, ledger in steps.items() if fit(ledger, card).state == "fits"]
 role_bars(
     {name: roles(ledger) for name, ledger in steps.items()},
-    f"{len(fitting)} of {len(steps)} fit the 24 GiB card: {', '.join(fitting)}",
+    f"{len(fitting)} of {len(steps)} ways to train 8 billion weights fit the 24 GiB card",
     card.memory_bytes,
     card.name,
 )
@@ -189,7 +189,7 @@ print(
 # %%
 kept = {
     name: step("Llama-3-8B", name, recompute=False)
-    for name in ("full", "LoRA", "4-bit base, LoRA")
+    for name in ("full", "LoRA", "4-bit base and LoRA")
 }
 maps = {name: ledger.by_role()["feature maps"] for name, ledger in kept.items()}
 role_bars(
@@ -285,13 +285,11 @@ side_by_side(rows, title="Six dense layers: what is not trained needs no state")
 # %% [markdown] slide="slide"
 # ## Train
 #
-# A net that knows the digits is shown them turned by a quarter. What may it change?
+# A net that knows the digits is shown them upside down. What must it change?
 
 # %% tags=["nbval-ignore-output"]
 x, y, test, labels = digits.load()
-turned, turned_test = (
-    p.reshape(-1, 8, 8).transpose(1, 2).flip(2).flatten(1) for p in (x, test)
-)
+turned, turned_test = (p.reshape(-1, 8, 8).flip(1).flatten(1) for p in (x, test))
 
 
 def known():
@@ -325,7 +323,7 @@ for name, change in {
         digits.train(net, turned, y)
     trained = sum(p.numel() for p in net.parameters() if p.requires_grad) if change else 0
     rows.append((name, f"{trained:,}", f"{digits.accuracy(net, turned_test, labels):.1%}"))
-pd.DataFrame(rows, columns=["trained", "values trained", "accuracy, turned"]).set_index(
+pd.DataFrame(rows, columns=["trained", "values trained", "accuracy, upside down"]).set_index(
     "trained"
 )
 
@@ -498,7 +496,7 @@ for batch, cached in ((1, False), (1, True), (16, True)):
         f"{batch} × 256, {'cache' if cached else 'no cache'}",
         wrote.tokens_per_second / most,
     )
-    rows.append((what, f"{wrote.tokens_per_second:,.0f}", f"{most:,.0f}", f"{share:.0%}",
+    rows.append((what, f"{wrote.tokens_per_second:,.3g}", f"{most:,.3g}", f"{share:.0%}",
                  format_bytes(wrote.cache_bytes)))  # fmt: skip
 columns = ["", "tokens/s", "roofline", "of it", "cache"]
 pd.DataFrame(rows, columns=columns).set_index("")
