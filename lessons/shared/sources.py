@@ -16,7 +16,21 @@ SYNCED = "Zhu, Synced (2017), on Rhu et al. (2016)"
 MATHWORKS = "MathWorks, All About GPUs (2020)"
 EXCHANGE = "Data Science Stack Exchange, question 19220"
 DATAGURU = "DataGuru Caffe course, lesson 13, after Dettmers (2016)"
-SOURCES = (DETTMERS, SYNCED, MATHWORKS, EXCHANGE, DATAGURU)  # in the order of the table
+LITGPT = "LitGPT, tutorials and config hub (2024)"
+ACCELERATE = "Hugging Face, accelerate estimate-memory"
+COOKBOOK = "EleutherAI, cookbook"
+TORCHTUNE = "torchtune, README (2025)"
+SOURCES = (
+    DETTMERS,
+    SYNCED,
+    MATHWORKS,
+    EXCHANGE,
+    DATAGURU,
+    LITGPT,
+    ACCELERATE,
+    COOKBOOK,
+    TORCHTUNE,
+)  # in the order of the table
 
 
 @lru_cache(maxsize=32)

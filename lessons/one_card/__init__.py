@@ -1,0 +1,1 @@
+"""Fine-tuning and serving on one card."""

@@ -1,0 +1,110 @@
+"""Right answers to exercise 14, written in different ways."""
+
+import math
+
+import numpy as np
+import torch
+from torch import nn
+
+
+def cache_by_parts(layers, heads, kv_heads, head_size, tokens, batch):
+    one = kv_heads * head_size * 2
+    keys = values = one * tokens * batch
+    return layers * (keys + values)
+
+
+def lora_by_loop(widths, rank):
+    total = 0
+    for inputs, outputs in widths:
+        total += inputs * rank + rank * outputs
+    return 2 * total
+
+
+def fixed_by_parts(base, adapters, base_bits, state_bits):
+    trained = base if adapters == 0 else adapters
+    weights = base * base_bits / 8 + adapters * 2
+    return weights + trained * 2 + trained * 2 * state_bits / 8
+
+
+def context_by_floor(card, taken, token, batch):
+    left = card
+    for size in taken:
+        left -= size
+    return math.floor(left / batch / token + 1e-9) if left > 0 else 0
+
+
+def rate_by_times(weights, cache, batch, flops, bandwidth, arithmetic):
+    reading = (weights + batch * cache) / bandwidth
+    computing = batch * flops / arithmetic
+    return batch / (reading if reading > computing else computing)
+
+
+class TwoLinears(nn.Module):
+    def __init__(self, layer, rank):
+        super().__init__()
+        self.layer = layer
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x):
+        return self.layer(x) + self.up(self.down(x))
+
+
+class TwoParameters(nn.Module):
+    """The first matrix is the one at 0, and a scale as in the paper."""
+
+    def __init__(self, layer, rank):
+        super().__init__()
+        self.layer = layer
+        self.a = nn.Parameter(torch.zeros(layer.in_features, rank))
+        self.b = nn.Parameter(torch.randn(rank, layer.out_features))
+
+    def forward(self, x):
+        return self.layer(x) + 2.0 * (x @ self.a @ self.b)
+
+
+class MergedWhenRun(nn.Module):
+    """The product is added to the weight each time."""
+
+    def __init__(self, layer, rank):
+        super().__init__()
+        self.layer = layer
+        self.a = nn.Parameter(torch.randn(rank, layer.in_features) / rank)
+        self.b = nn.Parameter(torch.zeros(layer.out_features, rank))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.layer.weight + self.b @ self.a, self.layer.bias)
+
+
+RIGHT = {
+    "kv_cache": [lambda n, h, kv, d, t, b: 4 * n * kv * d * t * b, cache_by_parts],
+    "lora_bytes": [
+        lambda widths, rank: 2 * rank * sum(a + b for a, b in widths),
+        lora_by_loop,
+        lambda widths, rank: int(np.array(widths).sum()) * 2 * rank,
+    ],
+    "fixed_bytes": [
+        lambda n, a, bits, s: (n * bits + 16 * a + (16 + 2 * s) * (a or n)) // 8,
+        fixed_by_parts,
+    ],
+    "longest_context": [lambda c, taken, t, b: max(0, (c - sum(taken)) // (t * b)), context_by_floor],
+    "tokens_per_second": [
+        lambda w, c, b, f, bw, p: b / max((w + b * c) / bw, b * f / p),
+        rate_by_times,
+        lambda w, c, b, f, bw, p: min(b * bw / (w + b * c), p / f),
+    ],
+    "adapt_layer": [TwoLinears, TwoParameters, MergedWhenRun],
+}
+
+
+class DotsInside(nn.Module):
+    def __init__(self, layer, rank):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return ...
+
+
+UNTOUCHED = {"adapt_layer": [..., DotsInside]}

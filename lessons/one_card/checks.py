@@ -1,0 +1,412 @@
+"""The checks of exercise 14, "Fine-tuning and serving on one card": references, inputs, and the slips people make.
+
+Keys and values of a layer are kept for every key-value head; LoRA trains r · (h + k) values beside a product of h by k
+(Hu and others, 2021); a 4-bit base has a float32 scale for every block (Dettmers and others, QLoRA, 2023).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from course_utils.checks import adapters
+from course_utils.checks.adapters import Adapted
+from torch import Tensor, nn
+
+from classroom.questions.core import Slip
+from classroom.questions.functions import Check
+from classroom.questions.properties import PropertyCheck
+from course_utils.units import GIB
+
+BATCH = 16
+
+# -- 1. the key-value cache -------------------------------------------------------------------------------------------
+
+
+def _cache(layers: int, heads: int, kv_heads: int, head_size: int, tokens: int, batch: int) -> int:
+    return 2 * layers * kv_heads * head_size * tokens * batch * 2
+
+
+kv_cache = Check(
+    "kv_cache",
+    _cache,
+    cases=[
+        (32, 32, 8, 128, 8192, 1),
+        (22, 32, 4, 64, 2048, 16),
+        (12, 12, 12, 64, 1024, 3),
+        (28, 24, 8, 128, 100, 7),
+    ],
+    slips=[
+        Slip("all heads", lambda n, h, kv, d, t, b: 4 * n * h * d * t * b,
+             "You counted a key and a value for every head. With grouped queries several heads share one: `kv_heads` "
+             "is how many there are."),
+        Slip("one of keys and values", lambda n, h, kv, d, t, b: 2 * n * kv * d * t * b,
+             "Half of it is missing: keys are kept, and values too."),
+        Slip("float32", lambda n, h, kv, d, t, b: 8 * n * kv * d * t * b,
+             "You counted four bytes a value. The cache here is in 16 bits."),
+        Slip("one layer", lambda n, h, kv, d, t, b: 4 * kv * d * t * b,
+             "That is one layer's. Each layer has keys and values of its own."),
+        Slip("one sequence", lambda n, h, kv, d, t, b: 4 * n * kv * d * t,
+             "That is one sequence's. Sequences share weights, and no keys and values."),
+        Slip("one token", lambda n, h, kv, d, t, b: 4 * n * kv * d * b,
+             "That is what one token adds. The cache holds those of all tokens so far."),
+        Slip("tokens by tokens", lambda n, h, kv, d, t, b: 4 * n * kv * d * t * t * b,
+             "You multiplied by the tokens twice. Scores grow like that; there is one key and one value a token."),
+    ],
+    takeaway="A cache grows with tokens and sequences, and shrinks with every head that shares.",
+)  # fmt: skip
+
+# -- 2. LoRA's bytes --------------------------------------------------------------------------------------------------
+
+Widths = Sequence[Sequence[int]]
+
+
+def _lora(widths: Widths, rank: int) -> int:
+    return 2 * rank * sum(a + b for a, b in widths)
+
+
+lora_bytes = Check(
+    "lora_bytes",
+    _lora,
+    cases=[
+        ([[4096, 4096], [4096, 1024], [4096, 14336]], 16),
+        ([[2048, 256]], 8),
+        ([[64, 64], [64, 32]], 1),
+        ([[4096, 14336]] * 6, 512),
+        ([[576, 1536], [1536, 576], [576, 192], [576, 576]], 4),
+    ],
+    slips=[
+        Slip("the frozen product", lambda w, r: 2 * sum(a * b for a, b in w),
+             "Those are the frozen weights. Trained are the two thin matrices beside each."),
+        Slip("with the frozen product", lambda w, r: 2 * sum(a * b + r * (a + b) for a, b in w),
+             "You counted the frozen weights too. Only what is trained is asked for."),
+        Slip("one matrix", lambda w, r: 2 * r * sum(a for a, b in w),
+             "You counted the first of two matrices. The second goes from `rank` to the outputs."),
+        Slip("the other matrix", lambda w, r: 2 * r * sum(b for a, b in w),
+             "You counted the second of two matrices. The first goes from the inputs to `rank`."),
+        Slip("multiplied", lambda w, r: 2 * r * sum(a * b for a, b in w),
+             "You multiplied inputs and outputs. Two matrices, inputs × rank and rank × outputs, add up."),
+        Slip("float32", lambda w, r: 4 * r * sum(a + b for a, b in w),
+             "You counted four bytes a value. The adapters here are in 16 bits."),
+        Slip("one product", lambda w, r: 2 * r * sum(w[0]),
+             "That is the first product alone. Each pair in `widths` has its own adapter."),
+        Slip("a middle matrix", lambda w, r: 2 * sum(r * (a + b) + r * r for a, b in w),
+             "You counted a third matrix, rank × rank. There are two."),
+    ],
+    takeaway="Two thin matrices: rank · (inputs + outputs), while the frozen one has inputs · outputs.",
+)  # fmt: skip
+
+# -- 3. what stays whatever the batch ----------------------------------------------------------------------------------
+
+
+def _fixed(base: int, adapters: int, base_bits: int, state_bits: int) -> int:
+    trained = adapters or base
+    return (base * base_bits + 16 * adapters + 16 * trained + 2 * state_bits * trained) // 8
+
+
+fixed_bytes = Check(
+    "fixed_bytes",
+    _fixed,
+    cases=[
+        (8_030_261_248, 0, 16, 16),
+        (8_030_261_248, 41_943_040, 16, 16),
+        (8_030_261_248, 41_943_040, 4, 32),
+        (1_100_048_384, 0, 16, 8),
+        (1_000_000, 20_000, 4, 8),
+    ],
+    slips=[
+        Slip("gradients of all", lambda n, a, bits, s: n * bits / 8 + 2 * a + 2 * (n + a if a else n)
+             + 2 * s / 8 * (a or n),
+             "You counted gradients of frozen weights. With adapters only these have a gradient."),
+        Slip("state of all", lambda n, a, bits, s: n * bits / 8 + 2 * a + 2 * (a or n)
+             + 2 * s / 8 * (n + a if a else n),
+             "You counted an optimizer's state for frozen weights. With adapters only these have one."),
+        Slip("frozen is trained", lambda n, a, bits, s: n * bits / 8 + 2 * a + (2 + 2 * s / 8) * (n + a if a else n),
+             "You counted gradients and state of frozen weights. With adapters only these have them."),
+        Slip("one moment", lambda n, a, bits, s: n * bits / 8 + 2 * a + (2 + s / 8) * (a or n),
+             "AdamW keeps two values for each weight that is trained; you counted one."),
+        Slip("no gradients", lambda n, a, bits, s: n * bits / 8 + 2 * a + 2 * s / 8 * (a or n),
+             "The gradients are missing: two bytes for each weight that is trained."),
+        Slip("adapters weigh nothing", lambda n, a, bits, s: n * bits / 8 + (2 + 2 * s / 8) * (a or n),
+             "The adapters themselves are missing: they are on the card beside the base."),
+        Slip("adapters as the base", lambda n, a, bits, s: (n + a) * bits / 8 + (2 + 2 * s / 8) * (a or n),
+             "You counted the adapters in the base's bits. They are trained, and in 16 bits."),
+        Slip("base in 16 bits", lambda n, a, bits, s: 2 * (n + a) + (2 + 2 * s / 8) * (a or n),
+             "You counted the base in 16 bits throughout. `base_bits` says how many it has."),
+        Slip("nothing trained", lambda n, a, bits, s: n * bits / 8 + 2 * a + (2 + 2 * s / 8) * a,
+             "Without adapters (`adapters` is 0) the base itself is trained: it has gradients and a state."),
+        Slip("weights alone", lambda n, a, bits, s: n * bits / 8 + 2 * a,
+             "Those are the weights alone. What is trained has a gradient and two moments besides."),
+    ],
+    takeaway="What is frozen costs its weights, what is trained its gradient and moments too.",
+)  # fmt: skip
+
+# -- 4. the longest context -------------------------------------------------------------------------------------------
+
+
+def _longest(card: int, taken: Sequence[int], token: int, batch: int) -> int:
+    return max(0, (card - sum(taken)) // (token * batch))
+
+
+longest_context = Check(
+    "longest_context",
+    _longest,
+    cases=[
+        (24 * GIB, [GIB // 2, 16_060_522_496], 131_072, 1),
+        (24 * GIB, [GIB // 2, 16_060_522_496], 131_072, 7),
+        (16 * GIB, [GIB // 2, 16_060_522_496, GIB], 131_072, 4),
+        (16 * GIB, [GIB, 2_200_096_768, 3 * GIB], 22_528, 12),
+        (1000, [100, 300], 50, 2),
+        (1000, [100, 300], 37, 3),
+        (50, [20], 1000, 1),
+        (30, [5], 1, 400),
+    ],
+    slips=[
+        Slip("one sequence", lambda c, taken, t, b: max(0, (c - sum(taken)) // t),
+             "You let one sequence have all the room. Each of the batch keeps its own."),
+        Slip("weights for each", lambda c, taken, t, b: max(0, (c - b * sum(taken)) // (t * b)),
+             "You took off what is taken once for every sequence. All share the weights."),
+        Slip("the first alone", lambda c, taken, t, b: max(0, (c - taken[0]) // (t * b)),
+             "You took off the first entry of `taken` alone. All of them are on the card."),
+        Slip("the largest alone", lambda c, taken, t, b: max(0, (c - max(taken)) // (t * b)),
+             "You took off the largest entry of `taken` alone. All of them are on the card."),
+        Slip("an empty card", lambda c, taken, t, b: max(0, c // (t * b)),
+             "You gave the cache the whole card. What is in `taken` is there already."),
+        Slip("rounded up", lambda c, taken, t, b: max(0, math.ceil((c - sum(taken)) / (t * b))),
+             "You rounded up: the last token does not fit. Round down."),
+        Slip("a fraction of a token", lambda c, taken, t, b: max(0, (c - sum(taken)) / (t * b)),
+             "There is no fraction of a token: round down."),
+        Slip("below nothing", lambda c, taken, t, b: (c - sum(taken)) // (t * b),
+             "Where not even the weights fit you return a number below 0. Then no token fits: return 0."),
+        Slip("one to spare", lambda c, taken, t, b: max(0, (c - sum(taken) - 1) // (t * b)),
+             "You left out a token that fits to the last byte."),
+        Slip("all sequences together", lambda c, taken, t, b: b * max(0, (c - sum(taken)) // (t * b)),
+             "You counted the tokens of all sequences. Those of each are asked for."),
+    ],
+    takeaway="Weights are shared, caches are not: twice the sequences, half the context.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 5. how fast it can write -----------------------------------------------------------------------------------------
+
+
+def _rate(weights: float, cache: float, batch: int, flops: float, bandwidth: float, arithmetic: float) -> float:
+    return batch / max((weights + batch * cache) / bandwidth, batch * flops / arithmetic)
+
+
+tokens_per_second = Check(
+    "tokens_per_second",
+    _rate,
+    cases=[
+        (16e9, 134e6, 1, 15e9, 756e9, 110e12),
+        (16e9, 134e6, 40, 15e9, 756e9, 110e12),
+        (2.2e9, 4e6, 512, 2.1e9, 320e9, 40e12),
+        (4.5e9, 1e9, 8, 15e9, 1500e9, 200e12),
+        (2e9, 1e6, 1, 6e9, 3e12, 1e12),
+    ],
+    slips=[
+        Slip("weights for each", lambda w, c, b, f, bw, p: b / max(b * (w + c) / bw, b * f / p),
+             "You read the weights once for every sequence. A batch reads them once: that is what it is for."),
+        Slip("one cache", lambda w, c, b, f, bw, p: b / max((w + c) / bw, b * f / p),
+             "You read one cache. Every sequence has its own, and all are read."),
+        Slip("no cache", lambda w, c, b, f, bw, p: b / max(w / bw, b * f / p),
+             "You left out the caches: every token reads all keys and values before it."),
+        Slip("of one sequence", lambda w, c, b, f, bw, p: 1 / max((w + b * c) / bw, b * f / p),
+             "That is one sequence's rate. All of the batch write at once, and their tokens add up."),
+        Slip("one token's arithmetic", lambda w, c, b, f, bw, p: b / max((w + b * c) / bw, f / p),
+             "You counted the arithmetic of one token. Each sequence needs its own: `batch` times as much."),
+        Slip("added up", lambda w, c, b, f, bw, p: b / ((w + b * c) / bw + b * f / p),
+             "You added both times. They pass side by side, so the longer one counts."),
+        Slip("the shorter", lambda w, c, b, f, bw, p: b / min((w + b * c) / bw, b * f / p),
+             "You took the shorter of the two times. The step is over when both are."),
+        Slip("bandwidth alone", lambda w, c, b, f, bw, p: b * bw / (w + b * c),
+             "You let bandwidth decide alone. At a large batch arithmetic takes longer."),
+        Slip("arithmetic alone", lambda w, c, b, f, bw, p: p / f,
+             "You let arithmetic decide alone. All weights must be read for it, every time."),
+        Slip("seconds", lambda w, c, b, f, bw, p: max((w + b * c) / bw, b * f / p),
+             "Those are the seconds of one step. Tokens a second are asked for."),
+    ],
+    takeaway="Bandwidth bounds a small batch, and each sequence more shares the reading of the weights.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 6. LoRA by hand --------------------------------------------------------------------------------------------------
+
+
+class _Beside(nn.Module):
+    """What the slips have in common: a layer, two thin matrices beside it."""
+
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.up(self.down(x))
+        return y
+
+
+class _RandomBoth(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        nn.init.normal_(self.up.weight)
+
+
+class _ZeroBoth(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        nn.init.zeros_(self.down.weight)
+
+
+class _Thawed(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        self.layer.requires_grad_(True)
+
+
+class _Copied(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        copied = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
+        copied.load_state_dict(layer.state_dict())
+        self.layer = copied.requires_grad_(False)
+
+
+class _FullSize(nn.Module):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.beside = nn.Parameter(torch.zeros(layer.out_features, layer.in_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + x @ self.beside.t()
+        return y
+
+
+class _AllFrozen(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        self.requires_grad_(False)
+
+
+class _Untouched(nn.Module):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y
+
+
+class _NotUsed(_Beside):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y
+
+
+class _InPlaceOf(_Beside):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.up(self.down(x))
+        return y
+
+
+class _WithBiases(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        self.up = nn.Linear(rank, layer.out_features)
+        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.up.bias)
+
+
+class AdaptLayer(PropertyCheck[Adapted]):
+    """The check of question 6: a class that adapts a frozen layer, judged by a network of such layers."""
+
+    question, name, blank = "adapt_layer", "Adapted", "Adapted"
+    running = "Adapting and training the network"
+    takeaway = "Frozen weights, thin matrices beside them, nothing changed at the start: that is all of LoRA."
+    slips: Sequence[Slip] = (
+        Slip("no thin matrices", _Untouched,
+             "Nothing is trained: there is no parameter of your own beside the frozen layer."),
+        Slip("all frozen", _AllFrozen,
+             "Your own parameters are frozen too, so that nothing is trained. `adapt` has frozen the layer already."),
+        Slip("both at random", _RandomBoth,
+             "The output is not the original's at the start. Let one matrix begin at 0: so does their product."),
+        Slip("in place of the layer", _InPlaceOf,
+             "The output is not the original's at the start, it is 0: the frozen layer's own result is missing. Add to "
+             "it."),
+        Slip("thawed", _Thawed,
+             "The frozen layer is trained again. Leave its `requires_grad` as it is: only your matrices are to learn."),
+        Slip("a copy", _Copied,
+             "The layer in your class is another one, with a copy of the weights. Keep the very layer that is given: a "
+             "copy is the same bytes a second time."),
+        Slip("full size", _FullSize,
+             "What you train is as large as the frozen weight. Two thin matrices, inputs × rank and rank × outputs, "
+             "are asked for."),
+        Slip("biases", _WithBiases,
+             "A few trained bytes too many: the thin matrices have no biases."),
+        Slip("both zero", _ZeroBoth,
+             "Nothing learns. Where both matrices are 0, the gradient of each is 0, too, since it is multiplied by the "
+             "other. Let one begin at random."),
+        Slip("not used", _NotUsed,
+             "Your matrices have no part in the output, so they learn nothing. Add their product to the layer's "
+             "result."),
+    )  # fmt: skip
+
+    def look(self, given: Callable[..., Any]) -> Adapted:
+        """A network whose layers are adapted with it."""
+        return adapters.look(given, BATCH)
+
+    def praise(self, seen: Adapted) -> str:
+        """How little is trained."""
+        return f"{seen.trained_bytes:,} bytes are trained, as many as may be {seen.allowed_bytes:,}. {self.takeaway}"
+
+    def diagnose(self, seen: Adapted, given: Callable[..., Any]) -> str:
+        """What keeps the layer from being right."""
+        if seen.kind != "Tensor":
+            nothing = " Is there a `return`?" if seen.kind == "NoneType" else ""
+            return f"`forward` returned a {seen.kind}, not a tensor.{nothing}"
+        if not seen.same_objects:
+            return self.told("a copy")
+        if not seen.frozen or not seen.unchanged:
+            return self.told("thawed")
+        if not seen.same_at_start:
+            return self.told("in place of the layer" if _returns_nothing(given) else "both at random")
+        if not seen.trained_bytes:
+            return self.told("all frozen" if _has_own(given) else "no thin matrices")
+        if seen.trained_bytes > seen.allowed_bytes:
+            told = self.told("biases" if seen.trained_bytes < 2 * seen.allowed_bytes else "full size")
+            return f"{told} ({seen.trained_bytes:,} bytes are trained, {seen.allowed_bytes:,} may be.)"
+        if not seen.learning:
+            return self.told("both zero" if _own_are_zero(given) else "not used")
+        return f"{seen.learning} of {seen.layers} layers learn. Every one is to be adapted in the same way."
+
+
+def _example(make: Callable[..., nn.Module]) -> tuple[nn.Linear, nn.Module]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layer = nn.Linear(6, 5).requires_grad_(False)
+        return layer, make(layer, 2)
+
+
+def _has_own(make: Callable[..., nn.Module]) -> bool:
+    layer, adapted = _example(make)
+    known = {id(parameter) for parameter in layer.parameters()}
+    return any(id(parameter) not in known for parameter in adapted.parameters())
+
+
+def _own_are_zero(make: Callable[..., nn.Module]) -> bool:
+    layer, adapted = _example(make)
+    known = {id(parameter) for parameter in layer.parameters()}
+    return not any(parameter.any() for parameter in adapted.parameters() if id(parameter) not in known)
+
+
+def _returns_nothing(make: Callable[..., nn.Module]) -> bool:
+    return not _example(make)[1](torch.ones(1, 6)).any()
+
+
+adapt_layer = AdaptLayer()

@@ -1,0 +1,107 @@
+"""Claims of lesson 14, fine-tuning and serving on one card: published figures beside what is traced and counted."""
+
+from __future__ import annotations
+
+import torch
+
+from classroom.claims import ACCELERATE, COOKBOOK, LITGPT, MISLEADING, PARTLY, RIGHT, TORCHTUNE, WRONG, Finding, claim
+from course_utils.networks.language import SHAPES
+from course_utils.techniques.capacity import FITS, fit
+from course_utils.units import GB, GIB, format_bytes, in_gb
+from lessons.one_card.fine_tuning import BLOCK_4_BIT, METHODS, Method, step
+from lessons.one_card.serving import cache_bytes, weight_bytes
+
+MODEL, CARD_BYTES = "Llama-3-8B", 24 * GIB
+CLOSE = 0.1  # of a published figure: as much as context, libraries and a few maps may make of it
+
+
+@claim(89, LITGPT, "TinyLlama, batches of 8: QLoRA needs more memory than LoRA, 16.24 GB against 13.50.")
+def _qlora_needs_more() -> Finding:
+    peaks = {
+        base: step("TinyLlama-1.1B", Method("lora", base), 512, 8, False).peak_bytes
+        for base in ("16 bits", "4 bits", "4 bits, copies kept", "4 bits, rest in float32")
+    }
+    wide = peaks.pop("16 bits")
+    more = sum(peak > wide for peak in peaks.values())
+    told = ", ".join(f"{in_gb(peak):.1f} GB ({base})" for base, peak in peaks.items())
+    return Finding(
+        RIGHT if more else WRONG,
+        f"traced with 512 tokens, every map kept: LoRA {in_gb(wide):.1f} GB; {told}",
+        "4 bits save on weights, of which a small model has few. Copies that autograd keeps, or maps that become "
+        "float32 behind float32 norms, can cost more than that.",
+    )
+
+
+@claim(90, ACCELERATE, "Training with Adam takes about four times the memory of the model.")
+def _four_times() -> Finding:
+    weights = weight_bytes(SHAPES[MODEL])
+    times = {
+        "full, one sequence": step(MODEL, "full").peak_bytes / weights,
+        "16 sequences, maps kept": step(MODEL, "full", batch=16, recompute=False).peak_bytes / weights,
+        "LoRA": step(MODEL, "LoRA").peak_bytes / weights,
+    }
+    states = round(times["full, one sequence"])
+    spread = max(times.values()) / min(times.values())
+    return Finding(
+        WRONG if states != 4 else RIGHT if spread < 1.5 else MISLEADING,
+        f"{MODEL}, 2,048 tokens, traced, in weights: " + ", ".join(f"{name} {t:.1f}" for name, t in times.items()),
+        "Weights, gradients and two moments are four. The sum knows no batch, no sequence and no method.",
+    )
+
+
+@claim(91, COOKBOOK, "A key–value cache takes bytes of a value · hidden · layers · tokens · sequences.")
+def _cache_formula() -> Finding:
+    found = {}
+    for name in ("GPT2", "SmolLM2-1.7B", MODEL):
+        shape = SHAPES[name]
+        with torch.device("meta"):
+            cache: list[tuple[torch.Tensor, torch.Tensor]] = []
+            shape.build(layers=1).to(torch.bfloat16).eval()(torch.zeros(1, 64, dtype=torch.int64), cache=cache)
+        real = shape.layers * sum(part.numel() * part.element_size() for pair in cache for part in pair)
+        assert real == cache_bytes(shape, 64)
+        found[name] = real / (2 * shape.hidden * shape.layers * 64)
+    return Finding(
+        RIGHT if all(times == 1 for times in found.values()) else WRONG,
+        "the real cache on shapes, in times of that: "
+        + ", ".join(f"{name} {times:g}" for name, times in found.items()),
+        "Keys and values are two. Where several heads share one of each, it is fewer by as many.",
+    )
+
+
+LLAMA2 = {"parameters": 6_738_415_616, "outside": 2 * 32_000 * 4096}  # Touvron and others, Llama 2 (2023)
+PUBLISHED = {"bfloat16": 13.52, "NF4": 4.57}  # GB
+
+
+@claim(92, LITGPT, "Writing with Llama-2-7B takes 13.52 GB in bfloat16, 4.57 GB in NF4, 4 bits.")
+def _third() -> Finding:
+    inside = LLAMA2["parameters"] - LLAMA2["outside"]
+    counted = {
+        "bfloat16": 2 * LLAMA2["parameters"] / GB,
+        "NF4": (inside * (0.5 + 4 / BLOCK_4_BIT) + 2 * LLAMA2["outside"]) / GB,
+    }
+    off = [abs(counted[name] / PUBLISHED[name] - 1) for name in counted]
+    return Finding(
+        RIGHT if max(off) <= CLOSE else PARTLY,
+        f"weights alone, counted: {counted['bfloat16']:.2f} GB and {counted['NF4']:.2f}, "
+        f"{counted['NF4'] / counted['bfloat16']:.0%} of it",
+        "Not a quarter: a scale for every 64 values makes 4 bits 4.5, and embedding and head stay in 16. "
+        "The rest is cache and maps.",
+    )
+
+
+CLAIMED_FULL = 18.9  # GiB
+
+
+@claim(93, TORCHTUNE, "All weights of an 8-billion model can be trained on a 24 GB card, in 18.9 GiB.")
+def _full_on_one_card() -> Finding:
+    steps = {name: step(MODEL, name) for name, method in METHODS.items() if method.trained == "all"}
+    fitting = [name for name, ledger in steps.items() if fit(ledger, CARD_BYTES).state == FITS]
+    least = min(steps.values(), key=lambda ledger: ledger.peak_bytes).peak_bytes
+    verdict = WRONG if not fitting else RIGHT if least / GIB <= CLAIMED_FULL else PARTLY
+    return Finding(
+        verdict,
+        f"one sequence of 2,048 tokens, layers recomputed: AdamW {format_bytes(steps['full'].peak_bytes)}; the least, "
+        f"with the state on the CPU and the step in the backward pass, {format_bytes(least)}; "
+        f"{len(fitting)} of {len(steps)} ways fit",
+        "It takes two techniques at once: no gradient may be kept, and no state.",
+    )

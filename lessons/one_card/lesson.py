@@ -1,0 +1,592 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown] slide="slide"
+# # 14 · Fine-tuning and serving on one card
+#
+# **The question:** an 8-billion-parameter model, a 24 GiB card: what can be trained, what can be served, and which
+# choice buys it?
+#
+# Afterwards you can
+#
+# 1. count what full fine-tuning keeps, and say which role each method takes away;
+# 2. write LoRA by hand, and say where it saves and where it does not;
+# 3. tell when a base in 4 bits needs more memory than one in 16;
+# 4. count a key–value cache, and the longest context that fits beside the weights;
+# 5. bound the tokens a second of a card, and say what batching buys.
+#
+# About 60 minutes, and 50 for the exercise. It builds on lesson 13 (transformers), 11 (ZeRO) and the roofline of 01.
+# No GPU is needed.
+
+# %% slide="skip"
+from dataclasses import replace
+
+import pandas as pd
+import torch
+from torch import nn
+
+from classroom.predict import predict, reveal
+from course_utils import digits
+from course_utils.figures import (
+    Axis,
+    Curve,
+    Reached,
+    Spot,
+    plane,
+    role_bars,
+    roofline,
+    side_by_side,
+    skyline,
+)
+from course_utils.machine import hardware
+from course_utils.machine.measure import measure_step
+from course_utils.machine.timing import measure_ceilings
+from course_utils.memory import ROLES
+from course_utils.networks import mlp
+from course_utils.networks.language import SHAPES
+from course_utils.techniques.capacity import fit
+from course_utils.techniques.parallel import sent_bytes, sharded, state_bytes
+from course_utils.trace import training_step
+from course_utils.units import GB, GIB, MIB, format_bytes, format_seconds
+from lessons.claims import judge
+from lessons.one_card import serving
+from lessons.one_card.explorer import one_card_explorer
+from lessons.one_card.fine_tuning import METHODS, LoRA, Method, step, trainable_bytes
+
+shape, card = SHAPES["Llama-3-8B"], hardware.device("RTX 4090")
+COLOURS = "#0072b2", "#d55e00", "#009e73"
+
+
+def roles(ledger):
+    return {str(role): float(size) for role, size in ledger.by_role().items()}
+
+
+# %% [markdown] slide="slide"
+# ## Predict
+#
+# Llama-3-8B in bfloat16: 8,030,261,248 weights of two bytes. It is fine-tuned with *LoRA*: all weights are frozen, and
+# small matrices beside them are trained, half a percent as many. One sequence of 2,048 tokens; every layer is computed
+# again in the backward pass, as in lesson 10.
+
+# %%
+guess = predict("How much memory does this training step need at its peak?", unit="GiB")
+guess
+
+# %% [markdown] slide="slide"
+# ## By hand: full fine-tuning
+#
+# First what everybody would like: train all of it. AdamW keeps two moments a weight. All in 16 bits:
+
+# %%
+n = shape.parameters
+by_hand = {"weights": 2 * n, "gradients": 2 * n, "two moments": 4 * n}
+for what, size in by_hand.items():
+    print(f"{what:>12}: {format_bytes(size):>10}")
+print(f"{'together':>12}: {format_bytes(sum(by_hand.values())):>10}, before a single map")
+
+# %% [markdown]
+# Eight bytes a weight. With weights, gradients and moments also in float32, as mixed precision has them, it is 16
+# or 18: 120 GiB or more. A 24 GiB card holds the weights, and 9 GiB besides.
+
+# %% [markdown] slide="slide"
+# ## Trace: seven ways out
+#
+# Each row is a training step of the whole model, one sequence of 2,048 tokens, by role at its peak.
+
+# %%
+steps = {name: step("Llama-3-8B", name) for name in METHODS}
+fitting = [name for name, ledger in steps.items() if fit(ledger, card).state == "fits"]
+role_bars(
+    {name: roles(ledger) for name, ledger in steps.items()},
+    f"{len(fitting)} of {len(steps)} ways to train 8 billion weights fit the 24 GiB card",
+    card.memory_bytes,
+    card.name,
+)
+
+# %% [markdown] slide="subslide"
+# - *8-bit AdamW* keeps its moments in 8 bits, with a scale for every 256 of them.
+# - *State on the CPU*: gradients go to the host, which updates the weights and sends them back.
+# - *Step in backward*: each weight is updated as soon as its gradient is there, and the gradient goes.
+# - *Head alone* freezes every weight but those of the last product.
+# - *4-bit base* keeps the frozen weights of all layers in 4 bits, 0.5 bytes, and a scale for every 64.
+#
+# None of the three that train all weights is enough alone. Two together are.
+
+# %% slide="subslide"
+lora = steps["LoRA"]
+reveal(
+    guess,
+    {"LoRA, traced": lora.peak_bytes / GIB, "full, traced": steps["full"].peak_bytes / GIB},
+    thoughts=[
+        (
+            2 * n / GIB,
+            "Those are the weights, needed trained or not. Maps come on top.",
+        ),
+        (
+            3 * trainable_bytes(shape) / GIB,
+            "That is what is trained and its state. The frozen weights are on the card too.",
+        ),
+        (
+            steps["full"].peak_bytes / GIB,
+            "That is full fine-tuning: frozen weights have no gradient and no moments.",
+        ),
+    ],
+)
+
+# %% [markdown] slide="slide"
+# ## What was traced, and what was counted
+#
+# No card was there, and no 8 billion numbers. The trace runs on shapes, of five layers: the middle one is put in again
+# until there are 32. That is exact, since equal layers do the same; the course's tests compare it with the whole model
+# traced, byte for byte.
+#
+# | traced | counted |
+# |---|---|
+# | every tensor of autograd, what frozen weights spare | how many bytes 4-bit weights and 8-bit moments have |
+# | LoRA's own maps; the 16-bit copies of 4-bit weights | that their kernels, and a fused AdamW, make nothing besides |
+# | recomputation | that a gradient used at once goes with the next operator |
+
+# %%
+default = step("Llama-3-8B", Method(optimizer="AdamW, torch's default"))
+more = default.peak_bytes - steps["full"].peak_bytes
+print(
+    f"torch's default AdamW in place of fused=True: {format_bytes(more)} more, "
+    f"in the {default.peak_phase}"
+)
+
+# %% [markdown] slide="slide"
+# ## The skyline of LoRA
+#
+# Two plateaus: weights below, and what the loss needs on top.
+
+# %%
+skyline(lora, card.memory_bytes, limit=card.name)
+
+# %% [markdown] slide="slide"
+# ## By hand: LoRA
+#
+# Hu and others (2021): beside a frozen product of h inputs and k outputs stand two thin ones, h to r and r to k.
+# The second begins at zero, so at first nothing changes. To be trained are r · (h + k) values in place of h · k.
+
+# %%
+h, kv, inner, r = 4096, 1024, 14336, 16
+widths = {"q": (h, h), "k": (h, kv), "v": (h, kv), "project": (h, h),
+          "gate": (h, inner), "up": (h, inner), "down": (inner, h)}  # fmt: skip
+values = 32 * sum(r * (a + b) for a, b in widths.values())
+print(f"{values:,} values, {format_bytes(2 * values)}: {values / n:.2%} of the weights")
+print(
+    f"with gradients and moments: {format_bytes(8 * values)} in place of {format_bytes(8 * n)}"
+)
+
+# %% [markdown] slide="slide"
+# ## Where LoRA does not save
+#
+# The same three, with every map kept for the backward pass in place of recomputed:
+
+# %%
+kept = {
+    name: step("Llama-3-8B", name, recompute=False)
+    for name in ("full", "LoRA", "4-bit base and LoRA")
+}
+maps = {name: ledger.by_role()["feature maps"] for name, ledger in kept.items()}
+role_bars(
+    {name: roles(ledger) for name, ledger in kept.items()},
+    f"Optimizer and gradients go, {maps['LoRA'] / maps['full']:.0%} of the maps stay",
+    card.memory_bytes,
+    card.name,
+)
+
+# %% [markdown]
+# A gradient must pass *through* every frozen layer to reach the adapters below it, so activations, norms and
+# attention keep what they always keep. A frozen product spares its input; the adapter beside it keeps the same one.
+
+# %% [markdown] slide="slide"
+# ## When 4 bits need more than 16
+#
+# Weights in 4 bits cannot be multiplied. Each product makes a 16-bit copy first. TinyLlama, eight sequences of 512
+# tokens, nothing recomputed:
+
+# %%
+ways = {
+    "base in 16 bits": "16 bits",
+    "4 bits, copy made twice": "4 bits",
+    "4 bits, copies kept": "4 bits, copies kept",
+    "4 bits, the rest in float32": "4 bits, rest in float32",
+}
+tiny = {
+    name: step("TinyLlama-1.1B", Method("lora", base), 512, 8, False)
+    for name, base in ways.items()
+}
+worse = [name for name in tiny if tiny[name].peak_bytes > tiny["base in 16 bits"].peak_bytes]
+role_bars({name: roles(ledger) for name, ledger in tiny.items()},
+          f"{len(worse)} of 3 4-bit ways need more than a base in 16 bits")  # fmt: skip
+
+# %% [markdown]
+# *Copies kept*: autograd saves what the backward pass multiplies with, so all 16-bit copies wait for it: the base is
+# there twice. bitsandbytes makes each copy a second time instead. *The rest in float32*: peft turns
+# norms, embedding and head to float32; what leaves a float32 norm is float32, and so the maps double. A large model at
+# a small batch does not notice, a small model with many tokens does.
+
+# %% [markdown] slide="slide"
+# ## What the CPU costs
+#
+# State on the CPU trains all weights. Each step sends every gradient down and every weight back:
+
+# %% folded=true
+link = hardware.link("PCIe 4.0 x16")
+one_way = 2 * n / link.bytes_per_s
+tokens = 2048
+arithmetic = 8 * n * tokens / card.reached_flops_per_s("float16")
+enough = one_way * 2 / (arithmetic / tokens)
+print(
+    f"{link.name}: {format_bytes(2 * n)} take {format_seconds(one_way)} each way, "
+    f"{format_seconds(2 * one_way)} a step"
+)
+print(
+    f"arithmetic of {tokens:,} tokens on the {card.name}, each layer twice forward: "
+    f"{format_seconds(arithmetic)}"
+)
+print(f"as long as the link needs: {enough:,.0f} tokens a step")
+
+# %% [markdown]
+# Arithmetic: 2 operations a weight and token forward, 2 again for the recomputed layers, 4 backward. Gradients can
+# leave while the backward pass is still at work, weights cannot come before they are updated. More tokens a step, by
+# accumulation, spread the same transfer: lesson 09's question, on another tensor.
+
+# %% [markdown] slide="slide"
+# ## Measure
+#
+# A dense net, six layers of 512, batch 256, here: traced and measured.
+
+
+# %% tags=["nbval-ignore-output"]
+def dense(adapted):
+    torch.manual_seed(0)
+    layers = []
+    for _ in range(6):
+        one = nn.Linear(512, 512)
+        layers += [LoRA(one, 512, 512, 8, one.weight) if adapted else one, nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(512, 10).requires_grad_(not adapted))
+
+
+target = "cuda" if torch.cuda.is_available() else "cpu"
+rows = {}
+for name, adapted in (("full", False), ("LoRA", True)):
+    trace = training_step(dense(adapted), (512,), 10, "adamw", target=target).at(256)
+    rows[f"{name}, trace"] = trace.peak_bytes / MIB
+    rows[f"{name}, measured"] = (
+        measure_step(dense(adapted), (512,), 10, 256, "adamw").peak_bytes / MIB
+    )
+side_by_side(rows, title="Six dense layers: what is not trained needs no state")
+
+# %% [markdown] slide="slide"
+# ## Train
+#
+# A net that knows the digits is shown them upside down. What must it change?
+
+# %% tags=["nbval-ignore-output"]
+x, y, test, labels = digits.load()
+turned, turned_test = (p.reshape(-1, 8, 8).flip(1).flatten(1) for p in (x, test))
+
+
+def known():
+    torch.manual_seed(0)
+    net = mlp((64, 256, 256, 10))
+    digits.train(net, x, y)
+    return net
+
+
+def adapted(net, rank):
+    for i, layer in enumerate(net):
+        if isinstance(layer, nn.Linear):
+            net[i] = LoRA(layer, layer.in_features, layer.out_features, rank, layer.weight)
+    return net
+
+
+def head_alone(net):
+    net.requires_grad_(False)
+    net[-1].requires_grad_(True)
+    return net
+
+
+rows = []
+for name, change in {
+    "as it is": None, "full": lambda net: net, "LoRA, rank 4": lambda net: adapted(net, 4),
+    "LoRA, rank 1": lambda net: adapted(net, 1), "head alone": head_alone,
+}.items():  # fmt: skip
+    net = known()
+    if change is not None:
+        net = change(net)
+        digits.train(net, turned, y)
+    trained = sum(p.numel() for p in net.parameters() if p.requires_grad) if change else 0
+    rows.append((name, f"{trained:,}", f"{digits.accuracy(net, turned_test, labels):.1%}"))
+pd.DataFrame(rows, columns=["trained", "values trained", "accuracy, upside down"]).set_index(
+    "trained"
+)
+
+# %% [markdown] slide="slide"
+# ## Serving: weights and the cache
+#
+# A model writes one token after the other. Each looks at the keys and values of all before it, so these are kept: the
+# *key–value cache*. A token leaves, in every layer, one key and one value for each head that has its own:
+#
+# > 2 · layers · key–value heads · values a head · bytes a value
+#
+# Llama-3-8B has 32 heads of 128 values, and 8 that keys and values share: *grouped-query attention*.
+
+# %%
+per_token = 2 * 32 * 8 * 128 * 2
+print(
+    f"a token: {format_bytes(per_token)}; "
+    f"with all 32 heads: {format_bytes(2 * 32 * 32 * 128 * 2)}"
+)
+print(f"a sequence of 8,192: {format_bytes(serving.cache_bytes(shape, 8192))}")
+
+# %% [markdown]
+# And in a real forward pass, on shapes:
+
+# %%
+with torch.device("meta"):
+    model, cache = shape.build(layers=2).to(torch.bfloat16).eval(), []
+    model(torch.zeros(1, 1000, dtype=torch.int64), cache=cache)
+held = sum(part.numel() * part.element_size() for pair in cache for part in pair)
+print(f"two layers, 1,000 tokens: {held:,} bytes; by hand {1000 * per_token * 2 // 32:,}")
+
+# %% [markdown] slide="slide"
+# ## What fits
+#
+# What 24 GiB leave beside weights and context is shared by all sequences. Below a line everything fits:
+
+# %% folded=true
+batches = [2**i for i in range(9)]
+
+
+def longest(value_bytes=2, weights=2.0, kv_heads=None):
+    room = card.memory_bytes - 512 * MIB - shape.parameters * weights
+    return [room / serving.cache_bytes(shape, 1, b, value_bytes, kv_heads) for b in batches]
+
+
+in_layers = 32 * sum(a * b for a, b in widths.values())
+quarter, most = (2 * (n - in_layers) + in_layers * (0.5 + 4 / 64)) / n, longest()
+plane(
+    Axis("sequences at once", log=True, low=0.9, high=300),
+    Axis("tokens of each", log=True, low=20),
+    [Curve("4-bit weights", batches, longest(weights=quarter), COLOURS[2]),
+     Curve("16-bit weights", batches, most, COLOURS[0]),
+     Curve("no shared heads", batches, longest(kv_heads=32), COLOURS[1])],
+    title=f"One sequence of {most[0]:,.0f} tokens, or {batches[5]} of {most[5]:,.0f}",
+    limits={"8,192 tokens": 8192},
+)  # fmt: skip
+
+# %% [markdown]
+# The model was trained for 8,192 positions: one reader never gets near the memory's bound, a service does.
+# Sharing heads is worth as much as four cards' free memory.
+
+# %% [markdown] slide="slide"
+# ## Predict again
+#
+# The RTX 4090 computes 165 TFLOP/s in 16 bits and reads 1,008 GB/s. Writing a token takes two operations for each of
+# 7.5 billion weights (the embedding is looked up).
+
+# %%
+second = predict(
+    "How many tokens a second can it write at most, for one reader?", unit="tokens/s"
+)
+second
+
+# %% slide="subslide"
+one = serving.decode(shape, 1024)
+reveal(
+    second,
+    {
+        "roofline": one.tokens_per_second(card),
+        "memory alone": card.bandwidth_gb_s * GB / (2 * n),
+    },
+    thoughts=[
+        (
+            card.flops_per_s("float16") / (2 * 7.5e9),
+            "That is what arithmetic allows. All weights must be read for it, every time.",
+        ),
+        (
+            card.bandwidth_gb_s * GB / one.traffic,
+            "That is the published bandwidth. The course counts on three quarters of it.",
+        ),
+    ],
+)
+
+# %% [markdown] slide="slide"
+# ## Prefill and decode
+#
+# The prompt is read at once, *prefill*: each weight serves all its tokens. Then *decode*: each weight is read for one
+# token a sequence. On the roofline of lesson 01:
+
+# %%
+passes = {"decode, 1 sequence": one, "8 sequences": serving.decode(shape, 1024, 8),
+          "64 sequences": serving.decode(shape, 1024, 64),
+          "prefill, 1,024": serving.prefill(shape, 1024)}  # fmt: skip
+points = [Reached(name, p.flops, p.traffic, p.seconds(card)) for name, p in passes.items()]
+roofline(card, points, f"Decoding does {one.intensity:.1f} FLOP a byte, "
+         f"prefill {points[-1].intensity:,.0f}", precision="float16")  # fmt: skip
+
+# %% [markdown]
+# Points are where the model puts them, on the roof; what software reaches is below. Two operations for a weight of two
+# bytes are one a byte, and no card has its ridge there. Fewer bits a weight make decoding faster for that reason alone.
+
+# %% [markdown] slide="slide"
+# ## What batching buys
+#
+# Sequences served at once share the reading of the weights. They do not share caches: each is read by one.
+
+# %% folded=true
+many = [2**i for i in range(10)]
+curves = [
+    Curve(
+        f"{context:,} tokens",
+        many,
+        [serving.decode(shape, context, b).tokens_per_second(card) for b in many],
+        colour,
+    )
+    for context, colour in zip((512, 2048, 8192), COLOURS, strict=True)
+]
+fits_at = {c: serving.largest_context(shape, card, 1) // c for c in (512, 2048, 8192)}
+spots = [Spot(f"{b} fit", b, serving.decode(shape, c, b).tokens_per_second(card), colour)
+         for (c, b), colour in zip(fits_at.items(), COLOURS, strict=True)]  # fmt: skip
+gain = serving.decode(shape, 2048, fits_at[2048]).tokens_per_second(card) / serving.decode(
+    shape, 2048, 1
+).tokens_per_second(card)
+plane(
+    Axis("sequences at once", log=True),
+    Axis("tokens a second, all together", log=True),
+    curves,
+    spots,
+    f"{fits_at[2048]} sequences of 2,048 write {gain:.0f} times as much as one",
+)
+
+# %% [markdown]
+# A line bends where caches outweigh the weights. So memory decides twice: how many sequences fit, and how fast they are.
+
+# %% [markdown] slide="slide"
+# ## Measure: writing, here
+#
+# A Llama of 20 million weights on this machine, float32. Without a cache every token reads the whole sequence again.
+
+# %% tags=["nbval-ignore-output"]
+ceilings = measure_ceilings("cpu", seconds=0.2)
+mine = ceilings.as_device()
+torch.manual_seed(0)
+small = replace(
+    shape, name="small", hidden=384, layers=8, heads=6, kv_heads=2, inner=1024, vocabulary=8192
+)
+writer = small.build().eval()
+small = replace(small, parameters=sum(p.numel() for p in writer.parameters()))
+rows = []
+for batch, cached in ((1, False), (1, True), (16, True)):
+    prompt = torch.randint(8192, (batch, 256))
+    wrote = serving.generate(writer, prompt, 8, cached)
+    bound = (
+        serving.decode(small, 256, batch, 4)
+        if cached
+        else serving.prefill(small, 256, batch, 4)
+    )
+    most = batch / bound.seconds(mine, "float32")
+    what, share = (
+        f"{batch} × 256, {'cache' if cached else 'no cache'}",
+        wrote.tokens_per_second / most,
+    )
+    rows.append((what, f"{wrote.tokens_per_second:,.3g}", f"{most:,.3g}", f"{share:.0%}",
+                 format_bytes(wrote.cache_bytes)))  # fmt: skip
+columns = ["", "tokens/s", "roofline", "of it", "cache"]
+pd.DataFrame(rows, columns=columns).set_index("")
+
+# %% [markdown]
+# The roofline is a bound. The operators of one token are so small here that starting them takes most of the time,
+# on a CPU as on a GPU; that is what compiled graphs are for.
+
+# %% [markdown] slide="slide"
+# ## A model that fits no card
+#
+# Full fine-tuning in mixed precision, 16 bytes a weight, is beyond an 80 GB card. ZeRO and FSDP of lesson 11 share it
+# out. On eight cards, weights and gradients of 2 bytes, 12 bytes of moments and float32 weights:
+
+# %%
+rows = []
+for stage in range(4):
+    kept = state_bytes(2 * n, 2 * n, 12 * n, 8, stage)
+    sent = sent_bytes(2 * n, 8, stage)
+    rows.append((stage, format_bytes(kept), format_bytes(sent)))
+pd.DataFrame(rows, columns=["stage", "a card keeps", "and sends in a step"]).set_index("stage")
+
+# %% slide="subslide"
+full = steps["full"]
+bars = {"one card": roles(full)}
+for stage in (1, 2, 3):
+    alive = sharded(full, 8, stage)
+    bars[f"8 cards, stage {stage}"] = dict(
+        zip(ROLES, alive[alive.sum(axis=1).argmax()].tolist(), strict=True)
+    )
+last = sum(bars["8 cards, stage 3"].values())
+role_bars(bars, f"AdamW in 16 bits, stage 3: {format_bytes(last)} on each of eight cards",
+          card.memory_bytes, card.name)  # fmt: skip
+
+# %% [markdown]
+# What is gathered when: in stage 3 each layer's weights, just before it runs, forward and once more backward, and let
+# go after it; its gradient is whole until it has been scattered. The embedding and the head, 1 GB each, are the
+# largest that are ever whole. Maps are each card's own.
+
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# One question: **what can be trained on this card, and which choice buys it?** Before each move say which colour will
+# shrink.
+
+# %% tags=["nbval-ignore-output"]
+one_card_explorer()
+
+# %% [markdown]
+# Try three things. Train all weights of Llama-3-8B on the RTX 4090. Find the longest sequence for LoRA with a base in
+# 4 bits. Keep every map, and say why LoRA no longer fits. A new model or method takes a second to trace.
+
+# %% [markdown] slide="skip"
+# <details><summary>What to look for</summary>
+#
+# All weights fit with the state on the CPU and the update within the backward pass. At long sequences the logits decide:
+# 128,256 columns of float32, and their gradient. With every map kept, maps are as large as the weights.
+#
+# </details>
+
+# %% [markdown] slide="slide"
+# ## In PyTorch
+#
+# ```python
+# model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16)   # or quantization_config=…
+# model = peft.get_peft_model(model, peft.LoraConfig(r=16, target_modules="all-linear"))
+# model.gradient_checkpointing_enable()
+# torch.optim.AdamW(model.parameters(), fused=True)
+# ```
+#
+# 8-bit moments and 4-bit weights are bitsandbytes' or torchao's; `register_post_accumulate_grad_hook` is how a step
+# gets into the backward pass. Your own model's step: `course trace --hf config.json`.
+
+# %% [markdown] slide="slide"
+# ## What is said of it
+
+# %%
+judge(range(89, 94))
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. Full fine-tuning keeps eight bytes a weight or more, before any map. LoRA takes away gradients and moments, 4 bits
+#    take away weights; neither takes away maps, which recomputation does.
+# 2. All weights of an 8-billion model train on 24 GiB if no gradient is kept and the moments live elsewhere: the link
+#    is the price.
+# 3. Decoding reads all weights for one token a sequence: bandwidth bounds it, batching shares the reading, and the
+#    cache bounds the batch.
+#
+# Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). Six questions, 50 minutes. Save, then
+# `course check 14` gives your marks.
