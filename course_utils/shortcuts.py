@@ -272,14 +272,14 @@ def _grouped_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     `create_grouped_gemm_output_tensor`, which the CPU runs too.
     """
     first, second = args[:2]
-    offsets = args[2] if len(args) > 2 else kwargs.get("offs")
+    offsets: Tensor | None = args[2] if len(args) > 2 else kwargs.get("offs")
     if first.dtype != second.dtype or first.dtype == torch.float64 or {*map(Tensor.dim, (first, second))} - {2, 3}:
         return NotImplemented
     if kwargs.get("out_dtype") not in (None, first.dtype) or (offsets is None) != (first.dim() == second.dim() == 3):
         return NotImplemented
     both = first.dim() == second.dim()
     rows, columns = first.shape[-2], second.shape[-1]
-    groups = (offsets.shape[0] if first.dim() == 2 else first.shape[0],) if both else ()
+    groups = () if not both else (len(first if offsets is None else offsets),)
     unit = 16 // first.element_size()
     padded = -(-columns // unit) * unit
     strides = (rows * padded, padded, 1) if both else (padded, 1)
