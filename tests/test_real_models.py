@@ -517,6 +517,20 @@ class Shifted(nn.Module):
         return scores
 
 
+class Mobile(nn.Module):
+    """The cheap activations of small convolutional networks, in either layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = F.hardswish(self.first(x)) + F.hardswish(self.first(x) * 2, inplace=True)
+        maps = maps * F.hardsigmoid(self.second(maps)) + F.relu6(self.second(maps)) + F.relu6(maps * 2, inplace=True)
+        scores: Tensor = self.head(F.silu(self.second(maps), inplace=True).mean((2, 3)))
+        return scores
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, Any]]] = {
     "alexnet": (networks.alexnet, (3, 64, 64), {}),
     "googlenet": (networks.googlenet, (3, 64, 64), {}),
@@ -526,6 +540,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, An
     "rnn_from_cells": (networks.rnn_from_cells, (7, 4), {}),
     "plain": (Plain, (8,), {}),
     "language": (Tokens, (8,), {"input_dtype": torch.int64}),
+    "mobile": (Mobile, (3, 8, 8), {}),
+    "mobile, channels last": (lambda: Mobile().to(memory_format=torch.channels_last), (3, 8, 8), {}),
     "shifted windows": (Shifted, (3, 16, 16), {}),
     **{how: (partial(Heads, how), (8, 32), {}) for how in ("plain heads", "grouped", "mask", "trained bias")},
     "tokens": (

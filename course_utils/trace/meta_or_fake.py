@@ -16,7 +16,8 @@ SAME_AS_CPU = frozenset(
         # values one by one
         "add add_ sub rsub mul mul_ div div_ neg abs sgn pow sqrt rsqrt exp log cos sin floor floor_divide minimum "
         "relu relu_ tanh sigmoid silu gelu threshold_backward tanh_backward sigmoid_backward silu_backward "
-        "gelu_backward bernoulli_ eq ne ge le lt gt bitwise_not bitwise_and where masked_fill masked_fill_ "
+        "gelu_backward silu_ hardtanh hardtanh_ hardtanh_backward hardswish hardswish_ hardswish_backward hardsigmoid "
+        "hardsigmoid_backward bernoulli_ eq ne ge le lt gt bitwise_not bitwise_and where masked_fill masked_fill_ "
         # sums, products, norms, losses
         "sum mean cumsum all histc mm addmm bmm baddbmm _grouped_mm _softmax _softmax_backward_data _safe_softmax "
         "_log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward mse_loss mse_loss_backward "
