@@ -11,39 +11,48 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
 
 
 class _Tracing(threading.local):
-    """What this thread traces for: None where it does not trace."""
+    """What this thread traces for: None where it does not trace, or runs what torch itself chooses."""
 
+    target: str | None = None
     assumptions: dict[str, None] | None = None
 
 
 _TRACING = _Tracing()
 _LOCK = threading.Lock()
-_OPEN: dict[str, Any] = {"traces": 0, "library": None}  # for CUDA, under way; and what they share
+_OPEN: dict[str, Any] = {"traces": 0, "library": None}  # under way; and what they share
 
 
 @contextmanager
-def of_cuda() -> Iterator[dict[str, None]]:
-    """While active, this thread's operators on shapes run what CUDA would. Yields the assumptions made, in order."""
+def of(target: str) -> Iterator[dict[str, None]]:
+    """While active, this thread's operators on shapes run what the target, "cuda" or "cpu", would.
+
+    Yields the assumptions made, in order.
+    """
     with _LOCK:
         _OPEN["traces"] += 1
         if _OPEN["traces"] == 1:
             _OPEN["library"] = _register()
-    before, _TRACING.assumptions = _TRACING.assumptions, {}
+    before = _TRACING.target, _TRACING.assumptions
+    assumptions: dict[str, None] = {}
+    _TRACING.target, _TRACING.assumptions = target, assumptions
     try:
-        yield _TRACING.assumptions
+        yield assumptions
     finally:
-        _TRACING.assumptions = before
+        _TRACING.target, _TRACING.assumptions = before
         with _LOCK:
             _OPEN["traces"] -= 1
             if _OPEN["traces"] == 0:
@@ -55,8 +64,10 @@ def _register() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some stand in for another rule
         for name, run in (("scaled_dot_product_attention", _attention), ("softmax.int", _softmax)):
-            for key in ("AutogradMeta", "AutogradCPU"):
-                library.impl(name, _in_traces(run, _overload(name).decompose), key)
+            plain = _overload(name).decompose
+            library.impl(name, _in_traces(run, plain), "AutogradCPU")
+            on_cpu = _attention_of_cpu if run is _attention else plain
+            library.impl(name, _in_traces(run, plain, on_cpu), "AutogradMeta")
         for name, kernel in META_KERNELS.items():
             library.m.impl(name, "Meta", kernel, False)  # `library.impl` refuses: by itself torch takes these apart
         for name, rule in AUTOCAST_RULES.items():
@@ -72,9 +83,13 @@ def _overload(name: str) -> Any:
     return getattr(getattr(aten, packet, None), overload or "default", None)
 
 
-def _in_traces(ours: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+def _in_traces(
+    of_cuda: Callable[..., Any], other: Callable[..., Any], of_cpu: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    ours = {"cuda": of_cuda, "cpu": of_cpu or other}
+
     def run(*args: Any, **kwargs: Any) -> Any:
-        return (other if _TRACING.assumptions is None else ours)(*args, **kwargs)
+        return ours.get(_TRACING.target or "", other)(*args, **kwargs)
 
     return run
 
@@ -114,6 +129,53 @@ def _attention(
     efficient = aten._scaled_dot_product_efficient_attention
     out = efficient(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)[0]
     return out
+
+
+def _attention_of_cpu(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """What torch chooses for fake CPU tensors of the same shapes; on meta tensors by itself it never fuses."""
+    described = tuple(
+        None if t is None else (tuple(t.shape), t.stride(), t.dtype, t.requires_grad)
+        for t in (query, key, value, attn_mask)
+    )
+    allowed = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(), torch.is_grad_enabled()
+    options = (dropout_p, is_causal, scale, enable_gqa)
+    if not _cpu_fuses(described, allowed, options):
+        out: Tensor = _overload("scaled_dot_product_attention").decompose(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+        return out
+    bias = _as_bias(attn_mask, query)
+    fused = aten._scaled_dot_product_flash_attention_for_cpu
+    out = fused(query, key, value, dropout_p, is_causal, attn_mask=bias, scale=scale)[0]
+    return out
+
+
+class _Operators(TorchDispatchMode):
+    """The names of the operators that run."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@lru_cache(maxsize=256)
+def _cpu_fuses(described: tuple[Any, ...], allowed: tuple[bool, ...], options: tuple[Any, ...]) -> bool:
+    with _disable_current_modes(), FakeTensorMode(), _Operators() as ran:
+        tensors: Any = (
+            None if of is None else torch.empty_strided(of[0], of[1], dtype=of[2], requires_grad=of[3])
+            for of in described
+        )
+        dropout, causal, scale, grouped = options
+        query, key, value, mask = tensors
+        scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale=scale, enable_gqa=grouped)
+    return "_scaled_dot_product_flash_attention_for_cpu" in ran.names
 
 
 def _cuda_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, grouped: bool) -> str:

@@ -26,6 +26,7 @@ from course_utils.trace.shortcuts import SHORTCUTS, Shortcut
 FORWARD, BACKWARD, UPDATE = range(len(PHASES))
 ALIVE = 2**31  # death of a storage that outlives the recording
 LOSS, OPTIMIZER = "loss", "optimizer"  # the "layers" of what no module runs
+HALF = (torch.float16, torch.bfloat16)
 FAILED_IN = "course_failed_in"  # attribute of an error: the path of the innermost module it was raised in
 
 Work = tuple[Any, list[Any], Any]  # an operator, its arguments and its result, tensors replaced by their shapes
@@ -146,6 +147,7 @@ class Recorder(TorchDispatchMode):
         self.sums: list[tuple[int, int, int]] = []  # (event, left, total): gradients added in the backward pass
         self.accumulated: list[tuple[int | None, str]] = []  # (storage, layer): gradients added to those already there
         self.reads: list[tuple[str, list[int | None], list[int | None]]] = []  # what dropout is recognised by
+        self.unlike_cpu = False  # whether something ran on shapes alone that a CPU would do otherwise
         self.softmax_backwards: list[tuple[int, int]] = []  # (event, bytes of the gradient that comes in)
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
 
@@ -264,6 +266,8 @@ class Recorder(TorchDispatchMode):
                     self.weight_made.add(index)
                     self.record.role[index] = ROLE["other"]
             written.append(index)
+        if self.host_counts and self.device == "meta" and not self.unlike_cpu:
+            self.unlike_cpu = _unlike_cpu(operator.name, inputs, outputs, read)
         if not born and not operator.writes:
             return  # a view by another name
         if operator.name == "add" and role == ROLE["gradient maps"] and born:
@@ -295,6 +299,20 @@ class Recorder(TorchDispatchMode):
 def _parameter_of_node() -> Any:
     """The parameter whose gradient autograd is about to store or add to; None anywhere else."""
     return getattr(torch._C._current_autograd_node(), "variable", None)
+
+
+def _unlike_cpu(name: str, inputs: list[Tensor], outputs: list[Tensor], read: list[int | None]) -> bool:
+    """Whether a CPU would do without or otherwise what ran on meta tensors.
+
+    `torch.tensor(...)` makes a meta tensor that no mode sees; what is on the host is moved; a number written into a
+    tensor is made a tensor first; statistics of norms in half precision have another dtype.
+    """
+    if any(index is None and t.is_meta and t.numel() for index, t in zip(read, inputs, strict=True)):
+        return True
+    if any(t.dtype in HALF for t in outputs):
+        return True
+    moved = name == "_to_copy" and inputs[0].device != outputs[0].device
+    return moved or (name == "copy_" and inputs[0].dim() > 0 and not any(inputs[-1].stride()))
 
 
 def _shape(value: Any) -> Any:

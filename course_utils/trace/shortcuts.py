@@ -264,6 +264,27 @@ def _bias_and_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _product((first, second), kwargs)
 
 
+def _grouped_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A product for every group of rows (`offs`) or of matrices; rows of the result begin at multiples of 16 bytes.
+
+    The meta kernel takes bfloat16 alone, and pads in builds for CUDA alone. Source: aten/native/GroupedMMUtils.h,
+    `create_grouped_gemm_output_tensor`, which the CPU runs too.
+    """
+    first, second = args[:2]
+    offsets: Tensor | None = args[2] if len(args) > 2 else kwargs.get("offs")
+    if first.dtype != second.dtype or first.dtype == torch.float64 or {*map(Tensor.dim, (first, second))} - {2, 3}:
+        return NotImplemented
+    if kwargs.get("out_dtype") not in (None, first.dtype) or (offsets is None) != (first.dim() == second.dim() == 3):
+        return NotImplemented
+    both = first.dim() == second.dim()
+    rows, columns = first.shape[-2], second.shape[-1]
+    groups = () if not both else (len(first if offsets is None else offsets),)
+    unit = 16 // first.element_size()
+    padded = -(-columns // unit) * unit
+    strides = (rows * padded, padded, 1) if both else (padded, 1)
+    return torch.empty_strided((*groups, rows, columns), strides, dtype=first.dtype, device=first.device)
+
+
 def _reduced_loss(place: int) -> Shortcut:
     """A loss with its reduction as argument `place`: the one number keeps the storage of the losses it was made from.
 
@@ -296,6 +317,7 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_cat, (aten.cat.default,)),
     (_product, (aten.mm.default,)),
     (_bias_and_product, (aten.addmm.default,)),
+    (_grouped_product, (aten._grouped_mm.default,)),
     (_reduced_loss(2), (aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default)),
     (_reduced_loss(3), (aten.binary_cross_entropy.default,)),
     (_like_first, (aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)),

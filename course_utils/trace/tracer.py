@@ -27,6 +27,7 @@ from course_utils.trace import kernels, overrides
 from course_utils.trace.affine import NotAffine, Update, make_tape
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
 from course_utils.trace.inputs import Step
+from course_utils.trace.meta_or_fake import SAME_AS_CPU
 from course_utils.trace.recorder import (
     BACKWARD,
     FAILED_IN,
@@ -59,16 +60,6 @@ ROUND_BATCH = 128  # tried when both fail: a network may ask for a multiple of s
 # With long rows of whole numbers, whose masks are computed for real where a network looks at them: a nearer prime.
 LARGE_BATCH_OF_ROWS, LONG_ROW = 67, 256
 
-# Operators that give the same on meta tensors as on the CPU, shortcuts included (tests/test_real_models.py). A step of
-# others is traced on fake CPU tensors for target="cpu".
-SAME_AS_CPU = frozenset(
-    "start end empty new_empty zeros full convolution convolution_backward max_pool2d_with_indices "
-    "max_pool2d_with_indices_backward native_batch_norm native_batch_norm_backward cat mm addmm bmm mse_loss "
-    "mse_loss_backward relu relu_ tanh sigmoid threshold_backward tanh_backward sigmoid_backward add mul div neg sum "
-    "mean ones_like empty_like zeros_like bernoulli_ add_ div_ _log_softmax _log_softmax_backward_data "
-    "nll_loss_forward nll_loss_backward avg_pool2d avg_pool2d_backward _adaptive_avg_pool2d "
-    "_adaptive_avg_pool2d_backward clone embedding embedding_dense_backward select_backward slice_backward".split()
-)
 HIDDEN_BUFFERS = (nn.RNN, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell)  # of CUDA's kernels, and of the CPU's LSTM
 
 
@@ -174,7 +165,8 @@ class Tracer:
             recorder = self._steady(batch)
             if self.target == "cuda":
                 self.assumptions["kernels chosen as on the CPU, because on meta tensors it looks at values"] = None
-        if self.fake is None and self.target == "cpu" and not SAME_AS_CPU.issuperset(recorder.record.ops):
+        same = not recorder.unlike_cpu and SAME_AS_CPU.issuperset(recorder.record.ops)
+        if self.fake is None and self.target == "cpu" and not same:
             del recorder
             self._become_fake()
             recorder = self._steady(batch)
@@ -263,10 +255,10 @@ class Tracer:
 
     @contextmanager
     def _kernels(self) -> Iterator[None]:
-        if self.target == "cpu":
-            yield
+        if self.target == "cpu" and self.fake is not None:
+            yield  # torch itself chooses
             return
-        with overrides.of_cuda() as assumptions:
+        with overrides.of(self.target) as assumptions:
             yield
         self.assumptions.update(assumptions)
 

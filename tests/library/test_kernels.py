@@ -226,6 +226,23 @@ def multiplied(draw: Any, bias: bool = False) -> Arguments:
 
 
 @st.composite
+def multiplied_in_groups(draw: Any) -> Arguments:
+    """Rows, or columns for the gradient of the weights, in groups; the inner dimension is one of whole 16 bytes."""
+    dtype = draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float16]))
+    unit = 16 // dtype.itemsize
+    rows, inner, columns, groups = draw(st.integers(2, 9)), unit * draw(SMALL), draw(st.integers(2, 20)), draw(SMALL)
+    offsets = T((groups,), dtype=torch.int32)
+    first, second = draw(st.sampled_from([((rows, inner), (groups, inner, columns)), ((groups, rows, inner),) * 2,
+                                          ((groups, rows, inner), (inner, columns))]))  # fmt: skip
+    if second == (groups, rows, inner):
+        return (T(first, dtype=dtype), T((groups, inner, columns), "transposed", dtype)), {}
+    if draw(st.booleans()):  # the gradient of the weights: two matrices, cut along what is summed over
+        by_rows = T((inner, rows * unit), "plain", dtype), T((rows * unit, 2 * inner), "plain", dtype)
+        return (*by_rows, offsets), {}
+    return (T(first, dtype=dtype), T(second, "transposed", dtype), offsets), {}
+
+
+@st.composite
 def compared(draw: Any, *before: Any) -> Arguments:
     shape, dtype = draw(SHAPES), draw(st.sampled_from([torch.float32, torch.float64]))
     return (T(shape, "plain", dtype), T(shape, draw(LAYOUTS), dtype), *before, draw(st.sampled_from([0, 1, 2]))), {}
@@ -247,6 +264,7 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.cat.default: joined(),
     aten.mm.default: multiplied(),
     aten.addmm.default: multiplied(bias=True),
+    aten._grouped_mm.default: multiplied_in_groups(),
     **{op.default: compared() for op in (aten.mse_loss, aten.smooth_l1_loss, aten.soft_margin_loss)},
     aten.binary_cross_entropy.default: compared(None),
     **{op.default: made_like() for op in (aten.empty_like, aten.zeros_like, aten.ones_like)},
@@ -297,7 +315,7 @@ META_DIFFERS = (
     *(aten.native_batch_norm.default, aten.native_batch_norm_backward.default),
     *(aten.convolution.default, aten.convolution_backward.default),
     *(aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default),
-    aten.binary_cross_entropy.default,
+    *(aten.binary_cross_entropy.default, aten._grouped_mm.default),
     aten.native_layer_norm_backward.default,  # meta follows the layout of the gradient, kernels that of the input
 )
 
