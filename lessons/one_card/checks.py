@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from course_utils.checks import adapters
-from course_utils.checks.adapters import Adapted
 from torch import Tensor, nn
 
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from classroom.questions.properties import PropertyCheck
 from course_utils.units import GIB
+from lessons.one_card import judge as adapters
+from lessons.one_card.judge import Adapted
 
 BATCH = 16
 

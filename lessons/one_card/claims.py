@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from classroom.claims import ACCELERATE, COOKBOOK, LITGPT, MISLEADING, PARTLY, RIGHT, TORCHTUNE, WRONG, Finding, claim
+from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils.networks.language import SHAPES
 from course_utils.techniques.capacity import FITS, fit
 from course_utils.units import GB, GIB, format_bytes, in_gb
 from lessons.one_card.fine_tuning import BLOCK_4_BIT, METHODS, Method, step
 from lessons.one_card.serving import cache_bytes, weight_bytes
+from lessons.shared.sources import ACCELERATE, COOKBOOK, LITGPT, TORCHTUNE
 
 MODEL, CARD_BYTES = "Llama-3-8B", 24 * GIB
 CLOSE = 0.1  # of a published figure: as much as context, libraries and a few maps may make of it

@@ -22,10 +22,10 @@
 import inspect
 
 import torch  # noqa: F401 - for your answers
-from course_utils.checks import adapters
 from torch import nn
 
 from lessons.one_card import checks as check
+from lessons.one_card import judge
 
 # %% [markdown] question="kv_cache" points=2 difficulty=1 minutes=6
 # ## 1. The key–value cache
@@ -206,7 +206,7 @@ graded.tokens_per_second(tokens_per_second)
 # `in_features` and `out_features`.
 
 # %%
-print(inspect.getsource(adapters.adapt))
+print(inspect.getsource(judge.adapt))
 
 
 # %% answer="adapt_layer"

@@ -9,11 +9,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from course_utils.checks import adapters
-
 from classroom.questions.graded import Graded, GradedProperties
 from classroom.questions.properties import network_maker
 from course_utils.units import GIB
+from lessons.one_card import judge as adapters
 
 Case = tuple[object, ...]
 
