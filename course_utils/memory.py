@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from course_utils.allocator import Requests
-from course_utils.units import CourseError
+from course_utils.units import CourseError, require_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,8 +160,7 @@ class StepTrace:
         Raises:
             CourseError: batch is not a whole number of 1 or more, or workspace is negative.
         """
-        if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 1:
-            raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
+        require_whole("batch", batch)
         if workspace < 0:
             raise CourseError(f"workspace must be 0 bytes or more, got {workspace!r}")
         if any(self.sizes.get(name) != size for name, size in sizes.items()):

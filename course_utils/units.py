@@ -4,6 +4,9 @@ Memory is given in binary units (1 GiB = 2**30 bytes), rates in decimal ones (1 
 published figures of 2014 to 2017 are decimal and are always written with their unit.
 """
 
+from collections.abc import Iterable
+from numbers import Integral
+
 KIB = 2**10
 MIB = 2**20
 GIB = 2**30
@@ -18,6 +21,18 @@ class CourseError(ValueError):
 
     def _render_traceback_(self) -> list[str]:
         return [f"{type(self).__name__}: {self}"]
+
+
+def require_one_of(what: str, value: object, known: Iterable[object], error: type[CourseError] = CourseError) -> None:
+    """Raises the error, with all choices, where a value is none of those known."""
+    if value not in (known := list(known)):
+        raise error(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
+
+
+def require_whole(what: str, value: object, least: int = 1, error: type[CourseError] = CourseError) -> None:
+    """Raises the error where a value is no whole number, or below the least."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise error(f"{what} must be a whole number of {least} or more, got {value!r}")
 
 
 def format_bytes(count: float, digits: int = 2) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from course_utils.machine.catalogue import Column, number, one_of, read_rows, whole, yes
-from course_utils.units import GB, GIB, CourseError
+from course_utils.units import GB, GIB, CourseError, require_one_of
 
 Float64 = npt.NDArray[np.float64]
 
@@ -104,8 +104,7 @@ class Device:
         Raises:
             CourseError: an unknown precision, or bfloat16 on a device that does not compute in it.
         """
-        if precision not in PRECISIONS:
-            raise CourseError(f"unknown precision {precision!r}: choose one of {', '.join(PRECISIONS)}")
+        require_one_of("precision", precision, PRECISIONS)
         if precision == "bfloat16" and not self.bfloat16:
             raise CourseError(f"{self.name} does not compute in bfloat16: choose float16 or float32")
         if precision == "float32":

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from course_utils.trace import OPTIMIZERS, PRECISIONS, Criterion
-from course_utils.units import CourseError
+from course_utils.units import CourseError, require_one_of
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,7 @@ def measure_step(
 
 def check_known(what: str, value: str, known: Iterable[str]) -> None:
     """Raise a CourseError that lists the choices, unless the value is one of them."""
-    if value not in known:
-        raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
+    require_one_of(what, value, known)
 
 
 def autocast(device: str, precision: str) -> AbstractContextManager[object]:

@@ -34,7 +34,7 @@ from course_utils.recordings.schema import (
     read,
 )
 from course_utils.trace import training_step
-from course_utils.units import MIB, CourseError, format_bytes, format_seconds
+from course_utils.units import MIB, format_bytes, format_seconds, require_one_of
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent
@@ -215,8 +215,7 @@ class Live:
         Raises:
             CourseError: an unknown network, optimizer or precision.
         """
-        if network not in NETWORKS:
-            raise CourseError(f"unknown network {network!r}: choose one of {', '.join(NETWORKS)}")
+        require_one_of("network", network, NETWORKS)
         key = (network, batch, precision, optimizer, way)
         if key not in self._steps:
             self._steps[key] = measuring.measure_one(
@@ -288,8 +287,7 @@ class Live:
 
 
 def _check_direction(direction: str) -> None:
-    if direction not in DIRECTIONS:
-        raise CourseError(f"unknown direction {direction!r}: choose one of {', '.join(DIRECTIONS)}")
+    require_one_of("direction", direction, DIRECTIONS)
 
 
 def _pinned(pinned: bool) -> str:

@@ -19,7 +19,7 @@ from torch import nn
 from course_utils.memory import ROLE, Ledger, StepTrace
 from course_utils.networks import Bottleneck, Network
 from course_utils.trace import training_step
-from course_utils.units import CourseError
+from course_utils.units import CourseError, require_one_of
 
 STAYS = ("parameters", "optimizer state", "weight gradients")  # the roles that do not grow with the batch
 
@@ -192,8 +192,7 @@ def pool(
     names = pools(network)
     if place not in (*names, EVERY_POOL):
         raise CourseError(f"{network.name} has no pool {place!r}: choose one of {', '.join([*names, EVERY_POOL])}")
-    if kind not in POOL_KINDS:
-        raise CourseError(f"unknown kind of pool {kind!r}: choose one of {', '.join(POOL_KINDS)}")
+    require_one_of("kind of pool", kind, POOL_KINDS)
     places = names if place == EVERY_POOL else [place]
     channels = {str(layer): shape[1] for layer, shape in _shapes(unchanged(network))}
 

@@ -26,6 +26,7 @@ from course_utils.trace.tracer import (
     Tracer,
     no_garbage_collection,
 )
+from course_utils.units import require_one_of, require_whole
 
 __all__ = [
     "LARGE_BATCH",
@@ -102,12 +103,10 @@ def training_step(
         ("precision", precision, list(PRECISIONS)),
         ("target", target, list(TARGETS)),
     ):
-        if value not in known:
-            raise TraceError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
+        require_one_of(what, value, known, TraceError)
     if optimizer is not None and not callable(optimizer) and optimizer not in OPTIMIZERS:
         raise TraceError(f"unknown optimizer {optimizer!r}: choose one of {', '.join([*OPTIMIZERS, 'None'])}")
-    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
-        raise TraceError(f"accumulate must be a whole number of 1 or more, got {accumulate!r}")
+    require_whole("accumulate", accumulate, error=TraceError)
     if optimizer is None and accumulate > 1:
         raise TraceError("there are no gradients to accumulate in inference: leave accumulate=1 with optimizer=None")
     if not isinstance(module, nn.Module):

@@ -21,7 +21,7 @@ from course_utils.machine.hardware import Device
 from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import NO
 from course_utils.trace import OPTIMIZERS
-from course_utils.units import GIB, CourseError, format_bytes, format_seconds
+from course_utils.units import GIB, CourseError, format_bytes, format_seconds, require_one_of
 from lessons.batch_size.accumulation import Accumulation, Cut, accumulation, micro_batches
 
 WANTED = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
@@ -211,8 +211,7 @@ def batch_explorer(
         CourseError: a starting value that its control cannot take.
     """
     for what, value, known in (("network", network, networks), ("optimizer", optimizer, OPTIMIZERS)):
-        if value not in known:
-            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
+        require_one_of(what, value, known)
     if isinstance(batch, bool) or not isinstance(batch, int):
         raise CourseError(f"batch must be a whole number of 2 or more, got {batch!r}")
     if micro not in micro_batches(batch):

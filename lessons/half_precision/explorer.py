@@ -21,7 +21,7 @@ from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import FITS, NO, TIGHT, fit
 from course_utils.trace import OPTIMIZERS, training_step
-from course_utils.units import CourseError, format_bytes
+from course_utils.units import format_bytes, require_one_of
 from lessons.half_precision.precision import HALVES, Halving, speed_up
 
 BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512)  # batch 1 is another trace; nobody halves memory at batch 1
@@ -177,7 +177,6 @@ def half_explorer(
         ("network", network, offered), ("optimizer", optimizer, OPTIMIZERS), ("precision", precision, HALVES),
         ("batch", batch, BATCHES),
     ):  # fmt: skip
-        if value not in known:
-            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
+        require_one_of(what, value, known)
     start = {"network": network, "batch": batch, "optimizer": optimizer, "precision": precision}
     return HalfExplorer(offered, {**start, "device": hardware.device(device).name})

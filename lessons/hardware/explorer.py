@@ -19,7 +19,7 @@ from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import CANNOT, FITS, TIGHT, CardFit, Demand, cheapest, demand, on_cards, smallest
 from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
-from course_utils.units import CourseError, format_bytes
+from course_utils.units import format_bytes, require_one_of, require_whole
 from lessons.hardware.cards import CardBar, cards
 
 LARGEST_BATCH = 512
@@ -195,9 +195,7 @@ def hardware_explorer(
         ("network", network, networks), ("optimizer", optimizer, [*OPTIMIZERS, None]),
         ("precision", precision, PRECISIONS),
     ):  # fmt: skip
-        if value not in known:
-            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
+        require_one_of(what, value, known)
+    require_whole("batch", batch)
     start = {"network": network, "batch": batch, "optimizer": optimizer, "precision": precision}
     return HardwareExplorer(networks, [*hardware.devices(), *more_devices], start)

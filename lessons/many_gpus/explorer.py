@@ -21,7 +21,7 @@ from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import spare_bytes
 from course_utils.techniques.parallel import DATA, SCHEMES, STAGES, CardStep, on_cards
 from course_utils.trace import training_step
-from course_utils.units import CourseError, format_bytes, format_seconds
+from course_utils.units import CourseError, format_bytes, format_seconds, require_one_of
 from lessons.many_gpus.card_lanes import card_lanes
 
 BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # batch 1 is another trace
@@ -198,7 +198,6 @@ def cards_explorer(
         ("network", network, networks), ("scheme", scheme, SCHEMES), ("number of cards", cards, CARDS),
         ("batch", batch, BATCHES),
     ):  # fmt: skip
-        if value not in known:
-            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
+        require_one_of(what, value, known)
     start = {"network": network, "scheme": scheme, "cards": cards, "batch": batch}
     return CardsExplorer(networks, {**start, "device": hardware.device(device).name, "link": hardware.link(link).name})

@@ -23,7 +23,7 @@ from course_utils.memory import Ledger, StepTrace
 from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import NO, TENSORS, Fit, fit, largest_batch
 from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
-from course_utils.units import GIB, CourseError, format_bytes, format_seconds
+from course_utils.units import GIB, CourseError, format_bytes, format_seconds, require_one_of, require_whole
 
 CARDS_GIB = (4, 6, 8, 11, 12, 16, 24, 40, 80, 141)  # what cards hold, from a laptop's to an H200
 PICTURE_SIZES = (32, 64, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
@@ -251,11 +251,9 @@ def memory_explorer(
         ("network", network, networks), ("optimizer", optimizer, OPTIMIZERS), ("precision", precision, PRECISIONS),
         ("device", device, [OPERATORS, *(item.name for item in hardware.devices())]),
     ):  # fmt: skip
-        if value not in known:
-            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
+        require_one_of(what, value, known)
     for what, number in (("batch", batch), ("size", size)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise CourseError(f"{what} must be a whole number of 1 or more, got {number!r}")
+        require_whole(what, number)
     if card_gib is None:
         card_gib = 12.0 if device == OPERATORS else hardware.device(device).memory_bytes / GIB
     if not card_gib > 0:

@@ -23,7 +23,7 @@ from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import spare_bytes
 from course_utils.techniques.offload import ALGORITHMS, POLICIES, Schedule, Work, layerwise_2016, simulate_work
 from course_utils.trace import training_step
-from course_utils.units import GB, CourseError, format_bytes, format_seconds
+from course_utils.units import GB, CourseError, format_bytes, format_seconds, require_one_of
 
 BATCHES = (8, 16, 32, 64, 128, 256, 512)
 OFFERED = ("VGG-16", "AlexNet", "GoogLeNet", "ResNet-50")
@@ -236,7 +236,6 @@ def offload_explorer(
         ("batch", batch, BATCHES),
     )  # fmt: skip
     for what, value, choices in known:
-        if value not in choices:
-            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, choices))}")
+        require_one_of(what, value, choices)
     start = {"network": network, "batch": batch, "policy": policy, "algorithm": algorithm}
     return OffloadExplorer(offered, {**start, "device": hardware.device(device).name, "link": hardware.link(link).name})

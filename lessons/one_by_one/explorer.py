@@ -13,7 +13,7 @@ import ipywidgets as widgets
 from classroom.explorer import described
 from course_utils.techniques import changes
 from course_utils.techniques.changes import Change
-from course_utils.units import CourseError, format_bytes
+from course_utils.units import format_bytes, require_one_of, require_whole
 from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest
 
 # Every convolution but the first, which reads the picture, and the last two, after which nothing could widen again.
@@ -96,14 +96,11 @@ def squeeze_explorer(
     Raises:
         CourseError: a starting value that its control cannot take.
     """
-    if network not in SQUEEZED:
-        raise CourseError(f"unknown network {network!r}: choose one of {', '.join(SQUEEZED)}")
+    require_one_of("network", network, SQUEEZED)
     for what, value, known in (
         ("layer", layer, SQUEEZED[network]), ("channels", channels, CHANNELS), ("narrow", narrow, (0, 1, 2)),
     ):  # fmt: skip
-        if value not in known:
-            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
+        require_one_of(what, value, known)
+    require_whole("batch", batch)
     start = {"network": network, "layer": layer, "channels": channels, "narrow": narrow, "batch": batch}
     return SqueezeExplorer(start)

@@ -16,7 +16,7 @@ from course_utils.figures import role_bars
 from course_utils.machine import hardware
 from course_utils.memory import Ledger
 from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, Fit, fit, spare_bytes
-from course_utils.units import CourseError, format_bytes
+from course_utils.units import CourseError, format_bytes, require_one_of
 from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, Method, longest_sequence, step
 
 MODELS = ("TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3.2-3B", "Llama-3-8B")
@@ -156,8 +156,7 @@ def one_card_explorer(
         ("model", model, MODELS), ("trained", trained, TRAINED), ("optimizer", optimizer, OPTIMIZERS),
         ("sequence", sequence, SEQUENCES), ("batch", batch, BATCHES),
     ):  # fmt: skip
-        if value not in known:
-            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
+        require_one_of(what, value, known)
     card = hardware.device(device)
     if card.memory_gb < SMALLEST:
         raise CourseError(f"the {card.name} has less than {SMALLEST} GiB: choose a larger card")

@@ -28,7 +28,7 @@ from course_utils.trace import Spec
 from course_utils.trace.inputs import Step
 from course_utils.trace.recorder import Recording
 from course_utils.trace.tracer import Tracer, no_garbage_collection
-from course_utils.units import CourseError
+from course_utils.units import CourseError, require_one_of
 from lessons.one_card.stacked import SHORT, between, deepened, stepped_in_backward
 
 RANK, ALPHA = 16, 32  # of LoRA here; the update is scaled by ALPHA / RANK
@@ -357,14 +357,11 @@ def longest_sequence(
 def _two_tapes(
     model: str, method: str | Method, sequence: int, batch: int, recompute: bool, dtype: str
 ) -> tuple[tuple[int, Tape], ...]:
-    if model not in SHAPES:
-        raise CourseError(f"unknown model {model!r}: choose one of {', '.join(SHAPES)}")
+    require_one_of("model", model, SHAPES)
     if isinstance(method, str):
-        if method not in METHODS:
-            raise CourseError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
+        require_one_of("method", method, METHODS)
         method = METHODS[method]
-    if dtype not in DTYPES:
-        raise CourseError(f"unknown dtype {dtype!r}: choose one of {', '.join(DTYPES)}")
+    require_one_of("dtype", dtype, DTYPES)
     if not 1 < sequence <= SHAPES[model].positions:
         raise CourseError(f"{model} takes sequences of 2 to {SHAPES[model].positions:,} tokens, got {sequence:,}")
     if batch < 1:

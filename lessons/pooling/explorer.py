@@ -14,7 +14,7 @@ from classroom.explorer import described
 from course_utils.networks import NETWORKS
 from course_utils.techniques import changes
 from course_utils.techniques.changes import EVERY_POOL, POOL_KINDS, Change
-from course_utils.units import CourseError, format_bytes
+from course_utils.units import format_bytes, require_one_of, require_whole
 from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest, times
 
 NETWORK_NAMES = ("VGG-16", "AlexNet", "ResNet-50")
@@ -123,8 +123,7 @@ def pool_explorer(
     Raises:
         CourseError: a starting value that its control cannot take.
     """
-    if network not in NETWORK_NAMES:
-        raise CourseError(f"unknown network {network!r}: choose one of {', '.join(NETWORK_NAMES)}")
+    require_one_of("network", network, NETWORK_NAMES)
     names = changes.pools(NETWORKS[network])
     places = [*names, EVERY_POOL] if len(names) > 1 else names
     for what, value, known in (
@@ -133,9 +132,7 @@ def pool_explorer(
         ("size", size, (None, *filter(None, SIZES.values()))),
         ("precision", precision, POOL_PRECISIONS),
     ):
-        if value not in known:
-            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
+        require_one_of(what, value, known)
+    require_whole("batch", batch)
     start = {"network": network, "place": place, "kind": kind, "size": size, "precision": precision, "batch": batch}
     return PoolExplorer(start)

@@ -21,7 +21,7 @@ from course_utils.machine.speed import StepTime, predict_step
 from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import Batches, fit, largest_batch, spare_bytes
 from course_utils.techniques.recompute import Chain, Segment, kept_and_again
-from course_utils.units import CourseError, format_bytes, format_seconds
+from course_utils.units import format_bytes, format_seconds, require_one_of
 
 BATCHES = (2, 8, 16, 32, 64, 128, 256, 512)
 OFFERED = ("ResNet-50", "VGG-16", "GoogLeNet", "AlexNet", "52 M dense net")
@@ -165,7 +165,6 @@ def recompute_explorer(
     """
     offered = {name: NETWORKS[name] for name in OFFERED} if networks is None else networks
     for what, value, known in (("network", network, offered), ("rule", rule, RULES), ("batch", batch, BATCHES)):
-        if value not in known:
-            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
+        require_one_of(what, value, known)
     start = {"network": network, "batch": batch, "rule": rule, "device": hardware.device(device).name}
     return RecomputeExplorer(offered, start)

@@ -13,7 +13,7 @@ import ipywidgets as widgets
 from classroom.explorer import described
 from course_utils.techniques import changes
 from course_utils.techniques.changes import Change
-from course_utils.units import CourseError, format_bytes
+from course_utils.units import CourseError, format_bytes, require_one_of, require_whole
 from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest, times
 
 LAYERS = {
@@ -102,13 +102,11 @@ def stride_explorer(
     Raises:
         CourseError: a starting value that its control cannot take.
     """
-    if network not in LAYERS:
-        raise CourseError(f"unknown network {network!r}: choose one of {', '.join(LAYERS)}")
+    require_one_of("network", network, LAYERS)
     if layer not in LAYERS[network]:
         raise CourseError(f"unknown layer {layer!r} of {network}: choose one of {', '.join(LAYERS[network])}")
     if stride not in STRIDES:
         raise CourseError(f"stride must be 1, 2, 3 or 4, got {stride!r}")
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
+    require_whole("batch", batch)
     start = {"network": network, "layer": layer, "stride": stride, "drop_pool": bool(drop_pool), "batch": batch}
     return StrideExplorer(start)

@@ -17,7 +17,7 @@ from classroom.explorer import Explorer, View, described
 from course_utils.figures import Axis, Curve, Spot, plane
 from course_utils.figures.style import SERIES_COLOURS, percent
 from course_utils.machine.hardware import REFERENCE_CPU, Device, device, devices, link, links
-from course_utils.units import CourseError, format_seconds
+from course_utils.units import format_seconds, require_whole
 from lessons.why_gpus.crossover import BatchTimes, Lead, batch_times, leads, said
 from lessons.why_gpus.hidden_layer import hidden_layer_step
 
@@ -142,8 +142,7 @@ def who_wins_explorer(
         CourseError: a starting value that its control cannot take.
     """
     for what, number, least in (("inputs", inputs, 2), ("units", units, 2), ("batch", batch, 1)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            raise CourseError(f"{what} must be a whole number of {least} or more, got {number!r}")
+        require_whole(what, number, least)
     cpus = {one.name: one for one in (REFERENCE_CPU, cpu) if one is not None}
     way = None if link_name is None else link(link_name).name
     start = {"inputs": inputs, "units": units, "batch": batch, "gpu": device(gpu).name, "link": way}

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from classroom.grading.own_time import LEAST, OwnTime, child_of, waited
 from multiples import answer, build_course
 from nbformat import NotebookNode
 
 from classroom.grading import own_time, sandbox
 from classroom.grading.graft import graft
 from classroom.grading.mark import QuestionMark, mark
+from classroom.grading.own_time import LEAST, OwnTime, child_of, waited
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Sandbox
 from classroom.grading.secret import checks_cell

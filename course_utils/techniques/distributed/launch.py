@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from course_utils.units import CourseError
+from course_utils.units import CourseError, require_whole
 
 LOOPBACK = {"linux": "lo", "darwin": "lo0"}  # elsewhere gloo finds it by the machine's name
 GRACE = 5.0  # seconds that the others get once a process has failed; they wait for it in vain
@@ -43,8 +43,7 @@ def run(function: Callable[..., Any], processes: int = 2, timeout: float = 120.0
     module, name = getattr(function, "__module__", "__main__"), getattr(function, "__qualname__", "")
     if module == "__main__" or not name.isidentifier():
         raise CourseError("processes can only run a function that they can import: put it into a .py file of its own")
-    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
-        raise CourseError(f"processes must be a whole number of 1 or more, got {processes!r}")
+    require_whole("processes", processes)
     with tempfile.TemporaryDirectory(prefix="course-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         with (folder / "job.pkl").open("wb") as file:

@@ -17,7 +17,7 @@ from course_utils.memory import Ledger
 from course_utils.techniques.offload.schedule import Schedule
 from course_utils.techniques.offload.simulation import run
 from course_utils.techniques.offload.work import Bools, Work, layerwise_2016, network_wide_2016, pytorch_step
-from course_utils.units import KIB, CourseError, format_bytes, format_seconds
+from course_utils.units import KIB, CourseError, format_bytes, format_seconds, require_one_of
 
 POLICIES = ("none", "all", "conv", "dyn", "windowed")
 ALGORITHMS = ("m", "p")
@@ -69,8 +69,7 @@ def simulate(
         ("algorithm", algorithm, ALGORITHMS),
         ("accounting", accounting, ACCOUNTINGS),
     ):
-        if value not in known:
-            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(known)}")
+        require_one_of(what, value, known)
     device = hardware.device(device) if isinstance(device, str) else device
     step = pytorch_step if accounting == "pytorch" else layerwise_2016
     return simulate_work(

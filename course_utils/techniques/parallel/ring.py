@@ -11,7 +11,7 @@ import numpy as np
 
 from course_utils.machine.hardware import Link
 from course_utils.memory import Int64
-from course_utils.units import KIB, CourseError
+from course_utils.units import KIB, CourseError, require_whole
 
 # What one of the 2 (p - 1) steps costs beside its bytes. An all-reduce of 32 KiB, nearly nothing, on eight H200s runs
 # at 1.44 GB/s in the ring's own measure: 39.8 µs for 14 steps (stas00/ml-engineering on GitHub, all-reduce on a node of
@@ -25,8 +25,7 @@ def check_cards(cards: int) -> None:
     Raises:
         CourseError: cards is not a whole number of 1 or more.
     """
-    if isinstance(cards, bool) or not isinstance(cards, (int, np.integer)) or cards < 1:
-        raise CourseError(f"cards must be a whole number of 1 or more, got {cards!r}")
+    require_whole("cards", cards)
 
 
 def ring_bytes(size: float, cards: int) -> float:

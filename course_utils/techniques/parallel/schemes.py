@@ -28,7 +28,7 @@ from course_utils.memory import PHASES, ROLE, Int64, Ledger, Tape
 from course_utils.techniques.parallel.card_step import DATA, MIXED, SCHEMES, STAGES, UNITS, CardStep, Span
 from course_utils.techniques.parallel.pipeline import in_stages
 from course_utils.techniques.parallel.ring import STEP_SECONDS, all_reduce_seconds, check_cards, ring_bytes
-from course_utils.units import MIB, CourseError
+from course_utils.units import MIB, CourseError, require_one_of
 
 # DistributedDataParallel's: gradients are collected in the order they are made; a bucket goes when it holds this much.
 # The first one is small, so that the link begins early.
@@ -179,8 +179,7 @@ def on_cards(
         CourseError: an unknown device, link or scheme, no cards, or a step without weight gradients.
     """
     check_cards(cards)
-    if scheme not in SCHEMES:
-        raise CourseError(f"unknown scheme {scheme!r}: choose one of {', '.join(SCHEMES)}")
+    require_one_of("scheme", scheme, SCHEMES)
     device = hardware.device(device) if isinstance(device, str) else device
     link = hardware.link(link) if isinstance(link, str) else link
     alone = predict_step(ledger, device) if alone is None else alone
