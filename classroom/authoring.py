@@ -22,7 +22,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from classroom import deck, execution
-from classroom.notebooks import as_notebook, read_notebook, to_text, topics
+from classroom.notebooks import as_notebook, outline, read_notebook, to_text, topics
 from course_utils.files import write_whole
 from course_utils.units import CourseError
 
@@ -377,25 +377,29 @@ def build(names: Sequence[str], root: Path) -> None:
 
     Everything is read and checked before anything is executed, and executed before anything is written: a build that
     fails writes nothing. A file is written whole, and only when it changes.
-    New figures in outputs tagged `nbval-ignore-output` are no change: delete the file to renew them.
+    New figures in outputs tagged `nbval-ignore-output` are no change: delete the file to renew them. Without names, a
+    notebook that is executed and whose source is as it was is left alone; name its topic to execute it again.
     Raises AuthoringError, also for an exercise that holds somebody's answers, which would be lost.
     """
     plans = [plan(topic, root) for topic in find_topics(names, root)]
     for made in plans:
         if made.exercise is not None:
             _refuse_to_lose_answers(root / "exercises" / f"{made.topic}.ipynb")
-    outputs = [output for made in plans for output in _make(made, root)]
+    outputs = [output for made in plans for output in _make(made, root, again=bool(names))]
     for path, notebook in outputs:
         same = path.exists() and execution.same_where_compared(read_notebook(path), notebook)
         changed = not same and write_whole(path, to_text(notebook))
         print(f"{path.parent.name}/{path.name}: {'written' if changed else 'unchanged'}")
 
 
-def _make(made: Plan, root: Path) -> Iterator[tuple[Path, NotebookNode]]:
-    """(path, notebook) of everything a topic has, executed where it is to be. Raises AuthoringError."""
+def _make(made: Plan, root: Path, again: bool) -> Iterator[tuple[Path, NotebookNode]]:
+    """(path, notebook) of what a topic has, executed where it is to be, `again` or not. Raises AuthoringError."""
     for folder, notebook, executed in made.notebooks():
         path = root / folder / f"{made.topic}.ipynb"
         path.parent.mkdir(exist_ok=True)  # the kernel runs there
+        if executed and not again and path.exists() and outline(read_notebook(path)) == outline(notebook):
+            print(f"{folder}/{path.name}: its source is as it was")
+            continue
         if executed:
             try:
                 notebook = execution.execute(notebook, path.parent, f"{folder}/{path.name}")

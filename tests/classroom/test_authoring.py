@@ -373,8 +373,19 @@ class TestBuild:
         root = write(tmp_path, exercise=None, lesson="# %%\nprint(open('../data').read())\n")
         for data in ("one", "two"):
             (root / "data").write_text(data)
-            build([], root)
+            build(["03"], root)
             assert data in (root / "notebooks" / "03_memory.ipynb").read_text()
+
+    def test_what_is_as_it_was_is_not_executed_again_unless_it_is_named(self, tmp_path, capsys):
+        root = write(tmp_path, exercise=None, lesson="# %%\nprint(open('../data').read())\n")
+        (root / "data").write_text("one")
+        build([], root)
+        (root / "data").unlink()
+        build([], root)
+        assert "as it was" in capsys.readouterr().out
+        assert "one" in (root / "notebooks" / "03_memory.ipynb").read_text()
+        with pytest.raises(AuthoringError, match="FileNotFoundError"):
+            build(["03"], root)
 
     def test_a_cell_that_fails_is_an_authoring_error_and_leaves_the_old_file(self, tmp_path):
         root = write(
@@ -384,7 +395,7 @@ class TestBuild:
         old.parent.mkdir()
         old.write_text("old")
         with pytest.raises(AuthoringError, match=r"^lessons/memory/lesson\.py:7: ValueError: no$"):
-            build([], root)
+            build(["03"], root)
         assert old.read_text() == "old"
         assert list(old.parent.iterdir()) == [old]
 
