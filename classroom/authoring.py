@@ -11,7 +11,7 @@ import ast
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -281,16 +281,31 @@ def plan(topic: str, root: Path) -> Plan:
     }
     lesson = exercise = solution = None
     lines: dict[str, dict[str, tuple[str, int]]] = {}
+    if "exercise" in read:
+        _check_questions(read["exercise"])
     if "lesson" in read:
         for cell in read["lesson"]:
             if cell.question:
                 raise cell.error(f"a lesson has no {cell.kind} cells; put them in exercise.py")
-        lesson, lines["notebooks"] = _notebook(topic, "lesson", read["lesson"])
+        told = [_with_counts(cell, read.get("exercise", [])) for cell in read["lesson"]]
+        lesson, lines["notebooks"] = _notebook(topic, "lesson", told)
     if "exercise" in read:
-        _check_questions(read["exercise"])
         exercise, lines["exercises"] = _notebook(topic, "exercise", read["exercise"])
         solution, lines["solutions"] = _notebook(topic, "solution", read["exercise"])
     return Plan(topic, lesson, exercise, solution, lines)
+
+
+NUMBER_WORDS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
+
+
+def _with_counts(cell: SourceCell, exercise: Sequence[SourceCell]) -> SourceCell:
+    """A lesson's text with what its exercise asks: `{questions}` as "Six questions, 47 minutes", `{minutes}` as 47."""
+    if cell.kind != "text":
+        return cell
+    minutes = [asked.options["minutes"] for asked in exercise if asked.kind == "question"]
+    count = NUMBER_WORDS[len(minutes)] if len(minutes) < len(NUMBER_WORDS) else str(len(minutes))
+    asked = f"{count} question{'' if len(minutes) == 1 else 's'}, {sum(minutes)} minutes"
+    return replace(cell, text=cell.text.replace("{questions}", asked).replace("{minutes}", str(sum(minutes))))
 
 
 def _notebook(topic: str, kind: str, cells: Sequence[SourceCell]) -> tuple[NotebookNode, dict[str, tuple[str, int]]]:

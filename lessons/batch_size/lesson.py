@@ -19,7 +19,7 @@
 # 4. say what accumulation costs, in bytes and in seconds;
 # 5. read from a table of times where a larger batch stops paying.
 #
-# About 55 minutes, and 51 for the exercise. It builds on the skyline and the fixed part of lesson 03. No GPU is
+# About 55 minutes, and {minutes} for the exercise. It builds on the skyline and the fixed part of lesson 03. No GPU is
 # needed.
 
 # %% slide="skip"
@@ -594,5 +594,5 @@ judge([26, 54, 55, 79, 80])
 # 3. Time for each image falls with the batch until the device is saturated; the batch for learning and the batch for
 #    the card are two choices.
 #
-# Now the exercise: [exercises/07_batch_size.ipynb](../exercises/07_batch_size.ipynb). Six questions, 51 minutes. Save,
+# Now the exercise: [exercises/07_batch_size.ipynb](../exercises/07_batch_size.ipynb). {questions}. Save,
 # then `course check 07` gives your marks.

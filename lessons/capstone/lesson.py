@@ -19,7 +19,7 @@
 # 4. read a plane of memory against time, and name the plans that no other beats;
 # 5. say how sure you are of a ranking, and for which network it turns over.
 #
-# About 60 minutes, and 60 for the exercise. It builds on all lessons before, on 07 to 10 most. No GPU is needed.
+# About 60 minutes, and {minutes} for the exercise. It builds on all lessons before, on 07 to 10 most. No GPU is needed.
 
 # %% slide="skip"
 from dataclasses import replace
@@ -461,5 +461,5 @@ judge([32])
 # 3. The winner depends on network and card. Draw the plane, drop what is beaten, and ask which assumption the rest
 #    hangs on.
 #
-# Now the exercise: [exercises/12_capstone.ipynb](../exercises/12_capstone.ipynb). Six questions, 60 minutes. Save, then
+# Now the exercise: [exercises/12_capstone.ipynb](../exercises/12_capstone.ipynb). {questions}. Save, then
 # `course check 12` gives your marks.

@@ -19,7 +19,7 @@
 # 4. write the training loop with a loss scale, and say what each line is for;
 # 5. tell which devices gain time, and how much of a predicted gain was ever measured.
 #
-# About 60 minutes, and 54 for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
+# About 60 minutes, and {minutes} for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
 # needed.
 
 # %% slide="skip"
@@ -665,5 +665,4 @@ judge([81, 82])
 # 3. Time is gained where the device has arithmetic for halves, and hardly anywhere else; what was measured is less
 #    than rates promise.
 #
-# Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). Six questions, 54
-# minutes. Save, then `course check 08` gives your marks.
+# Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}. Save, then `course check 08` gives your marks.

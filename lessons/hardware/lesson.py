@@ -19,7 +19,7 @@
 # 4. name the smallest card that holds a training step, and the largest batch on another;
 # 5. train and use networks without a GPU: threads, a frozen backbone, inference on the CPU.
 #
-# About 60 minutes, and 47 for the exercise. It builds on lessons 00 (the roles of memory, the trace) and 01
+# About 60 minutes, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the trace) and 01
 # (bandwidth, arithmetic rate). No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -833,5 +833,5 @@ judge([13, 14, 17, 18, 47])
 # 3. Without a GPU: use the cores, freeze everything below the head and put its norms into `eval()`, and let the CPU
 #    answer.
 #
-# Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). Five questions, 47 minutes. Save,
+# Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). {questions}. Save,
 # then `course check 02` gives your marks.

@@ -19,7 +19,7 @@
 # 4. count what each card keeps under ZeRO and FSDP;
 # 5. take a training script from one card to many, and say whether it is still the same training.
 #
-# About 60 minutes, and 56 for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No GPU is
+# About 60 minutes, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No GPU is
 # needed: two processes on this machine stand in for two cards.
 
 # %% slide="skip"
@@ -548,5 +548,5 @@ judge([4, 5, 9, 10])
 #    units, and the card waits for it.
 # 3. Data parallel saves no memory; ZeRO and FSDP share out parameters, gradients and optimizer state, never maps.
 #
-# Now the exercise: [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). Six questions, 56 minutes. Save,
+# Now the exercise: [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}. Save,
 # then `course check 11` gives your marks.

@@ -19,7 +19,7 @@
 # 4. find the largest batch that fits a card, and know when extrapolating is wrong;
 # 5. spot code that keeps memory alive for no reason.
 #
-# About 60 minutes, and 47 for the exercise. It builds on knowing what a convolution is. No GPU is needed.
+# About 60 minutes, and {minutes} for the exercise. It builds on knowing what a convolution is. No GPU is needed.
 
 # %% slide="skip"
 import pandas as pd
@@ -525,5 +525,5 @@ judge([22, 24, 27, 67, 71])
 # 3. Allocated is computable, and exact for tensors; reserved is more, the driver's figure is more again: say which
 #    one you mean. Whether a step fits is a fourth question, with the answers *fits*, *tight* and *no*.
 #
-# Now the exercise: [exercises/03_memory.ipynb](../exercises/03_memory.ipynb). Six questions, 47 minutes. Save,
+# Now the exercise: [exercises/03_memory.ipynb](../exercises/03_memory.ipynb). {questions}. Save,
 # then `course check 03` gives your marks.

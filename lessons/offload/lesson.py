@@ -20,7 +20,7 @@
 # 4. say when a map may leave in a network with branches;
 # 5. move what autograd saves of a real network, with gradients equal bit by bit.
 #
-# About 60 minutes, and 56 for the exercise. It builds on lessons 01 (roofline) and 03 (the peak). No GPU is needed.
+# About 60 minutes, and {minutes} for the exercise. It builds on lessons 01 (roofline) and 03 (the peak). No GPU is needed.
 
 # %% slide="skip"
 import textwrap
@@ -665,5 +665,5 @@ judge([30, 31, 32, 33, 34])
 # 3. Results are the same to the last bit. What it costs is time on the link, and tensor cores have outgrown links:
 #    in 16 bits a copy hides worse today than in 2016.
 #
-# Now the exercise: [exercises/09_offload.ipynb](../exercises/09_offload.ipynb). Six questions, 56 minutes. Save, then
+# Now the exercise: [exercises/09_offload.ipynb](../exercises/09_offload.ipynb). {questions}. Save, then
 # `course check 09` gives your marks.

@@ -18,7 +18,7 @@
 # 3. tell what a squeeze does to memory from what it does to arithmetic;
 # 4. explain why ResNet-50, full of squeezes, needs more memory than ResNet-34, which has none.
 #
-# About 50 minutes, and 38 for the exercise. It builds on lessons 03 and 04: feature maps kept, the peak,
+# About 50 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: feature maps kept, the peak,
 # *downstream*. No GPU is needed.
 
 # %% slide="skip"
@@ -549,5 +549,5 @@ judge([77])
 # 3. Below its break-even (nine tenths of C where it widens at once) a squeeze saves arithmetic and weights. Networks
 #    have spent that on wider maps, so that blocks full of squeezes keep more memory, not less.
 #
-# Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). Four questions, 38 minutes.
+# Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}.
 # Save, then `course check 05` gives your marks.

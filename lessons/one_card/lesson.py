@@ -20,7 +20,7 @@
 # 4. count a key–value cache, and the longest context that fits beside the weights;
 # 5. bound the tokens a second of a card, and say what batching buys.
 #
-# About 60 minutes, and 50 for the exercise. It builds on lesson 13 (transformers), 11 (ZeRO) and the roofline of 01.
+# About 60 minutes, and {minutes} for the exercise. It builds on lesson 13 (transformers), 11 (ZeRO) and the roofline of 01.
 # No GPU is needed.
 
 # %% slide="skip"
@@ -588,5 +588,5 @@ judge(range(89, 94))
 # 3. Decoding reads all weights for one token a sequence: bandwidth bounds it, batching shares the reading, and the
 #    cache bounds the batch.
 #
-# Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). Six questions, 50 minutes. Save, then
+# Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
 # `course check 14` gives your marks.

@@ -18,7 +18,7 @@
 # 3. choose between max pool, average pool and strided convolution by what each adds;
 # 4. say what moving a pool earlier or later does to the peak, and what its order with ReLU and batch norm does.
 #
-# About 45 minutes, and 39 for the exercise. It builds on lessons 03 and 04: feature maps, the peak,
+# About 45 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: feature maps, the peak,
 # *downstream*. No GPU is needed.
 
 # %% slide="skip"
@@ -480,5 +480,5 @@ judge([78])
 # 3. Average pools and strided convolutions shrink as much and keep no index; the one learns nothing, the other
 #    learns and pays in parameters.
 #
-# Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). Four questions, 39 minutes. Save,
+# Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save,
 # then `course check 06` gives your marks.

@@ -19,7 +19,7 @@
 # 4. tell what the extra forward pass costs, and when it costs hardly anything;
 # 5. checkpoint a network without touching its results.
 #
-# About 55 minutes, and 52 for the exercise. It builds on lesson 03: what is alive at the peak. No GPU is needed.
+# About 55 minutes, and {minutes} for the exercise. It builds on lesson 03: what is alive at the peak. No GPU is needed.
 
 # %% slide="skip"
 import time
@@ -537,5 +537,5 @@ pd.DataFrame(rows, columns=columns).set_index("layers")
 # 3. Results stay the same to the last bit if random numbers are drawn again as before and running statistics are
 #    left alone.
 #
-# Now the exercise: [exercises/10_recompute.ipynb](../exercises/10_recompute.ipynb). Six questions, 52 minutes. Save,
+# Now the exercise: [exercises/10_recompute.ipynb](../exercises/10_recompute.ipynb). {questions}. Save,
 # then `course check 10` gives your marks.

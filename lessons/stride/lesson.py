@@ -19,7 +19,7 @@
 # 4. put strides in place of pools without changing a single shape after them;
 # 5. say what it costs in accuracy, and where you would rather not stride.
 #
-# About 45 minutes, and 38 for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
+# About 45 minutes, and {minutes} for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
 # is needed.
 
 # %% slide="skip"
@@ -488,5 +488,5 @@ judge([76])
 #    peak does not count.
 # 3. It costs nothing in parameters and changes the model: early strides save most, and throw away most.
 #
-# Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). Four questions, 38 minutes. Save,
+# Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). {questions}. Save,
 # then `course check 04` gives your marks.

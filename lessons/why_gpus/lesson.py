@@ -19,7 +19,7 @@
 # 4. time a step on a GPU without measuring the queue alone;
 # 5. read a table of batch times and say where a larger batch stops paying.
 #
-# About 60 minutes, and 46 for the exercise. It builds on lesson 00: a training step, its batch, its phases. No GPU
+# About 60 minutes, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch, its phases. No GPU
 # is needed.
 
 # %% slide="skip" folded=true
@@ -794,5 +794,5 @@ judge([36, 38, 52, 54, 59])
 # 3. Launches are asynchronous: a clock needs `torch.cuda.synchronize()`. Batch time is flat while launches or idle lanes
 #    take it, and grows with the batch once the card is full.
 #
-# Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). Five questions, 46 minutes. Save,
+# Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.

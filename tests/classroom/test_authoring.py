@@ -309,6 +309,11 @@ class TestFaults:
         assert find_topics([], root) == ["03_memory", "04_stride"]
         assert find_topics(["4", "04", "stride", "04_stride"], root) == ["04_stride"]
 
+    def test_a_lesson_says_what_its_exercise_asks(self, tmp_path):
+        said = LESSON.replace("# with text", "# {questions}; {minutes} for the exercise")
+        told = plan("03_memory", write(tmp_path, lesson=said)).lesson.cells[0].source
+        assert "Two questions, 6 minutes; 6 for" in told
+
     def test_text_may_be_wider_than_code(self):
         wide = "word " * 30
         assert [cell.kind for cell in read_cells(f"# %% [markdown]\n# {wide}\n\n# %%\n{'x' * 95}\n", "f")] == [
