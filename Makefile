@@ -28,14 +28,14 @@ lab: $(VENV)/lab.done
 
 # Threads of two processes that share the cores must not wait in loops for each other.
 test: export OMP_WAIT_POLICY := PASSIVE
-# tests/test_notebooks.py runs nbval over the notebooks: it compares every output that is not tagged as varying.
+# tests/lessons/test_notebooks.py runs nbval over the notebooks: it compares every output that is not tagged as varying.
 test: $(VENV)/test.done
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
-# As far as this processor can pretend to be another. tests/test_elsewhere.py is the small part that `make test` runs.
+# As far as this processor can pretend to be another. tests/lessons/test_elsewhere.py is the small part that `make test` runs.
 MACHINES ?= as-is AVX2:avx2 SSE41:default
 THREADS ?= 1 2 4
 FLOATS ?= notebooks accumulation any_module checks* claims* digits distributed exactness gpu_cells graft_properties \

@@ -47,7 +47,8 @@ OTHERS = (
     {*dir(builtins)} - BUILTINS - {"copyright", "credits", "dir", "help", "input", "license"}
 ) | {"In", "Out", "exit", "get_ipython", "quit"}  # fmt: skip
 # Names of attributes that lead to the interpreter, to files, or to what holds for all of torch; modules of the standard
-# library stand about in others. `tests/test_plain.py` follows all other attributes of the modules that may be imported.
+# library stand about in others. `tests/classroom/test_plain.py` follows all other attributes of the modules that may be
+# imported.
 REACHING = (sys.stdlib_module_names - set("array chunk copy math random select time trace".split())) | frozenset(
     "ag_frame attrgetter bltns classes compile compiler cpp_extension cr_frame ctypeslib data distributed export f2py "
     "f_back f_builtins f_code f_globals f_locals fromfile func fx fx_traceback gi_code gi_frame gi_yieldfrom hub "

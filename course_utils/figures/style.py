@@ -25,7 +25,8 @@ from course_utils.memory import ROLES
 from course_utils.units import GIB, KIB, MIB
 
 # Chosen by search so that every pair stays apart (CIEDE2000 of 14 or more) for normal sight and for red-, green- and
-# blue-blind sight, and so that bands that touch differ in lightness by 12 or more: tests/test_figures.py measures it.
+# blue-blind sight, and so that bands that touch differ in lightness by 12 or more: tests/library/test_figures.py
+# measures it.
 ROLE_COLOURS = dict(
     zip(
         ROLES,

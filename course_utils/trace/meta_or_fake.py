@@ -1,7 +1,7 @@
 """When a step for the CPU may be traced on meta tensors, which takes a fifth of the time of fake CPU tensors.
 
 If every operator that ran is one of SAME_AS_CPU, and the recorder saw nothing that is special to shapes alone
-(`Recorder.unlike_cpu`). tests/test_real_models.py holds every operator of the list to it.
+(`Recorder.unlike_cpu`). tests/library/test_real_models.py holds every operator of the list to it.
 """
 
 from __future__ import annotations

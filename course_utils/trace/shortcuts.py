@@ -1,7 +1,7 @@
 """Shapes of operators whose meta kernels are slow Python: the same results, without it.
 
 Each shortcut takes an operator's arguments and returns what the meta kernel would, or NotImplemented where the case is
-not the plain one; then torch's own kernel runs. tests/test_kernels.py holds every shortcut against that kernel.
+not the plain one; then torch's own kernel runs. tests/library/test_kernels.py holds every shortcut against that kernel.
 """
 
 from __future__ import annotations

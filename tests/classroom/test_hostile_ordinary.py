@@ -21,7 +21,7 @@ from test_hostile import CLASSES, Graded, costs_its_own_question_and_nothing_els
 from classroom.grading import sandbox
 from classroom.notebooks import to_text
 
-TESTS = Path(__file__).resolve().parent
+TESTS = Path(__file__).resolve().parents[1]
 WHY_NOT = sandbox.why_not() or ordinary.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 GRADE = """\
@@ -48,7 +48,7 @@ def graded() -> Iterator[dict[bool, Graded]]:
     (folder / "t").mkdir()
     ordinary.give(folder)
     environment = {
-        **os.environ, "HOME": str(folder / "t"), "TMPDIR": str(folder / "t"), "PYTHONPATH": str(TESTS),
+        **os.environ, "HOME": str(folder / "t"), "TMPDIR": str(folder / "t"), "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS / 'classroom'}",
         "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
     command = ordinary.as_ordinary([sys.executable, "-c", GRADE, str(course)], folder)

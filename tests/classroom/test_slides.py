@@ -1,7 +1,7 @@
 """Every slide of every lesson in a headless Chromium without a network: nothing cut off, nothing missing, all readable.
 
-For one lesson while writing it: `python -m pytest tests/test_slides.py -k 04`. A fault names the slide and says by how
-much; COURSE_SCREENSHOTS=folder leaves a picture of every slide there.
+For one lesson while writing it: `python -m pytest tests/classroom/test_slides.py -k 04`. A fault names the slide and
+says by how much; COURSE_SCREENSHOTS=folder leaves a picture of every slide there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Accumulated micro-batches in a trace: what is alive when, what does not change with their number, what is refused.
 
-That every operator's bytes are right is tests/test_exactness.py.
+That every operator's bytes are right is tests/library/test_exactness.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ for batch 1, as in use):
   product.
 - Live storages of real CPU tensors: small networks at 1, 2, 37 × all optimizers; large ones at 1 and 2, by turns.
 - Accumulated micro-batches, both witnesses: small networks by turns, AlexNet with MemTracker.
-- Random networks drawn by hypothesis, both witnesses: tests/test_random_networks.py.
+- Random networks drawn by hypothesis, both witnesses: tests/library/test_random_networks.py.
 - bfloat16 autocast: MemTracker.
 """
 

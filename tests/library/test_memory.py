@@ -174,7 +174,7 @@ def test_network_wide_alexnet_by_hand() -> None:
 
 
 def test_network_wide_vgg16_by_hand() -> None:
-    convolutions = 13_547_520  # Simonyan, Zisserman 2015, table 1; tests/test_networks.py adds them up
+    convolutions = 13_547_520  # Simonyan, Zisserman 2015, table 1; tests/library/test_networks.py adds them up
     pools = sum(width * side**2 for width, side in [(64, 112), (128, 56), (256, 28), (512, 14), (512, 7)])
     parts = trace_of("vgg16").at(128).network_wide_parts()
     assert parts["feature maps"] == 128 * 4 * (3 * 224**2 + convolutions + pools + 4096 + 4096 + 1000)

@@ -1,6 +1,7 @@
 """`training_step`: what it leaves alone, whose name each tensor carries, every batch from two, and what it refuses.
 
-That the bytes are right for the course's networks is tests/test_exactness.py; here are the networks that people bring.
+That the bytes are right for the course's networks is tests/library/test_exactness.py; here are the networks that people
+bring.
 """
 
 from __future__ import annotations
