@@ -48,7 +48,8 @@ def graded() -> Iterator[dict[bool, Graded]]:
     (folder / "t").mkdir()
     ordinary.give(folder)
     environment = {
-        **os.environ, "HOME": str(folder / "t"), "TMPDIR": str(folder / "t"), "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS / 'classroom'}",
+        **os.environ, "HOME": str(folder / "t"), "TMPDIR": str(folder / "t"),
+        "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS / 'classroom'}",
         "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
     command = ordinary.as_ordinary([sys.executable, "-c", GRADE, str(course)], folder)

@@ -1,6 +1,7 @@
 """What learners send is read in a process with limits: whatever a file holds costs that file, with one line.
 
-`COURSE_FUZZ=10000 python -m pytest tests/classroom/test_intake.py -k mutated` tries as many mutated notebooks as it says.
+`COURSE_FUZZ=10000 python -m pytest tests/classroom/test_intake.py -k mutated` tries as many mutated
+notebooks as it says.
 """
 
 from __future__ import annotations
