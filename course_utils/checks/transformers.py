@@ -199,7 +199,8 @@ best_block = Check(
     "best_block",
     _best_block,
     cases=[
-        (48, 2, 34), (12, 2, 34), (36, 1, 1), (10, 1, 1), (100, 2, 34), (7, 9, 2), (1, 5, 5), (32, 6, 5), (64, 2, 114),
+        (48, 2, 34), (12, 2, 34), (36, 1, 1), (10, 1, 1), (17, 4, 3),
+        (100, 2, 34), (7, 9, 2), (1, 5, 5), (32, 6, 5), (64, 2, 114),
     ],
     slips=[
         Slip("the root", _by_root,
@@ -218,7 +219,7 @@ best_block = Check(
              lambda n, e, k: [_best_block(n, e, k)[0], *_best_block(n, e, k)[:0:-1]],
              "The two neighbours are exchanged: the smaller block first."),
     ],
-    takeaway="A block that is better than both its neighbours is the best: the peak falls, then rises.",
+    takeaway="A layer that keeps much more than enters it wants small blocks; the neighbours say how flat the best is.",
     in_bytes=False,
 )  # fmt: skip
 

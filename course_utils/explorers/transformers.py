@@ -96,7 +96,8 @@ def sentences(
     rest = ", ".join(f"{name} {format_bytes(size)}" for name, size in found.parts.items() if name != largest)
     breaks = "are the largest part" if verdict.state == FITS else "break the budget"
     size = found.parts[largest]
-    culprit = f"{largest.capitalize()} {breaks}: {format_bytes(size)}, {percent(size, ledger.peak_bytes)} of the peak; {rest}."
+    share = percent(size, ledger.peak_bytes)
+    culprit = f"{largest.capitalize()} {breaks}: {format_bytes(size)}, {share} of the peak; {rest}."
     return state, culprit, _way_out(largest, options, optimizer, batches)
 
 

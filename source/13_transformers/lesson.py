@@ -32,7 +32,7 @@ from torch import nn
 from course_utils import language_models
 from course_utils.claims import judge
 from course_utils.explorers import transformer_explorer
-from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
+from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
 from course_utils.language_models import SHAPES, Options, Shape
 from course_utils.language_steps import kept_bytes, language_step, maps_at_peak
 from course_utils.peaks import MEGATRON, MEGATRON_SHAPE, t4_peaks
@@ -40,6 +40,8 @@ from course_utils.predict import predict, reveal
 from course_utils.speed import predict_step
 from course_utils.trace import Spec, training_step
 from course_utils.units import GIB, MIB, format_bytes
+
+COLOURS = ("#d55e00", "#0072b2", "#009e73")
 
 # %% [markdown] slide="slide"
 # ## Predict
@@ -83,7 +85,7 @@ guess
 gpt2 = SHAPES["GPT2"]
 b, s, h, a = 8, 1024, gpt2.hidden, gpt2.heads
 by_hand = s * b * h * (34 + 5 * a * s / h)
-print(f"34 sbh = {34 * s * b * h / MIB:,.0f} MiB, 5 as²b = {5 * a * s * s * b / MIB:,.0f} MiB,", end=" ")
+print(f"34 sbh = {34 * s * b * h / MIB:,.0f} MiB, 5 as²b = {5 * a * s * s * b / MIB:,.0f} MiB")
 print(f"a layer {by_hand / MIB:,.0f} MiB, twelve layers {12 * by_hand / GIB:.2f} GiB")
 
 # %% [markdown] slide="slide"
@@ -101,7 +103,10 @@ hand = {  # bytes by hand; a part of the network is credited with what it makes
     "norm2": 2 * s * b * h, "up": 8 * s * b * h, "gelu": 8 * s * b * h, "drop2": s * b * h,
     "": 4 * s * b * h,
 }  # fmt: skip
-rows = {part or "the two sums": (kept[f"layers.5.{part}".rstrip(".")], size) for part, size in hand.items()}
+rows = {
+    part or "the two sums": (kept[f"layers.5.{part}".rstrip(".")], size)
+    for part, size in hand.items()
+}
 rows["together"] = tuple(map(sum, zip(*rows.values(), strict=True)))
 table = pd.DataFrame(rows, index=["traced, bytes", "by hand, bytes"]).T.astype(int)
 table.assign(difference=table.iloc[:, 0] - table.iloc[:, 1]).map("{:,}".format)
@@ -127,12 +132,14 @@ class WrittenOut(nn.Module):
 
 def a_layer(shape, options, change=lambda layer: None):
     """Bytes a layer keeps: what three layers keep beyond two."""
+
     def kept_by(count):
         with torch.device("meta"):
             model = shape.build(options, count).to(torch.bfloat16)
         for layer in model.layers:
             change(layer)
         return kept_bytes(traced(model).at(b))
+
     return kept_by(3) - kept_by(2)
 
 
@@ -153,7 +160,9 @@ coefficients = {
     "the same, GELU in seven operators": a_layer(gpt2, fused, written_out) / unit["GPT2"],
     "Llama-3.2-1B, norms in float32, SwiGLU": a_layer(llama, Options()) / unit["Llama-3.2-1B"],
 }
-side_by_side(coefficients, "sbh bytes a layer", title="One formula, four programs: what a layer keeps")
+side_by_side(
+    coefficients, "sbh bytes a layer", title="One formula, four programs: what a layer keeps"
+)
 
 # %% [markdown]
 # Seven operators keep what one fused kernel does not. Llama's norms compute in float32, and written out they keep
@@ -170,7 +179,10 @@ reveal(
     against="trace",
     thoughts=[
         (parameters, "Those are parameters, gradients and moments; no maps."),
-        (12 * by_hand / GIB, "The layers by hand. What stands behind them is missing: the logits."),
+        (
+            12 * by_hand / GIB,
+            "The layers by hand. What stands behind them is missing: the logits.",
+        ),
         (12 * 34 * s * b * h / GIB, "The layers without their scores, and no logits."),
         (parameters + 12 * by_hand / GIB, "Layers and weights; the logits are missing."),
     ],
@@ -193,15 +205,20 @@ skyline(step, title=f"GPT-2, 8 × 1,024 tokens: {format_bytes(step.peak_bytes)},
 
 # %%
 tape, peak = step.tape, step.peak_event
-large = (tape.birth <= peak) & (tape.death > peak) & (step.size >= 2 * s * b * gpt2.vocabulary)
+values = s * b * gpt2.vocabulary
+large = (tape.birth <= peak) & (tape.death > peak) & (step.size >= 2 * values)
 meaning = {
-    "mm": "the logits, in bfloat16", "_log_softmax": "log of softmax, in float32",
-    "nll_loss_backward": "its gradient, nearly all zeros", "_log_softmax_backward_data": "the logits' gradient",
-}  # fmt: skip
+    "mm": "the logits, in bfloat16",
+    "_log_softmax": "log of softmax, in float32",
+    "nll_loss_backward": "its gradient, nearly all zeros",
+    "_log_softmax_backward_data": "the logits' gradient",
+}
 made = [tape.event_ops[event] for event in tape.birth[large]]
-tower = pd.Series({meaning.get(op, op): int(size) for op, size in zip(made, step.size[large], strict=True)})
-share = tower.sum() / step.peak_bytes
-print(f"together {format_bytes(tower.sum())}, {share:.0%} of the peak: {tower.sum() / (s * b * gpt2.vocabulary):.0f} bytes a logit")
+sizes = zip(made, step.size[large], strict=True)
+tower = pd.Series({meaning.get(op, op): int(size) for op, size in sizes})
+whole = tower.sum()
+print(f"together {format_bytes(whole)}, {whole / step.peak_bytes:.0%} of the peak:", end=" ")
+print(f"{whole / values:.0f} bytes a logit")
 tower.map("{:,}".format).to_frame("bytes")
 
 # %% [markdown]
@@ -220,7 +237,9 @@ smol = Options(attention="eager", recompute="full")
 alive = language_step("SmolLM2-135M", 4096, smol).at(1)
 gone = language_step("SmolLM2-135M", 4096, smol, keep_output=False).at(1)
 saved = alive.peak_bytes - gone.peak_bytes
-print(f"out kept: {format_bytes(alive.peak_bytes)}; loss alone: {format_bytes(gone.peak_bytes)}.")
+print(
+    f"out kept: {format_bytes(alive.peak_bytes)}; loss alone: {format_bytes(gone.peak_bytes)}."
+)
 print(f"One line saves {format_bytes(saved)}, {saved / alive.peak_bytes:.0%} of the peak.")
 
 # %% [markdown] slide="slide"
@@ -235,7 +254,9 @@ for count in (0, 2, 4, 8, 16):
     small = Options(recompute="full", dropout=0.1, pieces=count)
     name = f"{count} pieces" if count else "all at once"
     pieces[name] = language_step("GPT2", s, small).at(b).peak_bytes / MIB
-side_by_side(pieces, "MiB", title="GPT-2, layers checkpointed: the loss in pieces takes the tower down")
+side_by_side(
+    pieces, "MiB", title="GPT-2, layers checkpointed: the loss in pieces takes the tower down"
+)
 
 # %% [markdown] slide="slide"
 # ## Eager against fused
@@ -247,7 +268,8 @@ side_by_side(pieces, "MiB", title="GPT-2, layers checkpointed: the loss in piece
 # %%
 flash = language_step("GPT2", s, fused).at(b)
 skyline(flash, before=step, before_name="eager",
-        title=f"Fused attention: {format_bytes(flash.peak_bytes)} in place of {format_bytes(step.peak_bytes)}")  # fmt: skip
+        title=f"Fused attention: {format_bytes(flash.peak_bytes)} in place of "
+        f"{format_bytes(step.peak_bytes)}")  # fmt: skip
 
 # %% [markdown]
 # What is left is 34 sbh a layer and the tower. So after flash attention the logits are the largest thing there is.
@@ -265,15 +287,16 @@ same_tokens = {
     name: [language_step("GPT2", n, way).at(8192 // n).peak_bytes / GIB for n in lengths]
     for name, way in (("eager", eager), ("fused", fused))
 }
+growth = {name: values[-1] / values[0] for name, values in same_tokens.items()}
 plane(
     Axis("tokens in a text, 8,192 in the batch", log=True),
     Axis("GiB at the peak"),
     curves=[
         Curve(name, lengths, values, colour=colour)
-        for (name, values), colour in zip(same_tokens.items(), ("#d55e00", "#0072b2"), strict=True)
+        for (name, values), colour in zip(same_tokens.items(), COLOURS, strict=False)
     ],
-    title=f"GPT-2, as many tokens in longer texts: {same_tokens['eager'][-1] / same_tokens['eager'][0]:.1f} times "
-    f"the memory eager, {same_tokens['fused'][-1] / same_tokens['fused'][0]:.1f} times fused",
+    title=f"GPT-2, as many tokens in longer texts: {growth['eager']:.1f} times the memory "
+    f"eager, {growth['fused']:.1f} times fused",
 )  # fmt: skip
 
 # %% [markdown] slide="subslide"
@@ -286,9 +309,12 @@ rows = {}
 for n in (256, 512, 1024):
     ledger = language_step("GPT2", n, eager).at(b)
     scores = 5 * a * n * n * b
-    layer = sum(size for name, size in ledger.by_layer().set_index("layer")["saved feature maps"].items()
-                if name.startswith("layers.5"))  # fmt: skip
-    rows[n] = {"a layer, MiB": layer / MIB, "scores, MiB": scores / MIB, "scores' share": f"{scores / layer:.0%}"}
+    kept = ledger.by_layer().set_index("layer")["saved feature maps"]
+    layer = kept[kept.index.str.startswith("layers.5")].sum()
+    rows[n] = {
+        "a layer, MiB": f"{layer / MIB:.0f}", "scores, MiB": f"{scores / MIB:.0f}",
+        "scores' share": f"{scores / layer:.0%}",
+    }  # fmt: skip
 print(f"by hand: half at s = {crossing:.0f}")
 pd.DataFrame(rows).T
 
@@ -301,11 +327,13 @@ pd.DataFrame(rows).T
 # %%
 cards = {"T4, 16 GiB": 16, "A100, 40 GiB": 40, "H100, 80 GiB": 80}
 curves = []
-for (card, room), colour in zip(cards.items(), ("#009e73", "#0072b2", "#d55e00"), strict=True):
+for (card, room), colour in zip(cards.items(), COLOURS, strict=True):
     for name, way in (("eager", eager), ("fused", fused)):
-        most = [language_step("GPT2", n, way).largest_batch((room - 0.5) * GIB) for n in lengths]
-        points = [(n, m) for n, m in zip(lengths, most, strict=True) if m]
-        curves.append(Curve(f"{card}, {name}", *zip(*points, strict=True), colour=colour, dashed=name == "eager"))
+        steps = {n: language_step("GPT2", n, way) for n in lengths}
+        most = {n: step.largest_batch((room - 0.5) * GIB) for n, step in steps.items()}
+        line = {n: batch for n, batch in most.items() if batch}
+        label, dashed = (card, False) if name == "fused" else ("eager", True)
+        curves.append(Curve(label, list(line), list(line.values()), colour, dashed))
 plane(
     Axis("tokens in a text", log=True), Axis("texts in the batch", log=True), curves=curves,
     title="GPT-2: lines of equal peak, fused and (dashed) eager",
@@ -333,7 +361,7 @@ for g in (1, 2, 3, 4):
 pd.DataFrame(rows).T
 
 # %% [markdown]
-# A best block is proved by its neighbours: for the 48 layers of GPT-2 XL blocks of two beat blocks of one and of three.
+# Look at a best block's neighbours: for the 48 layers of GPT-2 XL blocks of two beat blocks of one and of three.
 # (The loss is in 16 pieces and the optimizer keeps no state, so that nothing hides the layers.)
 
 # %% [markdown] slide="slide"
@@ -345,14 +373,17 @@ pd.DataFrame(rows).T
 # %%
 rows = {}
 for name, way in {
-    "eager": eager, "eager, selective": Options(attention="eager", dropout=0.1, recompute="selective"),
-    "fused": fused, "eager, full": Options(attention="eager", dropout=0.1, recompute="full"),
-    "fused, full": Options(dropout=0.1, recompute="full"),
-}.items():  # fmt: skip
+    "eager": eager,
+    "eager, selective": Options("eager", dropout=0.1, recompute="selective"),
+    "fused": fused,
+    "eager, full": Options("eager", dropout=0.1, recompute="full"),
+    "fused, full": Options("fused", dropout=0.1, recompute="full"),
+}.items():
     ledger = language_step("GPT2", s, way).at(b)
     seconds = predict_step(ledger, "A100", "bfloat16")
     rows[name] = {
-        "kept for backward": format_bytes(kept_bytes(ledger)), "peak": format_bytes(ledger.peak_bytes),
+        "kept for backward": format_bytes(kept_bytes(ledger)),
+        "peak": format_bytes(ledger.peak_bytes),
         "predicted step": f"{1000 * seconds.total_seconds:.0f} ms",
         "computed again": f"{1000 * seconds.recomputed_seconds:.0f} ms",
     }  # fmt: skip
@@ -374,8 +405,10 @@ def beside(attention):
     rows = [row for row in t4_peaks() if row.attention == attention]
     return pd.DataFrame({
         "model, batch × sequence": [f"{r.name}, {r.batch} × {r.sequence:,}" for r in rows],
-        "measured, bytes": [f"{r.measured:,}" for r in rows], "traced, bytes": [f"{r.traced:,}" for r in rows],
-        "off": [f"{r.off:+,}" for r in rows], "share": [f"{r.off / r.measured:+.3%}" for r in rows],
+        "measured, bytes": [f"{r.measured:,}" for r in rows],
+        "traced, bytes": [f"{r.traced:,}" for r in rows],
+        "off": [f"{r.off:+,}" for r in rows],
+        "share": [f"{r.off / r.measured:+.3%}" for r in rows],
     }).set_index("model, batch × sequence")  # fmt: skip
 
 
@@ -402,7 +435,8 @@ beside("efficient")
 # %%
 misses = [abs(row.off) / row.measured for row in t4_peaks()]
 exact = sum(row.off == 0 for row in t4_peaks())
-print(f"{exact} of {len(misses)} to the byte, median {sorted(misses)[10]:.3%}, at worst {max(misses):.3%}")
+middle = pd.Series(misses).median()
+print(f"{exact} of {len(misses)} to the byte, median {middle:.3%}, at worst {max(misses):.3%}")
 
 # %% [markdown] slide="slide"
 # ## Measured on eight A100: the formula
@@ -414,7 +448,8 @@ print(f"{exact} of {len(misses)} to the byte, median {sorted(misses)[10]:.3%}, a
 m = MEGATRON_SHAPE
 sbh = m["sequence"] * m["batch"] * m["hidden"]
 logits = 6 * m["sequence"] * m["batch"] * m["vocabulary"]
-layer = {"none": 34 + 5 * m["heads"] * m["sequence"] / m["hidden"], "selective": 34 + 2, "full": 2}
+scores = 5 * m["heads"] * m["sequence"] / m["hidden"]
+layer = {"none": 34 + scores, "selective": 34 + 2, "full": 2}
 rows = {}
 for run in MEGATRON:
     formula = int(m["layers"] * sbh * layer[run.recompute] + logits)
@@ -458,14 +493,18 @@ def trained(options, steps=8):
 
 rows = {}
 for name, way in {
-    "eager": Options(attention="eager"), "fused": Options(), "layers again": Options(recompute="full"),
+    "eager": Options(attention="eager"), "fused": Options(),
+    "layers again": Options(recompute="full"),
     "and the loss in pieces": Options(recompute="full", pieces=8),
 }.items():  # fmt: skip
     losses, seconds = trained(way)
+    peak = language_step(tiny, 64, way, "float32").at(8).peak_bytes
     rows[name] = {
-        "traced peak": format_bytes(language_step(tiny, 64, way, "float32").at(8).peak_bytes),
-        "first loss": f"{losses[0]:.3f}", "after 8 steps": f"{losses[-1]:.3f}", "seconds": f"{seconds:.1f}",
-    }  # fmt: skip
+        "traced peak": format_bytes(peak),
+        "first loss": f"{losses[0]:.3f}",
+        "after 8 steps": f"{losses[-1]:.3f}",
+        "seconds": f"{seconds:.1f}",
+    }
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="slide"
