@@ -86,8 +86,3 @@ def kept_bytes(ledger: Ledger) -> int:
     last = int((tape.event_phase == 0).nonzero()[0][-1])
     kept = (tape.role == ROLE["feature maps"]) & (tape.birth <= last) & (tape.death > last + 1)
     return int(ledger.size[kept].sum())
-
-
-def maps_at_peak(ledger: Ledger) -> int:
-    """Bytes of feature maps and gradient maps at the peak."""
-    return int(ledger.by_role()[["feature maps", "gradient maps"]].sum())

@@ -34,7 +34,7 @@ from course_utils.claims import judge
 from course_utils.explorers import transformer_explorer
 from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
 from course_utils.language_models import SHAPES, Options, Shape
-from course_utils.language_steps import kept_bytes, language_step, maps_at_peak
+from course_utils.language_steps import kept_bytes, language_step
 from course_utils.peaks import MEGATRON, MEGATRON_SHAPE, t4_peaks
 from course_utils.predict import predict, reveal
 from course_utils.speed import predict_step
@@ -344,25 +344,28 @@ plane(
 #
 # Lesson 10: of n equal layers keep √n inputs. But there a layer kept as much as entered it. Here 2 sbh enter and 34 sbh
 # are kept, 17 times as much. With blocks of g layers the peak is 2sbh · n/g + 34sbh · g, lowest at g = √(n/17): one
-# layer a block for all but the deepest. Blocks of one layer are what `gradient_checkpointing_enable()` makes.
+# layer a block for all but the deepest. Blocks of one layer are what `gradient_checkpointing_enable()` makes. GPT-2 XL
+# has 48 layers:
 
 # %%
 xl = SHAPES["GPT2-XL"]
-n, state = xl.layers, 2 * s * b * xl.hidden
 rows = {}
 for g in (1, 2, 3, 4):
     way = Options(recompute="full", group=g, dropout=0.1, pieces=16)
-    ledger = language_step("GPT2-XL", s, way, optimizer="sgd").at(b)
-    rows[f"blocks of {g}"] = {
-        "by hand, hidden states": n // g + 17 * g,
-        "traced, hidden states": maps_at_peak(ledger) / state,
-        "peak": format_bytes(ledger.peak_bytes), "at": ledger.peak_layer,
-    }  # fmt: skip
+    deep = language_step("GPT2-XL", s, way, optimizer="sgd")
+    row = {"by hand": f"{2 * xl.layers // g + 34 * g} sbh"}
+    for texts in (8, 32, 64):
+        ledger = deep.at(texts)
+        layer = ledger.peak_layer.removesuffix(".down")
+        row[f"{texts} texts"] = f"{format_bytes(ledger.peak_bytes)}, {layer}"
+    rows[f"blocks of {g}"] = row
 pd.DataFrame(rows).T
 
 # %% [markdown]
-# Look at a best block's neighbours: for the 48 layers of GPT-2 XL blocks of two beat blocks of one and of three.
-# (The loss is in 16 pieces and the optimizer keeps no state, so that nothing hides the layers.)
+# By hand, for 48 layers, pairs beat both their neighbours. So they do with 32 and 64 texts. With 8 they do not: as the
+# backward pass goes down, inputs of blocks die and *weight gradients* are born, 59 MiB a layer. Where that is more than
+# an input, the peak waits at the bottom layer, with one block's maps. (The loss is in 16 pieces, the optimizer keeps no
+# state, so that nothing hides the layers.)
 
 # %% [markdown] slide="slide"
 # ## Selective, or full
