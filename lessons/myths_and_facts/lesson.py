@@ -12,7 +12,8 @@
 # **The question:** of what people say about GPUs and memory, how much holds when it is computed?
 #
 # Here are all claims that the course judges, in the order of the texts they come from. Most come from five: a blog of
-# 2014, two articles, a forum's thread and a course. Each is told in our words. Its verdict is not written here: it is
+# 2014, two articles, a forum's thread and a course; the last from pages about today's transformers. Each is told in
+# our words. Its verdict is not written here: it is
 # derived, when the cell runs, from a number that the cell computes or that a publication gives.
 #
 # About 20 minutes to browse. Every row leads to the lesson that explains it.
@@ -39,9 +40,11 @@ guess = predict(
 guess
 
 # %% slide="skip" folded=true
+TODAY = "today's pages"
+groups = {source: [source] for source in SOURCES[:5]} | {TODAY: SOURCES[5:]}
 verdicts = {
-    source: judge([n for n in sorted(CLAIMS) if CLAIMS[n].source == source], links=True)
-    for source in SOURCES
+    name: judge([n for n in sorted(CLAIMS) if CLAIMS[n].source in sources], links=True)
+    for name, sources in groups.items()
 }
 counts = Verdicts(tuple(row for found in verdicts.values() for row in found.rows)).counts()
 total = sum(counts.values())
@@ -142,6 +145,12 @@ verdicts[SOURCES[3]]
 
 # %% slide="skip"
 verdicts[SOURCES[4]]
+
+# %% [markdown] slide="skip"
+# ## Pages about transformers, 2022 to today
+
+# %% slide="skip"
+verdicts[TODAY]
 
 # %% [markdown] slide="slide"
 # ## Judge one yourself

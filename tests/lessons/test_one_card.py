@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from course_utils.checks import adapters
+from lessons.one_card import judge as adapters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn

@@ -1,0 +1,1 @@
+"""Transformers: the same step, other maps."""
