@@ -117,10 +117,10 @@ RIGHT = {
     "largest_parameters": [
         largest_by_cases,
         lambda card, buffer, optimizer: max(
-            0, (card - buffer) * 2**20 // {"sgd": 8, "momentum": 12, "adam": 16}[optimizer]
+            0, (card - buffer) * 2**20 // {"sgd": 8, "momentum": 12, "adam": 20}[optimizer]
         ),
-        lambda c, b, o: int(max(c - b, 0) * 2**20 / 4 / (2 + ["sgd", "momentum", "adam"].index(o))),
-        lambda c, b, o: np.int64(max(c - b, 0)) * 2**20 // (8 + 4 * ("sgd", "momentum", "adam").index(o)),
+        lambda c, b, o: int(max(c - b, 0) * 2**20 / 4 / (2 + ["sgd", "momentum", "", "adam"].index(o))),
+        lambda c, b, o: np.int64(max(c - b, 0)) * 2**20 // (8 + 4 * ("sgd", "momentum", "", "adam").index(o)),
     ],
     "dense_parameters": [
         dense_by_loop,

@@ -421,7 +421,7 @@ final = growth.iloc[-1]
 
 # %% folded=true
 plane(
-    Axis("year", low=2012.7, high=2025.3, write=lambda year: f"{year:.0f}"),
+    Axis("year", low=2012.7, high=2025, write=lambda year: f"{year:.0f}"),
     Axis("times the best of 2013", log=True),
     curves=[
         Curve(kinds[kind], list(growth.index), list(growth[kind]), colour)

@@ -13,18 +13,20 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import torch
 from drawn import assert_well_laid, corners, paths, ticks, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_steps import VGG, made_step
 from PIL import Image
 
-from course_utils import figures
+from course_utils import figures, networks
 from course_utils.figures import ROLE_COLOURS, accountings, batch_lines, layer_bars, scene, side_by_side, skyline, style
 from course_utils.figures.scene import Area, Lines, Picture, Scene, Words, text_width, wrap
 from course_utils.figures.skyline import axis_top, describe, finding
 from course_utils.memory import ROLES
 from course_utils.techniques.capacity import TIGHT, card_name, demand, fit, largest_batch
+from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -280,6 +282,23 @@ def test_the_titles_number_and_the_outline_tell_the_same_peak():
     assert format_bytes(ledger.peak_bytes) in finding(ledger, fit(ledger, 20 * GIB))
     (named,) = [text.text for text in words_of(picture) if text.text.startswith("peak")]
     assert format_bytes(ledger.peak_bytes) in named
+
+
+def test_the_peaks_name_keeps_off_the_outline_of_the_step_before():
+    """Of VGG-16's head alone, whose peak stands where the outline of the whole climbs steeply."""
+    with torch.device("meta"):
+        model = networks.vgg16()
+    whole = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(64)
+    model.requires_grad_(False)
+    model.get_submodule("fc8").requires_grad_(True)
+    head = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(64)
+    picture = skyline(head, before=whole)
+    (named,) = [text for text in words_of(picture) if text.text.startswith("peak")]
+    left, top, right, bottom = named.box
+    ghost = max((part for parts in paths(picture, stroke="var(--ink)", stroke_width="18") for part in parts), key=len)
+    for (ax, ay), (bx, by) in itertools.pairwise(ghost):
+        crossing = min(ax, bx) < right and max(ax, bx) > left and min(ay, by) < bottom and max(ay, by) > top
+        assert not crossing, (named, (ax, ay), (bx, by))
 
 
 def test_a_bands_area_is_its_bytes():
