@@ -504,7 +504,8 @@ memory_explorer()
 # Try these. Find the batch at which VGG-16 stops fitting an 11 GiB card. Switch to the dense net: why
 # does the batch hardly matter? Give AlexNet a batch of 2 and switch from momentum to Adam: where does the peak
 # move? Then choose time for the axis: each operator becomes as wide as it is predicted to take.
-#
+
+# %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
 # The sentences name the largest batch for VGG-16 on 11 GiB: the tensors of 128 would still go in, but their blocks leave
