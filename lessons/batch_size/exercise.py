@@ -97,10 +97,10 @@ graded.saved_by_halving(saved_by_halving)
 # %% [markdown] question="micro_batch" points=3 difficulty=2 minutes=10
 # ## 3. Which micro-batch?
 #
-# The update shall be that of `wanted` samples. If they fit the card at once, there is nothing to do. If not, they go
-# through it in micro-batches of one size, and the gradients add up. From the second micro-batch on, the gradients of
-# those before are alive as well, so that a step with accumulation needs `accumulated_bytes` more than a plain one of
-# the same size.
+# The update has to be the one that `wanted` samples at once give. If they fit the card at once, there is nothing to
+# do. If not, they go through it in micro-batches of one size, and the gradients add up. From the second micro-batch
+# on, the gradients of those before are alive as well, so that a step with accumulation needs `accumulated_bytes` more
+# than a plain one of the same size.
 #
 # Return the largest micro-batch that fits into `limit` bytes and divides `wanted`; `wanted` itself if the plain step
 # fits; 0 if nothing does. A plain step of *N* samples needs `fixed_bytes + bytes_per_sample * N`.
@@ -141,8 +141,8 @@ graded.micro_batch(micro_batch)
 # %% [markdown] question="loss_weights" points=2 difficulty=2 minutes=6
 # ## 4. Micro-batches of different sizes
 #
-# A data set of 1,297 pictures in micro-batches of 32 leaves 17 for the last one. The loss of each micro-batch is a
-# mean over *its* samples, and the update shall be that of the mean over *all* samples.
+# A data set of 1,297 images in micro-batches of 32 leaves 17 for the last one. The loss of each micro-batch is a
+# mean over *its* samples, and the update has to be the one by the mean over *all* samples.
 #
 # Return the list of factors, one for each micro-batch of `sizes`, by which its loss must be multiplied before
 # `backward()`.
@@ -214,7 +214,7 @@ graded.saturated_from(saturated_from)
 # %% [markdown] question="accumulate" points=5 difficulty=3 minutes=14
 # ## 6. A training step in micro-batches
 #
-# Below is a training step on the whole batch. Write one that makes **the same update** with at most `micro` pictures
+# Below is a training step on the whole batch. Write one that makes **the same update** with at most `micro` images
 # in the network at a time, so that the step asks for **at most a quarter** of the memory.
 #
 # The last micro-batch may be smaller. The function is called for one batch after the other, and when it begins, gradients

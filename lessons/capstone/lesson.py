@@ -34,6 +34,7 @@ from classroom.predict import predict, reveal
 from course_utils import digits
 from course_utils.machine.published import CAFFE2, published
 from course_utils.memory import ROLES
+from course_utils.techniques.offload import simulate_work
 from course_utils.techniques.offload.real import OffloadActivations
 from course_utils.techniques.offload.work import WORKSPACE_SHARE
 from course_utils.techniques.recompute import checkpointed
@@ -217,8 +218,18 @@ pd.DataFrame(rows, columns=columns).set_index("made by")
 # %% [markdown] slide="subslide"
 # Three of the large maps are in use: the operator reads its own output and the gradient that came down, and writes the
 # gradient that goes on. The fourth is not. It is `relu1_1`, fetched early (*prefetch*) for the convolution that comes
-# next, so that nobody waits for the copy. Without it the tensors would fit, and every copy back would be waited for in
-# full. That is the price at which offload hides its time: memory.
+# next, so that nobody waits for the copy. The same schedule with each tensor brought back on demand:
+
+# %%
+rate, latency = vgg.link.bytes_per_s, vgg.device.launch_seconds
+on_demand = simulate_work(work, "all", "p", rate, latency=latency, prefetch=False)
+for way, one in (("fetched early", schedule), ("on demand", on_demand)):
+    waits = format_seconds(one.stall_seconds().sum())
+    print(f"{way + ':':15} {format_bytes(one.peak_bytes)}, waits {waits}")
+
+# %% [markdown] slide="subslide"
+# On demand the peak is a map lower, and every copy back is waited for in full. That is the price at which offload hides its
+# time: memory.
 #
 # By hand: a map of group 1 has 64 · 224 · 224 values of 4 bytes, for 256 images 3.06 GiB. Three of them, and the
 # parameters, gradients, momentum and images that always stay:
@@ -233,7 +244,7 @@ print(f"recomputing, lowest peak: {format_bytes(singles[-1].needs_bytes - vgg.co
 
 # %% [markdown]
 # This is a *floor*: no way to move or recompute maps gets below the working set of the largest operator. Recomputation
-# reaches it. Two things lower the floor itself: fewer images at a time, and fewer bytes a value. The frameworks of
+# reaches it, and offload on demand, which waits. Two things lower the floor itself: fewer images at a time, and fewer bytes a value. The frameworks of
 # 2016 had a third: ReLU in place, which needs no map of its own.
 
 # %% [markdown] slide="slide"

@@ -485,7 +485,7 @@ class KeepSmall(PropertyCheck[scaled_loops.Outcome]):
 
     def praise(self, seen: scaled_loops.Outcome) -> str:
         """How near to float32 the weights end."""
-        return f"Your weights end where float32's do, {percent(seen.missed)} of the way apart. {self.takeaway}"
+        return f"Your weights end where float32's do, to {percent(seen.missed)} of the way they went. {self.takeaway}"
 
     def diagnose(self, seen: scaled_loops.Outcome, given: Callable[..., Any]) -> str:
         """The slip whose weights these are, or how far they are off; "" if they are right."""

@@ -530,6 +530,15 @@ cards_explorer()
 # Try three things. Find the smallest batch at which eight K40s still train ResNet-50 seven times as fast. From which
 # batch on does data parallel overtake one weird trick for AlexNet? Why does a faster device need a faster link?
 
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# A batch of 4 a card is enough for ResNet-50, which has few parameters for its arithmetic. For AlexNet on four K40s the
+# two schemes are level at 64 a card, and data parallel is ahead from 128 on: by then its all-reduce hides behind the
+# backward pass. A faster device takes less time to compute and as long to exchange gradients, so less is hidden.
+#
+# </details>
+
 # %% [markdown] slide="slide"
 # ## What people believe
 #

@@ -30,7 +30,7 @@ from lessons.shared.rewrites import Watched
 # A layer puts out a tensor of `batch` × `channels` × `height` × `width` values, each of `value_bytes` bytes. How
 # many bytes is that?
 #
-# Try it on VGG-16's first layer before you run it: 128 pictures, 64 channels of 224 × 224.
+# Try it on VGG-16's first layer before you run it: 128 images, 64 channels of 224 × 224.
 
 
 # %% answer="map_bytes"
@@ -46,7 +46,7 @@ check.map_bytes(map_bytes)
 
 # %% [markdown] hint="map_bytes"
 # **My number is smaller by a whole factor.** Divide what it should be by what you have, on a small case by hand: 2
-# pictures, 3 channels, 5 × 7. The factor is the thing you left out.
+# images, 3 channels, 5 × 7. The factor is the thing you left out.
 
 # %% [markdown] hint="map_bytes"
 # **It is right for float32 and wrong for float16.** The last argument says how many bytes a value takes. 4 is only
@@ -142,7 +142,7 @@ graded.pool_saved_bytes(pool_saved_bytes)
 # - the weights, and a gradient for each;
 # - two buffers for gradient maps, shared by all layers, each as large as the largest feature map of the batch.
 #
-# Return the bytes. `map_values`, `input_values` and `largest_map_values` count values **for one picture**;
+# Return the bytes. `map_values`, `input_values` and `largest_map_values` count values **for one image**;
 # `map_values` is the sum over all maps.
 
 
@@ -161,7 +161,7 @@ def network_wide(map_values, input_values, parameters, largest_map_values, batch
 check.network_wide(network_wide)
 
 # %% [markdown] hint="network_wide"
-# **It is right for batch 1 and wrong for the rest.** Go through the list and ask of each line: does a second picture
+# **It is right for batch 1 and wrong for the rest.** Go through the list and ask of each line: does a second image
 # need this again? Two lines say yes, one says no.
 
 # %% [markdown] hint="network_wide"

@@ -44,7 +44,7 @@ from lessons.memory.explorer import memory_explorer
 
 # %%
 guess = predict(
-    "Train VGG-16 on batches of 128 pictures of 224 × 224, with momentum. "
+    "Train VGG-16 on batches of 128 images of 224 × 224, with momentum. "
     "Its 138 million parameters take half a GiB. "
     "How much memory is in use at the worst moment of a training step?",
     unit="GiB",
@@ -54,7 +54,7 @@ guess
 # %% [markdown] slide="slide"
 # ## By hand: one layer
 #
-# Take a convolution small enough for a pencil: 3 channels in, 8 out, a 3 × 3 kernel, on 4 pictures of 16 × 16.
+# Take a convolution small enough for a pencil: 3 channels in, 8 out, a 3 × 3 kernel, on 4 images of 16 × 16.
 # A value in *float32* takes 4 bytes.
 #
 # | what | how | bytes |
@@ -81,7 +81,7 @@ step.at(batch=4).timeline().drop(columns=["layer", "workspace", "other"])
 # - Parameters and *optimizer state* (momentum keeps one number for every parameter) are there all the time.
 # - *Feature maps*, the outputs of layers, appear in the forward pass.
 # - *Gradient maps*, the gradients of those outputs, and *weight gradients* appear in the backward pass.
-# - `input` holds the pictures and the labels: 12,288 bytes, and 8 for each of the 4 labels.
+# - `input` holds the images and the labels: 12,288 bytes, and 8 for each of the 4 labels.
 #
 # Why does a map have to stay? Because the backward pass of a layer needs what the forward pass put in or out. A
 # convolution needs its input to compute the gradient of its weights; a ReLU needs its output to know where it
@@ -90,23 +90,23 @@ step.at(batch=4).timeline().drop(columns=["layer", "workspace", "other"])
 # %% [markdown] slide="slide"
 # ## By hand: all of VGG-16
 #
-# The same arithmetic for each of its layers, for one picture: the 13 convolutions put out 13,547,520 values,
+# The same arithmetic for each of its layers, for one image: the 13 convolutions put out 13,547,520 values,
 # the 5 pools 1,530,368. What training keeps of them:
 #
 # - every convolution's map once (the ReLU after it saves its output, the map before the ReLU dies): 4 bytes a
 #   value;
 # - every pool's map: 4 bytes a value, and for each of its values the *index* of the winner, a 64-bit integer: 8
 #   more;
-# - the picture: 3 · 224 · 224 values.
+# - the image: 3 · 224 · 224 values.
 #
 # For the parameters, 4 bytes each for the weight, its gradient and its momentum.
 
 # %%
-picture, convolutions, pools, parameters = 3 * 224 * 224, 13_547_520, 1_530_368, 138_357_544
-per_picture = 4 * (picture + convolutions + pools) + 8 * pools
-by_hand = 128 * per_picture + 3 * 4 * parameters
-print(f"maps of one picture   {format_bytes(per_picture):>10}")
-print(f"maps of 128           {format_bytes(128 * per_picture):>10}")
+image, convolutions, pools, parameters = 3 * 224 * 224, 13_547_520, 1_530_368, 138_357_544
+per_image = 4 * (image + convolutions + pools) + 8 * pools
+by_hand = 128 * per_image + 3 * 4 * parameters
+print(f"maps of one image     {format_bytes(per_image):>10}")
+print(f"maps of 128           {format_bytes(128 * per_image):>10}")
 print(f"for the parameters    {format_bytes(3 * 4 * parameters):>10}")
 print(f"together              {format_bytes(by_hand):>10}")
 
@@ -127,7 +127,18 @@ ledger = vgg.at(batch=128)
 ledger.by_role().map(format_bytes).to_frame()
 
 # %%
-reveal(guess, {"by hand": by_hand / GIB, "trace": ledger.peak_bytes / GIB}, against="trace")
+fixed = 3 * 4 * parameters
+reveal(
+    guess,
+    {"by hand": by_hand / GIB, "trace": ledger.peak_bytes / GIB},
+    against="trace",
+    thoughts=[
+        (4 * parameters / GIB, "That is the parameters alone."),
+        (fixed / GIB, "Parameters, their gradients and momentum, and no maps."),
+        ((by_hand - fixed) / GIB, "The maps; parameters, gradients and momentum come on top."),
+        (per_image / GIB, "Those are the maps of one image; the batch has 128."),
+    ],
+)
 
 # %% [markdown] slide="slide"
 # ## Reading a skyline
@@ -247,7 +258,20 @@ guess_inplace
 with torch.device("meta"):
     model = networks.vgg16(inplace=True)
 in_place = training_step(model, (3, 224, 224), 1000, name="VGG-16, in-place ReLU").at(128)
-reveal(guess_inplace, {"trace": (ledger.peak_bytes - in_place.peak_bytes) / MIB})
+reveal(
+    guess_inplace,
+    {"trace": (ledger.peak_bytes - in_place.peak_bytes) / MIB},
+    thoughts=[
+        (
+            128 * 4 * convolutions / MIB,
+            "That is one map for every ReLU. The map before it died anyway.",
+        ),
+        (
+            ledger.peak_bytes / 2 / MIB,
+            "Half would be right if two maps a layer stayed: before the ReLU and after it.",
+        ),
+    ],
+)
 
 # %% [markdown]
 # The convolution before the ReLU does not need its own output for the backward pass, so that map died anyway as
@@ -388,7 +412,7 @@ pd.Series(
 # %% [markdown] slide="slide"
 # ## Measure
 #
-# A real step, here: AlexNet on 8 random pictures, two steps, the second one measured. On a CPU the measurement
+# A real step, here: AlexNet on 8 random images, two steps, the second one measured. On a CPU the measurement
 # is every byte its allocator handed out, the scratch memory inside kernels included; on a GPU it is
 # `max_memory_allocated`.
 
@@ -398,7 +422,7 @@ target = "cpu" if measured.device == "cpu" else "cuda"
 with torch.device("meta"):
     model = networks.alexnet()
 traced = training_step(model, (3, 224, 224), 1000, target=target).at(8)
-no_maps = 3 * 4 * 61_100_840 + 8 * 4 * 3 * 224 * 224  # weights, gradients, momentum, pictures
+no_maps = 3 * 4 * 61_100_840 + 8 * 4 * 3 * 224 * 224  # weights, gradients, momentum, images
 difference = measured.peak_bytes / traced.peak_bytes - 1
 side_by_side(
     {
@@ -439,8 +463,8 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## What matters, and what does not
 #
-# Half the picture's side quarters every map. Two classes in place of a thousand shave a sliver off the last
-# layer. More training pictures change nothing: a step holds one batch. A recurrent network keeps the maps of
+# Half the image's side quarters every map. Two classes in place of a thousand shave a sliver off the last
+# layer. More training images change nothing: a step holds one batch. A recurrent network keeps the maps of
 # every time step, and no more parameters.
 
 
@@ -457,8 +481,8 @@ def recurrent(steps):
 
 steps_50, steps_100 = recurrent(50).by_layer(), recurrent(100).by_layer()
 rows = {
-    "VGG-16, peak, pictures of 224": at_128(networks.vgg16),
-    "VGG-16, peak, pictures of 112": at_128(networks.vgg16, size=112),
+    "VGG-16, peak, images of 224": at_128(networks.vgg16),
+    "VGG-16, peak, images of 112": at_128(networks.vgg16, size=112),
     "VGG-16, peak, 2 classes": at_128(networks.vgg16, classes=2),
     "recurrent net, saved maps of 50 steps": steps_50["saved feature maps"].sum(),
     "recurrent net, saved maps of 100 steps": steps_100["saved feature maps"].sum(),
@@ -479,7 +503,17 @@ memory_explorer()
 # %% [markdown] slide="notes"
 # Try these. Find the batch at which VGG-16 stops fitting an 11 GiB card. Switch to the dense net: why
 # does the batch hardly matter? Give AlexNet a batch of 2 and switch from momentum to Adam: where does the peak
-# move? Then choose a device: the axis becomes the time predicted there, and each operator is as wide as it takes.
+# move? Then choose time for the axis: each operator becomes as wide as it is predicted to take.
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# The sentences name the largest batch for VGG-16 on 11 GiB: the tensors of 128 would still go in, but their blocks leave
+# no room for what the allocator is asked for. The dense net's maps are a few MiB beside 600 MiB of parameters, gradients
+# and momentum. AlexNet at batch 2 is nearly all parameters too; with Adam the peak moves from the backward pass into the
+# update, where Adam needs temporaries as large as the parameters.
+#
+# </details>
 
 # %% [markdown] slide="slide"
 # ## Your own model

@@ -29,7 +29,7 @@ from lessons.offload import judge as saved
 # %% [markdown] question="copy_seconds" points=2 difficulty=1 minutes=5
 # ## 1. Seconds of a copy
 #
-# A feature map of `channels` × `height` × `width` float32 values for each picture of a batch goes over a link of
+# A feature map of `channels` × `height` × `width` float32 values for each image of a batch goes over a link of
 # `gb_s` GB/s, one way. Return the seconds.
 
 
@@ -59,7 +59,7 @@ graded.copy_seconds(copy_seconds)
 # ## 2. Does it hide?
 #
 # A convolution with a kernel of `kernel` × `kernel` and a stride of `stride` reads `read` maps of `side` × `side`
-# for each picture and writes `written` maps of (`side` / `stride`) × (`side` / `stride`). The device computes
+# for each image and writes `written` maps of (`side` / `stride`) × (`side` / `stride`). The device computes
 # `tflop_s` TFLOP/s; a multiplication and an addition are two operations. While the layer runs, the map that it
 # reads is copied out at `gb_s` GB/s.
 #
@@ -229,7 +229,7 @@ graded.leaves_with(leaves_with)
 # - parameters stay, and so does what is smaller: `pack` returns them as they are;
 # - the gradients are those of the step without hooks, bit by bit.
 #
-# The pictures themselves may move or stay.
+# The images themselves may move or stay.
 
 # %%
 print(inspect.getsource(saved.Host))

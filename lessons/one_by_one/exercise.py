@@ -28,7 +28,7 @@ from lessons.shared.originals import wide
 # ## 1. What comes out
 #
 # A 1×1 convolution with a bias reads `channels` maps of `side` × `side` and puts out `squeezed` of them. Return
-# two numbers, for one picture: how many values it puts out, and how many parameters it has.
+# two numbers, for one image: how many values it puts out, and how many parameters it has.
 
 
 # %% answer="after_squeeze"
@@ -63,7 +63,7 @@ graded.after_squeeze(after_squeeze)
 # a 1×1 convolution to `squeezed` channels. The next `narrow` convolutions put out `squeezed` channels too; the
 # one after them puts out `channels` again, and everything from there on is as before.
 #
-# How many bytes of maps **more** does training keep, for `batch` pictures in float32? Less is a negative
+# How many bytes of maps **more** does training keep, for `batch` images in float32? Less is a negative
 # number. After each convolution comes a ReLU, and of each pair one map is kept.
 
 

@@ -108,7 +108,7 @@ graded.route(route)
 # `side`. Behind it follow maps with `later[0]`, `later[1]`, … channels. Without the pool each of them would
 # have `side` × `side` values a channel; with it, the pool's side.
 #
-# How many bytes does a step with `batch` pictures in float32 keep **less** because of the pool? Count what the
+# How many bytes does a step with `batch` images in float32 keep **less** because of the pool? Count what the
 # pool adds as well: the balance may be negative.
 
 
@@ -147,7 +147,7 @@ graded.pool_balance(pool_balance)
 # - the output has the same shape, (batch, 10), and every layer that has parameters keeps theirs in number and
 #   shape;
 # - everything is trained, and a ReLU stands behind every convolution, as in the original;
-# - the first convolution reads the pictures as they are;
+# - the first convolution reads the images as they are;
 # - the peak of a traced training step is **at most 43 %** of the original's.
 #
 # `pooled_well()` takes no arguments and returns the network.

@@ -225,7 +225,7 @@ graded.least_again(least_again)
 # so that the peak of a training step is at most 55 % of the original's. Parameters, output and gradients stay the
 # same: with the same random numbers dropout drops the same values.
 #
-# The check compares your network with the original on random pictures and by trace. How you cut is up to you. Give
+# The check compares your network with the original on random images and by trace. How you cut is up to you. Give
 # `use_reentrant=False`.
 
 # %%

@@ -62,11 +62,11 @@ graded.output_side(output_side)
 # ## 2. What the stride saves
 #
 # A network is a chain of 3 × 3 convolutions with padding 1. `maps` lists their outputs in order, as pairs
-# `(channels, side)` for one picture, all strides being 1 but for pools that are of no concern here. Now
+# `(channels, side)` for one image, all strides being 1 but for pools that are of no concern here. Now
 # convolution number `first` (counted from 0) gets stride `stride`. From its output on, a map whose side was
 # `side` has the side `(side − 1) // stride + 1`.
 #
-# How many bytes **fewer** does the network keep, for `batch` pictures in float32?
+# How many bytes **fewer** does the network keep, for `batch` images in float32?
 
 
 # %% answer="bytes_saved"
@@ -141,13 +141,13 @@ graded.times_smaller(times_smaller)
 # %% [markdown] question="strided" points=4 difficulty=3 minutes=14
 # ## 4. Strides for pools
 #
-# The network below takes pictures of 3 × 32 × 32 and shrinks its maps by pooling. Build one in its place such
+# The network below takes images of 3 × 32 × 32 and shrinks its maps by pooling. Build one in its place such
 # that
 #
 # - the output has the same shape, (batch, 10), and every layer that has parameters keeps theirs in number and
 #   shape;
 # - everything is trained, and a ReLU stands behind every convolution, as in the original;
-# - the first convolution reads the pictures as they are;
+# - the first convolution reads the images as they are;
 # - the peak of a traced training step is **at most 70 %** of the original's.
 #
 # `strided()` takes no arguments and returns the network.

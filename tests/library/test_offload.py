@@ -134,6 +134,7 @@ def assert_lawful(schedule: Schedule) -> None:
     assert times[0] == 0
     assert times[-1] <= total
     starts = np.append(begins, np.inf)
+    over = {kernel + 1: end for kernel, end in enumerate(ends[:-1].tolist())} | {work.kernels: np.inf}
     for left, right, bytes_then in zip(times, np.append(times[1:], total), level, strict=True):
         if right <= left:
             continue
@@ -141,7 +142,7 @@ def assert_lawful(schedule: Schedule) -> None:
         alive = sum(
             int(work.size[t])
             for t in range(len(work.size))
-            if starts[work.birth[t]] <= now < starts[work.death[t]]
+            if starts[work.birth[t]] <= now < over[work.death[t]]
             and not (schedule.moved[t] and schedule.released[t] <= now < trips[BACK][t].begins)
         )
         busy = [k for k in range(work.kernels) if begins[k] <= now < ends[k] and work.convolution[k]]
@@ -259,7 +260,7 @@ def test_a_chain_takes_the_sums_of_the_longer_of_kernel_and_copy() -> None:
     # Memory, second by second: maps 0 and 1 from the start, map 2 when conv1 begins.
     seconds = np.arange(27) + 0.5
     times, level = schedule.memory
-    expected = [8] * 3 + [7] * 6 + [1] * 5 + [7] * 6 + [8] * 4 + [2] * 3
+    expected = [8] * 3 + [7] * 6 + [1] * 5 + [7] * 5 + [6] + [8] * 4 + [2] * 3  # map 2 is gone while conv1 waits
     assert level[np.searchsorted(times, seconds, side="right") - 1].tolist() == expected
     assert schedule.average_bytes == pytest.approx(sum(expected) / 27)
     assert schedule.peak_bytes == 8
@@ -293,6 +294,8 @@ def test_without_prefetch_every_copy_back_is_waited_for(window: int) -> None:
     assert backward == 3 * (2 + 4) + 4  # the first kernel begins when its copy has ended
     assert demand.total_seconds > ahead.total_seconds
     assert demand.peak_bytes <= ahead.peak_bytes
+    times, levels = demand.memory  # a map is gone when its kernel ends, before the next one's copy begins
+    assert levels[times >= demand.begins[4]].max() == 2
 
 
 def test_a_prefetch_looks_no_further_than_the_next_convolution() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import awkward_nets
@@ -19,7 +20,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from course_utils import networks
-from course_utils.techniques.offload import pytorch_step
+from course_utils.machine import hardware
+from course_utils.techniques.offload import pytorch_step, simulate
 from course_utils.techniques.offload.real import HostPool, OffloadActivations
 from course_utils.trace import training_step
 from course_utils.units import CourseError
@@ -346,6 +348,31 @@ def test_on_demand_needs_one_map_less_than_a_prefetch() -> None:
         assert_nothing_left(offload)
     assert_same_bits(*found)
     assert peaks[True] - peaks[False] == x.nbytes
+
+
+def test_on_demand_the_schedules_peak_is_that_of_the_real_tensors() -> None:
+    """Over a link that takes no time, on convolutions, norms and ReLUs: living storages without the host's."""
+
+    def build() -> nn.Module:
+        blocks = ((nn.Conv2d(8 if i else 1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()) for i in range(5))
+        return nn.Sequential(*(layer for block in blocks for layer in block), nn.Flatten(), nn.Linear(8 * 144, 10))
+
+    net, (x, y) = build(), data((1, 12, 12), batch=16)
+    offload = OffloadActivations("all", prefetch=False, device="cpu", keep=[x, net])
+    for _ in range(2):
+        net.zero_grad(set_to_none=True)
+        storages = oracles.LiveStorages()
+        storages.see([*net.parameters(), *net.buffers(), x, y])
+        with oracles._Sampler(storages.bytes, storages.see, on=True) as sampler:
+            with offload:
+                loss = F.cross_entropy(net(x), y)
+            loss.backward()
+        del loss
+    measured = max(count for _, count in sampler.samples) - offload.pool.allocated_bytes
+    ledger = training_step(build(), (1, 12, 12), 10, "sgd", target="cpu").at(16)
+    link = hardware.Link("no time at all", 5, 1e9, 1e9, "none")
+    card = replace(hardware.device("T4"), launch_seconds=0.0)
+    assert simulate(ledger, card, "all", link=link, prefetch=False).peak_bytes == measured
 
 
 @pytest.mark.parametrize("moves", [False, True])

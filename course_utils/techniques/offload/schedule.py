@@ -172,7 +172,8 @@ class Schedule:
     def memory(self) -> tuple[Float64, Int64]:
         """Memory over time: (B,) seconds at which it changes, and (B,) bytes from each of them to the next.
 
-        The first is 0; the last level ends with the step.
+        A tensor is gone when the last kernel that uses it has ended, whatever the next one waits for. The first time is
+        0; the last level ends with the step.
         """
         times, by_role = self.memory_by_role
         return times, by_role.sum(axis=1)
@@ -181,7 +182,7 @@ class Schedule:
     def memory_by_role(self) -> tuple[Float64, Int64]:
         """`memory` by role: (B,) seconds, and (B, len(ROLES)) bytes."""
         work, moved, scratch = self.work, np.flatnonzero(self.moved), ROLE["workspace"]
-        starts = np.append(self.begins, np.inf)
+        starts, over = np.append(self.begins, np.inf), np.concatenate([[0.0], self.ends[:-1], [np.inf]])
         workspace = self.workspace
         used = np.flatnonzero(workspace)
         if work.static:
@@ -191,7 +192,7 @@ class Schedule:
         changes = [  # seconds, bytes, role
             (self.begins[:1], np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)),
             (starts[work.birth], work.size, work.role),
-            (starts[work.death], -work.size, work.role),
+            (over[work.death], -work.size, work.role),
             (self.released[moved], -work.size[moved], work.role[moved]),
             (self.returned[moved], work.size[moved], work.role[moved]),
             (begins, scratch_bytes, np.full(len(begins), scratch)),
