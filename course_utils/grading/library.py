@@ -52,7 +52,7 @@ def copy_without_answers(target: Path, names: Collection[str] | None = None) -> 
     if names is None:
         names = [f"course_utils.{room}.{path.stem}" for room in ("grading.graded", "checks") for path in _modules(room)]
     stubs = topic_checks()
-    for module in _reached({*names, ZYGOTE}):
+    for module in modules_of({*names, ZYGOTE}):
         text = module.read_text(encoding="utf-8")
         place = target / "course_utils" / module.relative_to(PACKAGE)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def _modules(room: str) -> Iterator[Path]:
     yield from PACKAGE.joinpath(*room.split(".")).glob("*.py")
 
 
-def _reached(names: Collection[str]) -> set[Path]:
+def modules_of(names: Collection[str]) -> set[Path]:
     """The files of all modules of ours that these names lead to; also through checks, whose true text comes later."""
     reached: set[Path] = set()
     todo = [name for name in names if name.split(".")[0] == PACKAGE.name]

@@ -7,6 +7,7 @@ all time is a kernel's own. Must never import anything of ours.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from pathlib import Path
 
@@ -37,9 +38,11 @@ class OwnTime:
 def waited(process: int | None) -> dict[str, float]:
     """Seconds for which each thread of a process was ready and had no processor, by the thread's id."""
     found = {}
-    for path in Path(f"/proc/{process}/task").glob("*/schedstat") if process else ():
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            found[path.parent.name] = int(path.read_text().split()[1]) / 1e9
+    with contextlib.suppress(OSError):  # it may end at any moment, and its threads before it
+        for thread in os.listdir(f"/proc/{process}/task") if process else ():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                text = Path(f"/proc/{process}/task/{thread}/schedstat").read_text()
+                found[thread] = int(text.split()[1]) / 1e9
     return found
 
 
