@@ -16,12 +16,22 @@ from rich.console import Console
 from course_utils.checks.core import Outcome
 from course_utils.grading import batch, command
 from course_utils.grading import mark as marking
-from course_utils.grading.batch import Result, Task, grade_all, in_two_passes, read_results, unmarked, write_result
+from course_utils.grading.batch import (
+    Result,
+    Task,
+    grade_all,
+    grade_one,
+    in_two_passes,
+    read_results,
+    unmarked,
+    write_result,
+)
 from course_utils.grading.command import grade_command
 from course_utils.grading.mark import Unexplained, unattempted
 from course_utils.grading.run import CellVerdict, Limits
 from course_utils.grading.submissions import Submission
 from course_utils.notebook_files import read_notebook, to_text
+from course_utils.units import CourseError
 
 LEARNERS = ("ann", "bob", "cid")
 
@@ -183,11 +193,20 @@ def test_a_grading_that_was_ended_between_the_passes_marks_nobody_again(
     assert asked == [[False] * 2, [True] * 2, []]
 
 
-def test_what_waits_for_the_second_pass_is_kept_whole_and_its_points_are_safe(course: Path, tmp_path: Path) -> None:
+def test_what_waits_for_the_second_pass_is_kept_whole_and_its_points_are_safe(
+    course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task, *_ = tasks(course)
     result = decided(task)
     write_result(tmp_path, result)
     assert read_results(tmp_path) == {("ann", ""): result}
-    kept = unmarked(dataclasses.replace(task, decided=result), "no sandbox")
-    assert (kept.failed, kept.unexplained, kept.marks.questions) == ("", None, result.marks.questions)
-    assert kept.marks.notes == ("What is wrong with an answer could not be looked for: no sandbox",)
+
+    def too_long(*_: object) -> None:
+        raise CourseError("ann.ipynb takes too long to read")
+
+    monkeypatch.setattr(batch.intake, "read", too_long)
+    second = dataclasses.replace(task, decided=result)
+    lost = unmarked(second, "no sandbox"), "no sandbox"
+    for kept, why in (lost, (grade_one(second), "ann.ipynb takes too long to read")):
+        assert (kept.failed, kept.unexplained, kept.marks.questions) == ("", None, result.marks.questions)
+        assert kept.marks.notes == (f"What is wrong with an answer could not be looked for: {why}",)
