@@ -110,7 +110,7 @@ def grade_one(task: Task) -> Result:
         try:
             grafted = intake.read(submission.data, submission.file, reference)
         except CourseError as error:
-            return result(unattempted(reference), str(error))
+            return unmarked(task, str(error)) if task.decided else result(unattempted(reference), str(error))
         except Exception as error:  # noqa: BLE001 - no process could be had to read it in
             said = in_words(error)
             continue

@@ -53,7 +53,7 @@ def copy_without_answers(target: Path, names: Collection[str] | None = None) -> 
             for path in ROOT.glob(f"lessons/*/{name}.py")
         ]
     stubs = topic_checks()
-    for module in _reached({*names, ZYGOTE}):
+    for module in modules_of({*names, ZYGOTE}):
         text = module.read_text(encoding="utf-8")
         place = target / module.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def copy_without_answers(target: Path, names: Collection[str] | None = None) -> 
                 (place.parent / beside.name).write_bytes(beside.read_bytes())
 
 
-def _reached(names: Collection[str]) -> set[Path]:
+def modules_of(names: Collection[str]) -> set[Path]:
     """The files of all modules of ours that these names lead to; also through checks, whose true text comes later."""
     reached: set[Path] = set()
     todo = [name for name in names if name.split(".")[0] in PACKAGES]

@@ -50,7 +50,7 @@ class LiveKernel(RunningKernel):  # type: ignore[misc]
         limit = math.inf if timeout is None else timeout
         if self.interrupted is not None:
             limit = min(limit, self.interrupted + GRACE - time.monotonic())
-        own = OwnTime(self.km.provisioner.pid)
+        own = OwnTime(getattr(self.km.provisioner, "pid", None))
         while True:
             left = limit - own.look()
             if left < 0 and self.interrupted is not None:

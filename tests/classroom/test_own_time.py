@@ -56,7 +56,13 @@ def test_what_a_kernel_waits_for_others_does_not_count(
 
 def test_of_a_process_that_is_not_there_the_clock_counts() -> None:
     assert waited(None) == waited(2**22 + 1) == {}
+    assert OwnTime(2**22 + 1).look() >= 0
     assert child_of(None) is child_of(2**22 + 1) is None
+
+
+def test_a_process_that_ends_while_it_is_looked_at_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", lambda path: ["1", "2"])
+    assert waited(2**22 + 1) == {}
 
 
 @pytest.fixture

@@ -15,13 +15,23 @@ from rich.console import Console
 
 from classroom.grading import batch, command
 from classroom.grading import mark as marking
-from classroom.grading.batch import Result, Task, grade_all, in_two_passes, read_results, unmarked, write_result
+from classroom.grading.batch import (
+    Result,
+    Task,
+    grade_all,
+    grade_one,
+    in_two_passes,
+    read_results,
+    unmarked,
+    write_result,
+)
 from classroom.grading.command import grade_command
 from classroom.grading.mark import Unexplained, unattempted
 from classroom.grading.run import CellVerdict, Limits
 from classroom.grading.submissions import Submission
 from classroom.notebooks import read_notebook, to_text
 from classroom.questions.core import Outcome
+from course_utils.units import CourseError
 
 LEARNERS = ("ann", "bob", "cid")
 
@@ -183,11 +193,20 @@ def test_a_grading_that_was_ended_between_the_passes_marks_nobody_again(
     assert asked == [[False] * 2, [True] * 2, []]
 
 
-def test_what_waits_for_the_second_pass_is_kept_whole_and_its_points_are_safe(course: Path, tmp_path: Path) -> None:
+def test_what_waits_for_the_second_pass_is_kept_whole_and_its_points_are_safe(
+    course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task, *_ = tasks(course)
     result = decided(task)
     write_result(tmp_path, result)
     assert read_results(tmp_path) == {("ann", ""): result}
-    kept = unmarked(dataclasses.replace(task, decided=result), "no sandbox")
-    assert (kept.failed, kept.unexplained, kept.marks.questions) == ("", None, result.marks.questions)
-    assert kept.marks.notes == ("What is wrong with an answer could not be looked for: no sandbox",)
+
+    def too_long(*_: object) -> None:
+        raise CourseError("ann.ipynb takes too long to read")
+
+    monkeypatch.setattr(batch.intake, "read", too_long)
+    second = dataclasses.replace(task, decided=result)
+    lost = unmarked(second, "no sandbox"), "no sandbox"
+    for kept, why in (lost, (grade_one(second), "ann.ipynb takes too long to read")):
+        assert (kept.failed, kept.unexplained, kept.marks.questions) == ("", None, result.marks.questions)
+        assert kept.marks.notes == (f"What is wrong with an answer could not be looked for: {why}",)

@@ -1,0 +1,69 @@
+"""Whatever of the library a learner can reach and equals a right answer is judged as borrowed when an answer calls it.
+
+Tried is all that an exercise's trusted cells lead to: that is what lies in a stranger's sandbox. The exercise's own
+check is tried with it, whose references must be found, or the search finds nothing. `COURSE_REACHABLE=1` tries every
+exercise, in two minutes of processor time; `COURSE_REACHABLE=library` each with the whole library, which is there where
+a learner is trusted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+from right_answers import questions_of
+
+import course_utils
+from classroom.grading.library import PACKAGE, modules_of, topic_checks, trusted_imports
+from classroom.notebooks import read_notebook
+from classroom.questions.functions import Check
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def asked(topic: str) -> set[str]:
+    """The questions of an exercise that are answered by a function of numbers."""
+    found = questions_of(importlib.import_module(f"course_utils.checks.{topic[3:]}"))
+    return {name for name, check in found.items() if isinstance(check, Check)}
+
+
+ASKED = os.environ.get("COURSE_REACHABLE", "")
+TOPICS = [path.stem for path in sorted((ROOT / "solutions").glob("*.ipynb")) if asked(path.stem)]
+SAMPLE = {"03_memory"}  # seven seconds of processor time
+UNTRIED = ("classroom.cli", "course_utils.techniques.distributed.train")  # programs
+
+
+def named(paths: Collection[Path]) -> list[str]:
+    parts = (".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in sorted(paths))
+    return [name.removesuffix(".__init__") for name in parts]
+
+
+def reachable(topic: str) -> list[str]:
+    """The modules that a learner of this exercise can reach, those that are stubs for strangers left out."""
+    if ASKED == "library":
+        every = [found.name for found in pkgutil.walk_packages(course_utils.__path__, "course_utils.")]
+        return [name for name in every if name not in {*UNTRIED, *named(topic_checks())}]
+    reached = modules_of(trusted_imports(read_notebook(ROOT / "solutions" / f"{topic}.ipynb")))
+    return named(reached - {*topic_checks()})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="calls are ended by signals")
+@pytest.mark.parametrize("topic", TOPICS)
+def test_what_equals_a_right_answer_is_borrowed(topic: str) -> None:
+    if topic not in SAMPLE and not ASKED:
+        pytest.skip("COURSE_REACHABLE=1 tries every exercise")
+    check = f"course_utils.checks.{topic[3:]}"
+    program = [sys.executable, str(ROOT / "tests" / "reachable.py"), topic[3:], check, *reachable(topic)]
+    ran = subprocess.run(program, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    tried, *found = map(json.loads, ran.stdout.splitlines())
+    assert tried["tried"] > 300
+    assert {one["question"] for one in found if one["name"].startswith(check)} == asked(topic)
+    assert [one for one in found if one["given"] or not one["borrowed"]] == []
