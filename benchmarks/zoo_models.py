@@ -170,7 +170,7 @@ def _of_torchvision(name: str, kind: str) -> Model:
         return Model(name, lambda: models.get_model(name, **options), _pictures(3, 64, 64, labels=(64, 64)), classified)
     if name in ("googlenet", "inception_v3"):
         options["init_weights"] = False
-    side = 96 if name == "inception_v3" else 64
+    side = 299 if name == "inception_v3" else 64
     shape = (3, 16, side, side) if kind == "video" else (3, side, side)
     return Model(name, lambda: models.get_model(name, **options), _pictures(*shape), classified)
 
