@@ -171,6 +171,8 @@ class Tracer:
             self._become_fake()
             recorder = self._steady(batch)
         self._say_what_is_hidden(recorder.record.ops)
+        if self.fake is not None and recorder.view_overwritten:  # autograd replays the views of fake tensors
+            self.assumptions["a view written in place: without the two copies that its gradient may take"] = None
         (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
         return recorder.record
 
