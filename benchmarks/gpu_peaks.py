@@ -1,8 +1,8 @@
 """Peaks that others measured on a real GPU, beside the trace: bytes beside bytes, blocks and reserved.
 
-`lessons/transformers/t4_peaks.json` says where its rows come from: LoRA fine-tuning in float16, checkpointing on, on one Tesla
-T4. What is traced is written into it, for lesson 13. Needs transformers and peft (`pip install -e ".[zoo]"`). Models
-are built from their configuration, without weights.
+`lessons/transformers/t4_peaks.json` says where its rows come from: LoRA fine-tuning in float16, checkpointing on, on
+one Tesla T4. What is traced is written into it, for lesson 13. Needs transformers and peft (`pip install -e ".[zoo]"`).
+Models are built from their configuration, without weights.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from course_utils.units import MIB
 from lessons.transformers.peaks import T4_PEAKS
 
 CONSOLE = Console(width=150)
+LIMITS = {"allocated": (0.0001, 0.0041), "reserved": (0.015, 0.09)}  # median and worst, as the project asks of it
+EXACT = 10  # rows to the byte
 
 
 def expanded_attention(
@@ -110,5 +112,10 @@ def gpu_peaks() -> None:
     CONSOLE.print(table)
     for what, values in (("allocated", off), ("reserved", reserved_off)):
         sizes = [abs(value) for value in values]
-        CONSOLE.print(f"{what}: median off by {statistics.median(sizes):.3%}, at worst by {max(sizes):.3%}")
-    CONSOLE.print(f"{exact} of {len(rows)} rows to the byte\n")
+        median, worst = statistics.median(sizes), max(sizes)
+        holds = median <= LIMITS[what][0] and worst <= LIMITS[what][1]
+        asked = " and ".join(f"{limit:.2%}" for limit in LIMITS[what])
+        CONSOLE.print(
+            f"{'pass' if holds else 'FAIL'}: {what}: median off by {median:.3%}, at worst by {worst:.3%}, asked {asked}"
+        )
+    CONSOLE.print(f"{'pass' if exact >= EXACT else 'FAIL'}: {exact} of {len(rows)} rows to the byte, asked {EXACT}\n")

@@ -56,7 +56,7 @@ TORCHVISION = (
     "regnet_y_400mf convnext_tiny swin_t swin_v2_t"
 ).split()
 TORCHVISION_MAPS = "fcn_resnet50 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large".split()
-TORCHVISION_VIDEO = "r3d_18 mc3_18 r2plus1d_18 s3d swin3d_t".split()
+TORCHVISION_VIDEO = "r3d_18 mc3_18 r2plus1d_18 swin3d_t".split()
 TIMM = (
     "mobileone_s0 cait_xxs24_224 coat_tiny convit_tiny convnext_atto darknet17 deit_tiny_patch16_224 dla46_c "
     "edgenext_xx_small efficientformer_l1 efficientnet_lite0 efficientvit_b0 efficientvit_m0 fastvit_t8 "
@@ -170,7 +170,7 @@ def _of_torchvision(name: str, kind: str) -> Model:
         return Model(name, lambda: models.get_model(name, **options), _pictures(3, 64, 64, labels=(64, 64)), classified)
     if name in ("googlenet", "inception_v3"):
         options["init_weights"] = False
-    side = 96 if name == "inception_v3" else 64
+    side = 299 if name == "inception_v3" else 64
     shape = (3, 16, side, side) if kind == "video" else (3, side, side)
     return Model(name, lambda: models.get_model(name, **options), _pictures(*shape), classified)
 

@@ -1,8 +1,12 @@
 """Two independent witnesses of a training step's memory, and the networks they are asked about.
 
-`mem_tracker_timeline`: torch's own MemTracker under FakeTensorMode. `live_storages_timeline`: real CPU tensors whose
-storages are followed by torch's C-level weak references. Both return (operator, bytes alive after it) for each operator
-of the second step that allocates or writes. Neither may import anything of ours but the networks.
+`live_storages_timeline`: real CPU tensors whose storages are followed by torch's C-level weak references. It decides.
+`mem_tracker_timeline`: torch's own MemTracker under FakeTensorMode, the second witness. Where the two differ it is
+MemTracker that is wrong (torch 2.13): it holds the gradients of modules that take several tensors to the end of the
+step; it takes the one number of a reduced loss, such as `mse_loss`, for 4 bytes, which keep the storage of the losses
+they were made from; under autocast it gives batch norms' statistics another dtype; and it fails where a module's inputs
+are frozen, as in LoRA. No network here does any of that. Both return (operator, bytes alive after it) for each
+operator of the second step that allocates or writes. Neither may import anything of ours but the networks.
 """
 
 from __future__ import annotations

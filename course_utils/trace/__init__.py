@@ -113,6 +113,12 @@ def training_step(
         raise TraceError(f"module must be an nn.Module, got {type(module).__name__}")
     if optimizer is not None and not any(parameter.requires_grad for parameter in module.parameters()):
         raise TraceError(f"{type(module).__name__} has no trainable parameters, so there is nothing to train")
+    for path, child in module.named_modules():
+        if isinstance(child, torch.jit.ScriptModule):
+            raise TraceError(
+                f"{path or type(child).__name__} is compiled by torch.jit, whose operators nothing can watch: trace "
+                "the module that it was made from"
+            )
     lazy = [n for n, p in module.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
     if lazy:
         raise TraceError(f"{lazy[0]} has no shape yet: run the network once on a sample, then trace it")

@@ -147,6 +147,7 @@ class Recorder(TorchDispatchMode):
         self.sums: list[tuple[int, int, int]] = []  # (event, left, total): gradients added in the backward pass
         self.accumulated: list[tuple[int | None, str]] = []  # (storage, layer): gradients added to those already there
         self.reads: list[tuple[str, list[int | None], list[int | None]]] = []  # what dropout is recognised by
+        self.view_overwritten = False  # whether a view that gradients flow through was written in place
         self.unlike_cpu = False  # whether something ran on shapes alone that a CPU would do otherwise
         self.softmax_backwards: list[tuple[int, int]] = []  # (event, bytes of the gradient that comes in)
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
@@ -268,6 +269,8 @@ class Recorder(TorchDispatchMode):
             written.append(index)
         if self.host_counts and self.device == "meta" and not self.unlike_cpu:
             self.unlike_cpu = _unlike_cpu(operator.name, inputs, outputs, read)
+        if operator.writes and self.phase == FORWARD and inputs[0]._is_view() and torch.is_grad_enabled():
+            self.view_overwritten |= any(t.requires_grad for t in inputs)
         if not born and not operator.writes:
             return  # a view by another name
         if operator.name == "add" and role == ROLE["gradient maps"] and born:

@@ -41,6 +41,8 @@ def cause(error: BaseException) -> str:
         return f"operator {missing.group(1) or missing.group(2)} has no meta kernel, so its shapes cannot be traced"
     if "not on the expected device" in text:
         return "it mixes its input with a tensor made elsewhere: create that one with device=x.device"
+    if "SparseTensorImpl" in text:
+        return "it makes sparse gradients, whose storages cannot be followed: build the embedding with sparse=False"
     if needs_values(error):
         text = text.split(". ")[0]
         return (
@@ -50,6 +52,16 @@ def cause(error: BaseException) -> str:
     if re.search(r"scalar types.*(Long|Int)|indices.*(Long|Int|int)|not implemented for 'Float'", text):
         return f"{text}; whole numbers, such as token ids, are input_dtype=torch.int64"
     return text
+
+
+def optimizer_cause(error: BaseException) -> str:
+    """What went wrong in an optimizer's step, and the way out."""
+    text = first_line(error)
+    if needs_values(error):
+        return f"it looks at the values of gradients or weights, and a trace has only shapes ({text.split('. ')[0]})"
+    if "fused=True" in text:
+        return "fused=True asks for tensors on a device, and a trace has only shapes: build it with fused=False"
+    return cause(error)
 
 
 def _line_of(error: BaseException) -> str:

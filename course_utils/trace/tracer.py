@@ -39,7 +39,7 @@ from course_utils.trace.recorder import (
     Recording,
     follow_modules,
 )
-from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values
+from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values, optimizer_cause
 
 Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -171,6 +171,8 @@ class Tracer:
             self._become_fake()
             recorder = self._steady(batch)
         self._say_what_is_hidden(recorder.record.ops)
+        if self.fake is not None and recorder.view_overwritten:  # autograd replays the views of fake tensors
+            self.assumptions["a view written in place: without the two copies that its gradient may take"] = None
         (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
         return recorder.record
 
@@ -348,7 +350,7 @@ class Tracer:
         except TraceError:
             raise
         except Exception as error:
-            raise TraceError(f"the optimizer fails: {cause(error)}") from error
+            raise TraceError(f"the optimizer fails: {optimizer_cause(error)}") from error
         return Update(recorder.record, state, before)
 
     def _make_optimizer(self, parameters: list[nn.Parameter], on_cuda: bool) -> torch.optim.Optimizer:
@@ -387,19 +389,22 @@ class Tracer:
                     continue
                 return None, f"the step fails at batch {first} but not at {batch}"
             raise error from None
+        self._update()  # an optimizer that fails does so at every batch
         try:
             return self._tape(small, self.run(second)), ""
         except (NotAffine, TraceError) as reason:
             return None, str(reason)
 
     def _tape(self, small: Recording, large: Recording | None) -> Tape:
-        update = None
-        if self.optimizer is not None:
-            trained = tuple(map(id, self._trained))
-            if trained not in self._updates:
-                self._updates[trained] = self._trace_update()
-            update = self._updates[trained]
-        return make_tape(small, large, self.batches, update, self.layer_parameters)
+        return make_tape(small, large, self.batches, self._update(), self.layer_parameters)
+
+    def _update(self) -> Update | None:
+        if self.optimizer is None:
+            return None
+        trained = tuple(map(id, self._trained))
+        if trained not in self._updates:
+            self._updates[trained] = self._trace_update()
+        return self._updates[trained]
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from lessons.one_card import judge as adapters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -16,6 +15,7 @@ from course_utils.networks.language import SHAPES, Options
 from course_utils.units import GIB, CourseError
 from lessons.one_card import checks as one_card
 from lessons.one_card import fine_tuning, graded, serving, stacked
+from lessons.one_card import judge as adapters
 from lessons.one_card.answers import RIGHT
 from lessons.one_card.fine_tuning import (
     METHODS,

@@ -140,6 +140,11 @@ class LooksAtABuffer(Net):
         self.register_buffer("count", torch.tensor(3))
 
 
+def overwrites_a_view(net: Any, x: Tensor) -> Tensor:
+    """Rows of rows through a dense layer are a view, which the ReLU behind it writes over."""
+    return net.c(F.relu(net.a(torch.stack([x, x], 1)), inplace=True).mean(1))
+
+
 token_ids = partial(torch.randint, 50)
 half_input = partial(torch.randn, dtype=torch.bfloat16)
 ON_THE_CPU: dict[str, tuple[Case, dict[str, Any]]] = {
@@ -161,6 +166,7 @@ ON_THE_CPU: dict[str, tuple[Case, dict[str, Any]]] = {
         {"input_dtype": torch.int64},
     ),
     "nn.Transformer with a causal mask": (Case(Transformer, (6, 16), 5), {}),
+    "a view written in place": (Case(partial(Net, overwrites_a_view), (8,), 5), {}),
     "a look at a mask counted out": (Case(partial(Net, looks_at_its_mask), (8,), 5), {}),
     "a look at a buffer": (Case(LooksAtABuffer, (8,), 5), {}),
     "GRU": (Case(partial(Recurrent, nn.GRU, batch_first=True), (4, 8), 5), {}),
@@ -192,6 +198,13 @@ def test_a_recurrence_whose_buffers_are_hidden_is_labelled() -> None:
     traced, real = operators(step.at(3)), live_storages_timeline(case, 3)
     off = [b[1] - a[1] for a, b in zip(traced, real, strict=False)]
     assert off[0] == 0 < max(off)
+
+
+def test_a_view_written_in_place_is_labelled_where_it_is_traced_on_fake_tensors() -> None:
+    net = Net(lambda net, x: overwrites_a_view(net, F.softplus(x)))  # no operator that is the same on meta tensors
+    step = training_step(net, (8,), 5, "sgd", target="cpu")
+    assert [what for what in step.assumptions if "a view written in place" in what]
+    assert not training_step(Net(chain), (8,), 5, "sgd", target="cpu").assumptions
 
 
 # -- CUDA --------------------------------------------------------------------------------------------------------------

@@ -57,6 +57,10 @@ def broken():
 def nothing():
     return None
 
+def attends():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return nn.Sequential(layer, nn.Flatten(), nn.Linear(3 * 8, 10))
+
 def norms():
     return nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 10))
 
@@ -177,6 +181,15 @@ def test_batch_norms_and_what_is_not_known_are_said(own: Path, capsys: pytest.Ca
     said = capsys.readouterr().out
     assert "The network has batch norms: a smaller or an accumulated batch is another update." in said
     assert "Not known, offload of all maps: nobody confirmed the link of RTX 4090" in said
+
+
+def test_what_the_trace_assumes_is_printed(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assumed = training_step(command.build("own_nets:attends"), (3, 8), optimizer="adamw").assumptions
+    assert assumed
+    assert cli.main(["trace", "own_nets:attends", "--input", "3,8", "--batch", "8"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for what in assumed:
+        assert f"Assumed: {what}." in said
 
 
 @pytest.mark.parametrize(
