@@ -43,9 +43,8 @@ from lessons.hardware.judge import Pretrained
 def largest_parameters(card_mib, buffer_mib, optimizer):
     """The largest number of float32 parameters whose training fits, feature maps aside."""
     # BEGIN SOLUTION
-    values = {"sgd": 2, "momentum": 3, "adam": 5}[
-        optimizer
-    ]  # with the weight and its gradient
+    # weight and gradient, and what the optimizer keeps or makes
+    values = {"sgd": 2, "momentum": 3, "adam": 5}[optimizer]
     room = max(0, card_mib - buffer_mib) * 1024 * 1024
     return room // (4 * values)
     # END SOLUTION
