@@ -160,7 +160,7 @@ print(
 # %% [markdown] slide="slide"
 # ## The skyline of LoRA
 #
-# Two plateaus: weights below, and what the loss needs on top.
+# A plateau, the weights, and a needle: the logits of 2,048 tokens in float32, and their gradient.
 
 # %%
 skyline(lora, card.memory_bytes, limit=card.name)
@@ -364,9 +364,9 @@ print(f"two layers, 1,000 tokens: {held:,} bytes; by hand {1000 * per_token * 2 
 batches = [2**i for i in range(9)]
 
 
-def longest(value_bytes=2, weights=2.0, kv_heads=None):
+def longest(weights=2.0, kv_heads=None):
     room = card.memory_bytes - 512 * MIB - shape.parameters * weights
-    return [room / serving.cache_bytes(shape, 1, b, value_bytes, kv_heads) for b in batches]
+    return [int(room // serving.cache_bytes(shape, 1, b, 2, kv_heads)) for b in batches]
 
 
 in_layers = 32 * sum(a * b for a, b in widths.values())
@@ -383,7 +383,7 @@ plane(
 
 # %% [markdown]
 # The model was trained for 8,192 positions: one reader never gets near the memory's bound, a service does.
-# Sharing heads is worth as much as four cards' free memory.
+# Sharing heads gives four times the tokens.
 
 # %% [markdown] slide="slide"
 # ## Predict again
@@ -502,8 +502,8 @@ columns = ["", "tokens/s", "roofline", "of it", "cache"]
 pd.DataFrame(rows, columns=columns).set_index("")
 
 # %% [markdown]
-# The roofline is a bound. The operators of one token are so small here that starting them takes most of the time,
-# on a CPU as on a GPU; that is what compiled graphs are for.
+# The roofline is a bound. It knows neither what it costs to start each operator nor that this plain cache is copied
+# whole for every token that joins it. Servers avoid both: compiled graphs, and a cache in pages of its own.
 
 # %% [markdown] slide="slide"
 # ## A model that fits no card
