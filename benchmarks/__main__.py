@@ -4,7 +4,7 @@
     speed      the trace beside MemTracker on the same networks in one run, and the cost of a slider move
     history    the published figures of 2016 beside the network-wide accounting, and the allocator's replay
     offload    the schedule of offload to host memory beside the published figures, and its sensitivity
-    gpu_peaks  peaks measured by others on a T4 beside the trace (needs the extra "zoo")
+    gpu_peaks  peaks measured by others on a T4 beside the trace, written down for lesson 13 (needs the extra "zoo")
     zoo        models that nobody here wrote, traced and run for real (needs the extra "zoo")
     exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
     latency    key press to changed pixels of every explorer, in a real JupyterLab

@@ -1,7 +1,8 @@
 """Peaks that others measured on a real GPU, beside the trace: bytes beside bytes, blocks and reserved.
 
-`data/t4_peaks.json` says where its rows come from: LoRA fine-tuning in float16, checkpointing on, on one Tesla T4.
-Needs transformers and peft (`pip install -e ".[zoo]"`). Models are built from their configuration, without weights.
+`course_utils/t4_peaks.json` says where its rows come from: LoRA fine-tuning in float16, checkpointing on, on one Tesla
+T4. What is traced is written into it, for lesson 13. Needs transformers and peft (`pip install -e ".[zoo]"`). Models
+are built from their configuration, without weights.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import statistics
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -20,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from course_utils.peaks import T4_PEAKS
 from course_utils.trace.huggingface import training_step
 from course_utils.units import MIB
 
 CONSOLE = Console(width=150)
-ROWS = Path(__file__).parent / "data" / "t4_peaks.json"
 
 
 def expanded_attention(
@@ -87,13 +88,15 @@ def gpu_peaks() -> None:
     off: list[float] = []
     reserved_off: list[float] = []
     exact = 0
-    rows = json.loads(ROWS.read_text(encoding="utf-8"))["rows"]
+    recorded = json.loads(T4_PEAKS.read_text(encoding="utf-8"))
+    rows = recorded["rows"]
     with _quiet():
         for row in rows:
             model = build(row["model"], row["attention"], row["lora_rank"])
             ledger = training_step(model, row["sequence"]).at(row["batch"])
             measured, held = row["max_memory_allocated_bytes"], row["max_memory_reserved_bytes"]
             traced, reserved = ledger.allocated_bytes(), ledger.reserved_bytes()
+            row["traced_allocated_bytes"], row["traced_reserved_bytes"] = traced, reserved
             off.append(traced / measured - 1)
             reserved_off.append(reserved / held - 1)
             exact += traced == measured
@@ -102,6 +105,8 @@ def gpu_peaks() -> None:
                 f"{traced:,}", f"{traced - measured:+,}", f"{off[-1]:+.3%}", f"{held / MIB:,.0f}",
                 f"{reserved / MIB:,.0f}", f"{reserved_off[-1]:+.1%}",
             )  # fmt: skip
+    recorded["traced_with"] = {name: version(name).split("+")[0] for name in ("torch", "transformers", "peft")}
+    T4_PEAKS.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
     CONSOLE.print(table)
     for what, values in (("allocated", off), ("reserved", reserved_off)):
         sizes = [abs(value) for value in values]

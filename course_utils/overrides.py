@@ -211,8 +211,12 @@ def _group_norm(operator: Any) -> Callable[..., Any]:
 
 
 def _float32_result(operator: Any) -> Callable[..., Any]:
+    place = next((i for i, a in enumerate(operator._schema.arguments) if a.name == "dtype"), None)
+
     def run(*args: Any, **kwargs: Any) -> Any:
         with torch.autocast("cpu", enabled=False):
+            if place is not None and len(args) > place:  # it was given by its place
+                args, kwargs["dtype"] = args[:place], args[place]
             if args[0].dtype in HALF and kwargs.get("dtype") is None:
                 kwargs["dtype"] = torch.float32
             return operator(*args, **kwargs)

@@ -25,7 +25,7 @@ EXPECTED = {
 
 
 def test_every_claim_is_judged_once_and_has_a_place_in_the_table():
-    assert set(EXPECTED) <= set(CLAIMS) <= set(range(1, 94))
+    assert set(EXPECTED) <= set(CLAIMS) == set(range(1, len(CLAIMS) + 1))
     assert all(claim.number == number and claim.text and claim.source for number, claim in CLAIMS.items())
 
 
@@ -93,7 +93,7 @@ def test_an_unknown_number_is_one_line():
 def test_every_claim_of_the_table_has_a_verdict_that_a_test_expects():
     expected = [number for name in LESSONS for number in _expected(name)]
     measured = [39, 48]  # on this machine; the tests of their topics judge them with made-up times
-    assert sorted(expected + measured) == sorted(CLAIMS) == [*range(1, 84), *range(89, 94)]
+    assert sorted(expected + measured) == sorted(CLAIMS) == list(range(1, len(CLAIMS) + 1))
     assert {claim.source for claim in CLAIMS.values()} == set(claims.SOURCES)
 
 

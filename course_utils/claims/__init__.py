@@ -15,11 +15,12 @@ from course_utils.claims import (
     one_card,
     pooling,
     stride,
+    transformers,
     why_gpus,
 )
 from course_utils.claims.core import CLAIMS, SOURCES, Claim, Finding, Verdicts, judge
 
 __all__ = [
     "CLAIMS", "SOURCES", "Claim", "Finding", "Verdicts", "batch_size", "half_precision", "hardware", "judge",
-    "many_gpus", "memory", "offload", "one_by_one", "one_card", "pooling", "stride", "why_gpus",
+    "many_gpus", "memory", "offload", "one_by_one", "one_card", "pooling", "stride", "transformers", "why_gpus",
 ]  # fmt: skip

@@ -27,21 +27,18 @@ SYNCED = "Zhu, Synced (2017), on Rhu et al. (2016)"
 MATHWORKS = "MathWorks, All About GPUs (2020)"
 EXCHANGE = "Data Science Stack Exchange, question 19220"
 DATAGURU = "DataGuru Caffe course, lesson 13, after Dettmers (2016)"
+HF_BLOG = "Hugging Face blog, Visualize and understand GPU memory in PyTorch (2024)"
+NANOTRON = "Hugging Face space nanotron/predict_memory, discussion 1"
+COOKBOOK = "EleutherAI/cookbook, calc_transformer_mem.py"
+ACCELERATE = "Hugging Face Accelerate, estimate-memory"
 LITGPT = "LitGPT, tutorials and config hub (2024)"
-ACCELERATE = "Hugging Face, accelerate estimate-memory"
-COOKBOOK = "EleutherAI, cookbook"
 TORCHTUNE = "torchtune, README (2025)"
+FLASH = "Dao-AILab/flash-attention, README"
+# In the order of the table: five texts that have a table of their own, then today's pages.
 SOURCES = (
-    DETTMERS,
-    SYNCED,
-    MATHWORKS,
-    EXCHANGE,
-    DATAGURU,
-    LITGPT,
-    ACCELERATE,
-    COOKBOOK,
-    TORCHTUNE,
-)  # in the order of the table
+    DETTMERS, SYNCED, MATHWORKS, EXCHANGE, DATAGURU,
+    HF_BLOG, NANOTRON, COOKBOOK, ACCELERATE, FLASH, LITGPT, TORCHTUNE,
+)  # fmt: skip
 
 # The modules of claims are named like the lessons, which are numbered in this order.
 LESSONS = (

@@ -16,10 +16,11 @@ from course_utils.explorers.plan import plan_explorer
 from course_utils.explorers.pooling import pool_explorer
 from course_utils.explorers.recompute import recompute_explorer
 from course_utils.explorers.stride import stride_explorer
+from course_utils.explorers.transformers import transformer_explorer
 from course_utils.explorers.why_gpus import who_wins_explorer
 
 __all__ = [
     "batch_explorer", "cards_explorer", "half_explorer", "hardware_explorer", "memory_explorer", "offload_explorer",
     "one_card_explorer", "plan_explorer", "pool_explorer", "recompute_explorer", "squeeze_explorer",
-    "stride_explorer", "who_wins_explorer",
+    "stride_explorer", "transformer_explorer", "who_wins_explorer",
 ]  # fmt: skip

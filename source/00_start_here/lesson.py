@@ -52,6 +52,7 @@ from course_utils.units import GIB, MIB
 # | 10 | [Recompute instead of store](10_recompute.ipynb) | what does one extra forward pass buy? |
 # | 11 | [Many GPUs](11_many_gpus.ipynb) | which networks gain from which kind of parallel? |
 # | 12 | [Capstone: fit it on one card](12_capstone.ipynb) | VGG-16, batch 256, 12 GiB: which plan loses the least time? |
+# | 13 | [Transformers: the same step, other maps](13_transformers.ipynb) | why does a longer sequence cost more than a larger batch? |
 # | 14 | [Fine-tuning and serving on one card](14_one_card.ipynb) | 8 billion parameters, 24 GiB: what can be trained, what served? |
 # | A | [Myths and facts](A_myths_and_facts.ipynb) | of 83 claims about GPUs and memory, how many hold? |
 #

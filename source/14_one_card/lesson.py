@@ -574,7 +574,7 @@ one_card_explorer()
 # ## What is said of it
 
 # %%
-judge(range(89, 94))
+judge(range(89, 93))
 
 # %% [markdown] slide="slide"
 # ## Recap

@@ -11,8 +11,8 @@
 #
 # **The question:** of what people say about GPUs and memory, how much holds when it is computed?
 #
-# Here are all 83 claims of the course, in the order of the five texts they come from: a blog of 2014, two articles, a
-# forum's thread and a course. Each is told in our words. Its verdict is not written here: it is derived, when the
+# Here are all claims of the course. Most come from five texts: a blog of 2014, two articles, a forum's thread and a
+# course; the last from pages about today's transformers. Each is told in our words. Its verdict is not written here: it is derived, when the
 # cell runs, from a number that the cell computes or that a publication gives.
 #
 # About 20 minutes to browse. Every row leads to the lesson that explains it.
@@ -27,16 +27,18 @@ from course_utils.predict import predict, reveal
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# The texts were written by people who knew their subject, between 2014 and 2020, and most are still read.
+# The texts were written by people who knew their subject, most between 2014 and 2020, and most are still read.
 
 # %%
-guess = predict("How many of the 83 claims are simply right?", unit="claims")
+guess = predict(f"How many of the {len(CLAIMS)} claims are simply right?", unit="claims")
 guess
 
 # %% slide="skip"
+TODAY = "today's pages"
+groups = {source: [source] for source in SOURCES[:5]} | {TODAY: SOURCES[5:]}
 verdicts = {
-    source: judge([n for n in sorted(CLAIMS) if CLAIMS[n].source == source], links=True)
-    for source in SOURCES
+    name: judge([n for n in sorted(CLAIMS) if CLAIMS[n].source in sources], links=True)
+    for name, sources in groups.items()
 }
 counts = Verdicts(tuple(row for found in verdicts.values() for row in found.rows)).counts()
 print(f"{sum(counts.values())} claims judged")
@@ -120,6 +122,12 @@ verdicts[SOURCES[3]]
 
 # %% slide="skip"
 verdicts[SOURCES[4]]
+
+# %% [markdown] slide="skip"
+# ## Pages about transformers, 2022 to today
+
+# %% slide="skip"
+verdicts[TODAY]
 
 # %% [markdown] slide="slide"
 # ## Judge one yourself

@@ -1,0 +1,399 @@
+"""The checks of exercise 13, "Transformers": references, inputs, and the slips people make.
+
+A layer in 16 bits keeps sbh(34 + 5as/h) bytes: Korthikanti and others, "Reducing activation recomputation in large
+transformer models" (2022). Must never import figures or explorers.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+from course_utils.checks import chunked
+from course_utils.checks.chunked import SHARE, Comparison, Reader
+from course_utils.checks.core import Slip, percent
+from course_utils.checks.functions import Check
+from course_utils.checks.properties import PropertyCheck
+
+# -- 1. one layer -----------------------------------------------------------------------------------------------------
+
+
+def _layer_bytes(sequence: int, batch: int, hidden: int, heads: int) -> int:
+    return 34 * sequence * batch * hidden + 5 * heads * sequence**2 * batch
+
+
+layer_bytes = Check(
+    "layer_bytes",
+    _layer_bytes,
+    cases=[(1024, 8, 768, 12), (2048, 4, 1024, 16), (512, 1, 768, 12), (128, 32, 1280, 20), (96, 3, 64, 1)],
+    slips=[
+        Slip("twice", lambda s, b, h, a: 2 * _layer_bytes(s, b, h, a),
+             "You doubled it. The formula is in bytes already: 34 counts 2 for each 16-bit value, 1 for each mask."),
+        Slip("no scores", lambda s, b, h, a: 34 * s * b * h,
+             "The scores are missing: every head has one for every pair of tokens."),
+        Slip("scores of one head", lambda s, b, h, a: 34 * s * b * h + 5 * s * s * b,
+             "You counted the scores of one head. Every head has its own."),
+        Slip("one text's scores", lambda s, b, h, a: 34 * s * b * h + 5 * a * s * s,
+             "You counted the scores of one text. Every text of the batch has its own."),
+        Slip("one tensor of scores", lambda s, b, h, a: 34 * s * b * h + 2 * a * s * s * b,
+             "You counted softmax's output. Dropout's mask, a byte each, and dropout's output are kept too."),
+        Slip("linear scores", lambda s, b, h, a: 34 * s * b * h + 5 * a * s * b,
+             "Every token has a score for every *other* token: s for each of s."),
+        Slip("no dropout", lambda s, b, h, a: 32 * s * b * h + 2 * a * s * s * b,
+             "You left dropout out. Its three masks take a byte a value, and its output on the scores two."),
+    ],
+    takeaway="34 sbh grows with the tokens of a batch, 5 as²b with the square of a text's length.",
+)  # fmt: skip
+
+# -- 2. where scores overtake -----------------------------------------------------------------------------------------
+
+
+def _crossing(hidden: int, heads: int) -> int:
+    return -(-34 * hidden // (5 * heads))
+
+
+crossing = Check(
+    "crossing",
+    _crossing,
+    cases=[(768, 12), (1600, 25), (512, 8), (4096, 32), (640, 16), (50, 17)],
+    slips=[
+        Slip("rounded down", lambda h, a: 34 * h // (5 * a),
+             "You rounded down: at that length the scores are still less. The first length at which they are not is "
+             "asked for."),
+        Slip("one more", lambda h, a: 34 * h // (5 * a) + 1,
+             "Where 34h/5a is whole, the scores are as much as the rest there already."),
+        Slip("the share of a head upside down", lambda h, a: -(-34 * a // (5 * h)),
+             "Upside down: set 5as/h equal to 34 and solve for s."),
+        Slip("no heads", lambda h, a: -(-34 * h // 5), "The heads are missing: all of them have scores."),
+        Slip("a fraction", lambda h, a: 34 * h / (5 * a),
+             "A text has a whole number of tokens. Round up to the first at which the scores are as much."),
+        Slip("two bytes a score", lambda h, a: -(-34 * h // (2 * a)),
+             "You took 2 bytes a score. Three tensors are kept: 5 bytes."),
+    ],
+    takeaway="It is 6.8 times the width of a head, whatever the size of the model.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 3. the longest sequence ------------------------------------------------------------------------------------------
+
+
+def _longest(layers: int, batch: int, hidden: int, heads: int, room: int, scores: int = 5, strict: bool = False) -> int:
+    def fits(sequence: int) -> bool:
+        size = layers * batch * sequence * (34 * hidden + scores * heads * sequence)
+        return size < room if strict else size <= room
+
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+longest = Check(
+    "longest",
+    _longest,
+    cases=[
+        (12, 8, 768, 12, 8 * 2**30), (24, 1, 1024, 16, 12 * 2**30), (12, 1, 64, 1, 100), (2, 3, 64, 2, 10**7),
+        (12, 8, 768, 12, 12 * 8 * 512 * (34 * 768 + 5 * 12 * 512)), (48, 1, 1600, 25, 40 * 2**30),
+    ],
+    slips=[
+        Slip("no scores", lambda n, b, h, a, room: room // (n * b * 34 * h),
+             "You left the scores out: that is the answer for fused attention."),
+        Slip("one layer", lambda n, b, h, a, room: _longest(1, b, h, a, room), "All layers keep their maps at once."),
+        Slip("one text", lambda n, b, h, a, room: _longest(n, 1, h, a, room), "The batch is missing."),
+        Slip("the limit itself", lambda *x: _longest(*x, strict=True), "What equals the room fits."),
+        Slip("one head", lambda n, b, h, a, room: _longest(n, b, h, 1, room), "Every head has scores of its own."),
+        Slip("scores alone", lambda n, b, h, a, room: math.isqrt(room // (5 * a * b * n)),
+             "You counted the scores alone. The 34 sbh are there too."),
+        Slip("one too many", lambda *x: _longest(*x) + 1, "That length does not fit any more. The one before does."),
+    ],
+    takeaway="Four times the room is not four times the text: at most twice, once scores decide.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 4. the logits ----------------------------------------------------------------------------------------------------
+
+
+def _logit_bytes(batch: int, sequence: int, vocabulary: int, upcast: bool, out_kept: bool) -> int:
+    return batch * sequence * vocabulary * (3 * (4 if upcast else 2) + (2 if out_kept else 0))
+
+
+logit_bytes = Check(
+    "logit_bytes",
+    _logit_bytes,
+    cases=[
+        (8, 1024, 50257, True, True), (8, 1024, 50257, True, False), (1, 4096, 128256, False, True),
+        (2, 512, 32000, False, False), (3, 100, 1000, True, True),
+    ],
+    slips=[
+        Slip("one copy", lambda b, s, v, up, out: b * s * v * (4 if up else 2),
+             "You counted one tensor of that size. At the peak there are three, and `out` beside them if it is kept."),
+        Slip("six bytes", lambda b, s, v, up, out: b * s * v * ((4 if up else 0) + 2),
+             "You counted the logits and a copy in float32. What the loss makes of them is larger: three tensors."),
+        Slip("out in float32", lambda b, s, v, up, out: b * s * v * (3 + out) * (4 if up else 2),
+             "`out` holds the logits as the model made them, in 16 bits, whatever the loss computes in."),
+        Slip("out always", lambda b, s, v, up, out: _logit_bytes(b, s, v, up, True),
+             "Where only the loss is kept, the logits die once log-softmax has run."),
+        Slip("out never", lambda b, s, v, up, out: _logit_bytes(b, s, v, up, False),
+             "Where `out` is kept, the logits stay alive to the end of the step: two bytes each."),
+        Slip("the gradient forgotten", lambda b, s, v, up, out: b * s * v * (2 * (4 if up else 2) + (2 if out else 0)),
+             "One of the three is missing: log-softmax, the gradient of it, and the gradient of the logits."),
+        Slip("always float32", lambda b, s, v, up, out: _logit_bytes(b, s, v, True, out),
+             "Where nothing is upcast, the three have 16 bits too."),
+    ],
+    takeaway="Fourteen bytes a logit in the ordinary loop; six where nothing is upcast and `out` is let go.",
+)  # fmt: skip
+
+# -- 5. the best block, and its neighbours ----------------------------------------------------------------------------
+
+
+def _block_peak(layers: int, enters: int, keeps: int, size: int) -> int:
+    return -(-layers // size) * enters + size * keeps
+
+
+def _answer(layers: int, enters: int, keeps: int, best: int) -> list[int]:
+    peak = _block_peak(layers, enters, keeps, best)
+    below = _block_peak(layers, enters, keeps, best - 1) - peak if best > 1 else 0
+    above = _block_peak(layers, enters, keeps, best + 1) - peak if best < layers else 0
+    return [best, below, above]
+
+
+def _best_block(layers: int, enters: int, keeps: int) -> list[int]:
+    best = min(range(1, layers + 1), key=lambda size: (_block_peak(layers, enters, keeps, size), size))
+    return _answer(layers, enters, keeps, best)
+
+
+def _by_root(layers: int, enters: int, keeps: int) -> list[int]:
+    return _answer(layers, enters, keeps, max(1, round(math.sqrt(layers))))
+
+
+def _of_divisors(layers: int, enters: int, keeps: int) -> list[int]:
+    sizes = [size for size in range(1, layers + 1) if layers % size == 0]
+    return _answer(layers, enters, keeps, min(sizes, key=lambda size: _block_peak(layers, enters, keeps, size)))
+
+
+def _rounded_down(layers: int, enters: int, keeps: int) -> list[int]:
+    def peak(size: int) -> int:
+        return layers // size * enters + size * keeps
+
+    best = min(range(1, layers + 1), key=peak)
+    below = peak(best - 1) - peak(best) if best > 1 else 0
+    return [best, below, peak(best + 1) - peak(best) if best < layers else 0]
+
+
+def _count_of_blocks(layers: int, enters: int, keeps: int) -> list[int]:
+    best, below, above = _best_block(layers, enters, keeps)
+    return [-(-layers // best), below, above]
+
+
+best_block = Check(
+    "best_block",
+    _best_block,
+    cases=[
+        (48, 2, 34), (12, 2, 34), (36, 1, 1), (10, 1, 1), (17, 4, 3),
+        (100, 2, 34), (7, 9, 2), (1, 5, 5), (32, 6, 5), (64, 2, 114),
+    ],
+    slips=[
+        Slip("the root", _by_root,
+             "You took √n. That is the best where a layer keeps as much as enters it; here it keeps more: try all."),
+        Slip("divisors only", _of_divisors,
+             "You tried block sizes that divide the number of layers. The last block may be shorter."),
+        Slip("rounded down", _rounded_down,
+             "You rounded the number of blocks down. Where the size does not divide the layers there is one more."),
+        Slip("the number of blocks", _count_of_blocks,
+             "You returned how many blocks there are. How many layers one has is asked for."),
+        Slip("peaks of the neighbours",
+             lambda n, e, k: [_best_block(n, e, k)[0],
+                              *(d + _block_peak(n, e, k, _best_block(n, e, k)[0]) for d in _best_block(n, e, k)[1:])],
+             "You returned the neighbours' peaks. By how much they are higher is asked for."),
+        Slip("neighbours exchanged",
+             lambda n, e, k: [_best_block(n, e, k)[0], *_best_block(n, e, k)[:0:-1]],
+             "The two neighbours are exchanged: the smaller block first."),
+    ],
+    takeaway="A layer that keeps much more than enters it wants small blocks; the neighbours say how flat the best is.",
+    in_bytes=False,
+)  # fmt: skip
+
+# -- 6. the loss in pieces --------------------------------------------------------------------------------------------
+
+
+class _Summing(Reader):
+    """The loss over pieces, each by `piece`; what slips have in common."""
+
+    pieces = 8
+
+    def maps(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return self.body(self.embedding(ids)).flatten(0, 1), labels.flatten()
+
+    def piece(self, maps: Tensor, labels: Tensor) -> Tensor:
+        return cross_entropy(self.head(maps), labels, reduction="sum")
+
+    def again(self, maps: Tensor, labels: Tensor) -> Tensor:
+        return checkpoint(self.piece, maps, labels, use_reentrant=False)  # type: ignore[no-any-return]
+
+    def split(self, ids: Tensor, labels: Tensor) -> list[tuple[Tensor, Tensor]]:
+        maps, flat = self.maps(ids, labels)
+        return list(zip(maps.chunk(self.pieces), flat.chunk(self.pieces), strict=True))
+
+
+class _NoCheckpoint(_Summing):
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        return torch.stack([self.piece(*one) for one in self.split(ids, labels)]).sum() / labels.numel()
+
+
+class _AllAgain(Reader):
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        return checkpoint(super().forward, ids, labels, use_reentrant=False)  # type: ignore[no-any-return]
+
+
+class _TwoPieces(_Summing):
+    pieces = 2
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        return torch.stack([self.again(*one) for one in self.split(ids, labels)]).sum() / labels.numel()
+
+
+class _MeanOfMeans(_Summing):
+    pieces = 5
+
+    def piece(self, maps: Tensor, labels: Tensor) -> Tensor:
+        return cross_entropy(self.head(maps), labels)
+
+    def split(self, ids: Tensor, labels: Tensor) -> list[tuple[Tensor, Tensor]]:
+        maps, flat = self.maps(ids, labels)
+        return list(zip(maps.split(50), flat.split(50), strict=True))
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        return torch.stack([self.again(*one) for one in self.split(ids, labels)]).mean()
+
+
+class _SumOfMeans(_MeanOfMeans):
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        return torch.stack([self.again(*one) for one in self.split(ids, labels)]).sum()
+
+
+class _Sum(_Summing):
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        return torch.stack([self.again(*one) for one in self.split(ids, labels)]).sum()
+
+
+class _Detached(_Summing):
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        parts = [self.again(maps.detach(), flat) for maps, flat in self.split(ids, labels)]
+        return torch.stack(parts).sum() / labels.numel()
+
+
+class _Narrow(Reader):
+    def __init__(self) -> None:
+        super().__init__(hidden=8)
+
+
+class LossInPieces(PropertyCheck[Comparison]):
+    """The check of question 6: a class whose forward computes the loss in pieces, judged by the step it makes."""
+
+    question, name, blank = "loss_in_pieces", "InPieces", "InPieces.forward"
+    takeaway = "The same loss and gradients, and the logits are never all there."
+    by_peak = (
+        Slip("nothing", Reader, "The peak has not moved: all logits are still made at once."),
+        Slip(
+            "all in one",
+            _AllAgain,
+            "The whole step is one checkpoint. The backward pass makes all logits again at once. Several pieces are "
+            "needed, each in a checkpoint of its own.",
+        ),
+        Slip(
+            "without a checkpoint",
+            _NoCheckpoint,
+            "You compute piece by piece, but every piece keeps its logits for the backward pass. Put each into "
+            "`checkpoint`, and they are computed again.",
+        ),
+        Slip(
+            "two pieces", _TwoPieces, "Two pieces are a start: half of the logits are still there at once. Take more."
+        ),
+    )
+    by_property = (
+        Slip(
+            "the sum of means",
+            _SumOfMeans,
+            "The loss is several times too large. Add up the *sums* of the pieces, and divide by the number of tokens.",
+        ),
+        Slip(
+            "a sum",
+            _Sum,
+            "The loss is the sum over all tokens. Divide by how many there are.",
+        ),
+        Slip(
+            "the mean of means",
+            _MeanOfMeans,
+            "The loss is nearly right: the mean of the pieces' means gives a short last piece too much weight. Add up "
+            "sums, and divide by the number of tokens.",
+        ),
+        Slip(
+            "detached",
+            _Detached,
+            "The loss is right and gradients are missing or wrong: something on the way was detached or left out.",
+        ),
+        Slip(
+            "other parameters",
+            _Narrow,
+            "The parameters are not the original's. Leave `__init__` alone; only `forward` needs to change.",
+        ),
+    )
+    slips: Sequence[Slip] = (*by_peak, *by_property)
+
+    def look(self, given: Callable[[], nn.Module]) -> Comparison:
+        """The step beside the original's."""
+        return chunked.compare(given)
+
+    def praise(self, seen: Comparison) -> str:
+        """How far the peak falls."""
+        return f"The peak falls to {percent(seen.share)}. {self.takeaway}"
+
+    def diagnose(self, seen: Comparison, given: Callable[..., Any]) -> str:
+        """What keeps the step from being right."""
+        unlike = seen.unlike(self.told("other parameters"), "The loss is to be one number.")
+        if unlike:
+            return unlike
+        if not seen.same_output:
+            tokens = 4 * 63
+            if math.isclose(seen.loss_factor, tokens, rel_tol=0.01):
+                return self.told("a sum")
+            if seen.loss_factor > 1.5:
+                return self.told("the sum of means")
+            if math.isclose(seen.loss_factor, 1, rel_tol=0.1):
+                return self.told("the mean of means")
+            return "The loss is not the original's."
+        if not seen.trainable or not seen.same_gradients:
+            # The mean of means may be near enough in the loss; its gradients are not.
+            return self.told("detached" if _misses_gradients(given) else "the mean of means")
+        now = f" It is {percent(seen.share)} of the original; at most {percent(SHARE)} is asked."
+        for slip in self.by_peak:
+            if seen.peak == _slip_peak(slip.function):
+                return slip.message + now
+        return f"The peak is still too high.{now}"
+
+
+def _misses_gradients(make: Callable[[], nn.Module]) -> bool:
+    """Whether the embedding gets no gradient."""
+    network = make()
+    loss = network(torch.zeros(1, 9, dtype=torch.long), torch.zeros(1, 9, dtype=torch.long))
+    if isinstance(loss, Tensor) and loss.requires_grad:
+        loss.backward()
+    return any(p.grad is None for p in network.parameters())
+
+
+@functools.cache
+def _slip_peak(make: Callable[[], nn.Module]) -> int:
+    return chunked.compare(make).peak
+
+
+loss_in_pieces = LossInPieces()

@@ -1,0 +1,101 @@
+"""Claims of lesson 13, transformers: what pages say that many read, beside the trace of the models meant."""
+
+from __future__ import annotations
+
+from course_utils.claims.core import (
+    ACCELERATE,
+    COOKBOOK,
+    FLASH,
+    HF_BLOG,
+    MISLEADING,
+    NANOTRON,
+    PARTLY,
+    RIGHT,
+    WRONG,
+    Finding,
+    claim,
+)
+from course_utils.language_models import SHAPES, Options
+from course_utils.language_steps import kept_bytes, language_step
+from course_utils.units import in_gb
+
+BATCH, SEQUENCE = 4, 1024
+NEAR = 0.05  # of a number: what is this close to it is taken for it
+
+
+def a_layer(options: Options, model: str = "GPT2", sequence: int = SEQUENCE) -> float:
+    """Bytes of maps that a layer leaves for the backward pass, in units of sbh: what six layers keep beyond five."""
+    kept = [
+        kept_bytes(language_step(model, sequence, options, layers=layers, optimizer="sgd").at(BATCH))
+        for layers in (5, 6)
+    ]
+    return (kept[1] - kept[0]) / (sequence * BATCH * SHAPES[model].hidden)
+
+
+@claim(84, HF_BLOG, "The peak is parameters, optimizer and the largest of gradients, temporaries and activations.")
+def _largest_of_three() -> Finding:
+    step = language_step("Qwen2.5-1.5B", 256, Options(), "float32").at(2)
+    weights = 4 * SHAPES["Qwen2.5-1.5B"].parameters
+    largest, both = 4 * weights, 5 * weights  # activations are less than either at this batch
+    return Finding(
+        RIGHT if abs(largest / step.peak_bytes - 1) < NEAR else WRONG,
+        f"Qwen2.5-1.5B in float32, 2 × 256 tokens: {in_gb(largest):.2f} GB by that formula, "
+        f"{in_gb(step.peak_bytes):.2f} traced, at {step.peak_layer}; gradients and temporaries "
+        f"added, as the same page has it first: {in_gb(both):.2f}",
+        "Adam's temporaries are made while the gradients are still there: those two add up.",
+    )
+
+
+@claim(85, NANOTRON, "Activations need twice L·sbh(34 + 5as/h) bytes, since a value has two bytes.")
+def _twice_the_formula() -> Finding:
+    shape = SHAPES["GPT2"]
+    formula = 34 + 5 * shape.heads * SEQUENCE / shape.hidden
+    traced = a_layer(Options(attention="eager", dropout=0.1))
+    return Finding(
+        RIGHT if abs(traced / (2 * formula) - 1) < NEAR else WRONG,
+        f"a layer of GPT-2, eager, 16 bits: {traced:.2f} sbh bytes traced, {formula:.0f} by the formula, "
+        f"{2 * formula:.0f} by its double",
+        "The formula counts bytes already: 34 is 2 for every 16-bit value, and 1 for a dropout mask.",
+    )
+
+
+@claim(86, COOKBOOK, "With activation checkpointing a layer keeps 34 sbh bytes.")
+def _checkpointing_keeps_34() -> Finding:
+    selective = a_layer(Options(attention="eager", dropout=0.1, recompute="selective"))
+    full = a_layer(Options(attention="eager", dropout=0.1, recompute="full"))
+    both = abs(selective / 34 - 1) < NEAR and abs(full / 34 - 1) < NEAR
+    return Finding(
+        RIGHT if both else MISLEADING if abs(selective / 34 - 1) < NEAR else WRONG,
+        f"GPT-2, traced: selective checkpointing keeps {selective:.1f} sbh a layer, full checkpointing {full:.1f}",
+        "What the option of that name does in most libraries is full checkpointing: a layer's input and nothing else.",
+    )
+
+
+@claim(87, ACCELERATE, "Training with Adam needs four times the memory of the weights.")
+def _four_times_the_weights() -> Finding:
+    times = {}
+    for batch in (1, 8):
+        step = language_step("GPT2", SEQUENCE, Options(dropout=0.1), "float32").at(batch)
+        times[batch] = step.peak_bytes / (4 * SHAPES["GPT2"].parameters)
+    return Finding(
+        RIGHT if all(abs(factor / 4 - 1) < NEAR for factor in times.values()) else MISLEADING,
+        f"GPT-2 in float32, texts of {SEQUENCE:,} tokens: {times[1]:.1f} times at batch 1, {times[8]:.1f} at batch 8",
+        "Four is weights, gradients and two moments. Adam's temporaries, maps and logits come on top.",
+    )
+
+
+@claim(88, FLASH, "Flash attention saves memory ten times over at 2,000 tokens and twenty times at 4,000.")
+def _ten_and_twenty_times() -> Finding:
+    own, whole = {}, {}
+    for sequence in (2048, 4096):
+        steps = [language_step("GPT2", sequence, Options(attention=way)).at(2) for way in ("eager", "fused")]
+        kept = [step.by_layer().set_index("layer")["saved feature maps"]["layers.5.attention"] for step in steps]
+        own[sequence] = float(kept[0] / kept[1])
+        whole[sequence] = steps[0].peak_bytes / steps[1].peak_bytes
+    enough = [own[2048] >= 10, own[4096] >= 20], [whole[2048] >= 10, whole[4096] >= 20]
+    return Finding(
+        RIGHT if all(enough[1]) else PARTLY if all(enough[0]) else WRONG,
+        f"GPT-2, 2 texts: what attention keeps falls {own[2048]:.0f} times at 2,048 and {own[4096]:.0f} times at 4,096 "
+        f"tokens, the peak of the step {whole[2048]:.1f} and {whole[4096]:.1f} times",
+        "Its authors say it of attention alone, and of that it holds. Logits and the other half of each layer stay.",
+    )

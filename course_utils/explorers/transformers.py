@@ -1,0 +1,188 @@
+"""Explorer of lesson 13: what breaks the budget of a transformer's training step, and the cheapest way out.
+
+Its controls choose a model and how it runs (`language_steps`), a batch of texts and a card; the picture is a
+`figures.skyline`. Only notebooks, tests and `explorers/__init__.py` import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ipywidgets as widgets
+import numpy as np
+
+from course_utils import hardware
+from course_utils.capacity import FITS, Batches, Fit, fit, largest_batch
+from course_utils.explorers.base import Explorer, View, described
+from course_utils.figures import skyline
+from course_utils.figures.style import percent
+from course_utils.language_models import ATTENTION, RECOMPUTE, SHAPES, Options, Shape
+from course_utils.language_steps import FORMATS, language_step
+from course_utils.memory import ROLE, Ledger
+from course_utils.units import CourseError, format_bytes
+
+OFFERED = ("GPT2", "GPT2-medium", "GPT2-XL", "SmolLM2-135M", "TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3-8B")
+SEQUENCES = (128, 256, 512, 1024, 2048, 4096, 8192)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+AT_ONCE, IN_PIECES = "all at once", "in 16 pieces"
+LOSSES = {AT_ONCE: 0, IN_PIECES: 16}
+OPTIMIZERS = ("adamw", "momentum", "sgd")
+STATES, LOGITS, SCORES, MAPS = "weights and states", "logits", "scores", "other maps"
+STAYS = ("parameters", "optimizer state", "weight gradients", "other")
+
+
+@dataclass(frozen=True)
+class Culprits:
+    """What is alive at the peak, in bytes: what stays whatever the batch, logits, scores, all other maps."""
+
+    parts: Mapping[str, int]
+
+    @property
+    def largest(self) -> str:
+        """The name of the largest part."""
+        return max(self.parts, key=lambda name: self.parts[name])
+
+
+def culprits(ledger: Ledger, shape: Shape, sequence: int, pieces: int) -> Culprits:
+    """The peak by what it is for: logits are maps of a vocabulary a token, scores those of a sequence a token."""
+    tape, peak = ledger.tape, ledger.peak_event
+    alive = (tape.birth <= peak) & (tape.death > peak)
+    maps = np.isin(tape.role, (ROLE["feature maps"], ROLE["gradient maps"]))
+    tokens = sequence * ledger.batch
+    logits = maps & (ledger.size >= 2 * -(-tokens // max(1, pieces)) * shape.vocabulary)
+    attention = np.array([name.endswith(".attention") for name in tape.layer_names])[tape.layer]
+    scores = maps & ~logits & attention & (ledger.size >= tokens * sequence * shape.heads)
+    stays = np.isin(tape.role, [ROLE[name] for name in STAYS])
+
+    def alive_of(which: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
+        return int(ledger.size[alive & which].sum())
+
+    found = {STATES: alive_of(stays), LOGITS: alive_of(logits), SCORES: alive_of(scores)}
+    return Culprits({**found, MAPS: ledger.peak_bytes - sum(found.values())})
+
+
+def _way_out(largest: str, options: Options, optimizer: str, batches: Batches) -> str:
+    if largest == SCORES:
+        advice = "Fused attention does not write the scores."
+        if options.attention == "fused":
+            advice = "No fused kernel takes these shapes in this format: take 16 bits."
+    elif largest == LOGITS:
+        advice = "The loss in pieces takes the logits down."
+        if options.pieces:
+            advice = "The loss is in pieces already: fewer tokens make each smaller."
+    elif largest == MAPS:
+        advice = "Full checkpointing keeps 2 sbh bytes a layer in place of 34 or more."
+        if options.recompute == "full":
+            advice = "Every layer is checkpointed already: fewer tokens are what is left."
+    else:
+        advice = "No batch changes that: fewer bits a number, or an optimizer with less state."
+        if optimizer == "sgd":
+            advice = "No batch changes that: train fewer of the weights (lesson 14) or shard them (lesson 11)."
+    return f"{advice} {batches.words}"
+
+
+def sentences(
+    ledger: Ledger, verdict: Fit, sequence: int, found: Culprits, options: Options, optimizer: str, batches: Batches
+) -> tuple[str, str, str]:
+    """The state, the culprit and the way out, in words."""
+    texts = f"{ledger.batch:,} text{'s' if ledger.batch > 1 else ''} of {sequence:,} tokens"
+    state = (
+        f"{ledger.name}, {texts}: peak {format_bytes(ledger.peak_bytes)} in the {ledger.peak_phase} phase. "
+        f"{verdict.card}: {verdict.sentence}"
+    )
+    largest = found.largest
+    rest = ", ".join(f"{name} {format_bytes(size)}" for name, size in found.parts.items() if name != largest)
+    breaks = "are the largest part" if verdict.state == FITS else "break the budget"
+    size = found.parts[largest]
+    share = percent(size, ledger.peak_bytes)
+    culprit = f"{largest.capitalize()} {breaks}: {format_bytes(size)}, {share} of the peak; {rest}."
+    return state, culprit, _way_out(largest, options, optimizer, batches)
+
+
+class TransformerExplorer(Explorer):
+    """Controls over a language model's step, its skyline and what breaks the budget; see `transformer_explorer`."""
+
+    def __init__(self, shapes: Mapping[str, Shape], start: Mapping[str, Any]) -> None:
+        self._shapes = shapes
+        dropdown, slider = widgets.Dropdown, widgets.SelectionSlider
+        cards = [item.name for item in hardware.devices()]
+        self.model = described(dropdown, "model", options=list(shapes), value=start["model"])
+        self.device = described(dropdown, "card", options=cards, value=start["device"])
+        self.numbers = described(dropdown, "numbers", options=list(FORMATS), value=start["numbers"])
+        self.attention = described(dropdown, "attention", options=list(ATTENTION), value=start["attention"])
+        self.recompute = described(dropdown, "recompute", options=list(RECOMPUTE), value=start["recompute"])
+        self.loss = described(dropdown, "loss", options=list(LOSSES), value=AT_ONCE)
+        self.optimizer = described(dropdown, "optimizer", options=list(OPTIMIZERS), value=OPTIMIZERS[0])
+        self.sequence = described(slider, "sequence", options=list(SEQUENCES), value=start["sequence"])
+        self.batch = described(slider, "batch", options=list(BATCHES), value=start["batch"])
+        rows = (
+            (self.model, self.device, self.numbers, self.optimizer), (self.attention, self.recompute, self.loss),
+            (self.sequence, self.batch),
+        )  # fmt: skip
+        self.lay_out(
+            [(" ".join(["1fr"] * len(row)), list(row)) for row in rows],
+            {control.description: control for row in rows for control in row},
+        )
+
+    @property
+    def options(self) -> Options:
+        """How the model runs."""
+        return Options(self.attention.value, recompute=self.recompute.value, pieces=LOSSES[self.loss.value])
+
+    def view(self) -> View:
+        """Skyline and sentences of the present settings; the peak is watched."""
+        shape, sequence, batch = self._shapes[self.model.value], self.sequence.value, self.batch.value
+        device, options, optimizer = hardware.device(self.device.value), self.options, self.optimizer.value
+        step = language_step(shape, sequence, options, self.numbers.value, optimizer)
+        ledger = step.at(batch)
+        verdict = fit(ledger, device)
+        found = culprits(ledger, shape, sequence, options.pieces)
+        said = sentences(ledger, verdict, sequence, found, options, optimizer, largest_batch(step, device, seen=batch))
+        title = f"{shape.name}, {batch:,} × {sequence:,}: {format_bytes(ledger.peak_bytes)}, most of it {found.largest}"
+        return View(
+            skyline(ledger, device.memory_bytes, title=title, limit=device.name), said, ledger.peak_bytes,
+            uncaused=["card"],
+        )  # fmt: skip
+
+
+def transformer_explorer(
+    model: str = "GPT2",
+    sequence: int = 1024,
+    batch: int = 8,
+    attention: str = "eager",
+    recompute: str = "none",
+    numbers: str = "bfloat16",
+    device: str = "T4",
+    shapes: Mapping[str, Shape] | None = None,
+) -> TransformerExplorer:
+    """What breaks a transformer's budget: controls for model, format, optimizer, attention, recompute, loss and card.
+
+    A move of batch or card is a reading; one that changes the step traces five layers, once.
+
+    Args:
+        model: which of `shapes` to start with.
+        sequence: tokens in a text, one of SEQUENCES.
+        batch: texts, one of BATCHES.
+        attention: "eager" or "fused".
+        recompute: "none", "selective" or "full".
+        numbers: one of `language_steps.FORMATS`.
+        device: of the catalogue.
+        shapes: what the first control offers, by name; seven of `language_models.SHAPES` if not given.
+
+    Raises:
+        CourseError: a starting value that its control cannot take.
+    """
+    offered = {name: SHAPES[name] for name in OFFERED} if shapes is None else shapes
+    for what, value, known in (
+        ("model", model, offered), ("sequence", sequence, SEQUENCES), ("batch", batch, BATCHES),
+        ("attention", attention, ATTENTION), ("recompute", recompute, RECOMPUTE), ("format", numbers, FORMATS),
+    ):  # fmt: skip
+        if value not in known:
+            raise CourseError(f"unknown {what} {value!r}: choose one of {', '.join(map(str, known))}")
+    start = {
+        "model": model, "sequence": sequence, "batch": batch, "attention": attention, "recompute": recompute,
+        "numbers": numbers, "device": hardware.device(device).name,
+    }  # fmt: skip
+    return TransformerExplorer(offered, start)

@@ -1,0 +1,66 @@
+"""The inputs of exercise 13, "Transformers", drawn from the class seed. No right answer is known here.
+
+Must never import `course_utils.checks.transformers`, which knows them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from course_utils.checks import chunked
+from course_utils.checks.properties import network_maker
+from course_utils.grading.graded import Graded, GradedProperties
+
+Case = tuple[object, ...]
+
+
+def _shapes(draw: random.Random) -> list[tuple[int, int]]:
+    """Hidden width and heads, of which one width is no multiple."""
+    heads = [draw.choice((4, 6, 12, 20, 25)) for _ in range(4)]
+    return [*((draw.choice((32, 64, 80, 128)) * a, a) for a in heads), (draw.randint(50, 90), draw.choice((7, 11)))]
+
+
+def _layers(draw: random.Random) -> list[Case]:
+    return [(draw.randint(100, 3000), draw.randint(2, 16), hidden, heads) for hidden, heads in _shapes(draw)]
+
+
+def _crossings(draw: random.Random) -> list[Case]:
+    whole = 5 * draw.randint(5, 20)  # with one head the crossing is a whole number
+    return [*_shapes(draw), (whole, 1)]
+
+
+def _rooms(draw: random.Random) -> list[Case]:
+    cases: list[Case] = []
+    for hidden, heads in _shapes(draw):
+        layers, batch, sequence = draw.randint(2, 48), draw.randint(2, 8), draw.randint(100, 4000)
+        exact = layers * batch * sequence * (34 * hidden + 5 * heads * sequence)
+        cases += [(layers, batch, hidden, heads, exact), (layers, batch, hidden, heads, exact - draw.randint(1, 900))]
+    return [*cases, (12, 4, 768, 12, draw.randint(10, 1000))]
+
+
+def _logits(draw: random.Random) -> list[Case]:
+    return [
+        (draw.randint(1, 16), draw.randint(100, 4000), draw.choice((32_000, 50_257, 128_256)), upcast, kept)
+        for upcast in (True, False) for kept in (True, False)
+    ]  # fmt: skip
+
+
+def _stacks(draw: random.Random) -> list[Case]:
+    deep = [(draw.randint(60, 130), 2, 34), (draw.choice((36, 49, 81)), 3, 3), (draw.choice((11, 13, 17, 19)), 4, 3)]
+    return [*deep, (draw.randint(8, 12), 2, 34), (draw.randint(5, 9), 40, draw.randint(2, 4)), (1, 7, 9)]
+
+
+layer_bytes = Graded("layer_bytes", _layers)
+crossing = Graded("crossing", _crossings)
+longest = Graded("longest", _rooms)
+logit_bytes = Graded("logit_bytes", _logits)
+best_block = Graded("best_block", _stacks)
+
+
+def _compare(make: Callable[..., Any], draw: random.Random) -> chunked.Comparison:
+    return chunked.compare(make, draw.choice((3, 4, 5)), draw.choice((61, 63, 67)), draw.randint(0, 10**6))
+
+
+loss_in_pieces = GradedProperties("loss_in_pieces", network_maker, _compare)

@@ -1,0 +1,93 @@
+"""The training step of a language model, traced: by name, sequence, options, number format and optimizer.
+
+Each is traced once and kept, so that a batch more is a reading. Of a stack of equal layers only a few are traced, and
+repeated (`course_utils.repeated`): the result is the same, storage by storage, in a fraction of the time. Must never
+import matplotlib or ipywidgets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+
+from course_utils.language_models import SHAPES, Options, Output, Shape
+from course_utils.memory import ROLE, Ledger, StepTrace
+from course_utils.repeated import TRACED, NotRepeated, repeated
+from course_utils.trace import Spec, training_step
+from course_utils.units import CourseError
+
+# Weights, gradients and maps in bfloat16; float32 weights under autocast; everything in float32.
+FORMATS = ("bfloat16", "mixed", "float32")
+
+
+@lru_cache(maxsize=128)
+def language_step(
+    model: str | Shape,
+    sequence: int = 1024,
+    options: Options | None = None,
+    numbers: str = "bfloat16",
+    optimizer: str = "adamw",
+    layers: int | None = None,
+    keep_output: bool = True,
+) -> StepTrace:
+    """`out = model(ids, labels); out.loss.backward(); optimizer.step(); optimizer.zero_grad()` at every batch.
+
+    Args:
+        model: of `language_models.SHAPES`, or a shape. One with learned positions gets more where the sequence wants.
+        sequence: tokens in a text.
+        options: how the model runs.
+        numbers: one of FORMATS.
+        optimizer: as `training_step` takes it.
+        layers: only so many of the model's.
+        keep_output: whether `out`, and with it the logits, stays alive through the backward pass.
+
+    Raises:
+        CourseError: no such model or format.
+    """
+    if isinstance(model, str) and model not in SHAPES:
+        raise CourseError(f"no language model {model!r}: choose one of {', '.join(SHAPES)}")
+    if numbers not in FORMATS:
+        raise CourseError(f"unknown format {numbers!r}: choose one of {', '.join(FORMATS)}")
+    shape = SHAPES[model] if isinstance(model, str) else model
+    shape, options = replace(shape, positions=max(shape.positions, sequence)), options or Options()
+    layers = shape.layers if layers is None else layers
+    group = options.group if options.recompute == "full" else 1
+    units = layers // group
+    if layers % group == 0 and units > TRACED:
+        few = language_step(shape, sequence, options, numbers, optimizer, TRACED * group, keep_output)
+        try:
+            if few.tape is not None:
+                return replace(
+                    few, tape=repeated(few.tape, units, group=group),
+                    trace_at=lambda batch: repeated(few.trace_at(batch), units, group=group), _traced={}, _largest={},
+                )  # fmt: skip
+        except NotRepeated:
+            pass  # traced whole, below
+    with torch.device("meta"):
+        module = shape.build(options, layers)
+    if numbers == "bfloat16":
+        module = module.to(torch.bfloat16)
+
+    def loss(module: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
+        out: Output = module(ids, ids)
+        return out.loss
+
+    return training_step(
+        module, inputs=Spec(("sequence",), torch.int64), loss=loss, sizes={"sequence": sequence}, optimizer=optimizer,
+        precision="bfloat16" if numbers == "mixed" else "float32", keep_output=keep_output, name=shape.name,
+    )  # fmt: skip
+
+
+def kept_bytes(ledger: Ledger) -> int:
+    """Bytes of feature maps, masks included, that the forward pass leaves for the backward pass."""
+    tape = ledger.tape
+    last = int((tape.event_phase == 0).nonzero()[0][-1])
+    kept = (tape.role == ROLE["feature maps"]) & (tape.birth <= last) & (tape.death > last + 1)
+    return int(ledger.size[kept].sum())
+
+
+def maps_at_peak(ledger: Ledger) -> int:
+    """Bytes of feature maps and gradient maps at the peak."""
+    return int(ledger.by_role()[["feature maps", "gradient maps"]].sum())

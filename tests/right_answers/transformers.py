@@ -1,0 +1,126 @@
+"""Right answers to exercise 13, written in different ways."""
+
+import math
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+from course_utils.checks.chunked import Reader
+
+
+def layer_by_terms(sequence, batch, hidden, heads):
+    state = sequence * batch * hidden
+    scores = heads * sequence * sequence * batch
+    attention = 2 * state * (2 + 3 + 1) + state + scores * (2 + 1 + 2)
+    return attention + 2 * state * (2 + 4 + 4) + state
+
+
+def longest_by_root(layers, batch, hidden, heads, room):
+    # 5a s² + 34h s - room / (layers batch) = 0
+    rest = room // (layers * batch)
+    root = (math.isqrt((34 * hidden) ** 2 + 20 * heads * rest) - 34 * hidden) // (10 * heads)
+    while layers * batch * root * (34 * hidden + 5 * heads * root) > room:
+        root -= 1
+    while layers * batch * (root + 1) * (34 * hidden + 5 * heads * (root + 1)) <= room:
+        root += 1
+    return root
+
+
+def longest_by_walking(layers, batch, hidden, heads, room):
+    sequence = 0
+    while layers * batch * (sequence + 1) * (34 * hidden + 5 * heads * (sequence + 1)) <= room:
+        sequence += 1
+    return sequence
+
+
+def logits_by_case(batch, sequence, vocabulary, upcast, out_kept):
+    each = {(True, True): 14, (True, False): 12, (False, True): 8, (False, False): 6}
+    return each[bool(upcast), bool(out_kept)] * batch * sequence * vocabulary
+
+
+def block_by_list(layers, enters, keeps):
+    peaks = [math.ceil(layers / size) * enters + size * keeps for size in range(1, layers + 1)]
+    best = peaks.index(min(peaks))
+    below = peaks[best - 1] - peaks[best] if best else 0
+    above = peaks[best + 1] - peaks[best] if best + 1 < layers else 0
+    return [best + 1, below, above]
+
+
+def block_by_loop(layers, enters, keeps):
+    def peak(size):
+        return (layers + size - 1) // size * enters + size * keeps
+
+    best = 1
+    for size in range(2, layers + 1):
+        if peak(size) < peak(best):
+            best = size
+    return (
+        best,
+        peak(best - 1) - peak(best) if best > 1 else 0,
+        peak(best + 1) - peak(best) if best < layers else 0,
+    )
+
+
+class Chunks(Reader):
+    def of_piece(self, maps, labels):
+        return cross_entropy(self.head(maps), labels, reduction="sum")
+
+    def forward(self, ids, labels):
+        maps, flat = self.body(self.embedding(ids)).flatten(0, 1), labels.flatten()
+        total = 0
+        for piece, wanted in zip(maps.chunk(8), flat.chunk(8), strict=True):
+            total = total + checkpoint(self.of_piece, piece, wanted, use_reentrant=False)
+        return total / flat.numel()
+
+
+class ByText(Reader):
+    def forward(self, ids, labels):
+        def loss(maps, wanted):
+            return cross_entropy(self.head(maps), wanted, reduction="sum")
+
+        maps = self.body(self.embedding(ids))
+        parts = []
+        for i in range(0, ids.shape[1], 10):
+            parts.append(checkpoint(loss, maps[:, i : i + 10].flatten(0, 1), labels[:, i : i + 10].flatten(),
+                                    use_reentrant=False))  # fmt: skip
+        return torch.stack(parts).sum() / labels.numel()
+
+
+class WeightedMeans(Reader):
+    def forward(self, ids, labels):
+        maps, flat = self.body(self.embedding(ids)).flatten(0, 1), labels.flatten()
+        loss = 0.0
+        for piece, wanted in zip(maps.split(16), flat.split(16), strict=True):
+            part = checkpoint(lambda m, w: cross_entropy(self.head(m), w), piece, wanted, use_reentrant=False)
+            loss = loss + part * len(wanted) / len(flat)
+        return loss
+
+
+RIGHT = {
+    "layer_bytes": [
+        lambda sequence, batch, hidden, heads: sequence * batch * (34 * hidden + 5 * heads * sequence),
+        layer_by_terms,
+    ],
+    "crossing": [
+        lambda hidden, heads: math.ceil(34 * hidden / (5 * heads)),
+        lambda hidden, heads: -(-34 * hidden // (5 * heads)),
+    ],
+    "longest": [longest_by_root, longest_by_walking],
+    "logit_bytes": [
+        lambda batch, sequence, vocabulary, upcast, out_kept: (
+            batch * sequence * vocabulary * ((12 if upcast else 6) + (2 if out_kept else 0))
+        ),
+        logits_by_case,
+    ],
+    "best_block": [block_by_list, block_by_loop],
+    "loss_in_pieces": [Chunks, ByText, WeightedMeans],
+}
+
+
+class DotsInside(Reader):
+    def forward(self, ids, labels):
+        return ...
+
+
+UNTOUCHED = {"loss_in_pieces": [..., DotsInside]}

@@ -1,0 +1,36 @@
+"""Claims of lesson 13: each verdict follows from its number, and another number gives another."""
+
+import pytest
+from verdicts import finding
+
+from course_utils.claims import transformers
+from course_utils.claims.core import MISLEADING, PARTLY, RIGHT, WRONG
+from course_utils.memory import Ledger
+
+# 84: parameters, two moments and one more of 6.17 GB are 24.70, traced 30.9. 85 and 86: Korthikanti and others (2022),
+# 34 + 80 and 34 sbh, and 2 sbh for a layer's 16-bit input. 87: 4 without maps. 88: of attention alone, as its README.
+EXPECTED = {84: WRONG, 85: WRONG, 86: MISLEADING, 87: MISLEADING, 88: PARTLY}
+
+
+@pytest.mark.parametrize("number", EXPECTED)
+def test_verdict(number):
+    found = finding(number)
+    assert found.verdict == EXPECTED[number], found
+
+
+def test_the_evidence_is_the_literatures():
+    assert "24.70 GB by that formula" in finding(84).evidence
+    assert "it first: 30.87" in finding(84).evidence
+    assert "114 by the formula" in finding(85).evidence
+    assert "selective checkpointing keeps 34.0 sbh a layer, full checkpointing 2.0" in finding(86).evidence
+
+
+def test_another_number_another_verdict(monkeypatch):
+    weights = {84: 4 * 4 * 1_543_714_304, 87: 4 * 4 * 124_439_808}
+    for number, peak in weights.items():
+        monkeypatch.setattr(Ledger, "peak_bytes", peak)
+        assert finding(number).verdict == RIGHT
+    monkeypatch.setattr(transformers, "a_layer", lambda options: 228.0)
+    assert [finding(number).verdict for number in (85, 86)] == [RIGHT, WRONG]
+    monkeypatch.setattr(transformers, "a_layer", lambda options: 34.0)
+    assert finding(86).verdict == RIGHT

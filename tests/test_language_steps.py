@@ -1,0 +1,105 @@
+"""Steps of language models: a stack made of a few traced layers is the stack traced whole, storage by storage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_utils import language_steps
+from course_utils.language_models import SHAPES, Options
+from course_utils.language_steps import FORMATS, kept_bytes, language_step
+from course_utils.memory import Ledger, StepTrace
+from course_utils.repeated import NotRepeated, repeated
+from course_utils.trace import training_step
+from course_utils.units import CourseError
+
+SMALL = {
+    "GPT2": replace(SHAPES["GPT2"], vocabulary=60, hidden=32, heads=4, kv_heads=4, inner=128, positions=32),
+    "Llama": replace(SHAPES["TinyLlama-1.1B"], vocabulary=60, hidden=32, heads=4, kv_heads=2, inner=48, positions=32),
+}
+OPTIONS = st.builds(
+    Options, attention=st.sampled_from(["eager", "fused"]), dropout=st.sampled_from([0.0, 0.1]),
+    recompute=st.sampled_from(["none", "selective", "full"]), group=st.integers(1, 2),
+    logits=st.sampled_from(["float32", "model"]), pieces=st.sampled_from([0, 2]),
+)  # fmt: skip
+
+
+def whole(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> StepTrace:
+    """The step traced with all its layers."""
+    with monkeypatch.context() as patch:
+        patch.setattr(language_steps, "TRACED", 1000)
+        return language_step.__wrapped__(*arguments)
+
+
+def storages(ledger: Ledger) -> Counter[tuple[Any, ...]]:
+    tape = ledger.tape
+    names = [tape.layer_names[code] for code in tape.layer]
+    return Counter(zip(names, tape.role.tolist(), ledger.size.tolist(), tape.birth.tolist(), tape.death.tolist(),
+                       strict=True))  # fmt: skip
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    family=st.sampled_from(list(SMALL)), options=OPTIONS, numbers=st.sampled_from(FORMATS),
+    optimizer=st.sampled_from(["sgd", "adamw"]), more=st.integers(1, 3), keep=st.booleans(),
+)  # fmt: skip
+def test_a_stack_of_a_few_layers_repeated_is_the_stack(
+    family: str, options: Options, numbers: str, optimizer: str, more: int, keep: bool
+) -> None:
+    group = options.group if options.recompute == "full" else 1
+    shape = replace(SMALL[family], layers=(5 + more) * group)
+    with pytest.MonkeyPatch.context() as patch:
+        real = whole(patch, shape, 24, options, numbers, optimizer, None, keep)
+    made = language_step.__wrapped__(shape, 24, options, numbers, optimizer, None, keep)
+    for batch in (1, 2, 7):
+        one, other = made.at(batch), real.at(batch)
+        assert one.tape.event_ops == other.tape.event_ops
+        assert storages(one) == storages(other)
+        np.testing.assert_array_equal(one.matrix, other.matrix)
+        assert list(one.layers) == list(other.layers)
+        assert one.by_layer().equals(other.by_layer())
+        assert one.allocated_bytes() == other.allocated_bytes()
+
+
+def test_layers_that_are_not_alike_are_noticed() -> None:
+    class Growing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(*(torch.nn.Linear(8 * 2**i, 16 * 2**i) for i in range(5)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers(x)  # type: ignore[no-any-return]
+
+    with torch.device("meta"):
+        tape = training_step(Growing(), (8,), 256, "adamw").tape
+    assert tape is not None
+    with pytest.raises(NotRepeated):
+        repeated(tape, 7)
+
+
+def test_a_learned_position_more_is_a_parameter_more_and_only_there() -> None:
+    longer = language_step(SMALL["GPT2"], 48).at(2).by_role()["parameters"]
+    assert longer - language_step(SMALL["GPT2"], 32).at(2).by_role()["parameters"] == 16 * 32 * 2
+    assert (
+        language_step(SMALL["Llama"], 48).at(2).by_role()["parameters"]
+        == (language_step(SMALL["Llama"], 32).at(2).by_role()["parameters"])
+    )
+
+
+def test_what_is_kept_is_what_the_layers_save() -> None:
+    ledger = language_step(SMALL["GPT2"], 24).at(3)
+    assert kept_bytes(ledger) == ledger.by_layer()["saved feature maps"].sum()
+
+
+def test_an_unknown_model_or_format_is_one_line() -> None:
+    with pytest.raises(CourseError, match="no language model 'GPT-9'"):
+        language_step("GPT-9")
+    with pytest.raises(CourseError, match="unknown format 'int4'"):
+        language_step("GPT2", 1024, None, "int4")
