@@ -536,7 +536,7 @@ role_bars(bars, f"AdamW in 16 bits, stage 3: {format_bytes(last)} on each of eig
           card.memory_bytes, card.name)  # fmt: skip
 
 # %% [markdown]
-# What is gathered when: in stage 3 each layer's weights, just before it runs, forward and once more backward, and let
+# What is gathered when: in stage 3 each layer's weights, right before it runs, forward and once more backward, and let
 # go after it; its gradient is whole until it has been scattered. The embedding and the head, 1 GB each, are the
 # largest that are ever whole. Maps are each card's own.
 
