@@ -68,7 +68,11 @@ def roofline(device: Device, layers: Sequence[Reached], title: str = "", precisi
     return plane(
         Axis("arithmetic intensity, FLOP a byte", log=True, low=low, high=high),
         Axis(f"GFLOP/s; the slope is {device.reached_bytes_per_s() / GB:,.3g} GB/s", log=True, high=most),
-        [Curve(f"{top:,.3g} GFLOP/s", [low, ridge, high], roof, INK, width=3.0)],
+        [
+            Curve(
+                f"{top:,.0f} GFLOP/s" if top >= 1000 else f"{top:.3g} GFLOP/s", [low, ridge, high], roof, INK, width=3.0
+            )
+        ],
         [Spot(layer.name, layer.intensity, layer.rate / 1e9, colour) for layer in layers],
         title,
         marks={f"ridge: {ridge:,.3g} FLOP a byte": ridge},

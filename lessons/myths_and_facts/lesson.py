@@ -13,8 +13,8 @@
 #
 # Here are all claims that the course judges, in the order of the texts they come from. Most come from five: a blog of
 # 2014, two articles, a forum's thread and a course; the last from pages about today's transformers. Each is told in
-# our words. Its verdict is not written here: it is
-# derived, when the cell runs, from a number that the cell computes or that a publication gives.
+# our words. Its verdict is not written here: it is derived, when the cell runs, from a number that the cell computes
+# or that a publication gives.
 #
 # About 20 minutes to browse. Every row leads to the lesson that explains it.
 

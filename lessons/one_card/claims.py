@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG, Finding, claim
+from classroom.claims import PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils.networks.language import SHAPES
 from course_utils.techniques.capacity import FITS, fit
 from course_utils.units import GB, GIB, format_bytes, in_gb
 from lessons.one_card.fine_tuning import BLOCK_4_BIT, METHODS, Method, step
-from lessons.one_card.serving import cache_bytes, weight_bytes
-from lessons.shared.sources import ACCELERATE, COOKBOOK, LITGPT, TORCHTUNE
+from lessons.one_card.serving import cache_bytes
+from lessons.shared.sources import COOKBOOK, LITGPT, TORCHTUNE
 
 MODEL, CARD_BYTES = "Llama-3-8B", 24 * GIB
 CLOSE = 0.1  # of a published figure: as much as context, libraries and a few maps may make of it
@@ -33,24 +33,7 @@ def _qlora_needs_more() -> Finding:
     )
 
 
-@claim(90, ACCELERATE, "Training with Adam takes about four times the memory of the model.")
-def _four_times() -> Finding:
-    weights = weight_bytes(SHAPES[MODEL])
-    times = {
-        "full, one sequence": step(MODEL, "full").peak_bytes / weights,
-        "16 sequences, maps kept": step(MODEL, "full", batch=16, recompute=False).peak_bytes / weights,
-        "LoRA": step(MODEL, "LoRA").peak_bytes / weights,
-    }
-    states = round(times["full, one sequence"])
-    spread = max(times.values()) / min(times.values())
-    return Finding(
-        WRONG if states != 4 else RIGHT if spread < 1.5 else MISLEADING,
-        f"{MODEL}, 2,048 tokens, traced, in weights: " + ", ".join(f"{name} {t:.1f}" for name, t in times.items()),
-        "Weights, gradients and two moments are four. The sum knows no batch, no sequence and no method.",
-    )
-
-
-@claim(91, COOKBOOK, "A key–value cache takes bytes of a value · hidden · layers · tokens · sequences.")
+@claim(90, COOKBOOK, "A key–value cache takes bytes of a value · hidden · layers · tokens · sequences.")
 def _cache_formula() -> Finding:
     found = {}
     for name in ("GPT2", "SmolLM2-1.7B", MODEL):
@@ -73,7 +56,7 @@ LLAMA2 = {"parameters": 6_738_415_616, "outside": 2 * 32_000 * 4096}  # Touvron 
 PUBLISHED = {"bfloat16": 13.52, "NF4": 4.57}  # GB
 
 
-@claim(92, LITGPT, "Writing with Llama-2-7B takes 13.52 GB in bfloat16, 4.57 GB in NF4, 4 bits.")
+@claim(91, LITGPT, "Writing with Llama-2-7B takes 13.52 GB in bfloat16, 4.57 GB in NF4, 4 bits.")
 def _third() -> Finding:
     inside = LLAMA2["parameters"] - LLAMA2["outside"]
     counted = {
@@ -93,7 +76,7 @@ def _third() -> Finding:
 CLAIMED_FULL = 18.9  # GiB
 
 
-@claim(93, TORCHTUNE, "All weights of an 8-billion model can be trained on a 24 GB card, in 18.9 GiB.")
+@claim(92, TORCHTUNE, "All weights of an 8-billion model can be trained on a 24 GB card, in 18.9 GiB.")
 def _full_on_one_card() -> Finding:
     steps = {name: step(MODEL, name) for name, method in METHODS.items() if method.trained == "all"}
     fitting = [name for name, ledger in steps.items() if fit(ledger, CARD_BYTES).state == FITS]

@@ -15,7 +15,7 @@ from classroom.explorer import Explorer, View, described
 from course_utils.figures import role_bars
 from course_utils.machine import hardware
 from course_utils.memory import Ledger
-from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, Fit, fit, spare_bytes
+from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, Fit, demand, fit, spare_bytes
 from course_utils.units import CourseError, format_bytes, require_one_of
 from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, Method, longest_sequence, step
 
@@ -120,6 +120,8 @@ class OneCardExplorer(Explorer):
             rows["all weights, AdamW"] = _roles(step(model, WHOLE, sequence, batch, recompute, dtype))
         name = self.trained.value
         rows[name if name not in rows else f"{name}, as chosen"] = _roles(ledger)
+        if not demand(ledger).missing(card.memory_bytes):  # replayed once, for every card
+            ledger.reserved_bytes()
         verdict = fit(ledger, card)
         longest = longest_sequence(model, method, spare_bytes(card, 0, CONTEXT_BYTES), batch, recompute, dtype)
         title = f"{model}, {batch:,} × {sequence:,} tokens: {format_bytes(ledger.peak_bytes)}, which {verdict.words}"

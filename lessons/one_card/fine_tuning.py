@@ -308,6 +308,10 @@ def _deep_tapes(model: str, method: Method, single: bool, recompute: bool, dtype
     )
 
 
+KEPT = 64  # ledgers, with what was replayed for them
+_ledgers: dict[tuple[object, ...], Ledger] = {}
+
+
 def step(
     model: str = "Llama-3-8B",
     method: str | Method = "full",
@@ -333,7 +337,12 @@ def step(
         CourseError: an argument out of range.
     """
     one, other = _two_tapes(model, method, sequence, batch, recompute, dtype)
-    return Ledger(model, between(one, other, sequence), batch)
+    key = (model, method, sequence, batch, recompute, dtype)
+    if key not in _ledgers:
+        if len(_ledgers) >= KEPT:
+            del _ledgers[next(iter(_ledgers))]
+        _ledgers[key] = Ledger(model, between(one, other, sequence), batch)
+    return _ledgers[key]
 
 
 def longest_sequence(

@@ -108,7 +108,7 @@ class _Stack:
         if storage in self.updated:
             return self.updated[storage]
         if born == 0 or born >= tape.events or tape.event_phase[born] == PHASES.index("update"):
-            return self.layers[tape.layer[storage]]
+            return self.layers[int(tape.layer[storage])]
         layer = self.forward.layer(born)
         return self.backward.layer(born) if layer < 0 and self.backward.runs else layer
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from verdicts import finding
 
-from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
+from classroom.claims import PARTLY, RIGHT, WRONG
 from course_utils.memory import Ledger
 from lessons.one_card import claims as one_card
 
-# Published figures beside what is traced: LitGPT's 16.24 > 13.50, four copies of the weights before any map, two for
-# keys and values, 2 bytes of 6.74 billion weights, and 18.9 GiB for weights of 15 GiB.
-EXPECTED = {89: RIGHT, 90: MISLEADING, 91: WRONG, 92: RIGHT, 93: RIGHT}
+# Published figures beside what is traced: LitGPT's 16.24 > 13.50, two for keys and values,
+# 2 bytes of 6.74 billion weights, and 18.9 GiB for weights of 15 GiB.
+EXPECTED = {89: RIGHT, 90: WRONG, 91: RIGHT, 92: RIGHT}
 
 
 @pytest.mark.parametrize("number", EXPECTED)
@@ -21,30 +21,27 @@ def test_verdict(number):
 
 
 def test_the_evidence_holds_the_numbers():
-    assert "GPT2 2, SmolLM2-1.7B 2, Llama-3-8B 0.5" in finding(91).evidence
-    assert "13.48 GB and 4.17" in finding(92).evidence
-    assert "AdamW 59.86 GiB" in finding(93).evidence
-    assert "full, one sequence 4.0" in finding(90).evidence
+    assert "GPT2 2, SmolLM2-1.7B 2, Llama-3-8B 0.5" in finding(90).evidence
+    assert "13.48 GB and 4.17" in finding(91).evidence
+    assert "AdamW 59.86 GiB" in finding(92).evidence
 
 
 def test_another_trace_another_verdict(monkeypatch):
     monkeypatch.setattr(Ledger, "peak_bytes", property(lambda ledger: 4 * 2 * 8_030_261_248))
     assert finding(89).verdict == WRONG
-    assert finding(90).verdict == RIGHT
     monkeypatch.setattr(Ledger, "peak_bytes", property(lambda ledger: 23 * 2**30))
-    assert finding(93).verdict == PARTLY
-    assert finding(90).verdict == WRONG
+    assert finding(92).verdict == PARTLY
 
 
 def test_another_card_cache_or_model_another_verdict(monkeypatch):
     monkeypatch.setattr(one_card, "CARD_BYTES", 16 * 2**30)
-    assert finding(93).verdict == WRONG
+    assert finding(92).verdict == WRONG
     monkeypatch.setattr(one_card, "PUBLISHED", {"bfloat16": 13.52, "NF4": 3.37})
-    assert finding(92).verdict == PARTLY
+    assert finding(91).verdict == PARTLY
     halved = {
         name: replace(one_card.SHAPES[name], kv_heads=one_card.SHAPES[name].heads // 2)
         for name in ("SmolLM2-1.7B", "Llama-3-8B")
     }
     halved["Llama-3-8B"] = replace(halved["Llama-3-8B"], kv_heads=16)
     monkeypatch.setattr(one_card, "SHAPES", {**halved, "GPT2": halved["SmolLM2-1.7B"]})
-    assert finding(91).verdict == RIGHT
+    assert finding(90).verdict == RIGHT
