@@ -103,3 +103,12 @@ def test_an_unknown_model_or_format_is_one_line() -> None:
         language_step("GPT-9")
     with pytest.raises(CourseError, match="unknown format 'int4'"):
         language_step("GPT2", 1024, None, "int4")
+
+
+def test_a_softmax_told_its_format_by_place_runs_under_autocast() -> None:
+    """`F.softmax(x, dim, dtype=float32)` reaches the dispatcher with its format as third argument."""
+    kept = [
+        kept_bytes(language_step(SMALL["Llama"], 24, Options("eager"), numbers, layers=2).at(3))
+        for numbers in ("mixed", "bfloat16")
+    ]
+    assert kept[0] > kept[1] > 0
