@@ -103,6 +103,7 @@ longest = Check(
     _longest,
     cases=[
         (12, 8, 768, 12, 8 * 2**30), (24, 1, 1024, 16, 12 * 2**30), (12, 1, 64, 1, 100), (2, 3, 64, 2, 10**7),
+        (600, 1, 1, 1, 7), (1, 600, 1, 1, 7), (1, 1, 6000, 1, 60), (1, 1, 1, 6000, 60),  # none fits
         (12, 8, 768, 12, 12 * 8 * 512 * (34 * 768 + 5 * 12 * 512)), (48, 1, 1600, 25, 40 * 2**30),
     ],
     slips=[
@@ -377,6 +378,8 @@ class LossInPieces(PropertyCheck[Comparison]):
             # The mean of means may be near enough in the loss; its gradients are not.
             return self.told("detached" if _misses_gradients(given) else "the mean of means")
         now = f" It is {percent(seen.share)} of the original; at most {percent(SHARE)} is asked."
+        if seen.peak == seen.original_peak:
+            return self.told("all in one" if seen.again else "nothing") + now
         for slip in self.by_peak:
             if seen.peak == _slip_peak(slip.function):
                 return slip.message + now

@@ -40,6 +40,7 @@ class Comparison(PeakComparison):
     """How a rewritten reader stands beside the original; the output is the loss."""
 
     loss_factor: float = 0.0  # the loss as a multiple of the original's
+    again: bool = False  # something is computed a second time
 
     @property
     def holds(self) -> dict[str, bool]:
@@ -58,6 +59,7 @@ class _Step:
     trainable: bool
     gradients: dict[str, Tensor]
     peak: int
+    operators: int  # that launched a kernel
 
 
 def _step(network: nn.Module, ids: Tensor, labels: Tensor) -> _Step:
@@ -73,7 +75,9 @@ def _step(network: nn.Module, ids: Tensor, labels: Tensor) -> _Step:
             with watch:
                 loss.backward()
     gradients = {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
-    return _Step(loss.detach() if isinstance(loss, Tensor) else loss, trainable, gradients, watch.peak)
+    return _Step(
+        loss.detach() if isinstance(loss, Tensor) else loss, trainable, gradients, watch.peak, len(watch.operators)
+    )
 
 
 def compare(make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, seed: int = 0) -> Comparison:
@@ -91,8 +95,9 @@ def compare(make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, see
             _step(network, ids, labels)
         wanted, given = _step(original, ids, labels), _step(rewritten, ids, labels)
     seen = Comparison(
-        returned=type(given.loss).__name__, trainable=given.trainable, peak=given.peak, original_peak=wanted.peak
-    )
+        returned=type(given.loss).__name__, trainable=given.trainable, peak=given.peak, original_peak=wanted.peak,
+        again=given.operators > wanted.operators,
+    )  # fmt: skip
     if not isinstance(given.loss, Tensor) or not isinstance(wanted.loss, Tensor):
         return seen
     return replace(

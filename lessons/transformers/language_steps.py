@@ -80,7 +80,7 @@ def language_step(
 
 
 def kept_bytes(ledger: Ledger) -> int:
-    """Bytes of feature maps, masks included, that the forward pass leaves for the backward pass."""
+    """Bytes of feature maps, masks included, alive after the first operator of the backward pass, made before it."""
     tape = ledger.tape
     last = int((tape.event_phase == 0).nonzero()[0][-1])
     kept = (tape.role == ROLE["feature maps"]) & (tape.birth <= last) & (tape.death > last + 1)

@@ -122,7 +122,7 @@ table.assign(difference=table.iloc[:, 0] - table.iloc[:, 1]).map("{:,}".format)
 # in other words keeps other tensors. One layer each, in units of sbh bytes, scores left out:
 
 
-# %%
+# %% folded=true
 class WrittenOut(nn.Module):
     """GELU as GPT-2's own code has it, in seven operators."""
 
@@ -281,7 +281,7 @@ skyline(flash, before=step, before_name="eager",
 # published with). All but the scores counts tokens and cannot tell. Scores are as²b: where texts get twice as long and
 # half as many, they double.
 
-# %%
+# %% folded=true
 lengths = (512, 1024, 2048, 4096, 8192)
 same_tokens = {
     name: [language_step("GPT2", n, way).at(8192 // n).peak_bytes / GIB for n in lengths]
@@ -303,7 +303,7 @@ plane(
 # Where does attention overtake the rest of a layer? Where 5as/h = 34, so s = 6.8 h/a: 6.8 times the width of a head.
 # Heads are 64 wide in every GPT-2, from the smallest to the largest.
 
-# %%
+# %% folded=true
 crossing = 34 * gpt2.hidden / (5 * gpt2.heads)
 rows = {}
 for n in (256, 512, 1024):
@@ -324,7 +324,7 @@ pd.DataFrame(rows).T
 # Along each line the peak is what the card has left beside its context. Fused, tokens are tokens: the lines fall as 1/s.
 # Eager they bend down, and a text too long does not fit at any batch.
 
-# %%
+# %% folded=true
 cards = {"T4, 16 GiB": 16, "A100, 40 GiB": 40, "H100, 80 GiB": 80}
 curves = []
 for (card, room), colour in zip(cards.items(), COLOURS, strict=True):
@@ -403,7 +403,7 @@ pd.DataFrame(rows).T
 # byte, `fitcheck-llm` 0.3.1. Our trace of the same Hugging Face models, twenty steps in all; first with eager attention:
 
 
-# %%
+# %% folded=true
 def beside(attention):
     rows = [row for row in t4_peaks() if row.attention == attention]
     return pd.DataFrame({
@@ -427,15 +427,15 @@ beside("efficient")
 # ## What is missed, and why
 #
 # - **Ten rows agree to the byte.** A byte there is a byte of an allocator's *block*: tensors rounded up to 512.
-# - **Qwen2.5, −2 MiB in all four rows**: constant, whatever batch, sequence and kernel. We know no cause.
-# - **The small SmolLM2, up to 640 KiB either way**: blocks. The allocator hands out a free block that is a little too
-#   large, and which one is free depends on what ran before.
+# - **Qwen2.5, −2 MiB in all four rows**: whatever batch, sequence and kernel. We know no cause.
+# - **The small SmolLM2, up to 640 KiB either way**: all multiples of 128 KiB, so whole blocks or a kernel's scratch
+#   memory. Which, we do not know.
 # - One thing was *learnt* from this set: CUDA's softmax backward makes a temporary as large as the scores. Without it
 #   eager rows were up to 10 % low. It was then read in PyTorch's source. So these rows do not test that rule.
 #
 # `python -m benchmarks gpu_peaks` makes the traced column anew; it needs the extra `zoo`.
 
-# %%
+# %% folded=true
 misses = [abs(row.off) / row.measured for row in t4_peaks()]
 exact = sum(row.off == 0 for row in t4_peaks())
 middle = pd.Series(misses).median()
@@ -445,9 +445,9 @@ print(f"{exact} of {len(misses)} to the byte, median {middle:.3%}, at worst {max
 # ## Measured on eight A100: the formula
 #
 # NVIDIA tests Megatron-LM nightly and keeps the peaks: a GPT of twelve layers, h = 512, 8 heads, 4 × 1,024 tokens. Their
-# code upcasts logits once, 6 bytes a logit. What a step adds, against three lines of arithmetic:
+# code upcasts logits once, 6 bytes a logit. What a step adds, against three sums:
 
-# %%
+# %% folded=true
 m = MEGATRON_SHAPE
 sbh = m["sequence"] * m["batch"] * m["hidden"]
 logits = 6 * m["sequence"] * m["batch"] * m["vocabulary"]
@@ -464,7 +464,8 @@ pd.DataFrame(rows).T
 
 # %% [markdown]
 # <small>Golden values of NVIDIA/Megatron-LM at d98e8a64dd, `mem-max-allocated-bytes` less what is alive between steps.
-# The 36 of the second row is 34 and one more hidden state that their fused kernel keeps.</small>
+# The 36 of the second row is fitted: 34, and one hidden state more, perhaps the output that their fused kernel
+# keeps.</small>
 
 # %% [markdown] slide="slide"
 # ## Train
@@ -473,7 +474,7 @@ pd.DataFrame(rows).T
 # this machine: the same losses, other maps.
 
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 text = torch.tensor(list(inspect.getsource(language_models).encode()))
 tiny = Shape("tiny GPT", "gpt2", 256, 64, 2, 4, 4, 256, 64, True, True, 0.0, 0, "")
 

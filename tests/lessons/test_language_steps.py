@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_utils.memory import Ledger, StepTrace
+from course_utils.memory import ROLE, Ledger, StepTrace
 from course_utils.networks.language import SHAPES, Options
 from course_utils.trace import training_step
 from course_utils.units import CourseError
@@ -95,7 +95,10 @@ def test_a_learned_position_more_is_a_parameter_more_and_only_there() -> None:
 
 def test_what_is_kept_is_what_the_layers_save() -> None:
     ledger = language_step(SMALL["GPT2"], 24).at(3)
-    assert kept_bytes(ledger) == ledger.by_layer()["saved feature maps"].sum()
+    first = int(np.flatnonzero(ledger.phases == "backward")[0])
+    freed = (ledger.tape.birth < first) & (ledger.tape.death == first) & (ledger.tape.role == ROLE["feature maps"])
+    saved = ledger.by_layer()["saved feature maps"].sum()
+    assert kept_bytes(ledger) == saved - ledger.size[freed].sum()
 
 
 def test_an_unknown_model_or_format_is_one_line() -> None:
@@ -103,3 +106,12 @@ def test_an_unknown_model_or_format_is_one_line() -> None:
         language_step("GPT-9")
     with pytest.raises(CourseError, match="unknown format 'int4'"):
         language_step("GPT2", 1024, None, "int4")
+
+
+def test_a_softmax_told_its_format_by_place_runs_under_autocast() -> None:
+    """`F.softmax(x, dim, dtype=float32)` reaches the dispatcher with its format as third argument."""
+    kept = [
+        kept_bytes(language_step(SMALL["Llama"], 24, Options("eager"), numbers, layers=2).at(3))
+        for numbers in ("mixed", "bfloat16")
+    ]
+    assert kept[0] > kept[1] > 0
