@@ -650,14 +650,15 @@ if gpu is not None:
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **when can the copy hide?** Before each move say whether the waits become longer or shorter. The links
-# are those of the catalogue: PCIe 3.0 at 10 GB/s, as measured on a K40 and as in lesson 12. On the pages above it is the
-# 12.8 GB/s with which the published figures come out, so there the same step waits less.
+# One question: **when can the copy hide?** Before each move say whether the waits become longer or shorter.
 
 # %% tags=["nbval-ignore-output"]
 offload_explorer()
 
 # %% [markdown] slide="skip"
+# The links are those of the catalogue: PCIe 3.0 at 10 GB/s, as measured on a K40 and as in lesson 12. On the pages above
+# it is the 12.8 GB/s with which the published figures come out, so there the same step waits less.
+#
 # Try three things. Double the batch: what happens to the share of waiting? Take the older link. Find the network and
 # policy that lose least, and the one for which even the best policy loses much.
 #
