@@ -13,6 +13,7 @@ import importlib
 import inspect
 import itertools
 import json
+import os
 import random
 import resource
 import signal
@@ -37,7 +38,7 @@ Found = tuple[str, Callable[..., Any]]
 
 def refuse(event: str, arguments: tuple[Any, ...]) -> None:
     """Let nothing that is tried start or change anything outside of this process."""
-    writes = event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+")
+    writes = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
     if event.startswith(REFUSED) or writes:
         raise PermissionError(event)
 
