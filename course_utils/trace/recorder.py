@@ -269,7 +269,7 @@ class Recorder(TorchDispatchMode):
             written.append(index)
         if self.host_counts and self.device == "meta" and not self.unlike_cpu:
             self.unlike_cpu = _unlike_cpu(operator.name, inputs, outputs, read)
-        if operator.writes and self.phase == FORWARD and inputs[0]._is_view() and torch.is_grad_enabled():
+        if operator.writes and self.phase == FORWARD and inputs and inputs[0]._is_view() and torch.is_grad_enabled():
             self.view_overwritten |= any(t.requires_grad for t in inputs)
         if not born and not operator.writes:
             return  # a view by another name
