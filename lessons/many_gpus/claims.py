@@ -183,7 +183,7 @@ def _data_for_three_billion() -> Finding:
     )
 
 
-@claim(97, DETTMERS, "Model parallelism is complicated.")
+@claim(93, DETTMERS, "Model parallelism is complicated.")
 def _model_parallelism() -> Finding:
     ledger = dense_net().at(BATCH)
     found = {scheme: on_cards(ledger, CARD, LINK, CARDS, scheme) for scheme in (DATA, UNITS)}

@@ -22,7 +22,7 @@ EXPECTED = {
     10: RIGHT,
     95: OUTDATED,
     96: RIGHT,
-    97: RIGHT,
+    93: RIGHT,
 }
 
 
