@@ -1,9 +1,10 @@
 """What the lessons' folders hold of questions: their checks, graded cells, slips and right answers, for general tests.
 
 Several different right answers to every question are in `lessons/TOPIC/answers.py`. It defines RIGHT: question ->
-answers, the first one plain. For a question whose answer is no function of numbers (a network to change, say) it also
-defines UNTOUCHED: question -> answers with dots left in them; the general tests that call an answer with numbers leave
-such a question to the tests of its topic.
+answers, the first one plain; and WRONG: question -> (answer, words it must hear) that learners gave, beyond the slips.
+For a question whose answer is no function of numbers (a network to change, say) it also defines UNTOUCHED: question ->
+answers with dots left in them; the general tests that call an answer with numbers leave such a question to the tests of
+its topic.
 """
 
 import importlib
@@ -31,6 +32,7 @@ def _gather(room: str, attribute: str | None = None) -> dict:
 
 RIGHT = _gather("answers", "RIGHT")
 UNTOUCHED = _gather("answers", "UNTOUCHED")
+WRONG = _gather("answers", "WRONG")
 CHECKS = _gather("checks")
 GRADED = _gather("graded")
 SLIPS = [(question, slip) for question, check in CHECKS.items() for slip in check.slips]

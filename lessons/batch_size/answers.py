@@ -140,3 +140,32 @@ def dots_within(model, optimizer, pictures, labels, micro):
 
 
 UNTOUCHED = {"accumulate": [..., dots, dots_within]}
+
+
+def falls_off_the_loop(wanted, fixed, accumulated, per_sample, limit):  # noqa: RET503 - this is the mistake
+    for parts in range(1, wanted + 1):
+        extra = accumulated if parts > 1 else 0
+        if wanted % parts == 0 and fixed + extra + per_sample * wanted // parts <= limit:
+            return wanted // parts
+
+
+def by_throughput(times, tolerance):
+    rates = {batch: batch / seconds for batch, seconds in times.items()}
+    return min(batch for batch in rates if rates[batch] >= (1 - tolerance) * max(rates.values()))
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "micro_batch": [
+        (falls_off_the_loop, "Here it ends without a `return`"),
+        (lambda *a: RIGHT["micro_batch"][0](*a) + 1, "1 too large"),
+    ],
+    "loss_weights": [
+        (lambda sizes: [size * len(sizes) / sum(sizes) for size in sizes], "mean size"),
+        (lambda sizes: [size / len(sizes) for size in sizes], "how many *samples*"),
+        (lambda sizes: [sum(sizes) / size for size in sizes], "Upside down"),
+        (lambda sizes: torch.tensor(sizes) / max(sizes), None),  # float32, but for this the largest one's slip
+        (lambda sizes: [100 * size / sum(sizes) for size in sizes], "100 times too large"),
+    ],
+    "saturated_from": [(by_throughput, "off the throughput")],
+}

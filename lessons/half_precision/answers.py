@@ -183,3 +183,31 @@ def dots_within(model, optimizer, batches, scale, max_norm):
 
 
 UNTOUCHED = {"keep_small": [..., lambda *_: ..., dots_within]}
+
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "recipe_bytes": [
+        (
+            lambda p, optimizer, recipe: (
+                RIGHT["recipe_bytes"][0](p, optimizer, recipe) - p * (2 if recipe == "pure" else 4)
+            ),
+            "gradients are missing",
+        )
+    ],
+    "share_left": [(lambda m, p: 100 * RIGHT["share_left"][0](m, p), "percent")],
+    "smallest_update": [
+        (
+            lambda weight, bits, lowest: (
+                2.0 ** ((max(int(math.log2(abs(weight))), lowest) if weight else lowest) - bits - 1)
+            ),
+            "cuts towards 0",
+        )
+    ],
+    "next_scales": [
+        (lambda flags, scale, interval: [scale, *RIGHT["next_scales"][0](flags, scale, interval)], None),
+        (lambda flags, scale, interval: RIGHT["next_scales"][0](flags, scale, interval)[:-1], "one entry too few"),
+        (lambda flags, *rest: RIGHT["next_scales"][0]([*flags, False], *rest), "one entry too many"),
+    ],
+}

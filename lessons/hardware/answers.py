@@ -155,3 +155,26 @@ class DotsWithin(Pretrained):
 
 
 UNTOUCHED = {"head_only": [..., Dots, DotsWithin]}
+
+
+def cards_by_agreement(cards, needed, bfloat16):
+    good = [
+        card
+        for card in cards
+        if card["memory_gib"] / card["dies"] >= needed and card["bfloat16"] == bfloat16 and card["launch_usd"]
+    ]
+    return [card["name"] for card in sorted(good, key=lambda card: card["launch_usd"])]
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "largest_parameters": [
+        (lambda card, buffer, optimizer: max(0, (card - buffer) * 1024**2 // 4 // 2), "8 bytes a parameter"),
+        (lambda *_: 501_918_378, "returned 501,918,378, expected "),
+        (lambda *a: RIGHT["largest_parameters"][0](*a) + 1, "1 too large"),
+    ],
+    "cards_that_hold": [(cards_by_agreement, "cards that have it are missing"), (lambda *_: [], None)],
+    "frozen_step_bytes": [
+        (lambda layers, values, n, _: RIGHT["frozen_step_bytes"][0](layers, values, n, "sgd"), "state is missing"),
+    ],
+}

@@ -117,3 +117,15 @@ def dots_within(rank, cards, values, send, receive):
 
 
 UNTOUCHED = {"ring_average": [..., lambda *_: ..., dots_within]}
+
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "step_seconds": [
+        (lambda buckets, _, update, cards, rate: RIGHT["step_seconds"][0](buckets, 0, update, cards, rate), "backward"),
+    ],
+    "shard_factors": [
+        (lambda sizes, way: RIGHT["shard_factors"][0](sizes, "sum" if way == "mean" else "mean"), "exchanged"),
+    ],
+}

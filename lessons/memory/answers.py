@@ -127,3 +127,22 @@ class DotsWithin(Watched):
 
 
 UNTOUCHED = {"keep_less": [..., Dots, DotsWithin]}
+
+
+def largest_of_growing(events, limit):
+    return max(0, min((limit - fixed) // each for fixed, each in events if each))
+
+
+def largest_in_range(events, limit):
+    fitting = [n for n in range(1, 1001) if all(fixed + each * n <= limit for fixed, each in events)]
+    return max(fitting, default=0)
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "largest_batch": [
+        (largest_of_growing, "need nothing for a sample"),
+        (largest_in_range, "search ends at 1,000"),
+        (lambda events, limit: limit // max(fixed + each for fixed, each in events), "peak at batch 1"),
+    ],
+}

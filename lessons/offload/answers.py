@@ -121,3 +121,20 @@ def dots_within(model, least, host):
 
 
 UNTOUCHED = {"keep_outside": [..., lambda *_: ..., lambda *_: (..., ...), dots_within]}
+
+
+def wrapped_streams(forward, backward, copies):
+    seconds = sum(map(max, forward, copies)) + copies[-1]
+    return seconds + sum(max(backward[i], copies[i - 1]) for i in range(len(backward)))
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "two_streams": [
+        (wrapped_streams, "`copies[i - 1]` at `i = 0`"),
+        (
+            lambda f, b, c: sum(map(max, f, c)) + c[-1] + sum(map(max, b, c)),
+            "own map comes back beside it",
+        ),
+    ],
+}

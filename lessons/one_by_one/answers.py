@@ -83,3 +83,12 @@ RIGHT = {
 }
 
 UNTOUCHED = {"bottleneck": [..., lambda: ..., lambda: nn.Sequential(nn.Conv2d(3, 64, 3), ...)]}
+
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "after_squeeze": [(lambda side, c, s: (4 * side**2 * s, c * s + s), "You counted bytes")],
+    # The fraction is never whole there.
+    "break_even": [(lambda *a: RIGHT["break_even"][0](*a) + 1, "You rounded up")],
+}

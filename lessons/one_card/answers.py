@@ -108,3 +108,26 @@ class DotsInside(nn.Module):
 
 
 UNTOUCHED = {"adapt_layer": [..., DotsInside]}
+
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "kv_cache": [
+        (lambda n, h, kv, d, t, b: 4 * n * (h // kv) * d * t * b, None),
+        (lambda n, h, kv, d, t, b: 3 * n * kv * d * t * b, "1.333 times too small"),
+    ],
+    "lora_bytes": [(lambda widths, rank: rank * sum(map(sum, widths)), "2 times too small")],
+    "fixed_bytes": [
+        (lambda n, a, bits, s: 8 * RIGHT["fixed_bytes"][0](n, a, bits, s), "are bits"),
+        (lambda n, a, bits, s: RIGHT["fixed_bytes"][0](n, a, 16, s) if a else 8 * n, None),
+    ],
+    "longest_context": [
+        (lambda *a: RIGHT["longest_context"][0](*a) + 1, "1 too large"),
+        (lambda c, taken, t, b: (c - sum(taken)) // (t * b) if c > sum(taken) else None, "`None`"),
+    ],
+    "tokens_per_second": [
+        (lambda w, c, b, f, bw, p: RIGHT["tokens_per_second"][0](w, c, b, f, bw, p) / 1000, "1000 times too small"),
+        (lambda w, c, b, f, bw, p: b * max(bw / (w + b * c), p / (b * f)), None),
+    ],
+}

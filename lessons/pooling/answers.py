@@ -103,3 +103,19 @@ RIGHT = {
 }
 
 UNTOUCHED = {"pooled_well": [..., lambda: ..., lambda: nn.Sequential(nn.Conv2d(3, 16, 3), ...)]}
+
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "pool_keeps": [
+        (
+            lambda kind, n, c, side, k, s, v: n * c * ((side - k) // s + 1) ** 2 * (v + 8) if kind == "max" else 0,
+            "puts out a map",
+        ),
+        (
+            lambda kind, n, c, side, k, s, v: n * c * ((side - k) // s) ** 2 * (v + 8 * (kind == "max")),
+            "One place too few",
+        ),
+    ],
+}

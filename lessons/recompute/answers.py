@@ -110,3 +110,40 @@ class DotsInside(Tower):
 
 
 UNTOUCHED = {"recompute_blocks": [..., DotsInside]}
+
+
+def wrapped_inputs(outputs, cuts):
+    peak = held = 0
+    for first, last in itertools.pairwise([0, *cuts, len(outputs)]):
+        held += outputs[first - 1]
+        peak = max(peak, held + sum(outputs[first:last]))
+    return peak
+
+
+def first_cuts_that_fit(outputs, seconds, limit):
+    for count in range(len(outputs)):
+        for cuts in itertools.combinations(range(1, len(outputs)), count):
+            if RIGHT["cut_peak"][0](outputs, list(cuts)) <= limit:
+                return sum(seconds[: cuts[-1]]) if cuts else 0
+    return -1
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "chain_peak": [(lambda n, k: k - 1 + math.ceil(n / k), "One unit too few")],
+    "best_count": [
+        (lambda n: min(range(2, n + 1), key=lambda k: (k + math.ceil(n / k), k), default=2), "one layer"),
+        (lambda n: min(range(1, n), key=lambda k: k + math.ceil(n / k)), "ValueError"),
+    ],
+    "cut_peak": [
+        (wrapped_inputs, "`outputs[first - 1]` at `first = 0`"),
+        (
+            lambda o, cuts: max(
+                sum(o[cut - 1] for cut in cuts if cut < a) + sum(o[a:b])
+                for a, b in itertools.pairwise([0, *cuts, len(o)])
+            ),
+            "What enters the segment in work is missing",
+        ),
+    ],
+    "least_again": [(first_cuts_that_fit, "the first cuts that fit")],
+}

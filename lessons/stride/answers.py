@@ -107,3 +107,14 @@ RIGHT = {
 UNTOUCHED = {
     "strided": [..., lambda: ..., lambda: nn.Sequential(nn.Conv2d(3, 16, 3), ...), lambda: nn.Conv2d(3, 16, 3, ...)],
 }
+
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "output_side": [
+        (lambda side, kernel, stride, padding: (side + 2 * padding) // stride + 1, "own width is missing"),
+        (lambda side, kernel, stride, padding: round((side + 2 * padding - kernel) / stride) + 1, "to the nearest"),
+        (lambda *a: RIGHT["output_side"][0](*a) + 1, "Every number you return is 1 too large"),
+    ],
+}

@@ -115,3 +115,49 @@ class DotsWithin(OneByOne):
 
 
 UNTOUCHED = {"fewer_launches": [..., Dots, DotsWithin]}
+
+
+def best_step_that_pays(batches, milliseconds, share):
+    each = [time / batch for batch, time in zip(batches, milliseconds, strict=True)]
+    for i in range(len(each) - 1, 0, -1):
+        if 1 - each[i] / each[i - 1] >= share:
+            return batches[i]
+    return batches[0]
+
+
+def searched(most, start=1):
+    """The crossover by search up to a batch."""
+
+    def search(cf, cs, gf, gs):
+        return next((n for n in range(start, most + 1) if gf + gs * n < cf + cs * n), 0)
+
+    return search
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "operator_seconds": [
+        (lambda f, t, p, b, launch: f / p if f / p > t / b else t / b, "launch is missing"),
+        (lambda f, t, p, b, launch: min(p, f / t * b), "operations a second"),
+        (lambda f, t, p, b, launch: launch * 1e-6 + max(f / p, t / b), "in seconds already"),
+        (lambda f, t, p, b, launch: (launch + max(f / p, t / b)) * 1e3, "1000 times too large"),
+        (lambda f, t, p, b, launch: launch + max(f / p, t / b) + 1e-7, "too large"),
+    ],
+    "crossover_batch": [
+        (lambda cf, cs, gf, gs: 1 if gf < cf else RIGHT["crossover_batch"][1](cf, cs, gf, gs), "at batch 1"),
+        (lambda cf, cs, gf, gs: 0 if gf < cf and gs < cs else RIGHT["crossover_batch"][1](cf, cs, gf, gs), None),
+        (searched(10_000), "search ends at 10,000"),
+        (searched(1_000), None),
+        (lambda *a: RIGHT["crossover_batch"][0](*a) + 1, "Every number you return is 1 too large"),
+    ],
+    "speed_up": [(lambda c, g, n, s, r: c / (g + n * s / r), "10**9 bytes a second")],
+    "saturates_at": [
+        (best_step_that_pays, "Stop before the first that does not"),
+        (
+            lambda b, t, share: next(
+                (n for n, x, m, y in zip(b, t, b[1:], t[1:], strict=False) if 1 - y / m / (x / n) <= share), b[-1]
+            ),
+            "exactly the share",
+        ),
+    ],
+}

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 from own import own
-from right_answers import CHECKS, GRADED, RIGHT
-from wrong_answers import WRONG
+from right_answers import CHECKS, GRADED, RIGHT, WRONG
 
 from classroom.grading.mark import LONGEST
 from classroom.grading.secret import SERVE

@@ -69,4 +69,4 @@ def test_other_code_and_networks_other_verdicts(monkeypatch):
     monkeypatch.setattr(many_gpus, "parameters", lambda ledger: 10**9)
     assert finding(96).verdict == OPEN
     monkeypatch.setattr(many_gpus, "UNITS", "data parallel")
-    assert finding(97).verdict == WRONG
+    assert finding(93).verdict == WRONG
