@@ -404,8 +404,8 @@ side_by_side(
 )
 
 # %% [markdown]
-# What measured has above traced is what kernels allocate and free inside. Time varies with the machine; no GPU
-# recording of this network ships with this version of the course.
+# Where the measured peak is above the traced one, the rest is scratch memory that kernels allocate and free inside.
+# Time varies with the machine; no GPU recording of this network ships with this version of the course.
 
 # %% [markdown] slide="slide"
 # ## Train
