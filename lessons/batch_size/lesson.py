@@ -253,8 +253,8 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# The networks differ (Inception, GoogLeNet, and a small one on one core), the question is the same. A CPU has no
-# thousands of threads to fill, and a small batch may even suit its caches better: believe the curve of your own
+# The networks differ (Inception, GoogLeNet, and a small one on one core), the question is the same. A CPU does not
+# need thousands of threads, and a small batch may even suit its caches better: believe the curve of your own
 # machine.
 
 # %% [markdown] slide="skip"

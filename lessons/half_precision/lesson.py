@@ -15,7 +15,7 @@
 #
 # 1. read a 16-bit number bit by bit, and tell range from rounding;
 # 2. count a parameter's bytes in any recipe of *mixed precision*, with or without master weights;
-# 3. say what shrinks under *autocast*, what does not, and which network grows;
+# 3. say what shrinks under *autocast*, what does not, and for which networks it pays;
 # 4. write the training loop with a loss scale, and say what each line is for;
 # 5. tell which devices gain time, and how much of a predicted gain was ever measured.
 #
@@ -232,7 +232,7 @@ share = table.loc[stays, "half"].sum() / vgg.half.peak_bytes
 print(f"What never halves is {share:.0%} of the peak under autocast.")
 
 # %% [markdown] slide="slide"
-# ## The network that grows
+# ## And a dense network?
 #
 # The dense net has hardly any maps. Before you run the cell: does its peak fall, stay, or rise?
 

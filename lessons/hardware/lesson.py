@@ -731,7 +731,7 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 
 # %% [markdown]
 # The frozen backbone takes less memory and less time, and is right about as often: features learned on some digits
-# serve the others. The control shows that this is the backbone's training, and not the head alone.
+# serve the others. The control shows that the training of the backbone does it, not the head alone.
 
 # %% [markdown] slide="notes"
 # How well this goes depends on how alike the two tasks are; five digits and five others are very much alike. Where few

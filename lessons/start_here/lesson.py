@@ -57,7 +57,7 @@ from lessons.memory.explorer import memory_explorer
 # | 14 | [Fine-tuning and serving on one card](14_one_card.ipynb) | 8 billion parameters, 24 GiB: what can be trained, what served? |
 # | A | [Myths and facts](A_myths_and_facts.ipynb) | of what people say about GPUs and memory, how much holds? |
 #
-# Out of memory today? Begin with 03, then 04 to 09. Buying hardware? Begin with 01 and 02.
+# Out of memory today? Begin with 03, then 04 to 10. Buying hardware? Begin with 01 and 02.
 
 # %% [markdown] slide="slide"
 # ## Does your set-up work?
