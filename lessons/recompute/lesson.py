@@ -90,7 +90,7 @@ pd.DataFrame({"segments": counts, "inputs": counts, "one segment": [n // k for k
 # ## Trace: a chain of 36 equal layers
 #
 # Tanh needs its own output in the backward pass and nothing else: one unit a layer. The trace runs the chain through
-# PyTorch's own `torch.utils.checkpoint`, on shapes. Two units more are the loss and its gradient.
+# PyTorch's own `torch.utils.checkpoint`, on shapes. The loss adds two units: a map of its own and a gradient.
 
 # %%
 with torch.device("meta"):
@@ -124,7 +124,7 @@ plane(
 # %% [markdown] slide="slide"
 # ## Better than even
 #
-# When the *last* segment is in work, all inputs are held. When the *first* is in work, the others are done and their
+# While the *last* segment is computed again, all inputs are held. While the *first* is, the others are done and their
 # inputs gone. So the first segment may be longer. With lengths m, m − 1, m − 2, … every segment reaches the same
 # height, m + 1 or so, and they add up to about m²/2: for n layers that is √(2n) in place of 2√n.
 
