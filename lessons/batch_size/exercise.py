@@ -99,8 +99,8 @@ graded.saved_by_halving(saved_by_halving)
 #
 # The update has to be the one that `wanted` samples at once give. If they fit the card at once, there is nothing to
 # do. If not, they go through it in micro-batches of one size, and the gradients add up. From the second micro-batch
-# on, the gradients of those before are alive as well, so that a step with accumulation needs `accumulated_bytes` more
-# than a plain one of the same size.
+# on, the gradients of those before are alive as well. So a step with accumulation needs `accumulated_bytes` more than a
+# plain step on one micro-batch.
 #
 # Return the largest micro-batch that fits into `limit` bytes and divides `wanted`; `wanted` itself if the plain step
 # fits; 0 if nothing does. A plain step of *N* samples needs `fixed_bytes + bytes_per_sample * N`.
@@ -217,8 +217,8 @@ graded.saturated_from(saturated_from)
 # Below is a training step on the whole batch. Write one that makes **the same update** with at most `micro` images
 # in the network at a time, so that the step asks for **at most a quarter** of the memory.
 #
-# The last micro-batch may be smaller. The function is called for one batch after the other, and when it begins, gradients
-# may still be there, of its own step before or of somebody else's. What it returns does not matter.
+# The last micro-batch may be smaller. The function is called for one batch after the other. When it begins, gradients
+# may still be there, from its last call or from somebody else's step. What it returns does not matter.
 
 # %%
 print(inspect.getsource(training.whole_batch))

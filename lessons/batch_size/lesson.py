@@ -13,7 +13,7 @@
 #
 # Afterwards you can
 #
-# 1. say what half the batch saves, before you run it, and why it is less than half;
+# 1. say what half the batch saves, before you run it, and why;
 # 2. train with a batch that does not fit your card, and prove that the update is the same;
 # 3. name the four mistakes that make it another update, and the layer that makes it one anyway;
 # 4. say what accumulation costs, in bytes and in seconds;
@@ -59,8 +59,8 @@ def traced(builder, optimizer="momentum", **options):
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# A course of 2016 gives this advice to whoever runs out of memory: take a batch of 64 in place of 128, that halves
-# it.
+# A course of 2016 gives this advice to whoever runs out of memory: take a batch of 64 in place of 128, which halves
+# what the step needs.
 
 # %%
 guess = predict(
@@ -74,7 +74,7 @@ guess
 # %% [markdown] slide="slide"
 # ## By hand
 #
-# Every term of a step either has the batch in it or has not. Three lines are enough:
+# Every term in the memory of a step either grows with the batch or is fixed. Three lines are enough:
 #
 # | VGG-16, network-wide | for one image | fixed |
 # |---|---:|---:|
@@ -96,7 +96,7 @@ print(f"batch  64: {in_gb(at_64):.2f} GB, {1 - at_64 / at_128:.0%} less")
 # %% [markdown] slide="slide"
 # ## Trace
 #
-# The trace adds what PyTorch does today. It frees maps as it goes, and keeps momentum and pool indices.
+# The trace adds what PyTorch does today: it frees maps as it goes, and it also keeps momentum and pool indices.
 
 # %%
 vgg = traced(networks.vgg16, name="VGG-16")
@@ -118,14 +118,14 @@ reveal(
         ),
         (
             25,
-            "Half of one term is more than that: the maps are by far the larger of the two.",
+            "A quarter, if maps were half of it all. They are by far the larger part.",
         ),
     ],
 )
 
 # %% [markdown] slide="subslide"
-# Role by role, what is alive at the peak. Three roles do not know the batch, and neither does cuBLAS's workspace:
-# that is the *fixed part*. Its share of the peak grows as the batch shrinks.
+# The table says role by role what is alive at the peak. Three roles do not depend on the batch, nor does cuBLAS's
+# workspace: they are the *fixed part*. Its share of the peak grows as the batch shrinks.
 
 # %%
 roles = pd.DataFrame({"batch 128": large.by_role(), "batch 64": small.by_role()})
@@ -139,8 +139,8 @@ roles.map(format_bytes).assign(saved=saved)
 # %% [markdown] slide="slide"
 # ## Half and half again
 #
-# Each halving saves less than the one before it, because the fixed part is a larger share of what is left. From some
-# batch on, the batch is not what to change.
+# Each halving saves less than the one before it, because the fixed part is a larger share of what is left. At a small
+# batch there is more to gain elsewhere.
 
 # %% folded=true
 batches = [256, 128, 64, 32, 16, 8, 4, 2]
@@ -156,8 +156,8 @@ batch_lines(
 # %% [markdown] slide="slide"
 # ## It depends on the network
 #
-# A network of convolutions is nearly all maps. A dense network is nearly all parameters: its batch is free, for
-# memory.
+# A network of convolutions is nearly all maps. A dense network is nearly all parameters: as far as memory goes, its
+# batch is free.
 
 # %% folded=true
 halves = {}
@@ -214,7 +214,7 @@ pd.DataFrame(rows, columns=columns).set_index("batch")
 
 # %% [markdown] slide="subslide"
 # Eight times the batch takes 6.2 times as long: far from flat, and not quite in proportion. The gain is in the second
-# column: less time for each image, and less gain with every doubling. Where it stops, the device is saturated.
+# column: less time for each image, and less gain with every doubling. Where the gain stops, the device is saturated.
 #
 # The prediction is too low, by a third at batch 16 and less at 128. Two reasons are known. The notes do not say which
 # Inception it is, so it is predicted as GoogLeNet. And in the model a small batch pays for launches alone; a real GPU
@@ -246,16 +246,16 @@ for (name, times), colour in zip(each.items(), SERIES_COLOURS, strict=False):
 gains = [f"{times[128] / times[16] - 1:+.0%} {name}" for name, times in each.items()]
 plane(
     Axis("batch", low=0, high=140),
-    Axis("time an image, batch 16 = 100 %", low=0, write=lambda share: f"{share:.0%}"),
+    Axis("time per image, batch 16 = 100 %", low=0, write=lambda share: f"{share:.0%}"),
     curves,
     spots,
-    title=f"Time an image from batch 16 to 128: {', '.join(gains)}",
+    title=f"Time per image from batch 16 to 128: {', '.join(gains)}",
 )
 
 # %% [markdown] slide="notes"
-# The networks differ (Inception, GoogLeNet, and a small one on one core), the question is the
-# same. On a CPU there is no launch queue to fill, and its caches may even prefer a small batch: believe the curve of
-# your own machine.
+# The networks differ (Inception, GoogLeNet, and a small one on one core), the question is the same. A CPU does not
+# need thousands of threads, and a small batch may even suit its caches better: believe the curve of your own
+# machine.
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
@@ -270,7 +270,7 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## The batch you want, on the card you have
 #
-# The loss of a batch is the mean over its samples, and the gradient of a mean is the mean of the gradients. So cut
+# The loss of a batch is the mean over its samples, and the gradient of a mean is the mean of the gradients. So split
 # the batch into *micro-batches*, run forward and backward for each, let the gradients add up, and update once. That
 # is *gradient accumulation*:
 #
@@ -285,8 +285,8 @@ pd.DataFrame(rows) if rows else None
 # By hand: losses 2, 4, 6, 8 have the mean 5. Two micro-batches have the means 3 and 7; half of each adds up to 5.
 
 # %% [markdown] slide="subslide"
-# Is it the same, on real digits? The gradient of 128 images at once, against that of 4 × 32 accumulated. A
-# difference is given as a share of the gradient's length.
+# Is it the same, on real digits? We compare the gradient of 128 images at once with that of 4 × 32, accumulated. A
+# difference is given as a share of the gradient's length (its norm).
 
 
 # %%
@@ -325,14 +325,14 @@ for dtype in (torch.float32, torch.float64):
     print(f"{dtype}: largest difference {largest:.0e}, {share:.0e} of the gradient's length")
 
 # %% [markdown]
-# Not exactly zero: adding the same numbers in another order rounds in other places. If it is rounding, nine more
-# digits must make it smaller by nine digits, and *float64* does. A real difference would stay.
+# Not exactly zero: adding the same numbers in another order rounds in other places. If it is rounding, it must shrink
+# by nine digits or so in *float64*, which has nine more. It does. A real difference would stay.
 
 # %% [markdown] slide="slide"
 # ## Four ways to get it wrong
 #
-# The first row is right, the other four are not, and nothing crashes in any of them. The network trains, on something else. The last micro-batch is smaller here, as it
-# is at the end of most data sets: 40, 40, 40 and 8 images.
+# The first row is right, the other four are not. None of them crashes: the network trains, but on something else. The
+# last micro-batch is smaller here, as it is at the end of most data sets: 40, 40, 40 and 8 images.
 
 # %%
 uneven = list(torch.arange(128).split(40))
@@ -353,14 +353,14 @@ pd.DataFrame.from_dict(rows, orient="index", columns=["length", "off by"])
 
 # %% [markdown]
 # The length is that of the gradient, the right one being 1. In the mean of means, each of the last 8 images counts
-# five times as much as any other. "Nothing divided" is, with plain SGD, a learning rate four times as large; Adam
-# divides by the gradient's own size and hides it, until clipping meets a gradient of another scale.
+# five times as much as any other. "Nothing divided" is four times that: with plain SGD, a learning rate four times as
+# large. Adam divides by the gradient's own size and hides it, until clipping meets a gradient of another scale.
 
 # %% [markdown] slide="slide"
 # ## The layer that sees the batch
 #
-# *Batch norm* subtracts the mean of the batch and divides by its standard deviation. Its output for one image
-# depends on which others are in the batch. In micro-batches of 32 these are other statistics than in 128.
+# *Batch norm* subtracts the mean of the batch and divides by its standard deviation. So its output for one image
+# depends on which others are in the batch, and a micro-batch of 32 has other statistics than the batch of 128.
 
 # %% tags=["nbval-ignore-output"]
 norms = {
@@ -378,7 +378,7 @@ for name, norm in norms.items():
 pd.DataFrame.from_dict(rows, orient="index", columns=["off by, float32", "off by, float64"])
 
 # %% [markdown] slide="subslide"
-# Batch norm is off by as much in float64 as in float32: no rounding. What it sees:
+# Batch norm is off by as much in float64 as in float32, so this is no rounding. Here is what it sees:
 
 # %%
 at_once, in_four = nn.BatchNorm2d(16), nn.BatchNorm2d(16)
@@ -395,9 +395,9 @@ print(f"{in_four.num_batches_tracked} times in micro-batches")
 
 # %% [markdown]
 # The *running statistics*, which eval mode uses, differ too: they move once for each micro-batch, so they forget four
-# times as fast. So with batch norm, accumulation is training with batch statistics of 32. Often that is good enough; it is never the
-# same. Exact again are norms that look at one sample (group norm, layer norm), and batch norm in eval mode, as when a
-# pretrained network is refined.
+# times as fast. With batch norm, then, accumulation is training with the statistics of 32 images. Often that is good
+# enough; it is never the same. It is exact again with norms that look at one sample (group norm, layer norm), and with
+# batch norm in eval mode, as when a pretrained network is fine-tuned.
 
 # %% [markdown] slide="slide"
 # ## What does accumulation cost in memory?
@@ -439,7 +439,7 @@ reveal(
         ),
         (
             (small.peak_bytes + everything) / GIB,
-            "All gradients on top of the peak. Most of them were in that peak already.",
+            "You put all gradients on top of the peak. Most of them were in it already.",
         ),
         (
             large.peak_bytes / GIB,
@@ -466,7 +466,7 @@ skyline(
 # %% [markdown] slide="slide"
 # ## Measure
 #
-# AlexNet, here, in three steps for real: 8 images at once, 4, and 2 × 4. It is mostly dense layers.
+# AlexNet, here, in three steps for real: 8 images at once, 4, and 2 × 4. Most of its parameters are in dense layers.
 
 # %% tags=["nbval-ignore-output"]
 cuts = {"8 at once": (8, 1), "4 at once": (4, 1), "2 × 4": (4, 2)}
@@ -480,15 +480,15 @@ for name, (batch, parts) in cuts.items():
 pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_index("AlexNet")
 
 # %% [markdown]
-# What the measured step needs more is scratch memory of the kernels, which no tensor shows. And the table says what
-# nobody expects of a technique that saves memory: 2 × 4 needs *more* than 8 at once. The gradients it keeps alive weigh
-# more than the maps of four images.
+# What the measured step needs beyond the trace is scratch memory of the kernels, which no tensor shows. And the table
+# shows a surprise: accumulation is meant to save memory, and 2 × 4 needs *more* than 8 at once. The gradients that it
+# keeps alive weigh more than the maps of four images.
 
 # %% [markdown] slide="slide"
 # ## What does it cost in time?
 #
 # Two things: each image costs as much as in the smaller batch, and each micro-batch reads and writes all gradients to
-# add them up. Every way to cut a batch of 256, predicted for a Titan X:
+# add them up. Here are four ways to cut a batch of 256, predicted for a Titan X:
 
 # %% folded=true
 rows = []
@@ -507,14 +507,14 @@ columns = ["network", "256 as", "peak", "time"]
 pd.DataFrame(rows, columns=columns).set_index(columns[:2])
 
 # %% [markdown]
-# For the convolutional networks a quarter of the batch is nearly free. For the dense one, accumulation loses on both
-# counts. Remember from the table of 2017 that real small batches lose more time than this model says.
+# For the convolutional networks, micro-batches of a quarter cost next to no time. For the dense one, accumulation loses
+# on both counts. Remember from the table of 2017 that real small batches lose more time than this model says.
 
 # %% [markdown] slide="slide"
 # ## And learning?
 #
-# A batch is also a choice of how to learn. Small networks on real digits, in two comparisons that are often confused:
-# the same number of *epochs*, or the same number of *updates*.
+# The batch is also a choice of how to learn. We train small networks on real digits, in two comparisons that are often
+# confused: at the same number of *epochs*, or at the same number of *updates*.
 
 
 # %% slide="skip" folded=true
@@ -555,8 +555,8 @@ pd.DataFrame(runs, columns=columns).set_index("batch")
 # ## Explore
 #
 # One question: **which batch, and how do I get there?** Choose a network, a card and the batch you want. Each point is
-# a way to cut it: up is memory, right is time. Hollow ones do not fit; whether one below the line is *tight*, the words
-# say.
+# a way to cut it: up is memory, right is time. Hollow points do not fit. The words below say whether a point under the
+# line is *tight*.
 
 # %% tags=["nbval-ignore-output"]
 batch_explorer()
@@ -579,7 +579,7 @@ batch_explorer()
 # ## What people believe
 #
 # Claims from articles and courses of 2016 and 2017, in our words. The verdicts are computed from the traces and from
-# the published times: see `lessons/batch_size/claims.py`, and `why_gpus.py` for 54 and 55.
+# the published times: see `lessons/batch_size/claims.py`, and `lessons/why_gpus/claims.py` for 54 and 55.
 
 # %%
 judge([26, 54, 55, 79, 80])
@@ -589,9 +589,9 @@ judge([26, 54, 55, 79, 80])
 #
 # 1. Maps scale with the batch; parameters, their gradients and the optimizer's state do not. Half the batch saves
 #    less than half, and each halving less than the last.
-# 2. Accumulation gives the update of the large batch to the rounding, unless a layer looks at the batch. It costs the
-#    gradients' bytes during the forward pass, and a little time.
-# 3. Time for each image falls with the batch until the device is saturated; the batch for learning and the batch for
+# 2. Accumulation gives the update of the large batch, up to rounding, unless a layer looks at the batch. It costs the
+#    gradients' bytes during the forward pass, and time: little for convolutions, much for dense layers.
+# 3. Time for each image falls with the batch until the device is saturated. The batch for learning and the batch for
 #    the card are two choices.
 #
 # Now the exercise: [exercises/07_batch_size.ipynb](../exercises/07_batch_size.ipynb). {questions}. Save,

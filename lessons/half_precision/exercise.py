@@ -68,8 +68,8 @@ graded.recipe_bytes(recipe_bytes)
 # %% [markdown] question="share_left" points=2 difficulty=1 minutes=6
 # ## 2. What is left of the saved maps
 #
-# A network keeps `map_values` values of convolutions for the backward pass, and `pool_values` values of its
-# pools, each with an int64 index beside it. Under autocast the values become halves.
+# A network keeps `map_values` values of its convolutions for the backward pass, and `pool_values` values of its
+# pools, each with an int64 index beside it. Under autocast the values become halves, numbers of 2 bytes.
 #
 # Return the bytes kept in half precision as a share of the bytes kept in float32: a number from 0 to 1.
 
@@ -87,8 +87,8 @@ def share_left(map_values, pool_values):
 check.share_left(share_left)
 
 # %% [markdown] hint="share_left"
-# **I get 0.5.** Write down the bytes of one pooled value with its index, in float32 and in half. Is the second
-# half the first?
+# **I get 0.5.** Write down the bytes of one pooled value with its index, in float32 and in half precision. Is the
+# second number half of the first?
 
 # %% [markdown] hint="share_left"
 # **My number is above 1, or it falls where it should rise.** Left, not saved; half over float32.
@@ -143,8 +143,9 @@ graded.smallest_update(smallest_update)
 # %% [markdown] question="loss_scale" points=3 difficulty=2 minutes=10
 # ## 4. A loss scale for these gradients
 #
-# float16's smallest number above 0 is 2⁻²⁴, its largest 65504. Between 0 and 2⁻²⁴ it rounds to the nearer one; in the
-# middle, at 2⁻²⁵, to 0. `gradients` is a list of numbers. Return the smallest scale out of 1, 2, 4, 8, … for which
+# float16's smallest number above 0 is 2⁻²⁴, its largest 65504. Between 0 and 2⁻²⁴ it rounds to the nearer of the two;
+# in the middle, at 2⁻²⁵, to 0. `gradients` is a list of numbers. Return the smallest scale out of 1, 2, 4, 8, … for
+# which
 #
 # - at least a share of `share` of the gradients *that are not 0* are not 0 in float16 after scaling: more than 2⁻²⁵ in
 #   size, and
@@ -236,8 +237,8 @@ graded.next_scales(next_scales)
 # ## 6. A loop that loses its small gradients
 #
 # The loop below trains a small network on the digits. Its loss is one term of several and weighs 1/1,000, so many
-# values of its gradient maps are too small for float16. One batch in it is an outlier whose gradients overflow when they
-# are scaled.
+# values of its gradient maps are too small for float16. One batch in it is an outlier whose gradients overflow when
+# they are scaled.
 #
 # Repair the loop so that the weights end where float32's would: scale the loss by `scale`; *unscale*, which is to
 # divide the gradients by it; skip a batch whose gradients are not all finite; clip; step. Return how many batches

@@ -15,7 +15,7 @@
 #
 # 1. read a 16-bit number bit by bit, and tell range from rounding;
 # 2. count a parameter's bytes in any recipe of *mixed precision*, with or without master weights;
-# 3. say what shrinks under *autocast*, what does not, and which network grows;
+# 3. say what shrinks under *autocast*, what does not, and for which networks it pays;
 # 4. write the training loop with a loss scale, and say what each line is for;
 # 5. tell which devices gain time, and how much of a predicted gain was ever measured.
 #
@@ -71,8 +71,9 @@ guess
 # %% [markdown] slide="slide"
 # ## What a 16-bit number is
 #
-# A float is a sign, an *exponent* and a *fraction*. The exponent says between which two powers of two the number
-# lies; the fraction, how far along the way it is.
+# A float of 16 bits is in *half precision*, a *half* for short. Like every float it is a sign, an *exponent* and a
+# *fraction*. The exponent says between which two powers of two the number lies; the fraction, how far along the way it
+# is.
 
 # %%
 bit_fields(
@@ -81,10 +82,10 @@ bit_fields(
 )
 
 # %% [markdown] slide="notes"
-# Read float16. Its exponent is 01011, eleven; 15 is taken off, so that small numbers have one too: 2⁻⁴, and 0.1 lies
-# between 1/16 and 1/8. Its fraction is 614 of 1,024 steps along that way. In binary every number but 0 begins with a
-# 1, so the 1 need not be stored: the *hidden one* makes 11 digits out of 10 bits. Only when the exponent is all zeros
-# is that digit a 0; such *subnormal* numbers reach further down, with fewer digits.
+# Read float16. Its exponent is 01011, eleven. From it 15 is taken off, so that small numbers have an exponent too: 2⁻⁴,
+# and 0.1 lies between 1/16 and 1/8. Its fraction is 614 of 1,024 steps along that way. In binary every number but 0
+# begins with a 1, so the 1 need not be stored: the *hidden one* makes 11 digits out of 10 bits. Only when the exponent
+# is all zeros is that digit a 0; such *subnormal* numbers reach further down, with fewer digits.
 
 # %% [markdown] slide="subslide"
 # Two formats split 16 bits in two ways.
@@ -146,7 +147,7 @@ for name, size in {**terms, "together": by_hand}.items():
 # %% [markdown] slide="slide"
 # ## What autocast does
 #
-# `with torch.autocast("cuda", dtype=torch.float16):` around the forward pass. PyTorch then decides operator by
+# Put `with torch.autocast("cuda", dtype=torch.float16):` around the forward pass, and PyTorch decides operator by
 # operator:
 #
 # - convolutions and matrix products run in half, on half copies of their inputs and weights;
@@ -155,8 +156,8 @@ for name, size in {**terms, "together": by_hand}.items():
 # - the weights themselves stay float32; each copy is made once and kept until the forward pass ends, or longer
 #   where the backward pass needs it.
 #
-# The trace shows it on a dense layer of 1,000 × 1,000: each `_to_copy` makes a half of something, or a float32 of a
-# half. Half copies of weights are in the role `other`.
+# The trace shows it on a dense layer of 1,000 × 1,000: each `_to_copy` makes a half copy of a float32 tensor, or a
+# float32 copy of a half one. Half copies of weights are in the role `other`.
 
 # %%
 with torch.device("meta"):
@@ -184,8 +185,8 @@ reveal(
         (full / 2 / GIB, "Half of everything: but parameters and momentum stay as they are."),
         (
             (fixed + (full - fixed) / 2) / GIB,
-            "Parameters, gradients and momentum stay, and so do the pool indices; and a half "
-            "gradient stands beside the float32 gradient made from it.",
+            "You kept parameters, gradients and momentum, and halved the rest. Pool indices "
+            "stay too, and one layer's gradient is there in half as well as in float32.",
         ),
         (full / GIB, "That is float32's peak. Most of it is maps, and maps do become halves."),
     ],
@@ -202,7 +203,8 @@ skyline(
 )
 
 # %% [markdown]
-# The thin band on top, `other`, is the half copies of weights. What the sum by hand lacks is cuBLAS's workspace.
+# The thin band on top, `other`, is the half copies of weights. What the sum by hand lacks is mostly cuBLAS's
+# workspace.
 
 # %% [markdown] slide="slide"
 # ## What shrank, and what did not
@@ -221,7 +223,7 @@ for name, at in (("float32", vgg.full), ("half", vgg.half)):
 # - *Parameters* and *optimizer state* stay: updates happen in float32.
 # - *Weight gradients* grow for a moment: a layer's gradient is made in half and copied to float32; both are alive
 #   while the copy is made. At the peak that layer is `fc6`, the largest.
-# - *Pool indices* stay: whole numbers of 64 bits. There are more of them, because at `fc6` no pool is through.
+# - *Pool indices* stay: whole numbers of 64 bits. There are more of them, because at `fc6` all pools still need theirs.
 # - *Input* stays float32, as the data loader made it.
 
 # %%
@@ -230,7 +232,7 @@ share = table.loc[stays, "half"].sum() / vgg.half.peak_bytes
 print(f"What never halves is {share:.0%} of the peak under autocast.")
 
 # %% [markdown] slide="slide"
-# ## The network that grows
+# ## And a dense network?
 #
 # The dense net has hardly any maps. Before you run the cell: does its peak fall, stay, or rise?
 
@@ -245,9 +247,10 @@ skyline(
 )
 
 # %% [markdown] slide="notes"
-# 14 bytes in place of 12 would be 17 % more, the trace says less. 14 is when all half copies are there. In PyTorch
-# a copy goes as soon as its layer's backward pass has used it, and `fc1` needs none there, so most are gone at the
-# peak. What is on top of float32 is the half gradient of `fc1`, beside the float32 gradient made from it.
+# 14 bytes in place of 12 would be 17 % more, and the trace says less. It would take 14 if all half copies were alive at
+# the peak. But PyTorch frees a copy as soon as its layer's backward pass has used it, and `fc1` needs none there, so
+# most are gone by then. What comes on top of float32 is the half gradient of `fc1`, beside the float32 gradient made
+# from it.
 
 # %% slide="notes"
 added = dense.by_role().loc["weight gradients", "change"]
@@ -289,8 +292,8 @@ inside = [
 print("Measured above the trace:", ", ".join(inside))
 
 # %% [markdown]
-# That is what kernels allocate and free inside, and every processor has its own kernels: one that cannot compute in a
-# format converts to float32, in buffers of its own. The digits below show float16 too.
+# That is scratch memory which kernels allocate and free inside. Every processor has its own kernels: one that cannot
+# compute in a format converts to float32, in buffers of its own. The digits below show float16 too.
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
@@ -309,7 +312,8 @@ pd.DataFrame(rows) if rows else None
 # ## Range, on real gradients
 #
 # A small network learns the digits in float32. Then we look at the gradients of one batch: how large are they? Hollow
-# bars are numbers that float16 makes 0: those below 2⁻²⁵, half its smallest number, 2⁻²⁴, to which the rest is rounded.
+# bars are numbers that float16 rounds to 0. The smallest number above 0 in float16 is 2⁻²⁴, and what is at most half of
+# it becomes 0.
 
 # %%
 images, labels, _, _ = digits.pictures(side=8)
@@ -332,9 +336,9 @@ magnitudes(
 )
 
 # %% [markdown] slide="notes"
-# Weight gradients are sums over images and places, so they are larger; in PyTorch it is the maps that are made in
-# half first. Is it bad that small ones become 0? Not while large ones outweigh them. It is when all are small: near
-# the end of training, in deep networks, in a loss term of small weight.
+# Weight gradients are sums over images and positions, so they are larger. In PyTorch the gradient maps suffer first. Is
+# it bad that small ones become 0? Not while large ones outweigh them. It is when all are small: near the end of
+# training, in deep networks, in a loss term of small weight.
 
 # %% [markdown] slide="slide"
 # ## Loss scaling
@@ -389,7 +393,7 @@ for scale in (2.0**12, 5000.0):
 #     scaler.scale(loss).backward()                           # gradients times the scale
 #     scaler.unscale_(optimizer)                              # their true size, before clipping
 #     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-#     scaler.step(optimizer)                                  # left out if one is not finite
+#     scaler.step(optimizer)                                  # skipped if a gradient is not finite
 #     scaler.update()                                         # the next step's scale
 # ```
 #
@@ -451,8 +455,8 @@ for value, name in ((2048, "float16"), (256, "bfloat16")):
     print(f"{name + ':':9} {value:>4} + 1 = {one_more:.0f}, spacing {spacing(value, name):g}")
 
 # %% [markdown]
-# A weight update is such a sum: a large number plus a small one. If the update is below half the spacing at the
-# weight, nothing happens. One step of gradient descent, rate 0.01, on the trained network, an ordinary batch:
+# A weight update is such a sum: a large number plus a small one. If the update is below half the spacing at the weight,
+# nothing happens. We take one step of gradient descent, rate 0.01, on the trained network and an ordinary batch:
 
 # %% tags=["nbval-ignore-output"]
 weights = torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
@@ -486,7 +490,7 @@ side_by_side(
 # | needs loss scaling | yes | no |
 # | needs float32 master weights | yes | yes, all the more |
 # | bytes | 2 | 2 |
-# | found on | P100, and tensor cores from 2017 | from Ampere (2020) |
+# | fast on | P100, and tensor cores from 2017 | Ampere (2020) and later |
 #
 # For memory the choice does not matter: the trace is the same to the byte.
 
@@ -528,7 +532,7 @@ print(f"{slower['bfloat16 autocast']:.1f} times as long in bfloat16 autocast,", 
 print(f"{slower['float16 autocast, scaled']:.1f} times in float16 autocast.")
 
 # %% [markdown] slide="notes"
-# Pure float16 dies of range: a weight whose gradient is 0 moves by 0 / 0, and every number after that is *nan*, not a
+# Pure float16 fails by range: a weight whose gradient is 0 moves by 0 / 0, and every number after that is *nan*, not a
 # number. Both autocasts learn as float32 does. A CPU without arithmetic for a format converts back and forth, and is
 # slower for it. Half precision saves time only where the device computes in it.
 
@@ -604,8 +608,8 @@ print(f"Of the gain that is modelled, {min(reached):.0%} to {max(reached):.0%} w
 # row starts from TF32, not from float32.
 
 # %% [markdown] slide="skip"
-# On a card without the arithmetic, a Maxwell Titan X, convnet-benchmarks timed forward and backward passes in 2016
-# (Torch, cuDNN 4), both ways. The model says that it gains next to nothing.
+# And on a card without fast arithmetic for halves, a Maxwell Titan X? In 2016 convnet-benchmarks timed forward and
+# backward passes both ways (Torch, cuDNN 4).
 
 # %% slide="skip" folded=true
 rows = []
@@ -621,8 +625,8 @@ columns = ["network", "float32, ms", "float16, ms", "measured", "modelled"]
 pd.DataFrame(rows, columns=columns).set_index("network")
 
 # %% [markdown] slide="skip"
-# Both stay between nothing and 14 %. Which network gains what, the model does not tell: AlexNet's gain comes from
-# other kernels, which no roofline sees.
+# Model and measurement both stay between nothing and 14 %, but they do not agree on who gains. AlexNet's measured gain
+# presumably comes from other kernels, which no roofline sees.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -641,8 +645,8 @@ half_explorer()
 # <details><summary>What you will see</summary>
 #
 # ResNet-50 gains most, and comes close to half: pool indices, parameters and momentum are a small share of its peak.
-# The dense net with Adam peaks in the update, where Adam's averages and its temporaries are alive, all of them float32,
-# and no map and no half copy is. AlexNet at batch 8 is nearly all dense layers, so it grows; at 512 its maps count, and
+# The dense net with Adam peaks in the update. There Adam's averages and its temporaries are alive, all of them float32,
+# and no map or half copy is. AlexNet at batch 8 is nearly all dense layers, so it grows; at 512 its maps count, and
 # it shrinks, though its pool indices and images do not.
 #
 # </details>
@@ -660,9 +664,10 @@ judge([81, 82])
 #
 # 1. Maps halve; weights, optimizer state, indices and input do not. The more a network is made of maps, the closer it
 #    comes to half, and a dense one grows.
-# 2. float16 loses small numbers to its range, which a loss scale repairs; both halves lose small updates to rounding,
+# 2. float16 loses small numbers to its range, which a loss scale repairs. Both formats lose small updates to rounding,
 #    which float32 master weights repair.
-# 3. Time is gained where the device has arithmetic for halves, and hardly anywhere else; what was measured is less
-#    than rates promise.
+# 3. Time is gained where the device has arithmetic for halves, and hardly anywhere else. What was measured is less
+#    than the rates promise.
 #
-# Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}. Save, then `course check 08` gives your marks.
+# Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}. Save,
+# then `course check 08` gives your marks.

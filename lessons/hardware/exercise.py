@@ -164,7 +164,7 @@ graded.cards_that_hold(cards_that_hold)
 # Some layers of a network are frozen. How many bytes does a training step need, in float32, by this accounting?
 #
 # - Every parameter is on the card, frozen or not.
-# - A trained layer has a gradient for each of its parameters, and the optimizer's state.
+# - A trained layer also has a gradient for each of its parameters, and the optimizer's state.
 # - The batch of inputs is on the card.
 # - To send gradients back, every layer **from the first trained one up** keeps its input, frozen or not. The input of
 #   the first layer of all is the batch itself, which is counted already. Nothing below the first trained layer is kept,
@@ -197,7 +197,7 @@ def frozen_step_bytes(layers, input_values, batch, optimizer):
 check.frozen_step_bytes(frozen_step_bytes)
 
 # %% [markdown] hint="frozen_step_bytes"
-# **It is right where only the last layer is trained, and wrong elsewhere.** Walk up from the input with a variable
+# **It is right if only the last layer is trained, and wrong otherwise.** Walk up from the input with a variable
 # that says whether a trained layer has been met. From there on every layer keeps its input, even a frozen one: the
 # gradient passes through it.
 

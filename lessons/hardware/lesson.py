@@ -81,8 +81,8 @@ print(f"the rule of 2014, / (4·2) {room // (4 * 2):>13,} parameters")
 # %% [markdown] slide="subslide"
 # ## By hand: the rule corrected
 #
-# Write the update of momentum out: `v = 0.9 * v + g`, then `w = w - lr * v`. Three letters have a value for every
-# parameter: the weight `w`, the momentum `v`, and the *gradient* `g`, which the rule forgot.
+# Write SGD's update with momentum out: `v = 0.9 * v + g`, then `w = w - lr * v`. Three letters stand for a value of
+# every parameter: the weight `w`, the momentum `v`, and the *gradient* `g`, which the rule forgot.
 
 # %% folded=true
 reveal(
@@ -108,8 +108,8 @@ reveal(
 #
 # Adam keeps two averages in place of one: `m` of the gradient, `s` of its square. Weight, gradient, two averages: 16
 # bytes for each parameter *stay*. But look at the update, `w = w - lr * m / (sqrt(s) + eps)`. The root is a value of
-# its own. PyTorch's default updates all parameters together, so for a moment there is a root for every one of them.
-# Traced, on a dense network, at the worst moment of the update:
+# its own. On a GPU PyTorch's default updates all parameters together, so for a moment there is a root for every one
+# of them. A trace of a dense network shows the worst moment of the update:
 
 # %%
 for name, stays in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m, s")):
@@ -180,7 +180,7 @@ reveal(
 # %% [markdown] slide="slide"
 # ## Trace: does it fit?
 #
-# A trace of one step of that network, with momentum and a batch of 128, against a card of 1,536 MiB.
+# Here is a trace of one step of that network, with momentum and a batch of 128, against a card of 1,536 MiB.
 
 # %%
 with torch.device("meta"):
@@ -190,7 +190,7 @@ skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 
 # %% [markdown] slide="skip"
 # It fits, and hardly anything in the picture is a feature map. For a dense network on a table of numbers the corrected
-# rule is all there is. By hand, 12 bytes for each of 52,136,032 parameters:
+# rule is nearly the whole truth. By hand it is 12 bytes for each of 52,136,032 parameters:
 
 # %% slide="skip" folded=true
 by_hand = 12 * 52_136_032
@@ -246,7 +246,7 @@ pd.DataFrame(rows, columns=columns).set_index("network")
 #
 # > bytes a parameter · parameters + maps of one sample · batch ≤ card − what others take
 #
-# The maps follow from no count of parameters. They follow from the trace: what does one more sample cost?
+# No count of parameters tells how large the maps are. The trace does: what does one more sample cost?
 
 # %%
 for name, step in steps.items():
@@ -305,15 +305,15 @@ pd.DataFrame(
 )
 
 # %% [markdown] slide="skip"
-# (The H100's is what the driver reports; PyTorch shows a little less.) Where no source is known the course takes what is
-# sold, which flatters. The context comes off after that.
+# (The H100's is what the driver reports; PyTorch shows a little less.) Where no source is known the course takes what
+# is sold, which flatters the card. The context comes off after that.
 
 # %% [markdown] slide="slide"
 # ## Price and memory
 #
 # The course's catalogue, each value with its source, and an empty cell where nobody confirmed one. Prices are those of
 # the launch, in the dollars of that year: nothing is adjusted for inflation, and nobody sells a K40 at its launch price
-# today. Orange are cards sold to laboratories and data centres, blue those sold for games.
+# today. Cards sold to laboratories and data centres are orange, those sold for games are blue.
 
 # %% slide="skip" folded=true
 cards = pd.DataFrame(devices())
@@ -369,8 +369,8 @@ plane(
 # %% [markdown] slide="slide"
 # ## Renting one
 #
-# Few people buy a card for one experiment. What an hour of one GPU cost, on demand, on the day somebody wrote it down.
-# These prices move from week to week: take the pattern, and look the numbers up.
+# Few people buy a card for one experiment. The table says what an hour of one GPU cost, on demand, on the day when
+# somebody wrote it down. These prices move from week to week: take the pattern, and look the numbers up.
 
 # %% folded=true
 rented = pd.DataFrame(RENTALS)
@@ -400,11 +400,11 @@ print(
 # %% [markdown] slide="slide"
 # ## Bandwidth and arithmetic by generation
 #
-# The best of each year's cards, and of those before, in multiples of the best of 2013. Half
-# precision computes with 16-bit numbers (lesson 08); from 2017 on that is the rate of *tensor cores*, units that
-# multiply small matrices whole and keep the sums in float32. Much of the first leap is that: plain float32 of 2013
-# against halves on tensor cores, which is not the same arithmetic. Never the *sparse* rate of the advertisements, which
-# counts weights that are zero.
+# For each year, the best card so far in multiples of the best of 2013. *Half precision* computes with 16-bit numbers,
+# *halves* for short (lesson 08). From 2017 on its rate is that of *tensor cores*, units that multiply small matrices
+# as a whole and can keep the sums in float32. Much of the first leap comes from comparing float32 of 2013 with halves
+# on tensor cores, which is not the same arithmetic. The *sparse* rates of advertisements are left out: they count
+# multiplications by zero that are skipped.
 
 # %% slide="skip" folded=true
 rates = ["float32_tflops", "float16_tflops", "tensor_tflops"]
@@ -487,7 +487,7 @@ torch.set_num_threads(int(threads["speed-up"].idxmax()))
 # train only a new last layer, the *head*. This is *transfer learning*.
 #
 # What does freezing save? A frozen parameter gets no gradient and no optimizer state. And if no gradient is needed
-# below the head, the feature maps there are needed by nobody.
+# below the head, nothing needs the feature maps there.
 
 
 # %% slide="skip" folded=true
@@ -545,8 +545,9 @@ reveal(
 )
 
 # %% [markdown] slide="subslide"
-# By hand: all weights (528 MiB), gradient and momentum of the head (31 MiB), the images, and the *two* largest maps:
-# a layer's input dies when its output is there. The peak has moved to the forward pass.
+# By hand: all weights (528 MiB), gradient and momentum of the head (31 MiB), the images, and the *two* largest maps,
+# since a layer's input dies when its output is there. The peak has moved to the forward pass. There the head's
+# gradient (16 MiB) does not exist yet; the sum agrees because it leaves out cuBLAS's workspace, which is as large.
 
 # %% folded=true
 skyline(
@@ -558,7 +559,7 @@ skyline(
 )
 
 # %% [markdown] slide="skip"
-# Below the head the trace finds nothing that training would keep, but the head's own input (4,096 values an image):
+# Below the head the trace finds nothing that training keeps, except the head's own input (4,096 values an image):
 
 # %% slide="skip"
 table = head.by_layer().set_index("layer").drop(index=["fc8", "loss"], errors="ignore")
@@ -566,8 +567,8 @@ kinds_of_memory = ["saved feature maps", "gradient maps", "weight gradients"]
 print(table[kinds_of_memory].sum().map(format_bytes).to_string())
 
 # %% [markdown] slide="skip"
-# *Where* you freeze decides. A gradient that has to reach the first layer passes through all the others, frozen or not,
-# and needs their maps:
+# *Where* you freeze decides. A gradient that has to reach the first layer passes through all the others, frozen or
+# not, and needs most of their maps:
 
 # %% slide="skip" folded=true
 rows = {
@@ -589,8 +590,9 @@ pd.DataFrame(
 # %% [markdown] slide="subslide"
 # ## Run the backbone once
 #
-# A frozen backbone answers the same to the same image in every epoch. So run it once, store what comes out, and train
-# the head on that: *cached features*. What the head then needs, and what a store for ImageNet's images takes:
+# In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same image in every epoch. So
+# run it once, store what comes out, and train the head on these *cached features*. The cell says what the head then
+# needs, and how large the store is for ImageNet's images:
 
 # %%
 with torch.device("meta"):
@@ -601,8 +603,8 @@ print(f"head on cached features:   {format_bytes(alone.peak_bytes)}")
 print(f"the store:                 {format_bytes(images * 4096 * 4)}, on disk")
 
 # %% [markdown]
-# The price: every epoch sees the very same features. Images that are cut or turned at random each time (*data
-# augmentation*) have no features to store.
+# The price: every epoch sees the very same features. With *data augmentation*, where an image is cropped or flipped at
+# random each time, there are no fixed features to store.
 
 # %% [markdown] slide="subslide"
 # ## A trap: batch norm is not frozen by freezing its weights
@@ -636,8 +638,9 @@ print(f"eval(), after model.train():         moves by up to {drift(False):.1f}")
 # %% [markdown] slide="skip"
 # ## Measure: frozen, and not trained at all
 #
-# AlexNet on 8 images, here: trained whole, head alone, and *inference*, which only answers: the forward pass, no
-# gradients, no labels. The column "by hand" counts weights, gradients, momentum and images, and no maps.
+# AlexNet on 8 images, here, in three ways: all of it trained, the head alone trained, and *inference*, which is the
+# forward pass without gradients or labels. The column "by hand" counts weights, gradients, momentum and images, and no
+# maps.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 alexnet, parameters, of_head = networks.alexnet(), 61_100_840, 4096 * 1000 + 1000
@@ -674,9 +677,9 @@ pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 # %% [markdown] slide="slide"
 # ## Does the head learn enough?
 #
-# Real handwritten digits, 16 × 16 pixels. A backbone of three convolutions is trained on the digits 0 to 4. Then the
-# digits 5 to 9, which it has never seen, in three ways: everything from scratch; the head alone on the frozen backbone;
-# the head alone on a backbone of random weights, as a control.
+# Real handwritten digits, enlarged to 16 × 16 pixels. A backbone of three convolutions is trained on the digits 0 to 4.
+# Then the digits 5 to 9, which it has never seen, are learned in three ways: everything from scratch; the head alone on
+# the frozen backbone; the head alone on a backbone of random weights, as a control.
 
 
 # %% slide="skip" folded=true
@@ -727,8 +730,8 @@ formats |= dict.fromkeys(["accuracy", "lowest", "highest"], "{:.1%}".format)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown]
-# Less memory, less time, and right about as often: features learned on some digits serve the others. The random
-# backbone shows that the training of the backbone does it, not the size of the head.
+# The frozen backbone takes less memory and less time, and is right about as often: features learned on some digits
+# serve the others. The control shows that the training of the backbone does it, not the head alone.
 
 # %% [markdown] slide="notes"
 # How well this goes depends on how alike the two tasks are; five digits and five others are very much alike. Where few
@@ -737,8 +740,8 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # %% [markdown] slide="slide"
 # ## Without a GPU, 3: inference on the CPU
 #
-# To use a network is cheaper than to train it. No backward pass: about a third of the work. No map waits for one: two
-# at a time. `torch.inference_mode()` says that nothing will be differentiated.
+# Using a network is cheaper than training it. Without a backward pass about a third of the work is left. And no map has
+# to wait for one, so two are alive at a time. `torch.inference_mode()` says that nothing will be differentiated.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 small, shape, batch = networks.small_cnn(size=64), (3, 64, 64), 64
@@ -770,16 +773,16 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# **Which card do I need?** Solid is what the tensors take, exact; dashed adds the assumed context. A blue bar holds the
-# step, an orange one is tight. Before each move: which card drops out next?
+# **Which card do I need?** The solid line is what the tensors take, exactly; the dashed one adds the assumed context. A
+# card with a blue bar holds the step, on an orange one it is tight. Before each move: which card drops out next?
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
 
 # %% [markdown] slide="skip"
-# Try three things. What does the move from momentum to Adam cost the dense net, and what VGG-16? Which card suffices
-# for ResNet-50 with a batch of 256, and which to use it only (optimizer: none)? Take bfloat16: why do most cards drop
-# out? What that precision is, lesson 08 says.
+# Try three things. What does the move from momentum to Adam cost the dense net, and what does it cost VGG-16? Which
+# card suffices to train ResNet-50 with a batch of 256, and which for inference (optimizer: none)? Take bfloat16, a
+# precision that lesson 08 explains: why do most cards drop out?
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
@@ -787,13 +790,13 @@ hardware_explorer()
 # 1. The dense net needs two thirds more: it is nearly all parameters, and each takes 20 bytes at the peak in place of
 #    12. VGG-16 at batch 64 grows by its second average alone, about a tenth: its peak is in the backward pass, among
 #    the maps, and the values that Adam's update makes come later.
-# 2. Training at batch 256 takes a card of 24 GiB or more; to use the network, one of the smallest will do.
+# 2. Training at batch 256 takes a card of 24 GiB or more; for inference one of the smallest will do.
 # 3. Bfloat16 came with the cards of 2020. Older ones compute in float16, or not in 16 bits at all.
 #
 # </details>
 
 # %% [markdown] slide="skip"
-# The same reading as a table, for a network of your own. Put it in place of this one:
+# The same as a table, for a network of your own. Put it in place of this one:
 
 # %% slide="skip"
 mine = nn.Sequential(
@@ -814,8 +817,8 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Claims from a blog of 2014 and a column of 2020, in our words, with where they were published. Each verdict is computed
-# when the cell runs, from a trace or from the catalogue.
+# Claims from a blog of 2014 and a column of 2020, in our words, with where they were published. Each verdict is
+# computed when the cell runs, from a trace or from the catalogue.
 
 # %%
 judge([13, 14, 17, 18, 47])
@@ -826,10 +829,10 @@ judge([13, 14, 17, 18, 47])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A card trains as many parameters as fit at 12 bytes each (20 with Adam, of which 16 stay), and then it needs room for
-#    the feature maps of the batch, which only a trace tells, and for a context that nobody can compute.
-# 2. A printed number is worth three products: 512,128,000 was one digit too long. A card's memory is what programs can
-#    use, not what is sold.
+# 1. With momentum a parameter takes 12 bytes (20 with Adam, of which 16 stay). Beside the parameters a card needs room
+#    for the feature maps of the batch, which only a trace tells, and for a context that nobody can compute.
+# 2. Recompute a printed number: three products showed that 512,128,000 has one digit too many. A card's memory is what
+#    programs can use, not what is sold.
 # 3. Without a GPU: use the cores, freeze everything below the head and put its norms into `eval()`, and let the CPU
 #    answer.
 #

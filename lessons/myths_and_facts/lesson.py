@@ -11,10 +11,10 @@
 #
 # **The question:** of what people say about GPUs and memory, how much holds when it is computed?
 #
-# Here are all claims that the course judges, in the order of the texts they come from. Most come from five: a blog of
-# 2014, two articles, a forum's thread and a course; the last from pages about today's transformers. Each is told in
-# our words. Its verdict is not written here: it is derived, when the cell runs, from a number that the cell computes
-# or that a publication gives.
+# Here are all claims that the course judges, in the order of the texts they come from. Most come from five texts: a
+# blog of 2014, two articles, a forum thread and a course. The last come from pages about today's transformers. Each
+# claim is told in our words. Its verdict is not written here: it is derived, when the cell runs, from a number that the
+# cell computes or that a publication gives.
 #
 # About 20 minutes to browse. Every row leads to the lesson that explains it.
 
@@ -65,7 +65,7 @@ reveal(
         ),
         (
             share["right"] + share.get("partly right", 0.0),
-            "With those that are partly right it is as many.",
+            "So many are right at least in part. The question was about right as they stand.",
         ),
         (share["wrong"], "That is how many are plainly wrong."),
         (
@@ -103,17 +103,18 @@ table.reindex(counts).fillna(0).astype(int)
 # 1. **A part is taken for the whole.** Parameters without gradients and momentum (12, 13), maps without parameters
 #    (79, 81): the ratio of the part is not the ratio of the step.
 # 2. **Two accountings are mixed.** All maps kept, as frameworks did in 2016, or what autograd keeps now (66).
-# 3. **What was true of one machine.** Rates of a link, prices, cores, what software could do: they age (25, 58, 63).
+# 3. **What held for one year or machine ages.** Rates of a link, prices, cores, what software can do (25, 58, 63).
 # 4. **Size stands for another quantity.** Depth for parameters (24), data for memory (71), parameters for
 #    arithmetic (5).
-# 5. **A limit is left out.** It holds until the card saturates (54), above the crossover (52), in chains (29), for as
-#    many inputs (94).
-# 6. **A slip of the pen.** A digit too many (14), layers miscounted (21, 23), a name exchanged (31).
+# 5. **A limit is left out.** It holds until the card saturates (54), above the crossover (52), in a chain of layers
+#    (29), for as many inputs and units (94).
+# 6. **A slip of the pen.** A digit too many (14), layers miscounted (21, 23), one network's number given to another
+#    (31).
 
 # %% [markdown] slide="skip"
 # ## Dettmers, *Which GPU for deep learning*, 2014
 #
-# Its own author dropped the memory rule in 2016. It is the most honest of teachers: a rule that one can check.
+# Its author himself dropped the memory rule in 2016. A rule that can be checked is an honest teacher, even a wrong one.
 
 # %% slide="skip"
 verdicts[SOURCES[0]]
@@ -121,7 +122,7 @@ verdicts[SOURCES[0]]
 # %% [markdown] slide="skip"
 # ## Zhu for Synced, 2017, on *vDNN*
 #
-# A summary of Rhu et al. (MICRO-49, 2016), the work that lesson 09 rebuilds.
+# A summary of Rhu et al. (MICRO-49, 2016), whose method lesson 09 rebuilds.
 
 # %% slide="skip"
 verdicts[SOURCES[1]]
@@ -169,7 +170,7 @@ verdicts[TODAY]
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A claim is worth as much as the number it can be derived from.
+# 1. A claim is worth as much as the number behind it.
 # 2. Most of those that do not hold are right about a part, a year or a machine.
 # 3. What is computed can be computed again: change a formula, and the verdict follows. Where no number decides, the
 #    verdict is *open*, however likely the claim.

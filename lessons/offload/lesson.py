@@ -20,7 +20,8 @@
 # 4. say when a map may leave in a network with branches;
 # 5. move what autograd saves of a real network, with gradients equal bit by bit.
 #
-# About 60 minutes, and {minutes} for the exercise. It builds on lessons 01 (roofline) and 03 (the peak). No GPU is needed.
+# About 60 minutes, and {minutes} for the exercise. It builds on lessons 01 (roofline) and 03 (the peak). No GPU is
+# needed.
 
 # %% slide="skip"
 import textwrap
@@ -400,17 +401,17 @@ columns = ["device", "year", "link", "k² · C needed, float32", "float16, tenso
 pd.DataFrame(rows, columns=columns).set_index("device")
 
 # %% [markdown]
-# In plain float32 the need has been of the same order since 2016. On the tensor cores of the data-centre cards (V100, T4,
-# A100, H100) it is several times as much; those of the two RTX cards are nearer to their float32. TF32, the tensor cores'
-# format for float32 since the A100, has half the rate of float16 and twice the bytes, so its need is that of the last
-# column. A dense layer is a 1 × 1 convolution of one pixel: C outputs. In float16 on an H100 it takes more than 10,000
-# of them.
+# In plain float32 the need has been of the same order since 2016. On the tensor cores of the data-centre cards (V100,
+# T4, A100, H100) it is several times as much; those of the two RTX cards are nearer to their float32. TF32, the tensor
+# cores' format for float32 since the A100, has half the rate of float16 and twice the bytes, so its need is that of the
+# last column. A dense layer is a 1 × 1 convolution of one pixel: C outputs. In float16 on an H100 it takes more than
+# 10,000 of them.
 
 # %% [markdown] slide="slide"
 # ## The lines that overlap a copy
 #
-# A GPU works off a queue of kernels, called a *stream*. Two streams can run beside each other, so a copy on one overlaps
-# with the kernels on the other, if four things are right:
+# A GPU works off a queue of kernels, called a *stream*. Two streams can run beside each other, so a copy on one
+# overlaps with the kernels on the other, if four things are right:
 #
 # ```python
 # copies = torch.cuda.Stream()
@@ -434,20 +435,20 @@ pd.DataFrame(rows, columns=columns).set_index("device")
 # ```
 
 # %% [markdown] slide="skip"
-# *Pinned* memory (`pin_memory=True`) is host memory that the operating system may not move or swap, so the card can read
-# it by itself. From ordinary, *pageable* memory the driver first copies into a pinned buffer of its own, piece by piece,
-# and the program waits: `non_blocking=True` then changes nothing, and nothing overlaps. Pinned memory is taken from all
-# other programs, so nobody pins everything.
+# *Pinned* memory (`pin_memory=True`) is host memory that the operating system may not move or swap, so the card can
+# read it by itself. From ordinary, *pageable* memory the driver first copies into a pinned buffer of its own, piece by
+# piece, and the program waits: `non_blocking=True` then changes nothing, and nothing overlaps. Pinned memory is taken
+# from all other programs, so nobody pins everything.
 #
-# This version brings each tensor back when it is needed, on demand: every copy back is waited for. To *prefetch* means to
-# begin it some layers earlier on the stream of copies, at the price of the memory it then fills. The class below has a
-# switch for it, `prefetch=False`; its first pool is measured both ways, and lesson 12 meets the difference at VGG-16.
+# This version brings each tensor back when it is needed, on demand: every copy back is waited for. To *prefetch* means
+# to begin it some layers earlier on the stream of copies, at the price of the memory it then fills. The class below has
+# a switch for it, `prefetch=False`; its first pool is measured both ways, and lesson 12 meets the difference at VGG-16.
 #
 # <details><summary>Somebody leaves out line 1, and the loss becomes NaN now and then. Why? And line 3?</summary>
 #
 # Without line 1 the copy may begin before the kernel that writes the tensor has ended: it copies what was there before,
-# sometimes. Without line 3 the allocator thinks the tensor's block is free as soon as Python lets go of it, and hands it
-# to the next kernel while the copy still reads it. Neither is an error that anybody reports.
+# sometimes. Without line 3 the allocator thinks the tensor's block is free as soon as Python lets go of it, and hands
+# it to the next kernel while the copy still reads it. Neither is an error that anybody reports.
 #
 # </details>
 #
@@ -544,10 +545,10 @@ side_by_side(
 )
 
 # %% [markdown]
-# On demand the first pool holds less, because no map is fetched before the kernel that needs it. What is measured above the
-# trace is scratch memory of a convolution, as much as this processor's kernels take: with the maps gone, the peak is
-# where one runs. And the small network of lesson 08? It has two layers, and its peak is in one
-# of them: nothing to gain. Offload pays where a network is deep.
+# On demand the first pool holds less, because no map is fetched before the kernel that needs it. What is measured above
+# the trace is scratch memory of a convolution, as much as this processor's kernels take: with the maps gone, the peak
+# is where one runs. And the small network of lesson 08? It has two layers, and its peak is in one of them: nothing to
+# gain. Offload pays where a network is deep.
 
 # %% [markdown] slide="skip"
 # ## Beside torch's save_on_cpu
@@ -656,8 +657,8 @@ if gpu is not None:
 offload_explorer()
 
 # %% [markdown] slide="skip"
-# The links are those of the catalogue: PCIe 3.0 at 10 GB/s, as measured on a K40 and as in lesson 12. On the pages above
-# it is the 12.8 GB/s with which the published figures come out, so there the same step waits less.
+# The links are those of the catalogue: PCIe 3.0 at 10 GB/s, as measured on a K40 and as in lesson 12. On the pages
+# above it is the 12.8 GB/s with which the published figures come out, so there the same step waits less.
 #
 # Try three things. Double the batch: what happens to the share of waiting? Take the older link. Find the network and
 # policy that lose least, and the one for which even the best policy loses much.

@@ -90,7 +90,7 @@ pd.DataFrame({"segments": counts, "inputs": counts, "one segment": [n // k for k
 # ## Trace: a chain of 36 equal layers
 #
 # Tanh needs its own output in the backward pass and nothing else: one unit a layer. The trace runs the chain through
-# PyTorch's own `torch.utils.checkpoint`, on shapes. Two units more are the loss and its gradient.
+# PyTorch's own `torch.utils.checkpoint`, on shapes. The loss adds two units: a map of its own and a gradient.
 
 # %%
 with torch.device("meta"):
@@ -124,7 +124,7 @@ plane(
 # %% [markdown] slide="slide"
 # ## Better than even
 #
-# When the *last* segment is in work, all inputs are held. When the *first* is in work, the others are done and their
+# While the *last* segment is computed again, all inputs are held. While the *first* is, the others are done and their
 # inputs gone. So the first segment may be longer. With lengths m, m − 1, m − 2, … every segment reaches the same
 # height, m + 1 or so, and they add up to about m²/2: for n layers that is √(2n) in place of 2√n.
 
@@ -206,7 +206,7 @@ shown[["event", "phase", "layer", "again", "feature maps", "gradient maps", "tot
 # ## What one extra forward pass costs
 #
 # The backward pass of a convolution is two products, the forward pass one. So a step is about three, and one more
-# makes it four thirds. Modelled on a P100, batch 64, even segments:
+# makes it four thirds. The table is modelled on a P100, at batch 64; *6 even* means six even segments:
 
 # %%
 rows = []
@@ -233,8 +233,8 @@ pd.DataFrame(rows).set_index("network")
 # %% [markdown]
 # *Lowest* is the lowest peak there is, *first tenth* the least time that takes a tenth off the peak (or comes down to
 # the lowest, if that is less than a tenth). Even segments pay nearly the whole forward pass. Well-chosen ones need not:
-# VGG-16 gets a lower peak than even segments have for a fifth of their time, and its first tenth for well under one
-# percent. Why?
+# VGG-16 gets a lower peak than with even segments, for a fifth of their extra time, and its first tenth for well under
+# one percent. Why?
 
 # %% [markdown] slide="slide"
 # ## Real layers are not equal
@@ -404,8 +404,8 @@ side_by_side(
 )
 
 # %% [markdown]
-# What measured has above traced is what kernels allocate and free inside. Time varies with the machine; no GPU
-# recording of this network ships with this version of the course.
+# Where the measured peak is above the traced one, the rest is scratch memory that kernels allocate and free inside.
+# Time varies with the machine; no GPU recording of this network ships with this version of the course.
 
 # %% [markdown] slide="slide"
 # ## Train
@@ -431,8 +431,8 @@ shown
 # %% [markdown] slide="slide"
 # ## Offload or recompute?
 #
-# Lesson 09 moved the maps to the host. Both techniques on one picture: ResNet-50, batch 64, a P100, each point a
-# policy or a way to cut. Down and to the left is better.
+# Lesson 09 moved the maps to the host. Here are both techniques in one picture: ResNet-50, batch 64, on a P100. Each
+# point is a policy or a way to cut. Down and to the left is better.
 
 
 # %%
@@ -468,8 +468,8 @@ plane(
 )
 
 # %% [markdown]
-# Which of the two wins depends on the link and on the arithmetic of a byte: a map that is cheap to compute is
-# recomputed, one that is dear and used late is moved. They combine: *both* moves the inputs of segments.
+# Which of the two wins depends on the link and on the arithmetic behind each byte: a map that is cheap to compute is
+# recomputed, one that is expensive and used late is moved. They combine: *both* moves the inputs of segments.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -532,8 +532,8 @@ pd.DataFrame(rows, columns=columns).set_index("layers")
 #
 # 1. A segment keeps its input and computes the rest again: k + n/k units for n equal layers, smallest at k = √n, and
 #    lower still with segments that get shorter towards the end.
-# 2. One extra forward pass is at most about a third more time; real networks keep most where little is computed, so a
-#    few short segments buy most of the memory for a few percent.
+# 2. One extra forward pass is about a third more time at most. Where layers keep much and compute little, as the first
+#    ones of VGG-16 do, short segments lower the peak for a few percent. ResNet-50's lowest peak costs nearly the third.
 # 3. Results stay the same to the last bit if random numbers are drawn again as before and running statistics are
 #    left alone.
 #

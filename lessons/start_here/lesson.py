@@ -19,7 +19,7 @@
 # 4. go one round of guess, formula, trace and measurement, as every lesson does;
 # 5. use an explorer by keyboard, and get marks for an exercise.
 #
-# About 10 minutes. It builds on having written a small PyTorch network. No GPU is needed, here or later.
+# About 10 minutes. You should have written a small PyTorch network before. No GPU is needed, here or later.
 
 # %% slide="skip" folded=true
 from collections import OrderedDict
@@ -57,7 +57,7 @@ from lessons.memory.explorer import memory_explorer
 # | 14 | [Fine-tuning and serving on one card](14_one_card.ipynb) | 8 billion parameters, 24 GiB: what can be trained, what served? |
 # | A | [Myths and facts](A_myths_and_facts.ipynb) | of what people say about GPUs and memory, how much holds? |
 #
-# Out of memory today? Begin with 03, then 04 to 09. Buying hardware? Begin with 01 and 02.
+# Out of memory today? Begin with 03, then 04 to 10. Buying hardware? Begin with 01 and 02.
 
 # %% [markdown] slide="slide"
 # ## Does your set-up work?
@@ -75,7 +75,7 @@ doctor.show()
 # labels. It has three *phases*:
 #
 # - *forward*: each layer computes its output, up to the loss;
-# - *backward*: from the last layer to the first, the gradient of the loss for each output and each parameter;
+# - *backward*: from the last layer to the first, the gradient of the loss with respect to each output and parameter;
 # - *update*: the optimizer changes the parameters.
 #
 # One step is like the next, so this course looks at one, closely.
@@ -108,10 +108,10 @@ skyline(step.at(batch=64))
 # |---|---|
 # | parameters | what training changes: weights and biases |
 # | optimizer state | what the optimizer remembers of each parameter, such as its momentum |
-# | weight gradients | the gradient of the loss for each parameter |
+# | weight gradients | the gradient of the loss with respect to each parameter |
 # | input | the samples and labels of the batch |
 # | feature maps | outputs of layers, kept from forward until backward has used them |
-# | gradient maps | gradients of those outputs, on their way back through the network |
+# | gradient maps | gradients with respect to those outputs, on their way back through the network |
 # | workspace | scratch memory that a computation takes and gives back |
 # | other | what is none of these: for example values that an optimizer makes for a moment while it updates |
 #
@@ -154,8 +154,8 @@ guess
 #
 # The worst moment is in the backward phase, at the ReLU. Three things of that size are alive: the ReLU's output, kept
 # since the forward phase; the gradient that arrives for it; the gradient that it hands to the convolution. And the
-# images: 32 · 3 · 64 · 64 · 4 bytes, 1.5 MiB. (The convolution's own output is gone by then: a ReLU needs only what it
-# put out.)
+# images: 32 · 3 · 64 · 64 · 4 bytes, 1.5 MiB. (The convolution's own output is gone by then: for its gradient a ReLU
+# needs its output alone.)
 
 # %%
 output = 32 * 16 * 64 * 64 * 4
@@ -215,7 +215,8 @@ reveal(
         ),
         (
             output / MIB,
-            "One map of that size. At the worst moment there are three, with gradients.",
+            "Those are the ReLU's outputs. At the worst moment two gradients of that size "
+            "are there too.",
         ),
         (
             (output + images) / MIB,
@@ -233,8 +234,8 @@ reveal(
 )
 
 # %% [markdown]
-# What a measurement has above the trace is workspace inside the kernels, which no tensor shows. Every lesson says how
-# far its numbers are apart, and why.
+# Where a measurement lies above the trace, the rest is workspace inside the kernels, which no tensor shows. Every
+# lesson says how far its numbers are apart, and why.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -252,8 +253,8 @@ memory_explorer("AlexNet", batch=256, card_gib=2)
 # %% [markdown] slide="slide"
 # ## Exercises and marks
 #
-# From 01 on each lesson has an exercise in the folder `exercises`. An answer cell has dots to replace, and a check cell
-# below it says at once what became of it:
+# Lessons 01 to 14 each have an exercise in the folder `exercises`. An answer cell has dots to replace, and a check
+# cell below it says at once what became of it:
 #
 # | outcome | what it means |
 # |---|---|

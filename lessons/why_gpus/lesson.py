@@ -19,8 +19,8 @@
 # 4. time a step on a GPU without measuring the queue alone;
 # 5. read a table of batch times and say where a larger batch stops paying.
 #
-# About 60 minutes, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch, its phases. No GPU
-# is needed.
+# About 60 minutes, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch, its phases.
+# No GPU is needed.
 
 # %% slide="skip" folded=true
 import textwrap
@@ -88,9 +88,9 @@ guess
 # %% [markdown] slide="slide"
 # ## The machine
 #
-# Both computers to one scale. A *lane* multiplies and adds two numbers in each clock cycle. What a maker sells as a
-# "CUDA core" is one lane, and a core of a CPU has lanes too. A GPU's lanes stand in groups that each run programs of
-# their own, *streaming multiprocessors* (SMs): they are what compares with cores.
+# Both computers, drawn to one scale. A *lane* does one multiply-add in each clock cycle. What a maker sells as a
+# "CUDA core" is one lane, and a core of a CPU has lanes too. A GPU's lanes stand in groups, *streaming
+# multiprocessors* (SMs), and each group runs its own threads: compare the SMs with a CPU's cores.
 
 # %% folded=true
 chips = [(chip, LAYOUTS[chip.name]) for chip in (REFERENCE_CPU, titan)]
@@ -107,11 +107,11 @@ machine(
 # %% [markdown] slide="subslide"
 # ## Why so many threads?
 #
-# A number from memory takes several hundred clock cycles to arrive. A CPU's core does all it can to shorten that wait for
-# its one or two threads: large caches, guesses at what comes next. An SM does not shorten it. It holds 2,048 threads,
-# and while some wait for memory, others compute. The wait is still there, and nobody notices: *latency hiding*.
+# A number from memory takes several hundred clock cycles to arrive. A CPU's core does all it can to shorten that wait
+# for its one or two threads: large caches, guesses at what comes next. An SM does little to shorten it. It holds up to
+# 2,048 threads, and while some wait for memory, others compute. This is called *latency hiding*.
 #
-# That works only if there are threads enough. One product of a small layer, a thread for each number it puts out:
+# That works only if there are enough threads. Take one product of a small layer, with a thread for each output:
 
 # %%
 outputs = 32 * 100  # a batch of 32, 100 units
@@ -136,7 +136,7 @@ small.style.format({"GFLOP/s": "{:,.3g}", "times faster": "{:,.0f}"})
 # The chip is the same each time. Python's loop pays for every multiplication: find the number, look up its type, make
 # a new one. NumPy and torch pay once for the whole product, and then the chip does what it can.
 #
-# What is paid before any work is done, for each *operator* that is issued, is its **launch cost**. On a CPU it is some
+# Each *operator* that is issued costs some time before any work is done, its **launch cost**. On a CPU it is some
 # microseconds, on a GPU more: the work has to be handed to another chip.
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
@@ -165,7 +165,7 @@ torch.set_num_threads(threads)
 #
 # > time = launch + max(operations / arithmetic rate, bytes / bandwidth)
 #
-# Williams, Waterman and Patterson (2009) called this the *roofline*.
+# Williams, Waterman and Patterson (2009) called the limit that `max` sets the *roofline*.
 
 # %% [markdown] slide="subslide"
 # The first layer of a network for digits, 784 inputs, 100 units, a batch of 32, with a pencil:
@@ -177,9 +177,9 @@ torch.set_num_threads(threads)
 # | *arithmetic intensity* | operations a byte | 11.8 |
 #
 # The two devices of the picture. Of a GPU's published peak the course expects two thirds, of its bandwidth three
-# quarters. The CPU's arithmetic rate is what it reached in cnn-benchmarks. A launch takes 5 to 15 µs on a GPU: the
-# middle stands here. Two numbers of the CPU are *assumed*, not measured on it: its bandwidth, 88.5 GB/s, and its launch,
-# 2.2 µs. (MICS-Lab measured 4.4 µs for two operators on another CPU; this is half of that.)
+# quarters. The CPU's arithmetic rate is what it reached in cnn-benchmarks. A launch takes 5 to 15 µs on a GPU, and
+# the course takes the middle. Two numbers of the CPU are *assumed*, not measured on it: its bandwidth, 88.5 GB/s, and
+# its launch, 2.2 µs. (MICS-Lab measured 4.4 µs for two operators on another CPU; this is half of that.)
 
 # %%
 flops, traffic = 5_017_600, 426_752
@@ -194,7 +194,7 @@ for name, chip in (("CPU", REFERENCE_CPU), ("Titan X", titan)):
 pd.DataFrame(rows).T.map(format_seconds)
 
 # %% [markdown]
-# The card's arithmetic is far faster, and most of the time it waits for the launch. These ratios are the lesson.
+# The card's arithmetic is far faster, and yet most of its time is the launch. These ratios are the lesson:
 
 # %% folded=true
 slow, fast = rows["CPU"], rows["Titan X"]
@@ -206,8 +206,8 @@ print(f"the whole operator: {slow['time'] / fast['time']:.1f} times faster")
 # %% [markdown] slide="slide"
 # ## Trace: the whole step
 #
-# A training step of a network with one hidden layer is many operators: products, sums, a ReLU, the loss, and all that
-# backwards. The trace knows each one's operations and bytes, so the model gives the time of the step.
+# A training step of a network with one hidden layer is many operators: products, sums, a ReLU, the loss, and the
+# backward pass of all these. The trace knows each one's operations and bytes, so the model gives the time of the step.
 
 # %%
 forum_cpu = hidden_layer_step(inputs=4, units=100, target="cpu")
@@ -335,7 +335,8 @@ print(f"crossover, with a queue:        {meets_queued}")
 # %% [markdown] slide="subslide"
 # ## What a clock shows
 #
-# Who stops a clock when the last operator is in the queue has timed the queue. In the second row of the picture:
+# A clock that is stopped when the last operator is in the queue has timed the queue, not the work. For the second row
+# of the picture:
 
 # %%
 fast = queues["batch 2,048"]
@@ -360,10 +361,11 @@ def seconds_of(run, device):
 
 
 # %% [markdown] slide="skip"
-# A copy too is queued only if the card can fetch it without help: from *pinned* memory, which the operating system may
-# not move. From ordinary, *pageable* memory the driver first copies into a pinned buffer, and the host waits (the third
-# row; it is slower besides: a small study on a GTX 280 found 2.4 times less throughput for large copies, University of
-# Virginia). The lines that let a batch travel while the card computes:
+# A copy is queued like an operator only if the card can fetch the data without help: from *pinned* memory, which the
+# operating system may not move. From ordinary, *pageable* memory the driver first copies into a pinned buffer, and the
+# host waits. That is the third row. Such a copy is slower besides: a small study at the University of Virginia, on a
+# GTX 280, found 2.4 times the throughput from pinned memory for large copies. These lines let a batch travel while the
+# card computes:
 #
 # ```python
 # loader = DataLoader(data, batch_size=256, pin_memory=True)
@@ -403,9 +405,9 @@ print(f"= about {rough(head_start / gained)}")
 # %% [markdown] slide="subslide"
 # ## How sure is that?
 #
-# Not very. The crossover divides two differences, and each rests on numbers that nobody knows to better than a factor.
-# One number at a time at either end of what it may be, a launch on the GPU of 5 to 15 µs, and half to twice for the
-# CPU's launch and for its rates:
+# Not very. The crossover is one difference divided by another, and the numbers behind both are known only roughly.
+# Let one number at a time go to either end of its range: 5 to 15 µs for a launch on the GPU, half to twice for the
+# CPU's launch and for its rates.
 
 # %%
 ranges = crossover_ranges(forum_cpu, forum_gpu, REFERENCE_CPU, titan)
@@ -504,9 +506,9 @@ plane(
 )
 
 # %% [markdown] slide="skip"
-# Flat means that something else than the samples takes the time: the launches, or the weights, which are read once for
-# the whole batch. The larger the network, the sooner the samples weigh more. The model says how far the time on the
-# Titan X stays within a tenth of that of one sample:
+# Flat means that something other than the samples takes the time: the launches, or the weights, which are read once
+# for the whole batch. The larger the network, the sooner the samples weigh more. The model says up to which batch the
+# time on the Titan X is at most a tenth longer than for one sample:
 
 # %% slide="skip" folded=true
 with torch.device("meta"):
@@ -675,7 +677,8 @@ plane(
 # - *Middle ones can be faster.* Their tensors stay in the CPU's caches, and the model knows main memory alone.
 # - *A busy machine is slower than its own ceilings*, measured a minute ago.
 #
-# The model is good for who wins and why; that is also why the crossovers above are ranges. For milliseconds, measure.
+# The model says who wins and why, and not how many milliseconds it takes. So the crossovers above are ranges. For
+# milliseconds, measure.
 
 # %% [markdown] slide="slide"
 # ## On a real GPU
@@ -767,8 +770,8 @@ who_wins_explorer(cpu=mine)
 #
 # 1. Ten units with 64 inputs or more: over PCIe 3.0 a sample costs more to bring than the CPU needs to compute it.
 # 2. With 784 inputs about a thousand units, with 4,096 about a hundred, with 4 inputs more than the slider has.
-# 3. Below the crossover the card waits for launches, which the model takes as long on every card. A B200 would do the
-#    work ten times as fast, and there is next to none.
+# 3. Below the crossover the card waits for launches, and the model gives every card the same launch cost. A B200 would
+#    do the work ten times as fast, but there is next to none.
 #
 # </details>
 
@@ -789,10 +792,10 @@ judge([36, 38, 52, 54, 59])
 #
 # 1. A GPU has more lanes, more bandwidth, and a launch to pay for each operator; it needs many threads to be busy. An
 #    operator costs its launch, and then arithmetic or bandwidth, whichever takes longer.
-# 2. The CPU has a head start, the GPU gains with every sample: the crossover is one divided by the other, known to a
-#    factor of a few, and the link can move it out of reach.
-# 3. Launches are asynchronous: a clock needs `torch.cuda.synchronize()`. Batch time is flat while launches or idle lanes
-#    take it, and grows with the batch once the card is full.
+# 2. The CPU has a head start, the GPU gains with every sample. The crossover is the head start divided by the gain. It
+#    is known to a factor of a few, and the link can move it out of reach.
+# 3. Launches are asynchronous: a clock needs `torch.cuda.synchronize()`. The time of a batch is flat while launches
+#    decide it or lanes are idle, and grows with the batch once the card is full.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.
