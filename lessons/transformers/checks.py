@@ -219,8 +219,8 @@ best_block = Check(
         Slip("the root", _by_root,
              "You took √n. That is the best where a layer keeps as much as enters it; here the two differ: try all."),
         Slip("the root of the share", _by_root_of_share,
-             "You took √(n · enters / keeps), the lowest point if blocks came in fractions. Their number is rounded up, "
-             "so a size beside it may be better: try all."),
+             "You took √(n · enters / keeps), the lowest point if blocks came in fractions. Their number is rounded "
+             "up, so a size beside it may be better: try all."),
         Slip("divisors only", _of_divisors,
              "You tried block sizes that divide the number of layers. The last block may be shorter."),
         Slip("rounded down", _rounded_down,

@@ -197,8 +197,8 @@ def best_block(layers, enters, keeps):
 check.best_block(best_block)
 
 # %% [markdown] hint="best_block"
-# **I return a square root.** √n is for layers that keep as much as enters them, and any root is for blocks in fractions.
-# Here the last block may be short: write down the peak for sizes 1, 2 and 3, then for all.
+# **I return a square root.** √n is for layers that keep as much as enters them, and any root is for blocks in
+# fractions. Here the last block may be short: write down the peak for sizes 1, 2 and 3, then for all.
 
 # %% [markdown] hint="best_block"
 # **It is right where the size divides the layers.** Ten layers in blocks of three are four blocks.
@@ -248,8 +248,8 @@ check.loss_in_pieces(InPieces)
 # **The loss is not quite the same.** The last piece is shorter. `reduction="sum"` gives sums; what do you divide by?
 
 # %% [markdown] hint="loss_in_pieces"
-# **The loss is right and the peak is too high.** What does every piece keep for its backward pass? `checkpoint(function,
-# maps, labels, use_reentrant=False)` keeps the arguments alone.
+# **The loss is right and the peak is too high.** What does every piece keep for its backward pass?
+# `checkpoint(function, maps, labels, use_reentrant=False)` keeps the arguments alone.
 
 # %% graded="loss_in_pieces"
 from lessons.transformers import graded
