@@ -91,7 +91,7 @@ print(f"{'together':>12}: {format_bytes(sum(by_hand.values())):>10}, before a si
 
 # %% [markdown]
 # Eight bytes a weight. Mixed precision keeps the moments, and a second copy of the weights, in float32: 16 bytes, or
-# 18 where gradients are in float32 too. That is 120 GiB or more. A 24 GiB card holds the weights, and 9 GiB besides.
+# 18 where gradients are in float32 too. That is 120 GiB and more. A 24 GiB card holds the weights, and 9 GiB besides.
 
 # %% [markdown] slide="slide"
 # ## Trace: seven ways out
@@ -208,8 +208,8 @@ role_bars(
 
 # %% [markdown]
 # A gradient must pass *through* every frozen layer to reach the adapters below it, so activations, norms and attention
-# keep what that needs. A frozen linear layer no longer needs its input, which served its weight gradient, but the
-# adapter beside it needs that same input. What does go is a map a norm, kept for the gradient of the norm's own weight.
+# keep what that needs. A frozen linear layer no longer needs its input, which served its weight gradient, but the adapter
+# beside it needs that same input. What does go is one map for each norm: it served the gradient of the norm's weight.
 
 # %% [markdown] slide="slide"
 # ## When 4 bits need more than 16

@@ -58,9 +58,8 @@ guess
 # ## One layer by hand
 #
 # A text has *s* tokens, and a batch has *b* texts. Between layers every token is a row of *h* numbers, so that one
-# *hidden state* is sbh values, 2sbh bytes. Attention has several heads, *a* of them; each compares every token with
-# every other, which makes s × s *scores* a head and text, as²b values in all. What does a layer keep for its backward
-# pass?
+# *hidden state* is sbh values, 2sbh bytes. Attention has several heads, *a* of them. Each compares every token with
+# every other: s × s *scores*, as²b values in all. What does a layer keep for its backward pass?
 #
 # | attention keeps | values | bytes |
 # |---|---|---:|
@@ -187,6 +186,14 @@ reveal(
         ),
         (12 * 34 * s * b * h / GIB, "The layers without their scores, and no logits."),
         (parameters + 12 * by_hand / GIB, "Layers and weights; the logits are missing."),
+        (
+            parameters + 12 * by_hand / GIB + 2 * s * b * gpt2.vocabulary / GIB,
+            "Layers, weights, and the logits once, in 16 bits. The loss makes more of them.",
+        ),
+        (
+            parameters + 12 * by_hand / GIB + 6 * s * b * gpt2.vocabulary / GIB,
+            "Layers, weights, and the logits with one float32 copy. There are two more.",
+        ),
     ],
 )
 
