@@ -174,9 +174,9 @@ skyline(lora, card.memory_bytes, limit=card.name)
 # %% [markdown] slide="slide"
 # ## By hand: LoRA
 #
-# Hu and others (2021): beside a frozen linear layer of h inputs and k outputs stands an *adapter* of *rank* r. It is two
-# thin linear layers, h to r and r to k. The second begins at zero, so at first nothing changes. Trained are r · (h + k)
-# values in place of h · k. With rank 16, beside all seven products of a layer:
+# Hu and others (2021): beside a frozen linear layer of h inputs and k outputs stands an *adapter* of *rank* r. It is
+# two thin linear layers, h to r and r to k. The second begins at zero, so at first nothing changes. Trained are
+# r · (h + k) values in place of h · k. With rank 16, beside all seven products of a layer:
 
 # %%
 h, kv, inner, r = 4096, 1024, 14336, 16
@@ -208,8 +208,8 @@ role_bars(
 
 # %% [markdown]
 # A gradient must pass *through* every frozen layer to reach the adapters below it, so activations, norms and attention
-# keep what that needs. A frozen linear layer no longer needs its input, which served its weight gradient, but the adapter
-# beside it needs that same input. What does go is one map for each norm: it served the gradient of the norm's weight.
+# keep what that needs. A frozen linear layer no longer needs its input, which served its weight gradient, but the
+# adapter beside it needs that same input. What does go is one map for each norm, which served the norm's own weight.
 
 # %% [markdown] slide="slide"
 # ## When 4 bits need more than 16
@@ -401,9 +401,9 @@ plane(
 # %% [markdown] slide="slide"
 # ## Predict again
 #
-# The RTX 4090 computes 165 TFLOP/s in 16 bits and reads 1,008 GB/s as published; as in lesson 01, count on two thirds and
-# three quarters of that. To write a token after 1,024 others takes two operations for each of 7.5 billion weights (the
-# embedding is looked up).
+# The RTX 4090 is published to compute 165 TFLOP/s in 16 bits and to read 1,008 GB/s. As in lesson 01, count on two
+# thirds of the first and three quarters of the second. To write a token after 1,024 others takes two operations for
+# each of 7.5 billion weights (the embedding is looked up).
 
 # %%
 second = predict(
@@ -523,8 +523,8 @@ pd.DataFrame(rows, columns=columns).set_index("")
 
 # %% [markdown]
 # The roofline is a bound. It knows neither what it costs to start each operator nor that this plain cache is copied
-# whole for every token that joins it. Servers avoid the first with *CUDA graphs*, and the second with a cache that grows
-# page by page (*paged attention*).
+# whole for every token that joins it. Servers avoid the first with *CUDA graphs*, and the second with a cache that
+# grows page by page (*paged attention*).
 
 # %% [markdown] slide="slide"
 # ## Beyond one card

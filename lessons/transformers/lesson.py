@@ -179,6 +179,7 @@ reveal(
     {"twelve layers by hand": 12 * by_hand / GIB, "trace": step.peak_bytes / GIB},
     against="trace",
     thoughts=[
+        (parameters / 4, "Those are the parameters alone."),
         (parameters, "Those are parameters, gradients and moments; no maps."),
         (
             12 * by_hand / GIB,
