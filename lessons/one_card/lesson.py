@@ -241,7 +241,7 @@ role_bars({name: roles(ledger) for name, ledger in tiny.items()},
 # %% [markdown] slide="slide"
 # ## What the CPU costs
 #
-# State on the CPU trains all weights. Each step sends all gradients to the host and all weights back. That takes at least:
+# State on the CPU trains all weights. Each step sends all gradients to the host and all weights back. At best:
 
 # %% folded=true
 link = hardware.link("PCIe 4.0 x16")
