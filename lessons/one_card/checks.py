@@ -132,7 +132,7 @@ fixed_bytes = Check(
         Slip("adapters weigh nothing", lambda n, a, bits, s: n * bits / 8 + (2 + 2 * s / 8) * (a or n),
              "The adapters themselves are missing: they are on the card beside the base."),
         Slip("adapters as the base", lambda n, a, bits, s: (n + a) * bits / 8 + (2 + 2 * s / 8) * (a or n),
-             "You counted the adapters in the base's bits. They are trained, and in 16 bits."),
+             "You counted the adapters, or their gradient, in the base's bits. Both are in 16 bits."),
         Slip("base in 16 bits", lambda n, a, bits, s: 2 * (n + a) + (2 + 2 * s / 8) * (a or n),
              "You counted the base in 16 bits throughout. `base_bits` says how many it has."),
         Slip("nothing trained", lambda n, a, bits, s: n * bits / 8 + 2 * a + (2 + 2 * s / 8) * a,
@@ -353,8 +353,8 @@ class AdaptLayer(PropertyCheck[Adapted]):
              "Nothing learns. Where both matrices are 0, the gradient of each is 0, too, since it is multiplied by the "
              "other. Let one begin at random."),
         Slip("not used", _NotUsed,
-             "Your matrices have no part in the output, so they learn nothing. Add their product to the layer's "
-             "result."),
+             "Your matrices learn nothing: they have no part in the output, or no gradient reaches them. Add their "
+             "product to the layer's result, and let no `no_grad` stand around it."),
     )  # fmt: skip
 
     def look(self, given: Callable[..., Any]) -> Adapted:
@@ -383,7 +383,10 @@ class AdaptLayer(PropertyCheck[Adapted]):
             return f"{told} ({seen.trained_bytes:,} bytes are trained, {seen.allowed_bytes:,} may be.)"
         if not seen.learning:
             return self.told("both zero" if _own_are_zero(given) else "not used")
-        return f"{seen.learning} of {seen.layers} layers learn. Every one is to be adapted in the same way."
+        return (
+            f"{seen.learning} of {seen.layers} layers learn. Every one is to be adapted in the same way, and gradients "
+            "must pass through the frozen layers as well: no `no_grad` and no `detach` there."
+        )
 
 
 def _example(make: Callable[..., nn.Module]) -> tuple[nn.Linear, nn.Module]:

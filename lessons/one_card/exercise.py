@@ -30,8 +30,8 @@ from lessons.one_card import judge
 # %% [markdown] question="kv_cache" points=2 difficulty=1 minutes=6
 # ## 1. The key–value cache
 #
-# A model has `layers` layers, each with `heads` heads of `head_size` values. Keys and values have `kv_heads` heads,
-# which the others share. It serves `batch` sequences of `tokens` tokens each.
+# A model has `layers` layers, each with `heads` heads of `head_size` values. Keys and values have only `kv_heads` of
+# them, each shared by several heads. The model serves `batch` sequences of `tokens` tokens each.
 #
 # Return the bytes of the cache.
 
@@ -79,7 +79,7 @@ def lora_bytes(widths, rank):
 check.lora_bytes(lora_bytes)
 
 # %% [markdown] hint="lora_bytes"
-# **My number is millions of times too large.** Write down both matrices of one product, and count the values of each.
+# **My number is thousands of times too large.** Write down both matrices of one product, and count the values of each.
 
 # %% [markdown] hint="lora_bytes"
 # **It is right for square products only.** One matrix has as many rows as there are inputs, the other as there are
@@ -93,10 +93,11 @@ graded.lora_bytes(lora_bytes)
 # %% [markdown] question="fixed_bytes" points=3 difficulty=2 minutes=9
 # ## 3. What stays, whatever the batch
 #
-# A model has `base` weights of `base_bits` bits each. Beside them are `adapters` trained values of 16 bits, and then the
-# base is frozen. With `adapters` equal to 0 there are none, and the base itself is trained.
+# A model has `base` weights of `base_bits` bits each. Beside them are `adapters` trained values of 16 bits, and then
+# the base is frozen. With `adapters` equal to 0 there are none, and the base itself is trained.
 #
-# What is trained has a gradient of 16 bits, and AdamW's two moments of `state_bits` bits each.
+# What is trained has a gradient of 16 bits, and AdamW's two moments of `state_bits` bits each. Leave out the scales
+# that values of 4 or 8 bits have.
 #
 # Return the bytes of weights, gradients and moments together.
 
@@ -129,7 +130,8 @@ graded.fixed_bytes(fixed_bytes)
 # ## 4. The longest context
 #
 # A card of `card` bytes serves `batch` sequences of the same length. `taken` lists the bytes of what is on it already:
-# the driver's context, the weights, and so on. Each token of each sequence leaves `token` bytes in the cache.
+# the driver's context, the weights, and so on. Each token of a sequence leaves `token` bytes in the cache, all layers
+# together.
 #
 # Return the most tokens a sequence may have, a whole number; 0 if there is no room for one.
 

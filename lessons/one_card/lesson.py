@@ -20,8 +20,8 @@
 # 4. count a key–value cache, and the longest context that fits beside the weights;
 # 5. bound the tokens a second of a card, and say what batching buys.
 #
-# About 60 minutes, and {minutes} for the exercise. It builds on lesson 13 (transformers), 11 (ZeRO) and the roofline of 01.
-# No GPU is needed.
+# About 60 minutes, and {minutes} for the exercise. It builds on lesson 13 (transformers), 11 (ZeRO) and the roofline
+# of 01. No GPU is needed.
 
 # %% slide="skip"
 from dataclasses import replace
@@ -90,8 +90,8 @@ for what, size in by_hand.items():
 print(f"{'together':>12}: {format_bytes(sum(by_hand.values())):>10}, before a single map")
 
 # %% [markdown]
-# Eight bytes a weight. With weights, gradients and moments also in float32, as mixed precision has them, it is 16
-# or 18: 120 GiB or more. A 24 GiB card holds the weights, and 9 GiB besides.
+# Eight bytes a weight. Mixed precision keeps the moments, and a second copy of the weights, in float32: 16 bytes, or
+# 18 where gradients are in float32 too. That is 120 GiB and more. A 24 GiB card holds the weights, and 9 GiB besides.
 
 # %% [markdown] slide="slide"
 # ## Trace: seven ways out
@@ -110,12 +110,12 @@ role_bars(
 
 # %% [markdown] slide="subslide"
 # - *8-bit AdamW* keeps its moments in 8 bits, with a scale for every 256 of them.
-# - *State on the CPU*: gradients go to the host, which updates the weights and sends them back.
-# - *Step in backward*: each weight is updated as soon as its gradient is there, and the gradient goes.
-# - *Head alone* freezes every weight but those of the last product.
-# - *4-bit base* keeps the frozen weights of all layers in 4 bits, 0.5 bytes, and a scale for every 64.
+# - *State on the CPU* (optimizer offload): gradients go to the host, which updates the weights and sends them back.
+# - *Step in backward*: each weight is updated as soon as its gradient is there, and that gradient is let go.
+# - *Head alone* freezes every weight but those of the last product, which makes the logits.
+# - *4-bit base and LoRA* (QLoRA): the frozen weights of all layers in 4 bits, 0.5 bytes, and a scale for every 64.
 #
-# None of the three that train all weights is enough alone. Two together are.
+# None of the first three, which train all weights, is enough alone. The second and third together are.
 
 # %% slide="subslide"
 lora = steps["LoRA"]
@@ -125,11 +125,15 @@ reveal(
     thoughts=[
         (
             2 * n / GIB,
-            "Those are the weights, needed trained or not. Maps come on top.",
+            "Those are the weights, which are there frozen or not. Maps come on top.",
         ),
         (
-            3 * trainable_bytes(shape) / GIB,
-            "That is what is trained and its state. The frozen weights are on the card too.",
+            4 * trainable_bytes(shape) / GIB,
+            "That is what is trained, with its state. Frozen weights take room too.",
+        ),
+        (
+            4 * n / GIB,
+            "Those are weights and a gradient for each. Frozen weights have no gradient.",
         ),
         (
             steps["full"].peak_bytes / GIB,
@@ -141,15 +145,15 @@ reveal(
 # %% [markdown] slide="slide"
 # ## What was traced, and what was counted
 #
-# No card was there, and no 8 billion numbers. The trace runs on shapes, of five layers: the middle one is put in again
-# until there are 32. That is exact, since equal layers do the same; the course's tests compare it with the whole model
-# traced, byte for byte.
+# No card was there, and no 8 billion numbers. The trace runs on shapes, through five layers; the middle one is then
+# repeated until there are 32. That is exact, since equal layers do the same: the course's tests compare it with a trace
+# of the whole model, byte for byte.
 #
 # | traced | counted |
 # |---|---|
 # | every tensor of autograd, what frozen weights spare | how many bytes 4-bit weights and 8-bit moments have |
 # | LoRA's own maps; the 16-bit copies of 4-bit weights | that their kernels, and a fused AdamW, make nothing besides |
-# | recomputation | that a gradient used at once goes with the next operator |
+# | recomputation | that a gradient used at once is gone by the next operator |
 
 # %%
 default = step("Llama-3-8B", Method(optimizer="AdamW, torch's default"))
@@ -162,7 +166,7 @@ print(
 # %% [markdown] slide="slide"
 # ## The skyline of LoRA
 #
-# A plateau, the weights, and a needle: the logits of 2,048 tokens in float32, and their gradient.
+# A plateau, the weights, and a needle: the logits of 2,048 tokens, at the loss, with 14 bytes each as in lesson 13.
 
 # %%
 skyline(lora, card.memory_bytes, limit=card.name)
@@ -170,8 +174,9 @@ skyline(lora, card.memory_bytes, limit=card.name)
 # %% [markdown] slide="slide"
 # ## By hand: LoRA
 #
-# Hu and others (2021): beside a frozen product of h inputs and k outputs stand two thin ones, h to r and r to k.
-# The second begins at zero, so at first nothing changes. To be trained are r · (h + k) values in place of h · k.
+# Hu and others (2021): beside a frozen linear layer of h inputs and k outputs stands an *adapter* of *rank* r. It is
+# two thin linear layers, h to r and r to k. The second begins at zero, so at first nothing changes. Trained are
+# r · (h + k) values in place of h · k. With rank 16, beside all seven products of a layer:
 
 # %%
 h, kv, inner, r = 4096, 1024, 14336, 16
@@ -186,7 +191,7 @@ print(
 # %% [markdown] slide="slide"
 # ## Where LoRA does not save
 #
-# The same three, with every map kept for the backward pass in place of recomputed:
+# All weights, LoRA, and LoRA on a 4-bit base, now with every map kept for the backward pass, none recomputed:
 
 # %%
 kept = {
@@ -202,14 +207,15 @@ role_bars(
 )
 
 # %% [markdown]
-# A gradient must pass *through* every frozen layer to reach the adapters below it, so activations, norms and
-# attention keep what they always keep. A frozen product spares its input; the adapter beside it keeps the same one.
+# A gradient must pass *through* every frozen layer to reach the adapters below it, so activations, norms and attention
+# keep what that needs. A frozen linear layer no longer needs its input, which served its weight gradient, but the
+# adapter beside it needs that same input. What does go is one map for each norm, which served the norm's own weight.
 
 # %% [markdown] slide="slide"
 # ## When 4 bits need more than 16
 #
-# Weights in 4 bits cannot be multiplied. Each product makes a 16-bit copy first. TinyLlama, eight sequences of 512
-# tokens, nothing recomputed:
+# In training, products do not work on 4-bit weights: each makes a 16-bit copy of its weight first. TinyLlama, eight
+# sequences of 512 tokens, nothing recomputed:
 
 # %%
 ways = {
@@ -227,15 +233,15 @@ role_bars({name: roles(ledger) for name, ledger in tiny.items()},
           f"{len(worse)} of 3 4-bit ways need more than a base in 16 bits")  # fmt: skip
 
 # %% [markdown]
-# *Copies kept*: autograd saves what the backward pass multiplies with, so all 16-bit copies wait for it: the base is
-# there twice. bitsandbytes makes each copy a second time instead. *The rest in float32*: peft turns
-# norms, embedding and head to float32; what leaves a float32 norm is float32, and so the maps double. A large model at
-# a small batch does not notice, a small model with many tokens does.
+# *Copies kept*: autograd saves what the backward pass multiplies with, so all 16-bit copies wait for it, and the base
+# is there in 4 bits and in 16. bitsandbytes makes each copy a second time instead. *The rest in float32*: peft turns
+# norms, embedding and head to float32. What leaves a float32 norm is float32, so that most maps double. For a large
+# model at a small batch that is little; for a small model with many tokens it is more than 4 bits save.
 
 # %% [markdown] slide="slide"
 # ## What the CPU costs
 #
-# State on the CPU trains all weights. Each step sends every gradient down and every weight back:
+# State on the CPU trains all weights. Each step sends all gradients to the host and all weights back. At best:
 
 # %% folded=true
 link = hardware.link("PCIe 4.0 x16")
@@ -255,8 +261,9 @@ print(f"as long as the link needs: {enough:,.0f} tokens a step")
 
 # %% [markdown]
 # Arithmetic: 2 operations a weight and token forward, 2 again for the recomputed layers, 4 backward. Gradients can
-# leave while the backward pass is still at work, weights cannot come before they are updated. More tokens a step, by
-# accumulation, spread the same transfer: lesson 09's question, on another tensor.
+# leave while the backward pass is still at work; weights cannot come back before they are updated. That update is not
+# counted: the host reads and writes 14 bytes a weight, 112 GB, two seconds more where its memory gives 50 GB/s. More
+# tokens a step, by gradient accumulation, spread all of it: lesson 09's question, on another tensor.
 
 # %% [markdown] slide="slide"
 # ## Measure
@@ -330,18 +337,18 @@ pd.DataFrame(rows, columns=["trained", "values trained", "accuracy, upside down"
 )
 
 # %% [markdown]
-# A twentieth of the values comes close to all of them. How close depends on how far the new task is from the old one: the
-# rank bounds by how much each layer can change.
+# With a twentieth of the values, rank 4 comes close to training all. How close depends on how far the new task is from
+# the old one: the rank bounds in how many directions a layer's result can change, not by how much.
 
 # %% [markdown] slide="slide"
 # ## Serving: weights and the cache
 #
 # A model writes one token after the other. Each looks at the keys and values of all before it, so these are kept: the
-# *key–value cache*. A token leaves, in every layer, one key and one value for each head that has its own:
+# *key–value cache*. In every layer a token leaves one key and one value for each key–value head:
 #
 # > 2 · layers · key–value heads · values a head · bytes a value
 #
-# Llama-3-8B has 32 heads of 128 values, and 8 that keys and values share: *grouped-query attention*.
+# Llama-3-8B has 32 heads of 128 values, and only 8 key–value heads, each shared by four: *grouped-query attention*.
 
 # %%
 per_token = 2 * 32 * 8 * 128 * 2
@@ -364,7 +371,7 @@ print(f"two layers, 1,000 tokens: {held:,} bytes; by hand {1000 * per_token * 2 
 # %% [markdown] slide="slide"
 # ## What fits
 #
-# What 24 GiB leave beside weights and context is shared by all sequences. Below a line everything fits:
+# What 24 GiB leave beside the weights and the driver's context is shared by all sequences. Below a line all fits:
 
 # %% folded=true
 batches = [2**i for i in range(9)]
@@ -388,14 +395,15 @@ plane(
 )  # fmt: skip
 
 # %% [markdown]
-# The model was trained for 8,192 positions: one reader never gets near the memory's bound, a service does.
-# Sharing heads gives four times the tokens.
+# The model was trained for 8,192 positions, so one reader never gets near the memory's bound. A service does: more than
+# eight full sequences do not fit. Sharing heads gives four times the tokens.
 
 # %% [markdown] slide="slide"
 # ## Predict again
 #
-# The RTX 4090 computes 165 TFLOP/s in 16 bits and reads 1,008 GB/s. Writing a token takes two operations for each of
-# 7.5 billion weights (the embedding is looked up).
+# The RTX 4090 is published to compute 165 TFLOP/s in 16 bits and to read 1,008 GB/s. As in lesson 01, count on two
+# thirds of the first and three quarters of the second. To write a token after 1,024 others takes two operations for
+# each of 7.5 billion weights (the embedding is looked up).
 
 # %%
 second = predict(
@@ -417,6 +425,10 @@ reveal(
             "That is what arithmetic allows. All weights must be read for it, every time.",
         ),
         (
+            card.reached_flops_per_s("float16") / (2 * 7.5e9),
+            "That is what arithmetic allows. All weights must be read for it, every time.",
+        ),
+        (
             card.bandwidth_gb_s * GB / one.traffic,
             "That is the published bandwidth. The course counts on three quarters of it.",
         ),
@@ -426,8 +438,8 @@ reveal(
 # %% [markdown] slide="slide"
 # ## Prefill and decode
 #
-# The prompt is read at once, *prefill*: each weight serves all its tokens. Then *decode*: each weight is read for one
-# token a sequence. On the roofline of lesson 01:
+# The prompt goes through the model at once, *prefill*: each weight that is read serves all its tokens. Then *decode*:
+# each weight is read anew for one token a sequence. On the roofline of lesson 01:
 
 # %%
 passes = {"decode, 1 sequence": one, "8 sequences": serving.decode(shape, 1024, 8),
@@ -439,12 +451,13 @@ roofline(card, points, f"Decoding does {one.intensity:.1f} FLOP a byte, "
 
 # %% [markdown]
 # Points are where the model puts them, on the roof; what software reaches is below. Two operations for a weight of two
-# bytes are one a byte, and no card has its ridge there. Fewer bits a weight make decoding faster for that reason alone.
+# bytes are one operation a byte, and this card's ridge is at 146. So bandwidth decides, and fewer bits a weight make
+# decoding faster, though the arithmetic is the same.
 
 # %% [markdown] slide="slide"
 # ## What batching buys
 #
-# Sequences served at once share the reading of the weights. They do not share caches: each is read by one.
+# Sequences served at once share the reading of the weights. They do not share caches: each reads its own.
 
 # %% folded=true
 many = [2**i for i in range(10)]
@@ -472,12 +485,13 @@ plane(
 )
 
 # %% [markdown]
-# A line bends where caches outweigh the weights. So memory decides twice: how many sequences fit, and how fast they are.
+# A line bends where the caches are as large as the weights. So memory decides twice: its size says how many sequences
+# fit, its bandwidth how fast they are.
 
 # %% [markdown] slide="slide"
 # ## Measure: writing, here
 #
-# A Llama of 20 million weights on this machine, float32. Without a cache every token reads the whole sequence again.
+# A Llama of 19 million weights on this machine, float32. Without a cache each token reads the whole sequence again.
 
 # %% tags=["nbval-ignore-output"]
 ceilings = measure_ceilings("cpu", seconds=0.2)
@@ -509,13 +523,14 @@ pd.DataFrame(rows, columns=columns).set_index("")
 
 # %% [markdown]
 # The roofline is a bound. It knows neither what it costs to start each operator nor that this plain cache is copied
-# whole for every token that joins it. Servers avoid both: compiled graphs, and a cache in pages of its own.
+# whole for every token that joins it. Servers avoid the first with *CUDA graphs*, and the second with a cache that
+# grows page by page (*paged attention*).
 
 # %% [markdown] slide="slide"
-# ## A model that fits no card
+# ## Beyond one card
 #
 # Full fine-tuning in mixed precision, 16 bytes a weight, is beyond an 80 GB card. ZeRO and FSDP of lesson 11 share it
-# out. On eight cards, weights and gradients of 2 bytes, 12 bytes of moments and float32 weights:
+# out. On eight cards, weights and gradients of 2 bytes, and 12 bytes for the moments and float32 weights:
 
 # %%
 rows = []
@@ -538,9 +553,9 @@ role_bars(bars, f"AdamW in 16 bits, stage 3: {format_bytes(last)} on each of eig
           card.memory_bytes, card.name)  # fmt: skip
 
 # %% [markdown]
-# What is gathered when: in stage 3 each layer's weights, right before it runs, forward and once more backward, and let
-# go after it; its gradient is whole until it has been scattered. The embedding and the head, 1 GB each, are the
-# largest that are ever whole. Maps are each card's own.
+# In stage 3 a layer's weights are gathered (*all-gather*) right before it runs, forward and once more backward, and let
+# go after it. Its gradient is whole until it has been summed and scattered (*reduce-scatter*). The embedding and the
+# head, 1 GB each, are the largest that are ever whole. Maps are each card's own.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -558,8 +573,9 @@ one_card_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>
 #
-# All weights fit with the state on the CPU and the update within the backward pass. At long sequences the logits decide:
-# 128,256 columns of float32, and their gradient. With every map kept, maps are as large as the weights.
+# All weights fit with the state on the CPU and the update within the backward pass. LoRA with a base in 4 bits takes
+# all 8,192 tokens of the model; by then most of the peak is logits, of 128,256 columns, and their gradient. With every
+# map kept, 2,048 tokens have maps almost as large as the weights.
 #
 # </details>
 
@@ -585,10 +601,10 @@ judge(range(89, 93))
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Full fine-tuning keeps eight bytes a weight or more, before any map. LoRA takes away gradients and moments, 4 bits
-#    take away weights; neither takes away maps, which recomputation does.
-# 2. All weights of an 8-billion model train on 24 GiB if no gradient is kept and the moments live elsewhere: the link
-#    is the price.
+# 1. Full fine-tuning keeps eight bytes a weight or more, before any map. LoRA takes away gradients and moments, a 4-bit
+#    base most of the weights' bytes. Neither takes away maps; recomputation does.
+# 2. All weights of an 8-billion model train on 24 GiB if no gradient is kept and the moments live elsewhere. The price
+#    is the link, and an update on the host.
 # 3. Decoding reads all weights for one token a sequence: bandwidth bounds it, batching shares the reading, and the
 #    cache bounds the batch.
 #

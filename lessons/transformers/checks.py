@@ -44,6 +44,8 @@ layer_bytes = Check(
              "You counted the scores of one text. Every text of the batch has its own."),
         Slip("one tensor of scores", lambda s, b, h, a: 34 * s * b * h + 2 * a * s * s * b,
              "You counted softmax's output. Dropout's mask, a byte each, and dropout's output are kept too."),
+        Slip("scores alone", lambda s, b, h, a: 5 * a * s * s * b,
+             "You counted the scores alone. The 34 sbh of all other maps are kept too."),
         Slip("linear scores", lambda s, b, h, a: 34 * s * b * h + 5 * a * s * b,
              "Every token has a score for every *other* token: s for each of s."),
         Slip("no dropout", lambda s, b, h, a: 32 * s * b * h + 2 * a * s * s * b,
@@ -178,6 +180,10 @@ def _by_root(layers: int, enters: int, keeps: int) -> list[int]:
     return _answer(layers, enters, keeps, max(1, round(math.sqrt(layers))))
 
 
+def _by_root_of_share(layers: int, enters: int, keeps: int) -> list[int]:
+    return _answer(layers, enters, keeps, min(layers, max(1, round(math.sqrt(layers * enters / keeps)))))
+
+
 def _of_divisors(layers: int, enters: int, keeps: int) -> list[int]:
     sizes = [size for size in range(1, layers + 1) if layers % size == 0]
     return _answer(layers, enters, keeps, min(sizes, key=lambda size: _block_peak(layers, enters, keeps, size)))
@@ -190,6 +196,11 @@ def _rounded_down(layers: int, enters: int, keeps: int) -> list[int]:
     best = min(range(1, layers + 1), key=peak)
     below = peak(best - 1) - peak(best) if best > 1 else 0
     return [best, below, peak(best + 1) - peak(best) if best < layers else 0]
+
+
+def _last_of_several(layers: int, enters: int, keeps: int) -> list[int]:
+    best = min(range(1, layers + 1), key=lambda size: (_block_peak(layers, enters, keeps, size), -size))
+    return _answer(layers, enters, keeps, best)
 
 
 def _count_of_blocks(layers: int, enters: int, keeps: int) -> list[int]:
@@ -206,11 +217,16 @@ best_block = Check(
     ],
     slips=[
         Slip("the root", _by_root,
-             "You took √n. That is the best where a layer keeps as much as enters it; here it keeps more: try all."),
+             "You took √n. That is the best where a layer keeps as much as enters it; here the two differ: try all."),
+        Slip("the root of the share", _by_root_of_share,
+             "You took √(n · enters / keeps), the lowest point if blocks came in fractions. Their number is rounded "
+             "up, so a size beside it may be better: try all."),
         Slip("divisors only", _of_divisors,
              "You tried block sizes that divide the number of layers. The last block may be shorter."),
         Slip("rounded down", _rounded_down,
              "You rounded the number of blocks down. Where the size does not divide the layers there is one more."),
+        Slip("the last of several", _last_of_several,
+             "Several sizes have the lowest peak, and you returned the largest of them. The smallest is asked for."),
         Slip("the number of blocks", _count_of_blocks,
              "You returned how many blocks there are. How many layers one has is asked for."),
         Slip("peaks of the neighbours",
@@ -315,8 +331,8 @@ class LossInPieces(PropertyCheck[Comparison]):
         Slip(
             "without a checkpoint",
             _NoCheckpoint,
-            "You compute piece by piece, but every piece keeps its logits for the backward pass. Put each into "
-            "`checkpoint`, and they are computed again.",
+            "You compute piece by piece, but every piece keeps its logits for the backward pass. Put each piece's head "
+            "and loss, both, into `checkpoint`, and they are computed again.",
         ),
         Slip(
             "two pieces", _TwoPieces, "Two pieces are a start: half of the logits are still there at once. Take more."
@@ -336,8 +352,8 @@ class LossInPieces(PropertyCheck[Comparison]):
         Slip(
             "the mean of means",
             _MeanOfMeans,
-            "The loss is nearly right: the mean of the pieces' means gives a short last piece too much weight. Add up "
-            "sums, and divide by the number of tokens.",
+            "The loss is nearly right. Either a short last piece is left out, or, in a mean of the pieces' means, it "
+            "has too much weight. Add up the sums of all pieces, and divide by the number of tokens.",
         ),
         Slip(
             "detached",
@@ -383,7 +399,9 @@ class LossInPieces(PropertyCheck[Comparison]):
         for slip in self.by_peak:
             if seen.peak == _slip_peak(slip.function):
                 return slip.message + now
-        return f"The peak is still too high.{now}"
+        if percent(seen.share) == percent(SHARE):
+            now = f" It is {100 * seen.share:.1f} % of the original; at most {percent(SHARE)} is asked."
+        return f"The peak is still too high.{now} Smaller pieces take it down."
 
 
 def _misses_gradients(make: Callable[[], nn.Module]) -> bool:

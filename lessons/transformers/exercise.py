@@ -32,7 +32,7 @@ from lessons.transformers.judge import Reader
 # ## 1. What a layer keeps
 #
 # Return the bytes that one layer keeps for its backward pass: `batch` texts of `sequence` tokens, `hidden` values a
-# token, `heads` heads.
+# token, `heads` heads in its attention.
 
 
 # %% answer="layer_bytes"
@@ -134,8 +134,8 @@ graded.longest(longest)
 # ## 4. The tower
 #
 # A model in 16 bits returns logits, batch · sequence · vocabulary of them. At the peak, in the backward pass of the
-# loss, three tensors of that many values are alive: the log of softmax, the gradient of it, and the gradient of what
-# entered. They are in float32 if the loss turns the logits into float32 first (`upcast`), else in 16 bits. The logits
+# loss, three tensors of that many values are alive: the log of softmax, its gradient, and the gradient of what entered
+# it. All three are in float32 if the loss turns the logits into float32 first (`upcast`), else in 16 bits. The logits
 # themselves, in 16 bits, are still there if the loop has kept `out` (`out_kept`).
 #
 # Return the bytes of all of these together.
@@ -197,8 +197,8 @@ def best_block(layers, enters, keeps):
 check.best_block(best_block)
 
 # %% [markdown] hint="best_block"
-# **I return √n.** In lesson 10 a layer kept as much as entered it. Here `keeps` and `enters` differ: write down the peak
-# for sizes 1, 2 and 3.
+# **I return a square root.** √n is for layers that keep as much as enters them, and any root is for blocks in
+# fractions. Here the last block may be short: write down the peak for sizes 1, 2 and 3, then for all.
 
 # %% [markdown] hint="best_block"
 # **It is right where the size divides the layers.** Ten layers in blocks of three are four blocks.
@@ -215,8 +215,8 @@ graded.best_block(best_block)
 # most 30 % of the original's, with the same loss and the same gradients: no more than a piece of the logits may be
 # alive at a time, in the forward pass and in the backward pass.
 #
-# The check compares a step of your model with one of the original's on random tokens, whose number no piece size
-# divides. Give `checkpoint` the argument `use_reentrant=False`.
+# The check compares a step of your model with one of the original's on random tokens: 4 texts of 63, so that most sizes
+# of a piece leave a shorter last one. Give `checkpoint` the argument `use_reentrant=False`.
 
 # %%
 print(inspect.getsource(Reader))
@@ -248,8 +248,8 @@ check.loss_in_pieces(InPieces)
 # **The loss is not quite the same.** The last piece is shorter. `reduction="sum"` gives sums; what do you divide by?
 
 # %% [markdown] hint="loss_in_pieces"
-# **The loss is right and the peak is too high.** What does every piece keep for its backward pass? `checkpoint(function,
-# maps, labels, use_reentrant=False)` keeps the arguments alone.
+# **The loss is right and the peak is too high.** What does every piece keep for its backward pass?
+# `checkpoint(function, maps, labels, use_reentrant=False)` keeps the arguments alone.
 
 # %% graded="loss_in_pieces"
 from lessons.transformers import graded

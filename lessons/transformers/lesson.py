@@ -46,9 +46,9 @@ COLOURS = ("#d55e00", "#0072b2", "#009e73")
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# GPT-2, the small one: 124 million parameters, twelve layers, 2019. We train it as one would today, with every number
-# in *bfloat16*, two bytes: parameters, gradients and AdamW's two moments are 950 MiB together. A batch is 8 texts of
-# 1,024 *tokens*, pieces of words, each a number below 50,257.
+# GPT-2, the small one: 124 million parameters, twelve layers, 2019. We train it with every number in *bfloat16*, two
+# bytes: parameters, gradients and AdamW's two moments are 950 MiB together. Attention is written out, product by
+# product, as it was in 2019. A batch is 8 texts of 1,024 *tokens*, pieces of words, each a number below 50,257.
 
 # %%
 guess = predict("How much memory does one training step need at its peak?", unit="GiB")
@@ -57,9 +57,9 @@ guess
 # %% [markdown] slide="slide"
 # ## One layer by hand
 #
-# A text is s tokens, a batch b texts. Between layers every token is a row of h numbers: one *hidden state* is sbh
-# values, 2sbh bytes. Attention has a heads; each head compares every token with every other, which makes s × s
-# *scores* a head: as²b values in all. What does a layer keep for its backward pass?
+# A text has *s* tokens, and a batch has *b* texts. Between layers every token is a row of *h* numbers, so that one
+# *hidden state* is sbh values, 2sbh bytes. Attention has several heads, *a* of them. Each compares every token with
+# every other: s × s *scores*, as²b values in all. What does a layer keep for its backward pass?
 #
 # | attention keeps | values | bytes |
 # |---|---|---:|
@@ -92,7 +92,8 @@ print(f"a layer {by_hand / MIB:,.0f} MiB, twelve layers {12 * by_hand / GIB:.2f}
 # ## The same layer traced
 #
 # `language_models` has GPT-2 as plain modules. *Eager* attention is written out, product by product; dropout is 0.1, as
-# GPT-2 was trained. What each part of one layer leaves alive for the backward pass:
+# GPT-2 was trained. What each part of one layer leaves alive for the backward pass (*the two sums* are the residual
+# connections: each half of a layer is added to what entered it):
 
 # %%
 eager = Options(attention="eager", dropout=0.1)
@@ -112,14 +113,14 @@ table = pd.DataFrame(rows, index=["traced, bytes", "by hand, bytes"]).T.astype(i
 table.assign(difference=table.iloc[:, 0] - table.iloc[:, 1]).map("{:,}".format)
 
 # %% [markdown]
-# Every term is there, to the byte. The difference is what the paper leaves out: each norm keeps a mean and a 1/σ for
-# every token, 8 bytes.
+# Every term of the formula is there, to the byte. The trace has 131,072 bytes more, which the paper leaves out: each of
+# the two norms keeps a mean and a 1/σ for every token, 8 bytes.
 
 # %% [markdown] slide="slide"
 # ## What code keeps beyond the formula
 #
-# The formula is about one way to write a layer. PyTorch saves what its *operators* need, so that the same mathematics
-# in other words keeps other tensors. One layer each, in units of sbh bytes, scores left out:
+# The formula is about one way to write a layer. PyTorch saves what its *operators* need, so the same mathematics
+# written with other operators keeps other tensors. One layer each, in units of sbh bytes, scores left out:
 
 
 # %% folded=true
@@ -166,7 +167,7 @@ side_by_side(
 
 # %% [markdown]
 # Seven operators keep what one fused kernel does not. Llama's norms compute in float32, and written out they keep
-# float32 copies. That is why one number for "a transformer" does not exist, and why compilers, which fuse, also save memory.
+# float32 copies. So no one number holds for every transformer, and compilers save memory too, since they fuse.
 
 # %% [markdown] slide="slide"
 # ## The whole model
@@ -178,21 +179,30 @@ reveal(
     {"twelve layers by hand": 12 * by_hand / GIB, "trace": step.peak_bytes / GIB},
     against="trace",
     thoughts=[
+        (parameters / 4, "Those are the parameters alone."),
         (parameters, "Those are parameters, gradients and moments; no maps."),
         (
             12 * by_hand / GIB,
-            "The layers by hand. What stands behind them is missing: the logits.",
+            "The layers by hand. Weights are missing, and the logits after the layers.",
         ),
         (12 * 34 * s * b * h / GIB, "The layers without their scores, and no logits."),
         (parameters + 12 * by_hand / GIB, "Layers and weights; the logits are missing."),
+        (
+            parameters + 12 * by_hand / GIB + 2 * s * b * gpt2.vocabulary / GIB,
+            "Layers, weights, and the logits once, in 16 bits. The loss makes more of them.",
+        ),
+        (
+            parameters + 12 * by_hand / GIB + 6 * s * b * gpt2.vocabulary / GIB,
+            "Layers, weights, and the logits with one float32 copy. There are two more.",
+        ),
     ],
 )
 
 # %% [markdown] slide="slide"
 # ## Three things in one skyline
 #
-# A stack of twelve equal steps up and down: the layers. On each step, the scores. And a tower in the middle that no
-# layer accounts for: the logits and the loss.
+# Twelve equal steps lead up, and twelve lead down: the layers. Most of each step are its scores. And in the middle
+# stands a tower that belongs to no layer: the logits and the loss.
 
 # %%
 skyline(step, title=f"GPT-2, 8 × 1,024 tokens: {format_bytes(step.peak_bytes)}, at the loss")
@@ -200,8 +210,9 @@ skyline(step, title=f"GPT-2, 8 × 1,024 tokens: {format_bytes(step.peak_bytes)},
 # %% [markdown] slide="slide"
 # ## The tower: logits
 #
-# The last layer's *head* gives every token a number for every word there is: sbV values, here 8,192 × 50,257. The cross
-# entropy wants them in float32. What is alive of that size at the peak?
+# The model's last product, its *head*, gives each token one number, a *logit*, for each of the V tokens that there are,
+# the *vocabulary*: sbV values, here 8,192 × 50,257. The loss, a cross entropy, is computed in float32. What is alive of
+# that size at the peak?
 
 # %%
 tape, peak = step.tape, step.peak_event
@@ -222,15 +233,15 @@ print(f"{whole / values:.0f} bytes a logit")
 tower.map("{:,}".format).to_frame("bytes")
 
 # %% [markdown]
-# Two bytes a logit are what people count; fourteen are there. The model's twelve layers keep 34 sbh each, and V is
-# 65 times h.
+# Two bytes a logit are what people count; fourteen are there. V is 65 times h, so the tower is 14 · 65 = 910 sbh
+# bytes high. Without their scores all twelve layers keep 12 · 34 = 408.
 
 # %% [markdown] slide="slide"
 # ## A line that saves a tenth
 #
-# The first of the four is not needed: log-softmax has its own copy. It lives because the loop says
-# `out = model(ids, labels)` and `out` holds the logits until the step is over. `loss = model(ids, labels).loss` lets
-# them go. SmolLM2-135M in 16 bits, every layer checkpointed, one text of 4,096 tokens:
+# The first of the four is not needed: the backward pass works from log-softmax's output. It lives because the loop
+# says `out = model(ids, labels)`, and `out` holds the logits until the step is over. `loss = model(ids, labels).loss`
+# lets them go. SmolLM2-135M in 16 bits, every layer checkpointed, one text of 4,096 tokens:
 
 # %%
 smol = Options(attention="eager", recompute="full")
@@ -246,7 +257,7 @@ print(f"One line saves {format_bytes(saved)}, {saved / alive.peak_bytes:.0%} of 
 # ## The loss in pieces
 #
 # The loss of a token needs the logits of that token alone. So compute logits and loss for a *piece* of the tokens, in
-# a checkpoint, then for the next: the backward pass computes each piece's logits again, one piece at a time.
+# a checkpoint, and then for the next. The backward pass computes each piece's logits again, one piece at a time.
 
 # %%
 pieces = {}
@@ -261,9 +272,9 @@ side_by_side(
 # %% [markdown] slide="slide"
 # ## Eager against fused
 #
-# `scaled_dot_product_attention` computes the same in one kernel, which works through the scores tile by tile and never
-# writes them. Its backward pass computes the tiles again. What it keeps beside queries, keys, values and output is one
-# float32 a token and head.
+# `scaled_dot_product_attention` computes the same in one fused kernel (*flash attention*), which works through the
+# scores tile by tile and never writes them to memory. Its backward pass computes the tiles again. Beside queries, keys,
+# values and output it keeps one float32 for each token and head.
 
 # %%
 flash = language_step("GPT2", s, fused).at(b)
@@ -272,14 +283,14 @@ skyline(flash, before=step, before_name="eager",
         f"{format_bytes(step.peak_bytes)}")  # fmt: skip
 
 # %% [markdown]
-# What is left is 34 sbh a layer and the tower. So after flash attention the logits are the largest thing there is.
+# What is left is 34 sbh a layer and the tower. So with flash attention the logits are the largest part of this peak.
 
 # %% [markdown] slide="slide"
 # ## Longer, or more?
 #
 # The same 8,192 tokens a step: 16 texts of 512, or one of 8,192 (for which GPT-2 gets more positions than it was
-# published with). All but the scores counts tokens and cannot tell. Scores are as²b: where texts get twice as long and
-# half as many, they double.
+# published with). All other maps depend on the number of tokens alone, so they stay as they are. Scores are as²b: half
+# as many texts, each twice as long, have twice as many scores.
 
 # %% folded=true
 lengths = (512, 1024, 2048, 4096, 8192)
@@ -300,7 +311,7 @@ plane(
 )  # fmt: skip
 
 # %% [markdown] slide="subslide"
-# Where does attention overtake the rest of a layer? Where 5as/h = 34, so s = 6.8 h/a: 6.8 times the width of a head.
+# Where do the scores overtake the rest of a layer? Where 5as/h = 34, so s = 6.8 h/a: 6.8 times the width of a head.
 # Heads are 64 wide in every GPT-2, from the smallest to the largest.
 
 # %% folded=true
@@ -321,8 +332,8 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="slide"
 # ## What a card holds
 #
-# Along each line the peak is what the card has left beside its context. Fused, tokens are tokens: the lines fall as 1/s.
-# Eager they bend down, and a text too long does not fit at any batch.
+# Each line shows the largest batch whose peak fits what a card has left beside its CUDA context. Fused, only the number
+# of tokens counts: twice the length, half the batch. Eager, lines bend down, and a text can be too long for any batch.
 
 # %% folded=true
 cards = {"T4, 16 GiB": 16, "A100, 40 GiB": 40, "H100, 80 GiB": 80}
@@ -343,9 +354,8 @@ plane(
 # ## Checkpoint the stack
 #
 # Lesson 10: of n equal layers keep √n inputs. But there a layer kept as much as entered it. Here 2 sbh enter and 34 sbh
-# are kept, 17 times as much. With blocks of g layers the peak is 2sbh · n/g + 34sbh · g, lowest at g = √(n/17): one
-# layer a block for all but the deepest. Blocks of one layer are what `gradient_checkpointing_enable()` makes. GPT-2 XL
-# has 48 layers:
+# are kept, 17 times as much. With blocks of g layers the peak is 2sbh · n/g + 34sbh · g, lowest at g = √(n/17). So
+# blocks of one layer are best up to 34 layers; `gradient_checkpointing_enable()` makes such blocks. GPT-2 XL has 48:
 
 # %%
 xl = SHAPES["GPT2-XL"]
@@ -363,15 +373,15 @@ pd.DataFrame(rows).T
 
 # %% [markdown]
 # By hand, for 48 layers, pairs beat both their neighbours. So they do with 32 and 64 texts. With 8 they do not: as the
-# backward pass goes down, inputs of blocks die and *weight gradients* are born, 59 MiB a layer. Where that is more than
-# an input, the peak waits at the bottom layer, with one block's maps. (The loss is in 16 pieces, the optimizer keeps no
-# state, so that nothing hides the layers.)
+# backward pass goes down, inputs of blocks die and *weight gradients* are born, 59 MiB a layer. Where a block's
+# gradients are more than its input, the peak is at the bottom layer: all gradients, and the maps of one block. (The
+# loss is in 16 pieces and the optimizer keeps no state, so that nothing hides the layers.)
 
 # %% [markdown] slide="slide"
 # ## Selective, or full
 #
-# *Selective* checkpointing computes only the scores again: 5as²b of memory for two products. *Full* computes
-# everything again. Predicted for GPT-2 on an A100, 8 × 1,024, eager and fused:
+# *Selective* checkpointing computes only the scores, and what is made of them, again: two products save 5as²b bytes.
+# *Full* computes whole layers again. Predicted for GPT-2 on an A100, 8 × 1,024, eager and fused:
 
 # %%
 rows = {}
@@ -394,13 +404,15 @@ pd.DataFrame(rows).T
 
 # %% [markdown]
 # Fused attention *is* selective checkpointing, inside a kernel: it keeps as little, and is faster, since scores
-# that are never written are never read. Full checkpointing then buys the 34 sbh.
+# that are never written are never read. Full checkpointing then saves 32 of the 34 sbh for a fifth more time. With it,
+# eager and fused have the same peak, at the loss: the scores of one layer at a time stay below the tower.
 
 # %% [markdown] slide="slide"
 # ## Measured on a GPU: a T4
 #
-# Others fine-tuned five models on a Tesla T4 (LoRA in float16, every layer checkpointed) and published the peaks to the
-# byte, `fitcheck-llm` 0.3.1. Our trace of the same Hugging Face models, twenty steps in all; first with eager attention:
+# Others fine-tuned five models on a Tesla T4 and published the peaks to the byte: `fitcheck-llm` 0.3.1. They trained
+# LoRA (lesson 14) in float16, with every layer checkpointed. We traced the same Hugging Face models, twenty steps in
+# all. With eager attention:
 
 
 # %% folded=true
@@ -418,7 +430,7 @@ def beside(attention):
 beside("eager")
 
 # %% [markdown] slide="subslide"
-# The same with the memory-efficient kernel:
+# The same with the memory-efficient kernel, the fused one that a T4 can run:
 
 # %%
 beside("efficient")
@@ -426,12 +438,12 @@ beside("efficient")
 # %% [markdown] slide="subslide"
 # ## What is missed, and why
 #
-# - **Ten rows agree to the byte.** A byte there is a byte of an allocator's *block*: tensors rounded up to 512.
+# - **Ten rows agree to the byte.** Both columns count the allocator's *blocks*: each tensor is rounded up to 512 bytes.
 # - **Qwen2.5, −2 MiB in all four rows**: whatever batch, sequence and kernel. We know no cause.
 # - **The small SmolLM2, up to 640 KiB either way**: all multiples of 128 KiB, so whole blocks or a kernel's scratch
 #   memory. Which, we do not know.
-# - One thing was *learnt* from this set: CUDA's softmax backward makes a temporary as large as the scores. Without it
-#   eager rows were up to 10 % low. It was then read in PyTorch's source. So these rows do not test that rule.
+# - One rule was *learnt* from this set: CUDA's softmax backward makes a temporary as large as the scores. Without it
+#   eager rows were up to 10 % low. PyTorch's source confirms the rule, but these rows are no test of it.
 #
 # `python -m benchmarks gpu_peaks` makes the traced column anew; it needs the extra `zoo`.
 
@@ -444,8 +456,9 @@ print(f"{exact} of {len(misses)} to the byte, median {middle:.3%}, at worst {max
 # %% [markdown] slide="slide"
 # ## Measured on eight A100: the formula
 #
-# NVIDIA tests Megatron-LM nightly and keeps the peaks: a GPT of twelve layers, h = 512, 8 heads, 4 × 1,024 tokens. Their
-# code upcasts logits once, 6 bytes a logit. What a step adds, against three sums:
+# NVIDIA publishes the peaks of Megatron-LM's own tests: a GPT of twelve layers, h = 512, 8 heads, 4 × 1,024 tokens a
+# GPU. Their loss works in place on one float32 copy of the logits: 6 bytes a logit, not 14. What a step adds to what is
+# alive between steps, against the formula:
 
 # %% folded=true
 m = MEGATRON_SHAPE
@@ -470,8 +483,9 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="slide"
 # ## Train
 #
-# None of this changes what is learned. A small GPT reads the text of this course's own model file, a letter a token, on
-# this machine: the same losses, other maps.
+# None of this changes what is learned. A small GPT reads the text of this course's own model file, a byte a token, on
+# this machine: the same losses, other maps. (Its embedding begins as PyTorch draws it, far larger than GPT-2's, and so
+# the first loss is far above that of blind guessing, ln 256 = 5.5.)
 
 
 # %% tags=["nbval-ignore-output"] folded=true
@@ -522,14 +536,15 @@ transformer_explorer()
 
 # %% [markdown]
 # Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT2-XL onto the
-# 24 GiB card. Find a setting in which the loss in pieces changes nothing.
+# 24 GiB card. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
 
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>
 #
 # Eager, the peak rises though the tokens are the same; fused it stays. GPT2-XL's weights, gradients and moments in
-# bfloat16 are 11.6 GiB, so maps have the rest. Where layers keep more than the tower is high, or where the update is the
-# peak, the loss in pieces changes nothing.
+# bfloat16 are 11.6 GiB, so maps have the rest. The loss in pieces takes the tower alone, so it hardly helps where the
+# peak is elsewhere: in the update (GPT2-XL, one text), or at a layer whose scores are computed again (eager, full, one
+# text of 8,192). It then still saves the logits that `out` holds, two bytes each.
 #
 # </details>
 
@@ -547,8 +562,8 @@ judge(range(84, 89))
 # 1. A layer keeps 34 sbh bytes and 5 as²b of scores: a longer text costs more than more texts only through the scores,
 #    and fused attention does not write them.
 # 2. Then the logits are the peak, up to 14 bytes each. Let `out` go, and compute the loss in pieces.
-# 3. A layer keeps 17 times what enters it, so checkpoint every layer, or pairs where there are very many; selective
+# 3. A layer keeps 17 times what enters it, so checkpoint every layer, or pairs where there are more than 34. Selective
 #    checkpointing is what a fused kernel does anyway.
 #
 # Now the exercise: [exercises/13_transformers.ipynb](../exercises/13_transformers.ipynb). Six questions, 55 minutes.
-# Save, then `course check 13` gives your marks. On the same trace, lesson 14 asks what one card can fine-tune and serve.
+# Save, then `course check 13` gives your marks. Lesson 14 asks, on the same trace, what one card can train and serve.
