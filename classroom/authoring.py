@@ -65,7 +65,7 @@ class SourceCell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TopicNotebooks:
     """The notebooks of one topic, unexecuted. `source_lines` maps a cell id to the file and line it was written at."""
 
     topic: str
@@ -271,7 +271,7 @@ def _names(node: ast.stmt) -> list[str]:
 # -- planning --------------------------------------------------------------------------------------------------------
 
 
-def plan(topic: str, root: Path) -> Plan:
+def plan(topic: str, root: Path) -> TopicNotebooks:
     """The unexecuted notebooks of one topic, such as "03_memory". Pure. Raises AuthoringError."""
     folder = topics(root)[topic]
     texts = {path.stem: path for path in (folder / "lesson.py", folder / "exercise.py") if path.exists()}
@@ -292,7 +292,7 @@ def plan(topic: str, root: Path) -> Plan:
     if "exercise" in read:
         exercise, lines["exercises"] = _notebook(topic, "exercise", read["exercise"])
         solution, lines["solutions"] = _notebook(topic, "solution", read["exercise"])
-    return Plan(topic, lesson, exercise, solution, lines)
+    return TopicNotebooks(topic, lesson, exercise, solution, lines)
 
 
 NUMBER_WORDS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
@@ -407,7 +407,7 @@ def build(names: Sequence[str], root: Path) -> None:
         print(f"{path.parent.name}/{path.name}: {'written' if changed else 'unchanged'}")
 
 
-def _make(made: Plan, root: Path, again: bool) -> Iterator[tuple[Path, NotebookNode]]:
+def _make(made: TopicNotebooks, root: Path, again: bool) -> Iterator[tuple[Path, NotebookNode]]:
     """(path, notebook) of what a topic has, executed where it is to be, `again` or not. Raises AuthoringError."""
     for folder, notebook, executed in made.notebooks():
         path = root / folder / f"{made.topic}.ipynb"

@@ -56,7 +56,7 @@ SAVE_SECONDS = 20.0  # between two writings of what there is so far
 
 
 @dataclass(frozen=True)
-class Plan:
+class Extent:
     """What is measured, and how large."""
 
     networks: dict[str, Network]
@@ -73,7 +73,7 @@ class Plan:
     seconds: float
 
 
-FULL = Plan(
+FULL = Extent(
     networks=NETWORKS,
     first_batches=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
     other_batches=(16, 64, 128, 256),
@@ -87,7 +87,7 @@ FULL = Plan(
     workspaces=(("VGG-16", 16), ("VGG-16", 128), ("AlexNet", 128)),
     seconds=SHORT,
 )
-QUICK = Plan(
+QUICK = Extent(
     networks={
         "small CNN": Network("small CNN", lambda: small_cnn(size=16), (3, 16, 16), 10),
         "small dense net": Network("small dense net", lambda: mlp((20, 30, 10)), (20,), 10),
@@ -136,7 +136,7 @@ class Item:
 
 
 def sweep(
-    plan: Plan, network: str, batches: Sequence[int], precision: str, optimizer: str, device: str, clock: Clock
+    plan: Extent, network: str, batches: Sequence[int], precision: str, optimizer: str, device: str, clock: Clock
 ) -> Iterator[Entry]:
     """Steps at growing batches, until memory runs out or the next one would take longer than there is time."""
     item, took, last = f"steps of {network}, {precision}, {optimizer}", 0.0, 0
@@ -152,7 +152,7 @@ def sweep(
         took, last = time.monotonic() - began, batch
 
 
-def items(plan: Plan, device: str, others: int | None) -> Iterator[Item]:
+def items(plan: Extent, device: str, others: int | None) -> Iterator[Item]:
     """Everything to measure, the most important first."""
     on_gpu, seconds = device != "cpu", plan.seconds
 
@@ -263,7 +263,7 @@ def record(
     quick: bool = False,
     minutes: float = BUDGET_SECONDS / 60,
     command: str = "",
-    plan: Plan | None = None,
+    plan: Extent | None = None,
 ) -> Contents:
     """Measure everything and write it to `out`; also what there is when interrupted, marked as not complete.
 

@@ -17,7 +17,7 @@ from classroom.questions.core import Slip, percent
 from classroom.questions.functions import Check
 from classroom.questions.properties import PropertyCheck, function
 from lessons.batch_size import judge as training
-from lessons.batch_size.judge import Comparison, Step
+from lessons.batch_size.judge import Step, UpdateComparison
 
 Measured = Sequence[tuple[int, int]]
 
@@ -421,7 +421,7 @@ def _slip_step(**options: Any) -> Step:
     return functools.partial(_accumulate, **options)
 
 
-class Accumulate(PropertyCheck[Comparison]):
+class Accumulate(PropertyCheck[UpdateComparison]):
     """The check of question 6: a training function, judged by the update it makes and by how high its peak is."""
 
     question = name = "accumulate"
@@ -526,15 +526,15 @@ class Accumulate(PropertyCheck[Comparison]):
         """A function `accumulate(model, optimizer, pictures, labels, micro)`."""
         return function(answer)
 
-    def look(self, given: Callable[..., Any]) -> Comparison:
+    def look(self, given: Callable[..., Any]) -> UpdateComparison:
         """The updates it makes beside the whole batch's."""
         return training.compare(given, MICRO, PARTS)
 
-    def praise(self, seen: Comparison) -> str:
+    def praise(self, seen: UpdateComparison) -> str:
         """That memory falls far enough; how far is measured, and varies a little from run to run."""
         return f"A step asks for less than {percent(training.SHARE)} of the whole batch's memory. {self.takeaway}"
 
-    def diagnose(self, seen: Comparison, given: Callable[..., Any]) -> str:
+    def diagnose(self, seen: UpdateComparison, given: Callable[..., Any]) -> str:
         """What keeps the step from being right, or ""."""
         if not (seen.even_equal and seen.uneven_equal and seen.second_equal):
             for slip, own in zip(self.by_update, _slip_updates(), strict=True):

@@ -85,7 +85,7 @@ loss_weights = Graded("loss_weights", _sizes)
 saturated_from = Graded("saturated_from", _times)
 
 
-def _compare(step: Callable[..., Any], draw: random.Random) -> training.Comparison:
+def _compare(step: Callable[..., Any], draw: random.Random) -> training.UpdateComparison:
     micro, seed = 2 * draw.randint(2, 4), draw.randint(0, 10**6)
     return training.compare(step, micro, micro + draw.randint(1, 3), seed)
 

@@ -43,7 +43,7 @@ def whole_batch(model: nn.Module, optimizer: torch.optim.Optimizer, pictures: Te
 
 
 @dataclass(frozen=True)
-class Comparison:
+class UpdateComparison:
     """How a learner's step stands beside the whole batch's.
 
     Attributes:
@@ -97,7 +97,7 @@ def close(one: Tensor, other: Tensor) -> bool:
     return bool(torch.allclose(one, other, rtol=1e-6, atol=1e-9))
 
 
-def compare(step: Step, micro: int, parts: int, seed: int = 0) -> Comparison:
+def compare(step: Step, micro: int, parts: int, seed: int = 0) -> UpdateComparison:
     """Run a learner's `step(model, optimizer, pictures, labels, micro)` beside the whole batch's, on random pictures.
 
     Args:
@@ -112,7 +112,7 @@ def compare(step: Step, micro: int, parts: int, seed: int = 0) -> Comparison:
     even, one, _ = _after(step, [micro * parts], micro, seed)
     uneven, other, _ = _after(step, [micro * parts - micro // 2], micro, seed)
     second, most, returned = _after(step, [micro * parts, micro * parts], micro, seed, before=True)
-    return Comparison(returned, even, uneven, second, max(one, other, most), micro, _share(step, seed))
+    return UpdateComparison(returned, even, uneven, second, max(one, other, most), micro, _share(step, seed))
 
 
 def _after(

@@ -13,7 +13,7 @@ from classroom.questions.functions import Check
 from classroom.questions.properties import PropertyCheck, function
 from course_utils.units import format_bytes
 from lessons.capstone import judge as planning
-from lessons.capstone.judge import Look, Looks
+from lessons.capstone.judge import Looks, PlanLook
 from lessons.capstone.plan import (
     ANOTHER_BATCH,
     ANOTHER_NETWORK,
@@ -283,7 +283,7 @@ for _question in (plan_bytes, update_seconds, unbeaten, least_time):
 LOST = planning.LOST
 
 
-class VggPlan(PropertyCheck[Look]):
+class VggPlan(PropertyCheck[PlanLook]):
     """The check of question 5: a plan for the problem of the lesson, judged by what it comes to."""
 
     question = name = "vgg_plan"
@@ -324,16 +324,16 @@ class VggPlan(PropertyCheck[Look]):
         """A function `vgg_plan()`."""
         return function(answer)
 
-    def look(self, given: Callable[..., Any]) -> Look:
+    def look(self, given: Callable[..., Any]) -> PlanLook:
         """The plan it returns, judged."""
         return planning.look_at(planning.vgg(), given())
 
-    def praise(self, seen: Look) -> str:
+    def praise(self, seen: PlanLook) -> str:
         """What the plan comes to."""
         assert seen.found is not None
         return f"{seen.found} {self.takeaway}"
 
-    def diagnose(self, seen: Look, given: Callable[..., Any]) -> str:
+    def diagnose(self, seen: PlanLook, given: Callable[..., Any]) -> str:
         """What keeps the plan from being one."""
         if seen.refused is not None:
             told = {ANOTHER_NETWORK: self.told("another network"), ANOTHER_BATCH: self.told("a smaller batch")}
@@ -443,7 +443,7 @@ class FindPlan(PropertyCheck[Looks]):
         looks = sorted((look for look in seen.each if not look.right), key=lambda look: look.refused is None)
         return f"{self._of(looks[0])} {_task(looks[0])}" if looks else ""
 
-    def _of(self, look: Look) -> str:
+    def _of(self, look: PlanLook) -> str:
         told = {
             ANOTHER_NETWORK: "another network",
             ANOTHER_BATCH: "another batch",
@@ -466,7 +466,7 @@ class FindPlan(PropertyCheck[Looks]):
         )
 
 
-def _task(look: Look) -> str:
+def _task(look: PlanLook) -> str:
     room = format_bytes(look.problem.room_bytes)
     return f"(This was {look.problem.network.name}, batch {look.problem.batch}, with room for {room}.)"
 

@@ -9,7 +9,7 @@ from typing import Any
 from classroom.questions.graded import Graded, GradedProperties
 from classroom.questions.properties import function
 from lessons.capstone import judge as planning
-from lessons.capstone.judge import GIVEN, Look, Looks
+from lessons.capstone.judge import GIVEN, Looks, PlanLook
 
 Case = tuple[object, ...]
 MB = 10**6
@@ -81,7 +81,7 @@ unbeaten = Graded("unbeaten", _points, GIVEN)
 least_time = Graded("least_time", _tables, GIVEN)
 
 
-def _vgg(answer: Callable[..., Any], draw: random.Random) -> Look:
+def _vgg(answer: Callable[..., Any], draw: random.Random) -> PlanLook:
     return planning.look_at(planning.vgg(), answer())
 
 

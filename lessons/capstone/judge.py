@@ -29,7 +29,7 @@ GIVEN = (Plan, Problem, Refused, combinations, fastest, table)  # what the exerc
 
 
 @dataclass(frozen=True)
-class Look:
+class PlanLook:
     """What a learner's function returned for one problem.
 
     Attributes:
@@ -74,7 +74,7 @@ class Look:
 class Looks:
     """The same for several problems; `returned` is all that came back, for dots in it."""
 
-    each: Sequence[Look]
+    each: Sequence[PlanLook]
 
     @property
     def returned(self) -> list[Any]:
@@ -88,14 +88,14 @@ class Looks:
         return {name: look.right for name, look in zip(names, self.each, strict=True)}
 
 
-def look_at(problem: Problem, returned: Any, best: Evaluation | None = None) -> Look:
+def look_at(problem: Problem, returned: Any, best: Evaluation | None = None) -> PlanLook:
     """How what was returned stands on a problem."""
     if not isinstance(returned, Plan) or has_dots(vars(returned)):
-        return Look(problem, returned, best=best)
+        return PlanLook(problem, returned, best=best)
     try:
-        return Look(problem, returned, found=problem.evaluate(returned), best=best)
+        return PlanLook(problem, returned, found=problem.evaluate(returned), best=best)
     except Refused as refused:
-        return Look(problem, returned, refused=refused, best=best)
+        return PlanLook(problem, returned, refused=refused, best=best)
 
 
 def inexact(found: Evaluation) -> bool:

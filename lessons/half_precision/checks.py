@@ -412,7 +412,7 @@ TOO_SHORT = (
 )
 
 
-class KeepSmall(PropertyCheck[scaled_loops.Outcome]):
+class KeepSmall(PropertyCheck[scaled_loops.ScaledTraining]):
     """The check of question 6: a loop, judged by where its weights end beside float32's."""
 
     question = name = "keep_small"
@@ -479,15 +479,15 @@ class KeepSmall(PropertyCheck[scaled_loops.Outcome]):
         """A training loop."""
         return function(answer)
 
-    def look(self, given: Callable[..., Any]) -> scaled_loops.Outcome:
+    def look(self, given: Callable[..., Any]) -> scaled_loops.ScaledTraining:
         """Where the loop leads the weights."""
         return scaled_loops.run(given)
 
-    def praise(self, seen: scaled_loops.Outcome) -> str:
+    def praise(self, seen: scaled_loops.ScaledTraining) -> str:
         """How near to float32 the weights end."""
         return f"Your weights end where float32's do, to {percent(seen.missed)} of the way they went. {self.takeaway}"
 
-    def diagnose(self, seen: scaled_loops.Outcome, given: Callable[..., Any]) -> str:
+    def diagnose(self, seen: scaled_loops.ScaledTraining, given: Callable[..., Any]) -> str:
         """The slip whose weights these are, or how far they are off; "" if they are right."""
         count = as_number(seen.returned)
         alike = [slip for slip in self.slips if seen.leads_where(_slip_outcome(slip))]
@@ -504,7 +504,7 @@ class KeepSmall(PropertyCheck[scaled_loops.Outcome]):
 
 
 @functools.cache
-def _slip_outcome(slip: Slip) -> scaled_loops.Outcome:
+def _slip_outcome(slip: Slip) -> scaled_loops.ScaledTraining:
     return scaled_loops.run(slip.function)
 
 

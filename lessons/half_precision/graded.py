@@ -65,7 +65,7 @@ loss_scale = Graded("loss_scale", _gradients)
 next_scales = Graded("next_scales", _flags)
 
 
-def _run(loop: Callable[..., Any], draw: random.Random) -> scaled_loops.Outcome:
+def _run(loop: Callable[..., Any], draw: random.Random) -> scaled_loops.ScaledTraining:
     return scaled_loops.run(loop, draw.randint(0, 10**6))
 
 

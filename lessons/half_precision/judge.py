@@ -51,7 +51,7 @@ def loses_small(
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ScaledTraining:
     """Where a training loop led.
 
     Attributes:
@@ -67,7 +67,7 @@ class Outcome:
     missed: float
     skipped: int
 
-    def leads_where(self, other: Outcome) -> bool:
+    def leads_where(self, other: ScaledTraining) -> bool:
         """Whether both loops moved the weights alike: to two percent of the way, or both out of the numbers."""
         if not (self.moved.isfinite().all() and other.moved.isfinite().all()):
             return bool(self.moved.isfinite().all() == other.moved.isfinite().all())
@@ -108,7 +108,7 @@ def _flat(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def run(train: Train, seed: int = 0) -> Outcome:
+def run(train: Train, seed: int = 0) -> ScaledTraining:
     """Let a loop train the network of a seed, and compare where it ends with float32.
 
     Raises whatever the learner's code raises.
@@ -121,7 +121,7 @@ def run(train: Train, seed: int = 0) -> Outcome:
     weights = _flat(model)
     truth = _in_float32(seed, batches, outlier)
     distance = torch.linalg.norm(weights - truth) / torch.linalg.norm(truth - start)
-    return Outcome(returned, weights - start, float(distance.nan_to_num(torch.inf)), 1)
+    return ScaledTraining(returned, weights - start, float(distance.nan_to_num(torch.inf)), 1)
 
 
 def _in_float32(seed: int, batches: Sequence[Batch], outlier: int) -> Tensor:

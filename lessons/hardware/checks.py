@@ -371,7 +371,7 @@ class _OtherParameters(Pretrained):
         self.backbone.requires_grad_(False)
 
 
-class HeadOnly(PropertyCheck[transfer.Comparison]):
+class HeadOnly(PropertyCheck[transfer.TransferComparison]):
     """The check of question 5: a class, judged by the properties of the network it makes."""
 
     question, name = "head_only", "HeadOnly"
@@ -416,15 +416,15 @@ class HeadOnly(PropertyCheck[transfer.Comparison]):
         ),
     )
 
-    def look(self, given: Callable[[], nn.Module]) -> transfer.Comparison:
+    def look(self, given: Callable[[], nn.Module]) -> transfer.TransferComparison:
         """The network beside `Pretrained`."""
         return transfer.compare(given, BATCH)
 
-    def praise(self, seen: transfer.Comparison) -> str:
+    def praise(self, seen: transfer.TransferComparison) -> str:
         """How far the peak falls."""
         return f"The peak falls to {percent(seen.share)}. {self.takeaway}"
 
-    def diagnose(self, seen: transfer.Comparison, given: Callable[[], nn.Module]) -> str:
+    def diagnose(self, seen: transfer.TransferComparison, given: Callable[[], nn.Module]) -> str:
         """What keeps the network from being right, or ""."""
         unlike = seen.unlike(self.told("other parameters"), self.told("another output"))
         if unlike:

@@ -76,7 +76,7 @@ cards_that_hold = Graded("cards_that_hold", _catalogues)
 frozen_step_bytes = Graded("frozen_step_bytes", _frozen_networks)
 
 
-def _compare(make: Callable[..., Any], draw: random.Random) -> transfer.Comparison:
+def _compare(make: Callable[..., Any], draw: random.Random) -> transfer.TransferComparison:
     return transfer.compare(make, *batch_and_seed(draw, 16))
 
 

@@ -37,7 +37,7 @@ class Pretrained(nn.Module):
 
 
 @dataclass(frozen=True)
-class Comparison(PeakComparison):
+class TransferComparison(PeakComparison):
     """How a changed network stands beside the original, trained with momentum."""
 
     head_learns: bool = False  # the head's gradients are those of the original's
@@ -55,7 +55,7 @@ class Comparison(PeakComparison):
         }
 
 
-def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Comparison:
+def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> TransferComparison:
     """Compare `make()` with a `Pretrained` of the same weights, in one training step on random pictures.
 
     Raises whatever the learner's code raises.
@@ -66,12 +66,12 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
         pictures, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
         changed = make()
         if differ := take_weights(changed, original):
-            return Comparison(parameters_differ=differ)
+            return TransferComparison(parameters_differ=differ)
         wanted, given = (step(network, pictures, labels, (batch, CLASSES)) for network in (original, changed))
     if not isinstance(given.output, Tensor):
-        return Comparison(returned=type(given.output).__name__)
+        return TransferComparison(returned=type(given.output).__name__)
     heads = [name for name in wanted.gradients if name.startswith("head.")]
-    return Comparison(
+    return TransferComparison(
         returned="Tensor",
         same_output=same(given.output, wanted.output),
         trainable=given.trainable,

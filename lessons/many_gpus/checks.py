@@ -15,7 +15,7 @@ from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from classroom.questions.properties import PropertyCheck, function
 from lessons.many_gpus import judge as rings
-from lessons.many_gpus.judge import Look, Program, Ring
+from lessons.many_gpus.judge import Program, Ring, RingLook
 
 # -- 1. what a card sends --------------------------------------------------------------------------------------------
 
@@ -344,7 +344,7 @@ def _one_neighbour(rank: int, cards: int, values: Tensor, send: Send, receive: R
     return (values + receive((rank - 1) % cards)) / 2
 
 
-class RingAverage(PropertyCheck[Look]):
+class RingAverage(PropertyCheck[RingLook]):
     """The check of question 6: a program for each card, judged by what the cards end with and what they send."""
 
     question = name = "ring_average"
@@ -406,11 +406,11 @@ class RingAverage(PropertyCheck[Look]):
         """A function."""
         return function(answer)
 
-    def look(self, given: Program) -> Look:
+    def look(self, given: Program) -> RingLook:
         """The program on rings of several sizes."""
         return rings.look(given)
 
-    def diagnose(self, seen: Look, given: Program) -> str:
+    def diagnose(self, seen: RingLook, given: Program) -> str:
         """What keeps the program from being right, or ""."""
         silent = next((ring for ring in seen.rings if ring.silence), None)
         if silent is not None:
@@ -426,7 +426,7 @@ class RingAverage(PropertyCheck[Look]):
         busy = next((ring for ring in seen.rings if not ring.lean), None)
         return "" if busy is None else self._too_much(busy)
 
-    def _wrong(self, seen: Look) -> str:
+    def _wrong(self, seen: RingLook) -> str:
         for slip, theirs in zip(self.by_value, _slip_looks(), strict=True):
             if all(_same(one, other) for one, other in zip(seen.rings, theirs.rings, strict=True)):
                 return slip.message
@@ -448,7 +448,7 @@ class RingAverage(PropertyCheck[Look]):
         sent = f"{max(ring.sent):,} bytes sent by one, at most {ring.most:,} are needed"
         return f"{self.told(name)} With {len(ring.held)} cards: {sent}."
 
-    def praise(self, seen: Look) -> str:
+    def praise(self, seen: RingLook) -> str:
         """What it achieved."""
         ring = seen.rings[0]
         whole = ring.held[0].numel() * ring.held[0].element_size()
@@ -460,7 +460,7 @@ def _same(one: Ring, other: Ring) -> bool:
 
 
 @functools.cache
-def _slip_looks() -> list[Look]:
+def _slip_looks() -> list[RingLook]:
     return [rings.look(slip.function) for slip in RingAverage.by_value]
 
 

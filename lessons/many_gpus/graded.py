@@ -70,7 +70,7 @@ card_bytes = Graded("card_bytes", _models)
 shard_factors = Graded("shard_factors", _shards)
 
 
-def _look(program: Callable[..., Any], draw: random.Random) -> rings.Look:
+def _look(program: Callable[..., Any], draw: random.Random) -> rings.RingLook:
     return rings.look(program, draw.randint(4, 7), draw.randint(3, 20), draw.randint(0, 10**6))
 
 

@@ -125,7 +125,7 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Look:
+class RingLook:
     """A program run on rings of several sizes.
 
     Attributes:
@@ -193,7 +193,7 @@ def run(program: Program, cards: int, numbers: int, seed: int = 0) -> Ring:
     return Ring(held, returned, wire.sent, [len(to) for to in wire.peers], silence)
 
 
-def look(program: Program, cards: int = 4, chunk: int = 8, seed: int = 0) -> Look:
+def look(program: Program, cards: int = 4, chunk: int = 8, seed: int = 0) -> RingLook:
     """The program on rings of `cards` and of two, of one card alone, and where the numbers do not divide.
 
     Raises:
@@ -203,4 +203,4 @@ def look(program: Program, cards: int = 4, chunk: int = 8, seed: int = 0) -> Loo
     uneven = [
         run(program, *size, seed) for size in ((cards, cards * chunk + 2), (3, 3 * chunk + 1), (cards, cards + 2))
     ]
-    return Look(even, uneven, next((one for ring in (*even, *uneven) for one in ring.returned if one is ...), None))
+    return RingLook(even, uneven, next((one for ring in (*even, *uneven) for one in ring.returned if one is ...), None))

@@ -17,7 +17,7 @@ from classroom.questions.core import Slip, percent
 from classroom.questions.functions import Check
 from classroom.questions.properties import PropertyCheck
 from lessons.shared import rewrites
-from lessons.shared.rewrites import Comparison, Watched
+from lessons.shared.rewrites import RewriteComparison, Watched
 
 Events = Sequence[tuple[int, int]]
 
@@ -355,7 +355,7 @@ class _OtherParameters(Watched):
         return self.layers(pictures)  # type: ignore[no-any-return]
 
 
-class KeepLess(PropertyCheck[Comparison]):
+class KeepLess(PropertyCheck[RewriteComparison]):
     """The check of question 6: a class whose forward is rewritten, judged by the properties of the network it makes."""
 
     question, name, blank = "keep_less", "KeepsLess", "KeepsLess.forward"
@@ -417,15 +417,15 @@ class KeepLess(PropertyCheck[Comparison]):
     )
     slips: Sequence[Slip] = (*by_peak, *by_property)
 
-    def look(self, given: Callable[[], nn.Module]) -> Comparison:
+    def look(self, given: Callable[[], nn.Module]) -> RewriteComparison:
         """The network beside `Watched`."""
         return rewrites.compare(given, BATCH)
 
-    def praise(self, seen: Comparison) -> str:
+    def praise(self, seen: RewriteComparison) -> str:
         """How far the peak falls."""
         return f"The peak falls to {percent(seen.share)}. {self.takeaway}"
 
-    def diagnose(self, seen: Comparison, given: Callable[[], nn.Module]) -> str:
+    def diagnose(self, seen: RewriteComparison, given: Callable[[], nn.Module]) -> str:
         """What keeps the network from being right, or ""."""
         unlike = seen.unlike(self.told("other parameters"), self.told("another shape"))
         if unlike:

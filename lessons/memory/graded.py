@@ -67,7 +67,7 @@ network_wide = Graded("network_wide", _networks)
 largest_batch = Graded("largest_batch", _moments)
 
 
-def _compare(make: Callable[..., Any], draw: random.Random) -> rewrites.Comparison:
+def _compare(make: Callable[..., Any], draw: random.Random) -> rewrites.RewriteComparison:
     return rewrites.compare(make, draw.randint(8, 16), draw.randint(0, 10**6))
 
 

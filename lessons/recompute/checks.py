@@ -21,7 +21,7 @@ from classroom.questions.core import Slip, percent
 from classroom.questions.functions import Check
 from classroom.questions.properties import PropertyCheck
 from lessons.shared import rewrites
-from lessons.shared.rewrites import Comparison, Tower
+from lessons.shared.rewrites import RewriteComparison, Tower
 
 BATCH = 8
 
@@ -346,7 +346,7 @@ class _Narrow(Tower):
         super().__init__(width=8)
 
 
-class RecomputeBlocks(PropertyCheck[Comparison]):
+class RecomputeBlocks(PropertyCheck[RewriteComparison]):
     """The check of question 6: a class whose forward recomputes, judged by the network it makes."""
 
     question, name, blank = "recompute_blocks", "Recomputes", "Recomputes.forward"
@@ -405,15 +405,15 @@ class RecomputeBlocks(PropertyCheck[Comparison]):
     )
     slips: Sequence[Slip] = (*by_peak, *by_property)
 
-    def look(self, given: Callable[[], nn.Module]) -> Comparison:
+    def look(self, given: Callable[[], nn.Module]) -> RewriteComparison:
         """The network beside `Tower`."""
         return rewrites.compare(given, BATCH, kind=Tower)
 
-    def praise(self, seen: Comparison) -> str:
+    def praise(self, seen: RewriteComparison) -> str:
         """How far the peak falls."""
         return f"The peak falls to {percent(seen.share)}. {self.takeaway}"
 
-    def diagnose(self, seen: Comparison, given: Callable[..., Any]) -> str:
+    def diagnose(self, seen: RewriteComparison, given: Callable[..., Any]) -> str:
         """What keeps the network from being right, or ""."""
         unlike = seen.unlike(self.told("other parameters"), "The output has another shape than the original's.")
         if unlike:

@@ -73,7 +73,7 @@ extra_share = Graded("extra_share", _times)
 least_again = Graded("least_again", _limits)
 
 
-def _compare(make: Callable[..., Any], draw: random.Random) -> rewrites.Comparison:
+def _compare(make: Callable[..., Any], draw: random.Random) -> rewrites.RewriteComparison:
     return rewrites.compare(make, draw.randint(8, 16), draw.randint(0, 10**6), rewrites.Tower)
 
 

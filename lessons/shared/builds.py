@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from classroom.questions.graded import GradedProperties
 from lessons.shared import rebuilt
-from lessons.shared.rebuilt import Look, Original
+from lessons.shared.rebuilt import Original, RebuildLook
 
 
-class GradedBuild(GradedProperties[Look]):
+class GradedBuild(GradedProperties[RebuildLook]):
     """A line for each property of the network that the learner's function builds.
 
     Args:
@@ -19,7 +19,7 @@ class GradedBuild(GradedProperties[Look]):
     """
 
     def __init__(self, question: str, original: Original) -> None:
-        def look(make: Callable[[], object], draw: random.Random) -> Look:
+        def look(make: Callable[[], object], draw: random.Random) -> RebuildLook:
             return rebuilt.look(make, original, draw.randint(24, 64))
 
         super().__init__(question, rebuilt.maker, look, kind="function")

@@ -63,7 +63,7 @@ class Original:
 
 
 @dataclass(frozen=True)
-class Look:
+class RebuildLook:
     """What a network turned out to be. The fields after a failed one mean nothing."""
 
     original: Original
@@ -115,15 +115,15 @@ def maker(answer: object) -> Callable[[], object] | None:
     return answer
 
 
-def look(make: Callable[[], object], original: Original, batch: int) -> Look:
+def look(make: Callable[[], object], original: Original, batch: int) -> RebuildLook:
     """Build the learner's network and look at one training step of it, on shapes.
 
     Raises what the learner's code raises, but for layers that misfit.
     """
     made = make()
     if not isinstance(made, nn.Module):
-        return Look(original, type(made).__name__)
-    seen = Look(original, "network", expected_shape=(batch, original.classes))
+        return RebuildLook(original, type(made).__name__)
+    seen = RebuildLook(original, "network", expected_shape=(batch, original.classes))
     try:
         step = original.step(made, batch)
     except Exception as failure:
@@ -184,7 +184,7 @@ def _other_kernels(made: nn.Module, original: Original) -> str:
     return ""
 
 
-class RebuildCheck(PropertyCheck[Look]):
+class RebuildCheck(PropertyCheck[RebuildLook]):
     """The check of a question whose answer is a function that builds a network.
 
     Args:
@@ -218,18 +218,18 @@ class RebuildCheck(PropertyCheck[Look]):
         """What makes the network: a function without arguments, or a class."""
         return maker(answer)
 
-    def look(self, given: Callable[[], object]) -> Look:
+    def look(self, given: Callable[[], object]) -> RebuildLook:
         """The network that is built."""
         return look(given, self.original, self.batch)
 
-    def praise(self, seen: Look) -> str:
+    def praise(self, seen: RebuildLook) -> str:
         """How far the peak falls."""
         return f"The peak falls to {percent(seen.share)}. {self.takeaway}"
 
     def _told(self, name: str, otherwise: str) -> str:
         return self.by_property[name].message if name in self.by_property else otherwise
 
-    def diagnose(self, seen: Look, given: Callable[[], object]) -> str:
+    def diagnose(self, seen: RebuildLook, given: Callable[[], object]) -> str:
         """What keeps the network from being right, or ""."""
         if seen.kind != "network":
             nothing = " Is there a `return`?" if seen.kind == "NoneType" else ""

@@ -43,7 +43,7 @@ class Watched(nn.Module):
 
 
 @dataclass(frozen=True)
-class Comparison(PeakComparison):
+class RewriteComparison(PeakComparison):
     """How a rewritten network stands beside the original."""
 
     recomputes: bool = False  # whether a network is asked for that recomputes
@@ -96,7 +96,7 @@ class Tower(nn.Module):
 
 def compare(
     make: Callable[[], nn.Module], batch: int, seed: int = 0, kind: Callable[[], nn.Module] = Watched
-) -> Comparison:
+) -> RewriteComparison:
     """Compare `make()` with a `kind()` of the same weights, in two training steps on random pictures.
 
     Both draw the same random numbers in their forward passes. Raises whatever the learner's code raises.
@@ -104,7 +104,7 @@ def compare(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         original, rewritten = kind(), make()
-        nothing = Comparison(recomputes=kind is Tower)
+        nothing = RewriteComparison(recomputes=kind is Tower)
         if differ := take_weights(rewritten, original):
             return replace(nothing, parameters_differ=differ)
         watched: list[tuple[nn.Module, Watch, list[Step]]] = [(original, Watch(), []), (rewritten, Watch(), [])]

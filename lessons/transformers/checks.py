@@ -20,7 +20,7 @@ from classroom.questions.core import Slip, percent
 from classroom.questions.functions import Check
 from classroom.questions.properties import PropertyCheck
 from lessons.transformers import judge as chunked
-from lessons.transformers.judge import SHARE, Comparison, Reader
+from lessons.transformers.judge import SHARE, PiecesComparison, Reader
 
 # -- 1. one layer -----------------------------------------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class _Narrow(Reader):
         super().__init__(hidden=8)
 
 
-class LossInPieces(PropertyCheck[Comparison]):
+class LossInPieces(PropertyCheck[PiecesComparison]):
     """The check of question 6: a class whose forward computes the loss in pieces, judged by the step it makes."""
 
     question, name, blank = "loss_in_pieces", "InPieces", "InPieces.forward"
@@ -368,15 +368,15 @@ class LossInPieces(PropertyCheck[Comparison]):
     )
     slips: Sequence[Slip] = (*by_peak, *by_property)
 
-    def look(self, given: Callable[[], nn.Module]) -> Comparison:
+    def look(self, given: Callable[[], nn.Module]) -> PiecesComparison:
         """The step beside the original's."""
         return chunked.compare(given)
 
-    def praise(self, seen: Comparison) -> str:
+    def praise(self, seen: PiecesComparison) -> str:
         """How far the peak falls."""
         return f"The peak falls to {percent(seen.share)}. {self.takeaway}"
 
-    def diagnose(self, seen: Comparison, given: Callable[..., Any]) -> str:
+    def diagnose(self, seen: PiecesComparison, given: Callable[..., Any]) -> str:
         """What keeps the step from being right."""
         unlike = seen.unlike(self.told("other parameters"), "The loss is to be one number.")
         if unlike:

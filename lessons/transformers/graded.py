@@ -56,7 +56,7 @@ logit_bytes = Graded("logit_bytes", _logits)
 best_block = Graded("best_block", _stacks)
 
 
-def _compare(make: Callable[..., Any], draw: random.Random) -> chunked.Comparison:
+def _compare(make: Callable[..., Any], draw: random.Random) -> chunked.PiecesComparison:
     return chunked.compare(make, draw.choice((3, 4, 5)), draw.choice((61, 63, 67)), draw.randint(0, 10**6))
 
 

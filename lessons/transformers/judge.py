@@ -36,7 +36,7 @@ class Reader(nn.Module):
 
 
 @dataclass(frozen=True)
-class Comparison(PeakComparison):
+class PiecesComparison(PeakComparison):
     """How a rewritten reader stands beside the original; the output is the loss."""
 
     loss_factor: float = 0.0  # the loss as a multiple of the original's
@@ -80,7 +80,7 @@ def _step(network: nn.Module, ids: Tensor, labels: Tensor) -> _Step:
     )
 
 
-def compare(make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, seed: int = 0) -> Comparison:
+def compare(make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, seed: int = 0) -> PiecesComparison:
     """Compare `make()` with a `Reader` of the same weights in one step on random tokens.
 
     Raises whatever the learner's code raises.
@@ -89,12 +89,12 @@ def compare(make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, see
         torch.manual_seed(seed)
         original, rewritten = Reader(), make()
         if differ := take_weights(rewritten, original):
-            return Comparison(parameters_differ=differ)
+            return PiecesComparison(parameters_differ=differ)
         ids, labels = (torch.randint(WORDS, (texts, tokens)) for _ in range(2))
         for network in (original, rewritten):  # a process's first step imports parts of torch, which hold on to it
             _step(network, ids, labels)
         wanted, given = _step(original, ids, labels), _step(rewritten, ids, labels)
-    seen = Comparison(
+    seen = PiecesComparison(
         returned=type(given.loss).__name__, trainable=given.trainable, peak=given.peak, original_peak=wanted.peak,
         again=given.operators > wanted.operators,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from classroom.questions.properties import PropertyCheck
 from lessons.why_gpus import judge as loops
-from lessons.why_gpus.judge import Comparison, OneByOne
+from lessons.why_gpus.judge import LaunchComparison, OneByOne
 
 # -- 1. the time of an operator --------------------------------------------------------------------------------------
 
@@ -323,7 +323,7 @@ class _Smaller(OneByOne):
         return self.fc2(torch.relu(self.fc1(hands - hands.mean(dim=1, keepdim=True))))  # type: ignore[no-any-return]
 
 
-class FewerLaunches(PropertyCheck[Comparison]):
+class FewerLaunches(PropertyCheck[LaunchComparison]):
     """The check of question 5: a class whose forward is rewritten, judged by what the network it makes does."""
 
     question, name, blank = "fewer_launches", "AllAtOnce", "AllAtOnce.forward"
@@ -369,15 +369,15 @@ class FewerLaunches(PropertyCheck[Comparison]):
         ),
     )
 
-    def look(self, given: Callable[[], nn.Module]) -> Comparison:
+    def look(self, given: Callable[[], nn.Module]) -> LaunchComparison:
         """The network beside `OneByOne`."""
         return loops.compare(given, BATCH)
 
-    def praise(self, seen: Comparison) -> str:
+    def praise(self, seen: LaunchComparison) -> str:
         """How many operators are left."""
         return f"At batch {BATCH}, {seen.original_operators} operators become {seen.operators}. {self.takeaway}"
 
-    def diagnose(self, seen: Comparison, given: Callable[[], nn.Module]) -> str:
+    def diagnose(self, seen: LaunchComparison, given: Callable[[], nn.Module]) -> str:
         """What keeps the network from being right, or ""."""
         unlike = seen.unlike(self.told("other parameters"), self.told("another shape"))
         if unlike:

@@ -92,7 +92,7 @@ speed_up = Graded("speed_up", _transfers)
 saturates_at = Graded("saturates_at", _tables)
 
 
-def _compare(make: Callable[..., Any], draw: random.Random) -> loops.Comparison:
+def _compare(make: Callable[..., Any], draw: random.Random) -> loops.LaunchComparison:
     return loops.compare(make, *batch_and_seed(draw, 24))
 
 

@@ -39,7 +39,7 @@ class OneByOne(nn.Module):
 
 
 @dataclass(frozen=True)
-class Comparison(properties.Comparison):
+class LaunchComparison(properties.Comparison):
     """How a rewritten network stands beside the original."""
 
     operators: int = 0  # launched by forward, loss and backward at `batch`
@@ -70,7 +70,7 @@ def _step(network: nn.Module, batch: int, seed: int = 0) -> Step:
     return step(network, hands, torch.randint(CLASSES, (batch,), generator=draw), (batch, CLASSES), Watch(False))
 
 
-def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Comparison:
+def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> LaunchComparison:
     """Compare `make()` with a `OneByOne` of the same weights on random hands, at a batch and at twice as many.
 
     Raises whatever the learner's code raises.
@@ -79,13 +79,13 @@ def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Compari
         torch.manual_seed(seed)
         original, rewritten = OneByOne(), make()
     if differ := take_weights(rewritten, original):
-        return Comparison(parameters_differ=differ)
+        return LaunchComparison(parameters_differ=differ)
     wanted, given = ([_step(net, batch, seed), _step(net, 2 * batch, seed + 1)] for net in (original, rewritten))
     output, expected = given[0].output, wanted[0].output
     if not isinstance(output, Tensor):
-        return Comparison(returned=type(output).__name__)
+        return LaunchComparison(returned=type(output).__name__)
     pairs = list(zip(given, wanted, strict=True))
-    return Comparison(
+    return LaunchComparison(
         returned="Tensor",
         shape=tuple(output.shape),
         expected_shape=tuple(expected.shape),
