@@ -363,7 +363,7 @@ class AdaptLayer(PropertyCheck[Adapted]):
 
     def praise(self, seen: Adapted) -> str:
         """How little is trained."""
-        return f"{seen.trained_bytes:,} bytes are trained, as many as may be {seen.allowed_bytes:,}. {self.takeaway}"
+        return f"{seen.trained_bytes:,} bytes are trained, of {seen.allowed_bytes:,} that may be. {self.takeaway}"
 
     def diagnose(self, seen: Adapted, given: Callable[..., Any]) -> str:
         """What keeps the layer from being right."""

@@ -415,10 +415,7 @@ second
 one = serving.decode(shape, 1024)
 reveal(
     second,
-    {
-        "roofline": one.tokens_per_second(card),
-        "memory alone": card.bandwidth_gb_s * GB / (2 * n),
-    },
+    {"roofline": one.tokens_per_second(card)},
     thoughts=[
         (
             card.flops_per_s("float16") / (2 * 7.5e9),

@@ -162,7 +162,7 @@ coefficients = {
     "Llama-3.2-1B, norms in float32, SwiGLU": a_layer(llama, Options()) / unit["Llama-3.2-1B"],
 }
 side_by_side(
-    coefficients, "sbh bytes a layer", title="One formula, four programs: what a layer keeps"
+    coefficients, "sbh bytes a layer", title="What a layer keeps: the formula and three programs"
 )
 
 # %% [markdown]
@@ -343,8 +343,8 @@ for (card, room), colour in zip(cards.items(), COLOURS, strict=True):
         steps = {n: language_step("GPT2", n, way) for n in lengths}
         most = {n: step.largest_batch((room - 0.5) * GIB) for n, step in steps.items()}
         line = {n: batch for n, batch in most.items() if batch}
-        label, dashed = (card, False) if name == "fused" else ("eager", True)
-        curves.append(Curve(label, list(line), list(line.values()), colour, dashed))
+        label = card if name == "fused" else ""
+        curves.append(Curve(label, list(line), list(line.values()), colour, name == "eager"))
 plane(
     Axis("tokens in a text", log=True), Axis("texts in the batch", log=True), curves=curves,
     title="GPT-2: lines of equal peak, fused and (dashed) eager",
