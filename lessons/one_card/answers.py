@@ -128,6 +128,6 @@ WRONG = {
     ],
     "tokens_per_second": [
         (lambda w, c, b, f, bw, p: RIGHT["tokens_per_second"][0](w, c, b, f, bw, p) / 1000, "1000 times too small"),
-        (lambda w, c, b, f, bw, p: b * max(bw / (w + b * c), p / (b * f)), None),
+        (lambda w, c, b, f, bw, p: b * max(bw / (w + b * c), p / (b * f)), "shorter of the two times"),
     ],
 }

@@ -162,7 +162,8 @@ coefficients = {
     "Llama-3.2-1B, norms in float32, SwiGLU": a_layer(llama, Options()) / unit["Llama-3.2-1B"],
 }
 side_by_side(
-    coefficients, "sbh bytes a layer", title="What a layer keeps: the formula and three programs"
+    coefficients, "sbh bytes a layer",
+    title="What a layer keeps: the formula and three programs",
 )
 
 # %% [markdown]
