@@ -7,6 +7,8 @@ by the next.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.forkserver
+import multiprocessing.process
 import os
 import shutil
 import signal
@@ -54,7 +56,8 @@ def one_folder() -> Iterator[Path]:
     asked = [getattr(signal, name) for name in ENDING if here and hasattr(signal, name)]
     handlers = {number: signal.signal(number, end) for number in asked}
     try:
-        yield folder
+        with _sockets_in(folder):
+            yield folder
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -65,6 +68,20 @@ def one_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         if locked is not None:
             os.close(locked)
+
+
+@contextlib.contextmanager
+def _sockets_in(folder: Path) -> Iterator[None]:
+    """Have multiprocessing keep its sockets in this folder, and stop the process it forks from before that goes."""
+    own = multiprocessing.process.current_process()._config  # type: ignore[attr-defined]
+    before = own.get("tempdir")
+    own["tempdir"] = str(folder)  # else it makes one, and complains at exit that somebody removed it
+    try:
+        yield
+    finally:
+        own["tempdir"] = before
+        with contextlib.suppress(OSError):
+            multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 def _clear_dead() -> None:

@@ -6,6 +6,7 @@ cells give.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -29,8 +30,15 @@ def calls_noted(given: Collection[object] = ()) -> Iterator[list[str]]:
     found: list[str] = []
     allowed = {code for one in given for code in _codes(one)}
 
+    collecting: list[None] = []
+
+    def collects(phase: str, _: Any) -> None:
+        collecting[:] = [None] * (phase == "start")
+
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
+        if collecting:  # what dies of the library says so then, whoever runs
+            return
         if event != "call" or not _is_library(code) or code.co_filename == HERE or code in allowed:
             return
         caller = frame.f_back.f_code if frame.f_back is not None else None
@@ -41,11 +49,13 @@ def calls_noted(given: Collection[object] = ()) -> Iterator[list[str]]:
         found.append(f"{frame.f_globals.get('__name__')}.{code.co_name}")
 
     before = sys.getprofile()
+    gc.callbacks.append(collects)
     sys.setprofile(note)
     try:
         yield found
     finally:
         sys.setprofile(before)
+        gc.callbacks.remove(collects)
 
 
 def _is_library(code: CodeType) -> bool:

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import base64
 import io
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from html import escape
 from typing import Any, Literal, TypeAlias
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib import font_manager
@@ -307,22 +305,6 @@ class Picture:
     def from_scene(cls, scene: Scene) -> Picture:
         """Both painters over one layout."""
         return cls(to_svg(scene), scene.alt, scene.width, lambda: to_png(scene))
-
-    @classmethod
-    def from_figure(cls, figure: Figure, alt: str) -> Picture:
-        """Wrap a matplotlib figure in the style "course_utils.course": its inks and paper then follow the theme."""
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        buffer = io.StringIO()
-        with matplotlib.rc_context({"svg.hashsalt": "course", "svg.fonttype": "none"}):
-            figure.savefig(buffer, format="svg", metadata=nothing, facecolor="none")
-        written = buffer.getvalue()
-        body = written[written.index(">", written.index("<svg")) + 1 : written.rindex("</svg>")]
-        body = re.sub(r"<style.*?</style>|<metadata>.*?</metadata>", "", body, flags=re.DOTALL)  # would style the page
-        for name, (_, colour) in THEME.items():
-            body = re.sub(colour, f"var(--{name})", body, flags=re.IGNORECASE)
-        width, height = figure.get_size_inches()
-        svg = _svg_element(100 * width, (72 * width, 72 * height), alt, body)  # matplotlib's SVG is drawn in points
-        return cls(svg, alt, 100 * width, lambda: figure_png(figure, dpi=150))
 
     @cached_property
     def png(self) -> bytes:

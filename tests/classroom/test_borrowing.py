@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import inspect
 import random
 import re
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 from right_answers import CHECKS, GRADED, RIGHT
 
 from classroom.grading.plain import borrows
+from classroom.questions.borrowing import calls_noted
 from classroom.questions.core import Outcome, equal
 from classroom.questions.functions import Check
 from classroom.questions.graded import BORROWED, Graded
@@ -87,7 +90,7 @@ def test_what_a_check_knows_is_no_answer_either(question: str) -> None:
     reference = CHECKS[question].reference
     feedback = CHECKS[question](reference)
     assert (feedback.outcome, "the course's own" in feedback.message) == (Outcome.WRONG, True)
-    assert all(f": {BORROWED}: course_utils." in line for line in GRADED[question].lines(reference))
+    assert all(f": {BORROWED}: lessons." in line for line in GRADED[question].lines(reference))
 
 
 WAYS = {
@@ -151,3 +154,20 @@ SETUP = ["from lessons.offload import judge as saved\nfrom lessons.capstone.plan
 )
 def test_what_an_answer_names_of_the_library_is_seen(source: str, named: str) -> None:
     assert borrows(source, SETUP) == named
+
+
+def test_what_dies_of_the_library_while_an_answer_runs_is_no_call_of_the_answer() -> None:
+    class Loop:
+        pass
+
+    def leave_dead() -> None:
+        one = Loop()
+        one.itself = one  # so that only the collector finds it
+        weakref.finalize(one, parallel.ring_bytes, 4, 2).atexit = False
+
+    leave_dead()
+    with calls_noted() as found:
+        gc.collect()
+        assert not found
+        ring_bytes(4, 2)
+    assert found

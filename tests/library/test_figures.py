@@ -194,23 +194,6 @@ def test_a_cell_gets_html_png_and_words():
     assert ET.fromstring(picture.svg).get("aria-label") == picture.alt
 
 
-def test_a_matplotlib_figure_follows_the_theme_and_is_the_same_each_time():
-    plt = pytest.importorskip("matplotlib.pyplot")
-    with plt.style.context("course_utils.course"):
-        figure, axes = plt.subplots()
-        axes.plot([1, 2], [3, 4], color=ROLE_COLOURS["feature maps"])
-        axes.set_title("A finding")
-        pictures = [Picture.from_figure(figure, "two points & a line") for _ in range(2)]
-        plt.close(figure)
-    assert pictures[0].svg == pictures[1].svg
-    assert pictures[0].png == pictures[1].png
-    assert "#222222" not in pictures[0].svg.split("font-family", 1)[1]
-    assert "var(--ink)" in pictures[0].svg
-    assert ROLE_COLOURS["feature maps"] in pictures[0].svg
-    assert "<style" not in pictures[0].svg
-    assert "two points &amp; a line" in pictures[0].svg
-
-
 def test_words_are_measured_and_wrapped():
     assert text_width("iiii", 16) < text_width("mmmm", 16)
     assert text_width("maps", 16) < text_width("maps", 16, bold=True)
