@@ -3,6 +3,10 @@
 import gc
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("course", deadline=None)  # no test asserts a time: a busy machine is no counterexample
+settings.load_profile("course")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -320,4 +320,4 @@ def test_help_lists_what_works_and_nothing_else(capsys: pytest.CaptureFixture[st
     assert caught.value.code == 0
     text = capsys.readouterr().out
     listed = [line.split()[0] for line in text.splitlines() if line.startswith("    ") and line[4] != " "]
-    assert listed == ["doctor", "build", "check", "progress", "grade", "trace", "slides", "record"]
+    assert listed == ["doctor", "build", "new", "check", "progress", "grade", "trace", "slides", "record"]
