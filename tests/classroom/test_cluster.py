@@ -140,7 +140,8 @@ def test_a_worker_that_comes_late_with_another_version_marks_nothing(course, tmp
     with (tmp_path / "course_utils" / "units.py").open("a") as file:
         file.write("# another version\n")
     reference = (course / "solutions" / "01_multiples.ipynb").read_text()
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[1]}"}
+    paths = (tmp_path, Path(__file__).parent, Path(__file__).parents[1])  # its library, and what these tests import
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     with distributed.LocalCluster(n_workers=0, dashboard_address=":0") as late:
         worker = [sys.executable, "-m", "distributed.cli.dask_worker", late.scheduler_address, "--no-dashboard"]
         process = subprocess.Popen(
