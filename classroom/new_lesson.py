@@ -93,6 +93,7 @@ from classroom.questions.functions import Check
         Slip("bits", lambda count: 32 * count, "These are bits. A byte has 8."),
     ],
     takeaway="Four bytes a number.",
+    in_bytes=False,
 )
 ''',
     "graded.py": '''\

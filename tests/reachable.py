@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from classroom import PACKAGES
 from classroom.questions.core import equal
 from classroom.questions.functions import Check
 from classroom.questions.graded import BORROWED, Graded
@@ -60,7 +61,7 @@ def offered(module: str) -> Iterator[Found]:
             if isinstance(one, type) and ours:
                 for own_name in [own_name for own_name in vars(one) if not own_name.startswith("__")]:
                     yield from of_an_object(shown, one, own_name)
-            elif str(getattr(type(one), "__module__", "")).startswith("course_utils"):
+            elif str(getattr(type(one), "__module__", "")).split(".")[0] in PACKAGES:
                 methods = [method for method in dir(type(one)) if not method.startswith("__")]
                 methods += vars(one) if hasattr(one, "__dict__") else []
                 yield from ((f"{shown}.{m}", getattr(one, m)) for m in methods if callable(getattr(one, m, None)))
@@ -147,7 +148,7 @@ def scan(check: Check, graded: Graded, known: list[Found], slow: set[int]) -> It
 
 
 def main(topic: str, modules: list[str]) -> None:
-    checks, graded = (importlib.import_module(f"course_utils.{room}.{topic}") for room in ("checks", "grading.graded"))
+    checks, graded = (importlib.import_module(f"lessons.{topic}.{room}") for room in ("checks", "graded"))
     questions = [value for value in vars(checks).values() if isinstance(value, Check)]
     known = [found for module in modules for found in offered(module)]
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -21,7 +21,7 @@ import pytest
 from right_answers import questions_of
 
 import course_utils
-from classroom.grading.library import PACKAGE, modules_of, topic_checks, trusted_imports
+from classroom.grading.library import modules_of, topic_checks, trusted_imports
 from classroom.notebooks import read_notebook
 from classroom.questions.functions import Check
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def asked(topic: str) -> set[str]:
     """The questions of an exercise that are answered by a function of numbers."""
-    found = questions_of(importlib.import_module(f"course_utils.checks.{topic[3:]}"))
+    found = questions_of(importlib.import_module(f"lessons.{topic[3:]}.checks"))
     return {name for name, check in found.items() if isinstance(check, Check)}
 
 
@@ -41,7 +41,7 @@ UNTRIED = ("classroom.cli", "course_utils.techniques.distributed.train")  # prog
 
 
 def named(paths: Collection[Path]) -> list[str]:
-    parts = (".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in sorted(paths))
+    parts = (".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted(paths))
     return [name.removesuffix(".__init__") for name in parts]
 
 
@@ -59,9 +59,10 @@ def reachable(topic: str) -> list[str]:
 def test_what_equals_a_right_answer_is_borrowed(topic: str) -> None:
     if topic not in SAMPLE and not ASKED:
         pytest.skip("COURSE_REACHABLE=1 tries every exercise")
-    check = f"course_utils.checks.{topic[3:]}"
+    check = f"lessons.{topic[3:]}.checks"
     program = [sys.executable, str(ROOT / "tests" / "reachable.py"), topic[3:], check, *reachable(topic)]
-    ran = subprocess.run(program, capture_output=True, text=True, check=False, cwd=ROOT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(program, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
     assert ran.returncode == 0, ran.stderr[-2000:]
     tried, *found = map(json.loads, ran.stdout.splitlines())
     assert tried["tried"] > 300
