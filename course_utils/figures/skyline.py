@@ -325,7 +325,9 @@ class _Plot:
         where = f"{ledger.peak_phase}, {ledger.peak_layer}" if ledger.peak_layer else ledger.peak_phase
         texts = (f"{peak}: {where}", f"{peak}: {ledger.peak_phase}", peak)
         places = [words for text in texts for words in self._above(x, y, text, bold)]
-        places += [Words(x + 16, y - lift, text, SIZE, bold=bold) for text in texts for lift in (10, 7, 4, 2)]
+        for text in texts:
+            if x + 16 + text_width(text, SIZE, bold) <= self.right:  # the column's names are placed later
+                places += [Words(x + 16, y - lift, text, SIZE, bold=bold) for lift in (10, 7, 4, 2)]
         _ = self.scene.place(places, [*self._clear(), *self._outline()]) or self.scene.place(places, self._clear())
 
     def _label_crossing(self, limit: float) -> None:

@@ -29,7 +29,7 @@ from course_utils.trace.inputs import Step
 from course_utils.trace.recorder import Recording
 from course_utils.trace.tracer import Tracer, no_garbage_collection
 from course_utils.units import CourseError, require_one_of
-from lessons.one_card.stacked import SHORT, between, deepened, stepped_in_backward
+from lessons.shared.stacked import SHORT, between, deepened, stepped_in_backward
 
 RANK, ALPHA = 16, 32  # of LoRA here; the update is scaled by ALPHA / RANK
 ADAPTED = ("q", "k", "v", "project", "gate", "up", "down", "qkv")  # the products of a layer that get LoRA
@@ -322,7 +322,7 @@ def step(
 ) -> Ledger:
     """A training step of a published model under a method, on a GPU: every byte, as `training_step` gives it.
 
-    SHORT layers are traced at two lengths of sequence and extended (`lessons.one_card.stacked`), which is exact:
+    SHORT layers are traced at two lengths of sequence and extended (`lessons.shared.stacked`), which is exact:
     attention is fused, so every size is affine in the sequence. The first call for a model and method takes a second.
 
     Args:

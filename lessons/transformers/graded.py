@@ -45,8 +45,9 @@ def _logits(draw: random.Random) -> list[Case]:
 
 
 def _stacks(draw: random.Random) -> list[Case]:
-    deep = [(draw.randint(60, 130), 2, 34), (draw.choice((36, 49, 81)), 3, 3), (draw.choice((11, 13, 17, 19)), 4, 3)]
-    return [*deep, (draw.randint(8, 12), 2, 34), (draw.randint(5, 9), 40, draw.randint(2, 4)), (1, 7, 9)]
+    deep = [(draw.randint(60, 130), 2, 34), (draw.choice((36, 49, 81)), 3, 3), (draw.choice((13, 17, 31, 37)), 4, 3)]
+    several = (draw.randint(10, 12), *[draw.randint(2, 9)] * 2)  # more than one size has the lowest peak
+    return [*deep, several, (draw.randint(8, 12), 2, 34), (draw.randint(5, 9), 40, draw.randint(2, 4)), (1, 7, 9)]
 
 
 layer_bytes = Graded("layer_bytes", _layers)

@@ -1,7 +1,7 @@
 """The training step of a language model, traced: by name, sequence, options, number format and optimizer.
 
 Each is traced once and kept, so that a batch more is a reading. Of a stack of equal layers only a few are traced, and
-repeated (`lessons.transformers.repeated`): the result is the same, storage by storage, in a fraction of the time.
+repeated (`lessons.shared.stacked`): the result is the same, storage by storage, in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from course_utils.memory import ROLE, Ledger, StepTrace
 from course_utils.networks.language import SHAPES, Options, Output, Shape
 from course_utils.trace import Spec, training_step
 from course_utils.units import CourseError
-from lessons.transformers.repeated import TRACED, NotRepeated, repeated
+from lessons.shared.stacked import SHORT, NotAlike, deepened
 
 # Weights, gradients and maps in bfloat16; float32 weights under autocast; everything in float32.
 FORMATS = ("bfloat16", "mixed", "float32")
@@ -54,15 +54,15 @@ def language_step(
     layers = shape.layers if layers is None else layers
     group = options.group if options.recompute == "full" else 1
     units = layers // group
-    if layers % group == 0 and units > TRACED:
-        few = language_step(shape, sequence, options, numbers, optimizer, TRACED * group, keep_output)
+    if layers % group == 0 and units > SHORT:
+        few = language_step(shape, sequence, options, numbers, optimizer, SHORT * group, keep_output)
         try:
             if few.tape is not None:
                 return replace(
-                    few, tape=repeated(few.tape, units, group=group),
-                    trace_at=lambda batch: repeated(few.trace_at(batch), units, group=group), _traced={}, _largest={},
+                    few, tape=deepened(few.tape, units, group=group),
+                    trace_at=lambda batch: deepened(few.trace_at(batch), units, group=group), _traced={}, _largest={},
                 )  # fmt: skip
-        except NotRepeated:
+        except NotAlike:
             pass  # traced whole, below
     with torch.device("meta"):
         module = shape.build(options, layers)

@@ -16,9 +16,9 @@ from course_utils.memory import ROLE, Ledger, StepTrace
 from course_utils.networks.language import SHAPES, Options
 from course_utils.trace import training_step
 from course_utils.units import CourseError
+from lessons.shared.stacked import NotAlike, deepened
 from lessons.transformers import language_steps
 from lessons.transformers.language_steps import FORMATS, kept_bytes, language_step
-from lessons.transformers.repeated import NotRepeated, repeated
 
 SMALL = {
     "GPT2": replace(SHAPES["GPT2"], vocabulary=60, hidden=32, heads=4, kv_heads=4, inner=128, positions=32),
@@ -34,15 +34,16 @@ OPTIONS = st.builds(
 def whole(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> StepTrace:
     """The step traced with all its layers."""
     with monkeypatch.context() as patch:
-        patch.setattr(language_steps, "TRACED", 1000)
+        patch.setattr(language_steps, "SHORT", 1000)
         return language_step.__wrapped__(*arguments)
 
 
 def storages(ledger: Ledger) -> Counter[tuple[Any, ...]]:
+    """Those that have bytes: name of the layer, role, bytes, birth, death."""
     tape = ledger.tape
     names = [tape.layer_names[code] for code in tape.layer]
-    return Counter(zip(names, tape.role.tolist(), ledger.size.tolist(), tape.birth.tolist(), tape.death.tolist(),
-                       strict=True))  # fmt: skip
+    lives = zip(names, tape.role.tolist(), ledger.size.tolist(), tape.birth.tolist(), tape.death.tolist(), strict=True)
+    return Counter(life for life in lives if life[2])
 
 
 @settings(max_examples=8, deadline=None)
@@ -80,8 +81,8 @@ def test_layers_that_are_not_alike_are_noticed() -> None:
     with torch.device("meta"):
         tape = training_step(Growing(), (8,), 256, "adamw").tape
     assert tape is not None
-    with pytest.raises(NotRepeated):
-        repeated(tape, 7)
+    with pytest.raises(NotAlike):
+        deepened(tape, 7)
 
 
 def test_a_learned_position_more_is_a_parameter_more_and_only_there() -> None:

@@ -14,7 +14,7 @@ from course_utils.memory import ROLE, Ledger
 from course_utils.networks.language import SHAPES, Options
 from course_utils.units import GIB, CourseError
 from lessons.one_card import checks as one_card
-from lessons.one_card import fine_tuning, graded, serving, stacked
+from lessons.one_card import fine_tuning, graded, serving
 from lessons.one_card import judge as adapters
 from lessons.one_card.answers import RIGHT
 from lessons.one_card.fine_tuning import (
@@ -28,7 +28,8 @@ from lessons.one_card.fine_tuning import (
     short_tape,
     step,
 )
-from lessons.one_card.stacked import between, deepened
+from lessons.shared import stacked
+from lessons.shared.stacked import between, deepened
 from lessons.shared.watched import Watch, no_garbage_collection
 
 SMALL = replace(

@@ -22,9 +22,13 @@ REPEATED = 2
 _LAYER = re.compile(r"^layers\.(\d+)")
 
 
-def _layer_of(name: str) -> int:
+class NotAlike(CourseError):
+    """A step whose units do not all do the same, or reach further than to their neighbours."""
+
+
+def _unit_of(name: str, group: int) -> int:
     found = _LAYER.match(name)
-    return int(found.group(1)) if found else -1
+    return int(found.group(1)) // group if found else -1
 
 
 @dataclass(frozen=True)
@@ -49,28 +53,41 @@ class _Pass:
         return max(begun, key=lambda i: self.begins[i], default=-1)
 
 
-def _pass(tape: Tape, phase: str) -> _Pass:
-    layers = np.array([_layer_of(name) for name in tape.layer_names])[tape.event_layer]
+def _alike(tape: Tape, group: int) -> bool:
+    """Whether the repeated unit has the parameters and the shapes of those beside it."""
+    names = [name for name in tape.layer_names if _unit_of(name, group) == REPEATED]
+    beside = [[_moved(name, by * group) for name in names] for by in (-1, 0, 1)]
+    looks = [[(tape.layer_parameters.get(n), tape.layer_shapes.get(n)) for n in unit] for unit in beside]
+    return looks[0] == looks[1] == looks[2]
+
+
+def _moved(name: str, further: int) -> str:
+    return _LAYER.sub(lambda found: f"layers.{int(found[1]) + further}", name)
+
+
+def _pass(tape: Tape, phase: str, group: int) -> _Pass:
+    layers = np.array([_unit_of(name, group) for name in tape.layer_names])[tape.event_layer]
     here = (tape.event_phase == PHASES.index(phase)) & (layers >= 0)
     if not here.any():
         return _Pass((), 0)
     found = [np.flatnonzero(here & (layers == i)) for i in range(SHORT)]
     if not all(len(events) for events in found):
-        raise CourseError(f"not every layer has a part in the {phase} pass: a stack cannot be made of it")
+        raise NotAlike(f"not every layer has a part in the {phase} pass: a stack cannot be made of it")
     begins = tuple(int(events[0]) for events in found)
     gaps = np.abs(np.diff(begins if phase == "forward" else begins[1:]))
-    if len({*gaps.tolist()}) > 1:
-        raise CourseError(f"the layers do not do the same in the {phase} pass: a stack cannot be made of them")
+    ran = {tape.event_ops[begin : begin + int(gaps[1])] for begin in begins[REPEATED - 1 : REPEATED + 2]}
+    if len({*gaps.tolist()}) > 1 or len(ran) > 1 or not _alike(tape, group):
+        raise NotAlike(f"the layers do not do the same in the {phase} pass: a stack cannot be made of them")
     return _Pass(begins, int(np.flatnonzero(here)[-1]) + 1)
 
 
 class _Stack:
     """Events and storages of a tape of SHORT layers, placed in one of more."""
 
-    def __init__(self, tape: Tape, layers: int) -> None:
-        self.tape, self.extra = tape, layers - SHORT
-        self.forward, self.backward = _pass(tape, "forward"), _pass(tape, "backward")
-        self.layers = [_layer_of(name) for name in tape.layer_names]
+    def __init__(self, tape: Tape, units: int, group: int) -> None:
+        self.tape, self.extra = tape, units - SHORT
+        self.forward, self.backward = _pass(tape, "forward", group), _pass(tape, "backward", group)
+        self.layers = [_unit_of(name, group) for name in tape.layer_names]
         self.updated = self._updated()
 
     def _updated(self) -> dict[int, int]:
@@ -113,7 +130,7 @@ class _Stack:
         return self.backward.layer(born) if layer < 0 and self.backward.runs else layer
 
     def death(self, storage: int, owner: int, copy: int) -> int:
-        """Where a storage of this copy of its owner ends. Raises CourseError for a life that does not repeat."""
+        """Where a storage of this copy of its owner ends. Raises NotAlike for a life that does not repeat."""
         event = int(self.tape.death[storage])
         part = next((p for p in (self.forward, self.backward) if p.runs and p.layer(event) >= 0), None)
         if part is None:
@@ -121,10 +138,10 @@ class _Stack:
         at = part.layer(event)
         if owner < 0:
             if at == REPEATED:
-                raise CourseError("a tensor from outside the layers ends in the midst of them")
+                raise NotAlike("a tensor from outside the layers ends in the midst of them")
             return self.place(event, 0)
         if abs(at - owner) > REPEATED:
-            raise CourseError(f"a tensor of layer {owner} ends in layer {at}, too far for a stack to be made of it")
+            raise NotAlike(f"a tensor of layer {owner} ends in layer {at}, too far for a stack to be made of it")
         now = at - owner + (owner if owner < REPEATED else owner + copy if owner == REPEATED else owner + self.extra)
         if now < REPEATED:
             old, into = now, 0
@@ -135,19 +152,24 @@ class _Stack:
         return self.place(event - part.begins[at] + part.begins[old], into)
 
 
-def deepened(tape: Tape, layers: int) -> Tape:
-    """The tape of a stack of `layers` equal layers, from that of one of SHORT.
+def deepened(tape: Tape, units: int, group: int = 1) -> Tape:
+    """The tape of a stack of so many equal units, from that of one of SHORT.
 
     Layers are called "layers.0", "layers.1", … . What each tensor is used by (`Tape.uses`) is left out.
 
+    Args:
+        tape: the step of SHORT units.
+        units: how many, at least SHORT.
+        group: layers in a unit.
+
     Raises:
-        CourseError: fewer than SHORT layers, or a step whose layers do not all do the same.
+        NotAlike: fewer than SHORT units, or a step whose units do not all do the same.
     """
-    if layers < SHORT:
-        raise CourseError(f"a stack is made of {SHORT} layers or more, got {layers}")
-    stack = _Stack(tape, layers)
+    if units < SHORT:
+        raise NotAlike(f"a stack is made of {SHORT} layers or more, got {units}")
+    stack = _Stack(tape, units, group)
     extra = stack.extra
-    names = [_renamed(name, layers, copy) for copy in range(extra + 1) for name in tape.layer_names]
+    names = [_renamed(name, extra, copy, group) for copy in range(extra + 1) for name in tape.layer_names]
     known = {name: code for code, name in enumerate(dict.fromkeys(names))}
     code = np.array([known[name] for name in names], dtype=np.int64).reshape(extra + 1, -1)
 
@@ -181,25 +203,27 @@ def deepened(tape: Tape, layers: int) -> Tape:
         event_traffic=tape.event_traffic[source],
         recomputed=tape.recomputed[source],
         layer_names=tuple(known),
-        layer_shapes=_repeated(tape.layer_shapes, layers),
-        layer_parameters=_repeated(tape.layer_parameters, layers),
+        layer_shapes=_repeated(tape.layer_shapes, extra, group),
+        layer_parameters=_repeated(tape.layer_parameters, extra, group),
         count_flops=lambda: tape.event_flops[source],
         uses=np.zeros((0, 3), dtype=np.int64),
     )
 
 
-def _renamed(name: str, layers: int, copy: int) -> str:
-    layer = _layer_of(name)
-    now = REPEATED + copy if layer == REPEATED else layer + layers - SHORT if layer > REPEATED else layer
-    return name if now == layer else _LAYER.sub(f"layers.{now}", name)
+def _renamed(name: str, extra: int, copy: int, group: int) -> str:
+    unit = _unit_of(name, group)
+    further = copy if unit == REPEATED else extra * (unit > REPEATED)
+    return _moved(name, further * group) if further else name
 
 
-def _repeated(by_layer: dict[str, Any], layers: int) -> dict[str, Any]:
-    return {
-        _renamed(name, layers, copy): value
-        for name, value in by_layer.items()
-        for copy in range(layers - SHORT + 1 if _layer_of(name) == REPEATED else 1)
-    }
+def _repeated(by_layer: dict[str, Any], extra: int, group: int) -> dict[str, Any]:
+    """The same for more units, in the order in which they run."""
+    middle = [name for name in by_layer if _unit_of(name, group) == REPEATED]
+    copies = {_renamed(name, extra, copy, group): by_layer[name] for copy in range(extra + 1) for name in middle}
+    found: dict[str, Any] = {}
+    for name, value in by_layer.items():
+        found |= copies if name in middle else {_renamed(name, extra, 0, group): value}
+    return found
 
 
 def between(one: tuple[int, Tape], other: tuple[int, Tape], at: int) -> Tape:
