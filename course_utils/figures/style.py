@@ -49,8 +49,8 @@ COLUMN_GAP, COLUMN_ROW = 16.0, 1.35 * SIZE  # of the column of names beside a pl
 # JupyterLab takes keys for commands wherever the focus is not in a text field, so that "x" on a dropdown cuts the cell.
 # Lumino looks for no command from an element with `data-lm-suppress-shortcuts` outwards (the focused one, as commands
 # of cells are bound to `:focus`), and listens at the document; so one listener at the window, before it, sets that for
-# plain keys and lifts it for Ctrl, Alt, Meta, Escape and Shift+Enter, which stay the notebook's. A script in HTML set by a
-# widget never runs; the handler of an image that fails does.
+# plain keys and lifts it for Ctrl, Alt, Meta, Escape and Shift+Enter, which stay the notebook's. A script in HTML
+# set by a widget never runs; the handler of an image that fails does.
 WIDGET_HEAD = """<style>
 .course-widget{--jp-widgets-font-size:var(--jp-content-font-size1,14px)}
 .course-widget .jupyter-widgets-disconnected::before{display:none}
