@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+ABOVE_0 = {"above 0": True}  # what the reader of a recording asks of a field; "unit" goes behind its key
+
+
 @dataclass(frozen=True)
 class Timing:
     """Seconds of something run repeatedly: the median, the distance between the quartiles, and how many runs."""
 
-    median: float = field(metadata={"unit": "s", "above 0": True})
+    median: float = field(metadata={"unit": "s", **ABOVE_0})
     spread: float = field(metadata={"unit": "s"})
-    runs: int = field(metadata={"above 0": True})
+    runs: int = field(metadata=ABOVE_0)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ from course_utils.units import GIB, format_bytes, in_gb
 from lessons.batch_size.accumulation import accumulation
 from lessons.batch_size.explorer import batch_explorer
 from lessons.claims import judge
+from lessons.shared.beside import beside_trace
 
 TITAN = "Titan X (Maxwell)"
 torch.set_num_threads(1)  # networks this small gain nothing from more, and times are steadier
@@ -264,7 +265,7 @@ plane(
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
 print(textwrap.fill(recordings.sentence(gpu), 88))
-rows = recordings.beside_trace(gpu, "GoogLeNet", batches=(16, 32, 64, 128))
+rows = beside_trace(gpu, "GoogLeNet", batches=(16, 32, 64, 128))
 pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"

@@ -54,6 +54,7 @@ from lessons.half_precision.precision import (
     speed_up,
 )
 from lessons.half_precision.ranges import magnitudes
+from lessons.shared.beside import beside_trace
 
 # %% [markdown] slide="slide"
 # ## Predict
@@ -305,7 +306,7 @@ print(textwrap.fill(recordings.sentence(gpu), 88))
 rows = []
 for name in ("VGG-16", "52 M dense net"):
     for precision in ("float32", "float16"):
-        rows += recordings.beside_trace(gpu, name, precision, batches=(128,))
+        rows += beside_trace(gpu, name, precision, batches=(128,))
 pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"

@@ -36,6 +36,7 @@ from course_utils.trace import training_step
 from course_utils.units import GB, GIB, MIB, format_bytes, in_gb
 from lessons.claims import judge
 from lessons.memory.explorer import memory_explorer
+from lessons.shared.beside import beside_trace
 
 # %% [markdown] slide="slide"
 # ## Predict
@@ -457,7 +458,7 @@ for name, at in (
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
 display(Markdown(recordings.sentence(gpu)))
-rows = recordings.beside_trace(gpu, "VGG-16")
+rows = beside_trace(gpu, "VGG-16")
 pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"

@@ -38,6 +38,7 @@ from course_utils.trace import training_step
 from course_utils.units import GIB, format_bytes
 from lessons.claims import judge
 from lessons.one_by_one.explorer import squeeze_explorer
+from lessons.shared.beside import beside_trace
 
 # %% [markdown] slide="slide"
 # ## Predict
@@ -505,7 +506,7 @@ for name, row in trained.iloc[1:].iterrows():
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
 print(textwrap.fill(recordings.sentence(gpu), 88))
-rows = recordings.beside_trace(gpu, "ResNet-50") + recordings.beside_trace(gpu, "VGG-16")
+rows = beside_trace(gpu, "ResNet-50") + beside_trace(gpu, "VGG-16")
 pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"

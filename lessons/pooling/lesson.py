@@ -39,6 +39,7 @@ from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes
 from lessons.claims import judge
 from lessons.pooling.explorer import pool_explorer
+from lessons.shared.beside import beside_trace
 
 # %% [markdown] slide="slide"
 # ## Predict
@@ -435,8 +436,8 @@ print(f"lowest traced peak: {peak.idxmin()}, {format_bytes(peak.min())}")
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
 print(textwrap.fill(recordings.sentence(gpu), 88))
-rows = recordings.beside_trace(gpu, "VGG-16")
-rows += recordings.beside_trace(gpu, "VGG-16", "float16")
+rows = beside_trace(gpu, "VGG-16")
+rows += beside_trace(gpu, "VGG-16", "float16")
 pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"

@@ -38,6 +38,7 @@ from course_utils.techniques.changes import stays
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes
 from lessons.claims import judge
+from lessons.shared.beside import beside_trace
 from lessons.stride.explorer import stride_explorer
 from lessons.stride.positions import kernel_positions
 
@@ -445,7 +446,7 @@ for name, row in trained.iloc[1:].iterrows():
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
 print(textwrap.fill(recordings.sentence(gpu), 88))
-rows = recordings.beside_trace(gpu, "VGG-16") + recordings.beside_trace(gpu, "ResNet-50")
+rows = beside_trace(gpu, "VGG-16") + beside_trace(gpu, "ResNet-50")
 pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"
