@@ -24,7 +24,6 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from course_utils import networks
-from course_utils.machine.published import TIMES, XEONS
 from course_utils.machine.speed import StepTime, predict_step
 from course_utils.machine.timing import Ceilings, measure_ceilings, measure_step_time
 from course_utils.memory import StepTrace
@@ -33,6 +32,7 @@ from course_utils.recordings import Recording, read_recording
 from course_utils.recordings.making import QUICK
 from course_utils.trace import training_step
 from course_utils.units import MIB, CourseError
+from lessons.shared.published import TIMES, XEONS
 
 CALIBRATION = ("VGG-16", 16, "Titan X (Maxwell)", "cuDNN 4.0")
 GPU_TIMES = [row for row in TIMES if row.device != XEONS]
