@@ -24,7 +24,6 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from course_utils import networks
-from course_utils.machine.published import TIMES, XEONS
 from course_utils.machine.speed import StepTime, predict_step
 from course_utils.machine.timing import Ceilings, measure_ceilings, measure_step_time
 from course_utils.memory import StepTrace
@@ -33,6 +32,7 @@ from course_utils.recordings import Recording, read_recording
 from course_utils.recordings.making import QUICK
 from course_utils.trace import training_step
 from course_utils.units import MIB, CourseError
+from lessons.shared.published import TIMES, XEONS
 
 CALIBRATION = ("VGG-16", 16, "Titan X (Maxwell)", "cuDNN 4.0")
 GPU_TIMES = [row for row in TIMES if row.device != XEONS]
@@ -176,13 +176,37 @@ def measured_table(batch: int, seconds: float, only: Iterable[str]) -> pd.DataFr
     return pd.DataFrame(rows)
 
 
+def recorded_ceilings(recording: Recording) -> Ceilings:
+    """The best product of each precision, the largest copy, which no cache holds, and the launch of a recording.
+
+    Raises:
+        CourseError: a float32 product, a copy or the launch is not in it.
+    """
+    contents, where = recording.contents, recording.contents.provenance
+    flops = [(2 * each.side**3 / each.time.median, each.precision, each.time) for each in contents.products]
+    best = {precision: (rate, time) for rate, precision, time in sorted(flops, key=lambda each: each[0])}
+    copies = sorted(contents.copies, key=lambda each: each.size_bytes)
+    launches = [each.time for each in contents.launches if each.kind == "issued"]
+    if "float32" not in best or not copies or not launches:
+        raise CourseError(f"{recording.path.name} has no ceilings: a float32 product, a copy or the launch is missing")
+    return Ceilings(
+        machine=f"{where.name}, torch {where.torch}",
+        flops_per_s={precision: rate for precision, (rate, _) in best.items()},
+        bytes_per_s=2 * copies[-1].size_bytes / copies[-1].time.median,
+        launch_seconds=launches[0].median,
+        timings={**{name: time for name, (_, time) in best.items()}, "copy": copies[-1].time, "launch": launches[0]},
+        memory_bytes=where.memory_bytes,
+        bfloat16="bfloat16" in best,
+    )
+
+
 def recorded_table(recording: Recording) -> pd.DataFrame:
     """Every step of a recording beside its prediction from the ceilings recorded with it; its peak beside the trace.
 
     Steps whose maps were moved or computed again are left out: the trace is of a plain step.
     """
-    card = recording.ceilings().as_device(recording.name)
-    target = recording.provenance.device
+    card = recorded_ceilings(recording).as_device(recording.contents.provenance.name)
+    target = recording.contents.provenance.device
     rows = []
     for step in recording.contents.steps:
         if step.memory is None or step.step is None or step.way != "kept" or step.network not in BUILT:

@@ -4,7 +4,7 @@ import time
 
 import torch.distributed as dist
 
-from course_utils.techniques.distributed import jobs
+from lessons.many_gpus.distributed import jobs
 
 
 def fail_alone():

@@ -153,42 +153,6 @@ REFERENCE_CPU = Device(
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How a chip's arithmetic is laid out.
-
-    Attributes:
-        unit: what it calls a part that runs programs on its own: a "core", or an "SM" (streaming multiprocessor).
-        units: how many of them.
-        lanes: float32 multiply-adds one of them begins in each clock cycle.
-        threads: one of them holds at once; which of these runs may change with every cycle.
-        gigahertz: of the clock that the chip's published peak is at.
-        sources: where the figures are from.
-    """
-
-    unit: str
-    units: int
-    lanes: int
-    threads: int
-    gigahertz: float
-    sources: str
-
-    @property
-    def peak_tflops(self) -> float:
-        """10**12 operations a second if every lane begins a multiply-add, two operations, in every cycle."""
-        return self.units * self.lanes * 2 * self.gigahertz / 1e3
-
-
-# Of the two devices that lesson 01 compares. The Xeon's lanes: two units of 8 in each core, as its 32 operations a
-# cycle say; its threads: hyper-threading.
-LAYOUTS = {
-    REFERENCE_CPU.name: Layout("core", 16, 16, 2, 2.4, "Intel Xeon E5-2630 v3, two of them"),
-    "Titan X (Maxwell)": Layout(
-        "SM", 24, 128, 2048, 1.075, "HotHardware; ocaholic; threads: CUDA C++ Programming Guide, capability 5.2"
-    ),
-}
-
-
-@dataclass(frozen=True)
 class Link:
     """The way between host and device, or from card to card: rates one way in GB/s, 10**9 bytes a second.
 

@@ -7,7 +7,7 @@ NumPy alone, pandas only for tables, so that it runs on a GPU machine with nothi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+ABOVE_0 = {"above 0": True}  # what the reader of a recording asks of a field; "unit" goes behind its key
+
+
 @dataclass(frozen=True)
 class Timing:
     """Seconds of something run repeatedly: the median, the distance between the quartiles, and how many runs."""
 
-    median: float = field(metadata={"unit": "s", "above 0": True})
+    median: float = field(metadata={"unit": "s", **ABOVE_0})
     spread: float = field(metadata={"unit": "s"})
-    runs: int = field(metadata={"above 0": True})
+    runs: int = field(metadata=ABOVE_0)
 
 
 @dataclass(frozen=True)
@@ -207,136 +210,6 @@ def measure_step_time(
     return MeasuredStep(name, batch, device, time_runs(forward, seconds), time_runs(step, seconds))
 
 
-def measure_threads(
-    build: Callable[[], nn.Module],
-    input_shape: tuple[int, ...],
-    classes: int,
-    batch: int,
-    threads: Sequence[int] | None = None,
-    seconds: float = 0.5,
-) -> pd.DataFrame:
-    """Time a training step (momentum, on the CPU) with several numbers of threads; torch's own number is put back.
-
-    Args:
-        build: makes the network, anew for each number of threads.
-        input_shape: shape of one sample, without the batch.
-        classes: labels are drawn from this many.
-        batch: samples in the batch.
-        threads: the numbers to try; by default 1, 2, 4, … up to the number torch uses, and that number.
-        seconds: how long each is measured at least.
-
-    Returns:
-        One row a number of threads: "seconds" (median of a step), "spread" (between the quartiles), "speed-up"
-        (against the first row).
-
-    Raises:
-        CourseError: a number of threads below 1, or as `measure_step_time` does.
-    """
-    import pandas as pd
-
-    most = torch.get_num_threads()
-    numbers = list(threads) if threads is not None else sorted({*(2**i for i in range(most.bit_length())), most})
-    if not numbers or min(numbers) < 1:
-        raise CourseError(f"threads must be 1 or more each, got {numbers}")
-    steps = []
-    try:
-        for number in numbers:
-            torch.set_num_threads(number)
-            steps.append(measure_step_time(build(), input_shape, classes, batch, device="cpu", seconds=seconds).step)
-    finally:
-        torch.set_num_threads(most)
-    return pd.DataFrame(
-        {
-            "seconds": [step.median for step in steps],
-            "spread": [step.spread for step in steps],
-            "speed-up": [steps[0].median / step.median for step in steps],
-        },
-        index=pd.Index(numbers, name="threads"),
-    )
-
-
-def measure_layers(
-    module: nn.Module, x: Tensor, runs: int = 3, only: type[nn.Module] | tuple[type[nn.Module], ...] = nn.Module
-) -> dict[str, float]:
-    """Seconds of the forward pass of each layer: the median over runs of one pass each, after one to warm up.
-
-    Args:
-        module: the network, with real tensors, on the device of `x`; run in its mode, without gradients.
-        x: a batch of input.
-        runs: passes measured, 1 or more.
-        only: the kinds of layer to time; of modules within modules the innermost.
-
-    Returns:
-        Path of the layer -> seconds, in the order of `named_modules`; for a layer used several times, their sum.
-
-    Raises:
-        CourseError: runs below 1.
-    """
-    if runs < 1:
-        raise CourseError(f"runs must be 1 or more, got {runs}")
-    leaves = {name: m for name, m in module.named_modules() if isinstance(m, only) and not any(m.children())}
-    began: dict[str, float] = {}
-    passes: list[dict[str, float]] = []
-
-    def enter(name: str) -> Callable[..., None]:
-        return lambda *_: began.__setitem__(name, timer())
-
-    def leave(name: str) -> Callable[..., None]:
-        return lambda *_: passes[-1].__setitem__(name, passes[-1].get(name, 0.0) + timer() - began[name])
-
-    handles = [leaf.register_forward_pre_hook(enter(name)) for name, leaf in leaves.items()]
-    handles += [leaf.register_forward_hook(leave(name)) for name, leaf in leaves.items()]
-    try:
-        with torch.no_grad():
-            for _ in range(runs + 1):
-                passes.append({})
-                module(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return {name: float(np.median([one[name] for one in passes[1:]])) for name in leaves if name in passes[-1]}
-
-
-def measure_products(side: int, seconds: float = 0.1, python: bool = True) -> pd.DataFrame:
-    """One product of two square matrices in four ways: Python's own loops, NumPy, torch on one thread and on all.
-
-    Args:
-        side: rows and columns, float32.
-        seconds: how long each way is measured at least; Python's loops run once.
-        python: whether to run Python's loops, which take side³ rounds.
-
-    Returns:
-        One row a way: "seconds", "GFLOP/s" (a multiply-add counts as two), "times faster" (than the first row).
-
-    Raises:
-        CourseError: side is below 1.
-    """
-    import pandas as pd
-
-    if side < 1:
-        raise CourseError(f"side must be 1 or more, got {side}")
-    left, right = torch.randn(side, side), torch.randn(side, side)
-    took: dict[str, float] = {}
-    if python:
-        rows, columns = left.tolist(), right.T.tolist()
-        began = timer()
-        [[sum(a * b for a, b in zip(row, column, strict=True)) for column in columns] for row in rows]
-        took["Python's loops"] = timer() - began
-    one, other = left.numpy(), right.numpy()
-    took["NumPy"] = _time_warm(lambda: one @ other, seconds).median
-    most = torch.get_num_threads()
-    try:
-        for threads, name in ((1, "torch, one thread"), (most, f"torch, all threads ({most})")):
-            torch.set_num_threads(threads)
-            took[name] = _time_warm(lambda: torch.mm(left, right), seconds).median
-    finally:
-        torch.set_num_threads(most)
-    table = pd.DataFrame({"seconds": took})
-    table["GFLOP/s"] = 2 * side**3 / table["seconds"] / 1e9
-    table["times faster"] = table["seconds"].iloc[0] / table["seconds"]
-    return table
-
-
 BLOCK_SECONDS = 5e-3  # of runs between two looks at the clock: the looks then cost a thousandth or two
 
 
@@ -368,14 +241,14 @@ def time_product(side: int, precision: str, device: str, seconds: float) -> Timi
     """A product of two square matrices: 2 · side³ operations."""
     left, right = (torch.randn(side, side, device=device).to(PRECISIONS[precision]) for _ in range(2))
     product = torch.empty_like(left)
-    return _time_warm(lambda: torch.mm(left, right, out=product), seconds)
+    return time_warm(lambda: torch.mm(left, right, out=product), seconds)
 
 
 def time_copy(count: int, device: str, seconds: float) -> Timing:
     """A copy of `count` bytes (a multiple of 4) within the device's memory: each is read once and written once."""
     source = torch.randn(count // 4, device=device)
     copied = torch.empty_like(source)
-    return _time_warm(lambda: copied.copy_(source), seconds)
+    return time_warm(lambda: copied.copy_(source), seconds)
 
 
 def time_launch(device: str, seconds: float, awaited: bool = False) -> Timing:
@@ -387,7 +260,7 @@ def time_launch(device: str, seconds: float, awaited: bool = False) -> Timing:
         if awaited and one.is_cuda:
             torch.cuda.synchronize()
 
-    return _time_warm(add, seconds)
+    return time_warm(add, seconds)
 
 
 def time_transfer(count: int, pinned: bool, to_host: bool, seconds: float) -> Timing:
@@ -400,10 +273,11 @@ def time_transfer(count: int, pinned: bool, to_host: bool, seconds: float) -> Ti
     here = torch.zeros(count, dtype=torch.uint8, pin_memory=pinned)
     there = torch.zeros(count, dtype=torch.uint8, device=device)
     source, target = (there, here) if to_host else (here, there)
-    return _time_warm(lambda: target.copy_(source, non_blocking=pinned), seconds)
+    return time_warm(lambda: target.copy_(source, non_blocking=pinned), seconds)
 
 
-def _time_warm(run: Callable[[], object], seconds: float) -> Timing:
+def time_warm(run: Callable[[], object], seconds: float) -> Timing:
+    """As `time_runs`, after one run to warm up."""
     run()
     return time_runs(run, seconds)
 

@@ -5,30 +5,6 @@ GPUs lie in this folder. Needs torch, NumPy and this package alone; must never i
 ipywidgets.
 """
 
-from course_utils.recordings.reading import (
-    NO_RECORDING,
-    Live,
-    Recording,
-    beside_trace,
-    gpu,
-    load,
-    read_recording,
-    sentence,
-)
-from course_utils.recordings.schema import (
-    Contest,
-    Context,
-    Copy,
-    Launch,
-    Product,
-    Provenance,
-    RecordingError,
-    Step,
-    Transfer,
-    Workspace,
-)
+from course_utils.recordings.reading import NO_RECORDING, Live, Recording, gpu, read_recording, sentence
 
-__all__ = [
-    "NO_RECORDING", "Contest", "Context", "Copy", "Launch", "Live", "Product", "Provenance", "Recording",
-    "RecordingError", "Step", "Transfer", "Workspace", "beside_trace", "gpu", "load", "read_recording", "sentence",
-]  # fmt: skip
+__all__ = ["NO_RECORDING", "Live", "Recording", "gpu", "read_recording", "sentence"]

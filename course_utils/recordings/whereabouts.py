@@ -1,14 +1,12 @@
 """Where and when a recording is made: the machine, its driver, the versions, the clocks.
 
-Whatever cannot be read (no nvidia-smi, no git) is left empty. Needs torch and the standard library; must never import
-pandas, psutil, matplotlib, ipywidgets or scikit-learn.
+Whatever cannot be read (no nvidia-smi, no git) is left empty.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import shutil
 import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,12 +17,11 @@ import torch
 from course_utils import __version__
 from course_utils.machine.timing import memory_bytes
 from course_utils.recordings.schema import Provenance
+from course_utils.units import MIB
 
 
 def _ask(*command: str) -> str:
     """What a command prints, or nothing if it is not there or fails."""
-    if shutil.which(command[0]) is None:
-        return ""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -40,18 +37,20 @@ def ask_driver(*fields: str) -> list[str]:
     return found if len(found) == len(fields) else [""] * len(fields)
 
 
-def as_number(text: str) -> float | None:
-    """The number a text says, None if it says none."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def used_bytes() -> int | None:
+    """Bytes of the card in use, by the driver; None if it does not say."""
+    used = _number(ask_driver("memory.used")[0])
+    return None if used is None else int(used * MIB)
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text.replace(".", "", 1).isdecimal() else None
 
 
 def _commit() -> str:
-    here = str(Path(__file__).resolve().parents[2])
-    commit = _ask("git", "-C", here, "rev-parse", "--short=12", "HEAD")
-    changed = _ask("git", "-C", here, "status", "--porcelain", "--untracked-files=no", "--", "course_utils")
+    git = ("git", "-C", str(Path(__file__).resolve().parents[2]))
+    commit = _ask(*git, "rev-parse", "--short=12", "HEAD")
+    changed = _ask(*git, "status", "--porcelain", "--untracked-files=no", "--", "course_utils")
     return f"{commit}-dirty" if commit and changed else commit
 
 
@@ -65,40 +64,28 @@ def _processor() -> str:
 
 def provenance(device: str, quick: bool, command: str) -> Provenance:
     """Where and when: read before the first measurement, but for clocks and the time it took."""
-    on_gpu = device != "cpu"
+    on_gpu = device == "cuda"
     return Provenance(
-        device="cuda" if on_gpu else "cpu",
+        device=device, quick=quick,
         name=torch.cuda.get_device_name() if on_gpu else _processor(),
         memory_bytes=memory_bytes(device),
         driver=ask_driver("driver_version")[0] if on_gpu else "",
         torch=torch.__version__,
         cuda=(torch.version.cuda or "") if on_gpu else "",
         cudnn=str(torch.backends.cudnn.version() or "") if on_gpu else "",
-        python=platform.python_version(),
-        system=platform.platform(),
-        cpu=_processor(),
-        threads=torch.get_num_threads(),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=command,
-        course=__version__,
-        commit=_commit(),
-        quick=quick,
+        python=platform.python_version(), system=platform.platform(), cpu=_processor(), threads=torch.get_num_threads(),
+        date=datetime.now(UTC).isoformat(timespec="seconds"), command=command, course=__version__, commit=_commit(),
         tf32_convolutions=torch.backends.cudnn.allow_tf32,
         tf32_products=torch.backends.cuda.matmul.allow_tf32,
-        clock_mhz=None,
-        clock_limit_mhz=None,
-        memory_clock_mhz=None,
-        took_s=0.0,
-    )
+        clock_mhz=None, clock_limit_mhz=None, memory_clock_mhz=None, took_s=0.0,
+    )  # fmt: skip
 
 
-def with_clocks(where: Provenance, device: str) -> Provenance:
-    """With the clocks, read while a product keeps the GPU busy."""
-    if device == "cpu":
-        return where
-    matrix = torch.randn(4096, 4096, device=device)
+def with_clocks(where: Provenance) -> Provenance:
+    """With the clocks of the GPU, read while a product keeps it busy."""
+    matrix = torch.randn(4096, 4096, device="cuda")
     for _ in range(200):
         matrix @ matrix  # queued: the GPU works on them while the driver is asked
-    now, limit, memory = map(as_number, ask_driver("clocks.sm", "clocks.max.sm", "clocks.mem"))
+    now, limit, memory = map(_number, ask_driver("clocks.sm", "clocks.max.sm", "clocks.mem"))
     torch.cuda.synchronize()
     return replace(where, clock_mhz=now, clock_limit_mhz=limit, memory_clock_mhz=memory)

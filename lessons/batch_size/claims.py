@@ -1,11 +1,12 @@
-"""Claims of lesson 07, batch size. Those about time rest on published times, `course_utils.machine.published`."""
+"""Claims of lesson 07, batch size. Those about time rest on published times, `lessons.shared.published`."""
 
 from __future__ import annotations
 
 from classroom.claims import OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
-from course_utils import digits, networks
-from course_utils.machine.published import CAFFE2, published
+from course_utils import networks
 from course_utils.units import in_gb
+from lessons.shared import digits
+from lessons.shared.published import CAFFE2, published
 from lessons.shared.sources import DATAGURU, SYNCED, traced
 
 DEAR = 0.2  # more time for each sample than this, as a share, and a batch is a last resort

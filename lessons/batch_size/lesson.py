@@ -31,13 +31,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from classroom.predict import predict, reveal
-from course_utils import digits, networks, recordings
-from course_utils.digits import Variant, compare
-from course_utils.figures import Axis, Curve, Spot, batch_lines, plane, side_by_side, skyline
+from course_utils import networks, recordings
+from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine.hardware import device
 from course_utils.machine.measure import measure_step
-from course_utils.machine.published import CAFFE2, published
 from course_utils.machine.speed import predict_step
 from course_utils.machine.timing import measure_step_time
 from course_utils.trace import training_step
@@ -45,6 +43,11 @@ from course_utils.units import GIB, format_bytes, in_gb
 from lessons.batch_size.accumulation import accumulation
 from lessons.batch_size.explorer import batch_explorer
 from lessons.claims import judge
+from lessons.shared import digits
+from lessons.shared.batch_lines import batch_lines
+from lessons.shared.beside import beside_trace
+from lessons.shared.digits import Variant, compare
+from lessons.shared.published import CAFFE2, published
 
 TITAN = "Titan X (Maxwell)"
 torch.set_num_threads(1)  # networks this small gain nothing from more, and times are steadier
@@ -264,7 +267,7 @@ plane(
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
 print(textwrap.fill(recordings.sentence(gpu), 88))
-rows = recordings.beside_trace(gpu, "GoogLeNet", batches=(16, 32, 64, 128))
+rows = beside_trace(gpu, "GoogLeNet", batches=(16, 32, 64, 128))
 pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"

@@ -31,8 +31,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from classroom.predict import predict, reveal
-from course_utils import digits
-from course_utils.machine.published import CAFFE2, published
 from course_utils.memory import ROLES
 from course_utils.techniques.offload import simulate_work
 from course_utils.techniques.offload.real import OffloadActivations
@@ -51,6 +49,8 @@ from lessons.capstone.plan import (
 )
 from lessons.capstone.plans import plan_plane
 from lessons.claims import judge
+from lessons.shared import digits
+from lessons.shared.published import CAFFE2, published
 
 TITAN, GEN3 = "Titan X (Maxwell)", "PCIe 3.0 x16"
 

@@ -8,12 +8,12 @@ import torch
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils.machine import hardware
-from course_utils.machine.published import HALVES
 from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS
 from course_utils.trace import training_step
 from course_utils.units import in_gb
 from lessons.half_precision.precision import Halving, recipe_bytes
+from lessons.shared.published import HALVES
 from lessons.shared.sources import DATAGURU
 
 # Milliseconds of a forward and backward pass on a Maxwell Titan X in float32 and float16: soumith's convnet-benchmarks,

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from classroom.questions.core import as_number
-from course_utils.digits import load
 from course_utils.machine.measure import autocast
+from lessons.shared.digits import load
 
 Batch = tuple[Tensor, Tensor, float]
 Train = Callable[..., Any]

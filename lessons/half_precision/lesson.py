@@ -30,12 +30,10 @@ import torch
 from torch import nn
 
 from classroom.predict import predict, reveal
-from course_utils import digits, networks, recordings
-from course_utils.digits import Variant
+from course_utils import networks, recordings
 from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
 from course_utils.machine import hardware
 from course_utils.machine.measure import measure_step
-from course_utils.machine.published import HALVES
 from course_utils.machine.speed import predict_step
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes, in_gb
@@ -54,6 +52,10 @@ from lessons.half_precision.precision import (
     speed_up,
 )
 from lessons.half_precision.ranges import magnitudes
+from lessons.shared import digits
+from lessons.shared.beside import beside_trace
+from lessons.shared.digits import Variant
+from lessons.shared.published import HALVES
 
 # %% [markdown] slide="slide"
 # ## Predict
@@ -305,7 +307,7 @@ print(textwrap.fill(recordings.sentence(gpu), 88))
 rows = []
 for name in ("VGG-16", "52 M dense net"):
     for precision in ("float32", "float16"):
-        rows += recordings.beside_trace(gpu, name, precision, batches=(128,))
+        rows += beside_trace(gpu, name, precision, batches=(128,))
 pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"

@@ -18,9 +18,9 @@ from course_utils.machine.speed import predict_step
 from course_utils.machine.timing import measure_step_time
 from course_utils.memory import ROLES, StepTrace
 from course_utils.techniques.capacity import NO, fit, largest_batch
-from course_utils.techniques.parallel import on_cards
 from course_utils.trace import training_step
 from course_utils.units import GB, GIB, MIB, format_bytes, format_seconds, in_gb
+from lessons.shared.parallel import on_cards
 from lessons.shared.sources import DATAGURU, DETTMERS, EXCHANGE, MATHWORKS, SYNCED, traced
 
 BUFFER = 400 * MIB  # the rule of 2014 keeps this much of every card free

@@ -32,14 +32,12 @@ import torch
 from torch import nn
 
 from classroom.predict import predict, reveal
-from course_utils import digits, networks
-from course_utils.digits import Variant, compare
+from course_utils import networks
 from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine.hardware import devices
 from course_utils.machine.measure import measure_step
-from course_utils.machine.published import RENTALS
-from course_utils.machine.timing import measure_ceilings, measure_step_time, measure_threads
+from course_utils.machine.timing import measure_ceilings, measure_step_time
 from course_utils.networks import NETWORKS
 from course_utils.recordings import gpu, sentence
 from course_utils.techniques.capacity import CONTEXT_BYTES, demand, largest_batch, on_cards
@@ -48,6 +46,10 @@ from course_utils.units import GIB, MIB, format_bytes, format_seconds
 from lessons.claims import judge
 from lessons.hardware.claims import bytes_a_parameter
 from lessons.hardware.explorer import hardware_explorer
+from lessons.hardware.threads import measure_threads
+from lessons.shared import digits
+from lessons.shared.digits import Variant, compare
+from lessons.shared.published import RENTALS
 
 # %% [markdown] slide="slide"
 # ## Predict

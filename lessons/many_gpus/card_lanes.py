@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words, text_width
 from course_utils.figures.style import SERIES_COLOURS, SIZE, text_on, write_title
-from course_utils.techniques.parallel import CardStep, Span
 from course_utils.units import CourseError, format_bytes, format_seconds
+from lessons.shared.parallel import CardStep, Span
 
 LANE = 30.0  # pixels
 COMPUTE, LINK = SERIES_COLOURS[1], SERIES_COLOURS[0]

@@ -12,10 +12,10 @@ from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, F
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.memory import Ledger, StepTrace
-from course_utils.techniques.parallel import DATA, MIXED, UNITS, on_cards
 from course_utils.trace import training_step
 from course_utils.units import GB, MIB, format_seconds, in_gb
 from lessons.hardware.claims import BUFFER, dense_net
+from lessons.shared.parallel import DATA, MIXED, UNITS, on_cards
 from lessons.shared.sources import DETTMERS, traced
 
 CARD, LINK, CARDS, BATCH = "GTX Titan", "PCIe 2.0 x16", 4, 128  # what the texts of 2014 are about
@@ -152,7 +152,7 @@ PARALLEL_LINES = re.compile(r"(DistributedDataParallel|init_process_group|destro
 
 @claim(95, DETTMERS, "Code for several GPUs takes an expert who writes its kernels by hand.")
 def _kernels_by_hand() -> Finding:
-    from course_utils.techniques.distributed import train
+    from lessons.many_gpus.distributed import train
 
     source = inspect.getsource(train)
     lines = len(PARALLEL_LINES.findall(source))

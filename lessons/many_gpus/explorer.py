@@ -19,10 +19,10 @@ from course_utils.machine.speed import predict_step
 from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import spare_bytes
-from course_utils.techniques.parallel import DATA, SCHEMES, STAGES, CardStep, on_cards
 from course_utils.trace import training_step
 from course_utils.units import CourseError, format_bytes, format_seconds, require_one_of
 from lessons.many_gpus.card_lanes import card_lanes
+from lessons.shared.parallel import DATA, SCHEMES, STAGES, CardStep, on_cards
 
 BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # batch 1 is another trace
 CARDS = (1, 2, 3, 4, 5, 6, 7, 8)

@@ -29,13 +29,20 @@ import pandas as pd
 import torch
 
 from classroom.predict import predict, reveal
-from course_utils import digits, networks
+from course_utils import networks
 from course_utils.figures import Axis, Curve, plane, role_bars, side_by_side
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine import hardware
 from course_utils.memory import ROLES
-from course_utils.techniques.distributed import jobs, run, train
-from course_utils.techniques.parallel import (
+from course_utils.trace import training_step
+from course_utils.units import MIB, format_bytes, format_seconds
+from lessons.claims import judge
+from lessons.many_gpus.card_lanes import card_lanes
+from lessons.many_gpus.distributed import jobs, run, train
+from lessons.many_gpus.explorer import cards_explorer
+from lessons.many_gpus.ring_figure import ring_steps
+from lessons.shared import digits
+from lessons.shared.parallel import (
     DATA,
     MIXED,
     SCHEMES,
@@ -49,12 +56,6 @@ from course_utils.techniques.parallel import (
     sharded,
     state_bytes,
 )
-from course_utils.trace import training_step
-from course_utils.units import MIB, format_bytes, format_seconds
-from lessons.claims import judge
-from lessons.many_gpus.card_lanes import card_lanes
-from lessons.many_gpus.explorer import cards_explorer
-from lessons.many_gpus.ring_figure import ring_steps
 
 PCIE_2, PCIE_3, NVLINK = "PCIe 2.0 x16", "PCIe 3.0 x16", "NVLink 2"
 NAMES = ("52 M dense net", "AlexNet", "VGG-16", "ResNet-50", "GoogLeNet")
@@ -485,10 +486,10 @@ for name in ("52 M dense net", "VGG-16"):
 print(inspect.getsource(train.wrapped))
 
 # %% [markdown] slide="subslide"
-# The whole script is `course_utils/techniques/distributed/train.py`. In a terminal:
+# The whole script is `lessons/many_gpus/distributed/train.py`. In a terminal:
 #
 # ```
-# torchrun --standalone --nproc-per-node 2 -m course_utils.techniques.distributed.train --mode ddp fsdp
+# torchrun --standalone --nproc-per-node 2 -m lessons.many_gpus.distributed.train --mode ddp fsdp
 # ```
 #
 # Here both modes run for real on two processes, 64 digits a step, beside one process with the same 64.

@@ -270,7 +270,7 @@ def _data_set_size() -> Finding:
 
 @claim(72, DATAGURU, "A tenth of the data overfits quickly.")
 def _tenth_of_the_data() -> Finding:
-    from course_utils.digits import gap
+    from lessons.shared.digits import gap
 
     tenth, whole = gap(share=0.1), gap(share=1.0)
     verdict = RIGHT if tenth > whole else WRONG
@@ -282,7 +282,7 @@ def _tenth_of_the_data() -> Finding:
 
 @claim(73, DATAGURU, "On several GPUs a small data set overfits easily.")
 def _several_gpus() -> Finding:
-    from course_utils.digits import difference_of_halves, gap
+    from lessons.shared.digits import difference_of_halves, gap
 
     difference, small, whole = difference_of_halves(), gap(0.1), gap(1.0)
     overfits, devices_matter = small > 0.1 > whole, difference >= 1e-5
@@ -308,7 +308,7 @@ def _two_classes() -> Finding:
 
 @claim(75, DATAGURU, "Fewer parameters make overfitting easier.")
 def _fewer_parameters() -> Finding:
-    from course_utils.digits import memorised
+    from lessons.shared.digits import memorised
 
     small, large = memorised(units=2), memorised(units=256)
     verdict = WRONG if large > small + 0.2 else RIGHT

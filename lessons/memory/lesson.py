@@ -29,13 +29,15 @@ from torch import nn
 
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
-from course_utils.figures import accountings, batch_lines, layer_bars, side_by_side, skyline
+from course_utils.figures import accountings, layer_bars, side_by_side, skyline
 from course_utils.machine.measure import measure_step
 from course_utils.techniques.capacity import fit
 from course_utils.trace import training_step
 from course_utils.units import GB, GIB, MIB, format_bytes, in_gb
 from lessons.claims import judge
 from lessons.memory.explorer import memory_explorer
+from lessons.shared.batch_lines import batch_lines
+from lessons.shared.beside import beside_trace
 
 # %% [markdown] slide="slide"
 # ## Predict
@@ -457,7 +459,7 @@ for name, at in (
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
 display(Markdown(recordings.sentence(gpu)))
-rows = recordings.beside_trace(gpu, "VGG-16")
+rows = beside_trace(gpu, "VGG-16")
 pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"

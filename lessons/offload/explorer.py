@@ -14,7 +14,6 @@ import ipywidgets as widgets
 import torch
 
 from classroom.explorer import Explorer, View, described
-from course_utils.figures import schedule_lanes
 from course_utils.figures.style import percent
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device, Link
@@ -24,6 +23,7 @@ from course_utils.techniques.capacity import spare_bytes
 from course_utils.techniques.offload import ALGORITHMS, POLICIES, Schedule, Work, layerwise_2016, simulate_work
 from course_utils.trace import training_step
 from course_utils.units import GB, CourseError, format_bytes, format_seconds, require_one_of
+from lessons.offload.schedule_lanes import schedule_lanes
 
 BATCHES = (8, 16, 32, 64, 128, 256, 512)
 OFFERED = ("VGG-16", "AlexNet", "GoogLeNet", "ResNet-50")

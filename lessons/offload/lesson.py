@@ -34,8 +34,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from classroom.predict import predict, reveal
-from course_utils import digits, networks, recordings
-from course_utils.figures import Axis, Curve, Spot, plane, schedule_lanes, side_by_side
+from course_utils import networks, recordings
+from course_utils.figures import Axis, Curve, Spot, plane, side_by_side
 from course_utils.machine import hardware
 from course_utils.machine.measure import cpu_peak_above
 from course_utils.techniques.offload import OUT, simulate
@@ -47,6 +47,8 @@ from lessons.offload.claims import TenNetworks, runs
 from lessons.offload.efficiency import loss_by_efficiency
 from lessons.offload.explorer import offload_explorer
 from lessons.offload.published import LINK, comparison, sensitivity
+from lessons.offload.schedule_lanes import schedule_lanes
+from lessons.shared import digits
 
 # %% [markdown] slide="slide"
 # ## The idea

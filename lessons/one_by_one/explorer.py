@@ -11,10 +11,10 @@ from typing import Any
 import ipywidgets as widgets
 
 from classroom.explorer import described
-from course_utils.techniques import changes
-from course_utils.techniques.changes import Change
 from course_utils.units import format_bytes, require_one_of, require_whole
+from lessons.shared import changes
 from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest
+from lessons.shared.changes import Change
 
 # Every convolution but the first, which reads the picture, and the last two, after which nothing could widen again.
 SQUEEZED = {

@@ -31,18 +31,7 @@ import torch
 from torch import nn
 
 from classroom.predict import predict, reveal
-from course_utils import digits
-from course_utils.figures import (
-    Axis,
-    Curve,
-    Reached,
-    Spot,
-    plane,
-    role_bars,
-    roofline,
-    side_by_side,
-    skyline,
-)
+from course_utils.figures import Axis, Curve, Spot, plane, role_bars, side_by_side, skyline
 from course_utils.machine import hardware
 from course_utils.machine.measure import measure_step
 from course_utils.machine.timing import measure_ceilings
@@ -50,13 +39,15 @@ from course_utils.memory import ROLES
 from course_utils.networks import mlp
 from course_utils.networks.language import SHAPES
 from course_utils.techniques.capacity import fit
-from course_utils.techniques.parallel import sent_bytes, sharded, state_bytes
 from course_utils.trace import training_step
 from course_utils.units import GB, GIB, MIB, format_bytes, format_seconds
 from lessons.claims import judge
 from lessons.one_card import serving
 from lessons.one_card.explorer import one_card_explorer
 from lessons.one_card.fine_tuning import METHODS, LoRA, Method, step, trainable_bytes
+from lessons.shared import digits
+from lessons.shared.parallel import sent_bytes, sharded, state_bytes
+from lessons.shared.roofline import Reached, roofline
 
 shape, card = SHAPES["Llama-3-8B"], hardware.device("RTX 4090")
 COLOURS = "#0072b2", "#d55e00", "#009e73"

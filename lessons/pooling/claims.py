@@ -7,8 +7,8 @@ from math import prod
 from classroom.claims import PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils.memory import Ledger
 from course_utils.networks import NETWORKS
-from course_utils.techniques import changes
 from course_utils.units import format_bytes
+from lessons.shared import changes
 from lessons.shared.sources import DATAGURU
 
 

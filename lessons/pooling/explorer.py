@@ -12,10 +12,10 @@ import ipywidgets as widgets
 
 from classroom.explorer import described
 from course_utils.networks import NETWORKS
-from course_utils.techniques import changes
-from course_utils.techniques.changes import EVERY_POOL, POOL_KINDS, Change
 from course_utils.units import format_bytes, require_one_of, require_whole
+from lessons.shared import changes
 from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest, times
+from lessons.shared.changes import EVERY_POOL, POOL_KINDS, Change
 
 NETWORK_NAMES = ("VGG-16", "AlexNet", "ResNet-50")
 # A dropdown takes None for "nothing is chosen" and starts empty, so 0 stands for the published size.

@@ -30,8 +30,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from classroom.predict import predict, reveal
-from course_utils import digits, networks
-from course_utils.digits import Variant
+from course_utils import networks
 from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
 from course_utils.machine.measure import measure_step
 from course_utils.machine.speed import predict_step
@@ -40,6 +39,8 @@ from course_utils.techniques.recompute import Chain, checkpointed, evenly
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 from lessons.recompute.explorer import recompute_explorer
+from lessons.shared import digits
+from lessons.shared.digits import Variant
 
 
 def chain_of(name):

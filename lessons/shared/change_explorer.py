@@ -15,8 +15,8 @@ import ipywidgets as widgets
 from classroom.explorer import Explorer, View, described
 from course_utils.figures import skyline
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.changes import Change, stays
 from course_utils.units import format_bytes
+from lessons.shared.changes import Change, stays
 
 LARGEST_BATCH = 512
 

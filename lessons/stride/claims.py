@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from classroom.claims import PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils.networks import NETWORKS
-from course_utils.techniques import changes
+from lessons.shared import changes
 from lessons.shared.sources import DATAGURU
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import ipywidgets as widgets
 
 from classroom.explorer import described
-from course_utils.techniques import changes
-from course_utils.techniques.changes import Change
 from course_utils.units import CourseError, format_bytes, require_one_of, require_whole
+from lessons.shared import changes
 from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest, times
+from lessons.shared.changes import Change
 
 LAYERS = {
     "VGG-16": tuple(f"conv{g}_{i}" for g, count in enumerate((2, 2, 3, 3, 3), start=1) for i in range(1, count + 1)),

@@ -31,13 +31,15 @@ from torch import nn
 
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
-from course_utils.digits import Variant, compare
-from course_utils.figures import Axis, Curve, layer_changes, plane, skyline
+from course_utils.figures import Axis, Curve, plane, skyline
 from course_utils.figures.style import SERIES_COLOURS
-from course_utils.techniques.changes import stays
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes
 from lessons.claims import judge
+from lessons.shared.beside import beside_trace
+from lessons.shared.changes import stays
+from lessons.shared.digits import Variant, compare
+from lessons.shared.layer_changes import layer_changes
 from lessons.stride.explorer import stride_explorer
 from lessons.stride.positions import kernel_positions
 
@@ -445,7 +447,7 @@ for name, row in trained.iloc[1:].iterrows():
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
 print(textwrap.fill(recordings.sentence(gpu), 88))
-rows = recordings.beside_trace(gpu, "VGG-16") + recordings.beside_trace(gpu, "ResNet-50")
+rows = beside_trace(gpu, "VGG-16") + beside_trace(gpu, "ResNet-50")
 pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"

@@ -15,14 +15,16 @@ import numpy as np
 from torch import nn
 
 from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
-from course_utils.machine import hardware, published, timing
+from course_utils.machine import hardware, timing
 from course_utils.machine.hardware import REFERENCE_CPU, roofline_seconds
-from course_utils.machine.published import CAFFE2, XEONS, PublishedTime
 from course_utils.networks import mlp, small_cnn
 from course_utils.units import MIB, format_seconds, in_gb
+from lessons.shared import published
+from lessons.shared.published import CAFFE2, XEONS, PublishedTime
 from lessons.shared.sources import DETTMERS, EXCHANGE, MATHWORKS
 from lessons.why_gpus.crossover import BatchTimes, batch_times, crossover
 from lessons.why_gpus.hidden_layer import hidden_layer_step
+from lessons.why_gpus.machine import LAYOUTS
 
 CARD = "Titan X (Maxwell)"
 LINK = "PCIe 3.0 x16"
@@ -67,7 +69,7 @@ def _twenty_to_fifty() -> Finding:
 
 @claim(36, MATHWORKS, "A CPU has four to eight strong cores, a GPU hundreds of smaller ones.")
 def _hundreds_of_cores() -> Finding:
-    host, card = hardware.LAYOUTS[REFERENCE_CPU.name], hardware.LAYOUTS[CARD]
+    host, card = LAYOUTS[REFERENCE_CPU.name], LAYOUTS[CARD]
     lanes = [chip.units * chip.lanes for chip in (host, card)]
     bandwidth = hardware.device(CARD).reached_bytes_per_s() / REFERENCE_CPU.reached_bytes_per_s()
     return Finding(

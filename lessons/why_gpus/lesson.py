@@ -32,11 +32,9 @@ from torch import nn
 
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
-from course_utils.figures import Axis, Curve, Reached, Spot, plane, roofline, side_by_side
+from course_utils.figures import Axis, Curve, Spot, plane, side_by_side
 from course_utils.figures.style import SERIES_COLOURS
-from course_utils.machine import published
 from course_utils.machine.hardware import (  # fmt: skip
-    LAYOUTS,
     REFERENCE_CPU,
     device,
     devices,
@@ -47,19 +45,20 @@ from course_utils.machine.hardware import (  # fmt: skip
 from course_utils.machine.speed import predict_step, queued
 from course_utils.machine.timing import (  # fmt: skip
     measure_ceilings,
-    measure_layers,
-    measure_products,
     measure_step_time,
     time_runs,
 )
 from course_utils.trace import training_step
 from course_utils.units import format_seconds
 from lessons.claims import judge
+from lessons.shared import published
+from lessons.shared.roofline import Reached, roofline
 from lessons.why_gpus.crossover import batch_times, crossover, crossover_ranges
 from lessons.why_gpus.explorer import who_wins_explorer
 from lessons.why_gpus.hidden_layer import hidden_layer_step
 from lessons.why_gpus.host_queue import host_queue  # fmt: skip
-from lessons.why_gpus.machine import machine
+from lessons.why_gpus.machine import LAYOUTS, machine
+from lessons.why_gpus.timed import measure_layers, measure_products
 
 # one colour a device in every picture of this lesson
 CPU, GPU = SERIES_COLOURS[0], SERIES_COLOURS[1]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words
 from course_utils.figures.style import SERIES_COLOURS, SIZE, text_on, write_title
-from course_utils.machine.hardware import Device, Layout, Link
+from course_utils.machine.hardware import REFERENCE_CPU, Device, Link
 from course_utils.units import GB
 
 PITCH, BETWEEN = 4.8, 1.2  # pixels: from one lane to the next, and the gap between two
@@ -21,6 +22,42 @@ BAND = 0.25  # pixels of a band's width for each GB/s
 MEMORY = 620.0  # square pixels of a GiB
 MEMORY_HEIGHT, PIPE = 108.0, 62.0  # pixels
 CENTRES = (215.0, 700.0)  # x of the two chips
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a chip's arithmetic is laid out.
+
+    Attributes:
+        unit: what it calls a part that runs programs on its own: a "core", or an "SM" (streaming multiprocessor).
+        units: how many of them.
+        lanes: float32 multiply-adds one of them begins in each clock cycle.
+        threads: one of them holds at once; which of these runs may change with every cycle.
+        gigahertz: of the clock that the chip's published peak is at.
+        sources: where the figures are from.
+    """
+
+    unit: str
+    units: int
+    lanes: int
+    threads: int
+    gigahertz: float
+    sources: str
+
+    @property
+    def peak_tflops(self) -> float:
+        """10**12 operations a second if every lane begins a multiply-add, two operations, in every cycle."""
+        return self.units * self.lanes * 2 * self.gigahertz / 1e3
+
+
+# Of the two devices that lesson 01 compares. The Xeon's lanes: two units of 8 in each core, as its 32 operations a
+# cycle say; its threads: hyper-threading.
+LAYOUTS = {
+    REFERENCE_CPU.name: Layout("core", 16, 16, 2, 2.4, "Intel Xeon E5-2630 v3, two of them"),
+    "Titan X (Maxwell)": Layout(
+        "SM", 24, 128, 2048, 1.075, "HotHardware; ocaholic; threads: CUDA C++ Programming Guide, capability 5.2"
+    ),
+}
 
 
 def machine(chips: Sequence[tuple[Device, Layout]], link: Link, title: str = "") -> Picture:

@@ -23,12 +23,12 @@ from classroom.questions.borrowing import calls_noted
 from classroom.questions.core import Outcome, equal
 from classroom.questions.functions import Check
 from classroom.questions.graded import BORROWED, Graded
-from course_utils.techniques import parallel
 from course_utils.techniques.offload.simulation import run
 from course_utils.techniques.offload.work import Work
-from course_utils.techniques.parallel import ring_bytes
 from lessons.capstone import judge as planning
 from lessons.half_precision import precision
+from lessons.shared import parallel
+from lessons.shared.parallel import ring_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = [name for name, graded in GRADED.items() if isinstance(graded, Graded)]
@@ -81,7 +81,7 @@ def test_no_other_right_answer_is_taken_for_one(question: str) -> None:
 
 
 def walked(gradient_bytes: int, cards: int) -> Any:
-    return sys.modules["course_utils.techniques.parallel"].ring_bytes(gradient_bytes, cards)
+    return sys.modules["lessons.shared.parallel"].ring_bytes(gradient_bytes, cards)
 
 
 @pytest.mark.parametrize("question", FUNCTIONS)
@@ -98,7 +98,7 @@ WAYS = {
     "called": lambda n, cards: ring_bytes(n, cards),
     "a part of it": functools.partial(ring_bytes),
     "by its name": lambda n, cards: getattr(
-        importlib.import_module("course_utils.techniques.parallel"), "ring" + "_bytes"
+        importlib.import_module("lessons.shared.parallel"), "ring" + "_bytes"
     )(n, cards),
     "from the modules": walked,
     "by a sort": lambda n, cards: next(map(ring_bytes, [n], [cards])),
@@ -108,7 +108,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_to_it_is_noted(way: str) -> None:
     lines = GRADED["ring_bytes"].lines(WAYS[way])
-    assert all(f": {BORROWED}: course_utils.techniques.parallel" in line for line in lines)
+    assert all(f": {BORROWED}: lessons.shared.parallel" in line for line in lines)
     feedback = CHECKS["ring_bytes"](WAYS[way])
     assert (feedback.outcome, "the course's own" in feedback.message) == (Outcome.WRONG, True)
 
@@ -142,9 +142,9 @@ SETUP = ["from lessons.offload import judge as saved\nfrom lessons.capstone.plan
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ("from course_utils.techniques.parallel import ring_bytes", "course_utils.techniques.parallel.ring_bytes"),
-        ("import course_utils.techniques.parallel as p", "course_utils.techniques.parallel"),
-        ("import sys\nsys.modules['course_utils.techniques.parallel.ring']", "course_utils.techniques.parallel.ring"),
+        ("from lessons.shared.parallel import ring_bytes", "lessons.shared.parallel.ring_bytes"),
+        ("import lessons.shared.parallel as p", "lessons.shared.parallel"),
+        ("import sys\nsys.modules['lessons.shared.parallel.ring']", "lessons.shared.parallel.ring"),
         ("__import__('lessons.capstone.plan').plan.pareto_front", "lessons.capstone.plan"),
         ("from lessons.capstone.plan import Plan, pareto_front", "lessons.capstone.plan.pareto_front"),
         ("from lessons.capstone.plan import Plan\nfrom course_utils.units import GIB, format_bytes", ""),

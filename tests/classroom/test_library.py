@@ -70,8 +70,7 @@ def test_an_exercise_has_no_answer_and_nothing_that_it_does_not_lead_to(tmp_path
         assert not texts & {one.read_text() for one in files.values()}
         shown[path.stem] = set(files)
     every = set.union(*shown.values())
-    techniques = ("parallel", "distributed")
-    assert not {name for name in every if name.startswith((*(f"course_utils/techniques/{t}" for t in techniques),))}
+    assert not {name for name in every if name.startswith(("lessons/shared/parallel", "lessons/many_gpus/distributed"))}
     assert not {name for name in every if name.startswith("course_utils/figures")}
     assert not {name for name in every if name.endswith(("claims.py", "explorer.py", "answers.py", "exercise.py"))}
     assert not {f"classroom/grading/{name}.py" for name in ("mark", "plain", "secret", "batch", "library")} & every

@@ -37,7 +37,7 @@ def asked(topic: str) -> set[str]:
 ASKED = os.environ.get("COURSE_REACHABLE", "")
 TOPICS = [path.stem for path in sorted((ROOT / "solutions").glob("*.ipynb")) if asked(path.stem)]
 SAMPLE = {"03_memory"}  # seven seconds of processor time
-UNTRIED = ("classroom.cli", "course_utils.techniques.distributed.train")  # programs
+UNTRIED = ("classroom.cli", "lessons.many_gpus.distributed.train")  # programs
 
 
 def named(paths: Collection[Path]) -> list[str]:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from small_nets import on_meta
 from torch import nn
 
-from course_utils.digits import Variant, compare
 from course_utils.figures import skyline
 from course_utils.machine.hardware import device
 from course_utils.machine.measure import measure_step
@@ -24,6 +23,7 @@ from course_utils.memory import ROLE, Ledger, StepTrace
 from course_utils.networks import mlp, small_cnn
 from course_utils.trace import TraceError, training_step
 from course_utils.units import CourseError
+from lessons.shared.digits import Variant, compare
 
 
 def traced(accumulate: int, optimizer: str = "momentum", target: str = "cuda") -> StepTrace:

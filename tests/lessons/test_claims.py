@@ -9,12 +9,12 @@ from verdicts import finding
 from classroom import ROOT
 from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG
 from classroom.notebooks import topics
-from course_utils import digits
 from course_utils.memory import Ledger, StepTrace
 from course_utils.units import CourseError
 from lessons import claims
 from lessons.claims import CLAIMS, judge
 from lessons.memory import claims as memory
+from lessons.shared import digits
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")
 

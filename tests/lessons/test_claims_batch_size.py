@@ -4,9 +4,9 @@ import pytest
 from verdicts import finding
 
 from classroom.claims import OUTDATED, PARTLY, RIGHT, WRONG
-from course_utils import digits
 from course_utils.memory import Ledger
 from lessons.batch_size import claims as batch_size
+from lessons.shared import digits
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")
 

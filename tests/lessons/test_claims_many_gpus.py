@@ -7,8 +7,8 @@ from verdicts import finding
 
 from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG
 from course_utils.machine import hardware
-from course_utils.techniques.parallel import on_cards
 from lessons.many_gpus import claims as many_gpus
+from lessons.shared.parallel import on_cards
 
 # Worked out apart from the code: 208.5 MB of gradients against 15 ms of computation; 752.9 million a card, so 3.01
 # billion on four and 2.26 on three; 99.2 % of VGG-16's work in 10.6 % of its parameters.

@@ -6,7 +6,7 @@ import pytest
 from verdicts import finding
 
 from classroom.claims import PARTLY, RIGHT, WRONG
-from course_utils.techniques import changes
+from lessons.shared import changes
 
 EXPECTED = {76: RIGHT}
 

@@ -6,11 +6,13 @@ import pytest
 from verdicts import finding
 
 from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG
-from course_utils.machine import hardware, published, timing
+from course_utils.machine import hardware, timing
 from course_utils.machine.timing import MeasuredStep, Timing
 from lessons.claims import CLAIMS
+from lessons.shared import published
 from lessons.why_gpus import claims as why_gpus
 from lessons.why_gpus.crossover import BatchTimes
+from lessons.why_gpus.machine import LAYOUTS
 
 # What the literature says, worked out apart from the code; see each claim's reason.
 EXPECTED = {
@@ -96,8 +98,8 @@ def test_without_a_gain_the_speed_up_does_not_grow(monkeypatch):
 
 @pytest.mark.parametrize(("units", "verdict"), [(24, MISLEADING), (132, RIGHT), (3072, OUTDATED)])
 def test_more_units_another_verdict(monkeypatch, units, verdict):
-    card = replace(hardware.LAYOUTS[why_gpus.CARD], units=units)
-    monkeypatch.setitem(hardware.LAYOUTS, why_gpus.CARD, card)
+    card = replace(LAYOUTS[why_gpus.CARD], units=units)
+    monkeypatch.setitem(LAYOUTS, why_gpus.CARD, card)
     assert finding(36).verdict == verdict
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from course_utils import networks
 from course_utils.machine.hardware import REFERENCE_CPU, devices, links
-from course_utils.machine.published import XEONS, published
 from course_utils.machine.speed import predict_step
 from course_utils.trace import training_step
 from course_utils.units import CourseError
+from lessons.shared.published import XEONS, published
 from lessons.why_gpus.crossover import BatchTimes, Lead, batch_times, crossover, crossover_ranges, leads, said
 from lessons.why_gpus.hidden_layer import hidden_layer_step
 

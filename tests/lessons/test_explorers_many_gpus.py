@@ -9,12 +9,12 @@ import pytest
 from drawn import assert_well_laid
 
 from course_utils.figures import role_bars
-from course_utils.techniques.parallel import SCHEMES, STAGES, UNITS, ring_states
 from course_utils.units import CourseError, format_bytes
 from lessons.many_gpus import explorer as many_gpus
 from lessons.many_gpus.card_lanes import card_lanes
 from lessons.many_gpus.explorer import cards_explorer
 from lessons.many_gpus.ring_figure import ring_steps
+from lessons.shared.parallel import SCHEMES, STAGES, UNITS, ring_states
 
 CORNERS = list(itertools.product(("Tesla K40", "B200"), ("InfiniBand QDR", "NVLink 5"), (1, 2, 8), (2, 1024)))
 

@@ -7,9 +7,9 @@ import pytest
 from drawn import assert_says_how_the_peak_moves, assert_sound, said_by
 
 from course_utils.networks import NETWORKS
-from course_utils.techniques import changes
 from course_utils.units import CourseError, format_bytes
 from lessons.one_by_one.explorer import CHANNELS, NARROW, SQUEEZED, squeeze_explorer
+from lessons.shared import changes
 
 
 def test_the_screen_shows_the_reading():

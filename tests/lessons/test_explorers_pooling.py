@@ -7,10 +7,10 @@ import pytest
 from drawn import assert_says_how_the_peak_moves, assert_sound, drawn_by, said_by, words_of
 
 from course_utils.networks import NETWORKS
-from course_utils.techniques import changes
-from course_utils.techniques.changes import EVERY_POOL, POOL_KINDS
 from course_utils.units import CourseError, format_bytes
 from lessons.pooling.explorer import NETWORK_NAMES, pool_explorer
+from lessons.shared import changes
+from lessons.shared.changes import EVERY_POOL, POOL_KINDS
 
 
 def test_the_screen_shows_the_reading():

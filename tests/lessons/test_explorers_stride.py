@@ -7,8 +7,8 @@ import pytest
 from drawn import assert_says_how_the_peak_moves, assert_sound, drawn_by, said_by, words_of
 
 from course_utils.networks import NETWORKS
-from course_utils.techniques import changes
 from course_utils.units import CourseError, format_bytes
+from lessons.shared import changes
 from lessons.shared.change_explorer import times
 from lessons.stride import explorer as explorers
 from lessons.stride.explorer import DROPS, LAYERS, STRIDES, stride_explorer

@@ -11,8 +11,10 @@ from classroom import ROOT
 from classroom.authoring import read_cells
 from classroom.notebooks import topics
 from course_utils import recordings
+from course_utils.machine.card import Contest, Context, RealStep
 from course_utils.machine.measure import Measurement
-from course_utils.recordings import Contest, Context, Recording, Step
+from course_utils.recordings import Recording
+from lessons.shared.beside import beside_trace
 
 LESSONS = {topic: folder / "lesson.py" for topic, folder in topics(ROOT).items()}
 ROWS = {"01": 1, "03": 2, "04": 3, "05": 3, "06": 3, "07": 2, "08": 4}  # of the table, by what `recording` holds
@@ -38,7 +40,7 @@ def recording():
         fits = (network, batch, precision) != ("VGG-16", 128, "float32")
         memory = Measurement("Card X", 2**30, 2**30, 0) if fits else None
         took = timing(0.016) if fits else None
-        whole.add(Step(network, batch, precision, "momentum", "kept", memory, took, took))
+        whole.add(RealStep(network, batch, precision, "momentum", "kept", memory, took, took))
     whole.add(Context(True, 1000 * 2**20, 0, 0))
     whole.add(Contest(4, 10, 1, timing(1e-3), timing(2e-3), timing(3e-3)))
     return Recording(Path("card.json"), whole)
@@ -89,10 +91,10 @@ def test_with_a_recording_the_cell_shows_what_it_holds(lesson, recording, monkey
 
 
 def test_rows_beside_the_trace(recording):
-    first, second = recordings.beside_trace(recording, "VGG-16")
+    first, second = beside_trace(recording, "VGG-16")
     assert first["batch"] == 16
     assert (first["allocated"], first["time a sample"]) == ("1.00 GiB", "1 ms")
-    assert first["difference"].startswith("-")  # 16 pictures take more than a GiB
+    assert first["difference"].startswith("-")  # 16 images take more than a GiB
     assert (second["batch"], second["allocated"], second["difference"]) == (128, "out of memory", "")
-    assert recordings.beside_trace(None, "VGG-16") == []
-    assert recordings.beside_trace(recording, "VGG-16", "bfloat16") == []
+    assert beside_trace(None, "VGG-16") == []
+    assert beside_trace(recording, "VGG-16", "bfloat16") == []

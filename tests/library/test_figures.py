@@ -21,13 +21,14 @@ from made_steps import VGG, made_step
 from PIL import Image
 
 from course_utils import figures, networks
-from course_utils.figures import ROLE_COLOURS, accountings, batch_lines, layer_bars, scene, side_by_side, skyline, style
+from course_utils.figures import ROLE_COLOURS, accountings, layer_bars, scene, side_by_side, skyline, style
 from course_utils.figures.scene import Area, Lines, Picture, Scene, Words, text_width, wrap
 from course_utils.figures.skyline import axis_top, describe, finding
 from course_utils.memory import ROLES
 from course_utils.techniques.capacity import TIGHT, card_name, demand, fit, largest_batch
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, CourseError, format_bytes
+from lessons.shared.batch_lines import batch_lines
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Colours

@@ -21,15 +21,18 @@ from hypothesis import strategies as st
 from made_recordings import made, timing
 from torch import nn
 
+from benchmarks.speed import recorded_ceilings
 from classroom.cli import main
 from course_utils import networks, recordings
+from course_utils.machine import card
+from course_utils.machine.card import RealStep
 from course_utils.machine.measure import Measurement, peak_above
 from course_utils.machine.speed import predict_step
-from course_utils.machine.timing import Timing
+from course_utils.machine.timing import Timing, time_transfer
 from course_utils.networks import NETWORKS, Network
-from course_utils.recordings import Recording, RecordingError, making, measuring, schema
+from course_utils.recordings import Recording, making, schema
 from course_utils.recordings.reading import Live, gpu, load, sentence
-from course_utils.recordings.schema import Contents, Step, Transfer, as_json, read, write
+from course_utils.recordings.schema import Contents, RecordingError, Transfer, as_json, read, write
 from course_utils.trace import training_step
 from course_utils.units import CourseError
 
@@ -74,7 +77,7 @@ def of(kind, demands=None):
 
 steps = st.builds(
     lambda step, memory, time: replace(step, memory=memory, forward=memory and time, step=memory and time),
-    of(Step), st.none() | of(Measurement), of(Timing),
+    of(RealStep), st.none() | of(Measurement), of(Timing),
 )  # fmt: skip
 contents = of(Contents).flatmap(
     lambda whole: st.builds(lambda some: replace(whole, format=schema.FORMAT, steps=some), st.lists(steps, max_size=3))
@@ -89,7 +92,7 @@ def recorded(tmp_path_factory):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        making.record(out, "cpu", quick=True, command="course record --device cpu --quick", plan=making.QUICK)
+        making.record(out, "cpu", making.QUICK, command="course record --device cpu --quick")
     finally:
         torch.set_num_threads(threads)
     return out
@@ -155,12 +158,14 @@ def fault_in(path):
     [
         (lambda d: d.pop("format"), "a.json is no recording: it has no format number"),
         (lambda d: d.update(format=2), "a.json has format 2, and this course reads 1: record anew"),
+        (lambda d: d.update(format=math.nan), "a.json has format nan, and this course reads 1"),
         (lambda d: d.update(format="1"), "a.json has format '1', and this course reads 1"),
         (lambda d: d["steps"][0].pop("batch"), "a.json, steps[0].batch: is missing"),
         (lambda d: d["steps"][0].update(batch="8"), "a.json, steps[0].batch: must be a whole number, got '8'"),
         (lambda d: d["steps"][0].update(batch=0), "a.json, steps[0].batch: must be above 0"),
         (lambda d: d["steps"][0].update(batch=2.0), "a.json, steps[0].batch: must be a whole number, got 2.0"),
         (lambda d: d["steps"][0].update(batch=10**400), "a.json, steps[0].batch: is no number a recording may hold"),
+        (lambda d: d["steps"][0]["step"].update(median_s=math.nan), "median_s: is no number a recording may hold"),
         (lambda d: d["steps"][0].update(way="swap"), "a.json, steps[0].way: must be one of kept, save_on_cpu, "),
         (lambda d: d["steps"][0].update(memory=None), "steps[0]: memory, forward and step must all be given"),
         (lambda d: d["steps"][0]["step"].update(median_s=-1.0), "steps[0].step.median_s: must be 0 or more, got -1.0"),
@@ -173,7 +178,7 @@ def fault_in(path):
 )
 def test_faults_by_name(tmp_path, change, message):
     whole = made()
-    whole.add(Step("net", 8, "float32", "sgd", "kept", Measurement("X", 3, 4, 1), timing(1.0), timing(2.0)))
+    whole.add(RealStep("net", 8, "float32", "sgd", "kept", Measurement("X", 3, 4, 1), timing(1.0), timing(2.0)))
     data = as_json(whole)
     change(data)
     path = tmp_path / "a.json"
@@ -183,7 +188,7 @@ def test_faults_by_name(tmp_path, change, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"format": NaN}', "\x00", "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "\x00", "[" * 100_000])
 def test_what_is_no_recording_is_one_line(tmp_path, text):
     path = tmp_path / "a.json"
     path.write_text(text, encoding="utf-8")
@@ -254,8 +259,8 @@ def test_a_recording_of_this_cpu_in_small(recorded):
 
 def test_a_recorded_step_is_the_step_measured_live(recorded):
     network = making.QUICK.networks["small dense net"]
-    live = measuring.measure_one(network, 4, device="cpu", seconds=1e-4)
-    step = Recording(recorded, read(recorded)).step("small dense net", 4)
+    live = card.measure_one(network, 4, device="cpu", seconds=1e-4)
+    (step,) = Recording(recorded, read(recorded)).sweep("small dense net", [4])
     assert type(step) is type(live)
     assert step.memory == live.memory  # to the byte, the time is another
     assert live.step.median > 0
@@ -312,7 +317,7 @@ def test_interrupted_in_mid_item_everything_before_is_kept(tmp_path, monkeypatch
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(making, "measure_contest", interrupted)
+    monkeypatch.setattr(card, "measure_contest", interrupted)
     with pytest.raises(KeyboardInterrupt):
         making.record(tmp_path / "a.json", "cpu", plan=TINY)
     whole = read(tmp_path / "a.json")
@@ -326,7 +331,7 @@ def test_what_fails_is_written_down_and_the_rest_goes_on(tmp_path, monkeypatch):
     def fails(*arguments):
         raise RuntimeError("cuBLAS is in a bad mood\nand says more")
 
-    monkeypatch.setattr(making, "measure_contest", fails)
+    monkeypatch.setattr(card, "measure_contest", fails)
     whole = making.record(tmp_path / "a.json", "cpu", plan=TINY)
     assert whole.complete
     assert [(each.item, each.reason) for each in whole.skipped] == [
@@ -336,14 +341,14 @@ def test_what_fails_is_written_down_and_the_rest_goes_on(tmp_path, monkeypatch):
 
 
 def test_one_way_that_fails_does_not_cost_the_others(monkeypatch, tmp_path):
-    real = measuring.OnItsWay.forward
+    real = card.OnItsWay.forward
 
     def forward(self, x):
         if self.way == "save_on_cpu":
             raise RuntimeError("no")
         return real(self, x)
 
-    monkeypatch.setattr(measuring.OnItsWay, "forward", forward)
+    monkeypatch.setattr(card.OnItsWay, "forward", forward)
     plan = replace(TINY, ways=(("small dense net", 8),))  # a batch that no sweep measures, so plain is measured too
     whole = making.record(tmp_path / "a.json", "cpu", plan=plan)
     assert [step.way for step in whole.steps if step.batch == 8] == ["kept", "checkpoint"]
@@ -353,14 +358,14 @@ def test_one_way_that_fails_does_not_cost_the_others(monkeypatch, tmp_path):
 
 
 def test_running_out_of_memory_is_recorded_as_such_and_ends_the_sweep(monkeypatch, tmp_path):
-    real = measuring.measure_step
+    real = card.measure_step
 
     def small(module, shape, classes, batch, *arguments, **options):
         if batch > 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return real(module, shape, classes, batch, *arguments, **options)
 
-    monkeypatch.setattr(measuring, "measure_step", small)
+    monkeypatch.setattr(card, "measure_step", small)
     whole = making.record(tmp_path / "a.json", "cpu", plan=replace(TINY, first_batches=(1, 2, 4, 8)))
     assert [(step.batch, step.out_of_memory) for step in whole.steps] == [(1, False), (2, False), (4, True)]
     assert whole.steps[-1].step is whole.steps[-1].per_sample_s is None
@@ -371,9 +376,9 @@ def test_other_errors_are_not_taken_for_lack_of_memory(monkeypatch):
     def fails(*arguments, **options):
         raise RuntimeError("shapes cannot be multiplied")
 
-    monkeypatch.setattr(measuring, "measure_step", fails)
+    monkeypatch.setattr(card, "measure_step", fails)
     with pytest.raises(RuntimeError, match="shapes"):
-        measuring.measure_one(TINY.networks["small dense net"], 2, device="cpu")
+        card.measure_one(TINY.networks["small dense net"], 2, device="cpu")
 
 
 def test_without_time_nothing_is_measured_and_all_is_named(tmp_path):
@@ -384,10 +389,8 @@ def test_without_time_nothing_is_measured_and_all_is_named(tmp_path):
 
 
 def test_a_sweep_stops_before_a_batch_that_would_take_too_long():
-    clock = making.Clock(time.monotonic() + 1e9)
-    clock.start(cap=1e-9)
-    entries = list(making.sweep(TINY, "small dense net", (1, 2, 4), "float32", "sgd", "cpu", clock))
-    assert [type(each) for each in entries] == [Step, recordings.schema.Skipped]
+    entries = list(making.sweep(TINY, "small dense net", (1, 2, 4), "float32", "sgd", "cpu", time.monotonic()))
+    assert [type(each) for each in entries] == [RealStep, recordings.schema.Skipped]
     assert entries[1].reason == "batch 2 and above: no time left"
 
 
@@ -411,7 +414,7 @@ def test_wrong_requests_are_one_line(tmp_path, monkeypatch, capsys):
     assert taken.read_text(encoding="utf-8") == "mine"
     with pytest.raises(CourseError, match="there is no folder"):
         making.record(tmp_path / "no" / "a.json", "cpu", plan=TINY)
-    with pytest.raises(CourseError, match="unknown device 'tpu': choose cuda or cpu"):
+    with pytest.raises(CourseError, match="unknown device 'tpu': choose one of cuda, cpu"):
         making.record(tmp_path / "a.json", "tpu", plan=TINY)
     with pytest.raises(CourseError, match="minutes must be above 0, got -1"):
         making.record(tmp_path / "a.json", "cpu", minutes=-1, plan=TINY)
@@ -437,7 +440,7 @@ def test_every_way_gives_the_same_gradients(way):
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
     gradients = []
     for kept in ("kept", way):
-        model = measuring.OnItsWay(branching(), kept)
+        model = card.OnItsWay(branching(), kept)
         model(x).square().sum().backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     for one, other in zip(*gradients, strict=True):
@@ -445,23 +448,23 @@ def test_every_way_gives_the_same_gradients(way):
 
 
 def test_the_convolutions_of_a_network_with_the_maps_they_get():
-    found = measuring.convolutions(NETWORKS["AlexNet"])
+    found = card.convolutions(NETWORKS["AlexNet"])
     assert len(found) == 5
     assert [first for *_, first in found] == [True, False, False, False, False]
     name, layer, shape, _ = found[1]
     assert (layer.in_channels, layer.kernel_size, shape[0]) == (64, (5, 5), 64)
     assert name in dict(NETWORKS["AlexNet"].build().named_modules())
-    assert len(measuring.convolutions(NETWORKS["VGG-16"])) == 13
+    assert len(card.convolutions(NETWORKS["VGG-16"])) == 13
     assert not found[0][1]._forward_pre_hooks
 
 
 def test_scratch_memory_is_what_stands_above_the_tensors():
     network = Network("net", networks.small_cnn, (3, 32, 32), 10)
-    for entry in measuring.measure_workspaces(network, 4, benchmark=False, device="cpu"):
+    for entry in card.measure_workspaces(network, 4, benchmark=False, device="cpu"):
         assert entry.network == "net"
         assert min(entry.forward_bytes, entry.backward_bytes, entry.first_bytes) >= 0
     pointwise = Network("dense", lambda: nn.Sequential(nn.Linear(4, 4)), (4,), 4)
-    assert list(measuring.measure_workspaces(pointwise, 4, benchmark=False, device="cpu")) == []
+    assert list(card.measure_workspaces(pointwise, 4, benchmark=False, device="cpu")) == []
 
 
 def test_a_peak_is_counted_above_what_stood_before():
@@ -473,7 +476,7 @@ def test_a_peak_is_counted_above_what_stood_before():
 
 
 def test_contests_are_between_the_cpu_and_the_device():
-    contest = measuring.measure_contest(4, 3, 2, device="cpu", seconds=1e-4)
+    contest = card.measure_contest(4, 3, 2, device="cpu", seconds=1e-4)
     assert (contest.inputs, contest.units, contest.batch) == (4, 3, 2)
     assert min(each.median for each in (contest.cpu, contest.device, contest.transferred)) > 0
 
@@ -488,10 +491,10 @@ def recording():
     whole = made()
     for batch in (64, 16, 32):
         memory = Measurement("Card X", batch * 100, batch * 110, 50)
-        whole.add(Step("VGG-16", batch, "float32", "momentum", "kept", memory, timing(0.1), timing(0.01 * batch)))
-    whole.add(Step("VGG-16", 128, "float32", "momentum", "kept", None, None, None))
+        whole.add(RealStep("VGG-16", batch, "float32", "momentum", "kept", memory, timing(0.1), timing(0.01 * batch)))
+    whole.add(RealStep("VGG-16", 128, "float32", "momentum", "kept", None, None, None))
     whole.add(
-        Step(
+        RealStep(
             "VGG-16", 32, "float32", "momentum", "checkpoint", Measurement("Card X", 9, 9, 1), timing(1.0), timing(2.0)
         )
     )
@@ -500,29 +503,27 @@ def recording():
     whole.add(schema.Product(1000, "float32", timing(1e-3)))
     whole.add(schema.Product(2000, "float32", timing(2e-3)))
     whole.add(schema.Product(2000, "bfloat16", timing(1e-3)))
-    whole.add(schema.Copy(10**6, timing(1e-6)))
-    whole.add(schema.Copy(10**9, timing(4e-3)))
+    whole.add(schema.MemoryCopy(10**6, timing(1e-6)))
+    whole.add(schema.MemoryCopy(10**9, timing(4e-3)))
     whole.add(schema.Launch("issued", timing(5e-6)))
     whole.add(schema.Launch("awaited", timing(2e-5)))
-    whole.add(schema.Context(False, 300, 0, 100))
-    whole.add(schema.Context(True, 1000, 400, 100))
-    whole.add(schema.Workspace("VGG-16", "conv1_1", 16, False, 1, 2, 3))
+    whole.add(card.Context(False, 300, 0, 100))
+    whole.add(card.Context(True, 1000, 400, 100))
+    whole.add(card.Workspace("VGG-16", "conv1_1", 16, False, 1, 2, 3))
     return Recording(Path("card.json"), whole)
 
 
 def test_steps_are_found_by_what_they_are(recording):
-    assert recording.step("VGG-16", 32).memory.peak_bytes == 3200
-    assert recording.step("VGG-16", 32, way="checkpoint").memory.peak_bytes == 9
-    assert [step.batch for step in recording.sweep("VGG-16")] == [16, 32, 64, 128]
-    assert [step.batch for step in recording.sweep("VGG-16", batches=(64, 16, 7))] == [16, 64]
-    assert recording.step("VGG-16", 128).out_of_memory
-    assert recording.step("VGG-16", 64).per_sample_s == pytest.approx(0.01)
-    with pytest.raises(
-        RecordingError, match=r"no step of VGG-16, float32, momentum at batch 8: recorded are batches 16, 32"
-    ):
-        recording.step("VGG-16", 8)
-    with pytest.raises(RecordingError, match=r"VGG-16, float16, adam at batch 32: none is recorded"):
-        recording.step("VGG-16", 32, "float16", "adam")
+    assert [step.batch for step in recording.sweep("VGG-16", (64, 16, 128, 7))] == [16, 64, 128]
+    (step,) = recording.sweep("VGG-16", [32])
+    assert step.memory.peak_bytes == 3200
+    (step,) = recording.sweep("VGG-16", [32], way="checkpoint")
+    assert step.memory.peak_bytes == 9
+    fits, fails = recording.sweep("VGG-16", [64, 128])
+    assert fits.per_sample_s == pytest.approx(0.01)
+    assert fails.out_of_memory
+    assert not fits.out_of_memory
+    assert recording.sweep("VGG-16", [32], "float16") == []
 
 
 def test_transfers_between_recorded_sizes_lie_on_the_line(recording):
@@ -530,11 +531,8 @@ def test_transfers_between_recorded_sizes_lie_on_the_line(recording):
     assert recording.transfer(4 * 10**6) == pytest.approx(2e-3)
     assert recording.transfer(10**8) == pytest.approx(4e-2)
     assert recording.transfer(1) == pytest.approx(1e-3)  # no less than the smallest
-    assert recording.transfers()[0].bytes_per_s == pytest.approx(1e9)
-    with pytest.raises(RecordingError, match=r"card\.json has no transfers to host, not pinned"):
-        recording.transfer(1, pinned=False, direction="to host")
-    with pytest.raises(CourseError, match="unknown direction 'up': choose one of to device, to host"):
-        recording.transfer(1, direction="up")
+    with pytest.raises(RecordingError, match=r"card\.json has no transfers to device, not pinned"):
+        recording.transfer(1, pinned=False)
 
 
 @given(st.lists(st.integers(1, 2**40), min_size=2, max_size=2, unique=True))
@@ -548,29 +546,24 @@ def test_more_bytes_never_take_less_time(sizes):
 
 
 def test_the_ceilings_make_a_device_to_predict_for(recording):
-    ceilings = recording.ceilings()
+    ceilings = recorded_ceilings(recording)
     assert ceilings.flops_per_s == {"float32": 2 * 2000**3 / 2e-3, "bfloat16": 2 * 2000**3 / 1e-3}
     assert ceilings.bytes_per_s == 2 * 10**9 / 4e-3  # of the large copy: the small one fits a cache
     assert ceilings.launch_seconds == 5e-6
-    card = ceilings.as_device(recording.name)
-    assert (card.name, card.measured, card.bfloat16) == ("Card X", True, True)
+    made_of = ceilings.as_device("Card X")
+    assert (made_of.name, made_of.measured, made_of.bfloat16) == ("Card X", True, True)
     ledger = training_step(networks.small_cnn(), (3, 32, 32), 10).at(8)
-    assert predict_step(ledger, card).total_seconds > 0
-    assert "Card X" in card.sources
-    empty = Recording(Path("card.json"), made())
-    with pytest.raises(RecordingError, match=r"card\.json has no ceilings"):
-        empty.ceilings()
-    with pytest.raises(RecordingError, match=r"card\.json has no context"):
-        empty.context()
+    assert predict_step(ledger, made_of).total_seconds > 0
+    assert "Card X" in made_of.sources
+    with pytest.raises(CourseError, match=r"card\.json has no ceilings"):
+        recorded_ceilings(Recording(Path("card.json"), made()))
 
 
 def test_the_rest_is_read_by_what_it_is(recording):
     assert recording.context().context_bytes == 1000 - 400 - 100
-    assert recording.launch().median == 5e-6
-    assert recording.launch(awaited=True).median == 2e-5
-    assert [each.layer for each in recording.workspaces("VGG-16", 16)] == ["conv1_1"]
-    assert recording.workspaces("VGG-16", 16, benchmark=True) == []
     assert recording.crossover() == []
+    with pytest.raises(RecordingError, match=r"card\.json has no context"):
+        Recording(Path("card.json"), made()).context()
 
 
 def test_the_sentence_says_where_the_numbers_are_from(recording):
@@ -612,25 +605,14 @@ def test_without_a_gpu_lessons_get_the_recording_or_nothing(tmp_path, monkeypatc
 def test_live_and_recorded_answer_the_same_questions_with_the_same_types(recorded, monkeypatch):
     monkeypatch.setattr("course_utils.recordings.reading.NETWORKS", making.QUICK.networks)
     live, there = Live("cpu", 1e-4), Recording(recorded, read(recorded))
-    for question in (
-        "step",
-        "sweep",
-        "crossover",
-        "transfer",
-        "transfers",
-        "launch",
-        "context",
-        "workspaces",
-        "ceilings",
-        "sentence",
-    ):
+    for question in ("sweep", "crossover", "transfer", "context", "sentence"):
         one, other = (typing.get_type_hints(getattr(kind, question)) for kind in (Live, Recording))
         assert one == other, question
-    assert live.step("small dense net", 4).memory == there.step("small dense net", 4).memory
-    assert live.step("small dense net", 4) is live.step("small dense net", 4)  # measured once
-    assert [step.batch for step in live.sweep("small dense net", batches=(4, 2))] == [2, 4]
+    (step,), (recorded_step,) = live.sweep("small dense net", [4]), there.sweep("small dense net", [4])
+    assert step.memory == recorded_step.memory
+    assert [step.batch for step in live.sweep("small dense net", (4, 2))] == [2, 4]
     with pytest.raises(CourseError, match="unknown network 'LeNet': choose one of small CNN"):
-        live.step("LeNet", 4)
+        live.sweep("LeNet", [4])
     assert "Measured here" in sentence(live)
 
 
@@ -643,7 +625,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 @pytest.mark.gpu
 @needs_gpu
 def test_a_quick_recording_of_a_gpu_has_every_section(tmp_path):
-    whole = making.record(tmp_path / "a.json", "cuda", quick=True)
+    whole = making.record(tmp_path / "a.json", "cuda", making.QUICK)
     assert read(tmp_path / "a.json") == whole
     assert [(each.item, each.reason) for each in whole.skipped] == []
     for section in schema.SECTIONS.values():
@@ -654,9 +636,9 @@ def test_a_quick_recording_of_a_gpu_has_every_section(tmp_path):
     assert {(each.pinned, each.direction) for each in whole.transfers} == {
         (pinned, direction) for pinned in (True, False) for direction in schema.DIRECTIONS
     }
-    assert {step.way for step in whole.steps} == set(schema.WAYS)
+    assert {step.way for step in whole.steps} == set(card.WAYS)
     assert load(tmp_path) is None  # quick trials are not for lessons
-    assert Recording(tmp_path / "a.json", whole).ceilings().as_device().measured
+    assert recorded_ceilings(Recording(tmp_path / "a.json", whole)).as_device().measured
 
 
 @pytest.mark.gpu
@@ -670,20 +652,20 @@ def test_a_gpu_that_runs_out_of_memory_is_free_again_afterwards():
     )
     a_map = 4 * 64 * 256 * 256
     too_many = torch.cuda.get_device_properties(0).total_memory // a_map + 1
-    step = measuring.measure_one(network, too_many)
+    step = card.measure_one(network, too_many)
     assert step.out_of_memory
-    measuring.free("cuda")
+    card.free("cuda")
     assert torch.cuda.memory_allocated() < 64 * 2**20
-    assert not measuring.measure_one(network, 1, seconds=1e-3).out_of_memory
+    assert not card.measure_one(network, 1, seconds=1e-3).out_of_memory
 
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.parametrize("way", [way for way in schema.WAYS if way != "kept"])
+@pytest.mark.parametrize("way", [way for way in card.WAYS if way != "kept"])
 def test_on_a_gpu_maps_that_are_not_kept_lower_the_peak(way):
     layers = [layer for _ in range(8) for layer in (nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())]
     network = Network("deep", lambda: nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), (16, 64, 64), 16)
-    kept, moved = (measuring.measure_one(network, 64, way=each, seconds=1e-3) for each in ("kept", way))
+    kept, moved = (card.measure_one(network, 64, way=each, seconds=1e-3) for each in ("kept", way))
     assert moved.memory.peak_bytes < kept.memory.peak_bytes
 
 
@@ -691,7 +673,7 @@ def test_on_a_gpu_maps_that_are_not_kept_lower_the_peak(way):
 @needs_gpu
 def test_on_a_gpu_a_peak_is_counted_in_blocks_of_the_allocator():
     count = peak_above(lambda: torch.empty(3 * 2**20 + 1, dtype=torch.uint8, device="cuda"), "cuda")
-    assert count == measuring._allocated(torch.empty(3 * 2**20 + 1, dtype=torch.uint8), "cuda") == 3 * 2**20 + 512
+    assert count == card._allocated(torch.empty(3 * 2**20 + 1, dtype=torch.uint8), "cuda") == 3 * 2**20 + 512
     assert peak_above(lambda: None, "cuda") == 0
 
 
@@ -709,18 +691,18 @@ def test_the_context_is_what_the_driver_counts_beside_the_allocator():
 def test_transfers_reach_their_target():
     for pinned in (True, False):
         for direction in schema.DIRECTIONS:
-            entries = Live(seconds=1e-3).transfers(pinned, direction)
-            assert all(each.time.median > 0 and each.bytes_per_s > 0 for each in entries)
+            to_host = direction == "to host"
+            assert all(time_transfer(size, pinned, to_host, 1e-3).median > 0 for size in (4096, 2**24))
 
 
 @pytest.mark.gpu
 @needs_gpu
 def test_on_a_gpu_the_peak_is_the_trace_and_at_most_the_workspace_measured():
     network = NETWORKS["AlexNet"]
-    live = Live(seconds=1e-3)
     with torch.backends.cudnn.flags(enabled=True, benchmark=False):
-        memory = live.step("AlexNet", 16).memory
-        scratch = [max(each.forward_bytes, each.backward_bytes) for each in live.workspaces("AlexNet", 16)]
+        memory = card.measure_one(network, 16, seconds=1e-3).memory
+        entries = card.measure_workspaces(network, 16, benchmark=False)
+        scratch = [max(each.forward_bytes, each.backward_bytes) for each in entries]
     traced = training_step(network.build(), network.input_shape, network.classes).at(16).peak_bytes
     room = 64 * 2**20  # what cuBLAS keeps differs from card to card
     assert traced - room <= memory.peak_bytes <= traced + max(scratch) + room

@@ -7,9 +7,9 @@ import torch
 from oracles import Case, live_storages_timeline
 from torch import nn
 
-from course_utils import digits
-from course_utils.digits import Variant, compare, pictures
 from course_utils.units import CourseError
+from lessons.shared import digits
+from lessons.shared.digits import Variant, compare, pictures
 
 
 def dense() -> nn.Module:

@@ -1,8 +1,8 @@
 """One training script for one card or many: single, DDP, or FSDP. Where to go when one card is not enough.
 
-    python -m course_utils.techniques.distributed.train
-    torchrun --standalone --nproc-per-node 2 -m course_utils.techniques.distributed.train --mode ddp
-    torchrun --standalone --nproc-per-node 2 -m course_utils.techniques.distributed.train --mode fsdp
+    python -m lessons.many_gpus.distributed.train
+    torchrun --standalone --nproc-per-node 2 -m lessons.many_gpus.distributed.train --mode ddp
+    torchrun --standalone --nproc-per-node 2 -m lessons.many_gpus.distributed.train --mode fsdp
 
 Without GPUs the processes talk over gloo, with as many GPUs as processes over NCCL. All modes see the same samples in
 the same order: process r of p takes rows r, r + p, ... of every batch, so the losses agree to rounding. Process 0
@@ -102,7 +102,7 @@ def main() -> None:
         parser.error("start ddp and fsdp with torchrun, and single without, as the first lines of this file show")
     if chosen.steps < 1 or chosen.batch < 1 or chosen.batch % cards:
         parser.error(f"steps must be 1 or more, and batch a multiple of the {cards} processes")
-    from course_utils import digits  # slow to import, and whoever calls `train` brings the pictures
+    from lessons.shared import digits
 
     pictures, labels, _, _ = digits.pictures(side=8)
     if not alone:

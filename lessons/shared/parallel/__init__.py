@@ -2,13 +2,13 @@
 
 `ring` is the all-reduce, `schemes` one step on several cards under data parallelism, a split by units, or both
 (Krizhevsky's "one weird trick"), `pipeline` the split into stages, `sharding` the bytes that ZeRO and FSDP leave on
-each card. The real thing on processes is `course_utils.techniques.distributed`.
+each card. The real thing on processes is `lessons.many_gpus.distributed`.
 """
 
-from course_utils.techniques.parallel.card_step import DATA, MIXED, SCHEMES, STAGES, UNITS, CardStep, Span
-from course_utils.techniques.parallel.ring import STEP_SECONDS, all_reduce_seconds, ring_bytes, ring_states
-from course_utils.techniques.parallel.schemes import buckets, bytes_by_layer, on_cards
-from course_utils.techniques.parallel.sharding import sent_bytes, sharded, state_bytes
+from lessons.shared.parallel.card_step import DATA, MIXED, SCHEMES, STAGES, UNITS, CardStep, Span
+from lessons.shared.parallel.ring import STEP_SECONDS, all_reduce_seconds, ring_bytes, ring_states
+from lessons.shared.parallel.schemes import buckets, bytes_by_layer, on_cards
+from lessons.shared.parallel.sharding import sent_bytes, sharded, state_bytes
 
 __all__ = [
     "DATA", "MIXED", "SCHEMES", "STAGES", "STEP_SECONDS", "UNITS", "CardStep", "Span", "all_reduce_seconds", "buckets",

@@ -18,7 +18,9 @@ from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
 from course_utils.memory import ROLE
-from course_utils.techniques.parallel import (
+from course_utils.units import MIB, CourseError
+from lessons.hardware.claims import dense_net
+from lessons.shared.parallel import (
     DATA,
     MIXED,
     SCHEMES,
@@ -34,10 +36,8 @@ from course_utils.techniques.parallel import (
     sharded,
     state_bytes,
 )
-from course_utils.techniques.parallel.pipeline import _shortest_longest, stages_of
-from course_utils.techniques.parallel.schemes import BUCKET_BYTES, FIRST_BUCKET_BYTES, bytes_by_layer
-from course_utils.units import MIB, CourseError
-from lessons.hardware.claims import dense_net
+from lessons.shared.parallel.pipeline import _shortest_longest, stages_of
+from lessons.shared.parallel.schemes import BUCKET_BYTES, FIRST_BUCKET_BYTES, bytes_by_layer
 from lessons.shared.sources import traced
 
 CARDS = st.integers(1, 12)

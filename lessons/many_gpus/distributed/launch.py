@@ -1,6 +1,6 @@
 """Start processes that talk to one another, wait for them, bring back what each returned, leave none behind.
 
-Each process is `python -m course_utils.techniques.distributed.launch FOLDER RANK`: a fresh interpreter, so that nothing
+Each process is `python -m lessons.many_gpus.distributed.launch FOLDER RANK`: a fresh interpreter, so that nothing
 depends on how a notebook or a platform starts processes. They meet over a file in a scratch folder, on this machine's
 loopback. torchrun does the same for scripts, on many machines, and is what to use outside this course.
 """
@@ -66,7 +66,7 @@ def _start(folder: Path, rank: int, errors: Any) -> subprocess.Popen[bytes]:
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
     if sys.platform in LOOPBACK:
         environment.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK[sys.platform])
-    command = [sys.executable, "-m", "course_utils.techniques.distributed.launch", str(folder), str(rank)]
+    command = [sys.executable, "-m", "lessons.many_gpus.distributed.launch", str(folder), str(rank)]
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, env=environment
     )

@@ -5,9 +5,9 @@ from drawn import assert_well_laid, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_utils.figures import Reached, roofline
 from course_utils.machine.hardware import REFERENCE_CPU, device, devices
 from course_utils.units import CourseError
+from lessons.shared.roofline import Reached, roofline
 
 AMOUNT = st.floats(1e3, 1e13)
 

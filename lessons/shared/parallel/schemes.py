@@ -25,10 +25,10 @@ from course_utils.machine import hardware
 from course_utils.machine.hardware import Device, Float64, Link, roofline_seconds
 from course_utils.machine.speed import StepTime, predict_step
 from course_utils.memory import PHASES, ROLE, Int64, Ledger, Tape
-from course_utils.techniques.parallel.card_step import DATA, MIXED, SCHEMES, STAGES, UNITS, CardStep, Span
-from course_utils.techniques.parallel.pipeline import in_stages
-from course_utils.techniques.parallel.ring import STEP_SECONDS, all_reduce_seconds, check_cards, ring_bytes
 from course_utils.units import MIB, CourseError, require_one_of
+from lessons.shared.parallel.card_step import DATA, MIXED, SCHEMES, STAGES, UNITS, CardStep, Span
+from lessons.shared.parallel.pipeline import in_stages
+from lessons.shared.parallel.ring import STEP_SECONDS, all_reduce_seconds, check_cards, ring_bytes
 
 # DistributedDataParallel's: gradients are collected in the order they are made; a bucket goes when it holds this much.
 # The first one is small, so that the link begins early.

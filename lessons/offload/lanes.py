@@ -1,6 +1,6 @@
 """The two lanes of a schedule: kernels on one, copies on the other, stripes and words where one waits for the other.
 
-`course_utils.figures.schedule` puts memory below them.
+`lessons.offload.schedule_lanes` puts memory below them.
 """
 
 from __future__ import annotations

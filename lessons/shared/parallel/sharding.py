@@ -11,8 +11,8 @@ import numpy as np
 
 from course_utils.machine.hardware import Float64
 from course_utils.memory import PHASES, ROLE, Int64, Ledger
-from course_utils.techniques.parallel.ring import check_cards, ring_bytes
 from course_utils.units import CourseError
+from lessons.shared.parallel.ring import check_cards, ring_bytes
 
 STAGES_OF_ZERO = (0, 1, 2, 3)
 UPDATE = PHASES.index("update")

@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from course_utils.figures.lanes import LANES_HEIGHT, STALL_ROWS, TwoLanes
 from course_utils.figures.scene import (
     FAINT,
     INK,
@@ -41,6 +40,7 @@ from course_utils.memory import PHASES, ROLES, Int64
 from course_utils.techniques.capacity import card_name
 from course_utils.techniques.offload.schedule import BACK, OUT, Schedule
 from course_utils.units import format_bytes, format_seconds
+from lessons.offload.lanes import LANES_HEIGHT, STALL_ROWS, TwoLanes
 
 MEMORY_HEIGHT = 250.0  # pixels
 

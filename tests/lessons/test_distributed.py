@@ -12,10 +12,10 @@ import processes_to_run
 import pytest
 import torch
 
-from course_utils import digits
-from course_utils.techniques.distributed import jobs, launch, run, train
-from course_utils.techniques.parallel import ring_bytes
 from course_utils.units import CourseError
+from lessons.many_gpus.distributed import jobs, launch, run, train
+from lessons.shared import digits
+from lessons.shared.parallel import ring_bytes
 
 
 def samples(count=64):

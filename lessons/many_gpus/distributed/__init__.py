@@ -2,9 +2,9 @@
 
 `run` starts processes and brings back what each returned; `jobs` are what the lesson has them do; `train` is the script
 for whoever outgrows one card, run by torchrun with DDP or FSDP. The model of what it costs is
-`course_utils.techniques.parallel`.
+`lessons.shared.parallel`.
 """
 
-from course_utils.techniques.distributed.launch import run
+from lessons.many_gpus.distributed.launch import run
 
 __all__ = ["run"]

@@ -6,12 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from course_utils.figures import layer_changes
-from course_utils.figures.layers import kept_before_and_after
 from course_utils.memory import Ledger
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques import changes
 from course_utils.units import CourseError, format_bytes
+from lessons.shared import changes
+from lessons.shared.layer_changes import kept_before_and_after, layer_changes
 
 VGG, RESNET, ALEXNET = (NETWORKS[name] for name in ("VGG-16", "ResNet-50", "AlexNet"))
 

@@ -11,9 +11,9 @@ import numpy as np
 from course_utils.machine.hardware import Device, Float64, Link
 from course_utils.machine.speed import StepTime
 from course_utils.memory import PHASES, ROLE, Int64
-from course_utils.techniques.parallel.card_step import STAGES, CardStep, Span
-from course_utils.techniques.parallel.ring import STEP_SECONDS
 from course_utils.units import CourseError
+from lessons.shared.parallel.card_step import STAGES, CardStep, Span
+from lessons.shared.parallel.ring import STEP_SECONDS
 
 FORWARD, BACKWARD, UPDATE = range(len(PHASES))
 

@@ -3,8 +3,8 @@
 import pytest
 
 from course_utils.machine.hardware import devices
-from course_utils.machine.published import DIGITS_CPU_MS, DIGITS_GPU_MS, MNIST_EPOCH_SECONDS, TIMES, XEONS, published
 from course_utils.units import CourseError
+from lessons.shared.published import DIGITS_CPU_MS, DIGITS_GPU_MS, MNIST_EPOCH_SECONDS, TIMES, XEONS, published
 
 
 def test_every_row_is_of_a_known_device_and_adds_up():

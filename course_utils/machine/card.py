@@ -1,25 +1,98 @@
-"""One measurement each for a recording, and for lessons that measure live: a step, a contest, workspaces, the context.
+"""What `course record` asks of a card, and lessons that measure live: a step, a contest, workspaces, the context.
 
-What is timed is timed by `timing`, what is weighed is weighed by `measure`. Needs torch, NumPy and this package alone;
-must never import pandas, psutil, matplotlib, ipywidgets or scikit-learn.
+What is timed is timed by `timing`, what is weighed is weighed by `measure`.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.checkpoint import checkpoint_sequential
 
-from course_utils.machine.measure import measure_step, peak_above
-from course_utils.machine.timing import measure_step_time, time_runs
+from course_utils.machine.measure import Measurement, measure_step, peak_above
+from course_utils.machine.timing import ABOVE_0, Timing, measure_step_time, time_runs
 from course_utils.networks import Network, mlp
-from course_utils.recordings.schema import PLAIN, Contest, Context, Step, Workspace
+from course_utils.trace import OPTIMIZERS, PRECISIONS
 
 SHORT = 0.05  # seconds that each figure of a recording is measured at least
+WAYS = ("kept", "save_on_cpu", "save_on_cpu, pinned", "checkpoint")
+PLAIN = WAYS[0]
+
+
+@dataclass(frozen=True)
+class RealStep:
+    """A real training step of a network: what it took of memory and time, all three None where memory ran out.
+
+    `way` is what becomes of saved maps: kept, moved by torch's `save_on_cpu` (pinned or not), or computed again.
+    """
+
+    network: str  # as `course_utils.networks.NETWORKS` names it
+    batch: int = field(metadata=ABOVE_0)
+    precision: str = field(metadata={"choices": tuple(PRECISIONS)})
+    optimizer: str = field(metadata={"choices": tuple(OPTIMIZERS)})
+    way: str = field(metadata={"choices": WAYS})
+    memory: Measurement | None
+    forward: Timing | None  # with its graph
+    step: Timing | None  # whole, with the update
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the device had too little memory for it."""
+        return self.memory is None
+
+    @property
+    def per_sample_s(self) -> float | None:
+        """Seconds of the step for each sample."""
+        return None if self.step is None else self.step.median / self.batch
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A training step (plain SGD) of a network of one hidden layer, on the host's CPU and on the device.
+
+    `transferred` is the device's step with input and labels copied from ordinary memory of the host before each step.
+    """
+
+    inputs: int = field(metadata=ABOVE_0)
+    units: int = field(metadata=ABOVE_0)
+    batch: int = field(metadata=ABOVE_0)
+    cpu: Timing
+    device: Timing
+    transferred: Timing
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Scratch memory of one convolution: how far its peaks stand above its tensors."""
+
+    network: str
+    layer: str
+    batch: int = field(metadata=ABOVE_0)
+    benchmark: bool  # torch.backends.cudnn.benchmark, which tries several algorithms at the first call
+    forward_bytes: int  # from the second call on, as the next
+    backward_bytes: int
+    first_bytes: int  # the more of the first forward and backward: with `benchmark`, what the trying took
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the driver counts as used beside what PyTorch's allocator reserved."""
+
+    libraries: bool  # whether a product and a convolution had run before, so that cuBLAS and cuDNN were loaded
+    used_bytes: int  # of the device, by the driver
+    reserved_bytes: int  # of it, by PyTorch's allocator
+    others_bytes: int | None  # used before this process touched the device; None if not readable
+
+    @property
+    def context_bytes(self) -> int:
+        """What the process took besides reserved memory: the context, and the libraries' code."""
+        return max(0, self.used_bytes - self.reserved_bytes - (self.others_bytes or 0))
 
 
 class OnItsWay(nn.Module):
@@ -31,15 +104,14 @@ class OnItsWay(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """As the network's own."""
-        if self.way == PLAIN:
-            found: Tensor = self.inner(x)
-        elif self.way == "checkpoint":
+        if self.way == "checkpoint":
             assert isinstance(self.inner, nn.Sequential)
             segments = max(1, round(len(self.inner) ** 0.5))  # √n segments, after Chen et al. (2016)
-            found = checkpoint_sequential(self.inner, segments, x, use_reentrant=False)
-        else:
-            with torch.autograd.graph.save_on_cpu(pin_memory=self.way.endswith("pinned")):
-                found = self.inner(x)
+            found: Tensor = checkpoint_sequential(self.inner, segments, x, use_reentrant=False)
+            return found
+        moved = torch.autograd.graph.save_on_cpu(pin_memory=self.way.endswith("pinned"))
+        with nullcontext() if self.way == PLAIN else moved:
+            found = self.inner(x)
         return found
 
 
@@ -51,13 +123,13 @@ def measure_one(
     way: str = PLAIN,
     device: str = "cuda",
     seconds: float = SHORT,
-) -> Step:
+) -> RealStep:
     """Memory and time of a real step; both None where the device runs out of memory.
 
     Raises:
         CourseError: an unknown optimizer or precision, or no such device.
     """
-    made = Step(network.name, batch, precision, optimizer, way, None, None, None)
+    made = RealStep(network.name, batch, precision, optimizer, way, None, None, None)
     free(device)
     try:
         with torch.device(device):  # parameters are drawn where they are used, which is faster
@@ -128,11 +200,8 @@ def measure_workspaces(network: Network, batch: int, benchmark: bool, device: st
             nn.init.normal_(parameter, std=0.01)
         x = torch.randn((batch, *shape), device=device, requires_grad=not first)
         wanted = [*real.parameters(), *([] if first else [x])]
-        peaks: list[tuple[int, int]] = []
         with torch.backends.cudnn.flags(enabled=True, benchmark=benchmark):
-            for _ in range(2):
-                peaks.append(_scratch(real, x, wanted, device))
-        first_call, (forward, backward) = peaks
+            first_call, (forward, backward) = (_scratch(real, x, wanted, device) for _ in range(2))
         yield Workspace(network.name, layer, batch, benchmark, forward, backward, max(first_call))
 
 
@@ -153,24 +222,17 @@ def _allocated(tensor: Tensor, device: str) -> int:
 
 def convolutions(network: Network) -> list[tuple[str, nn.Conv2d, tuple[int, ...], bool]]:
     """(name, layer, shape of one sample of its input, whether it is the network's own input) of each convolution."""
-    found: list[tuple[str, nn.Conv2d, tuple[int, ...], bool]] = []
     with torch.device("meta"):
-        model = network.build()
-        x = torch.empty((1, *network.input_shape))
+        model, x = network.build(), torch.empty((1, *network.input_shape))
+    names = {module: name for name, module in model.named_modules()}
+    found: list[tuple[str, nn.Conv2d, tuple[int, ...], bool]] = []
 
-    def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            assert isinstance(module, nn.Conv2d)
-            found.append((name, module, tuple(inputs[0].shape[1:]), inputs[0] is x))
+    def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if isinstance(module, nn.Conv2d) and module in names:
+            found.append((names[module], module, tuple(inputs[0].shape[1:]), inputs[0] is x))
 
-        return hook
-
-    named = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Conv2d)]
-    hooks = [module.register_forward_pre_hook(note(name)) for name, module in named]
-    with torch.no_grad():
+    with register_module_forward_pre_hook(note), torch.no_grad():
         model(x)
-    for hook in hooks:
-        hook.remove()
     return found
 
 

@@ -10,9 +10,7 @@ import torch
 from drawn import assert_well_laid, paths, words_of
 
 from course_utils import networks
-from course_utils.figures.lanes import COMPUTE_COLOUR, COPY_COLOURS, LANE
 from course_utils.figures.plane import Spot
-from course_utils.figures.schedule import schedule_finding, schedule_lanes
 from course_utils.figures.style import ROLE_COLOURS
 from course_utils.machine import hardware
 from course_utils.memory import StepTrace
@@ -20,6 +18,8 @@ from course_utils.techniques.offload import BACK, OUT, Schedule, simulate
 from course_utils.trace import training_step
 from course_utils.units import GIB, CourseError, format_bytes, format_seconds
 from lessons.offload.efficiency import loss_by_efficiency
+from lessons.offload.lanes import COMPUTE_COLOUR, COPY_COLOURS, LANE
+from lessons.offload.schedule_lanes import schedule_finding, schedule_lanes
 
 TITAN_X = hardware.device("Titan X (Maxwell)")
 
