@@ -117,8 +117,8 @@ def gpu_peaks() -> None:
             table.add_row(
                 f"{row['model']['name']}, {row['attention']}, {row['batch']} × {row['sequence']}", f"{measured:,}",
                 f"{traced:,}", f"{traced - measured:+,}",
-                " … ".join(f"{each - measured:+,}" for each in row["traced_after_histories_bytes"]), f"{held / MIB:,.0f}",
-                f"{reserved / MIB:,.0f}", f"{reserved_off[-1]:+.1%}",
+                " … ".join(f"{each - measured:+,}" for each in row["traced_after_histories_bytes"]),
+                f"{held / MIB:,.0f}", f"{reserved / MIB:,.0f}", f"{reserved_off[-1]:+.1%}",
             )  # fmt: skip
     recorded["traced_with"] = {name: version(name).split("+")[0] for name in ("torch", "transformers", "peft")}
     T4_PEAKS.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")

@@ -302,7 +302,7 @@ def test_scratch_memory_is_alive_in_its_event_alone() -> None:
 def test_what_a_program_had_before_changes_which_blocks_can_be_split() -> None:
     size, flags = np.array([11 * MIB]), np.zeros(1, dtype=np.bool_)
     asked = Requests(size, np.array([0]), np.array([1]), flags, flags, events=2)
-    assert asked.replay().peak_allocated == 12 * MIB  # a segment of its own, of which 1 MiB is too small to be split off
+    assert asked.replay().peak_allocated == 12 * MIB  # a segment of its own: 1 MiB is too small to be split off
     assert asked.replay(before=[20 * MIB]).peak_allocated == 11 * MIB
     assert asked.replay(before=[20 * MIB]).reserved == 20 * MIB
 
