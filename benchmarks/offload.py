@@ -20,7 +20,7 @@ def offload() -> None:
     CONSOLE.print(
         f"{found.device.name}, {found.device.float32_tflops} TFLOP/s of which kernels reach "
         f"{hardware.ARITHMETIC_EFFICIENCY:.2f}, {found.device.bandwidth_gb_s} GB/s of which they reach "
-        f"{hardware.BANDWIDTH_EFFICIENCY:.2f}; link {found.link.practical_gb_s} GB/s ({found.link.sources}); algorithm "
+        f"{hardware.BANDWIDTH_EFFICIENCY:.2f}; {found.link.name}, {found.link.bytes_per_s / 1e9:.1f} GB/s; algorithm "
         f"(m) at {SLOW_SPEED:.2f} of (p)'s speed, workspace of (p) {WORKSPACE_SHARE:.2f} of a convolution's maps. "
         "Chosen once, for every row.\n"
     )

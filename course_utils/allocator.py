@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     Int64 = npt.NDArray[np.int64]
@@ -198,17 +200,21 @@ class Requests:
             return False
         return True
 
-    def replay(self, limit: int | None = None, steps: int = 3) -> CachingAllocator:
+    def replay(self, limit: int | None = None, steps: int = 3, before: Sequence[int] = ()) -> CachingAllocator:
         """The allocator after so many training steps; its `peak_allocated` is that of the last of them.
 
         Args:
             limit: bytes of the card; None for one without end.
             steps: steps to replay; from the third on nothing new is reserved in the networks of the course.
+            before: bytes of blocks that the program had all at once and gave back in this order before anything else.
+                Their segments stay, and which blocks are cut from them decides what remains too small to be split.
 
         Raises:
             OutOfMemory: a request cannot be met within the limit.
         """
         allocator = CachingAllocator(limit)
+        for block in [allocator.allocate(amount) for amount in before]:
+            allocator.release(block)
         sizes = self.size.tolist()
         born: list[list[int]] = [[] for _ in range(self.events + 1)]
         dead: list[list[int]] = [[] for _ in range(self.events + 1)]

@@ -171,8 +171,8 @@ def measure_contest(inputs: int, units: int, batch: int, device: str = "cuda", s
         held = (x.to(where), y.to(where))
 
         def step() -> None:
-            picture, label = (x.to(where, copy=True), y.to(where, copy=True)) if transferred else held
-            nn.functional.cross_entropy(model(picture), label).backward()
+            image, label = (x.to(where, copy=True), y.to(where, copy=True)) if transferred else held
+            nn.functional.cross_entropy(model(image), label).backward()
             update.step()
             update.zero_grad(set_to_none=True)
 

@@ -28,6 +28,9 @@ ARITHMETIC_EFFICIENCY = 0.67
 # Bandwidth: a copy within a Tesla K40 reaches 202.7 of 288 GB/s, 0.70 (Microway's bandwidthTest, error correction on);
 # 0.75 allows for the cards without it.
 BANDWIDTH_EFFICIENCY = 0.75
+# What copies reach of a link's rate on paper, for every link: in use 0.63 (PCIe 3, to a K40), 0.75 (PCIe 2), 0.78 and
+# 0.82 (NVLink 3 and 4) of it, by the sources of `links.csv` and `peers.csv`; a test holds it between these.
+LINK_EFFICIENCY = 0.75
 # What issuing one operator from Python costs on a GPU: the middle of the 5 to 15 µs usually given (indepth.dev, "GPU
 # overhead: why our MNIST model trains faster on CPU"). Where this machine is measured its own figure is used instead.
 LAUNCH_SECONDS = 10e-6
@@ -156,7 +159,13 @@ REFERENCE_CPU = Device(
 class Link:
     """The way between host and device, or from card to card: rates one way in GB/s, 10**9 bytes a second.
 
-    None where a rate is not confirmed.
+    Attributes:
+        name: as the course writes it.
+        generation: of its standard.
+        nominal_gb_s: on paper.
+        practical_gb_s: what somebody measured in use; None where nobody confirmed any. No prediction takes it.
+        sources: where both are from.
+        derived: how a figure was computed, where no source says it.
     """
 
     name: str
@@ -168,8 +177,8 @@ class Link:
 
     @property
     def bytes_per_s(self) -> float:
-        """The rate in use where one is confirmed, else the nominal one, which flatters."""
-        return (self.practical_gb_s or self.nominal_gb_s) * GB
+        """Bytes a second the model expects: the rate on paper times LINK_EFFICIENCY, alike for every link."""
+        return self.nominal_gb_s * GB * LINK_EFFICIENCY
 
 
 @overload

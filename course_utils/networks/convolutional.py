@@ -21,7 +21,7 @@ def _sequence(layers: Iterable[tuple[str, nn.Module]]) -> nn.Sequential:
 class AverageTo(nn.Module):
     """Averages maps to the `size` × `size` that a dense head was built for; maps of that size pass untouched.
 
-    It lets a network with a dense head take other picture sizes with the same parameters, and costs nothing, not even
+    It lets a network with a dense head take other image sizes with the same parameters, and costs nothing, not even
     a copy, at the size of the paper.
     """
 

@@ -35,7 +35,7 @@ def kaggle_mlp() -> nn.Sequential:
 def small_cnn(channels: int = 3, size: int = 32, classes: int = 10) -> nn.Sequential:
     """Two convolutions with pools and a dense layer: input channels×size×size, 25,578 parameters by default.
 
-    `size` is a multiple of 4: 32 for small colour pictures; with channels=1, size=8 it fits scikit-learn's digits.
+    `size` is a multiple of 4: 32 for small colour images; with channels=1, size=8 it fits scikit-learn's digits.
     """
     return nn.Sequential(
         OrderedDict(

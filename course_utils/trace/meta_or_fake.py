@@ -23,7 +23,7 @@ SAME_AS_CPU = frozenset(
         "_log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward mse_loss mse_loss_backward "
         "native_batch_norm native_batch_norm_backward native_layer_norm native_layer_norm_backward "
         "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward "
-        # pictures
+        # images
         "convolution convolution_backward max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d "
         "avg_pool2d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward"
     ).split()

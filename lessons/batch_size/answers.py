@@ -63,47 +63,47 @@ def saturated_by_array(times, tolerance):
     return batch[each <= (1 + tolerance) * each.min()][0]
 
 
-def plain(model, optimizer, pictures, labels, micro):
+def plain(model, optimizer, images, labels, micro):
     optimizer.zero_grad()
-    for start in range(0, len(pictures), micro):
-        x, y = pictures[start : start + micro], labels[start : start + micro]
-        loss = F.cross_entropy(model(x), y) * len(x) / len(pictures)
+    for start in range(0, len(images), micro):
+        x, y = images[start : start + micro], labels[start : start + micro]
+        loss = F.cross_entropy(model(x), y) * len(x) / len(images)
         loss.backward()
     optimizer.step()
 
 
-def summed(model, optimizer, pictures, labels, micro):
+def summed(model, optimizer, images, labels, micro):
     optimizer.zero_grad(set_to_none=True)
-    for x, y in zip(pictures.split(micro), labels.split(micro), strict=True):
-        F.cross_entropy(model(x), y, reduction="sum").div(len(pictures)).backward()
+    for x, y in zip(images.split(micro), labels.split(micro), strict=True):
+        F.cross_entropy(model(x), y, reduction="sum").div(len(images)).backward()
     optimizer.step()
 
 
-def gradients_by_hand(model, optimizer, pictures, labels, micro):
+def gradients_by_hand(model, optimizer, images, labels, micro):
     parameters = list(model.parameters())
     total = [torch.zeros_like(p) for p in parameters]
-    for x, y in zip(torch.split(pictures, micro), torch.split(labels, micro), strict=True):
+    for x, y in zip(torch.split(images, micro), torch.split(labels, micro), strict=True):
         loss = F.cross_entropy(model(x), y)
         for mine, new in zip(total, torch.autograd.grad(loss, parameters), strict=True):
-            mine += new * (len(x) / len(pictures))
+            mine += new * (len(x) / len(images))
     for parameter, gradient in zip(parameters, total, strict=True):
         parameter.grad = gradient
     optimizer.step()
     return loss.item()
 
 
-def divided_at_the_end(model, optimizer, pictures, labels, micro):
+def divided_at_the_end(model, optimizer, images, labels, micro):
     model.zero_grad()
     losses = []
-    for i in range(math.ceil(len(pictures) / micro)):
+    for i in range(math.ceil(len(images) / micro)):
         part = slice(i * micro, (i + 1) * micro)
-        loss = F.nll_loss(model(pictures[part]).log_softmax(1), labels[part], reduction="sum")
+        loss = F.nll_loss(model(images[part]).log_softmax(1), labels[part], reduction="sum")
         loss.backward()
         losses.append(loss.item())
     for parameter in model.parameters():
-        parameter.grad /= len(pictures)
+        parameter.grad /= len(images)
     optimizer.step()
-    return sum(losses) / len(pictures)
+    return sum(losses) / len(images)
 
 
 RIGHT = {
@@ -130,13 +130,13 @@ RIGHT = {
 }
 
 
-def dots(model, optimizer, pictures, labels, micro):
+def dots(model, optimizer, images, labels, micro):
     return ...
 
 
-def dots_within(model, optimizer, pictures, labels, micro):
+def dots_within(model, optimizer, images, labels, micro):
     optimizer.zero_grad()
-    (F.cross_entropy(model(pictures), labels) * ...).backward()
+    (F.cross_entropy(model(images), labels) * ...).backward()
 
 
 UNTOUCHED = {"accumulate": [..., dots, dots_within]}

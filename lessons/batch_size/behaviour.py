@@ -16,13 +16,13 @@ from lessons.batch_size.judge import TrainingFunction, UpdateComparison
 
 # -- 6. a step in micro-batches --------------------------------------------------------------------------------------
 
-MICRO, PARTS = 4, 6  # more parts than pictures in one: a number is told from a size
+MICRO, PARTS = 4, 6  # more parts than images in one: a number is told from a size
 
 
 def _accumulate(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    pictures: Tensor,
+    images: Tensor,
     labels: Tensor,
     micro: int,
     clear: str = "before",
@@ -35,16 +35,16 @@ def _accumulate(
     Args:
         model: the network.
         optimizer: of its parameters.
-        pictures: (n, ...) the whole batch.
+        images: (n, ...) the whole batch.
         labels: (n,) classes.
-        micro: pictures in a micro-batch.
+        micro: images in a micro-batch.
         clear: when gradients are cleared: "before" all, before "each" micro-batch, at the "end", or "never".
         weigh: factor of a micro-batch's mean loss, from its size, the whole batch's, and the number of micro-batches.
         update: the optimizer's step "after" all, after "each" micro-batch, or "never".
         drop: whether a smaller last micro-batch is left out.
     """
     pieces = [
-        (x, y) for x, y in zip(pictures.split(micro), labels.split(micro), strict=True) if not drop or len(x) == micro
+        (x, y) for x, y in zip(images.split(micro), labels.split(micro), strict=True) if not drop or len(x) == micro
     ]
     if clear == "before":
         optimizer.zero_grad()
@@ -52,7 +52,7 @@ def _accumulate(
         if clear == "each":
             optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), y)
-        (loss * weigh(len(x), len(pictures), len(pieces))).backward()
+        (loss * weigh(len(x), len(images), len(pieces))).backward()
         if update == "each":
             optimizer.step()
     if update == "after":
@@ -62,26 +62,26 @@ def _accumulate(
 
 
 def _one_graph(
-    model: nn.Module, optimizer: torch.optim.Optimizer, pictures: Tensor, labels: Tensor, micro: int
+    model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor, micro: int
 ) -> None:
     optimizer.zero_grad()
     total = torch.zeros(())
-    for x, y in zip(pictures.split(micro), labels.split(micro), strict=True):
-        total = total + nn.functional.cross_entropy(model(x), y, reduction="sum") / len(pictures)
+    for x, y in zip(images.split(micro), labels.split(micro), strict=True):
+        total = total + nn.functional.cross_entropy(model(x), y, reduction="sum") / len(images)
     total.backward()
     optimizer.step()
 
 
 def _in_so_many(
-    model: nn.Module, optimizer: torch.optim.Optimizer, pictures: Tensor, labels: Tensor, micro: int
+    model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor, micro: int
 ) -> None:
-    _accumulate(model, optimizer, pictures, labels, -(-len(pictures) // micro))
+    _accumulate(model, optimizer, images, labels, -(-len(images) // micro))
 
 
 def _all_at_once(
-    model: nn.Module, optimizer: torch.optim.Optimizer, pictures: Tensor, labels: Tensor, micro: int
+    model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor, micro: int
 ) -> None:
-    training.whole_batch(model, optimizer, pictures, labels)
+    training.whole_batch(model, optimizer, images, labels)
 
 
 def _slip_step(**options: Any) -> TrainingFunction:
@@ -105,7 +105,7 @@ class Accumulate(PropertyCheck[UpdateComparison]):
             "mean of means",
             _slip_step(weigh=lambda size, whole, parts: 1 / parts),
             "Right where all micro-batches have one size, wrong where the last is smaller: you averaged the means. "
-            "Weigh each by its share of the pictures.",
+            "Weigh each by its share of the images.",
         ),
         Slip(
             "cleared in the loop",
@@ -149,13 +149,13 @@ class Accumulate(PropertyCheck[UpdateComparison]):
         Slip(
             "last one dropped",
             _slip_step(drop=True),
-            "Pictures are left out where the last micro-batch is smaller. Every picture of the batch belongs to the "
+            "Images are left out where the last micro-batch is smaller. Every image of the batch belongs to the "
             "update.",
         ),
         Slip(
             "last one dropped, mean of means",
             _slip_step(drop=True, weigh=lambda size, whole, parts: 1 / parts),
-            "Where the last micro-batch is smaller its pictures are left out of the update. They belong to it, with "
+            "Where the last micro-batch is smaller its images are left out of the update. They belong to it, with "
             "the weight that their number gives them.",
         ),
         Slip(
@@ -169,7 +169,7 @@ class Accumulate(PropertyCheck[UpdateComparison]):
         Slip(
             "number for size",
             _in_so_many,
-            "The update is right, and too many pictures go through the network at once: `micro` is how many pictures "
+            "The update is right, and too many images go through the network at once: `micro` is how many images "
             "are in a micro-batch, not how many micro-batches there are. `split` takes a size, `chunk` a number.",
         ),
     )
@@ -184,13 +184,13 @@ class Accumulate(PropertyCheck[UpdateComparison]):
             "the whole batch at once",
             _all_at_once,
             "The update is right, and nothing is saved: the whole batch goes through the network at once. At most "
-            "`micro` pictures may.",
+            "`micro` images may.",
         ),
     )
     slips: Sequence[Slip] = (*by_update, *by_size, *by_peak)
 
     def accept(self, answer: object) -> Callable[..., Any] | None:
-        """A function `accumulate(model, optimizer, pictures, labels, micro)`."""
+        """A function `accumulate(model, optimizer, images, labels, micro)`."""
         return function(answer)
 
     def look(self, given: Callable[..., Any]) -> UpdateComparison:

@@ -225,13 +225,13 @@ print(inspect.getsource(training.whole_batch))
 
 
 # %% answer="accumulate"
-def accumulate(model, optimizer, pictures, labels, micro):
-    """One update by the mean cross-entropy over all pictures, `micro` of them at a time."""
+def accumulate(model, optimizer, images, labels, micro):
+    """One update by the mean cross-entropy over all images, `micro` of them at a time."""
     # BEGIN SOLUTION
     optimizer.zero_grad()
-    for some, their_labels in zip(pictures.split(micro), labels.split(micro), strict=True):
+    for some, their_labels in zip(images.split(micro), labels.split(micro), strict=True):
         loss = F.cross_entropy(model(some), their_labels)
-        (loss * len(some) / len(pictures)).backward()
+        (loss * len(some) / len(images)).backward()
     optimizer.step()
     # END SOLUTION
 

@@ -72,7 +72,7 @@ def _way(steps: Accumulation, cuts: Sequence[Cut], device: Device) -> str:
         least = cuts[0]
         return (
             f"No micro-batch surely fits: even {least.micro} samples need {format_bytes(least.peak_bytes)}. "
-            "It takes a smaller picture, a leaner optimizer or a larger card."
+            "It takes a smaller image, a leaner optimizer or a larger card."
         )
     if best is whole:
         return f"Largest micro-batch that fits: {whole.wanted:,}, the whole batch, with no accumulation."

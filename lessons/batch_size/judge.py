@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lessons.shared.watched import Watch, no_garbage_collection
 
 SHARE = 0.25  # of the whole batch's memory above what was there before: as high as the accumulated step's may be
-SIDE = 16  # of the pictures, in pixels
+SIDE = 16  # of the images, in pixels
 CLASSES = 5
 RATE = 0.1
 MEASURED_BATCH, MEASURED_MICRO = 64, 8  # of the step whose memory is measured
@@ -35,10 +35,10 @@ def network(seed: int) -> nn.Module:
         )  # fmt: skip
 
 
-def whole_batch(model: nn.Module, optimizer: torch.optim.Optimizer, pictures: Tensor, labels: Tensor) -> None:
-    """One step on all pictures at once: what accumulation is compared with."""
+def whole_batch(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor) -> None:
+    """One step on all images at once: what accumulation is compared with."""
     optimizer.zero_grad()
-    nn.functional.cross_entropy(model(pictures), labels).backward()
+    nn.functional.cross_entropy(model(images), labels).backward()
     optimizer.step()
 
 
@@ -50,9 +50,9 @@ class UpdateComparison:
         returned: what the last call returned.
         even: flattened parameters after one step on micro-batches of one size, the whole batch's beside them.
         uneven: the same where the last micro-batch is smaller.
-        second: the same after a second step on other pictures.
-        most: pictures that went through the network at once, at most.
-        micro: pictures that may.
+        second: the same after a second step on other images.
+        most: images that went through the network at once, at most.
+        micro: images that may.
         share: memory asked for during a step, as a share of what the whole batch asks for; all of it where the steps
             that were measured trained something else.
     """
@@ -72,7 +72,7 @@ class UpdateComparison:
             "the whole batch's update": self.even_equal,
             "also where the last micro-batch is smaller": self.uneven_equal,
             "also in the second step": self.second_equal,
-            "at most micro pictures at a time": 0 < self.most <= self.micro,
+            "at most micro images at a time": 0 < self.most <= self.micro,
             "peak low enough": self.share <= SHARE,
         }
 
@@ -98,13 +98,13 @@ def close(one: Tensor, other: Tensor) -> bool:
 
 
 def compare(step: TrainingFunction, micro: int, parts: int, seed: int = 0) -> UpdateComparison:
-    """Run a learner's `step(model, optimizer, pictures, labels, micro)` beside the whole batch's, on random pictures.
+    """Run a learner's `step(model, optimizer, images, labels, micro)` beside the whole batch's, on random images.
 
     Args:
         step: what the learner wrote.
-        micro: pictures in a micro-batch, 2 or more.
+        micro: images in a micro-batch, 2 or more.
         parts: micro-batches in the batch, 2 or more.
-        seed: of pictures and parameters.
+        seed: of images and parameters.
 
     Raises:
         Exception: whatever the learner's code raises.
@@ -118,7 +118,7 @@ def compare(step: TrainingFunction, micro: int, parts: int, seed: int = 0) -> Up
 def _after(
     step: TrainingFunction, sizes: list[int], micro: int, seed: int, before: bool = False
 ) -> tuple[tuple[Tensor, Tensor], int, object]:
-    """(learner's and whole batch's parameters after steps on batches of these sizes, most pictures, returned).
+    """(learner's and whole batch's parameters after steps on batches of these sizes, most images, returned).
 
     With `before`, the gradients of a step that somebody else made are there when the first begins.
     """
@@ -136,31 +136,31 @@ def _after(
         models[0](torch.ones((1, 1, SIDE, SIDE), dtype=torch.float64)).sum().backward()
     models[0].register_forward_pre_hook(note)
     for size in sizes:
-        pictures = torch.randn((size, 1, SIDE, SIDE), generator=draw, dtype=torch.float64)
+        images = torch.randn((size, 1, SIDE, SIDE), generator=draw, dtype=torch.float64)
         labels = torch.randint(CLASSES, (size,), generator=draw)
-        returned = step(models[0], optimizers[0], pictures, labels, micro)
-        whole_batch(models[1], optimizers[1], pictures, labels)
+        returned = step(models[0], optimizers[0], images, labels, micro)
+        whole_batch(models[1], optimizers[1], images, labels)
     ours, theirs = (torch.cat([p.detach().flatten() for p in model.parameters()]) for model in models)
     return (ours, theirs), seen, returned
 
 
 def _peak(step: Callable[..., Any], seed: int) -> tuple[int, Tensor]:
-    """Peak in bytes of a step of MEASURED_BATCH pictures above what was there before, and the parameters after it.
+    """Peak in bytes of a step of MEASURED_BATCH images above what was there before, and the parameters after it.
 
     `step` is called without a size of micro-batches, twice: in a first step more than its own may be made.
     """
     model = network(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     draw = torch.Generator().manual_seed(seed)
-    pictures = torch.randn((MEASURED_BATCH, 1, SIDE, SIDE), generator=draw)
+    images = torch.randn((MEASURED_BATCH, 1, SIDE, SIDE), generator=draw)
     labels = torch.randint(CLASSES, (MEASURED_BATCH,), generator=draw)
-    step(model, optimizer, pictures, labels)
+    step(model, optimizer, images, labels)
     optimizer.zero_grad(set_to_none=True)  # what is freed in a measured step must have been made in it
     watch = Watch()
-    watch.begin(*model.parameters(), pictures, labels)
+    watch.begin(*model.parameters(), images, labels)
     before = watch.bytes
     with no_garbage_collection(), watch:
-        step(model, optimizer, pictures, labels)
+        step(model, optimizer, images, labels)
     return watch.peak - before, torch.cat([p.detach().flatten() for p in model.parameters()])
 
 

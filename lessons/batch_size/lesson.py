@@ -299,7 +299,7 @@ def network(norm=None):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 10))
 
 
-images, labels, _, _ = digits.pictures()
+images, labels, _, _ = digits.images()
 images, labels = images[:128], labels[:128]
 
 

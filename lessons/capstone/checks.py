@@ -121,7 +121,7 @@ update_seconds = Check(
         Slip("the shorter one", lambda n, f, b, out, back, u: n * (min(f, out) + min(b, back)) + u,
              "You took the shorter of pass and copy. The next layer waits for whichever ends last."),
     ],
-    takeaway="Copies are free as long as they are shorter than the pass they run beside, and dear from there on.",
+    takeaway="Copies are free as long as they are shorter than the pass they run beside, and cost time from there on.",
     in_bytes=False,
 )  # fmt: skip
 

@@ -121,7 +121,7 @@ def best_of(problem: Problem) -> Evaluation | None:
 
 
 def chain(norm: bool, width: int) -> nn.Sequential:
-    """Four convolutions, two pools and a dense head, for pictures of 32 × 32."""
+    """Four convolutions, two pools and a dense head, for images of 32 × 32."""
     norms = [nn.BatchNorm2d(width)] if norm else []
     return nn.Sequential(
         *(nn.Conv2d(3, width, 3, padding=1), *norms, nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU()),

@@ -228,8 +228,8 @@ for way, one in (("fetched early", schedule), ("on demand", on_demand)):
     print(f"{way + ':':15} {format_bytes(one.peak_bytes)}, waits {waits}")
 
 # %% [markdown] slide="subslide"
-# On demand the peak is a map lower, and every copy back is waited for in full. That is the price at which offload hides its
-# time: memory.
+# On demand the peak is a map lower, and every copy back is waited for in full. Prefetching hides that time, and memory
+# is its price.
 #
 # By hand: a map of group 1 has 64 · 224 · 224 values of 4 bytes, for 256 images 3.06 GiB. Three of them, and the
 # parameters, gradients, momentum and images that always stay:
@@ -244,8 +244,8 @@ print(f"recomputing, lowest peak: {format_bytes(singles[-1].needs_bytes - vgg.co
 
 # %% [markdown]
 # This is a *floor*: no way to move or recompute maps gets below the working set of the largest operator. Recomputation
-# reaches it, and offload on demand, which waits. Two things lower the floor itself: fewer images at a time, and fewer bytes a value. The frameworks of
-# 2016 had a third: ReLU in place, which needs no map of its own.
+# reaches it, and so does offload on demand, which waits. Two things lower the floor itself: fewer images at a time, and
+# fewer bytes a value. The frameworks of 2016 had a third: ReLU in place, which needs no map of its own.
 
 # %% [markdown] slide="slide"
 # ## Two together
@@ -312,8 +312,8 @@ table(one for one in front if one.feasible)
 
 # %% [markdown]
 # Read it from the left. Every plan on the front computes in 16 bits: not because this card is faster in them, it is
-# not, but because ReLU and pooling read and write half the bytes. The front is steep: from 9.5 GiB down to 4 GiB costs
-# a percent of time. Then it is flat, and each further 100 MiB is dear.
+# not, but because ReLU and pooling read and write half the bytes. The front is steep: from 9.5 GiB down to 3 GiB costs
+# two percent of time. Then it is flat, and each further 100 MiB costs much.
 
 # %% slide="slide"
 print(f"{exact}\nIt is the fastest of those that are equal {exact.equal_to}.")
@@ -324,7 +324,7 @@ print(f"{exact}\nIt is the fastest of those that are equal {exact.equal_to}.")
 # The times are modelled. Change one assumption at a time, and see which plans stay where they are.
 #
 # - *workspace*: the fastest convolutions take scratch memory, in 2016 about half of the maps they touch;
-# - *older link*: 6 GB/s in place of 10;
+# - *older link*: PCIe 2.0, 6 GB/s in place of 11.8;
 # - *twice the arithmetic*: the card computes twice as fast, and nothing else changes.
 
 # %%
@@ -376,7 +376,7 @@ table(resnet.evaluate(plan) for plan in others)
 
 # %% [markdown]
 # Batch norm rules micro-batches out. Recomputation, which VGG-16 could do without, is now the only way that is exact
-# and cheap. Offload takes more than twice as long. By hand, the seconds for all copies, against the seconds for all
+# and cheap. Offload that fits takes about twice as long. By hand, the seconds for all copies, against the seconds for all
 # kernels that could hide them:
 
 # %%
@@ -407,15 +407,15 @@ def network(dtype):
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 10)).to(dtype)
 
 
-pictures, labels, _, _ = digits.pictures()
-pictures, labels = pictures[:128], labels[:128]
+images, labels, _, _ = digits.images()
+images, labels = images[:128], labels[:128]
 
 
 def gradient(model, parts=1, offload=None):
     """All gradients in one vector, accumulated over so many parts of the digits."""
-    x = pictures.to(next(model.parameters()).dtype)
+    x = images.to(next(model.parameters()).dtype)
     for some, theirs in zip(x.chunk(parts), labels.chunk(parts), strict=True):
-        some = some.clone()  # else the storage of all pictures moves along
+        some = some.clone()  # else the storage of all images moves along
         if offload is None:
             loss = F.cross_entropy(model(some), theirs)
         else:

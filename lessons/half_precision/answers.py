@@ -87,9 +87,9 @@ def scales_from_torch(overflows, scale, interval):
 
 def plain(model, optimizer, batches, scale, max_norm):
     skipped = 0
-    for pictures, labels, weight in batches:
+    for images, labels, weight in batches:
         optimizer.zero_grad()
-        loss = half_loss(model, pictures, labels, weight)
+        loss = half_loss(model, images, labels, weight)
         (loss * scale).backward()
         for parameter in model.parameters():
             parameter.grad /= scale
@@ -104,9 +104,9 @@ def plain(model, optimizer, batches, scale, max_norm):
 def with_grad_scaler(model, optimizer, batches, scale, max_norm):
     scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=10**6)
     skipped = 0
-    for pictures, labels, weight in batches:
+    for images, labels, weight in batches:
         optimizer.zero_grad()
-        scaler.scale(half_loss(model, pictures, labels, weight)).backward()
+        scaler.scale(half_loss(model, images, labels, weight)).backward()
         scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
         before = scaler.get_scale()
@@ -118,8 +118,8 @@ def with_grad_scaler(model, optimizer, batches, scale, max_norm):
 
 def by_norm(model, optimizer, batches, scale, max_norm):
     skipped = 0
-    for pictures, labels, weight in batches:
-        gradients = torch.autograd.grad(scale * half_loss(model, pictures, labels, weight), list(model.parameters()))
+    for images, labels, weight in batches:
+        gradients = torch.autograd.grad(scale * half_loss(model, images, labels, weight), list(model.parameters()))
         norm = torch.linalg.norm(torch.stack([torch.linalg.norm(g / scale) for g in gradients]))
         if not math.isfinite(norm):
             skipped += 1
@@ -133,9 +133,9 @@ def by_norm(model, optimizer, batches, scale, max_norm):
 def clipped_while_scaled(model, optimizer, batches, scale, max_norm):
     """The norm of scaled gradients beside a norm that is scaled, too."""
     skipped = 0
-    for pictures, labels, weight in batches:
+    for images, labels, weight in batches:
         optimizer.zero_grad()
-        (half_loss(model, pictures, labels, weight) * scale).backward()
+        (half_loss(model, images, labels, weight) * scale).backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm * scale)
         if not norm.isfinite():
             skipped += 1
@@ -178,8 +178,8 @@ RIGHT = {
 
 
 def dots_within(model, optimizer, batches, scale, max_norm):
-    for pictures, labels, weight in batches:
-        (half_loss(model, pictures, labels, weight) * ...).backward()
+    for images, labels, weight in batches:
+        (half_loss(model, images, labels, weight) * ...).backward()
 
 
 UNTOUCHED = {"keep_small": [..., lambda *_: ..., dots_within]}

@@ -33,10 +33,10 @@ def _loop(
     """A loop with everything that can go wrong as a switch; as given, it is right."""
     skipped = 0
     parameters = list(model.parameters())
-    for pictures, labels, weight in batches:
+    for images, labels, weight in batches:
         if zero:
             optimizer.zero_grad()
-        (half_loss(model, pictures, labels, weight) * scale).backward()
+        (half_loss(model, images, labels, weight) * scale).backward()
         gradients = [p.grad for p in parameters if p.grad is not None]
         if clip == "before":
             nn.utils.clip_grad_norm_(parameters, max_norm)

@@ -253,9 +253,9 @@ def keep_small(model, optimizer, batches, scale, max_norm):
     """Train on each batch whose scaled gradients are finite; returns how many were not."""
     # BEGIN SOLUTION
     skipped = 0
-    for pictures, labels, weight in batches:
+    for images, labels, weight in batches:
         optimizer.zero_grad()
-        loss = half_loss(model, pictures, labels, weight)
+        loss = half_loss(model, images, labels, weight)
         (loss * scale).backward()
         for parameter in model.parameters():
             parameter.grad /= scale

@@ -1,6 +1,6 @@
 """A training loop written by a learner, judged by where its weights end: beside the same training in float32.
 
-The network is small, the pictures are the digits; maps and their gradients are float16, weights float32. Nothing here
+The network is small, the images are the digits; maps and their gradients are float16, weights float32. Nothing here
 knows a right loop, only what float32 does without one.
 """
 
@@ -30,10 +30,10 @@ ROUNDING = 1e-6  # distance that the rounding of float32 weights can add up to
 TOLERANCE = 0.02  # of the way that float32's weights have gone
 
 
-def half_loss(model: nn.Module, pictures: Tensor, labels: Tensor, weight: float) -> Tensor:
+def half_loss(model: nn.Module, images: Tensor, labels: Tensor, weight: float) -> Tensor:
     """The loss of a batch: maps in float16 (autocast), cross entropy in float32, times its weight."""
     with autocast("cpu", "float16"):
-        return weight * nn.functional.cross_entropy(model(pictures), labels)
+        return weight * nn.functional.cross_entropy(model(images), labels)
 
 
 def loses_small(
@@ -41,9 +41,9 @@ def loses_small(
 ) -> int:
     """Train on every batch; gradients of a norm above `max_norm` are clipped. Returns how many batches were skipped."""
     skipped = 0
-    for pictures, labels, weight in batches:
+    for images, labels, weight in batches:
         optimizer.zero_grad()
-        loss = half_loss(model, pictures, labels, weight)
+        loss = half_loss(model, images, labels, weight)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
         optimizer.step()
@@ -128,10 +128,10 @@ def _in_float32(seed: int, batches: Sequence[Batch], outlier: int) -> Tensor:
     """The weights of the same training in float32, which needs no scale; the outlier is left out."""
     model = _network(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    for index, (pictures, labels, weight) in enumerate(batches):
+    for index, (images, labels, weight) in enumerate(batches):
         if index != outlier:
             optimizer.zero_grad()
-            (weight * nn.functional.cross_entropy(model(pictures), labels)).backward()
+            (weight * nn.functional.cross_entropy(model(images), labels)).backward()
             nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
             optimizer.step()
     return _flat(model)

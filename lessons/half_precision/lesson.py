@@ -172,7 +172,7 @@ timeline[timeline["layer"] == "0"][columns]
 # %% [markdown] slide="slide"
 # ## Trace: VGG-16
 #
-# The outline is float32, the picture inside it is the same step under autocast.
+# The outline is float32, the figure inside it is the same step under autocast.
 
 # %%
 vgg = halving("VGG-16", 128)  # the step twice, traced in float32 and under float16 autocast
@@ -318,7 +318,7 @@ pd.DataFrame(rows) if rows else None
 # it becomes 0.
 
 # %%
-images, labels, _, _ = digits.pictures(side=8)
+images, labels, _, _ = digits.images(side=8)
 torch.manual_seed(0)
 net = networks.small_cnn(channels=1, size=8)
 optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)

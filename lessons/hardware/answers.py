@@ -76,9 +76,9 @@ def frozen_as_arrays(layers, input_values, batch, optimizer):
 
 
 class WithoutGradients(Pretrained):
-    def forward(self, pictures):
+    def forward(self, images):
         with torch.no_grad():
-            features = self.backbone(pictures)
+            features = self.backbone(images)
         return self.head(features)
 
 
@@ -90,27 +90,27 @@ class FrozenFromTheStart(Pretrained):
 
 
 class FrozenInForward(Pretrained):
-    def forward(self, pictures):
+    def forward(self, images):
         self.backbone.requires_grad_(False)
-        return self.head(self.backbone(pictures))
+        return self.head(self.backbone(images))
 
 
 class InferenceThenCloned(Pretrained):
-    def forward(self, pictures):
+    def forward(self, images):
         with torch.inference_mode():
-            features = self.backbone(pictures)
+            features = self.backbone(images)
         return self.head(features.clone())
 
 
 class Decorated(Pretrained):
     @torch.no_grad()
-    def features(self, pictures):
+    def features(self, images):
         for layer in self.backbone:
-            pictures = layer(pictures)
-        return pictures
+            images = layer(images)
+        return images
 
-    def forward(self, pictures):
-        return self.head(self.features(pictures))
+    def forward(self, images):
+        return self.head(self.features(images))
 
 
 RIGHT = {
@@ -145,13 +145,13 @@ RIGHT = {
 
 
 class Dots(Pretrained):
-    def forward(self, pictures):
+    def forward(self, images):
         return ...
 
 
 class DotsWithin(Pretrained):
-    def forward(self, pictures):
-        return self.head(self.backbone(pictures) * ...)
+    def forward(self, images):
+        return self.head(self.backbone(images) * ...)
 
 
 UNTOUCHED = {"head_only": [..., Dots, DotsWithin]}

@@ -88,7 +88,7 @@ largest_parameters = Check(
              "This is the rule of 2014 word for word, 8 bytes a parameter: it forgot the weight gradients, as large "
              "as the weights, and knows momentum alone."),
     ],
-    takeaway="A card of 6 GB trains 501,918,378 parameters with momentum, not 752,877,568, and no picture yet.",
+    takeaway="A card of 6 GB trains 501,918,378 parameters with momentum, not 752,877,568, and no image yet.",
     in_bytes=False,
 )  # fmt: skip
 
@@ -211,7 +211,7 @@ cards_that_hold = Check(
              lambda cards, needed, bf16: _names(_priced(_good(cards, needed, bf16)), lambda card: card["memory_gib"]),
              "The right cards, in order of their memory. The question asks for the cheapest first."),
         Slip("dearest first", lambda cards, needed, bf16: _names(_priced(_good(cards, needed, bf16)))[::-1],
-             "The right cards, the dearest first. The question asks for the cheapest first."),
+             "The right cards, the most expensive first. The question asks for the cheapest first."),
         Slip("not sorted", lambda cards, needed, bf16: [card["name"] for card in _priced(_good(cards, needed, bf16))],
              "The right cards, in the order of the catalogue. Sort them by their price."),
         Slip("the cheapest alone", lambda cards, needed, bf16: _names(_priced(_good(cards, needed, bf16)))[:1],
@@ -329,8 +329,8 @@ BATCH = 32
 
 
 class _Detached(Pretrained):
-    def forward(self, pictures: Tensor) -> Tensor:
-        return self.head(self.backbone(pictures).detach())  # type: ignore[no-any-return]
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.backbone(images).detach())  # type: ignore[no-any-return]
 
 
 class _FirstStillLearns(Pretrained):
@@ -346,9 +346,9 @@ class _OnlyFirstFrozen(Pretrained):
 
 
 class _NoGradAtAll(Pretrained):
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         with torch.no_grad():
-            return super().forward(pictures)
+            return super().forward(images)
 
 
 class _HeadFrozenToo(Pretrained):
@@ -359,9 +359,9 @@ class _HeadFrozenToo(Pretrained):
 
 
 class _BackboneShortened(Pretrained):
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         with torch.no_grad():
-            features = self.backbone[-2:](self.backbone[:4](pictures))
+            features = self.backbone[-2:](self.backbone[:4](images))
         return self.head(features)  # type: ignore[no-any-return]
 
 

@@ -232,10 +232,10 @@ print(inspect.getsource(Pretrained))
 class HeadOnly(Pretrained):
     """The same network; its head alone is trained."""
 
-    def forward(self, pictures):
+    def forward(self, images):
         # BEGIN SOLUTION
         with torch.no_grad():
-            features = self.backbone(pictures)
+            features = self.backbone(images)
         return self.head(features)
         # END SOLUTION
 

@@ -30,9 +30,9 @@ class Pretrained(nn.Module):
         self.backbone = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(width, CLASSES)
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """(N, 3, H, W) -> (N, 10)."""
-        scores: Tensor = self.head(self.backbone(pictures))
+        scores: Tensor = self.head(self.backbone(images))
         return scores
 
 
@@ -56,18 +56,18 @@ class TransferComparison(PeakComparison):
 
 
 def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> TransferComparison:
-    """Compare `make()` with a `Pretrained` of the same weights, in one training step on random pictures.
+    """Compare `make()` with a `Pretrained` of the same weights, in one training step on random images.
 
     Raises whatever the learner's code raises.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         original = Pretrained()
-        pictures, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
+        images, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
         changed = make()
         if differ := take_weights(changed, original):
             return TransferComparison(parameters_differ=differ)
-        wanted, given = (step(network, pictures, labels, (batch, CLASSES)) for network in (original, changed))
+        wanted, given = (step(network, images, labels, (batch, CLASSES)) for network in (original, changed))
     if not isinstance(given.output, Tensor):
         return TransferComparison(returned=type(given.output).__name__)
     heads = [name for name in wanted.gradients if name.startswith("head.")]

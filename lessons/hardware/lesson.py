@@ -50,6 +50,7 @@ from lessons.hardware.threads import measure_threads
 from lessons.shared import digits
 from lessons.shared.digits import Variant, compare
 from lessons.shared.published import RENTALS
+from lessons.transformers.language_steps import language_step
 
 # %% [markdown] slide="slide"
 # ## Predict
@@ -191,7 +192,7 @@ dense_step = training_step(dense, (9000,), 32, "momentum", name="52 M dense net"
 skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 
 # %% [markdown] slide="skip"
-# It fits, and hardly anything in the picture is a feature map. For a dense network on a table of numbers the corrected
+# It fits, and hardly anything in the figure is a feature map. For a dense network on a table of numbers the corrected
 # rule is nearly the whole truth. By hand it is 12 bytes for each of 52,136,032 parameters:
 
 # %% slide="skip" folded=true
@@ -211,7 +212,9 @@ side_by_side(
 # ## What both rules leave out
 #
 # Feature maps: the outputs of the layers, kept from the forward pass to the backward pass, one set for every sample.
-# By the rule of 2014, a 6 GB card trains 752 million parameters. None of these networks has a fifth of that.
+# By the rule of 2014, a 6 GB card trains 752 million parameters. None of these networks has a fifth of that. The last
+# one is a *transformer*, a small language model of 2019; its samples are texts of 1,024 *tokens*, pieces of words
+# (lesson 13).
 
 
 # %% slide="skip" folded=true
@@ -223,6 +226,7 @@ def traced(name, optimizer="momentum"):
 
 
 steps = {name: traced(name) for name in NETWORKS}
+steps["GPT-2"] = language_step("GPT2", sequence=1024, numbers="float32", optimizer="momentum")
 
 # %% folded=true
 rows = []
@@ -248,7 +252,8 @@ pd.DataFrame(rows, columns=columns).set_index("network")
 #
 # > bytes a parameter · parameters + maps of one sample · batch ≤ card − what others take
 #
-# No count of parameters tells how large the maps are. The trace does: what does one more sample cost?
+# No count of parameters tells how large the maps are: VGG-16 and GPT-2 have about as many, and GPT-2's text needs many
+# times the maps of VGG-16's image. The trace tells. What does one more sample cost?
 
 # %%
 for name, step in steps.items():
@@ -515,8 +520,8 @@ guess_frozen
 
 # %% folded=true
 weights = 4 * 138_357_544
-own = 2 * 4 * (4096 * 1000 + 1000)
-hand = weights + own + 64 * 4 * (3 + 2 * 64) * 224 * 224
+momentum = 4 * (4096 * 1000 + 1000)
+hand = weights + momentum + 64 * 4 * (3 + 2 * 64) * 224 * 224
 reveal(
     guess_frozen,
     {
@@ -539,17 +544,17 @@ reveal(
             "Those are the weights. While the backbone runs, two maps are there too.",
         ),
         (
-            (weights + own) / GIB,
-            "Weights and the head's training. While the backbone runs, two maps at a time are "
-            "there too.",
+            (weights + 2 * momentum) / GIB,
+            "Weights, and the head's gradient and momentum. While the backbone runs, two maps "
+            "at a time are there too.",
         ),
     ],
 )
 
 # %% [markdown] slide="subslide"
-# By hand: all weights (528 MiB), gradient and momentum of the head (31 MiB), the images, and the *two* largest maps,
-# since a layer's input dies when its output is there. The peak has moved to the forward pass. There the head's
-# gradient (16 MiB) does not exist yet; the sum agrees because it leaves out cuBLAS's workspace, which is as large.
+# By hand: all weights (528 MiB), the head's momentum (16 MiB), the images, and the *two* largest maps, since a layer's
+# input dies when its output is there. The peak has moved to the forward pass, where the head has no gradient yet. The
+# trace has 16 MiB more: a buffer that PyTorch sets aside for cuBLAS, the library that multiplies matrices.
 
 # %% folded=true
 skyline(

@@ -30,7 +30,7 @@ def speed_up(ledger: Ledger, scheme: str = DATA, cards: int = CARDS, overlap: bo
 
 @lru_cache(maxsize=1)
 def small_net() -> StepTrace:
-    """A network with one hidden layer on pictures of 28 x 28: 784 inputs, 100 units, 10 classes."""
+    """A network with one hidden layer on images of 28 x 28: 784 inputs, 100 units, 10 classes."""
     with torch.device("meta"):
         module = networks.mlp((784, 100, 10))
     return training_step(module, (784,), 10, name="784-100-10")
@@ -44,12 +44,12 @@ def parameters(ledger: Ledger) -> int:
 @claim(3, DETTMERS, "The InfiniBand network between two machines moves 40 Gbit/s.")
 def _infiniband() -> Finding:
     raw, data = QDR_BITS / 8, QDR_BITS / 8 * CODING
-    row = hardware.link("InfiniBand QDR").bytes_per_s
+    row = hardware.link("InfiniBand QDR")
     pcie = hardware.link(LINK)
     return Finding(
-        RIGHT if data == row and row < pcie.bytes_per_s else WRONG,
-        f"40 Gbit/s are {raw / GB:.0f} GB/s, {data / GB:.0f} GB/s of data after 8b/10b coding; {pcie.name} in use: "
-        f"{pcie.bytes_per_s / GB:.0f}",
+        RIGHT if data == row.nominal_gb_s * GB and data < pcie.nominal_gb_s * GB else WRONG,
+        f"40 Gbit/s are {raw / GB:.0f} GB/s, {data / GB:.0f} GB/s of data after 8b/10b coding; {pcie.name} has "
+        f"{pcie.nominal_gb_s:g} on paper",
         "The rate is right, and near that of the cards' own slots then. What it is good for is the next claim.",
     )
 

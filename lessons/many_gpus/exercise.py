@@ -257,7 +257,7 @@ check.ring_average(ring_average)
 
 # %% [markdown] hint="ring_average"
 # **I do not know which chunk to send.** In the first half card *c* sends chunk *c* − *step*, and adds what arrives to
-# chunk *c* − *step* − 1. Follow the frames in the lesson's picture. Indices go round: `% cards`.
+# chunk *c* − *step* − 1. Follow the frames in the lesson's figure. Indices go round: `% cards`.
 
 # %% [markdown] hint="ring_average"
 # **The check says that a card waits in vain.** Every card must send before it receives. If all wait first, nobody

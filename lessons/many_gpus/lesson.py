@@ -40,6 +40,7 @@ from lessons.claims import judge
 from lessons.many_gpus.card_lanes import card_lanes
 from lessons.many_gpus.distributed import jobs, run, train
 from lessons.many_gpus.explorer import cards_explorer
+from lessons.many_gpus.links_figure import link_rates
 from lessons.many_gpus.ring_figure import ring_steps
 from lessons.shared import digits
 from lessons.shared.parallel import (
@@ -73,8 +74,8 @@ steps = {name: traced(name) for name in NAMES}
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# Four GTX Titans of 2013 in one machine, joined at 6 GB/s, which is what PCIe 2.0 gives in use. Each card has a copy of the
-# network and its own 128 samples. After the backward pass the gradients are averaged, and all cards make the same
+# Four GTX Titans of 2013 in one machine, joined at 6 GB/s, which is what PCIe 2.0 gives in use. Each card has a copy of
+# the network and its own 128 samples. After the backward pass the gradients are averaged, and all cards make the same
 # update.
 
 # %%
@@ -182,11 +183,42 @@ columns = ["batch 32 a card, 4 V100s", "gradients, MB", "operations a byte", PCI
 pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
 # %% [markdown]
-# *NVLink* is NVIDIA's own link between the cards of one machine, several times as fast as PCIe.
-#
 # VGG-16 has twenty times GoogLeNet's gradients and gains more: size is not what decides. GoogLeNet loses a little
 # because its gradients fill two buckets, and the second leaves when nothing is left to hide it. Twice the batch is twice
 # the operations a byte.
+
+# %% [markdown] slide="slide"
+# ## Which link?
+#
+# Between the cards of one machine there is PCIe, or NVIDIA's own *NVLink*. Between machines there is a network. The
+# course expects three quarters of each rate on paper, as for a card's own memory; white points were measured.
+
+# %% folded=true
+between = {
+    "network between machines": ["Ethernet 10 Gbit/s", "InfiniBand QDR", "InfiniBand NDR"],
+    "PCIe": ["PCIe 2.0 x16", "PCIe 3.0 x16", "PCIe 4.0 x16", "PCIe 5.0 x16"],
+    "NVLink": ["NVLink 2", "NVLink 3", "NVLink 4", "NVLink 5"],
+}
+drawn = {head: [hardware.link(name) for name in names] for head, names in between.items()}
+drawn["a card's own memory"] = [hardware.device(name) for name in ("V100", "H100 SXM")]
+pcie, nvlink, h100 = drawn["PCIe"][-1], drawn["NVLink"][-2], drawn["a card's own memory"][-1]
+link_rates(
+    drawn,
+    title=f"NVLink 4 carries {nvlink.bytes_per_s / pcie.bytes_per_s:.0f} times what PCIe 5 "
+    f"does, and an H100's own memory {h100.reached_bytes_per_s() / nvlink.bytes_per_s:.0f} "
+    "times as much again",
+)
+
+# %% [markdown]
+# Three steps of ten times lie between the slowest and the fastest. What a network gains from four cards depends on it:
+
+# %%
+for name in ("NVLink 2", "PCIe 3.0 x16", "InfiniBand QDR", "Ethernet 10 Gbit/s"):
+    gain = on_cards(steps["AlexNet"].at(32), "V100", name, 4).speed_up
+    print(f"AlexNet, four V100s, batch 32 each, {name}: {gain:.2f} times as fast as one")
+
+# %% [markdown] slide="skip"
+# So what is sent most often belongs on the fastest link: inside a machine, not between two.
 
 # %% [markdown] slide="slide"
 # ## More cards, another link
@@ -214,7 +246,8 @@ plane(
 # ## Is the ring's formula true?
 #
 # A published sweep on eight H200s (stas00/ml-engineering on GitHub, 2026) gives the rate of an all-reduce for many
-# sizes. The model: bytes over the link in use, plus 2.8 µs a step, taken from the same sweep's smallest size.
+# sizes. The model: bytes over three quarters of the link's rate on paper, plus 2.8 µs a step, which is from the same
+# sweep's smallest size.
 
 # %% slide="skip"
 SWEEP = {1: 39.93, 4: 107.16, 16: 219.89, 64: 346.51, 256: 436.15}  # MiB -> GB/s a card sends
@@ -229,8 +262,8 @@ pd.DataFrame(rows, columns=["size", "published, µs", "modelled, µs", "error"])
 )
 
 # %% [markdown] slide="skip"
-# For large sizes the real thing is faster than any ring can be: there the switch between the cards does the adding.
-# PCIe's answer time is not confirmed and taken to be the same, so small networks on PCIe look better here than they
+# For large sizes the real thing is faster than this ring: there the switch between the cards does the adding. PCIe's
+# answer time is not confirmed and taken to be the same, so small networks on PCIe look better here than they
 # are.
 
 # %% [markdown] slide="slide"
@@ -240,11 +273,11 @@ pd.DataFrame(rows, columns=["size", "published, µs", "modelled, µs", "error"])
 # machines without GPUs, and run the ring of above. Does their average equal the gradient of one process on all 64?
 
 # %%
-pictures, labels, _, _ = digits.pictures(side=8)
-x, y = pictures[:64], labels[:64]
+images, labels, _, _ = digits.images(side=8)
+x, y = images[:64], labels[:64]
 whole = jobs.gradient(x, y)
 told = run(
-    jobs.averaged_gradients, processes=2, pictures=x, labels=y, shards=[[32, 32], [48, 16]]
+    jobs.averaged_gradients, processes=2, images=x, labels=y, shards=[[32, 32], [48, 16]]
 )
 halves, uneven = told[0]
 
@@ -327,7 +360,7 @@ print("with batch norm:   ", mean_of_halves_is_whole([torch.nn.BatchNorm1d(32)])
 # On two processes, two dense layers, half of the units each:
 
 # %%
-parts = run(jobs.split_layers, processes=2, pictures=x.flatten(1), labels=y)
+parts = run(jobs.split_layers, processes=2, images=x.flatten(1), labels=y)
 alone = jobs.whole_layers(x.flatten(1), y)
 for i, gradient in enumerate(alone["gradients"]):
     joined = torch.cat([part["gradients"][i] for part in parts])
@@ -349,7 +382,7 @@ print("the same loss:", abs(parts[0]["loss"] - alone["loss"]) < 1e-6)
 # The second is smaller while **p · b < m**: while the whole batch is smaller than the layer has units. For a
 # convolution on a map of *H* × *W* with kernels of *k* × *k* it is *p* · *b* · *H* · *W* < *m* · *k*².
 
-# %% slide="subslide"
+# %% slide="skip"
 table = bytes_by_layer(steps["AlexNet"].at(128), 4)
 rows = [
     (name, f"{data / 1e6:,.1f}", f"{units / 1e6:,.1f}", "data" if data <= units else "units")
@@ -359,7 +392,7 @@ pd.DataFrame(rows, columns=["layer", "by data, MB", "by units, MB", "sends less"
     "layer"
 )
 
-# %% [markdown]
+# %% [markdown] slide="skip"
 # `conv1` reads the images, which every card loads by itself, but what comes out of it would have to be gathered for
 # `conv2`.
 
@@ -457,8 +490,8 @@ role_bars(
 )
 
 # %% [markdown]
-# The layer at work is always whole. And it helps against parameters alone. Feature maps belong to a
-# card's own samples, and nothing shares them out:
+# The layer at work is always whole. And sharing out helps with parameters, gradients and state alone. Feature maps
+# belong to a card's own samples, and nothing shares them out:
 
 # %%
 for name in ("52 M dense net", "VGG-16"):
@@ -495,7 +528,7 @@ print(inspect.getsource(train.wrapped))
 # Here both modes run for real on two processes, 64 digits a step, beside one process with the same 64.
 
 # %%
-options = {"steps": 8, "batch": 64, "pictures": pictures, "labels": labels}
+options = {"steps": 8, "batch": 64, "images": images, "labels": labels}
 both = run(train.train_in, processes=2, modes=("ddp", "fsdp"), **options)[0]
 losses, kept = train.train("single", **options)
 rows = [("one process", f"{losses[0]:.3f}", f"{losses[-1]:.3f}", "", f"{kept:,}")]

@@ -11,21 +11,21 @@ from lessons.shared.rewrites import Watched
 
 
 class Plain(Watched):
-    def forward(self, pictures):
-        x = pictures
+    def forward(self, images):
+        x = images
         for layer in self.layers:
             x = layer(x)
         return x
 
 
 class AtOnce(Watched):
-    def forward(self, pictures):
-        return self.layers(pictures)
+    def forward(self, images):
+        return self.layers(images)
 
 
 class KeepsMeans(Watched):
-    def forward(self, pictures):
-        self.means, x = [], pictures
+    def forward(self, images):
+        self.means, x = [], images
         for layer in self.layers:
             x = layer(x)
             self.means.append(x.mean().item())
@@ -34,11 +34,11 @@ class KeepsMeans(Watched):
 
 
 class KeepsLast(Watched):
-    def forward(self, pictures):
+    def forward(self, images):
         for layer in self.layers:
-            pictures = layer(pictures)
-            self.maps = [pictures]
-        return pictures
+            images = layer(images)
+            self.maps = [images]
+        return images
 
 
 class InPlaceToo(AtOnce):
@@ -50,8 +50,8 @@ class InPlaceToo(AtOnce):
 
 
 class Recomputes(Watched):
-    def forward(self, pictures):
-        x = checkpoint(self.layers[:9], pictures, use_reentrant=False)
+    def forward(self, images):
+        x = checkpoint(self.layers[:9], images, use_reentrant=False)
         return self.layers[9:](x)
 
 
@@ -117,13 +117,13 @@ RIGHT = {
 
 
 class Dots(Watched):
-    def forward(self, pictures):
+    def forward(self, images):
         return ...
 
 
 class DotsWithin(Watched):
-    def forward(self, pictures):
-        return self.layers(pictures) * ...
+    def forward(self, images):
+        return self.layers(images) * ...
 
 
 UNTOUCHED = {"keep_less": [..., Dots, DotsWithin]}

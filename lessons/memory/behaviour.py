@@ -24,9 +24,9 @@ class _Leaky(Watched):
     def keep(self, x: Tensor) -> Tensor:
         return x
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         self.maps = []
-        x = pictures
+        x = images
         for layer in self.layers:
             x = layer(x)
             self.maps.append(self.keep(x))
@@ -52,53 +52,53 @@ class _InPlace(_Leaky):
 
 
 class _ClearedAtTheEnd(_Leaky):
-    def forward(self, pictures: Tensor) -> Tensor:
-        x = super().forward(pictures)
+    def forward(self, images: Tensor) -> Tensor:
+        x = super().forward(images)
         self.maps.clear()
         return x
 
 
 class _NeverCleared(_Leaky):
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         before = getattr(self, "maps", [])
-        x = super().forward(pictures)
+        x = super().forward(images)
         self.maps = before + self.maps
         return x
 
 
 class _WithoutGradient(Watched):
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         with torch.no_grad():
-            return self.layers(pictures)  # type: ignore[no-any-return]
+            return self.layers(images)  # type: ignore[no-any-return]
 
 
 class _DetachedOnTheWay(Watched):
-    def forward(self, pictures: Tensor) -> Tensor:
-        x = pictures
+    def forward(self, images: Tensor) -> Tensor:
+        x = images
         for layer in self.layers:
             x = layer(x.detach())
         return x
 
 
 class _LayerDropped(Watched):
-    def forward(self, pictures: Tensor) -> Tensor:
-        x = pictures
+    def forward(self, images: Tensor) -> Tensor:
+        x = images
         for layer in [*self.layers[:4].children(), *self.layers[8:].children()]:
             x = layer(x)
         return x
 
 
 class _OtherShape(Watched):
-    def forward(self, pictures: Tensor) -> Tensor:
-        return self.layers[:-1](pictures)  # type: ignore[no-any-return]
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers[:-1](images)  # type: ignore[no-any-return]
 
 
 class _OtherParameters(Watched):
     def __init__(self) -> None:
         super().__init__(width=8)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        return self.layers(pictures)  # type: ignore[no-any-return]
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers(images)  # type: ignore[no-any-return]
 
 
 class KeepLess(PropertyCheck[RewriteComparison]):
@@ -112,8 +112,8 @@ class KeepLess(PropertyCheck[RewriteComparison]):
         Slip(
             "still in the list",
             _Detached,
-            "The peak has not moved by a byte. A list that holds a map keeps it alive, and `.detach()` does not help: "
-            "it cuts the map from the graph but shares its memory.",
+            "The peak has not moved by a byte. A list that holds a map keeps it alive. `.detach()` cuts the map from "
+            "the graph and shares its memory, and `.cpu()` gives a map that is on the CPU as it is.",
         ),
         Slip(
             "cloned into the list",

@@ -28,7 +28,7 @@ map_bytes = Check(
     cases=[(2, 3, 5, 7), (128, 64, 224, 224), (16, 8, 6, 6, 2), (1, 4, 9, 5, 8), (3, 10, 2, 1, 1)],
     slips=[
         Slip("batch forgotten", lambda n, c, h, w, v=4: c * h * w * v,
-             "This is one picture's map. Every picture of the batch has its own: multiply by `batch`."),
+             "This is one image's map. Every image of the batch has its own: multiply by `batch`."),
         Slip("values, not bytes", lambda n, c, h, w, v=4: n * c * h * w,
              "You counted values. Each takes `value_bytes` bytes: 4 in float32, 2 in float16."),
         Slip("always four bytes", lambda n, c, h, w, v=4: n * c * h * w * 4,
@@ -166,7 +166,7 @@ network_wide = Check(
         Slip("input forgotten", lambda m, i, p, g, n: 4 * (n * (m + 2 * g) + 2 * p),
              "The input is missing: the first layer needs it in its backward pass, so it is kept like a map."),
         Slip("buffers without batch", lambda m, i, p, g, n: 4 * (n * (m + i) + 2 * g + 2 * p),
-             "Your gradient buffers hold one picture. They hold the batch: multiply `largest_map_values` by `batch`."),
+             "Your gradient buffers hold one image. They hold the batch: multiply `largest_map_values` by `batch`."),
         Slip("momentum counted", lambda m, i, p, g, n: 4 * (n * (m + i + 2 * g) + 3 * p),
              "Three values a parameter: this accounting has weights and their gradients, no momentum."),
         Slip("values, not bytes", lambda m, i, p, g, n: n * (m + i + 2 * g) + 2 * p,
@@ -214,11 +214,11 @@ largest_batch = Check(
         ([(1_000, 1), (100, 10)], 1_100),  # fits exactly
         ([(200, 0), (100, 10), (50, 9)], 1_105),  # something left over; a moment that does not grow
         ([(1_000, 1), (100, 10)], 900),  # not even an empty batch
-        ([(1_000, 7), (100, 10)], 1_006),  # not even one picture
+        ([(1_000, 7), (100, 10)], 1_006),  # not even one image
         ([(1_660_290_528, 0), (1_106_860_352, 84_000_000), (1_300_000_000, 70_000_000)], 12 * 2**30),
         ([(2_000, 0), (100, 10)], 1_500),  # nothing fits: a moment that does not grow is beyond the limit
         ([(0, 1), (9, 0)], 9),  # such a moment fits exactly
-        ([(7_000, 3), (60_000, 1), (500_000, 0)], 500_000),  # 164,333 pictures
+        ([(7_000, 3), (60_000, 1), (500_000, 0)], 500_000),  # 164,333 images
     ],
     slips=[
         Slip("the peak at a small batch", lambda events, limit: _room(max(_growing(events), key=sum), limit),
@@ -228,15 +228,15 @@ largest_batch = Check(
              "You followed the moment that grows fastest. One that starts higher may hit the limit first: every "
              "moment has to fit."),
         Slip("rounded up", _over_growing(lambda f, s, limit: math.ceil((limit - f) / s)),
-             "You rounded up: the last picture does not fit. Round down."),
+             "You rounded up: the last image does not fit. Round down."),
         Slip("not rounded", _over_growing(lambda f, s, limit: (limit - f) / s),
-             "A batch is a whole number of pictures. Round down."),
+             "A batch is a whole number of images. Round down."),
         Slip("strictly less", _over_growing(lambda f, s, limit: max(0, (limit - f - 1) // s)),
              "One too few when it fits exactly: memory may be equal to the limit."),
         Slip("average of the moments", _averaged,
              "You averaged over the moments. The limit must hold at each of them, and the worst one decides."),
         Slip("fixed part forgotten", _over_growing(lambda f, s, limit: limit // s, fits=False),
-             "The fixed bytes are missing: they are taken from the limit before the first picture comes."),
+             "The fixed bytes are missing: they are taken from the limit before the first image comes."),
         Slip("sum of the moments",
              lambda events, limit: max(0, (limit - sum(f for f, _ in events)) // sum(s for _, s in events)),
              "You added the moments up. They come one after the other, and each has the whole card to itself."),

@@ -73,7 +73,7 @@ def _vgg_against_resnet() -> Finding:
     verdict = MISLEADING if vgg > resnet and vgg_flops > resnet_flops else RIGHT
     return Finding(
         verdict,
-        f"{vgg / 1e6:.1f} M parameters and {vgg_flops / 2e9:.1f} G multiply-adds a picture, "
+        f"{vgg / 1e6:.1f} M parameters and {vgg_flops / 2e9:.1f} G multiply-adds a image, "
         f"ResNet-101 {resnet / 1e6:.1f} M and {resnet_flops / 2e9:.1f} G",
         "It has fewer layers, and more of everything else.",
     )
@@ -216,11 +216,11 @@ def _first_layers() -> Finding:
     values = {layer: torch.Size(shape).numel() for layer, shape in zip(table["layer"], table["shape"], strict=True)}
     maps = {layer: count for layer, count in values.items() if layer.startswith(("conv", "pool"))}
     blocks = [sum(n for layer, n in maps.items() if layer.startswith(f"conv{i}")) / sum(maps.values()) for i in (1, 2)]
-    picture = 3 * 224 * 224 / sum(maps.values())
+    image = 3 * 224 * 224 / sum(maps.values())
     verdict = RIGHT if sum(blocks) > 0.5 else WRONG
     evidence = f"VGG-16: block 1 holds {blocks[0]:.0%} of the map values, blocks 1 and 2 {sum(blocks):.0%}"
-    evidence += f", the picture {picture:.0%}"
-    return Finding(verdict, evidence, "Maps are widest before the pools; the picture itself is small.")
+    evidence += f", the image {image:.0%}"
+    return Finding(verdict, evidence, "Maps are widest before the pools; the image itself is small.")
 
 
 @claim(68, DATAGURU, "The best results on ImageNet need a card of at least 12 GB.")
@@ -236,7 +236,7 @@ def _at_least_12_gb() -> Finding:
     )
 
 
-@claim(69, DATAGURU, "Pictures of 112² need 4 to 6 GB where 224² need 12.")
+@claim(69, DATAGURU, "Images of 112² need 4 to 6 GB where 224² need 12.")
 def _smaller_pictures() -> Finding:
     large, small = (in_gb(traced(networks.vgg16, size).at(128).network_wide_bytes()) for size in (224, 112))
     verdict = RIGHT if 3.5 <= small <= 6 and round(large) == 12 else WRONG
@@ -247,23 +247,23 @@ def _smaller_pictures() -> Finding:
 
 @claim(70, DATAGURU, "Video of 25 × 75 × 75 × 3 may not fit 12 GB.")
 def _video() -> Finding:
-    pictures = 25 * 75 * 75 * 3 / (224 * 224 * 3)
+    images = 25 * 75 * 75 * 3 / (224 * 224 * 3)
     largest = largest_batch(traced(networks.vgg16), 12 * GIB).fits
     return Finding(
-        OPEN if pictures > 1 else WRONG,
-        f"a clip is {pictures:.2f} pictures of 224²; VGG-16 fits {largest} pictures or {largest / pictures:.0f} clips",
+        OPEN if images > 1 else WRONG,
+        f"a clip is {images:.2f} images of 224²; VGG-16 fits {largest} images or {largest / images:.0f} clips",
         "Plausible for a network as wide as VGG; it depends on the network that nobody named.",
     )
 
 
-@claim(71, DATAGURU, "Fewer training pictures need less GPU memory.")
+@claim(71, DATAGURU, "Fewer training images need less GPU memory.")
 def _data_set_size() -> Finding:
     step = traced(networks.vgg16)
     peaks = {size: step.at(min(128, size)).peak_bytes for size in (1_281_167, 128_117)}
     same = len(set(peaks.values())) == 1
     return Finding(
         MISLEADING if same else RIGHT,
-        f"a step of 128 from 1,281,167 pictures or from a tenth of them: {format_bytes(peaks[128_117])} both times",
+        f"a step of 128 from 1,281,167 images or from a tenth of them: {format_bytes(peaks[128_117])} both times",
         "A step holds one batch. Less data means fewer steps, or lets a smaller model do.",
     )
 
@@ -274,7 +274,7 @@ def _tenth_of_the_data() -> Finding:
 
     tenth, whole = gap(share=0.1), gap(share=1.0)
     verdict = RIGHT if tenth > whole else WRONG
-    # in steps of 5 points: on another processor a training ends a picture or two elsewhere
+    # in steps of 5 points: on another processor a training ends a image or two elsewhere
     over, under = 5 * math.floor(20 * tenth), 5 * math.ceil(20 * whole)
     evidence = f"digits: training minus test accuracy over {over} points with a tenth, under {under} with all"
     return Finding(verdict, evidence, "Measured on a small dense network; expect the same of large ones.")

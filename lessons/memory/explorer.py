@@ -86,7 +86,7 @@ def _way_out(step: StepTrace, ledger: Ledger, limit_bytes: float) -> str:
     least = step.at(1).peak_bytes
     return (
         f"No batch fits: one sample alone needs {format_bytes(least)}, and the context comes on top. "
-        "It takes a smaller picture, a leaner optimizer or a larger card."
+        "It takes a smaller image, a leaner optimizer or a larger card."
     )
 
 
@@ -140,7 +140,7 @@ class MemoryExplorer(Explorer):
         cards = [(f"{card:g} GiB", card) for card in sorted({*CARDS_GIB, *held, start["card_gib"]})]
         self.card = described(dropdown, "card", "4em", options=cards, value=start["card_gib"])
         sizes = [(f"{side} × {side}", side) for side in sorted({*PICTURE_SIZES, size})]
-        self.size = described(widgets.SelectionSlider, "picture", options=sizes, value=size, continuous_update=False)
+        self.size = described(widgets.SelectionSlider, "image", options=sizes, value=size, continuous_update=False)
         most = max(LARGEST_BATCH, start["batch"])
         self.batch = described(widgets.IntSlider, "batch", value=start["batch"], min=1, max=most)
         self.keep = widgets.ToggleButton(value=False, description="keep as outline", layout=widgets.Layout(width="98%"))
@@ -161,11 +161,11 @@ class MemoryExplorer(Explorer):
         """The step that the controls ask for, traced at most once.
 
         Raises:
-            CourseError: this network cannot take these pictures, or cannot be traced.
+            CourseError: this network cannot take these images, or cannot be traced.
         """
         network = self._networks[self.network.value]
-        pictures = len(network.input_shape) == 3
-        shape = (network.input_shape[0], self.size.value, self.size.value) if pictures else network.input_shape
+        images = len(network.input_shape) == 3
+        shape = (network.input_shape[0], self.size.value, self.size.value) if images else network.input_shape
         key = (network.name, shape, self.optimizer.value, self.precision.value)
         if key not in self._steps:
             with torch.device("meta"):  # a network of shapes: no time and no memory for numbers nobody looks at
@@ -227,7 +227,7 @@ def memory_explorer(
     networks: Mapping[str, Network] = NETWORKS,
     device: str = OPERATORS,
 ) -> MemoryExplorer:
-    """Where the memory of a training step goes: controls for network, batch, picture, optimizer, precision and card.
+    """Where the memory of a training step goes: controls for network, batch, image, optimizer, precision and card.
 
     Every move redraws the skyline and says in words how things stand, which role is to blame, and the largest batch
     that fits. The first drawing of a combination traces it (tens to hundreds of milliseconds), moves of the batch, the
@@ -237,7 +237,7 @@ def memory_explorer(
     Args:
         network: which of `networks` to start with.
         batch: samples in the batch to start with.
-        size: side of the square pictures to start with, in pixels; without effect on networks that take no pictures.
+        size: side of the square images to start with, in pixels; without effect on networks that take no images.
         optimizer: "sgd", "momentum", "adam" or "adamw".
         precision: "float32", "bfloat16" or "float16" (autocast).
         card_gib: what the card holds, in GiB; if not given 12, or what the device holds.

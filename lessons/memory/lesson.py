@@ -152,7 +152,7 @@ reveal(
 skyline(ledger, limit_bytes=12 * GIB)
 
 # %% [markdown] slide="subslide"
-# Seven roles share the picture, each with its own life:
+# Seven roles share the figure, each with its own life:
 #
 # | role | born | dies | grows with the batch |
 # |---|---|---|---|
@@ -164,7 +164,9 @@ skyline(ledger, limit_bytes=12 * GIB)
 # | gradient maps | backward pass | as soon as they are used | yes |
 # | *workspace*, scratch memory of a kernel | when a kernel starts | when it ends; cuBLAS keeps its own | often |
 #
-# The peak falls where feature maps have hardly begun to go and weight gradients have mostly come.
+# An eighth, *other*, is what an optimizer's update makes for a moment. With momentum that is next to nothing; with Adam
+# it decides, as a later page shows. Here the peak falls where feature maps have hardly begun to go and weight gradients
+# have mostly come.
 
 # %%
 moment = ledger.timeline().iloc[ledger.peak_event]
@@ -180,7 +182,7 @@ print(f"and {left_out} of gradient maps, which the hand left out.")
 # ## Which layers own it
 #
 # The dense layers own the parameters, the first convolutions own the maps. The layer `conv1_1` has 1,792
-# parameters, 7 KiB, and what follows from it is the widest bar in the picture. Halving *its* weights would save
+# parameters, 7 KiB, and what follows from it is the widest bar in the figure. Halving *its* weights would save
 # nothing.
 
 # %%
@@ -228,9 +230,9 @@ published = {"AlexNet": 1.1 * GB, "VGG-16": 14 * GB}
 accountings([alexnet.at(128), ledger], published)
 
 # %% [markdown] slide="subslide"
-# Both figures of 2016 come out of the formula, VGG-16's but for the difference below, presumably workspace,
-# which the published figure includes. PyTorch frees maps and gradient maps as it goes, and pays for it with
-# momentum and pool indices.
+# AlexNet's published figure comes out of the formula. VGG-16's is larger by the difference below, presumably because it
+# includes workspace. PyTorch needs less, as it frees maps and gradient maps on its way, and more, as its sum has
+# momentum and pool indices in it.
 
 # %%
 for network in (alexnet.at(128), ledger):
@@ -337,9 +339,9 @@ pd.DataFrame(rows, columns=columns).set_index("optimizer")
 # - *allocated*: the tensors alive, `torch.cuda.memory_allocated()`. For tensors the trace is exact. Convolutions add
 #   *workspace*, scratch memory from the same allocator, which `max_memory_allocated()` counts too. How much depends on
 #   the algorithm that cuDNN takes; with many of them it grows with the batch.
-# - *reserved*: what PyTorch's caching allocator holds of the card, `torch.cuda.memory_reserved()`. It rounds
-#   up, and keeps blocks that were freed and that nothing fits into. A replay of its rules gives the second row
-#   below.
+# - *reserved*: what PyTorch's caching allocator holds of the card, `torch.cuda.memory_reserved()`. It takes *segments*
+#   from the driver and cuts *blocks* for tensors out of them. It rounds up, and keeps blocks that were freed and that
+#   nothing fits into. A replay of its rules gives the figures named *reserved* below.
 # - what `nvidia-smi` shows: reserved, and the *context* that the driver loads for every process. It cannot be
 #   computed, and no tensor of yours is in it.
 #
@@ -440,7 +442,7 @@ side_by_side(
 # %% [markdown]
 # What is left over is scratch memory: the convolution's kernels convert and pad into buffers of their own and
 # free them before they return. No tensor shows them. That is the *workspace* role, and the one thing in the
-# picture that depends on the kernel, the card and the library version. Our library counts the buffer that PyTorch
+# figure that depends on the kernel, the card and the library version. Our library counts the buffer that PyTorch
 # sets aside for cuBLAS, the thin purple band of the skylines, and leaves out the scratch of convolutions, unless you ask
 # for a band of it:
 
@@ -454,7 +456,7 @@ for name, at in (
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
-# neither. The largest known differences between the two kinds of kernel are listed in `course_utils/trace/kernels.py`.
+# neither. Where a GPU's kernels are known to need other memory than a CPU's is listed in `course_utils/trace/kernels.py`.
 
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()

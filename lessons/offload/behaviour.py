@@ -127,7 +127,7 @@ class KeepOutside(PropertyCheck[Seen]):
             "The pool's indices stay. They are whole numbers of 8 bytes each and wait as long as any map.",
         ),
         Slip(
-            "pictures only",
+            "images only",
             _slip(chosen=lambda tensor: tensor.dim() == 4),
             "Only maps of four dimensions are moved. What dense layers save waits as well.",
         ),

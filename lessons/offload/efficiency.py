@@ -7,15 +7,14 @@ import pandas as pd
 from course_utils.figures.plane import Axis, Curve, Spot, plane
 from course_utils.figures.scene import Picture
 from course_utils.figures.style import SERIES_COLOURS
+from course_utils.machine.hardware import LINK_EFFICIENCY
 from course_utils.units import CourseError
 
-SHARE = "share of the card's peak arithmetic that kernels reach; above 1, kernels that skip some of it"
 NAMES = {"all": "all, no limit", "dyn": "dyn, must fit", "conv": "conv, no limit"}
 
 
 def loss_by_efficiency(
     table: pd.DataFrame,
-    gb_s: float,
     name: str,
     spots: tuple[Spot, ...] = (),
     marks: dict[str, float] | None = None,
@@ -26,20 +25,19 @@ def loss_by_efficiency(
     Only the search, "dyn", has to fit the card; the others show what the copies alone cost.
 
     Args:
-        table: as `offload.published.sensitivity` returns it: efficiency, GB/s, percent lost by policy.
-        gb_s: the link's rate to draw, in the table.
+        table: as `offload.published.sensitivity` returns it: efficiency, link, percent lost by policy.
         name: the network and batch, for the title.
         spots: published figures, as points.
         marks: named efficiencies, such as the one the model uses.
         title: the finding; computed if not given.
 
     Raises:
-        CourseError: fewer than two efficiencies at this rate.
+        CourseError: fewer than two efficiencies at the share of the link's rate that the course expects.
     """
-    rows = table[table["GB/s"] == gb_s].sort_values("efficiency")
+    rows = table[table["link"] == LINK_EFFICIENCY].sort_values("efficiency")
     if len(rows) < 2:
-        rates = ", ".join(f"{rate:g}" for rate in sorted(table["GB/s"].unique()))
-        raise CourseError(f"two efficiencies or more are needed at {gb_s:g} GB/s; the table has rates of {rates}")
+        shares = ", ".join(f"{share:g}" for share in sorted(table["link"].unique()))
+        raise CourseError(f"two efficiencies needed at a link's share of {LINK_EFFICIENCY:g}; the table has {shares}")
     efficiency = rows["efficiency"].tolist()
     ends = rows["all"].iloc[[0, -1]]
     faster = f"{name}: with kernels {efficiency[-1] / efficiency[0]:.1f} times as fast"

@@ -23,6 +23,7 @@ from course_utils.techniques.capacity import spare_bytes
 from course_utils.techniques.offload import ALGORITHMS, POLICIES, Schedule, Work, layerwise_2016, simulate_work
 from course_utils.trace import training_step
 from course_utils.units import GB, CourseError, format_bytes, format_seconds, require_one_of
+from lessons.offload.published import LINK
 from lessons.offload.schedule_lanes import schedule_lanes
 
 BATCHES = (8, 16, 32, 64, 128, 256, 512)
@@ -115,7 +116,7 @@ def _culprit(schedule: Schedule) -> str:
         return "Nothing moves, so nothing waits."
     busy = schedule.copy_floor_seconds / schedule.compute_seconds
     times = f"{busy:.1f} times" if busy > 2 else f"{_share(busy)} of"
-    link = f"The link at {schedule.bytes_per_s / GB:g} GB/s is busy for {times} the kernels' time"
+    link = f"The link at {schedule.bytes_per_s / GB:.3g} GB/s is busy for {times} the kernels' time"
     if not schedule.stalls:
         return f"{link}, and every copy hides behind them."
     longest = max(schedule.stalls, key=lambda stall: stall.seconds)
@@ -209,7 +210,7 @@ def offload_explorer(
     policy: str = "all",
     algorithm: str = "p",
     device: str = "Titan X (Maxwell)",
-    link: str = "PCIe 3.0 x16",
+    link: str = LINK,
     networks: Mapping[str, Network] | None = None,
 ) -> OffloadExplorer:
     """When the copy hides: controls for network, policy, algorithm, device, link and batch.
@@ -224,7 +225,7 @@ def offload_explorer(
         policy: "none", "all", "conv", "dyn" or "windowed".
         algorithm: "p", the fastest convolutions, or "m", those without workspace.
         device: of the catalogue; its memory is the limit.
-        link: of the catalogue; at its rate in use where that is confirmed, else on paper.
+        link: of the catalogue.
         networks: what the first control offers, by name; four of `NETWORKS` if not given.
 
     Raises:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from classroom.questions.core import has_dots
 from lessons.shared.watched import Watch
 
-SIDE = 16  # of the pictures, in pixels
+SIDE = 16  # of the images, in pixels
 CLASSES = 10
 HIDDEN = 64
 BATCH = 16
@@ -74,7 +74,7 @@ class Saved:
     """One tensor that autograd saved: whose it is, its bytes, whether the hook kept it, and whether it is outside."""
 
     parameter: bool
-    given: bool  # the pictures or the labels, which the training loop holds
+    given: bool  # the images or the labels, which the training loop holds
     bytes: int
     moved: bool  # its memory is no longer what the hook returned
     put: bool  # on the host

@@ -19,6 +19,7 @@ from course_utils.units import format_bytes, format_seconds
 
 LANE = 34.0  # pixels a lane is high
 STALL_ROWS = 2  # rows of words over the lanes that name what waits
+NAME_GAP = 5.0  # pixels on either side of such words
 SMALLEST = 4.0  # pixels; narrower kernels and copies are drawn together
 COMPUTE_COLOUR = SERIES_COLOURS[1]
 COPY_COLOURS = {OUT: SERIES_COLOURS[0], BACK: SERIES_COLOURS[2]}
@@ -157,10 +158,12 @@ class TwoLanes:
             low, high = self.left - 4 + half, WIDTH - half - 4
             for row, aside in product(rows, (0.0, half - 6, 6 - half)):
                 words = Words(min(max(x + aside, low), high), top - 12 - row * 1.4 * SIZE, text, SIZE, "middle")
+                left, roof, right, floor = words.box
+                around = (left - NAME_GAP, roof, right + NAME_GAP, floor)
                 leader = (x - 3, words.y + 4, x + 3, top - 1)
                 others = [(other.box, (line[0][0] - 3, line[0][1] - 1, line[0][0] + 3, top)) for other, line in placed]
                 if not any(
-                    overlap(words.box, box) or overlap(words.box, line) or overlap(leader, box) for box, line in others
+                    overlap(around, box) or overlap(words.box, line) or overlap(leader, box) for box, line in others
                 ):
                     placed.append((words, [(x, words.y + 5), (x, top - 1)]))
                     break

@@ -23,12 +23,9 @@ from course_utils.units import GB, GIB
 
 VDNN = "Rhu et al. 2016"
 CDMA = "Rhu et al. 2017"
-DEVICE = "Titan X (Maxwell)"
-# Four fifths of the 16 GB/s that generation 3 with 16 lanes has on paper: an assumption for that machine, no more. The
-# catalogue's own figure, measured on another card, is 10.0 GB/s; `sensitivity` says what that changes.
-LINK = Link("PCIe 3.0 x16, 80 % of 16 GB/s assumed", 3, 16.0, 12.8, "assumed")
+DEVICE, LINK = "Titan X (Maxwell)", "PCIe 3.0 x16"
 
-# The ten networks: name -> builder in `course_utils.networks`, its arguments, size of the picture, batches.
+# The ten networks: name -> builder in `course_utils.networks`, its arguments, size of the image, batches.
 NETWORKS: dict[str, tuple[str, tuple[int, ...], int, tuple[int, ...]]] = {
     "AlexNet": ("alexnet", (), 224, (128,)),
     "OverFeat": ("overfeat", (), 231, (128,)),
@@ -79,11 +76,12 @@ class Runs:
     Args:
         steps: network -> its traced step, with the names of NETWORKS.
         device: whose times; the publication's card if not given.
-        link: between host and device.
+        link: between host and device; the publication's if not given.
     """
 
-    def __init__(self, steps: Mapping[str, StepTrace], device: Device | None = None, link: Link = LINK) -> None:
-        self.steps, self.device, self.link = steps, device or hardware.device(DEVICE), link
+    def __init__(self, steps: Mapping[str, StepTrace], device: Device | None = None, link: Link | None = None) -> None:
+        self.steps, self.device = steps, device or hardware.device(DEVICE)
+        self.link = link or hardware.link(LINK)
         self._found: dict[tuple[str, int, str, str, bool], Schedule] = {}
 
     def get(self, network: str, batch: int, policy: str, algorithm: str = "p", features_only: bool = False) -> Schedule:
@@ -192,7 +190,7 @@ ROWS = (
     Row(
         "six", 0, "performance lost, %", 1, 18, VDNN,
         lambda runs: _ends([runs.loss(n, b, "dyn") for n, b in SIX]), 0.06,
-        "in the model copies never disturb kernels, and the search knows every time exactly",
+        "copies never disturb kernels in the model, and its search knows every time exactly: the upper end is below 18",
     ),
     Row(
         "VGG-16", 256, "performance lost, %", 18, 18, VDNN, lambda runs: (runs.loss("VGG-16", 256, "dyn"),) * 2, 0.06,
@@ -281,18 +279,21 @@ def overview(runs: Runs) -> pd.DataFrame:
 def sensitivity(
     steps: Mapping[str, StepTrace],
     efficiencies: Sequence[float] = (0.30, 0.45, 0.67, 1.0, 1.34),
-    rates_gb_s: Sequence[float] = (10.0, 12.8),
+    link_efficiencies: Sequence[float] = (0.63, hardware.LINK_EFFICIENCY, 0.82),
 ) -> pd.DataFrame:
     """How the loss of VGG-16 at batch 256 depends on what kernels reach of the peak, and on the link.
 
     Columns: efficiency (share of the card's peak arithmetic; above 1 stands for kernels that do less arithmetic than
-    the formula), GB/s, and percent lost with "conv", "all" and "dyn".
+    the formula), link (share of its rate on paper; the ends are the least and the most measured on any link), and
+    percent lost with "conv", "all" and "dyn".
     """
     card, rows = hardware.device(DEVICE), []
-    for rate in rates_gb_s:
+    own = hardware.link(LINK)
+    for share in link_efficiencies:
         for efficiency in efficiencies:
             peak = card.float32_tflops * efficiency / hardware.ARITHMETIC_EFFICIENCY
-            runs = Runs(steps, replace(card, float32_tflops=peak), replace(LINK, practical_gb_s=rate))
+            link = replace(own, nominal_gb_s=own.nominal_gb_s * share / hardware.LINK_EFFICIENCY)
+            runs = Runs(steps, replace(card, float32_tflops=peak), link)
             losses = {policy: runs.loss("VGG-16", 256, policy) for policy in ("conv", "all", "dyn")}
-            rows.append({"efficiency": efficiency, "GB/s": rate, **losses})
+            rows.append({"efficiency": efficiency, "link": share, **losses})
     return pd.DataFrame(rows)

@@ -110,7 +110,7 @@ bytes_added = Check(
              "A map has `side` rows and `side` columns."),
         Slip("batch forgotten",
              lambda n, side, channels, squeezed, narrow: _bytes_added(1, side, channels, squeezed, narrow),
-             "This is one picture. Every picture of the batch has its own maps."),
+             "This is one image. Every image of the batch has its own maps."),
         Slip("values, not bytes",
              lambda n, side, channels, squeezed, narrow: n * side**2 * (squeezed + narrow * (squeezed - channels)),
              "You counted values. In float32 each takes 4 bytes."),

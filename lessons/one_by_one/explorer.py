@@ -16,7 +16,7 @@ from lessons.shared import changes
 from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest
 from lessons.shared.changes import Change
 
-# Every convolution but the first, which reads the picture, and the last two, after which nothing could widen again.
+# Every convolution but the first, which reads the image, and the last two, after which nothing could widen again.
 SQUEEZED = {
     "VGG-16": tuple(f"conv{g}_{i}" for g, n in enumerate((2, 2, 3, 3, 3), 1) for i in range(1, n + 1))[1:-2],
     "AlexNet": ("conv2", "conv3"),

@@ -235,7 +235,7 @@ print(f"by trace: up to {one} and up to {two}")
 
 # %% [markdown]
 # One narrow layer crosses where the formula says, within a few channels: the weights that a squeeze saves are in the
-# trace and not in the formula. Two narrow layers pay a good deal longer than two thirds: `pool3` behind them passes
+# trace and not in the formula. Two narrow layers pay well beyond two thirds: `pool3` behind them passes
 # the narrow maps on, with its indices, and is not in the formula either. Widening at once never pays.
 
 # %% [markdown] slide="slide"
@@ -270,7 +270,7 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 # ## Where squeezes live: an Inception block
 #
 # GoogLeNet runs convolutions of several sizes side by side on the same input and joins what they put out. Without
-# squeezes the 5×5 branch alone would be dear: 25 multiply-adds for each pair of channels. So each wide kernel has a
+# squeezes the 5×5 branch alone would be expensive: 25 multiply-adds for each pair of channels. So each wide kernel has a
 # *reduction* in front of it:
 #
 # | branch of block 3a, which reads 192 channels | with reductions | without |
@@ -388,8 +388,8 @@ pd.DataFrame(
 ).T.rename_axis("one block, maps of 56 × 56")
 
 # %% [markdown]
-# A block made for phones that keeps many times the maps of a plain convolution while it trains: every wide map
-# twice, since ReLU6 keeps its input and the convolution behind it keeps what ReLU6 put out. It was made for
+# This block was made for phones, and while it trains it keeps many times the maps of a plain convolution. Every wide map
+# is kept twice: ReLU6 keeps its input, and the convolution behind it keeps what ReLU6 put out. It was made for
 # *inference*, where no map is kept. Small in arithmetic and small in memory are two different things.
 
 # %% [markdown] slide="slide"

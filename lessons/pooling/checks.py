@@ -211,7 +211,7 @@ pool_balance = Check(
         Slip("what is left", lambda n, c, side, size, later: n * (4 * sum(later) + 12 * c) * (side // size) ** 2,
              "This is what is kept with the pool. Asked is the difference that the pool makes."),
         Slip("batch forgotten", lambda n, c, side, size, later: _pool_balance(1, c, side, size, later),
-             "This is one picture. Every picture of the batch has its own maps."),
+             "This is one image. Every image of the batch has its own maps."),
     ],
     takeaway="A pool is an investment: it adds 12 bytes a value at once, and every map behind it pays back.",
 )  # fmt: skip
@@ -270,8 +270,8 @@ pooled_well = RebuildCheck(
             lambda: nn.Sequential(*(one for one in _with_pools((1, 2, 4)).children() if not isinstance(one, nn.ReLU))),
             STRAIGHT,
         ),
-        "pictures changed": Slip(
-            "pictures pooled",
+        "images changed": Slip(
+            "images pooled",
             lambda: nn.Sequential(nn.AvgPool2d(2), *_with_pools((2, 4)).children()),
             CHANGED,
         ),

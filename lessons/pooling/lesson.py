@@ -479,8 +479,8 @@ judge([78])
 #    precision. Its input is kept too, which costs nothing where a ReLU in front keeps the same map.
 # 2. It shrinks everything downstream by the square of its size; that is what it is for, and the earlier it
 #    stands the more there is to shrink.
-# 3. Average pools and strided convolutions shrink as much and keep no index; the one learns nothing, the other
-#    learns and pays in parameters.
+# 3. Average pools and strided convolutions shrink as much and keep no index. An average pool learns nothing; a strided
+#    convolution does, and pays for it in parameters.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save,
 # then `course check 06` gives your marks.

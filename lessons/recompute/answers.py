@@ -61,8 +61,8 @@ def least_by_growing(outputs, seconds, limit):
 
 
 class EachBlock(Tower):
-    def forward(self, pictures):
-        x = self.stem(pictures)
+    def forward(self, images):
+        x = self.stem(images)
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False)
         return self.head(x)
@@ -74,16 +74,16 @@ class Pairs(Tower):
             x = block(x)
         return x
 
-    def forward(self, pictures):
-        x = self.stem(pictures)
+    def forward(self, images):
+        x = self.stem(images)
         for first in range(0, len(self.blocks), 2):
             x = checkpoint(self.run, x, first, first + 2, use_reentrant=False)
         return self.head(x)
 
 
 class Sequentially(Tower):
-    def forward(self, pictures):
-        x = checkpoint_sequential(list(self.blocks), 4, self.stem(pictures), use_reentrant=False)
+    def forward(self, images):
+        x = checkpoint_sequential(list(self.blocks), 4, self.stem(images), use_reentrant=False)
         return self.head(x)
 
 
@@ -105,7 +105,7 @@ RIGHT = {
 
 
 class DotsInside(Tower):
-    def forward(self, pictures):
+    def forward(self, images):
         return ...
 
 

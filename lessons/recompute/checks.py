@@ -278,21 +278,21 @@ least_again = Check(
 
 
 class _AllAtOnce(Tower):
-    def forward(self, pictures: Tensor) -> Tensor:
-        return checkpoint(super().forward, pictures, use_reentrant=False)  # type: ignore[no-any-return]
+    def forward(self, images: Tensor) -> Tensor:
+        return checkpoint(super().forward, images, use_reentrant=False)  # type: ignore[no-any-return]
 
 
 class _OneBlock(Tower):
-    def forward(self, pictures: Tensor) -> Tensor:
-        x = checkpoint(self.blocks[0], self.stem(pictures), use_reentrant=False)
+    def forward(self, images: Tensor) -> Tensor:
+        x = checkpoint(self.blocks[0], self.stem(images), use_reentrant=False)
         for block in self.blocks[1:]:
             x = block(x)
         return self.head(x)  # type: ignore[no-any-return]
 
 
 class _EachLayer(Tower):
-    def forward(self, pictures: Tensor) -> Tensor:
-        x = self.stem(pictures)
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.stem(images)
         for block in self.blocks:
             for layer in block:  # type: ignore[attr-defined]
                 x = checkpoint(layer, x, use_reentrant=False)
@@ -300,42 +300,42 @@ class _EachLayer(Tower):
 
 
 class _OtherNumbers(Tower):
-    def forward(self, pictures: Tensor) -> Tensor:
-        x = self.stem(pictures)
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.stem(images)
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)
         return self.head(x)  # type: ignore[no-any-return]
 
 
 class _LastBlock(Tower):
-    def forward(self, pictures: Tensor) -> Tensor:
-        x = self.stem(pictures)
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.stem(images)
         for block in self.blocks:
             x = checkpoint(lambda y: block(y), x, use_reentrant=False)  # noqa: B023 - the slip
         return self.head(x)  # type: ignore[no-any-return]
 
 
 class _Reentrant(Tower):
-    def forward(self, pictures: Tensor) -> Tensor:
-        x = self.stem(pictures)
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.stem(images)
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=True)
         return self.head(x)  # type: ignore[no-any-return]
 
 
 class _NoGradient(Tower):
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         with torch.no_grad():
-            x = self.stem(pictures)
+            x = self.stem(images)
             for block in self.blocks:
                 x = block(x)
         return self.head(x)  # type: ignore[no-any-return]
 
 
 class _Evaluates(Tower):
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         self.eval()
-        x = self.stem(pictures)
+        x = self.stem(images)
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False)
         return self.head(x)  # type: ignore[no-any-return]

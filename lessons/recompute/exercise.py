@@ -234,9 +234,9 @@ print(inspect.getsource(Tower))
 
 # %% answer="recompute_blocks"
 class Recomputes(Tower):
-    def forward(self, pictures):
+    def forward(self, images):
         # BEGIN SOLUTION
-        x = self.stem(pictures)
+        x = self.stem(images)
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False)
         return self.head(x)

@@ -142,7 +142,7 @@ print(f"√(2n) + 2 = {(2 * n) ** 0.5 + 2:.1f}      2√n + 2 = {2 * n**0.5 + 2:
 #
 # Its 23 parts are the layers of the stem, 16 residual blocks and the head. A block is never cut. Below it is in four
 # even segments, over predicted time. The hills of the backward pass are the segments, each computed again; what runs
-# twice makes the picture wider.
+# twice makes the figure wider.
 
 # %%
 resnet = chain_of("ResNet-50")
@@ -432,7 +432,7 @@ shown
 # %% [markdown] slide="slide"
 # ## Offload or recompute?
 #
-# Lesson 09 moved the maps to the host. Here are both techniques in one picture: ResNet-50, batch 64, on a P100. Each
+# Lesson 09 moved the maps to the host. Here are both techniques in one figure: ResNet-50, batch 64, on a P100. Each
 # point is a policy or a way to cut. Down and to the left is better.
 
 
@@ -476,7 +476,7 @@ plane(
 # ## Explore
 #
 # One question: **what does one extra forward pass buy?** The outline keeps everything. Before each move say whether the
-# peak will fall, and by how much the picture will grow to the right.
+# peak will fall, and by how much the figure will grow to the right.
 
 # %% tags=["nbval-ignore-output"]
 recompute_explorer()

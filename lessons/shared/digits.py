@@ -27,9 +27,9 @@ CLASSES = 10
 
 @lru_cache(maxsize=1)
 def load() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(training pictures, labels, test pictures, labels): (1297, 64), (1297,), (500, 64), (500,), values 0 to 1."""
-    pictures, labels = load_digits(return_X_y=True)
-    x = torch.tensor(pictures, dtype=torch.float32) / 16
+    """(training images, labels, test images, labels): (1297, 64), (1297,), (500, 64), (500,), values 0 to 1."""
+    images, labels = load_digits(return_X_y=True)
+    x = torch.tensor(images, dtype=torch.float32) / 16
     y = torch.tensor(labels, dtype=torch.int64)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     x, y = x[order], y[order]
@@ -89,10 +89,10 @@ def difference_of_halves() -> float:
     return max(float((w - (a + b) / 2).abs().max()) for w, a, b in zip(whole, first, second, strict=True))
 
 
-def pictures(side: int = 16) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(training pictures, labels, test pictures, labels): the digits enlarged to (n, 1, side, side), values 0 to 1.
+def images(side: int = 16) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(training images, labels, test images, labels): the digits enlarged to (n, 1, side, side), values 0 to 1.
 
-    Enlarged by bilinear interpolation: nothing is added to see, but maps take memory as those of larger pictures do.
+    Enlarged by bilinear interpolation: nothing is added to see, but maps take memory as those of larger images do.
     """
     x, y, test_x, test_y = load()
 
@@ -106,12 +106,12 @@ def pictures(side: int = 16) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def only(classes: Sequence[int], side: int = 16) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`pictures(side)` of some of the ten digits alone, their labels unchanged.
+    """`images(side)` of some of the ten digits alone, their labels unchanged.
 
     Raises:
-        CourseError: no picture is one of them.
+        CourseError: no image is one of them.
     """
-    x, y, test_x, test_y = pictures(side)
+    x, y, test_x, test_y = images(side)
     wanted = torch.tensor(sorted(set(classes)), dtype=y.dtype)
     mine, test_mine = torch.isin(y, wanted), torch.isin(test_y, wanted)
     if not mine.any() or not test_mine.any():
@@ -125,10 +125,10 @@ class Variant:
 
     Attributes:
         build: makes the network, from (n, 1, side, side) to (n, 10); called once a seed, with torch seeded.
-        batch: pictures that go through the network at once.
+        batch: images that go through the network at once.
         accumulate: such batches whose gradients are added up before each update.
         precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights, float16 with loss scaling.
-        pure: without autocast and loss scaling: weights, gradients, optimizer state and pictures in `precision` too.
+        pure: without autocast and loss scaling: weights, gradients, optimizer state and images in `precision` too.
     """
 
     build: Callable[[], nn.Module]
@@ -139,7 +139,7 @@ class Variant:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of weights and pictures."""
+        """Of weights and images."""
         return PRECISIONS[self.precision] if self.pure else torch.float32
 
     @property
@@ -162,16 +162,16 @@ def compare(
 
     Args:
         variants: name -> variant.
-        epochs: times that every training picture is seen.
-        seeds: a training for each, of weights and order of pictures.
-        side: of the pictures, in pixels.
+        epochs: times that every training image is seen.
+        seeds: a training for each, of weights and order of images.
+        side: of the images, in pixels.
         rate: learning rate of Adam.
-        data: (training pictures, labels, test pictures, labels) of that side; by default `pictures(side)`, all digits.
+        data: (training images, labels, test images, labels) of that side; by default `images(side)`, all digits.
 
     Returns:
         One row a variant: "traced peak" and "measured peak" (bytes of a step with Adam on the CPU, of all the
         batches that are accumulated in it), "epoch seconds" (median), "accuracy" (mean over the seeds, share of the
-        test pictures), "lowest" and
+        test images), "lowest" and
         "highest" (over the seeds).
 
     Raises:
@@ -183,7 +183,7 @@ def compare(
         require_one_of("precision", variant.precision, PRECISIONS)
         if variant.batch < 1 or variant.accumulate < 1:
             raise CourseError(f"batch and accumulate of {name!r} must be 1 or more")
-    data = pictures(side) if data is None else data
+    data = images(side) if data is None else data
     shares: dict[str, list[float]] = {name: [] for name in variants}
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for seed in seeds:
@@ -238,7 +238,7 @@ def one_thread() -> Iterator[None]:
 def _train_variant(
     variant: Variant, data: tuple[Tensor, Tensor, Tensor, Tensor], epochs: int, seed: int, rate: float
 ) -> tuple[float, list[float]]:
-    """(share of test pictures that are right, seconds of each epoch). Torch's own random state is left as it was."""
+    """(share of test images that are right, seconds of each epoch). Torch's own random state is left as it was."""
     x, y, test_x, test_y = data
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -250,7 +250,7 @@ def _train_variant(
         for _ in range(epochs):
             order = torch.randperm(len(x))
             started = time.perf_counter()
-            # Whole updates only: the few pictures that would make a smaller one are left for the next epoch's order.
+            # Whole updates only: the few images that would make a smaller one are left for the next epoch's order.
             for update in order[: len(x) - len(x) % (variant.batch * variant.accumulate)].view(
                 -1, variant.accumulate, variant.batch
             ):

@@ -13,7 +13,7 @@ CLASSES = 10
 
 
 def pooled() -> nn.Module:
-    """A small network for 3 × 32 × 32 pictures that shrinks its maps by pooling."""
+    """A small network for 3 × 32 × 32 images that shrinks its maps by pooling."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1),
         nn.ReLU(),
@@ -34,7 +34,7 @@ def pooled() -> nn.Module:
 
 
 def wide() -> nn.Module:
-    """A small network for 3 × 32 × 32 pictures, 64 channels all the way."""
+    """A small network for 3 × 32 × 32 images, 64 channels all the way."""
     return nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),
         nn.ReLU(),
@@ -51,7 +51,7 @@ def wide() -> nn.Module:
 
 
 def pooled_late() -> nn.Module:
-    """A small network for 3 × 32 × 32 pictures that does all its pooling at the end."""
+    """A small network for 3 × 32 × 32 images that does all its pooling at the end."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1),
         nn.ReLU(),

@@ -25,7 +25,7 @@ STRAIGHT = (
     "they are one linear layer. Keep a ReLU behind every convolution."
 )
 CHANGED = (
-    "The first convolution does not read the pictures as they are. What makes maps small is to come behind it: details "
+    "The first convolution does not read the images as they are. What makes maps small is to come behind it: details "
     "that are pooled away before are lost for every layer."
 )
 OTHER_SIDE = "A map has another size than the input."
@@ -57,9 +57,9 @@ class Original:
 
     def step(self, network: nn.Module, batch: int, device: str = "meta") -> WatchedStep:
         """A watched step of a network in its place, on shapes alone: what is asked for shows in them."""
-        pictures = torch.zeros((batch, *self.input_shape), device=device)
+        images = torch.zeros((batch, *self.input_shape), device=device)
         labels = torch.zeros(batch, dtype=torch.int64, device=device)
-        return step(network.to(device), pictures, labels, (batch, self.classes))
+        return step(network.to(device), images, labels, (batch, self.classes))
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class RebuildLook:
     expected_shape: tuple[int, ...] = ()
     kernels_differ: str = ""
     without_gradient: tuple[str, ...] = ()
-    ignores_pictures: bool = False  # some pictures of the batch do not go through every convolution
+    ignores_images: bool = False  # some images of the batch do not go through every convolution
     operators: tuple[str, ...] = ()  # that launched a kernel
     straight: bool = False  # weights stand behind weights without an activation between
-    changed_first: bool = False  # the first convolution does not read the pictures as they are
+    changed_first: bool = False  # the first convolution does not read the images as they are
     other_side: int = 0  # side of a map that has another size than the input, where none may
     peak: int = 0
     original_peak: int = 1
@@ -95,7 +95,7 @@ class RebuildLook:
             "layers fit each other": self.kind == "network" and not self.misfit,
             "output shape kept": self.shape != () and self.shape == self.expected_shape,
             "everything trained": ran and not self.without_gradient,
-            "all pictures count": ran and not self.ignores_pictures,
+            "all images count": ran and not self.ignores_images,
             "activations kept": ran and not self.straight,
             "peak low enough": 0 < self.peak <= self.original.share * self.original_peak,
         }
@@ -104,7 +104,7 @@ class RebuildLook:
         if self.original.full_size:
             found["sides kept"] = ran and not self.other_side
         else:
-            found["pictures read whole"] = ran and not self.changed_first
+            found["images read whole"] = ran and not self.changed_first
         return found
 
 
@@ -142,7 +142,7 @@ def look(make: Callable[[], object], original: Original, batch: int) -> RebuildL
     return replace(
         seen,
         without_gradient=without or (() if step.trainable else ("the output",)),
-        ignores_pictures=any(len(shape) < 4 or shape[0] != batch for shape in step.read),
+        ignores_images=any(len(shape) < 4 or shape[0] != batch for shape in step.read),
         straight=step.straight,
         changed_first=step.read[:1] != ((batch, *original.input_shape),),
         other_side=max((s for s in step.sides if original.full_size and s not in (1, side)), default=0),
@@ -153,7 +153,7 @@ def look(make: Callable[[], object], original: Original, batch: int) -> RebuildL
 
 
 def _misfit(make: Callable[[], object], original: Original) -> str:
-    """Why two layers do not fit each other, in the words a learner would see on a real picture; "" if they do."""
+    """Why two layers do not fit each other, in the words a learner would see on a real image; "" if they do."""
     made = make()
     assert isinstance(made, nn.Module)
     try:
@@ -192,7 +192,7 @@ class RebuildCheck(PropertyCheck[RebuildLook]):
         original: the network handed out, and what is asked.
         by_property: slips told apart by what their network is: "misfit", "another output", "other kernels",
             "untrained", "straight",
-            "pictures changed", "shrunk", "grown", "risen", as many as the catalogue has.
+            "images changed", "shrunk", "grown", "risen", as many as the catalogue has.
         by_peak: slips told apart by their peak and what they run.
         takeaway: one sentence for whoever has it right.
         batch: at which the peaks are compared.
@@ -247,22 +247,22 @@ class RebuildCheck(PropertyCheck[RebuildLook]):
         if seen.without_gradient:
             told = self._told("untrained", "Not everything is trained any more.")
             return f"{told} (Without a gradient: {', '.join(seen.without_gradient[:3])}.)"
-        if seen.ignores_pictures:
-            return "Some pictures of the batch do not count: a convolution reads only a part of them."
+        if seen.ignores_images:
+            return "Some images of the batch do not count: a convolution reads only a part of them."
         if seen.straight:
             return self._told("straight", STRAIGHT)
         if seen.other_side:
             told = self._told("shrunk" if seen.other_side < self.original.input_shape[-1] else "grown", OTHER_SIDE)
             return f"{told} (There are sides of {seen.other_side}.)"
         if not self.original.full_size and seen.changed_first:
-            return self._told("pictures changed", CHANGED)
+            return self._told("images changed", CHANGED)
         now = f" It is {percent(seen.share)} of the original; at most {percent(self.original.share)} is asked."
         for slip in self.by_peak:
             if (seen.peak, seen.operators) == _slip_step(slip.function, self.original, self.batch):
                 return slip.message + now
-        if seen.share > 1:
-            return self._told("risen", "The peak has risen.") + now
-        return ("The peak is no lower than it was." if seen.share == 1 else "The peak is still too high.") + now
+        if percent(seen.share) == percent(1.0):  # also where a few bytes came or went
+            return "The peak is as high as it was." + now
+        return (self._told("risen", "The peak has risen.") if seen.share > 1 else "The peak is still too high.") + now
 
 
 @functools.cache

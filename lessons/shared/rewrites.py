@@ -32,10 +32,10 @@ class Watched(nn.Module):
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES)]
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """(N, 3, H, W) -> (N, 10)."""
         self.maps = []
-        x = pictures
+        x = images
         for layer in self.layers:
             x = layer(x)
             self.maps.append(x)
@@ -85,9 +85,9 @@ class Tower(nn.Module):
         )  # fmt: skip
         self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES))
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """(N, 3, H, W) -> (N, 10)."""
-        x = self.stem(pictures)
+        x = self.stem(images)
         for block in self.blocks:
             x = block(x)
         scores: Tensor = self.head(x)
@@ -97,7 +97,7 @@ class Tower(nn.Module):
 def compare(
     make: Callable[[], nn.Module], batch: int, seed: int = 0, kind: Callable[[], nn.Module] = Watched
 ) -> RewriteComparison:
-    """Compare `make()` with a `kind()` of the same weights, in two training steps on random pictures.
+    """Compare `make()` with a `kind()` of the same weights, in two training steps on random images.
 
     Both draw the same random numbers in their forward passes. Raises whatever the learner's code raises.
     """
@@ -109,16 +109,16 @@ def compare(
             return replace(nothing, parameters_differ=differ)
         watched: list[tuple[nn.Module, Watch, list[WatchedStep]]] = [(original, Watch(), []), (rewritten, Watch(), [])]
         for number in (1, 2):  # what a network keeps for its next step shows in the second
-            pictures, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
+            images, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
             for network, watch, steps in watched:
                 torch.manual_seed(seed + number)
-                steps.append(step(network, pictures, labels, (batch, CLASSES), watch))
+                steps.append(step(network, images, labels, (batch, CLASSES), watch))
         wanted, given = (steps for _, _, steps in watched)
         first = given[0].output
         if not isinstance(first, Tensor):
             return replace(nothing, returned=type(first).__name__)
         alike = all(same_gradients(one.gradients, other.gradients) for one, other in zip(given, wanted, strict=True))
-        evaluated = alike or _same_in_evaluation(original, rewritten, pictures, labels)
+        evaluated = alike or _same_in_evaluation(original, rewritten, images, labels)
     return replace(
         nothing,
         returned="Tensor",
@@ -137,9 +137,9 @@ def compare(
     )
 
 
-def _same_in_evaluation(original: nn.Module, rewritten: nn.Module, pictures: Tensor, labels: Tensor) -> bool:
+def _same_in_evaluation(original: nn.Module, rewritten: nn.Module, images: Tensor, labels: Tensor) -> bool:
     """Whether the gradients are the same where dropout drops nothing."""
-    ours, theirs = (step(net.eval(), pictures, labels, (len(pictures), CLASSES)) for net in (rewritten, original))
+    ours, theirs = (step(net.eval(), images, labels, (len(images), CLASSES)) for net in (rewritten, original))
     return same_gradients(ours.gradients, theirs.gradients)
 
 

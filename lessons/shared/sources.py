@@ -38,7 +38,7 @@ def traced(
 
     Args:
         builder: of the network.
-        size: side of its square pictures, in pixels.
+        size: side of its square images, in pixels.
         classes: it tells apart.
         layers: for builders that take a depth.
     """

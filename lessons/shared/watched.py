@@ -120,7 +120,7 @@ class WatchedStep:
         output: what forward returned; a tensor detached.
         trainable: whether the output has a gradient.
         gradients: of the cross-entropy, by name of the parameter; empty if there was no backward pass.
-        peak: bytes alive at most: parameters, their momentum, pictures, labels, maps and gradients.
+        peak: bytes alive at most: parameters, their momentum, images, labels, maps and gradients.
         left: bytes alive after the step beside what was there before, gradients aside.
         operators: names of those that launched a kernel.
         nodes: kinds of autograd nodes that the forward pass left.
@@ -155,20 +155,20 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def step(
-    network: nn.Module, pictures: Tensor, labels: Tensor, shape: tuple[int, ...], watch: Watch | None = None
+    network: nn.Module, images: Tensor, labels: Tensor, shape: tuple[int, ...], watch: Watch | None = None
 ) -> WatchedStep:
-    """Forward, cross-entropy and backward of a network on these pictures and labels, watched.
+    """Forward, cross-entropy and backward of a network on these images and labels, watched.
 
     A backward pass follows if the output has this shape and a gradient. What a step before has left counts where that
     was watched by the same `watch`. Raises what the network raises.
     """
     network.zero_grad(set_to_none=True)
-    held = [*network.parameters(), *network.buffers(), pictures, labels]
+    held = [*network.parameters(), *network.buffers(), images, labels]
     with no_garbage_collection():
         watch = watch or Watch()
         watch.begin(*held)
         with watch:
-            output = network(pictures)
+            output = network(images)
         seen, trainable, nodes = output, False, frozenset[str]()
         if isinstance(output, Tensor):
             seen, trainable, nodes = output.detach().clone(), output.requires_grad, _nodes(output)

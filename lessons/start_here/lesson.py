@@ -15,7 +15,7 @@
 #
 # 1. say what the course teaches, and where to enter it;
 # 2. tell whether your installation is complete, and mend it if not;
-# 3. read a *skyline*, the one picture that every lesson uses;
+# 3. read a *skyline*, the one figure that every lesson uses;
 # 4. go one round of guess, formula, trace and measurement, as every lesson does;
 # 5. use an explorer by keyboard, and get marks for an exercise.
 #
@@ -102,7 +102,7 @@ skyline(step.at(batch=64))
 # %% [markdown] slide="slide"
 # ## What memory is for: the roles
 #
-# Everything in the picture plays one of these roles, in the same colours in every figure of the course.
+# Everything in a skyline plays one of these roles, in the same colours in every figure of the course.
 #
 # | role | in a phrase |
 # |---|---|
@@ -247,8 +247,8 @@ reveal(
 memory_explorer("AlexNet", batch=256, card_gib=2)
 
 # %% [markdown] slide="notes"
-# Three sentences stand under the picture: how things stand, which role is to blame, and what would help. Lesson 03
-# takes this explorer apart. Without a running kernel the picture stays as it was saved: run the cell first.
+# Three sentences stand under the figure: how things stand, which role is to blame, and what would help. Lesson 03
+# takes this explorer apart. Without a running kernel the figure stays as it was saved: run the cell first.
 
 # %% [markdown] slide="slide"
 # ## Exercises and marks

@@ -120,7 +120,7 @@ bytes_saved = Check(
         Slip("divided without rounding", _saved(lambda side, stride: side**2 / stride**2),
              "You divided the values by s². A side is a whole number of positions: round each side, then square."),
         Slip("batch forgotten", lambda batch, maps, first, stride: _bytes_saved(1, maps, first, stride),
-             "This is one picture. Every picture of the batch has its own maps."),
+             "This is one image. Every image of the batch has its own maps."),
         Slip("values, not bytes", lambda batch, maps, first, stride: _bytes_saved(batch, maps, first, stride) // 4,
              "You counted values. A float32 value takes 4 bytes."),
     ],
@@ -232,8 +232,8 @@ strided = RebuildCheck(
             lambda: _without_relu((1, 2, 1, 2, 2)),
             STRAIGHT,
         ),
-        "pictures changed": Slip(
-            "pictures pooled",
+        "images changed": Slip(
+            "images pooled",
             lambda: nn.Sequential(nn.MaxPool2d(2), *_rebuilt((1, 1, 1, 1, 1), ("", "max", "max")).children()),
             CHANGED,
         ),

@@ -104,8 +104,7 @@ pd.DataFrame(rows, columns=columns).set_index("layer")
 # %% [markdown]
 # Both sides of the map shrink, so the *values* shrink by s²: 4 at stride 2, 16 at stride 4. That is almost exact,
 # because steps are whole. A side of 224 at stride 3 gives 75 positions and not 74.67. In AlexNet's first layer the
-# kernel can move along 224 + 2 · 2 − 11 = 217 positions; at stride 4 it makes 54 steps of 4 and stops one column
-# short of the end.
+# way is 224 + 2 · 2 − 11 = 217 long; at stride 4 the kernel makes 54 steps of 4 and stops one column short of the end.
 
 # %% [markdown] slide="slide"
 # ## By hand: all of VGG-16
@@ -249,8 +248,8 @@ for when, at in (("before:", published), ("after: ", late)):
 # %% [markdown] slide="slide"
 # ## A floor under every place
 #
-# A larger stride must help more? Up to a floor. Once everything downstream is small, the peak moves upstream, to
-# backward through the layers before the stride, and there a larger stride changes nothing.
+# A larger stride must help more? Up to a floor. Once everything downstream is small, the peak moves upstream, into
+# the backward pass of the layers before the stride, and there a larger stride changes nothing.
 
 # %% folded=true
 places, strides = ("conv5_1", "conv3_1", "conv2_1", "conv1_1"), (1, 2, 3, 4)

@@ -30,6 +30,8 @@ class T4Peak:
         reserved: `torch.cuda.max_memory_reserved`, in bytes.
         traced: what `Ledger.allocated_bytes` says of the step, in bytes.
         replayed: what `Ledger.reserved_bytes` says of it, in bytes.
+        least: the lowest of what is traced where the program had other blocks before its first step, in bytes.
+        most: the highest.
     """
 
     model: dict[str, Any]
@@ -41,6 +43,8 @@ class T4Peak:
     reserved: int
     traced: int
     replayed: int
+    least: int
+    most: int
 
     @property
     def name(self) -> str:
@@ -60,7 +64,7 @@ def t4_peaks() -> list[T4Peak]:
         T4Peak(
             row["model"], row["attention"], row["batch"], row["sequence"], row["lora_rank"],
             row["max_memory_allocated_bytes"], row["max_memory_reserved_bytes"],
-            row["traced_allocated_bytes"], row["traced_reserved_bytes"],
+            row["traced_allocated_bytes"], row["traced_reserved_bytes"], *row["traced_after_histories_bytes"],
         )
         for row in rows
     ]  # fmt: skip

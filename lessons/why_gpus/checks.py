@@ -150,7 +150,7 @@ speed_up = Check(
     "speed_up",
     _speed_up,
     cases=[
-        (0.020, 0.001, 256, 602_112, 10.0),  # pictures of 224 × 224: 15 ms to bring
+        (0.020, 0.001, 256, 602_112, 10.0),  # images of 224 × 224: 15 ms to bring
         (0.004, 0.002, 1_000, 16_392, 6.0),  # the transfer cancels the gain
         (0.5, 0.01, 64, 3_144, 12.5),
         (0.003, 0.003, 1, 8, 31.5),

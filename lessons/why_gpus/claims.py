@@ -107,13 +107,13 @@ def _seldom_fails() -> Finding:
 
 @claim(39, MATHWORKS, "The example of handwritten digits, 28 × 28, needs only minutes on a CPU.")
 def _digits_on_a_cpu() -> Finding:
-    batch, pictures, epochs = 128, 60_000, 5
+    batch, images, epochs = 128, 60_000, 5
     step = timing.measure_step_time(small_cnn(1, 28), (1, 28, 28), 10, batch, device="cpu", seconds=0.2).step.median
-    total = step * epochs * -(-pictures // batch)
+    total = step * epochs * -(-images // batch)
     return Finding(
         RIGHT if total < 3600 else WRONG,
         f"measured here, a small convolutional network: {format_seconds(step)} a step of {batch}, "
-        f"{total / 60:.1f} minutes for {epochs} passes over {pictures:,} images",
+        f"{total / 60:.1f} minutes for {epochs} passes over {images:,} images",
         "Small images and a small network. Measure yours before you rent a card.",
     )
 

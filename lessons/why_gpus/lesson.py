@@ -60,7 +60,7 @@ from lessons.why_gpus.host_queue import host_queue  # fmt: skip
 from lessons.why_gpus.machine import LAYOUTS, machine
 from lessons.why_gpus.timed import measure_layers, measure_products
 
-# one colour a device in every picture of this lesson
+# one colour a device in every figure of this lesson
 CPU, GPU = SERIES_COLOURS[0], SERIES_COLOURS[1]
 titan, pcie = device("Titan X (Maxwell)"), link("PCIe 3.0 x16")
 
@@ -175,7 +175,7 @@ torch.set_num_threads(threads)
 # | bytes read and written | 4 · (32 · 784 + 784 · 100 + 32 · 100) | 426,752 |
 # | *arithmetic intensity* | operations a byte | 11.8 |
 #
-# The two devices of the picture. Of a GPU's published peak the course expects two thirds, of its bandwidth three
+# The two devices of the figure. Of a GPU's published peak the course expects two thirds, of its bandwidth three
 # quarters. The CPU's arithmetic rate is what it reached in cnn-benchmarks. A launch takes 5 to 15 µs on a GPU, and
 # the course takes the middle. Two numbers of the CPU are *assumed*, not measured on it: its bandwidth, 88.5 GB/s, and
 # its launch, 2.2 µs. (MICS-Lab measured 4.4 µs for two operators on another CPU; this is half of that.)
@@ -252,7 +252,7 @@ reveal(
 # chips and another network, so no test of the model, but the same winner.
 
 # %% [markdown] slide="slide"
-# ## Both in one picture
+# ## Both in one figure
 #
 # Now let the batch grow. Below the crossover the CPU wins, above it the GPU. At first neither time grows with the
 # batch: launches take as long for one sample as for twenty.
@@ -335,7 +335,7 @@ print(f"crossover, with a queue:        {meets_queued}")
 # ## What a clock shows
 #
 # A clock that is stopped when the last operator is in the queue has timed the queue, not the work. For the second row
-# of the picture:
+# of the figure:
 
 # %%
 fast = queues["batch 2,048"]

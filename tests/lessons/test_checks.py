@@ -228,26 +228,37 @@ class TestCrashes:
 
     def test_a_network_that_raises_is_a_crash_with_its_line(self):
         class Broken(Watched):
-            def forward(self, pictures):
-                return self.layers(pictures).view(3, 3)
+            def forward(self, images):
+                return self.layers(images).view(3, 3)
 
         feedback = memory.keep_less(Broken)
         assert feedback.outcome is Outcome.CRASHED
         assert "RuntimeError" in feedback.message
-        assert "`return self.layers(pictures).view(3, 3)`" in feedback.message
+        assert "`return self.layers(images).view(3, 3)`" in feedback.message
         assert graded_memory.keep_less.lines(Broken) == ["keep_less: crashed: RuntimeError"]
 
     def test_a_network_that_returns_nothing_is_told_so(self):
         class Silent(Watched):
-            def forward(self, pictures):
-                self.layers(pictures)
+            def forward(self, images):
+                self.layers(images)
 
         assert "Is there a `return`?" in memory.keep_less(Silent).message
 
+    def test_a_list_of_what_cpu_gives_is_told_what_that_is_where_it_runs(self):
+        class OnHost(Watched):
+            def forward(self, images):
+                self.maps, x = [], images
+                for layer in self.layers:
+                    x = layer(x)
+                    self.maps.append(x.cpu())
+                return x
+
+        assert "`.cpu()` gives a map that is on the CPU as it is" in memory.keep_less(OnHost).message
+
     def test_a_network_that_keeps_too_much_in_its_own_way_is_told_how_much(self):
         class Halves(Watched):
-            def forward(self, pictures):
-                self.halves, x = {}, pictures
+            def forward(self, images):
+                self.halves, x = {}, images
                 for i, layer in enumerate(self.layers):
                     x = layer(x)
                     self.halves[i] = x.detach().half()

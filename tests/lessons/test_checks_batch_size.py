@@ -23,19 +23,19 @@ def vgg() -> StepTrace:
 
 
 def test_a_crash_is_named_with_its_line():
-    def broken(model, optimizer, pictures, labels, micro):
-        for x in pictures.chunk(micro, dim=7):
+    def broken(model, optimizer, images, labels, micro):
+        for x in images.chunk(micro, dim=7):
             F.cross_entropy(model(x), labels).backward()
 
     feedback = batch_size.accumulate(broken)
     assert feedback.outcome is Outcome.CRASHED
-    assert re.search(r"raised IndexError: .+ of your cell: `for x in pictures.chunk", feedback.message)
+    assert re.search(r"raised IndexError: .+ of your cell: `for x in images.chunk", feedback.message)
     assert graded.accumulate.lines(broken) == ["accumulate: crashed: IndexError"]
 
 
 def test_an_update_that_is_wrong_in_its_own_way_is_measured():
-    def too_keen(model, optimizer, pictures, labels, micro):
-        plain(model, optimizer, pictures, labels, micro)
+    def too_keen(model, optimizer, images, labels, micro):
+        plain(model, optimizer, images, labels, micro)
         with torch.no_grad():
             next(model.parameters()).add_(1e-3)
 
@@ -44,9 +44,9 @@ def test_an_update_that_is_wrong_in_its_own_way_is_measured():
 
 
 def test_only_the_second_step_wrong_is_said_to_be():
-    def once(model, optimizer, pictures, labels, micro):
+    def once(model, optimizer, images, labels, micro):
         if not hasattr(model, "stepped"):
-            plain(model, optimizer, pictures, labels, micro)
+            plain(model, optimizer, images, labels, micro)
         model.stepped = True
 
     assert "not the whole batch's in the second step" in batch_size.accumulate(once).message
@@ -54,11 +54,11 @@ def test_only_the_second_step_wrong_is_said_to_be():
 
 
 def test_a_step_that_keeps_every_output_is_refused_for_its_memory():
-    def keeps(model, optimizer, pictures, labels, micro):
+    def keeps(model, optimizer, images, labels, micro):
         optimizer.zero_grad()
         losses = [
-            F.cross_entropy(model(x), y, reduction="sum") / len(pictures)
-            for x, y in zip(pictures.split(micro), labels.split(micro), strict=True)
+            F.cross_entropy(model(x), y, reduction="sum") / len(images)
+            for x, y in zip(images.split(micro), labels.split(micro), strict=True)
         ]
         for loss in losses:
             loss.backward()
@@ -85,8 +85,8 @@ def test_the_line_of_vgg_16_is_the_trace_s(batch):
 
 
 def test_a_step_that_saves_memory_by_training_something_else_saves_none():
-    def two_ways(model, optimizer, pictures, labels, micro):
-        some = pictures if pictures.dtype is torch.float64 else pictures[:micro]
+    def two_ways(model, optimizer, images, labels, micro):
+        some = images if images.dtype is torch.float64 else images[:micro]
         plain(model, optimizer, some, labels[: len(some)], micro)
 
     assert graded.accumulate.lines(two_ways)[-1] == "peak low enough: no"

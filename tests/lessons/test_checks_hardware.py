@@ -38,9 +38,9 @@ def test_the_number_printed_in_2014_is_refused():
 
 def test_inference_mode_is_a_crash_with_its_line():
     class Inference(Pretrained):
-        def forward(self, pictures):
+        def forward(self, images):
             with torch.inference_mode():
-                features = self.backbone(pictures)
+                features = self.backbone(images)
             return self.head(features)
 
     feedback = hardware.head_only(Inference)
@@ -51,16 +51,16 @@ def test_inference_mode_is_a_crash_with_its_line():
 
 def test_a_network_that_returns_nothing_is_told_so():
     class Silent(Pretrained):
-        def forward(self, pictures):
-            self.head(self.backbone(pictures))
+        def forward(self, images):
+            self.head(self.backbone(images))
 
     assert "Is there a `return`?" in hardware.head_only(Silent).message
 
 
 def test_a_late_cut_is_told_how_high_the_peak_still_is():
     class Detached(Pretrained):
-        def forward(self, pictures):
-            return self.head(self.backbone(pictures).detach())
+        def forward(self, images):
+            return self.head(self.backbone(images).detach())
 
     seen = transfer.compare(Detached, hardware.BATCH)
     assert transfer.SHARE < seen.share < 1

@@ -42,7 +42,7 @@ def test_the_evidence_is_the_literatures():
 @pytest.mark.parametrize("rate", [1e6, 1e-4])
 def test_another_link_another_verdict(monkeypatch, rate):
     """GB/s: with no end of them nothing is waited for, with next to none everything is."""
-    links = {name: replace(hardware.link(name), nominal_gb_s=rate, practical_gb_s=None) for name in
+    links = {name: replace(hardware.link(name), nominal_gb_s=rate) for name in
              ("PCIe 2.0 x16", "NVLink 4")}  # fmt: skip
     monkeypatch.setattr(
         many_gpus, "on_cards", lambda ledger, card, link, *more: on_cards(ledger, card, links[link], *more)

@@ -9,7 +9,7 @@ from torch import nn
 
 from course_utils.units import CourseError
 from lessons.shared import digits
-from lessons.shared.digits import Variant, compare, pictures
+from lessons.shared.digits import Variant, compare, images
 
 
 def dense() -> nn.Module:
@@ -28,7 +28,7 @@ def tensors_alive(dtype: torch.dtype) -> int:
 
 @pytest.mark.parametrize("side", [8, 16, 24])
 def test_pictures_keep_what_is_to_be_seen(side):
-    x, y, test_x, test_y = pictures(side)
+    x, y, test_x, test_y = images(side)
     assert x.shape == (1297, 1, side, side)
     assert test_x.shape == (500, 1, side, side)
     assert len(y) == 1297

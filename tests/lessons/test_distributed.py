@@ -19,7 +19,7 @@ from lessons.shared.parallel import ring_bytes
 
 
 def samples(count=64):
-    pictures, labels, _, _ = digits.pictures(side=8)
+    pictures, labels, _, _ = digits.images(side=8)
     return pictures[:count], labels[:count]
 
 
@@ -27,7 +27,7 @@ def test_averaged_gradients_and_split_layers_are_one_processs():
     pictures, labels = samples()
     flat = pictures.flatten(1)
     whole, layers = jobs.gradient(pictures, labels), jobs.whole_layers(flat, labels)
-    found = run(processes_to_run.average_and_split, pictures=pictures, labels=labels, shards=[[32, 32], [40, 24]])
+    found = run(processes_to_run.average_and_split, images=pictures, labels=labels, shards=[[32, 32], [40, 24]])
     for averages, part in found:
         for one, even in zip(averages, (True, False), strict=True):
             assert torch.allclose(one["weighed"], whole, rtol=1e-4, atol=1e-6)
@@ -41,7 +41,7 @@ def test_averaged_gradients_and_split_layers_are_one_processs():
 
 
 def test_ddp_and_fsdp_under_torchrun_lose_what_one_process_loses():
-    pictures, labels, _, _ = digits.pictures(side=8)
+    pictures, labels, _, _ = digits.images(side=8)
     losses, kept = train.train("single", 10, 64, pictures, labels)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)), OMP_NUM_THREADS="1")

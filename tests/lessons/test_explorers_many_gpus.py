@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 
 import pytest
-from drawn import assert_well_laid
+from drawn import assert_well_laid, paths, words_of
 
 from course_utils.figures import role_bars
+from course_utils.figures.style import SERIES_COLOURS
+from course_utils.machine import hardware
 from course_utils.units import CourseError, format_bytes
 from lessons.many_gpus import explorer as many_gpus
 from lessons.many_gpus.card_lanes import card_lanes
 from lessons.many_gpus.explorer import cards_explorer
+from lessons.many_gpus.links_figure import link_rates
 from lessons.many_gpus.ring_figure import ring_steps
 from lessons.shared.parallel import SCHEMES, STAGES, UNITS, ring_states
 
@@ -83,10 +87,35 @@ def test_a_start_that_no_control_can_take_is_one_line(wrong, message):
 
 
 def test_what_no_picture_can_show_is_refused():
-    for draw in (lambda: ring_steps(ring_states(5)), lambda: card_lanes({}), lambda: role_bars({})):
+    for draw in (lambda: ring_steps(ring_states(5)), lambda: card_lanes({}), lambda: role_bars({}),
+                 lambda: link_rates({}), lambda: link_rates(dict.fromkeys("abcde", hardware.peers()))):  # fmt: skip
         with pytest.raises(CourseError):
             draw()
     for cards in (2, 3, 4):
         assert_well_laid(ring_steps(ring_states(cards), "A ring"))
     with pytest.raises(CourseError, match="0 bytes or more"):
         role_bars({"one": {"input": -1.0}})
+
+
+@pytest.mark.parametrize("rows", [{"one": hardware.peers()[:1]}, {"all": hardware.peers(), "none": []},
+                                  {"links": hardware.peers()[3:5], "memory": hardware.devices()}])  # fmt: skip
+def test_rates_of_links_stand_in_their_order_and_each_is_written(rows):
+    picture = link_rates(rows, "A title")
+    assert_well_laid(picture)
+    texts = [words.text for words in words_of(picture)]
+    names = [item.name for items in rows.values() for item in items]
+    assert [text for text in texts if text in names] == names
+    marks = [(w.x, math.log10(float(w.text.replace(",", "")))) for w in words_of(picture)
+             if w.anchor == "middle" and re.fullmatch(r"[\d,.]+", w.text)]  # fmt: skip
+    (x0, v0), (x1, v1) = marks[0], marks[-1] if len(marks) > 1 else (marks[0][0] + 1, marks[0][1])
+    for items, colour in zip(rows.values(), SERIES_COLOURS, strict=False):
+        dots = [part for path in paths(picture, fill=colour) for part in path]
+        assert len(dots) == len(items)
+        for item, dot in zip(items, dots, strict=True):
+            rate = item.bytes_per_s if isinstance(item, hardware.Link) else item.reached_bytes_per_s()
+            x = (min(x for x, _ in dot) + max(x for x, _ in dot)) / 2
+            if len(marks) > 1:
+                assert v0 + (x - x0) * (v1 - v0) / (x1 - x0) == pytest.approx(math.log10(rate / 1e9), abs=0.01)
+    for item in hardware.peers():
+        if item.name in names and item.practical_gb_s is not None:
+            assert f"{item.name} {item.bytes_per_s / 1e9:.3g} (measured {item.practical_gb_s:g})" in picture.alt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pandas as pd
@@ -13,6 +14,7 @@ from course_utils import networks
 from course_utils.figures.plane import Spot
 from course_utils.figures.style import ROLE_COLOURS
 from course_utils.machine import hardware
+from course_utils.machine.hardware import LINK_EFFICIENCY
 from course_utils.memory import StepTrace
 from course_utils.techniques.offload import BACK, OUT, Schedule, simulate
 from course_utils.trace import training_step
@@ -122,15 +124,25 @@ def test_loss_by_efficiency() -> None:
     table = pd.DataFrame(
         {
             "efficiency": [0.3, 0.6, 1.2] * 2,
-            "GB/s": [10.0] * 3 + [12.0] * 3,
+            "link": [0.63] * 3 + [LINK_EFFICIENCY] * 3,
             "all": [8.0, 17.0, 30.0, 6.0, 12.0, 25.0],
             "dyn": [7.0, 8.0, 9.0, 6.0, 7.0, 8.0],
             "conv": [0.0, 1.0, 8.0, 0.0, 0.0, 5.0],
         }
     )
-    picture = loss_by_efficiency(table, 12.0, "net", (Spot("published", 0.6, 18.0, hollow=True),), {"the model's": 0.6})
+    picture = loss_by_efficiency(table, "net", (Spot("published", 0.6, 18.0, hollow=True),), {"the model's": 0.6})
     assert_well_laid(picture)
     assert "net: with kernels 4.0 times as fast, moving everything loses 25 % instead of 6 %" in picture.alt
     assert {"all, no limit", "dyn, must fit", "conv, no limit", "published"} <= {w.text for w in words_of(picture)}
-    with pytest.raises(CourseError, match="the table has rates of 10, 12"):
-        loss_by_efficiency(table, 11.0, "net")
+    with pytest.raises(CourseError, match=r"needed at a link's share of 0\.75; the table has 0\.63$"):
+        loss_by_efficiency(table[table["link"] < LINK_EFFICIENCY], "net")
+
+
+def test_names_of_waits_stand_apart(steps: dict[str, StepTrace]) -> None:
+    for batch in (64, 128, 256):
+        picture = schedule_lanes(*pair(steps["VGG-16"], batch, "all", "2016", "PCIe 3.0 x16")[:1])
+        names = [word for word in words_of(picture) if " waits " in word.text and word.anchor == "middle"]
+        assert len(names) > 2
+        for one, other in itertools.combinations(names, 2):
+            if one.y == other.y:
+                assert max(one.box[0], other.box[0]) - min(one.box[2], other.box[2]) >= 4.8

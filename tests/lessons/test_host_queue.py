@@ -80,7 +80,7 @@ def test_the_pictures_are_well_laid_and_say_their_numbers():
     chips = [(one, LAYOUTS[one.name]) for one in (REFERENCE_CPU, device(CARD))]
     picture = machine(chips, link("PCIe 3.0 x16"), "The title")
     assert_well_laid(picture)
-    assert {"24 SMs × 128 lanes = 3,072 lanes", "10 GB/s in use"} <= {word.text for word in words_of(picture)}
+    assert {"24 SMs × 128 lanes = 3,072 lanes", "11.8 GB/s in use"} <= {word.text for word in words_of(picture)}
 
 
 def test_no_step_is_no_picture():

@@ -92,7 +92,7 @@ class TestExercises:
             stub = set(cell.metadata.course.stub.splitlines())
             solving = [line.strip() for line in cell.source.splitlines() if line not in stub]
             assert solving
-            told = [line for line in solving if re.search(r"\w", line) and line not in ("x = pictures", "return x")]
+            told = [line for line in solving if re.search(r"\w", line) and line not in ("x = images", "return x")]
             assert not [line for line in told if line in handed_out]
 
 

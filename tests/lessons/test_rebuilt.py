@@ -80,12 +80,12 @@ JUDGED = {
     "other kernels": (lambda: build(nn.MaxPool2d(2), width=2), Outcome.WRONG, "The parameters are not the original's."),
     "frozen": (frozen, Outcome.WRONG, "Not everything is trained any more. (Without a gradient: 0.weight, 0.bias.)"),
     "cut off": (lambda: Forward(torch.Tensor.detach), Outcome.WRONG, "Not everything is trained any more."),
-    "four pictures alone": (lambda: FirstFour(lambda y: y), Outcome.WRONG, "Some pictures of the batch do not count"),
+    "four images alone": (lambda: FirstFour(lambda y: y), Outcome.WRONG, "Some images of the batch do not count"),
     "slip by its peak": (build, Outcome.WRONG, "Nothing was changed. It is 100 % of the original; at most 80 % is"),
     "risen": (lambda: build(nn.MaxPool2d(1)), Outcome.WRONG, "The peak has risen. It is "),
-    "as high, another way": (in_place, Outcome.WRONG, "The peak is "),
+    "as high, another way": (in_place, Outcome.WRONG, "The peak is as high as it was. It is 100 %"),
     "no activation": (lambda: linear(nn.MaxPool2d(2)), Outcome.WRONG, "Keep a ReLU behind every convolution."),
-    "pictures pooled": (lambda: nn.Sequential(nn.AvgPool2d(2), build()), Outcome.WRONG, "the pictures as they are"),
+    "images pooled": (lambda: nn.Sequential(nn.AvgPool2d(2), build()), Outcome.WRONG, "the images as they are"),
 }  # fmt: skip
 
 

@@ -297,3 +297,21 @@ def test_scratch_memory_is_alive_in_its_event_alone() -> None:
     more = asked.also(np.array([10 * MIB, 20 * MIB]), np.array([3, 4]))
     assert more.least_bytes == 50 * MIB
     assert asked.least_bytes == 30 * MIB
+
+
+def test_what_a_program_had_before_changes_which_blocks_can_be_split() -> None:
+    size, flags = np.array([11 * MIB]), np.zeros(1, dtype=np.bool_)
+    asked = Requests(size, np.array([0]), np.array([1]), flags, flags, events=2)
+    assert asked.replay().peak_allocated == 12 * MIB  # a segment of its own: 1 MiB is too small to be split off
+    assert asked.replay(before=[20 * MIB]).peak_allocated == 11 * MIB
+    assert asked.replay(before=[20 * MIB]).reserved == 20 * MIB
+
+
+@settings(deadline=None)
+@given(STEPS, st.lists(st.integers(1, 40 * MIB), max_size=5))
+def test_whatever_was_there_before_no_block_is_above_its_need_by_more_than_what_is_not_split(
+    step: list[tuple[int, int, int]], before: list[int]
+) -> None:
+    asked = requests(step)
+    most = len(step) * SMALL_REQUEST
+    assert asked.least_bytes <= asked.replay(before=before).peak_allocated <= asked.least_bytes + most

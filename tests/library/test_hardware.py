@@ -20,6 +20,7 @@ from course_utils.machine.hardware import (
     ARITHMETIC_EFFICIENCY,
     BANDWIDTH_EFFICIENCY,
     DEVICES_FILE,
+    LINK_EFFICIENCY,
     LINKS_FILE,
     Device,
     device,
@@ -28,6 +29,7 @@ from course_utils.machine.hardware import (
     links,
     load_devices,
     load_links,
+    peers,
     roofline_seconds,
 )
 from course_utils.units import CourseError
@@ -135,9 +137,15 @@ def test_links_are_as_the_standards_say_and_unconfirmed_practice_is_none() -> No
     rates = {item.generation: (item.nominal_gb_s, item.practical_gb_s) for item in links()}
     assert rates == {2: (8, 6), 3: (15.75, 10), 4: (31.5, None), 5: (63, None)}
     assert device("P100").link == link("pcie 3.0 x16")
-    assert link("PCIe 3.0 x16").bytes_per_s == 10e9
-    assert link("PCIe 4.0 x16").bytes_per_s == 31.5e9
     assert device("GTX 980").link is None
+
+
+def test_every_link_is_expected_to_reach_one_share_of_its_paper_rate_within_what_was_measured() -> None:
+    assert {item.bytes_per_s / item.nominal_gb_s for item in peers()} == {LINK_EFFICIENCY * 1e9}
+    shares = [item.practical_gb_s / item.nominal_gb_s for item in peers() if item.practical_gb_s is not None]
+    assert sorted(round(share, 2) for share in shares) == [0.63, 0.75, 0.78, 0.82]
+    assert min(shares) < LINK_EFFICIENCY < max(shares)
+    assert pytest.approx(sum(shares) / len(shares), abs=0.01) == LINK_EFFICIENCY
 
 
 @pytest.mark.parametrize(

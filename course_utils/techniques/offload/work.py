@@ -226,15 +226,15 @@ def layerwise_2016(
     classifier = dense[0] if dense else kernels
     own = np.arange(len(root)) == root
     loss = np.array([layer == "loss" for layer in tape.layer_names])[tape.layer]
-    pictures = (tape.role == ROLE["input"]) & tape.is_map
-    maps = (ledger.maps_2016 & own) | pictures
+    images = (tape.role == ROLE["input"]) & tape.is_map
+    maps = (ledger.maps_2016 & own) | images
     gradients = (tape.role == ROLE["gradient maps"]) & tape.is_map & own & ~loss
     weights = tape.role == ROLE["parameters"]
     kept = maps | gradients | weights
     if features_only:
         first_part = np.zeros(len(tape.layer_names), dtype=np.bool_)
         first_part[tape.event_layer[:classifier]] = True
-        kept &= first_part[tape.layer] | pictures
+        kept &= first_part[tape.layer] | images
     last = np.full(len(root), NEVER, dtype=np.int64)
     forward_uses = uses[tape.event_phase[uses[:, 0]] == FORWARD]
     np.maximum.at(last, forward_uses[:, 1], forward_uses[:, 0])

@@ -25,10 +25,10 @@ def network() -> nn.Module:
         return networks.small_cnn(channels=1, size=8)
 
 
-def gradient(pictures: Tensor, labels: Tensor) -> Tensor:
+def gradient(images: Tensor, labels: Tensor) -> Tensor:
     """The gradient of the mean loss of these samples, of all parameters of `network` in one vector."""
     model = network()
-    loss = F.cross_entropy(model(pictures), labels)
+    loss = F.cross_entropy(model(images), labels)
     return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
 
 
@@ -55,11 +55,11 @@ def ring_all_reduce(values: Tensor) -> int:
     return sent
 
 
-def averaged_gradients(pictures: Tensor, labels: Tensor, shards: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+def averaged_gradients(images: Tensor, labels: Tensor, shards: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
     """Each process takes its part of the samples; gradients of means are averaged in a ring.
 
     Args:
-        pictures: all samples.
+        images: all samples.
         labels: theirs.
         shards: one list for each experiment: samples of each process, which add up to all.
 
@@ -70,7 +70,7 @@ def averaged_gradients(pictures: Tensor, labels: Tensor, shards: Sequence[Sequen
     rank, cards, found = dist.get_rank(), dist.get_world_size(), []
     for sizes in shards:
         first, count = sum(sizes[:rank]), sizes[rank]
-        own = gradient(pictures[first : first + count], labels[first : first + count])
+        own = gradient(images[first : first + count], labels[first : first + count])
         average, weighed = own.clone(), own * count / sum(sizes)
         sent = ring_all_reduce(average)
         average /= cards
@@ -113,7 +113,7 @@ def dense_weights() -> list[Tensor]:
     return [torch.randn(128, 64, generator=draw) / 8, torch.randn(10, 128, generator=draw) / 11]
 
 
-def split_layers(pictures: Tensor, labels: Tensor) -> dict[str, Any]:
+def split_layers(images: Tensor, labels: Tensor) -> dict[str, Any]:
     """Each process keeps its share of the units of both layers, and runs all samples, (n, 64), through them.
 
     Returns:
@@ -121,15 +121,15 @@ def split_layers(pictures: Tensor, labels: Tensor) -> dict[str, Any]:
     """
     rank, cards = dist.get_rank(), dist.get_world_size()
     mine = [weight.chunk(cards)[rank].clone().requires_grad_() for weight in dense_weights()]
-    hidden: Tensor = Gather.apply(F.relu(pictures @ mine[0].T), True)  # type: ignore[no-untyped-call]
+    hidden: Tensor = Gather.apply(F.relu(images @ mine[0].T), True)  # type: ignore[no-untyped-call]
     scores: Tensor = Gather.apply(hidden @ mine[1].T, False)  # type: ignore[no-untyped-call]
     return _trained(scores, labels, mine)
 
 
-def whole_layers(pictures: Tensor, labels: Tensor) -> dict[str, Any]:
+def whole_layers(images: Tensor, labels: Tensor) -> dict[str, Any]:
     """The same two layers on one process."""
     weights = [weight.requires_grad_() for weight in dense_weights()]
-    return _trained(F.relu(pictures @ weights[0].T) @ weights[1].T, labels, weights)
+    return _trained(F.relu(images @ weights[0].T) @ weights[1].T, labels, weights)
 
 
 def _trained(scores: Tensor, labels: Tensor, weights: list[Tensor]) -> dict[str, Any]:

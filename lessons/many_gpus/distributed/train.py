@@ -52,14 +52,14 @@ def kept_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in local)
 
 
-def train(mode: str, steps: int, batch: int, pictures: Tensor, labels: Tensor) -> tuple[list[float], int]:
-    """Train the small convolutional network on pictures of 8 x 8.
+def train(mode: str, steps: int, batch: int, images: Tensor, labels: Tensor) -> tuple[list[float], int]:
+    """Train the small convolutional network on images of 8 x 8.
 
     Args:
         mode: one of MODES; the last two in processes that have been introduced to one another.
         steps: how many.
         batch: samples of a step over all processes, a multiple of their number.
-        pictures: (n, 1, 8, 8); the rows are used in order, and again from the first.
+        images: (n, 1, 8, 8); the rows are used in order, and again from the first.
         labels: (n,).
 
     Returns:
@@ -72,8 +72,8 @@ def train(mode: str, steps: int, batch: int, pictures: Tensor, labels: Tensor) -
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
     for step in range(steps):
-        rows = torch.arange(step * batch, (step + 1) * batch)[rank::cards] % len(pictures)
-        loss = F.cross_entropy(model(pictures[rows].to(device)), labels[rows].to(device))
+        rows = torch.arange(step * batch, (step + 1) * batch)[rank::cards] % len(images)
+        loss = F.cross_entropy(model(images[rows].to(device)), labels[rows].to(device))
         optimizer.zero_grad()
         loss.backward()  # here gradients are averaged over the processes
         optimizer.step()
@@ -102,12 +102,12 @@ def main() -> None:
         parser.error("start ddp and fsdp with torchrun, and single without, as the first lines of this file show")
     if chosen.steps < 1 or chosen.batch < 1 or chosen.batch % cards:
         parser.error(f"steps must be 1 or more, and batch a multiple of the {cards} processes")
-    from lessons.shared import digits
+    from lessons.shared import digits  # slow to import, and whoever calls `train` brings the images
 
-    pictures, labels, _, _ = digits.pictures(side=8)
+    images, labels, _, _ = digits.images(side=8)
     if not alone:
         dist.init_process_group("nccl" if torch.cuda.device_count() >= cards else "gloo")
-    found = train_in(chosen.mode, steps=chosen.steps, batch=chosen.batch, pictures=pictures, labels=labels)
+    found = train_in(chosen.mode, steps=chosen.steps, batch=chosen.batch, images=images, labels=labels)
     if alone or dist.get_rank() == 0:
         for mode, (losses, kept) in found.items():
             print(json.dumps({"mode": mode, "processes": cards, "losses": losses, "kept_bytes": kept}))

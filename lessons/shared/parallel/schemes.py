@@ -122,7 +122,7 @@ def _split(ledger: Ledger, scheme: str) -> Split:
             continue
         phase, role = int(tape.event_phase[event]), int(tape.role[storage])
         if phase == FORWARD and not wrote and role in (ROLE["feature maps"], ROLE["input"]):
-            if not gathered[storage] and role != ROLE["input"]:  # pictures come from the data loader, not over the link
+            if not gathered[storage] and role != ROLE["input"]:  # images come from the data loader, not over the link
                 before.setdefault(event, []).append(storage)
             gathered[storage] = True
         if phase == BACKWARD and wrote and role == ROLE["gradient maps"]:
