@@ -21,7 +21,7 @@ Receive = Callable[[int], Tensor]
 
 def _ring(
     rank: int, cards: int, values: Tensor, send: Send, receive: Receive, *, divide: str = "end", onward: bool = True,
-    remainder: bool = True,
+    remainder: bool = True, adds_on: bool = False, ahead: int = 1,
 ) -> Tensor:  # fmt: skip
     """A ring all-reduce with what can be done wrong about it as arguments."""
     size = len(values) // cards
@@ -29,19 +29,18 @@ def _ring(
     chunks = list(cut) if len(cut) == cards else list(values.tensor_split(cards))
     for step in range((2 if onward else 1) * (cards - 1)):
         adding = step < cards - 1
-        out = (rank - step + (0 if adding else cards)) % cards
+        out = (rank - step + (0 if adding else ahead - 1)) % cards
         send((rank + 1) % cards, chunks[out])
         arrived = receive((rank - 1) % cards)
-        if not adding:
+        if not adding and not adds_on:
             chunks[(out - 1) % cards].copy_(arrived)
-        elif divide == "each":
-            chunks[(out - 1) % cards].add_(arrived).div_(2)
         else:
-            chunks[(out - 1) % cards].add_(arrived)
+            chunks[(out - 1) % cards].add_(arrived).div_(2 if divide == "each" else 1)
     return values / cards if divide == "end" else values
 
 
 def _to_everybody(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    """Each card sends its whole gradient to every other."""
     others = [card for card in range(cards) if card != rank]
     for card in others:
         send(card, values)
@@ -49,6 +48,7 @@ def _to_everybody(rank: int, cards: int, values: Tensor, send: Send, receive: Re
 
 
 def _whole_round(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    """Whole gradients go round the ring."""
     total, passing = values.clone(), values
     for _ in range(cards - 1):
         send((rank + 1) % cards, passing)
@@ -58,6 +58,7 @@ def _whole_round(rank: int, cards: int, values: Tensor, send: Send, receive: Rec
 
 
 def _on_card_0(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    """Card 0 collects, averages and sends back."""
     if rank:
         send(0, values)
         return receive(0)
@@ -68,6 +69,7 @@ def _on_card_0(rank: int, cards: int, values: Tensor, send: Send, receive: Recei
 
 
 def _one_neighbour(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    """Each card averages with the one before it."""
     if cards == 1:
         return values
     send((rank + 1) % cards, values)
@@ -97,6 +99,18 @@ class RingAverage(PropertyCheck[RingLook]):
             functools.partial(_ring, onward=False),
             "Each card has the mean of one chunk only: chunks were added up and not passed on. The finished ones go "
             "round once more, `cards` - 1 steps.",
+        ),
+        Slip(
+            "sums added on",
+            functools.partial(_ring, adds_on=True),
+            "You go on adding in the second half of the round. What arrives there is a finished sum: put it in the "
+            "place of your own.",
+        ),
+        Slip(
+            "the wrong chunk passed on",
+            functools.partial(_ring, ahead=0),
+            "The second half begins with the wrong chunk. After the first half card *c* has finished the chunk that it "
+            "was the last to add to, `(c + 1) % cards`: send that one on.",
         ),
         Slip(
             "remainder left out",
