@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from classroom.grading import sandbox
+from classroom.grading import library, sandbox
 from classroom.grading.library import STUB, copy_without_answers, topic_checks, trusted_imports
 from classroom.grading.sandbox import sandboxed
 from classroom.notebooks import read_notebook
@@ -58,6 +58,20 @@ def test_every_exercise_imports_all_it_needs_from_its_part_of_the_library(tmp_pa
         [sys.executable, "-c", IMPORT_ALL], input="\1".join(told), capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_no_file_of_a_lesson_is_shown_that_checks_alone_lead_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold what only checks know: a reference, or a slip a word away from one."""
+    trusted = {path.stem: trusted_imports(read_notebook(path)) for path in SOLUTIONS}
+    for exercise, names in trusted.items():
+        copy_without_answers(tmp_path / exercise, names)
+    for exercise, names in trusted.items():
+        monkeypatch.setattr(library, "ROOT", tmp_path / exercise)  # where checks are stubs, and lead nowhere
+        led = library.modules_of({*names, library.ZYGOTE}) | {*topic_checks(tmp_path / exercise)}
+        shown = set((tmp_path / exercise / "lessons").rglob("*.py"))
+        assert not {path.relative_to(tmp_path) for path in shown - led}
 
 
 def test_an_exercise_has_no_answer_and_nothing_that_it_does_not_lead_to(tmp_path: Path) -> None:
