@@ -39,14 +39,14 @@ class CellFailed(Exception):
         self.line = line
 
 
-def kernel_environment(seed: int = 0) -> dict[str, str]:
+def kernel_environment() -> dict[str, str]:
     """The environment of a kernel: this one's, with Python's hash seed and the course seed fixed."""
     package = str(Path(__file__).resolve().parents[1])
     paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {
         **os.environ,
         "PYTHONHASHSEED": "0",
-        "COURSE_SEED": str(seed),
+        "COURSE_SEED": "0",
         # Two kernels at once else wait for each other's threads in loops, and each takes up to eight times as long.
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
         # The notebook imports the course_utils that runs it, also from a folder where it is not installed.
@@ -58,7 +58,6 @@ def execute(
     notebook: NotebookNode,
     folder: Path,
     label: str,
-    seed: int = 0,
     progress: bool = True,
     variables: Mapping[str, str] | None = None,
 ) -> NotebookNode:
@@ -77,7 +76,7 @@ def execute(
         client.on_cell_executed = lambda **_: bar.update()
         try:
             with _own_signals(client):
-                client.execute(env=kernel_environment(seed) | dict(variables or {}), cleanup_kc=True)
+                client.execute(env=kernel_environment() | dict(variables or {}), cleanup_kc=True)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise _failure(notebook, error) from None
     return normalise(notebook, label)

@@ -8,7 +8,7 @@ that a step can be measured where pandas is not installed; must never import tor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -175,10 +175,6 @@ class StepTrace:
         if key not in self._resized:
             self._resized[key] = self.resized(sizes)
         return self._resized[key]
-
-    def traced_at(self, batch: int) -> Ledger:
-        """The step traced at this very batch, also where a line stands for every batch. Raises as `at` does."""
-        return replace(self, tape=None).at(batch)
 
     def _tape_for(self, batch: int) -> Tape:
         if self.tape is not None and batch > 1:
@@ -420,7 +416,3 @@ class Ledger:
         asked = Requests(self.size, tape.birth, tape.death, lasting, tape.role == ROLE["optimizer state"], tape.events)
         events = np.flatnonzero(tape.convolutions) if self.workspace else np.zeros(0, dtype=np.int64)
         return asked.also(np.full(len(events), self.workspace, dtype=np.int64), events)
-
-    def with_workspace(self, workspace: int) -> Ledger:
-        """The same step with `workspace` scratch bytes assumed for every convolution."""
-        return replace(self, workspace=workspace)

@@ -24,3 +24,25 @@ def fresh_traces():
     traced.cache_clear()
     yield
     traced.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Small tensors on threads that wait for each other are slow where several tests run at once."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """The folder of a course of one exercise, built (`multiples`)."""
+    from multiples import build_course
+
+    root = build_course(tmp_path_factory.mktemp("course"))
+    for name in ("notebooks", "classroom"):
+        (root / name).mkdir(exist_ok=True)
+    return root

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from nbformat import NotebookNode
 
 from classroom.authoring import build
+from classroom.notebooks import parse_notebook
 
 NAMES = ("one", "two", "three", "four", "five", "six")
 
@@ -94,3 +97,15 @@ def right(name: str) -> str:
 
 def wrong(name: str) -> str:
     return f"def {name}(n):\n    return n + {NAMES.index(name) + 1}"
+
+
+@cache
+def notebooks() -> tuple[NotebookNode, NotebookNode]:
+    """The exercise and its solution; not to be changed."""
+    with TemporaryDirectory() as folder:
+        root = build_course(Path(folder))
+        exercise, solution = (
+            parse_notebook((root / name / "01_multiples.ipynb").read_bytes(), name)
+            for name in ("exercises", "solutions")
+        )
+        return exercise, solution

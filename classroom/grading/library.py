@@ -27,8 +27,8 @@ def __getattr__(name):
 
 
 def topic_checks(root: Path = ROOT) -> list[Path]:
-    """The modules that hold answers: the checks of each lesson."""
-    return sorted((root / "lessons").glob("*/checks.py"))
+    """The modules that hold answers: the checks of each lesson, and those of behaviour where they lie beside."""
+    return sorted(path for name in ("checks", "behaviour") for path in (root / "lessons").glob(f"*/{name}.py"))
 
 
 def trusted_imports(notebook: NotebookNode) -> frozenset[str]:

@@ -132,7 +132,6 @@ def unattempted(trusted: NotebookNode) -> Marks:
 def mark(
     grafted: Graft,
     limits: Limits | None = None,
-    seed: int = 0,
     on_question: Callable[[str], None] = lambda question: None,
     sandbox: Sandbox | None = None,
 ) -> Marks:
@@ -140,7 +139,7 @@ def mark(
 
     Raises CourseError if the solution itself does not run here.
     """
-    marking = _Marking(grafted, limits or Limits(), seed, on_question, sandbox)
+    marking = _Marking(grafted, limits or Limits(), on_question, sandbox)
     marking.run_answers()
     marking.run_again()
     if grafted.checks is not None:
@@ -180,11 +179,10 @@ class _Marking:
         self,
         grafted: Graft,
         limits: Limits,
-        seed: int = 0,
         on_question: Callable[[str], None] = lambda question: None,
         sandbox: Sandbox | None = None,
     ) -> None:
-        self.grafted, self.limits, self.seed, self.sandbox = grafted, limits, seed, sandbox
+        self.grafted, self.limits, self.sandbox = grafted, limits, sandbox
         self.on_question = on_question
         self.attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
         cells = (*grafted.trusted.cells, grafted.checks)
@@ -192,9 +190,7 @@ class _Marking:
         self.cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
         self.inside = [q.name for q in grafted.questions if _judged_inside(q.name, grafted)]
         self.setup = [c.source for c in grafted.trusted.cells if c.cell_type == "code" and not kind_of(c)[0]]
-        self.gives_library = any(
-            LIBRARY_GIVEN.search(cell) for cell in self.setup
-        )
+        self.gives_library = any(LIBRARY_GIVEN.search(cell) for cell in self.setup)
         self.reaching = _read_answers(grafted, self.setup)
         self.without: list[str] = []  # answers that ended the kernel
 
@@ -268,14 +264,13 @@ class _Marking:
 
     def _by_itself(self, name: str, without: Collection[str]) -> dict[str, CellVerdict]:
         self.on_question(name)
-        verdicts = run_notebook(
-            self.grafted.notebook([name], without, ("graded",)), self.limits, self.seed, sandbox=self.sandbox
-        )
+        notebook = self.grafted.notebook([name], without, ("graded",))
+        verdicts = run_notebook(notebook, self.limits, sandbox=self.sandbox)
         return {self.owners[v.cell][0]: v for v in verdicts if self.owners[v.cell][1] == name}
 
     def _verdicts(self, notebook: NotebookNode) -> list[CellVerdict]:
         return run_notebook(
-            notebook, self.limits, self.seed, lambda cell: self.on_question(self.owners[cell][1]), self.sandbox
+            notebook, self.limits, lambda cell: self.on_question(self.owners[cell][1]), self.sandbox
         )
 
     def _mark_of(self, question: Question) -> QuestionMark:

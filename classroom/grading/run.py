@@ -58,7 +58,6 @@ class Limits:
 def run_notebook(
     notebook: NotebookNode,
     limits: Limits,
-    seed: int = 0,
     on_cell: Callable[[str], None] = lambda cell: None,
     sandbox: Sandbox | None = None,
 ) -> list[CellVerdict]:
@@ -78,7 +77,7 @@ def run_notebook(
             "-p", "no:unraisableexception", "-p", "no:threadexception",  # they collect garbage ten times at the end
             "-q", "--color=no", f"--rootdir={folder}",
         ]  # fmt: skip
-        environment = kernel_environment(seed) | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        environment = kernel_environment() | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         if sandbox is not None:
             sandbox.settle()
             environment |= sandbox.environment()

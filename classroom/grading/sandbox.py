@@ -194,9 +194,9 @@ class Sandbox:
         }  # fmt: skip
         return {"JUPYTER_DEFAULT_PROVISIONER_NAME": PROVISIONER, SETTINGS: json.dumps(request)}
 
-    def settle(self, seconds: float = 10.0) -> None:
+    def settle(self) -> None:
         """Wait until no kernel is left of an earlier run. Raises CourseError if one stays."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + 10
         while self.kernel_processes():
             if time.monotonic() > end:
                 raise CourseError("a kernel could not be ended; its sandbox is given up")

@@ -126,7 +126,8 @@ for name, stub in stubs.items():
 
 def checks_cell() -> NotebookNode:
     """A cell that gives the sandbox's stubs of checks their true text."""
-    modules = {f"lessons.{path.parent.name}.checks": path.read_text(encoding="utf-8") for path in topic_checks()}
+    paths = topic_checks()
+    modules = {f"lessons.{path.parent.name}.{path.stem}": path.read_text(encoding="utf-8") for path in paths}
     source = SERVE.format(texts=repr(modules))
     return as_notebook(_code_cell("course-checks", source, {"course": {"kind": "checks", "question": ""}}))
 

@@ -142,12 +142,12 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
     return size * sum(_advance(character, bold) for character in text)
 
 
-def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
+def wrap(text: str, size: float, width: float) -> list[str]:
     """Break a text into lines of at most `width` pixels; a word longer than that keeps a line of its own."""
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and text_width(longer, size, bold) > width:
+        if lines[-1] and text_width(longer, size) > width:
             lines.append(word)
         else:
             lines[-1] = longer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from course_utils.trace import OPTIMIZERS, PRECISIONS, Criterion
-from course_utils.units import CourseError, require_one_of
+from course_utils.units import CourseError, require_one_of, require_whole
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,71 @@ def find_device(name: str | None) -> str:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise CourseError("this machine shows PyTorch no GPU: leave device=None to measure on the CPU")
     return name
+
+
+class RealTraining:
+    """A network made ready for real steps on random data, each of which is what `training_step` traces.
+
+    Arguments are those of `measure_step`; it raises as that does.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        input_shape: tuple[int, ...],
+        classes: int,
+        batch: int,
+        optimizer: str | None,
+        device: str | None,
+        precision: str,
+        accumulate: int = 1,
+        criterion: Criterion = nn.functional.cross_entropy,
+        input_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if optimizer is not None:
+            require_one_of("optimizer", optimizer, OPTIMIZERS)
+        require_one_of("precision", precision, PRECISIONS)
+        require_whole("accumulate", accumulate)
+        require_whole("batch", batch)
+        self.device, self.precision, self.accumulate, self.criterion = (
+            find_device(device),
+            precision,
+            accumulate,
+            criterion,
+        )
+        self.model = module.to(self.device)
+        self.inputs = [torch.randn((batch, *input_shape), device=self.device).to(input_dtype)]
+        self.update: torch.optim.Optimizer | None = None
+        if optimizer is not None:
+            self.inputs.append(torch.randint(classes, (batch,), device=self.device))
+            kind, options = OPTIMIZERS[optimizer]
+            self.update = kind(self.model.parameters(), **options)
+
+    def forward(self) -> Tensor:
+        """The forward pass to the loss; of inference to the answer, in eval mode and without gradients."""
+        x, *labels = self.inputs
+        with nullcontext() if labels else inference(self.model), autocast(self.device, self.precision):
+            found: Tensor = self.criterion(self.model(x), *labels) if labels else self.model(x)
+        return found
+
+    def step(self) -> None:
+        """A whole step with its update; of inference the forward pass."""
+        if self.update is None:
+            self.forward()
+            return
+        for _ in range(self.accumulate):
+            loss = self.forward()
+            (loss / self.accumulate if self.accumulate > 1 else loss).backward()
+        self.update.step()
+        self.update.zero_grad(set_to_none=True)
+
+    @property
+    def bytes(self) -> int:
+        """What is there before a step: parameters, buffers, optimizer state, input and labels."""
+        entries = [] if self.update is None else self.update.state.values()
+        state = [value for entry in entries for value in entry.values() if isinstance(value, Tensor)]
+        tensors = [*self.model.parameters(), *self.model.buffers(), *state, *self.inputs]
+        return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
 
 
 def measure_step(
@@ -76,52 +141,23 @@ def measure_step(
         input_dtype: floating-point type of the samples.
 
     Raises:
-        CourseError: an unknown optimizer or precision, accumulate below 1, or a GPU asked for and not there.
+        CourseError: an unknown optimizer or precision, batch or accumulate below 1, or a GPU asked for and not there.
     """
-    if optimizer is not None:
-        check_known("optimizer", optimizer, OPTIMIZERS)
-    check_known("precision", precision, PRECISIONS)
-    if accumulate < 1:
-        raise CourseError(f"accumulate must be 1 or more, got {accumulate}")
-    device = find_device(device)
-    model = module.to(device)
-    x = torch.randn((batch, *input_shape), device=device).to(input_dtype)
-    inputs = [x]
-    update: torch.optim.Optimizer | None = None
-    if optimizer is not None:
-        inputs.append(torch.randint(classes, (batch,), device=device))
-        kind, options = OPTIMIZERS[optimizer]
-        update = kind(model.parameters(), **options)
-
-    def step() -> None:
-        if update is None:
-            with inference(model), autocast(device, precision):
-                model(x)
-            return
-        for _ in range(accumulate):
-            with autocast(device, precision):
-                loss = criterion(model(x), inputs[1])
-            (loss / accumulate if accumulate > 1 else loss).backward()
-        update.step()
-        update.zero_grad(set_to_none=True)
-
-    step()
+    real = RealTraining(
+        module, input_shape, classes, batch, optimizer, device, precision, accumulate, criterion, input_dtype
+    )
+    real.step()
     gc.collect()
-    before = _bytes_of(model, update, *inputs)
-    if device == "cpu":
-        return Measurement("cpu", before + cpu_peak_above(step), None, before)
+    before = real.bytes
+    if real.device == "cpu":
+        return Measurement("cpu", before + cpu_peak_above(real.step), None, before)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    step()
+    real.step()
     torch.cuda.synchronize()
     return Measurement(
         torch.cuda.get_device_name(), torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), before
     )
-
-
-def check_known(what: str, value: str, known: Iterable[str]) -> None:
-    """Raise a CourseError that lists the choices, unless the value is one of them."""
-    require_one_of(what, value, known)
 
 
 def autocast(device: str, precision: str) -> AbstractContextManager[object]:
@@ -142,14 +178,6 @@ def inference(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-def _bytes_of(model: nn.Module, update: torch.optim.Optimizer | None, *others: Tensor) -> int:
-    entries = [] if update is None else update.state.values()
-    state = [value for entry in entries for value in entry.values() if isinstance(value, Tensor)]
-    tensors = [*model.parameters(), *model.buffers(), *state, *others]
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-    return sum(storages.values())
 
 
 def cpu_peak_above(step: Callable[[], object]) -> int:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.benchmark import timer
 
 from course_utils.machine.hardware import THIS_MACHINE, Device
-from course_utils.machine.measure import autocast, check_known, find_device, inference, this_machine
-from course_utils.trace import OPTIMIZERS, PRECISIONS, Criterion
+from course_utils.machine.measure import RealTraining, find_device, this_machine
+from course_utils.trace import PRECISIONS, Criterion
 from course_utils.units import GB, GIB, MIB, CourseError
 
 if TYPE_CHECKING:
@@ -175,39 +175,13 @@ def measure_step_time(
     Raises:
         CourseError: an unknown optimizer or precision, a batch below 1, or a GPU asked for and not there.
     """
-    if optimizer is not None:
-        check_known("optimizer", optimizer, OPTIMIZERS)
-    check_known("precision", precision, PRECISIONS)
-    if batch < 1 or seconds <= 0:
-        raise CourseError(f"batch and seconds must be above 0, got {batch} and {seconds}")
-    device = find_device(device)
-    model = module.to(device)
-    x = torch.randn((batch, *input_shape), device=device)
-    name = name or type(module).__name__
-    if optimizer is None:
-
-        def answer() -> None:
-            with inference(model), autocast(device, precision):
-                model(x)
-
-        answer()
-        timing = time_runs(answer, seconds)
-        return MeasuredStep(name, batch, device, timing, timing)
-    y = torch.randint(classes, (batch,), device=device)
-    kind, options = OPTIMIZERS[optimizer]
-    update = kind(model.parameters(), **options)
-
-    def forward() -> Tensor:
-        with autocast(device, precision):
-            return criterion(model(x), y)
-
-    def step() -> None:
-        forward().backward()
-        update.step()
-        update.zero_grad(set_to_none=True)
-
-    step()  # makes the optimizer's state, and lets kernels be chosen
-    return MeasuredStep(name, batch, device, time_runs(forward, seconds), time_runs(step, seconds))
+    if seconds <= 0:
+        raise CourseError(f"seconds must be above 0, got {seconds}")
+    real = RealTraining(module, input_shape, classes, batch, optimizer, device, precision, criterion=criterion)
+    real.step()  # makes the optimizer's state, and lets kernels be chosen
+    step = time_runs(real.step, seconds)
+    forward = step if optimizer is None else time_runs(real.forward, seconds)
+    return MeasuredStep(name or type(module).__name__, batch, real.device, forward, step)
 
 
 BLOCK_SECONDS = 5e-3  # of runs between two looks at the clock: the looks then cost a thousandth or two

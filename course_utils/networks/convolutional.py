@@ -259,6 +259,14 @@ def googlenet(classes: int = 1000) -> nn.Sequential:
     )
 
 
+def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
+    """Round a residual block: nothing where maps keep their shape, else a 1×1 convolution."""
+    if inputs == outputs and stride == 1:
+        return nn.Identity()
+    convolution = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+    return _sequence([("conv", convolution), ("bn", nn.BatchNorm2d(outputs))])
+
+
 class Bottleneck(nn.Module):
     """A residual block: 1×1, 3×3 and 1×1 convolutions, each with batch normalisation, added to a shortcut."""
 
@@ -273,13 +281,7 @@ class Bottleneck(nn.Module):
         self.relu2 = nn.ReLU()
         self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(outputs)
-        self.shortcut = (
-            nn.Identity()
-            if inputs == outputs and stride == 1
-            else _sequence(
-                [("conv", nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)), ("bn", nn.BatchNorm2d(outputs))]
-            )
-        )
+        self.shortcut = _shortcut(inputs, outputs, stride)
         self.relu3 = nn.ReLU()
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -300,13 +302,7 @@ class BasicBlock(nn.Module):
         self.relu1 = nn.ReLU()
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
-        self.shortcut = (
-            nn.Identity()
-            if inputs == outputs and stride == 1
-            else _sequence(
-                [("conv", nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)), ("bn", nn.BatchNorm2d(outputs))]
-            )
-        )
+        self.shortcut = _shortcut(inputs, outputs, stride)
         self.relu2 = nn.ReLU()
 
     def forward(self, maps: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.memory import StepTrace
-from course_utils.trace.inputs import Spec, Step, check_inputs
+from course_utils.trace.inputs import Spec, StepSpec, check_inputs
 from course_utils.trace.refusals import LeakError, TraceError, first_line
 from course_utils.trace.tracer import (
     LARGE_BATCH,
@@ -125,7 +125,7 @@ def training_step(
     name = name or type(module).__name__
     if inputs is None:
         specs = _short(input_shape, input_dtype, target_shape, target_dtype)
-        step = Step(
+        step = StepSpec(
             specs, lambda model, batch: model(batch[0]), _criterion(criterion, classes, name, optimizer is not None),
             sizes or {}, accumulate, keep_output, ("input", "labels"), labels=1, told=f"input_shape={input_shape}",
         )  # fmt: skip
@@ -134,7 +134,7 @@ def training_step(
             raise TraceError("give either input_shape or inputs, not both")
         if optimizer is not None and loss is None:
             raise TraceError("inputs needs a loss: loss=lambda model, batch: ..., which returns one number")
-        step = Step(inputs, _call, loss or _call, sizes or {}, accumulate, keep_output)
+        step = StepSpec(inputs, _call, loss or _call, sizes or {}, accumulate, keep_output)
     check_inputs(step.inputs, step.sizes)
     settings: dict[str, object] = {
         "input_shape": input_shape, "optimizer": optimizer, "precision": precision, "target": target,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from course_utils.memory import ROLE, Int64, Tape
-from course_utils.trace.recorder import ALIVE, OPTIMIZER, UPDATE, Recording
+from course_utils.trace.recorder import ALIVE, OPTIMIZER, UPDATE, Run
 
 
 class NotAffine(Exception):
@@ -24,13 +24,13 @@ class NotAffine(Exception):
 class Update:
     """The recording of one `optimizer.step()` on tensors of its own, to be set behind any backward pass."""
 
-    record: Recording
+    record: Run
     state: list[int]  # the storages of the optimizer's state
     before: int  # how many storages existed before it ran
 
-    def after(self, first: int) -> Recording:
+    def after(self, first: int) -> Run:
         """State and temporaries with events counted from `first` on, and `zero_grad` at the end."""
-        source, out = self.record, Recording()
+        source, out = self.record, Run()
         for index in [*self.state, *range(self.before, len(source.size))]:
             lasting = index < self.before
             out.size.append(source.size[index])
@@ -47,8 +47,8 @@ class Update:
 
 
 def make_tape(
-    small: Recording,
-    large: Recording | None,
+    small: Run,
+    large: Run | None,
     batches: tuple[int, int],
     update: Update | None,
     layer_parameters: dict[str, int],
@@ -77,7 +77,7 @@ def make_tape(
         )
         for layer, shape in small.layer_shapes.items()
     }
-    extra = Recording() if update is None else update.after(len(small.ops))
+    extra = Run() if update is None else update.after(len(small.ops))
     end = len(small.ops) + len(extra.ops)  # one past the last event
     role = np.array([*small.role, *extra.role], dtype=np.int64)
     death = np.array([*small.death, *extra.death], dtype=np.int64)
@@ -144,7 +144,7 @@ class _Lines:
         return fixed, slope
 
 
-def _check_same_step(small: Recording, large: Recording, batches: tuple[int, int]) -> None:
+def _check_same_step(small: Run, large: Run, batches: tuple[int, int]) -> None:
     """Raise NotAffine unless both runs did the same in the same order, each tensor growing by rows at most."""
     first, second = batches
     if small.ops != large.ops:

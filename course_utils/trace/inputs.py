@@ -44,7 +44,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepSpec:
     """One step: its batch as a tree of specs, and what is done with it.
 
     Attributes:

@@ -29,11 +29,11 @@ LOSS, OPTIMIZER = "loss", "optimizer"  # the "layers" of what no module runs
 HALF = (torch.float16, torch.bfloat16)
 FAILED_IN = "course_failed_in"  # attribute of an error: the path of the innermost module it was raised in
 
-Work = tuple[Any, list[Any], Any]  # an operator, its arguments and its result, tensors replaced by their shapes
+OperatorCall = tuple[Any, list[Any], Any]  # an operator, its arguments and its result, tensors replaced by their shapes
 
 
 @dataclass
-class Recording:
+class Run:
     """What one run leaves: one entry for each storage (S) and each event (E)."""
 
     size: list[int] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Recording:
     ops: list[str] = field(default_factory=list)
     phase: list[int] = field(default_factory=list)
     event_layer: list[str] = field(default_factory=list)
-    work: list[Work | None] = field(default_factory=list)
+    work: list[OperatorCall | None] = field(default_factory=list)
     traffic: list[int] = field(default_factory=list)
     recomputed: list[bool] = field(default_factory=list)  # events of the backward pass that repeat the forward pass
     uses: list[tuple[int, int, int]] = field(default_factory=list)  # event, storage, whether it is written
@@ -57,7 +57,7 @@ class Recording:
         op: str,
         phase: int,
         layer: str,
-        work: Work | None = None,
+        work: OperatorCall | None = None,
         traffic: int = 0,
         recomputed: bool = False,
     ) -> None:
@@ -132,7 +132,7 @@ class Recorder(TorchDispatchMode):
         self.known = KnownValues(fake)
         self.host_counts = host_counts  # False: tensors in host memory are not on the card, and not noted
         self.closed = False
-        self.record = Recording()
+        self.record = Run()
         self.phase = FORWARD
         self.bottom = bottom
         self.modules = [bottom]

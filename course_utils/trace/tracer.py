@@ -26,7 +26,7 @@ from course_utils.memory import ROLE, Tape
 from course_utils.trace import kernels, overrides
 from course_utils.trace.affine import NotAffine, Update, make_tape
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
-from course_utils.trace.inputs import Step
+from course_utils.trace.inputs import StepSpec
 from course_utils.trace.meta_or_fake import SAME_AS_CPU
 from course_utils.trace.recorder import (
     BACKWARD,
@@ -36,7 +36,7 @@ from course_utils.trace.recorder import (
     OPTIMIZER,
     UPDATE,
     Recorder,
-    Recording,
+    Run,
     follow_modules,
 )
 from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values, optimizer_cause
@@ -81,7 +81,7 @@ class Tracer:
     def __init__(
         self,
         module: nn.Module,
-        step: Step,
+        step: StepSpec,
         optimizer: str | MakeOptimizer | None,
         precision: str,
         target: str,
@@ -149,7 +149,7 @@ class Tracer:
 
     # -- runs ----------------------------------------------------------------------------------------------------
 
-    def run(self, batch: int) -> Recording:
+    def run(self, batch: int) -> Run:
         """The forward and backward pass at one batch, in a steady state.
 
         Raises:
@@ -395,7 +395,7 @@ class Tracer:
         except (NotAffine, TraceError) as reason:
             return None, str(reason)
 
-    def _tape(self, small: Recording, large: Recording | None) -> Tape:
+    def _tape(self, small: Run, large: Run | None) -> Tape:
         return make_tape(small, large, self.batches, self._update(), self.layer_parameters)
 
     def _update(self) -> Update | None:
@@ -433,7 +433,7 @@ def _as_if_real(fake: bool) -> Iterator[None]:
         transformers.is_fake_tensor = asked
 
 
-def _batches(step: Step) -> tuple[int, int]:
+def _batches(step: StepSpec) -> tuple[int, int]:
     return SMALL_BATCH, LARGE_BATCH_OF_ROWS if step.largest >= LONG_ROW else LARGE_BATCH
 
 

@@ -22,7 +22,7 @@ CLASSES = 5
 RATE = 0.1
 MEASURED_BATCH, MEASURED_MICRO = 64, 8  # of the step whose memory is measured
 
-Step = Callable[[nn.Module, torch.optim.Optimizer, Tensor, Tensor, int], Any]
+TrainingFunction = Callable[[nn.Module, torch.optim.Optimizer, Tensor, Tensor, int], Any]
 
 
 def network(seed: int) -> nn.Module:
@@ -97,7 +97,7 @@ def close(one: Tensor, other: Tensor) -> bool:
     return bool(torch.allclose(one, other, rtol=1e-6, atol=1e-9))
 
 
-def compare(step: Step, micro: int, parts: int, seed: int = 0) -> UpdateComparison:
+def compare(step: TrainingFunction, micro: int, parts: int, seed: int = 0) -> UpdateComparison:
     """Run a learner's `step(model, optimizer, images, labels, micro)` beside the whole batch's, on random images.
 
     Args:
@@ -116,7 +116,7 @@ def compare(step: Step, micro: int, parts: int, seed: int = 0) -> UpdateComparis
 
 
 def _after(
-    step: Step, sizes: list[int], micro: int, seed: int, before: bool = False
+    step: TrainingFunction, sizes: list[int], micro: int, seed: int, before: bool = False
 ) -> tuple[tuple[Tensor, Tensor], int, object]:
     """(learner's and whole batch's parameters after steps on batches of these sizes, most images, returned).
 
@@ -169,7 +169,7 @@ def _whole_peak(seed: int) -> tuple[int, Tensor]:
     return _peak(whole_batch, seed)
 
 
-def _share(step: Step, seed: int) -> float:
+def _share(step: TrainingFunction, seed: int) -> float:
     """Peak of a step in micro-batches of MEASURED_MICRO, as a share of the peak of the whole batch at once."""
     peak, parameters = _peak(lambda model, optimizer, x, y: step(model, optimizer, x, y, MEASURED_MICRO), seed)
     whole_peak, expected = _whole_peak(seed)

@@ -1,8 +1,8 @@
 """A plan for a batch that is too large for a card: the techniques of the course together, judged by trace and schedule.
 
-A `Plan` names techniques with their parameters; `evaluate` says what it needs of the card, how long its step takes, and
-what it fails at. The techniques compose where they happen: precision and recomputation change the traced step,
-accumulation repeats its passes, offload schedules each pass. Nothing is added up from separate savings.
+A `Plan` names techniques with their parameters; `Problem.evaluate` says what it needs of the card, how long its step
+takes, and what it fails at. The techniques compose where they happen: precision and recomputation change the traced
+step, accumulation repeats its passes, offload schedules each pass. Nothing is added up from separate savings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from course_utils.techniques.offload import WINDOW, Schedule, Work, link_of, pyt
 from course_utils.techniques.offload.work import BACKWARD, FORWARD, UPDATE, WORKSPACE_SHARE, convolution_maps
 from course_utils.techniques.recompute import Chain, Segment, checkpointed, evenly
 from course_utils.trace import training_step
-from course_utils.units import CourseError, format_bytes, format_seconds
+from course_utils.units import CourseError, format_bytes, format_seconds, require_one_of, require_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,12 +41,8 @@ OTHER_NETWORKS = {
     "squeeze": "a 1×1 convolution in front replaces channels by fewer",
     "pool": "an earlier pool throws away positions",
 }
-ANOTHER_NETWORK, ANOTHER_BATCH, BATCH_NORM, NO_ARITHMETIC = (
-    "another network",
-    "another batch",
-    "batch norm",
-    "precision",
-)
+ANOTHER_NETWORK, ANOTHER_BATCH = "another network", "another batch"
+BATCH_NORM, NO_ARITHMETIC = "batch norm", "precision"
 ROUNDING, TOLERANCE = "to the rounding of float32", "to the tolerance of 16 bits"
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
@@ -83,23 +79,20 @@ class Plan:
     changes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for what, value in (("batch", self.batch), ("window", self.window), ("segments", self.segments)):
-            if not _whole(value) and not (what == "segments" and isinstance(value, tuple)):
-                raise CourseError(f"{what} must be a whole number of 1 or more, got {value!r}")
-        if self.micro_batch is not None:
-            if not _whole(self.micro_batch):
-                raise CourseError(f"micro_batch must be a whole number of 1 or more, or None, got {self.micro_batch!r}")
-            if self.batch % self.micro_batch:
-                near = min((n for n in range(1, self.batch + 1) if self.batch % n == 0), key=self._far)
+        require_whole("batch", self.batch)
+        require_whole("window", self.window)
+        if not isinstance(self.segments, tuple):
+            require_whole("segments", self.segments)
+        if (micro := self.micro_batch) is not None:
+            require_whole("micro_batch", micro)
+            if self.batch % micro:
+                near = min((abs(n - micro), n) for n in range(1, self.batch + 1) if self.batch % n == 0)[1]
                 raise CourseError(
-                    f"micro_batch must divide the batch of {self.batch}, and {self.micro_batch} does not: take {near}"
+                    f"micro_batch must divide the batch of {self.batch}, and {micro} does not: take {near}"
                 )
-        for what, text, known in (
-            ("precision", self.precision, PRECISIONS),
-            ("offload", self.offload, OFFLOADS),
-            ("algorithm", self.algorithm, ALGORITHMS),
-        ):
-            if text not in known:
+        known_by = {"precision": PRECISIONS, "offload": OFFLOADS, "algorithm": ALGORITHMS}
+        for what, known in known_by.items():
+            if (text := getattr(self, what)) not in known:
                 hint = "; it is a search: name the policy it finds" if text == "dyn" else ""
                 raise CourseError(f"unknown {what} {text!r}: choose one of {', '.join(known)}{hint}")
         if self.window != WINDOW and self.offload != "windowed":
@@ -109,10 +102,6 @@ class Plan:
         unknown = [name for name in self.changes if name not in OTHER_NETWORKS]
         if unknown:
             raise CourseError(f"unknown change {unknown[0]!r}: choose among {', '.join(OTHER_NETWORKS)}")
-
-    def _far(self, micro: int) -> tuple[int, int]:
-        assert self.micro_batch is not None
-        return abs(micro - self.micro_batch), micro
 
     @property
     def micro(self) -> int:
@@ -142,10 +131,6 @@ class Plan:
 
     def __str__(self) -> str:
         return " + ".join(self.techniques) or "plain"
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 class Refused(CourseError):
@@ -211,7 +196,7 @@ class Evaluation:
 
     @property
     def state(self) -> str:
-        """How the plan stands on the card: FITS, TIGHT or NO."""
+        """FITS, TIGHT or NO."""
         return self.verdict.state
 
     @cached_property
@@ -266,10 +251,9 @@ class Problem:
         context_bytes: int = CONTEXT_BYTES,
         workspace_share: float = 0.0,
     ) -> None:
-        if isinstance(network, str) and network not in NETWORKS:
-            raise CourseError(f"unknown network {network!r}: choose one of {', '.join(NETWORKS)}")
-        if not _whole(batch):
-            raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
+        if isinstance(network, str):
+            require_one_of("network", network, NETWORKS)
+        require_whole("batch", batch)
         self.network = NETWORKS[network] if isinstance(network, str) else network
         self.device = hardware.device(device) if isinstance(device, str) else device
         self.batch, self.link, self.optimizer = batch, link_of(self.device, link), optimizer
@@ -295,7 +279,7 @@ class Problem:
             "network": self.network, "batch": self.batch, "device": self.device, "link": self.link,
             "optimizer": self.optimizer, "context_bytes": self.context_bytes, "workspace_share": self.workspace_share,
         }  # fmt: skip
-        other = Problem(**{**settings, **changes})
+        other = Problem(**(settings | changes))
         if (other.network, other.optimizer) == (self.network, self.optimizer):
             other.module, other._steps = self.module, self._steps
         return other
@@ -312,8 +296,8 @@ class Problem:
         Raises:
             CourseError: the network is no chain.
         """
-        network = self.network
-        return Chain(self.module, network.input_shape, network.classes, network.name, optimizer=self.optimizer)
+        made = self.network
+        return Chain(self.module, made.input_shape, made.classes, made.name, optimizer=self.optimizer)
 
     @cached_property
     def least_peak_segments(self) -> tuple[Segment, ...]:
@@ -330,15 +314,9 @@ class Problem:
         key = (plan.precision, segments, plan.parts > 1)
         if key not in self._steps:
             module = checkpointed(self.module, segments) if segments else self.module
-            self._steps[key] = training_step(
-                module,
-                self.network.input_shape,
-                self.network.classes,
-                self.optimizer,
-                plan.precision,
-                accumulate=2 if plan.parts > 1 else 1,
-                name=self.network.name,
-            )
+            made, several = self.network, 1 + (plan.parts > 1)
+            options: dict[str, Any] = {"precision": plan.precision, "accumulate": several, "name": made.name}
+            self._steps[key] = training_step(module, made.input_shape, made.classes, self.optimizer, **options)
         return self._steps[key]
 
     def _segments(self, plan: Plan) -> tuple[Segment, ...]:
@@ -409,24 +387,8 @@ class Problem:
                 f"at a time instead of {plan.batch}: another update, so leave micro_batch out",
             )
         if plan.precision == "bfloat16" and not self.device.bfloat16:
-            raise Refused(
-                NO_ARITHMETIC, f"the {self.device.name} does not compute in bfloat16: choose float16 or float32"
-            )
-
-
-def evaluate(
-    plan: Plan,
-    network: Network | str,
-    device: Device | str,
-    link: Link | str | None = None,
-    optimizer: str = "momentum",
-) -> Evaluation:
-    """What a plan comes to for the batch it names; for many plans of one network make a `Problem`.
-
-    Raises:
-        CourseError: as `Problem` and `Problem.evaluate`.
-    """
-    return Problem(network, plan.batch, device, link, optimizer).evaluate(plan)
+            why = f"the {self.device.name} does not compute in bfloat16: choose float16 or float32"
+            raise Refused(NO_ARITHMETIC, why)
 
 
 def combinations(
@@ -437,7 +399,7 @@ def combinations(
     segments: Iterable[int | tuple[Segment, ...]] = (1,),
 ) -> list[Evaluation]:
     """Every combination of the values given, those refused for this problem left out."""
-    found = []
+    found: list[Evaluation] = []
     for micro, precision, offload, pieces in itertools.product(micro_batches, precisions, offloads, segments):
         plan = Plan(problem.batch, None if micro == problem.batch else micro, precision, offload, segments=pieces)
         with contextlib.suppress(Refused):

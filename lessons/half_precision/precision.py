@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.machine.hardware import Device
-from course_utils.machine.measure import autocast, check_known
+from course_utils.machine.measure import autocast
 from course_utils.machine.speed import predict_step
 from course_utils.memory import ROLE, Ledger
 from course_utils.trace import PRECISIONS
-from course_utils.units import CourseError
+from course_utils.units import CourseError, require_one_of
 
 HALVES = ("float16", "bfloat16")
 
@@ -102,7 +102,7 @@ def bits(value: float, precision: str) -> Bits:
     Raises:
         CourseError: an unknown precision, or a number that the format does not hold.
     """
-    check_known("precision", precision, PRECISIONS)
+    require_one_of("precision", precision, PRECISIONS)
     stored = torch.tensor(value, dtype=torch.float64).to(PRECISIONS[precision])
     if not stored.isfinite():
         raise CourseError(f"{precision} has no finite number near {value:g}")
@@ -121,7 +121,7 @@ def spacing(value: float, precision: str) -> float:
     Raises:
         CourseError: an unknown precision, or a value beyond the largest number.
     """
-    check_known("precision", precision, PRECISIONS)
+    require_one_of("precision", precision, PRECISIONS)
     info = torch.finfo(PRECISIONS[precision])
     if not abs(value) <= info.max:
         raise CourseError(f"{value:g} is beyond {precision}, whose largest number is {info.max:g}")
@@ -162,7 +162,7 @@ def fate(values: Tensor, precision: str, scale: float = 1.0) -> Fate:
     Raises:
         CourseError: an unknown precision.
     """
-    check_known("precision", precision, PRECISIONS)
+    require_one_of("precision", precision, PRECISIONS)
     dtype = PRECISIONS[precision]
     numbers = values[values != 0].double() * scale
     converted = numbers.to(dtype).double().abs()
@@ -213,7 +213,7 @@ def gradients(model: nn.Module, x: Tensor, y: Tensor, precision: str = "float32"
     Raises:
         CourseError: an unknown precision.
     """
-    check_known("precision", precision, PRECISIONS)
+    require_one_of("precision", precision, PRECISIONS)
     maps: dict[str, Tensor] = {}
 
     def keep(name: str, output: Tensor) -> None:

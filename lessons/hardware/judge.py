@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from classroom.questions.properties import PeakComparison, same, take_weights
+from lessons.shared.compared import PeakComparison, same, take_weights
 from lessons.shared.rewrites import CLASSES, INPUT_SHAPE
 from lessons.shared.watched import step
 

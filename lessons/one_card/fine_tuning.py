@@ -25,8 +25,8 @@ from torch.nn import functional as F
 from course_utils.memory import Ledger, Tape
 from course_utils.networks.language import SHAPES, LanguageModel, Options, Shape
 from course_utils.trace import Spec
-from course_utils.trace.inputs import Step
-from course_utils.trace.recorder import Recording
+from course_utils.trace.inputs import StepSpec
+from course_utils.trace.recorder import Run
 from course_utils.trace.tracer import Tracer, no_garbage_collection
 from course_utils.units import CourseError, require_one_of
 from lessons.shared.stacked import SHORT, between, deepened, stepped_in_backward
@@ -274,12 +274,12 @@ def _loss(model: nn.Module, batch: Any) -> Tensor:
 @lru_cache(maxsize=256)
 def _recorded(
     shape: Shape, trained: str, base: str, sequence: int, single: bool, recompute: bool, dtype: str, layers: int
-) -> tuple[Tracer, Recording, Recording | None]:
+) -> tuple[Tracer, Run, Run | None]:
     """Forward and backward pass, on which no optimizer depends: at batch 1, or at two others."""
     options = Options(recompute="full" if recompute else "none")
     with torch.device("meta"):
         model = prepared(shape.build(options, layers).to(DTYPES[dtype]), Method(trained, base))
-    told = Step([Spec(("sequence",), torch.int64)], _logits, _loss, {"sequence": sequence})
+    told = StepSpec([Spec(("sequence",), torch.int64)], _logits, _loss, {"sequence": sequence})
     with no_garbage_collection():
         tracer = Tracer(model, told, _fused, "float32", "cuda", shape.name)
         if single:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from classroom.questions.properties import same
+from lessons.shared.compared import same
 
 RANK = 4
 RATE = 0.5

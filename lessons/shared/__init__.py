@@ -1,1 +1,1 @@
-"""What several lessons use: how a network that a learner wrote is watched and judged, and the sources of claims."""
+"""What several lessons use: looks at networks that learners wrote, training on digits, many cards, sources, figures."""

@@ -17,10 +17,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from course_utils.machine.measure import autocast, check_known, measure_step
+from course_utils.machine.measure import autocast, measure_step
 from course_utils.networks import mlp
 from course_utils.trace import PRECISIONS, training_step
-from course_utils.units import CourseError
+from course_utils.units import CourseError, require_one_of
 
 CLASSES = 10
 
@@ -180,7 +180,7 @@ def compare(
     if not variants or not seeds or epochs < 1:
         raise CourseError("compare needs a variant, a seed and an epoch, at least one of each")
     for name, variant in variants.items():
-        check_known("precision", variant.precision, PRECISIONS)
+        require_one_of("precision", variant.precision, PRECISIONS)
         if variant.batch < 1 or variant.accumulate < 1:
             raise CourseError(f"batch and accumulate of {name!r} must be 1 or more")
     data = images(side) if data is None else data

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from classroom.questions.core import Slip, percent
 from classroom.questions.properties import PropertyCheck
-from lessons.shared.watched import Step, step
+from lessons.shared.watched import WatchedStep, step
 
 STRAIGHT = (
     "An activation is missing: two layers with weights follow each other without a ReLU between them, and together "
@@ -55,7 +55,7 @@ class Original:
     kernels: tuple[tuple[tuple[int, ...], int], ...] = ()
     full_size: bool = False
 
-    def step(self, network: nn.Module, batch: int, device: str = "meta") -> Step:
+    def step(self, network: nn.Module, batch: int, device: str = "meta") -> WatchedStep:
         """A watched step of a network in its place, on shapes alone: what is asked for shows in them."""
         images = torch.zeros((batch, *self.input_shape), device=device)
         labels = torch.zeros(batch, dtype=torch.int64, device=device)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from classroom.questions.properties import PeakComparison, same, same_gradients, take_weights
-from lessons.shared.watched import Step, Watch, step
+from lessons.shared.compared import PeakComparison, same, same_gradients, take_weights
+from lessons.shared.watched import Watch, WatchedStep, step
 
 INPUT_SHAPE = (3, 32, 32)
 CLASSES = 10
@@ -107,7 +107,7 @@ def compare(
         nothing = RewriteComparison(recomputes=kind is Tower)
         if differ := take_weights(rewritten, original):
             return replace(nothing, parameters_differ=differ)
-        watched: list[tuple[nn.Module, Watch, list[Step]]] = [(original, Watch(), []), (rewritten, Watch(), [])]
+        watched: list[tuple[nn.Module, Watch, list[WatchedStep]]] = [(original, Watch(), []), (rewritten, Watch(), [])]
         for number in (1, 2):  # what a network keeps for its next step shows in the second
             images, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
             for network, watch, steps in watched:

@@ -113,7 +113,7 @@ class Watch(TorchDispatchMode):
 
 
 @dataclass(frozen=True)
-class Step:
+class WatchedStep:
     """What one training step of a network did.
 
     Attributes:
@@ -156,7 +156,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 def step(
     network: nn.Module, images: Tensor, labels: Tensor, shape: tuple[int, ...], watch: Watch | None = None
-) -> Step:
+) -> WatchedStep:
     """Forward, cross-entropy and backward of a network on these images and labels, watched.
 
     A backward pass follows if the output has this shape and a gradient. What a step before has left counts where that
@@ -186,7 +186,7 @@ def step(
         left = watch.bytes - _bytes([*held, *gradients.values()])
         gradients = {name: gradient.clone() for name, gradient in gradients.items()}
         network.zero_grad(set_to_none=True)
-    return Step(seen, trainable, gradients, watch.peak + momentum, left, tuple(watch.operators), nodes, *forward)
+    return WatchedStep(seen, trainable, gradients, watch.peak + momentum, left, tuple(watch.operators), nodes, *forward)
 
 
 def _nodes(output: Tensor) -> frozenset[str]:

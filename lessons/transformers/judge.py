@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from classroom.questions.properties import PeakComparison, same, same_gradients, take_weights
+from lessons.shared.compared import PeakComparison, same, same_gradients, take_weights
 from lessons.shared.watched import Watch, no_garbage_collection
 
 WORDS = 4096

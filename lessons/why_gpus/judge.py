@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from classroom.questions import properties
-from classroom.questions.properties import same, same_gradients, take_weights
-from lessons.shared.watched import Step, Watch, step
+from lessons.shared.compared import Comparison, same, same_gradients, take_weights
+from lessons.shared.watched import Watch, WatchedStep, step
 
 INPUTS, UNITS, CLASSES = 20, 64, 4
 MOST = 32  # operators a rewritten network's forward, loss and backward may launch, at any batch
@@ -39,7 +38,7 @@ class OneByOne(nn.Module):
 
 
 @dataclass(frozen=True)
-class LaunchComparison(properties.Comparison):
+class LaunchComparison(Comparison):
     """How a rewritten network stands beside the original."""
 
     operators: int = 0  # launched by forward, loss and backward at `batch`
@@ -64,7 +63,7 @@ def count_operators(network: nn.Module, batch: int) -> int:
     return len(_step(network, batch).operators)
 
 
-def _step(network: nn.Module, batch: int, seed: int = 0) -> Step:
+def _step(network: nn.Module, batch: int, seed: int = 0) -> WatchedStep:
     draw = torch.Generator().manual_seed(seed)
     hands = torch.randn((batch, INPUTS), generator=draw) + torch.randn((batch, 1), generator=draw)
     return step(network, hands, torch.randint(CLASSES, (batch,), generator=draw), (batch, CLASSES), Watch(False))

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 from broken import MALFORMED
-from multiples import NAMES, answer, build_course, right, wrong
+from multiples import NAMES, answer, right, wrong
 from nbformat import NotebookNode
 from rich.console import Console
 from test_gradebook import made, rows
@@ -96,14 +96,6 @@ for name in {sorted(stubs)!r}:
     def test_checks_are_sent_as_they_are(self) -> None:
         assert "Slip(" in checks_cell().source
         compile(checks_cell().source, "cell", "exec")
-
-
-@pytest.fixture(scope="module")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = build_course(tmp_path_factory.mktemp("course"))
-    for name in ("notebooks", "classroom"):
-        (root / name).mkdir(exist_ok=True)
-    return root
 
 
 @pytest.fixture(scope="module")

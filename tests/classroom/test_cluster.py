@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from multiples import NAMES, answer, build_course, right, wrong
+from multiples import NAMES, answer, right, wrong
 from rich.console import Console
 
 from classroom import PACKAGES, ROOT
@@ -48,14 +48,6 @@ def dask() -> Iterator[distributed.LocalCluster]:
 
 def task(learner: str, reference: str = "{}", **submission: object) -> Task:
     return Task(Submission(learner, **submission), reference, Limits(), None)  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = build_course(tmp_path_factory.mktemp("course"))
-    for name in ("notebooks", "classroom"):
-        (root / name).mkdir(exist_ok=True)
-    return root
 
 
 def grade(course: Path, folder: Path, out: Path, *more: str) -> str:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import nbval.plugin
 import psutil
 import pytest
-from multiples import NAMES, answer, build_course, cell_of, right, wrong
+from multiples import NAMES, answer, cell_of, right, wrong
 from rich.console import Console
 
 from classroom.authoring import plan
@@ -27,12 +27,6 @@ from course_utils.units import CourseError
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = Limits(cell=3)
-
-
-@pytest.fixture(scope="module")
-def course(tmp_path_factory) -> Path:
-    """A course of one exercise, built."""
-    return build_course(tmp_path_factory.mktemp("course"))
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +293,7 @@ def asked(monkeypatch):
     """Topics that were marked; every attempted answer counts as correct."""
     topics = []
 
-    def fake(grafted, limits=None, seed=0, on_question=None):
+    def fake(grafted, limits=None, on_question=None):
         tried = [a.attempted for a in grafted.answers.values()]
         if any(tried):
             topics.append(grafted.topic)

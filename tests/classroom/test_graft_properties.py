@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from multiples import NAMES, answer, build_course, right
+from multiples import NAMES, answer, notebooks, right
 from nbformat import NotebookNode
 
 from classroom.grading.graft import Graft, defines, graft, kind_of, without_markers
@@ -26,18 +23,6 @@ JUNK = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-
-
-@cache
-def notebooks() -> tuple[NotebookNode, NotebookNode]:
-    """The exercise and its solution."""
-    with TemporaryDirectory() as folder:
-        root = build_course(Path(folder))
-        exercise, solution = (
-            parse_notebook((root / name / "01_multiples.ipynb").read_bytes(), name)
-            for name in ("exercises", "solutions")
-        )
-        return exercise, solution
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,22 +12,21 @@ import os
 import random
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import broken
+import multiples
 import nbval.plugin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from multiples import answer, build_course, right, wrong
+from multiples import answer, right, wrong
 from nbformat import NotebookNode
 
 from classroom.grading import intake
 from classroom.grading.graft import NBVAL_MARKER, defines, without_markers
 from classroom.grading.intake import Bounds, read
-from classroom.notebooks import as_notebook, parse_notebook, to_text
+from classroom.notebooks import as_notebook, to_text
 from course_utils.units import MIB, CourseError
 
 KEYS = ["name", "cell_type", "source", "metadata", "id", "level", "course", "\ud800"]
@@ -43,13 +42,8 @@ JUNK: list[Any] = [
 @cache
 def notebooks() -> tuple[NotebookNode, NotebookNode]:
     """The exercise with two answers, and its solution."""
-    with TemporaryDirectory() as folder:
-        root = build_course(Path(folder))
-        exercise, solution = (
-            parse_notebook((root / name / "01_multiples.ipynb").read_bytes(), name)
-            for name in ("exercises", "solutions")
-        )
-        return answer(exercise, one=right("one"), two=wrong("two")), solution
+    exercise, solution = multiples.notebooks()
+    return answer(copy.deepcopy(exercise), one=right("one"), two=wrong("two")), solution
 
 
 @cache

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from multiples import NAMES, answer, build_course, right, wrong
+from multiples import NAMES, answer, right, wrong
 from nbformat import NotebookNode
 
 from classroom.grading import mark as marking
@@ -14,11 +14,6 @@ from classroom.grading.run import CellVerdict
 from classroom.grading.secret import checks_cell
 from classroom.notebooks import as_notebook, read_notebook
 from classroom.questions.core import Outcome
-
-
-@pytest.fixture(scope="module")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_course(tmp_path_factory.mktemp("course"))
 
 
 class Kernels:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from multiples import answer, cell_of, right
+from multiples import answer, cell_of, notebooks, right
 from nbformat import NotebookNode
-from test_graft_properties import notebooks
 
 from classroom.grading.graft import graft
 from classroom.grading.needs import needed_names, own_part, with_needs

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from multiples import NAMES, answer, build_course, right, wrong
+from multiples import NAMES, answer, right, wrong
 from nbformat import NotebookNode
 from rich.console import Console
 
@@ -34,14 +34,6 @@ from classroom.questions.core import Outcome
 from course_utils.units import CourseError
 
 LEARNERS = ("ann", "bob", "cid")
-
-
-@pytest.fixture(scope="module")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = build_course(tmp_path_factory.mktemp("course"))
-    for name in ("notebooks", "course_utils"):
-        (root / name).mkdir(exist_ok=True)
-    return root
 
 
 def handed_in(course: Path, **answers: str) -> str:

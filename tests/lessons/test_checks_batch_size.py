@@ -14,6 +14,7 @@ from lessons.batch_size import checks as batch_size
 from lessons.batch_size import graded
 from lessons.batch_size import judge as training
 from lessons.batch_size.answers import RIGHT, plain
+from lessons.batch_size.behaviour import Accumulate
 
 
 def vgg() -> StepTrace:
@@ -71,7 +72,7 @@ def test_a_step_that_keeps_every_output_is_refused_for_its_memory():
 
 def test_the_allowance_is_far_from_right_and_wrong_alike():
     right = max(training.compare(answer, 4, 5).share for answer in RIGHT["accumulate"])
-    wrong = min(training.compare(slip.function, 4, 5).share for slip in batch_size.Accumulate.by_peak)
+    wrong = min(training.compare(slip.function, 4, 5).share for slip in Accumulate.by_peak)
     assert 1.5 * right < training.SHARE < wrong / 1.5
 
 

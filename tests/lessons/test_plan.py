@@ -40,7 +40,6 @@ from lessons.capstone.plan import (
     Problem,
     Refused,
     combinations,
-    evaluate,
     fastest,
     pareto_front,
     table,
@@ -89,7 +88,7 @@ slow_trace = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow
 @pytest.mark.parametrize("name", ["AlexNet", "52 M dense net"])
 def test_the_empty_plan_is_the_plain_step(name: str) -> None:
     network = NETWORKS[name]
-    found = evaluate(Plan(64), network, TITAN_X, GEN3)
+    found = Problem(network, 64, TITAN_X, GEN3).evaluate(Plan(64))
     step = training_step(network.build(), network.input_shape, network.classes)
     asked = demand(step.at(64))
     assert (found.demand.tensors, found.demand.safe, found.demand.workspace) == (
@@ -105,7 +104,7 @@ def test_the_empty_plan_is_the_plain_step(name: str) -> None:
 
 @pytest.mark.parametrize(("micro", "precision", "parts"), [(24, "float16", 1), (6, "float32", 4), (4, "float16", 3)])
 def test_accumulation_and_precision_are_the_trace_s(micro: int, precision: str, parts: int) -> None:
-    found = evaluate(Plan(micro * parts, micro, precision), CHAIN, TITAN_X, GEN3)
+    found = Problem(CHAIN, micro * parts, TITAN_X, GEN3).evaluate(Plan(micro * parts, micro, precision))
     step = training_step(chain(), (3, 32, 32), 10, precision=precision, accumulate=parts).at(micro)
     assert found.tensor_bytes == step.peak_bytes
     assert found.seconds == pytest.approx(predict_step(step, TITAN_X).total_seconds, rel=1e-9)
@@ -276,7 +275,7 @@ def test_batch_norm_in_eval_mode_looks_at_no_batch() -> None:
     [
         ({"batch": 0}, "batch must be a whole number of 1 or more, got 0"),
         ({"batch": True}, "batch must be a whole number"),
-        ({"micro_batch": 2.0}, "micro_batch must be a whole number of 1 or more, or None, got 2.0"),
+        ({"micro_batch": 2.0}, "micro_batch must be a whole number of 1 or more, got 2.0"),
         ({"micro_batch": 100}, "micro_batch must divide the batch of 256, and 100 does not: take 128"),
         ({"precision": "half"}, "unknown precision 'half': choose one of float32, bfloat16, float16"),
         ({"offload": "dyn"}, "unknown offload 'dyn': choose one of none, conv, all, windowed; it is a search"),

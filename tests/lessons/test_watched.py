@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 from classroom.questions.core import Outcome
 from course_utils.trace import training_step
-from lessons.memory import checks as memory
+from lessons.memory import behaviour as memory
 from lessons.memory import graded
 from lessons.memory.answers import KeepsMeans
 from lessons.recompute import checks as recompute
@@ -21,7 +22,7 @@ from lessons.shared.rewrites import CLASSES, INPUT_SHAPE, Tower, Watched, compar
 BATCH = 4
 
 
-def step_of(network: nn.Module, watch: watched.Watch | None = None) -> watched.Step:
+def step_of(network: nn.Module, watch: watched.Watch | None = None) -> watched.WatchedStep:
     pictures, labels = torch.randn(BATCH, *INPUT_SHAPE), torch.randint(CLASSES, (BATCH,))
     return watched.step(network, pictures, labels, (BATCH, CLASSES), watch)
 
@@ -31,7 +32,7 @@ def test_the_peak_is_the_traces(kind: type[nn.Module]) -> None:
     """An independent oracle: the trace runs on shapes, from two steps on, and counts as its rooms do."""
     if kind is KeepsMeans:
         kind = memory._Detached  # a trace cannot read values
-    traced = training_step(kind(), INPUT_SHAPE, CLASSES, target="cpu").traced_at(BATCH).peak_bytes
+    traced = replace(training_step(kind(), INPUT_SHAPE, CLASSES, target="cpu"), tape=None).at(BATCH).peak_bytes
     assert step_of(kind()).peak == pytest.approx(traced, abs=4 * BATCH * CLASSES)
 
 

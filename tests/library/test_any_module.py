@@ -6,7 +6,7 @@ is marked, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,13 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from course_utils import networks
 from course_utils.trace import training_step
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # -- networks that people bring, against real tensors ------------------------------------------------------------------

@@ -214,7 +214,6 @@ def test_workspace_stands_on_convolutions_and_nowhere_else_and_only_if_asked_for
     others = [column for column in plain.columns if column not in ("workspace", "total")]
     assert plain[others].equals(banded[others])
     assert step.at(16, workspace=10**9).peak_bytes == (plain["total"][convolution]).max() + 10**9
-    assert step.at(16).with_workspace(10**9).peak_bytes == step.at(16, workspace=10**9).peak_bytes
 
 
 # -- reserved ----------------------------------------------------------------------------------------------------------

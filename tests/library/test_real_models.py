@@ -5,7 +5,7 @@ Of CUDA, what can be witnessed without a card: which operator runs, and what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,13 +23,7 @@ from course_utils import networks
 from course_utils.memory import Ledger
 from course_utils.trace import Spec, training_step
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Heads(nn.Module):

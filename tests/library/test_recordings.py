@@ -86,15 +86,10 @@ law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChec
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def recorded(tmp_path_factory, one_thread):
     """A real recording, of this CPU and tiny."""
     out = tmp_path_factory.mktemp("recorded") / "cpu.json"
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        making.record(out, "cpu", making.QUICK, command="course record --device cpu --quick")
-    finally:
-        torch.set_num_threads(threads)
+    making.record(out, "cpu", making.QUICK, command="course record --device cpu --quick")
     return out
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -267,7 +268,7 @@ def test_a_batch_read_from_two_traces_is_the_batch_traced(name: str, target: str
     read, traced = step.tape, step.trace_at(batch)
     assert read is not None
     assert (read.fixed + batch * read.per_sample).tolist() == traced.fixed.tolist()
-    assert step.traced_at(batch).peak_bytes == step.at(batch).peak_bytes
+    assert replace(step, tape=None).at(batch).peak_bytes == step.at(batch).peak_bytes
     for array in ("role", "birth", "death", "is_map", "event_phase"):
         assert getattr(read, array).tolist() == getattr(traced, array).tolist(), array
     assert read.event_ops == traced.event_ops

@@ -1,0 +1,217 @@
+"""The checks of questions 5 and 6 of exercise 12: an answer judged by what it does, and the slips people make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from classroom.questions.core import Slip
+from classroom.questions.properties import PropertyCheck, function
+from course_utils.units import format_bytes
+from lessons.capstone import judge as planning
+from lessons.capstone.judge import Looks, PlanLook
+from lessons.capstone.plan import (
+    ANOTHER_BATCH,
+    ANOTHER_NETWORK,
+    BATCH_NORM,
+    OFFLOADS,
+    Evaluation,
+    Plan,
+    Problem,
+    combinations,
+)
+
+# -- 5. a plan for VGG-16 ----------------------------------------------------------------------------------------------
+
+LOST = planning.LOST
+
+
+class VggPlan(PropertyCheck[PlanLook]):
+    """The check of question 5: a plan for the problem of the lesson, judged by what it comes to."""
+
+    question = name = "vgg_plan"
+    running = "Making or judging your plan"
+    takeaway = "Small portions, exact, with room to spare: the plainest technique is enough for this network."
+    slips = (
+        Slip(
+            "another network",
+            lambda: Plan(256, changes=("stride",)),
+            "Your plan is not training-equivalent, it changes the network itself.",
+        ),
+        Slip(
+            "a smaller batch",
+            lambda: Plan(64),
+            "Your plan updates from fewer samples. The batch is 256: say how many of them go through at a time with "
+            "`micro_batch`.",
+        ),
+        Slip(
+            "sixteen bits",
+            lambda: Plan(256, 64, "float16"),
+            "Your plan is equal to the tolerance of 16 bits. Here it must be equal to the rounding of float32.",
+        ),
+        Slip("too large", lambda: Plan(256, offload="all"), "Your plan does not fit."),
+        Slip(
+            "tight",
+            lambda: Plan(256, 128),
+            "Your plan is tight: its tensors fit, and not all else that needs room. Nobody wants to find out after a "
+            "night of training. Leave more room.",
+        ),
+        Slip(
+            "slow",
+            lambda: Plan(256, 64, offload="all"),
+            "Your plan surely fits, and is slower than it has to be.",
+        ),
+    )
+
+    def accept(self, answer: object) -> Callable[..., Any] | None:
+        """A function `vgg_plan()`."""
+        return function(answer)
+
+    def look(self, given: Callable[..., Any]) -> PlanLook:
+        """The plan it returns, judged."""
+        return planning.look_at(planning.vgg(), given())
+
+    def praise(self, seen: PlanLook) -> str:
+        """What the plan comes to."""
+        assert seen.found is not None
+        return f"{seen.found} {self.takeaway}"
+
+    def diagnose(self, seen: PlanLook, given: Callable[..., Any]) -> str:
+        """What keeps the plan from being one."""
+        if seen.refused is not None:
+            told = {ANOTHER_NETWORK: self.told("another network"), ANOTHER_BATCH: self.told("a smaller batch")}
+            return f"{told.get(seen.refused.kind, '')} {_sentence(seen.refused)}".strip()
+        found = seen.found
+        if found is None:
+            return f"`vgg_plan()` returned {_kind(seen.returned)}. Return a plan: `Plan(256, …)`."
+        if planning.inexact(found):
+            return self.told("sixteen bits")
+        if not found.feasible:
+            return f"{self.told('too large')} {found.why()}"
+        if planning.tight(found):
+            return f"{self.told('tight')} {found.verdict.sentence}"
+        if found.lost > LOST:
+            waits = found.waiting_seconds / found.seconds
+            why = f", of which {waits:.0%} waiting for copies" if waits > 0.01 else ""
+            return f"{self.told('slow')} It loses {found.lost:.1%}{why}; {LOST:.0%} is allowed."
+        return ""
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _kind(value: object) -> str:
+    return "nothing (`None`)" if value is None else f"a {type(value).__name__}"
+
+
+vgg_plan = VggPlan()
+
+# -- 6. a plan for any problem -----------------------------------------------------------------------------------------
+
+
+def _all_of(problem: Problem, micros: Sequence[int] | None = None) -> list[Evaluation]:
+    divisors = [n for n in range(1, problem.batch + 1) if problem.batch % n == 0]
+    return combinations(problem, micros or divisors, planning.PRECISIONS, OFFLOADS, planning.SEGMENTS)
+
+
+def _leanest(problem: Problem) -> Plan | None:
+    found = [one for one in _all_of(problem) if one.feasible]
+    return min(found, key=lambda one: one.needs_bytes).plan if found else None
+
+
+class FindPlan(PropertyCheck[Looks]):
+    """The check of question 6: a search for plans, judged by what it finds for several problems."""
+
+    question = name = "find_plan"
+    running = "Searching"
+    takeaway = "A search that knows what is allowed, what fits, and what it costs needs no favourite technique."
+    # A chain that may be cut, one with batch norm that may not, and one that nothing fits.
+    problems = ((False, 32, 64, 0.5), (True, 32, 128, 0.6), (True, 32, 64, 0.05))
+    slips = (
+        Slip(
+            "the plain step",
+            lambda problem: Plan(problem.batch),
+            "Your plan does not fit.",
+        ),
+        Slip(
+            "micro-batches for every network",
+            lambda problem: Plan(problem.batch, problem.batch // 4),
+            "Your search takes micro-batches for granted. `problem.evaluate` refuses them under batch norm; catch "
+            "`Refused`, and try something else.",
+        ),
+        Slip(
+            "another batch",
+            lambda problem: Plan(problem.batch // 8),
+            "Your plan updates from fewer samples than `problem.batch`.",
+        ),
+        Slip(
+            "another network",
+            lambda problem: Plan(problem.batch, changes=("pool",)),
+            "Your plan changes the network. That is never training-equivalent.",
+        ),
+        Slip(
+            "the leanest",
+            _leanest,
+            "Your plan fits, and another that fits is faster.",
+        ),
+        Slip(
+            "nothing",
+            lambda problem: None,
+            "Your search finds no plan where there is one.",
+        ),
+        Slip(
+            "always a plan",
+            lambda problem: min(_all_of(problem), key=lambda one: (not one.feasible, one.seconds)).plan,
+            "Your search returns a plan where none fits. Return `None` there.",
+        ),
+    )
+
+    def accept(self, answer: object) -> Callable[..., Any] | None:
+        """A function `find_plan(problem)`."""
+        return function(answer)
+
+    def look(self, given: Callable[..., Any]) -> Looks:
+        """What it finds for the problems of the check."""
+        return planning.look_at_small(given, self.problems)
+
+    def praise(self, seen: Looks) -> str:
+        """How near to the best it comes."""
+        worst = max(look.slower for look in seen.each)
+        return f"At most {worst:.1%} slower than the fastest of all. {self.takeaway}"
+
+    def diagnose(self, seen: Looks, given: Callable[..., Any]) -> str:
+        """What is wrong with the first problem that is not solved."""
+        looks = sorted((look for look in seen.each if not look.right), key=lambda look: look.refused is None)
+        return f"{self._of(looks[0])} {_task(looks[0])}" if looks else ""
+
+    def _of(self, look: PlanLook) -> str:
+        told = {
+            ANOTHER_NETWORK: "another network",
+            ANOTHER_BATCH: "another batch",
+            BATCH_NORM: "micro-batches for every network",
+        }
+        if look.best is None:
+            return self.told("always a plan")
+        if look.returned is None:
+            return self.told("nothing")
+        if look.refused is not None:
+            message = self.told(told[look.refused.kind]) if look.refused.kind in told else ""
+            return f"{message} {_sentence(look.refused)}".strip()
+        if look.found is None:
+            return f"`find_plan(problem)` returned {_kind(look.returned)}. Return a plan, or `None` where none fits."
+        if not look.found.feasible:
+            return f"{self.told('the plain step')} {look.found.why()}"
+        return (
+            f"{self.told('the leanest')} {look.found.plan} takes {look.slower:.0%} longer than {look.best.plan}; "
+            f"{planning.WITHIN:.0%} is allowed."
+        )
+
+
+def _task(look: PlanLook) -> str:
+    room = format_bytes(look.problem.room_bytes)
+    return f"(This was {look.problem.network.name}, batch {look.problem.batch}, with room for {room}.)"
+
+
+find_plan = FindPlan()

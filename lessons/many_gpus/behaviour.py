@@ -1,0 +1,197 @@
+"""The check of exercise 11, "Many GPUs", question 6: an answer judged by what it does, and the slips people make."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from classroom.questions.core import Slip
+from classroom.questions.properties import PropertyCheck, function
+from lessons.many_gpus import judge as rings
+from lessons.many_gpus.judge import Program, Ring, RingLook
+
+# -- 6. an all-reduce ------------------------------------------------------------------------------------------------
+
+Send = Callable[[int, Tensor], None]
+Receive = Callable[[int], Tensor]
+
+
+def _ring(
+    rank: int, cards: int, values: Tensor, send: Send, receive: Receive, *, divide: str = "end", onward: bool = True,
+    remainder: bool = True,
+) -> Tensor:  # fmt: skip
+    """A ring all-reduce with what can be done wrong about it as arguments."""
+    size = len(values) // cards
+    cut = values.tensor_split(cards) if remainder else values[: size * cards].split(max(1, size))
+    chunks = list(cut) if len(cut) == cards else list(values.tensor_split(cards))
+    for step in range((2 if onward else 1) * (cards - 1)):
+        adding = step < cards - 1
+        out = (rank - step + (0 if adding else cards)) % cards
+        send((rank + 1) % cards, chunks[out])
+        arrived = receive((rank - 1) % cards)
+        if not adding:
+            chunks[(out - 1) % cards].copy_(arrived)
+        elif divide == "each":
+            chunks[(out - 1) % cards].add_(arrived).div_(2)
+        else:
+            chunks[(out - 1) % cards].add_(arrived)
+    return values / cards if divide == "end" else values
+
+
+def _to_everybody(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    others = [card for card in range(cards) if card != rank]
+    for card in others:
+        send(card, values)
+    return (values + sum((receive(card) for card in others), torch.zeros_like(values))) / cards
+
+
+def _whole_round(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    total, passing = values.clone(), values
+    for _ in range(cards - 1):
+        send((rank + 1) % cards, passing)
+        passing = receive((rank - 1) % cards)
+        total += passing
+    return total / cards
+
+
+def _on_card_0(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    if rank:
+        send(0, values)
+        return receive(0)
+    mean = (values + sum((receive(card) for card in range(1, cards)), torch.zeros_like(values))) / cards
+    for card in range(1, cards):
+        send(card, mean)
+    return mean
+
+
+def _one_neighbour(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    if cards == 1:
+        return values
+    send((rank + 1) % cards, values)
+    return (values + receive((rank - 1) % cards)) / 2
+
+
+class RingAverage(PropertyCheck[RingLook]):
+    """The check of question 6: a program for each card, judged by what the cards end with and what they send."""
+
+    question = name = "ring_average"
+    running = "Running it on every card"
+    takeaway = "No card sends twice its gradient, and none is busier than another: that is why libraries use rings."
+    by_value = (
+        Slip(
+            "not divided",
+            functools.partial(_ring, divide="never"),
+            "Every card has the sum. The mean is asked for: divide by the number of cards, once.",
+        ),
+        Slip(
+            "averaged on the way",
+            functools.partial(_ring, divide="each"),
+            "You halve in every step, so numbers that join late count more than those that joined early. Add up on the "
+            "way, divide once at the end.",
+        ),
+        Slip(
+            "sums not passed on",
+            functools.partial(_ring, onward=False),
+            "Each card has the mean of one chunk only: chunks were added up and not passed on. The finished ones go "
+            "round once more, `cards` - 1 steps.",
+        ),
+        Slip(
+            "remainder left out",
+            functools.partial(_ring, remainder=False),
+            "Right where the cards divide the numbers. Else the last few stay what they were: chunks need not be "
+            "equal, and `values.tensor_split(cards)` always gives as many as there are cards.",
+        ),
+        Slip(
+            "one neighbour",
+            _one_neighbour,
+            "Each card averages with one neighbour. The numbers of all cards have to reach every card.",
+        ),
+    )
+    by_bytes = (
+        Slip(
+            "everything to everybody",
+            _to_everybody,
+            "The mean is right. But each card sends its whole gradient to every other: cut it into chunks, and let "
+            "each card add up one of them.",
+        ),
+        Slip(
+            "whole gradients round the ring",
+            _whole_round,
+            "The mean is right, and it is a ring. But whole gradients go round it. Let one chunk leave in each step, "
+            "and send on what has been added up.",
+        ),
+        Slip(
+            "gathered on one card",
+            _on_card_0,
+            "The mean is right. But one card sends it to all others, and they wait for its link. Share the work: each "
+            "card adds up one chunk.",
+        ),
+    )
+    slips: Sequence[Slip] = (*by_value, *by_bytes)
+
+    def accept(self, answer: object) -> Program | None:
+        """A function."""
+        return function(answer)
+
+    def look(self, given: Program) -> RingLook:
+        """The program on rings of several sizes."""
+        return rings.look(given)
+
+    def diagnose(self, seen: RingLook, given: Program) -> str:
+        """What keeps the program from being right, or ""."""
+        silent = next((ring for ring in seen.rings if ring.silence), None)
+        if silent is not None:
+            return (
+                f"With {len(silent.held)} cards and {len(silent.held[0])} numbers, {silent.silence}, and nothing "
+                "comes. Each `receive` needs a `send` on the other side."
+            )
+        kind = next((ring.kind for ring in seen.rings if ring.kind), "")
+        if kind:
+            return f"A card returned a {kind}. Return the averaged vector, as long as `values`."
+        if not all(ring.averaged for ring in seen.rings):
+            return self._wrong(seen)
+        busy = next((ring for ring in seen.rings if not ring.lean), None)
+        return "" if busy is None else self._too_much(busy)
+
+    def _wrong(self, seen: RingLook) -> str:
+        for slip, theirs in zip(self.by_value, _slip_looks(), strict=True):
+            if all(_same(one, other) for one, other in zip(seen.rings, theirs.rings, strict=True)):
+                return slip.message
+        bad = next(ring for ring in seen.rings if not ring.averaged)
+        where = "where the cards do not divide the numbers" if any(bad is ring for ring in seen.uneven) else "here"
+        mean = torch.stack(bad.held).mean(dim=0)
+        off = max(float((one.double() - mean).abs().max()) for one in bad.returned)
+        return (
+            f"The mean is wrong {where}: {len(bad.held)} cards, {len(mean)} numbers each, off by up to {off:.2g}. "
+            "Follow one chunk from card to card."
+        )
+
+    def _too_much(self, ring: Ring) -> str:
+        name = "whole gradients round the ring"
+        if max(ring.sent) > min(ring.sent):
+            name = "gathered on one card"
+        elif max(ring.peers) > 1:
+            name = "everything to everybody"
+        sent = f"{max(ring.sent):,} bytes sent by one, at most {ring.most:,} are needed"
+        return f"{self.told(name)} With {len(ring.held)} cards: {sent}."
+
+    def praise(self, seen: RingLook) -> str:
+        """What it achieved."""
+        ring = seen.rings[0]
+        whole = ring.held[0].numel() * ring.held[0].element_size()
+        return f"On {len(ring.held)} cards each sends {max(ring.sent) / whole:.2g} times its gradient. {self.takeaway}"
+
+
+def _same(one: Ring, other: Ring) -> bool:
+    return all(torch.allclose(a.double(), b, atol=1e-9) for a, b in zip(one.returned, other.returned, strict=True))
+
+
+@functools.cache
+def _slip_looks() -> list[RingLook]:
+    return [rings.look(slip.function) for slip in RingAverage.by_value]
+
+
+ring_average = RingAverage()

@@ -1,0 +1,72 @@
+"""A network that a learner changed beside the original: what the looks of several lessons share."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a changed network stands beside the original. Where one thing differs, what follows it means little."""
+
+    parameters_differ: str = ""  # what differs, or ""
+    returned: str = ""  # type of what forward returned
+    shape: tuple[int, ...] = ()
+    expected_shape: tuple[int, ...] = ()
+    same_output: bool = False
+    trainable: bool = False
+    same_gradients: bool = False
+
+    def unlike(self, other_parameters: str, another_shape: str) -> str:
+        """What keeps two networks from being compared at all, or "", told with the messages of two slips."""
+        if self.parameters_differ:
+            return f"{other_parameters} (Different: {self.parameters_differ}.)"
+        if self.returned != "Tensor":
+            nothing = " Is there a `return`?" if self.returned == "NoneType" else ""
+            return f"`forward` returned a {self.returned}, not a tensor.{nothing}"
+        if self.shape != self.expected_shape:
+            return f"{another_shape} It is {self.shape}, and should be {self.expected_shape}."
+        return ""
+
+
+@dataclass(frozen=True)
+class PeakComparison(Comparison):
+    """The same, with the peaks of a traced training step, in bytes."""
+
+    peak: int = 0
+    original_peak: int = 1
+
+    @property
+    def share(self) -> float:
+        """The peak as a share of the original's."""
+        return self.peak / self.original_peak
+
+
+def parameters_differ(changed: nn.Module, original: nn.Module) -> str:
+    """Up to three names of parameters or buffers whose shapes differ, with commas; "" if there are none."""
+    ours, theirs = ({n: tuple(t.shape) for n, t in m.state_dict().items()} for m in (original, changed))
+    return ", ".join(sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))[:3])
+
+
+def take_weights(changed: nn.Module, original: nn.Module) -> str:
+    """Give a changed network the original's weights, copied; says what differs (`parameters_differ`) if it cannot."""
+    differ = parameters_differ(changed, original)
+    if not differ:
+        changed.load_state_dict(copy.deepcopy(original.state_dict()))
+    return differ
+
+
+def same(one: object, other: Tensor, relative: float = 1e-4) -> bool:
+    """Whether something is a tensor of the same shape and values, to this share of them or a hundredth of it."""
+    close = isinstance(one, Tensor) and one.shape == other.shape
+    return close and torch.allclose(one, other, rtol=relative, atol=relative / 100)  # type: ignore[arg-type]
+
+
+def same_gradients(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], relative: float = 1e-4) -> bool:
+    """Whether the same parameters have the same gradients."""
+    return ours.keys() == theirs.keys() and all(same(ours[name], theirs[name], relative) for name in theirs)
