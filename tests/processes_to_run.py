@@ -17,5 +17,5 @@ def wait_for_ever():
     time.sleep(600)
 
 
-def average_and_split(pictures, labels, shards):
-    return jobs.averaged_gradients(pictures, labels, shards), jobs.split_layers(pictures.flatten(1), labels)
+def average_and_split(images, labels, shards):
+    return jobs.averaged_gradients(images, labels, shards), jobs.split_layers(images.flatten(1), labels)

@@ -27,7 +27,7 @@ def _smaller_batch() -> Finding:
     verdict = {(True, True): RIGHT, (False, False): WRONG}.get((slower, other_gradient), PARTLY)
     return Finding(
         verdict,
-        f"Inception on a Titan X, batch 16: {extra:.0%} more time an image than at 128 ({CAFFE2}); gradients of two "
+        f"Inception on a Titan X, batch 16: {extra:.0%} more time per image than at 128 ({CAFFE2}); gradients of two "
         f"halves, added up, differ from the whole batch's by {measured}",
         "Time, yes, by an amount that can be looked up. Accuracy, no: what fits in parts can be added up to the same "
         "update, unless batch norm is in the network.",
@@ -56,7 +56,7 @@ def _at_least_64() -> Finding:
     at_64, at_32, at_16 = (dearer(batch) for batch in (64, 32, 16))
     return Finding(
         OUTDATED if at_32 < DEAR else RIGHT,
-        f"Inception on a Titan X, time an image against batch 128 ({CAFFE2}): 64 costs {at_64:.0%} more, "
+        f"Inception on a Titan X, time per image against batch 128 ({CAFFE2}): 64 costs {at_64:.0%} more, "
         f"32 {at_32:.0%}, 16 {at_16:.0%}",
         "There is no cliff at 64 in these figures of 2017. Where 32 is what fits, its price is small.",
     )

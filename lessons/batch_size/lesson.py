@@ -212,7 +212,7 @@ for batch, row in table.items():
     error = f"{predicted[batch] / row.seconds - 1:+.0%}"
     an_image = round(row.per_sample_ms, 2), round(1e3 * predicted[batch] / batch, 2)
     rows.append((batch, row.both_ms, *an_image, error))
-columns = ["batch", "published, ms", "ms an image", "predicted, ms an image", "error"]
+columns = ["batch", "published, ms", "ms per image", "predicted, ms per image", "error"]
 pd.DataFrame(rows, columns=columns).set_index("batch")
 
 # %% [markdown] slide="subslide"

@@ -383,8 +383,8 @@ class Problem:
         if plan.parts > 1 and self.batch_norms:
             raise Refused(
                 BATCH_NORM,
-                f"{self.network.name} has {self.batch_norms} batch norms, which would normalise {plan.micro} samples "
-                f"at a time instead of {plan.batch}: another update, so leave micro_batch out",
+                f"{self.network.name} has {self.batch_norms} batch norm{'s' * (self.batch_norms > 1)}, which would "
+                f"normalise {plan.micro} samples at a time, not {plan.batch}: another update, so leave micro_batch out",
             )
         if plan.precision == "bfloat16" and not self.device.bfloat16:
             why = f"the {self.device.name} does not compute in bfloat16: choose float16 or float32"

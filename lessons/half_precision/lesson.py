@@ -571,7 +571,7 @@ pd.DataFrame(rows, columns=columns).set_index("device")
 # %% [markdown] slide="slide"
 # ## Published: how much of it was measured
 #
-# Forward and backward, in milliseconds an image, as others timed it; and the model, where the catalogue has the card.
+# Forward and backward, in milliseconds per image, as others timed it; and the model, where the catalogue has the card.
 
 # %% folded=true
 rows = []
@@ -584,7 +584,7 @@ for row in HALVES:
         full_time, half_time = (at[["forward", "backward"]].sum() for at in passes)
         modelled = full_time / half_time
     rows.append((row, modelled))
-columns = ["network, batch", "device", "from", "ms an image", "in halves"]
+columns = ["network, batch", "device", "from", "ms per image", "in halves"]
 columns += ["measured", "modelled"]
 shown = [
     (f"{row.network}, {row.batch}", row.device, row.full, f"{row.full_ms:.2f}",

@@ -770,7 +770,7 @@ pd.DataFrame(
         (name, format_seconds(t.median / batch), format_seconds(t.spread / batch), peak)
         for name, t, peak in rows
     ],
-    columns=["small CNN, 64 images of 64 × 64", "an image", "spread", "traced peak"],
+    columns=["small CNN, 64 images of 64 × 64", "time per image", "spread", "traced peak"],
 ).set_index("small CNN, 64 images of 64 × 64")
 
 # %% [markdown]

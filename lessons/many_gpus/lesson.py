@@ -209,10 +209,10 @@ link_rates(
     "times as much again",
 )
 
-# %% [markdown]
+# %% [markdown] slide="skip"
 # Three steps of ten times lie between the slowest and the fastest. What a network gains from four cards depends on it:
 
-# %%
+# %% slide="skip"
 for name in ("NVLink 2", "PCIe 3.0 x16", "InfiniBand QDR", "Ethernet 10 Gbit/s"):
     gain = on_cards(steps["AlexNet"].at(32), "V100", name, 4).speed_up
     print(f"AlexNet, four V100s, batch 32 each, {name}: {gain:.2f} times as fast as one")

@@ -73,7 +73,7 @@ def _vgg_against_resnet() -> Finding:
     verdict = MISLEADING if vgg > resnet and vgg_flops > resnet_flops else RIGHT
     return Finding(
         verdict,
-        f"{vgg / 1e6:.1f} M parameters and {vgg_flops / 2e9:.1f} G multiply-adds a image, "
+        f"{vgg / 1e6:.1f} M parameters and {vgg_flops / 2e9:.1f} G multiply-adds an image, "
         f"ResNet-101 {resnet / 1e6:.1f} M and {resnet_flops / 2e9:.1f} G",
         "It has fewer layers, and more of everything else.",
     )
@@ -274,7 +274,7 @@ def _tenth_of_the_data() -> Finding:
 
     tenth, whole = gap(share=0.1), gap(share=1.0)
     verdict = RIGHT if tenth > whole else WRONG
-    # in steps of 5 points: on another processor a training ends a image or two elsewhere
+    # in steps of 5 points: on another processor a training ends an image or two elsewhere
     over, under = 5 * math.floor(20 * tenth), 5 * math.ceil(20 * whole)
     evidence = f"digits: training minus test accuracy over {over} points with a tenth, under {under} with all"
     return Finding(verdict, evidence, "Measured on a small dense network; expect the same of large ones.")

@@ -68,20 +68,26 @@ guess
 # | output, the *feature map* | 4 · 8 · 16 · 16 · 4 | 32,768 |
 #
 # Everything that training keeps for the parameters is 2,688 bytes. The output alone is twelve times that, and it
-# grows with the batch, while the parameters do not. Check the table against the library:
+# grows with the batch, while the parameters do not. Check the table against the library. Behind the layer come a ReLU
+# and a second convolution, with 2,336 bytes of parameters of its own:
 
 # %% slide="subslide"
-layer = nn.Conv2d(3, 8, kernel_size=3, padding=1)
-step = training_step(
-    layer, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu"
+layers = nn.Sequential(
+    nn.Conv2d(3, 8, kernel_size=3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1)
 )
-step.at(batch=4).timeline().drop(columns=["layer", "workspace", "other"])
+step = training_step(
+    layers, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu"
+)
+passes = step.at(batch=4).timeline().query("phase != 'update'")
+passes.drop(columns=["optimizer state", "workspace", "other"])
 
 # %% [markdown]
-# Read that table from top to bottom: it is a training step, one operator a row, and what is alive after it.
+# Read that table from top to bottom: it is a training step without its update, one operator a row, and what is alive
+# after it.
 #
-# - Parameters and *optimizer state* (momentum keeps one number for every parameter) are there all the time.
-# - *Feature maps*, the outputs of layers, appear in the forward pass.
+# - Parameters are there all the time, and so is *optimizer state* (momentum keeps one number for every parameter).
+# - *Feature maps*, the outputs of layers, appear in the forward pass. The first convolution's is gone as soon as the
+#   second convolution has one. The ReLU's, 32,768 bytes, stays until the backward pass has been through the ReLU.
 # - *Gradient maps*, the gradients of those outputs, and *weight gradients* appear in the backward pass.
 # - `input` holds the images and the labels: 12,288 bytes, and 8 for each of the 4 labels.
 #

@@ -12,7 +12,7 @@ from lessons.shared.sources import DATAGURU
 
 
 def squeezed(side: int = 64, channels: int = 256, to: int = 96) -> tuple[int, int, int, int]:
-    """(values of the map before a 1×1 convolution, after it, weights it adds, bytes kept of the map before) a image.
+    """For each image (values before a 1×1 convolution, after it, weights added, bytes kept of the map before).
 
     The map before it comes from a convolution and a ReLU, as in any network; what is kept is read from a traced step.
     """

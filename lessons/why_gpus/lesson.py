@@ -534,12 +534,12 @@ rows = published.published("GoogLeNet", source=published.CAFFE2)
 table = pd.DataFrame(
     {
         "ms a batch": [row.both_ms for row in rows],
-        "ms an image": [row.per_sample_ms for row in rows],
+        "ms per image": [row.per_sample_ms for row in rows],
         "model, ms a batch": [forward_backward_ms(googlenet, row.batch) for row in rows],
     },
     index=pd.Index([row.batch for row in rows], name="batch"),
 )
-table.insert(2, "saved", -table["ms an image"].pct_change())
+table.insert(2, "saved", -table["ms per image"].pct_change())
 table["off by"] = table["model, ms a batch"] / table["ms a batch"] - 1
 forms = ("{:.1f}", "{:.2f}", "{:.1%}", "{:.1f}", "{:+.0%}")  # one a column
 pd.DataFrame(

@@ -210,11 +210,18 @@ def ring_slip(start=0, later=None):
     return program
 
 
-def test_slips_of_a_ring_are_told_how_far_off_they_are():
-    for slip in (ring_slip(later="add"), ring_slip(start=-1)):
-        feedback = many_gpus.ring_average(slip)
-        assert feedback.outcome is Outcome.WRONG
-        assert "The mean is wrong" in feedback.message
+@pytest.mark.parametrize(
+    ("slip", "words"),
+    [
+        (ring_slip(later="add"), "You go on adding in the second half"),
+        (ring_slip(start=-1), "The second half begins with the wrong chunk"),
+        (ring_slip(start=1), "The mean is wrong here: 4 cards, 32 numbers each, off by up to"),
+    ],
+)
+def test_slips_of_a_ring_are_named_or_told_how_far_off_they_are(slip, words):
+    feedback = many_gpus.ring_average(slip)
+    assert feedback.outcome is Outcome.WRONG
+    assert words in feedback.message
 
 
 def test_numbers_of_every_kind_are_numbers():

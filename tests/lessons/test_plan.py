@@ -255,7 +255,7 @@ def test_a_plan_says_what_it_does(plan: Plan, words: str) -> None:
     [
         *((CHAIN, Plan(BATCH, changes=(name,)), ANOTHER_NETWORK, "not training-equivalent") for name in OTHER_NETWORKS),
         (CHAIN, Plan(12), ANOTHER_BATCH, "keep batch=24 and let micro_batch=12 go through"),
-        (NORMED, Plan(BATCH, 12), BATCH_NORM, "1 batch norms, which would normalise 12 samples at a time"),
+        (NORMED, Plan(BATCH, 12), BATCH_NORM, "1 batch norm, which would normalise 12 samples at a time"),
         (CHAIN, Plan(BATCH, precision="bfloat16"), NO_ARITHMETIC, "does not compute in bfloat16"),
     ],
 )

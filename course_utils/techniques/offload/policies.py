@@ -178,7 +178,7 @@ class _Search:
         found = []
         for policy in ("conv", "all"):
             schedule, slowed = self._slow_down(policy, limit_bytes)
-            if note(schedule, f"{policy} with {slowed} convolution kernels slowed down"):
+            if note(schedule, f"{policy} with {slowed} kernel{'s' * (slowed > 1)} of convolutions slowed down"):
                 found.append(schedule)
         best = min(found, key=lambda schedule: schedule.total_seconds, default=least)
         return replace(best, policy="dyn", tried=tuple(tried))
