@@ -1,19 +1,80 @@
-"""The check of exercise 11, "Many GPUs", question 6: an answer judged by what it does."""
+"""The check of exercise 11, "Many GPUs", question 6: an answer judged by what it does, and the slips people make."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from classroom.questions.core import Slip
 from classroom.questions.properties import PropertyCheck, function
 from lessons.many_gpus import judge as rings
-from lessons.many_gpus import ring_slips
 from lessons.many_gpus.judge import Program, Ring, RingLook
 
 # -- 6. an all-reduce ------------------------------------------------------------------------------------------------
+
+Send = Callable[[int, Tensor], None]
+Receive = Callable[[int], Tensor]
+
+
+def _ring(
+    rank: int, cards: int, values: Tensor, send: Send, receive: Receive, *, divide: str = "end", onward: bool = True,
+    remainder: bool = True, adds_on: bool = False, ahead: int = 1,
+) -> Tensor:  # fmt: skip
+    """A ring all-reduce with what can be done wrong about it as arguments."""
+    size = len(values) // cards
+    cut = values.tensor_split(cards) if remainder else values[: size * cards].split(max(1, size))
+    chunks = list(cut) if len(cut) == cards else list(values.tensor_split(cards))
+    for step in range((2 if onward else 1) * (cards - 1)):
+        adding = step < cards - 1
+        out = (rank - step + (0 if adding else ahead - 1)) % cards
+        send((rank + 1) % cards, chunks[out])
+        arrived = receive((rank - 1) % cards)
+        if not adding and not adds_on:
+            chunks[(out - 1) % cards].copy_(arrived)
+        else:
+            chunks[(out - 1) % cards].add_(arrived).div_(2 if divide == "each" else 1)
+    return values / cards if divide == "end" else values
+
+
+def _to_everybody(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    """Each card sends its whole gradient to every other."""
+    others = [card for card in range(cards) if card != rank]
+    for card in others:
+        send(card, values)
+    return (values + sum((receive(card) for card in others), torch.zeros_like(values))) / cards
+
+
+def _whole_round(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    """Whole gradients go round the ring."""
+    total, passing = values.clone(), values
+    for _ in range(cards - 1):
+        send((rank + 1) % cards, passing)
+        passing = receive((rank - 1) % cards)
+        total += passing
+    return total / cards
+
+
+def _on_card_0(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    """Card 0 collects, averages and sends back."""
+    if rank:
+        send(0, values)
+        return receive(0)
+    mean = (values + sum((receive(card) for card in range(1, cards)), torch.zeros_like(values))) / cards
+    for card in range(1, cards):
+        send(card, mean)
+    return mean
+
+
+def _one_neighbour(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    """Each card averages with the one before it."""
+    if cards == 1:
+        return values
+    send((rank + 1) % cards, values)
+    return (values + receive((rank - 1) % cards)) / 2
+
 
 class RingAverage(PropertyCheck[RingLook]):
     """The check of question 6: a program for each card, judged by what the cards end with and what they send."""
@@ -24,61 +85,61 @@ class RingAverage(PropertyCheck[RingLook]):
     by_value = (
         Slip(
             "not divided",
-            functools.partial(ring_slips.ring, divide="never"),
+            functools.partial(_ring, divide="never"),
             "Every card has the sum. The mean is asked for: divide by the number of cards, once.",
         ),
         Slip(
             "averaged on the way",
-            functools.partial(ring_slips.ring, divide="each"),
+            functools.partial(_ring, divide="each"),
             "You halve in every step, so numbers that join late count more than those that joined early. Add up on the "
             "way, divide once at the end.",
         ),
         Slip(
             "sums not passed on",
-            functools.partial(ring_slips.ring, onward=False),
+            functools.partial(_ring, onward=False),
             "Each card has the mean of one chunk only: chunks were added up and not passed on. The finished ones go "
             "round once more, `cards` - 1 steps.",
         ),
         Slip(
             "sums added on",
-            functools.partial(ring_slips.ring, adds_on=True),
+            functools.partial(_ring, adds_on=True),
             "You go on adding in the second half of the round. What arrives there is a finished sum: put it in the "
             "place of your own.",
         ),
         Slip(
             "the wrong chunk passed on",
-            functools.partial(ring_slips.ring, ahead=0),
+            functools.partial(_ring, ahead=0),
             "The second half begins with the wrong chunk. After the first half card *c* has finished the chunk that it "
             "was the last to add to, `(c + 1) % cards`: send that one on.",
         ),
         Slip(
             "remainder left out",
-            functools.partial(ring_slips.ring, remainder=False),
+            functools.partial(_ring, remainder=False),
             "Right where the cards divide the numbers. Else the last few stay what they were: chunks need not be "
             "equal, and `values.tensor_split(cards)` always gives as many as there are cards.",
         ),
         Slip(
             "one neighbour",
-            ring_slips.one_neighbour,
+            _one_neighbour,
             "Each card averages with one neighbour. The numbers of all cards have to reach every card.",
         ),
     )
     by_bytes = (
         Slip(
             "everything to everybody",
-            ring_slips.to_everybody,
+            _to_everybody,
             "The mean is right. But each card sends its whole gradient to every other: cut it into chunks, and let "
             "each card add up one of them.",
         ),
         Slip(
             "whole gradients round the ring",
-            ring_slips.whole_round,
+            _whole_round,
             "The mean is right, and it is a ring. But whole gradients go round it. Let one chunk leave in each step, "
             "and send on what has been added up.",
         ),
         Slip(
             "gathered on one card",
-            ring_slips.on_card_0,
+            _on_card_0,
             "The mean is right. But one card sends it to all others, and they wait for its link. Share the work: each "
             "card adds up one chunk.",
         ),
