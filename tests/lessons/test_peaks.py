@@ -18,6 +18,13 @@ def test_twenty_rows_each_beside_its_trace():
     assert max(abs(row.off) / row.measured for row in rows) < 0.001
 
 
+def test_what_no_past_changes_is_exact_and_what_one_changes_is_no_more_off_than_that():
+    for row in t4_peaks():
+        assert row.least <= row.traced <= row.most
+        assert (row.off == 0) == (row.least == row.most)
+        assert abs(row.off) < row.most - row.least or row.off == 0
+
+
 def test_the_models_are_those_of_the_table_of_shapes():
     for row in t4_peaks():
         shape, model = SHAPES[row.name], row.model
