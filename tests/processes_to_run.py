@@ -1,4 +1,4 @@
-"""Functions that processes of tests/library/test_distributed.py run: a process can only run what it can import."""
+"""Functions that processes of tests/lessons/test_distributed.py run: a process can only run what it can import."""
 
 import time
 

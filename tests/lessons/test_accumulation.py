@@ -96,7 +96,7 @@ def test_a_measured_step_accumulates_too() -> None:
         training_step(mlp((64, 512, 512, 10)), (64,), 10, target="cpu", accumulate=k).at(4).peak_bytes for k in (1, 2)
     ]
     assert two.peak_bytes - one.peak_bytes == pytest.approx(traces[1] - traces[0], rel=0.05)
-    with pytest.raises(CourseError, match="accumulate must be 1 or more"):
+    with pytest.raises(CourseError, match="accumulate must be a whole number of 1 or more"):
         measure_step(mlp((4, 3)), (4,), 3, 1, accumulate=0)
 
 

@@ -57,7 +57,7 @@ def test_it_does_pretend() -> None:
 
 
 def test_small_trainings_and_their_judges() -> None:
-    files = ["tests/library/test_digits.py", "tests/lessons/test_rebuilt.py"]
+    files = ["tests/lessons/test_digits.py", "tests/lessons/test_rebuilt.py"]
     ran = run("-m", "pytest", "-q", "-p", "no:cacheprovider", *files)
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
 
