@@ -457,8 +457,9 @@ print(f"{exact} of {len(misses)} to the byte, median {middle:.3%}, at worst {max
 fixed = [row for row in t4_peaks() if row.least == row.most]
 moved = [row for row in t4_peaks() if row.least < row.most]
 within = sum(row.least <= row.measured <= row.most for row in moved)
-print(f"{len(fixed)} peaks that no made-up past changes: {sum(row.off == 0 for row in fixed)} of them to the byte")
-print(f"{len(moved)} that some past changes: {within} measured within the range of the pasts")
+exact = sum(row.off == 0 for row in fixed)
+print(f"{len(fixed)} peaks that no made-up past changes: {exact} of them to the byte")
+print(f"{len(moved)} that some past changes: {within} measured within its range")
 
 # %% [markdown] slide="slide"
 # ## Measured on eight A100: the formula
