@@ -328,7 +328,18 @@ class _Plot:
         for text in texts:
             if x + 16 + text_width(text, SIZE, bold) <= self.right:  # the column's names are placed later
                 places += [Words(x + 16, y - lift, text, SIZE, bold=bold) for lift in (10, 7, 4, 2)]
-        _ = self.scene.place(places, [*self._clear(), *self._outline()]) or self.scene.place(places, self._clear())
+        low = [words for text in texts for words in self._under(x, y, text, bold)] if self.ghost is not None else []
+        _ = self.scene.place([*places, *low], [*self._clear(), *self._outline()]) or self.scene.place(
+            places, self._clear()
+        )
+
+    def _under(self, x: float, y: float, text: str, bold: bool) -> list[Words]:
+        """Places to the right of a point and lower, where the roofs leave paper under the outline of another step."""
+        begin, end = x + 12, x + 16 + text_width(text, SIZE, bold)
+        if end > self.events.end:
+            return []
+        roof = float(self.y(self.total[self.events.at(np.arange(begin, end, 4.0))].max()))
+        return [Words(begin, low, text, SIZE, bold=bold) for low in np.arange(roof - 8, y + 10, -6.0).tolist()]
 
     def _label_crossing(self, limit: float) -> None:
         """Beside the ring, over the line: to its left nothing is drawn there, as the step is still below the limit."""
