@@ -331,10 +331,19 @@ class _Plot:
         above = [words for text in texts for words in self._above(x, y, text, bold)]
         aside = [Words(x + 16, y - lift, text, SIZE, bold=bold) for text in texts for lift in (10, 7, 4, 2)]
         inside = [words for words in aside if words.x + text_width(words.text, SIZE, bold) <= self.right]
+        low = [words for text in texts for words in self._under(x, y, text, bold)] if self.ghost is not None else []
         if not named:
-            return self.scene.place([*above, *inside], [*self._clear(), *self._outline()]) is not None
+            return self.scene.place([*above, *inside, *low], [*self._clear(), *self._outline()]) is not None
         placed = self.scene.place(aside, [*self._clear(), *self._outline()]) or self.scene.place(above, self._clear())
         return placed is not None
+
+    def _under(self, x: float, y: float, text: str, bold: bool) -> list[Words]:
+        """Places to the right of a point and lower, where the roofs leave paper under the outline of another step."""
+        begin, end = x + 12, x + 16 + text_width(text, SIZE, bold)
+        if end > self.events.end:
+            return []
+        roof = float(self.y(self.total[self.events.at(np.arange(begin, end, 4.0))].max()))
+        return [Words(begin, low, text, SIZE, bold=bold) for low in np.arange(roof - 8, y + 10, -6.0).tolist()]
 
     def _label_crossing(self, limit: float) -> None:
         """Beside the ring, over the line: to its left nothing is drawn there, as the step is still below the limit."""
