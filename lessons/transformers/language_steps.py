@@ -15,7 +15,7 @@ import torch
 from course_utils.memory import ROLE, Ledger, StepTrace
 from course_utils.networks.language import SHAPES, Options, Output, Shape
 from course_utils.trace import Spec, training_step
-from course_utils.trace.inputs import Step
+from course_utils.trace.inputs import StepSpec
 from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError
 from lessons.shared.kept_steps import UNIT, KeptSteps
@@ -97,7 +97,7 @@ def _loss(module: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
 def tracer(shape: Shape, sequence: int, options: Options, numbers: str, optimizer: str, layers: int) -> Tracer:
     """What traces such a step, for whoever needs its passes one by one. Arguments as for `language_step`."""
     shape = replace(shape, positions=max(shape.positions, sequence))
-    step = Step(IDS, _loss, _loss, {"sequence": sequence}, keep_output=True)
+    step = StepSpec(IDS, _loss, _loss, {"sequence": sequence}, keep_output=True)
     return Tracer(_built(shape, options, numbers, layers), step, optimizer, _precision(numbers), "cuda", shape.name)
 
 
