@@ -36,6 +36,7 @@ EXPLORERS = {
     "half": ("half_precision", "half_explorer()", "batch"),
     "offload": ("offload", "offload_explorer()", "batch"),
     "recompute": ("recompute", "recompute_explorer()", "batch"),
+    "transformer": ("transformers", "transformer_explorer()", "sequence"),
     "one card": ("one_card", "one_card_explorer()", "sequence"),
     "cards, ResNet-50": ("many_gpus", "cards_explorer('ResNet-50')", "cards"),
 }

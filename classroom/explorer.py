@@ -22,6 +22,8 @@ from course_utils.figures.style import WIDGET_HEAD
 from course_utils.units import CourseError, format_bytes
 
 DESCRIPTION_WIDTH = 5.5  # em, of the words before a control, unless they are longer
+FAINT = "course-faint"  # a class: a widget's layout knows no opacity
+FAINT_STYLE = f"<style>.course-widget .{FAINT}{{opacity:.35}}</style>"
 WORDS_STYLE = "font-size:1.15em;max-width:60em;line-height:1.5"
 
 
@@ -88,7 +90,7 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         self._last: tuple[dict[str, str], float] | None = None
         self.figure, self.words = widgets.HTML(), widgets.HTML()
         grids = [_row(widths.split(), list(row)) for widths, row in rows]
-        super().__init__([widgets.HTML(WIDGET_HEAD), *grids, self.figure, self.words])
+        super().__init__([widgets.HTML(WIDGET_HEAD + FAINT_STYLE), *grids, self.figure, self.words])
         self.add_class("course-widget")
         self.add_class("course-explorer")
         for control in self._controls.values():
@@ -103,19 +105,26 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         """
         raise NotImplementedError
 
+    def pending(self) -> str:
+        """What is said at once of settings whose view takes longer than a blink; nothing of others."""
+        return ""
+
     def settings(self) -> dict[str, str]:
         """What every control says, by its name, as it is written on the screen."""
         return {name: str(getattr(control, "label", None) or control.value) for name, control in self._controls.items()}
 
     def redraw(self, _change: object = None) -> None:
         """Show the present settings."""
+        if waiting := self.pending():
+            self.figure.add_class(FAINT)
+            self.words.value = f'<p style="{WORDS_STYLE}">{escape(waiting)}</p>'
         try:
             view = self.view()
         except CourseError as error:  # the old picture stays, faint, and the reason stands where the words were
-            self.figure.layout.opacity = "0.35"
+            self.figure.add_class(FAINT)
             self.words.value = f'<p role="alert" style="font-size:1.15em"><b>{escape(str(error))}</b></p>'
             return
-        self.figure.layout.opacity = "1"
+        self.figure.remove_class(FAINT)
         self.figure.value = view.picture.svg
         lines = "<br>".join(escape(line) for line in [*view.sentences, *self._last_move(view)])
         self.words.value = f'<p aria-live="polite" style="{WORDS_STYLE}">{lines}</p>'

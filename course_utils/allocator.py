@@ -9,7 +9,7 @@ then does it raise. Pure Python and NumPy; must never import torch or anything e
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ LARGE_REQUEST = 10 * 2**20  # larger ones get a segment of their own size ...
 ROUND_LARGE = 2 * 2**20  # ... rounded up to a multiple of 2 MiB
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Block:
     """A stretch of a segment, in use or free, linked to its neighbours in the segment."""
 
@@ -56,10 +56,11 @@ class CachingAllocator:
         reserved: bytes taken from the card.
         allocated: bytes in blocks that are in use, as `torch.cuda.memory_allocated` counts them.
         peak_allocated: the most `allocated` has been since it was last set, as `torch.cuda.max_memory_allocated`.
+        was_short: whether a segment found no room, so that the limit made a difference.
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        self.limit = limit
+        self.limit, self.was_short = limit, False
         self.reserved = self.allocated = self.peak_allocated = 0
         self._next = 0  # address of the next segment: what is given back leaves a hole, as on the card
         # Free blocks of the large and the small pool, as (size, address, block), smallest first.
@@ -71,7 +72,7 @@ class CachingAllocator:
         Raises:
             OutOfMemory: the card has no room for another segment, even without those that are not in use.
         """
-        size = max(ROUND, -(-size // ROUND) * ROUND)
+        size = -(-size // ROUND) * ROUND or ROUND
         small = size <= SMALL_REQUEST
         pool = self._free[small]
         index = bisect_left(pool, (size, -1))
@@ -88,11 +89,13 @@ class CachingAllocator:
             block.after, block.size = tail, size
             self._put_back(tail)
         self.allocated += block.size
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        if self.allocated > self.peak_allocated:
+            self.peak_allocated = self.allocated
         return block
 
     def _segment(self, size: int, small: bool) -> Block:
         if self.limit is not None and self.reserved + size > self.limit:
+            self.was_short = True
             self.release_cached()
             if self.reserved + size > self.limit:
                 raise OutOfMemory(f"{size} bytes asked for, {self.reserved} of {self.limit} reserved")
@@ -156,6 +159,7 @@ class Requests:
     lasting: npt.NDArray[np.bool_]
     late: npt.NDArray[np.bool_]
     events: int
+    _fits: dict[int, bool] = field(default_factory=dict, repr=False, compare=False)  # what was replayed, by limit
 
     @cached_property
     def least_bytes(self) -> int:
@@ -186,6 +190,7 @@ class Requests:
             death=np.concatenate([self.death, event + 1]),
             lasting=np.concatenate([self.lasting, no]),
             late=np.concatenate([self.late, no]),
+            _fits={},
         )
 
     def fit_in(self, limit: int) -> bool:
@@ -194,11 +199,30 @@ class Requests:
             return False
         if "replayed" in vars(self) and limit >= self.reserved_bytes:  # known already: it is never short
             return True
-        try:
-            self.replay(limit)
-        except OutOfMemory:
-            return False
-        return True
+        if limit not in self._fits:
+            try:
+                allocator = self.replay(limit)
+            except OutOfMemory:
+                self._fits[limit] = False
+            else:
+                self._fits[limit] = True
+                if not allocator.was_short:  # the very same as on a card without end
+                    vars(self)["replayed"] = allocator
+        return self._fits[limit]
+
+    @cached_property
+    def _order(self) -> tuple[list[int], int]:
+        """A step's requests in their order, ~index where one ends, and the place before which late ones are made.
+
+        In an event first what dies goes, then what is born comes; late ones stand between the two, in the last event.
+        """
+        moving = np.flatnonzero(~self.lasting & (self.size > 0))
+        event = np.concatenate([np.minimum(self.death, self.events)[moving], self.birth[moving]])
+        born = np.repeat([0, 1], len(moving))
+        index = np.concatenate([moving, moving])
+        order = np.lexsort((index, born, event))
+        late = int(np.count_nonzero(2 * event + born < 2 * (self.events - 1) + 1))
+        return np.where(born, index, ~index)[order].tolist(), late
 
     def replay(self, limit: int | None = None, steps: int = 3, before: Sequence[int] = ()) -> CachingAllocator:
         """The allocator after so many training steps; its `peak_allocated` is that of the last of them.
@@ -215,28 +239,26 @@ class Requests:
         allocator = CachingAllocator(limit)
         for block in [allocator.allocate(amount) for amount in before]:
             allocator.release(block)
-        sizes = self.size.tolist()
-        born: list[list[int]] = [[] for _ in range(self.events + 1)]
-        dead: list[list[int]] = [[] for _ in range(self.events + 1)]
-        kept, late = self.lasting.tolist(), self.late.tolist()
-        ends = np.minimum(self.death, self.events).tolist()
-        for index, (amount, birth) in enumerate(zip(sizes, self.birth.tolist(), strict=True)):
-            if amount and not kept[index]:
-                born[birth].append(index)
-                dead[ends[index]].append(index)
-        for index, amount in enumerate(sizes):
-            if amount and kept[index] and not late[index]:
-                allocator.allocate(amount)
-        for step in range(steps):
-            blocks: dict[int, Block] = {}
-            allocator.peak_allocated = allocator.allocated
-            for event in range(self.events + 1):
-                for index in dead[event]:
-                    allocator.release(blocks.pop(index))
-                if step == 0 and event == self.events - 1:
-                    for index, amount in enumerate(sizes):
-                        if amount and kept[index] and late[index]:
-                            allocator.allocate(amount)
-                for index in born[event]:
+        sizes, (order, late) = self.size.tolist(), self._order
+        kept, made_late = self.lasting & (self.size > 0), self.late
+        for index in np.flatnonzero(kept & ~made_late).tolist():
+            allocator.allocate(sizes[index])
+        blocks: dict[int, Block] = {}
+
+        def follow(requests: list[int]) -> None:
+            for index in requests:
+                if index < 0:
+                    allocator.release(blocks.pop(~index))
+                else:
                     blocks[index] = allocator.allocate(sizes[index])
+
+        for step in range(steps):
+            allocator.peak_allocated = allocator.allocated
+            if step == 0:
+                follow(order[:late])
+                for index in np.flatnonzero(kept & made_late).tolist():
+                    allocator.allocate(sizes[index])
+                follow(order[late:])
+            else:
+                follow(order)
         return allocator

@@ -36,6 +36,7 @@ from classroom.questions.core import (
     shown,
     told_apart,
 )
+from classroom.questions.variants import story
 
 # Factors between a right number of bytes and the same quantity in another unit.
 UNITS = {
@@ -186,7 +187,8 @@ class Check:
         if all(one.value is None for one in tries):
             call = min((one.call for one in tries), key=len)
             return f"`{call}` returned nothing (`None`). Is there a `return`? Printing a number does not return it."
-        for diagnosis in (self._unit, self._slip, self._swapped, self._factor, self._offset):
+        plain = (self._unit, self._slip, self._swapped, self._factor, self._offset, self._rounded, self._story)
+        for diagnosis in plain:
             if message := diagnosis(tries):
                 return message
         one, truth = self._smallest(answer, tries, lambda one, t: one.error is None and not equal(one.value, t))
@@ -195,6 +197,9 @@ class Check:
             found = "nothing (`None`)"
         wants = f", expected {expected}" if self.tells_expected else ""
         but = f"Right for {right} of {len(tries)} inputs, but " if right else ""
+        failing = [t for one, t in zip(tries, self.truth, strict=True) if not equal(one.value, t)]
+        if right and self.tells_expected and all(as_number(t) == 0 for t in failing):
+            but = "Right wherever the answer is not 0, but "
         return f"{but}`{one.call}` returned {found}{wants}.{self._kind_of_result(one.value, truth)}"
 
     def _kind_of_result(self, value: object, truth: object) -> str:
@@ -287,6 +292,17 @@ class Check:
             return ""
         size = f"{shown(abs(off))} too {'large' if off > 0 else 'small'}"
         return f"Every number you return is {size}: `{min((one.call for one in tries), key=len)}` is a start."
+
+    def _rounded(self, tries: Sequence[Try]) -> str:
+        got, right = _numbers([one.value for one in tries]), _numbers(self.truth)
+        if got is None or right is None or len(got) != len(right) or all(t == int(t) for t in right):
+            return ""
+        if any(g != int(g) or abs(g - t) >= 1 for g, t in zip(got, right, strict=True)):
+            return ""
+        return "Your numbers are the right ones, rounded to whole ones. Return them as they are."
+
+    def _story(self, tries: Sequence[Try]) -> str:
+        return story(list(parameters(self.reference)), self.reference, self.cases, [one.value for one in tries])
 
 
 def _items(collection: Any) -> list[Any]:

@@ -272,7 +272,7 @@ class _Plot:
 
     def label(self, limit_name: str, before_name: str) -> None:
         """The peak, where memory runs out, the bands; what finds no room on the plot goes to the column beside it."""
-        self._label_peak()
+        on_plot = self._label_peak(named=False)
         if self.limit is not None and self.limit_shown and self.total.max() > self.limit:
             self._label_crossing(self.limit)
         columns = np.arange(LEFT + 2, self.events.end - 2, BAND_COLUMN)
@@ -292,6 +292,8 @@ class _Plot:
             ):
                 beside.append(int(code))
         self._label_beside(beside, limit_name, before_name)
+        if not on_plot:
+            self._label_peak(named=True)
 
     def _clear(self) -> list[Box]:
         """The vertical axis and the strip around the limit's line, which words must not touch."""
@@ -316,19 +318,32 @@ class _Plot:
         low, high = LEFT + half + 6, self.right - half
         return [Words(min(max(x + aside, low), high), y - lift, text, SIZE, "middle", bold) for aside, lift in places]
 
-    def _label_peak(self) -> None:
+    def _label_peak(self, named: bool) -> bool:
+        """Name the peak on the plot; or once the column has its names, in what room they leave, or over an outline."""
         ledger, event = self.ledger, int(np.argmax(self.total))
         x, y = float(self.events.edges[event] + self.events.edges[event + 1]) / 2, float(self.y(self.total[event]))
-        self.scene.add(Area(_ring(x, y, 5), PAPER), Area(_ring(x, y, 3.5), INK))
+        if not named:
+            self.scene.add(Area(_ring(x, y, 5), PAPER), Area(_ring(x, y, 3.5), INK))
         bold = self.limit is not None and ledger.peak_bytes > self.limit
         peak = f"peak {format_bytes(ledger.peak_bytes)}"
         where = f"{ledger.peak_phase}, {ledger.peak_layer}" if ledger.peak_layer else ledger.peak_phase
         texts = (f"{peak}: {where}", f"{peak}: {ledger.peak_phase}", peak)
-        places = [words for text in texts for words in self._above(x, y, text, bold)]
-        for text in texts:
-            if x + 16 + text_width(text, SIZE, bold) <= self.right:  # the column's names are placed later
-                places += [Words(x + 16, y - lift, text, SIZE, bold=bold) for lift in (10, 7, 4, 2)]
-        _ = self.scene.place(places, [*self._clear(), *self._outline()]) or self.scene.place(places, self._clear())
+        above = [words for text in texts for words in self._above(x, y, text, bold)]
+        aside = [Words(x + 16, y - lift, text, SIZE, bold=bold) for text in texts for lift in (10, 7, 4, 2)]
+        inside = [words for words in aside if words.x + text_width(words.text, SIZE, bold) <= self.right]
+        low = [words for text in texts for words in self._under(x, y, text, bold)] if self.ghost is not None else []
+        if not named:
+            return self.scene.place([*above, *inside, *low], [*self._clear(), *self._outline()]) is not None
+        placed = self.scene.place(aside, [*self._clear(), *self._outline()]) or self.scene.place(above, self._clear())
+        return placed is not None
+
+    def _under(self, x: float, y: float, text: str, bold: bool) -> list[Words]:
+        """Places to the right of a point and lower, where the roofs leave paper under the outline of another step."""
+        begin, end = x + 12, x + 16 + text_width(text, SIZE, bold)
+        if end > self.events.end:
+            return []
+        roof = float(self.y(self.total[self.events.at(np.arange(begin, end, 4.0))].max()))
+        return [Words(begin, low, text, SIZE, bold=bold) for low in np.arange(roof - 8, y + 10, -6.0).tolist()]
 
     def _label_crossing(self, limit: float) -> None:
         """Beside the ring, over the line: to its left nothing is drawn there, as the step is still below the limit."""

@@ -24,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from course_utils.allocator import Requests
+from course_utils.allocator import ROUND, Requests
 from course_utils.machine.hardware import Device
 from course_utils.memory import Ledger, StepTrace
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
@@ -219,6 +219,24 @@ class Batches:
         return f"{sure}; up to {self.tight:,} it depends on how the allocator's blocks fall."
 
 
+def with_room(step: StepTrace, card: Device | float, context_bytes: int = CONTEXT_BYTES) -> int:
+    """The largest batch whose tensors, in blocks, and the context are no more than the card; 0 if there is none.
+
+    Exact, and without a replay: above it nothing helps, up to it the allocator may still fail.
+
+    Raises:
+        CourseError: memory does not grow with the batch, so that there is no largest one.
+    """
+    left = int(card.memory_bytes if isinstance(card, Device) else card) - context_bytes
+    bound = step.largest_batch(left)
+    if not bound:
+        return 0
+    rounding = ROUND * len(step.at(bound).size)  # more than all blocks together are larger than their tensors
+    return _bisect(
+        lambda batch: step.at(batch).requests.least_bytes <= left, step.largest_batch(left - rounding), bound + 1
+    )
+
+
 def largest_batch(
     step: StepTrace, card: Device | float, context_bytes: int = CONTEXT_BYTES, seen: int | None = None
 ) -> Batches:
@@ -239,8 +257,7 @@ def largest_batch(
         return demand(step.at(batch), context_bytes).scratch.fit_in(left)
 
     if key not in step._largest:
-        bound = step.largest_batch(left)
-        most = _bisect(lambda batch: step.at(batch).requests.least_bytes <= left, 0, bound + 1)
+        most = with_room(step, card, context_bytes)
         sure = _never_short(step, most, room, context_bytes)
         probes = [sure + math.ceil((most - sure) * i / PROBES) for i in range(1, PROBES + 1)] if most > sure else []
         first = next((i for i, batch in enumerate(probes) if not fits(batch)), None)

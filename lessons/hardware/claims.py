@@ -220,7 +220,7 @@ def _classes_and_time() -> Finding:
     return Finding(
         RIGHT if share < 0.01 else WRONG,
         f"VGG-16, batch 128, 2 classes in place of 1,000: the step is {share:.2%} shorter by the model",
-        "The last layer is a sliver of the work. Memory is claim 74 of lesson 03.",
+        "The last layer is a sliver of the work. Memory is claim 74.",
     )
 
 

@@ -50,7 +50,7 @@ def _infiniband() -> Finding:
         RIGHT if data == row.nominal_gb_s * GB and data < pcie.nominal_gb_s * GB else WRONG,
         f"40 Gbit/s are {raw / GB:.0f} GB/s, {data / GB:.0f} GB/s of data after 8b/10b coding; {pcie.name} has "
         f"{pcie.nominal_gb_s:g} on paper",
-        "The rate is right, and near that of the cards' own slots then. What it is good for is the next claim.",
+        "The rate is right, and half that of the cards' own slots then. What it is good for is the next claim.",
     )
 
 

@@ -79,7 +79,7 @@ step = training_step(
     layers, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu"
 )
 passes = step.at(batch=4).timeline().query("phase != 'update'")
-passes.drop(columns=["optimizer state", "workspace", "other"])
+passes.drop(columns=["layer", "workspace", "other"])
 
 # %% [markdown]
 # Read that table from top to bottom: it is a training step without its update, one operator a row, and what is alive

@@ -111,23 +111,49 @@ UNTOUCHED = {"adapt_layer": [..., DotsInside]}
 
 
 
+def returned_in_the_loop(widths, rank):
+    total = 0
+    for inputs, outputs in widths:
+        total += 2 * rank * (inputs + outputs)
+        return total
+    return 0
+
+
 # Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
 WRONG = {
     "kv_cache": [
-        (lambda n, h, kv, d, t, b: 4 * n * (h // kv) * d * t * b, None),
+        (lambda n, h, kv, d, t, b: 8 * n * h * d * t * b, "`heads` in place of `kv_heads`, 2 times too large"),
+        (lambda n, h, kv, d, t, b: 4 * h * d * t * b, "`layers` left out"),
+        (lambda n, h, kv, d, t, b: 4 * n * kv * t * b, "`head_size` left out"),
+        (lambda n, h, kv, d, t, b: 32 * n * kv * d * t * b, "are bits"),
+        (lambda n, h, kv, d, t, b: 2 * n * h * d * t * b, "half is missing"),
         (lambda n, h, kv, d, t, b: 3 * n * kv * d * t * b, "1.333 times too small"),
     ],
-    "lora_bytes": [(lambda widths, rank: rank * sum(map(sum, widths)), "2 times too small")],
+    "lora_bytes": [
+        (lambda widths, rank: rank * sum(map(sum, widths)), "2 times too small"),
+        (returned_in_the_loop, "`return` inside it"),
+        (lambda widths, rank: 2 * sum(map(sum, widths)), "`rank` left out"),
+        (lambda widths, rank: 2 * rank * sum(widths[-1]), "`+=`, not `=`"),
+    ],
     "fixed_bytes": [
         (lambda n, a, bits, s: 8 * RIGHT["fixed_bytes"][0](n, a, bits, s), "are bits"),
         (lambda n, a, bits, s: RIGHT["fixed_bytes"][0](n, a, 16, s) if a else 8 * n, None),
+        (lambda n, a, bits, s: n * bits // 8 + 2 * a + (2 + 2 * s) * (a or n), "`state_bits` as bytes"),
+        (lambda n, a, bits, s: n * (bits // 8) + 2 * a + (2 + 2 * (s // 8)) * (a or n), "4 // 8 is 0"),
+        (lambda n, a, bits, s: RIGHT["fixed_bytes"][0](n, a, bits, bits), "`base_bits` in place of `state_bits`"),
     ],
     "longest_context": [
         (lambda *a: RIGHT["longest_context"][0](*a) + 1, "1 too large"),
         (lambda c, taken, t, b: (c - sum(taken)) // (t * b) if c > sum(taken) else None, "`None`"),
+        (lambda c, taken, t, b: int((c - sum(taken)) / (t * b)), "a number below 0"),
+        (lambda c, taken, t, b: abs(c - sum(taken)) // (t * b), "wherever the answer is not 0"),
+        (lambda c, taken, t, b: max(0, (c - sum(taken)) // b), "`token` left out"),
+        (lambda c, taken, t, b: max(0, (c - sum(taken)) // t * b), "put them in brackets"),
     ],
     "tokens_per_second": [
         (lambda w, c, b, f, bw, p: RIGHT["tokens_per_second"][0](w, c, b, f, bw, p) / 1000, "1000 times too small"),
         (lambda w, c, b, f, bw, p: b * max(bw / (w + b * c), p / (b * f)), "shorter of the two times"),
+        (lambda w, c, b, f, bw, p: round(RIGHT["tokens_per_second"][0](w, c, b, f, bw, p)), "rounded to whole ones"),
+        (lambda w, c, b, f, bw, p: b / max((w + c) / bw, f / p), "Each sequence has its own"),
     ],
 }

@@ -46,6 +46,15 @@ kv_cache = Check(
              "Half of it is missing: keys are kept, and values too."),
         Slip("float32", lambda n, h, kv, d, t, b: 8 * n * kv * d * t * b,
              "You counted four bytes a value. The cache here is in 16 bits."),
+        Slip("one of them for every head", lambda n, h, kv, d, t, b: 2 * n * h * d * t * b,
+             "Two things: keys are kept, and values too, so that half is missing; and with grouped queries only "
+             "`kv_heads` of the heads have them."),
+        Slip("queries too", lambda n, h, kv, d, t, b: 2 * n * (h + 2 * kv) * d * t * b,
+             "You counted queries too. A query serves its own token alone and is not kept."),
+        Slip("heads that share", lambda n, h, kv, d, t, b: 4 * n * (h // kv) * d * t * b,
+             "`heads` / `kv_heads` is how many heads share one key and value. `kv_heads` is how many there are."),
+        Slip("heads times heads", lambda n, h, kv, d, t, b: 4 * n * h * kv * d * t * b,
+             "You multiplied by `heads` and by `kv_heads`. Keys and values have `kv_heads` of them, and no more."),
         Slip("one layer", lambda n, h, kv, d, t, b: 4 * kv * d * t * b,
              "That is one layer's. Each layer has keys and values of its own."),
         Slip("one sequence", lambda n, h, kv, d, t, b: 4 * n * kv * d * t,
@@ -91,7 +100,18 @@ lora_bytes = Check(
         Slip("float32", lambda w, r: 4 * r * sum(a + b for a, b in w),
              "You counted four bytes a value. The adapters here are in 16 bits."),
         Slip("one product", lambda w, r: 2 * r * sum(w[0]),
-             "That is the first product alone. Each pair in `widths` has its own adapter."),
+             "That is the first product alone. Each pair in `widths` has its own adapter. If there is a loop, is its "
+             "`return` inside it?"),
+        Slip("the last product", lambda w, r: 2 * r * sum(w[-1]),
+             "That is the last product alone. If there is a loop, add up: `+=`, not `=`."),
+        Slip("gradients and moments too", lambda w, r: 8 * r * sum(a + b for a, b in w),
+             "You counted a gradient and two moments for each value. The matrices themselves are asked for."),
+        Slip("one product for all", lambda w, r: 2 * r * sum(a for a, _ in w) * sum(b for _, b in w),
+             "You multiplied all inputs by all outputs. Each product has two thin matrices, and their values add up."),
+        Slip("the rank of one", lambda w, r: 2 * sum(r * a + b for a, b in w),
+             "You multiplied the inputs alone by `rank`. Both matrices have it: rank · (inputs + outputs)."),
+        Slip("biases", lambda w, r: 2 * sum(r * (a + b) + r + b for a, b in w),
+             "You counted biases. The thin matrices have none."),
         Slip("a middle matrix", lambda w, r: 2 * sum(r * (a + b) + r * r for a, b in w),
              "You counted a third matrix, rank × rank. There are two."),
     ],
@@ -137,6 +157,32 @@ fixed_bytes = Check(
              "You counted the base in 16 bits throughout. `base_bits` says how many it has."),
         Slip("nothing trained", lambda n, a, bits, s: n * bits / 8 + 2 * a + (2 + 2 * s / 8) * a,
              "Without adapters (`adapters` is 0) the base itself is trained: it has gradients and a state."),
+        Slip("no moments", lambda n, a, bits, s: n * bits / 8 + 2 * a + 2 * (a or n),
+             "The moments are missing: AdamW keeps two for each weight that is trained."),
+        Slip("no weights", lambda n, a, bits, s: (2 + 2 * s / 8) * (a or n),
+             "The weights themselves are missing. They are on the card, trained or frozen."),
+        Slip("frozen weighs nothing", lambda n, a, bits, s: (2 * a if a else n * bits / 8) + (2 + 2 * s / 8) * (a or n),
+             "The frozen base is missing. It is not trained, but it is on the card."),
+        Slip("moments in bits", lambda n, a, bits, s: n * bits / 8 + 2 * a + (2 + 2 * s) * (a or n),
+             "You counted `state_bits` as bytes. A byte has 8 bits."),
+        Slip("base in bits", lambda n, a, bits, s: n * bits + 2 * a + (2 + 2 * s / 8) * (a or n),
+             "You counted `base_bits` as bytes. A byte has 8 bits."),
+        Slip("both in bits", lambda n, a, bits, s: n * bits + 2 * a + (2 + 2 * s) * (a or n),
+             "You counted `base_bits` and `state_bits` as bytes. A byte has 8 bits."),
+        Slip("whole bytes", lambda n, a, bits, s: n * (bits // 8) + 2 * a + (2 + 2 * (s // 8)) * (a or n),
+             "4 // 8 is 0. Multiply by the values first, or divide with `/`: a value may have half a byte."),
+        Slip("gradients in float32", lambda n, a, bits, s: n * bits / 8 + 2 * a + (4 + 2 * s / 8) * (a or n),
+             "You counted gradients of 32 bits. Here they have 16."),
+        Slip("adapters in float32", lambda n, a, bits, s: n * bits / 8 + 4 * a + (2 + 2 * s / 8) * (a or n),
+             "You counted adapters of 32 bits. Here they have 16."),
+        Slip("moments in float32", lambda n, a, bits, s: n * bits / 8 + 2 * a + 10 * (a or n),
+             "You counted moments of 32 bits throughout. `state_bits` says how many they have."),
+        Slip("moments in 16 bits", lambda n, a, bits, s: n * bits / 8 + 2 * a + 6 * (a or n),
+             "You counted moments of 16 bits throughout. `state_bits` says how many they have."),
+        Slip("gradients in the moments' bits", lambda n, a, bits, s: n * bits / 8 + 2 * a + 3 * s / 8 * (a or n),
+             "You counted gradients of `state_bits` bits. Those are the moments'; gradients have 16."),
+        Slip("a second copy", lambda n, a, bits, s: n * bits / 8 + 2 * a + (6 + 2 * s / 8) * (a or n),
+             "You counted a second copy of the weights in float32, as mixed precision keeps it. Here there is none."),
         Slip("weights alone", lambda n, a, bits, s: n * bits / 8 + 2 * a,
              "Those are the weights alone. What is trained has a gradient and two moments besides."),
     ],
@@ -149,6 +195,8 @@ fixed_bytes = Check(
 def _longest(card: int, taken: Sequence[int], token: int, batch: int) -> int:
     return max(0, (card - sum(taken)) // (token * batch))
 
+
+BELOW = "Where not even the weights fit you return a number below 0. Then no token fits: return 0."
 
 longest_context = Check(
     "longest_context",
@@ -178,8 +226,16 @@ longest_context = Check(
              "You rounded up: the last token does not fit. Round down."),
         Slip("a fraction of a token", lambda c, taken, t, b: max(0, (c - sum(taken)) / (t * b)),
              "There is no fraction of a token: round down."),
-        Slip("below nothing", lambda c, taken, t, b: (c - sum(taken)) // (t * b),
-             "Where not even the weights fit you return a number below 0. Then no token fits: return 0."),
+        Slip("below nothing", lambda c, taken, t, b: (c - sum(taken)) // (t * b), BELOW),
+        Slip("below nothing, cut off", lambda c, taken, t, b: int((c - sum(taken)) / (t * b)), BELOW),
+        Slip("rounded", lambda c, taken, t, b: max(0, round((c - sum(taken)) / (t * b))),
+             "You rounded to the nearest whole number. What does not fit whole does not fit: round down."),
+        Slip("one token at least", lambda c, taken, t, b: max(1, (c - sum(taken)) // (t * b)),
+             "You return 1 where there is no room for a token. Return 0 there."),
+        Slip("the last alone", lambda c, taken, t, b: max(0, (c - taken[-1]) // (t * b)),
+             "You took off the last entry of `taken` alone. All of them are on the card."),
+        Slip("divided and multiplied", lambda c, taken, t, b: max(0, (c - sum(taken)) // t * b),
+             "`a // b * c` divides and then multiplies. Both `token` and `batch` divide: put them in brackets."),
         Slip("one to spare", lambda c, taken, t, b: max(0, (c - sum(taken) - 1) // (t * b)),
              "You left out a token that fits to the last byte."),
         Slip("all sequences together", lambda c, taken, t, b: b * max(0, (c - sum(taken)) // (t * b)),
@@ -225,6 +281,16 @@ tokens_per_second = Check(
              "You let bandwidth decide alone. At a large batch arithmetic takes longer."),
         Slip("arithmetic alone", lambda w, c, b, f, bw, p: p / f,
              "You let arithmetic decide alone. All weights must be read for it, every time."),
+        Slip("seconds a token", lambda w, c, b, f, bw, p: max((w + b * c) / bw, b * f / p) / b,
+             "Those are the seconds of one token. Tokens a second are asked for: one divided by that."),
+        Slip("caches multiplied", lambda w, c, b, f, bw, p: b / max(b * w * c / bw, b * f / p),
+             "You multiplied weights and caches. Both are read, so their bytes add up."),
+        Slip("weights for each, no cache", lambda w, c, b, f, bw, p: b / max(b * w / bw, b * f / p),
+             "Two things: a batch reads the weights once for all its sequences, and every cache is read too."),
+        Slip("one cache, one token", lambda w, c, b, f, bw, p: b / max((w + c) / bw, f / p),
+             "You counted one cache and the arithmetic of one token. Each sequence has its own."),
+        Slip("the mean", lambda w, c, b, f, bw, p: 2 * b / ((w + b * c) / bw + b * f / p),
+             "You took the mean of both times. They pass side by side, so the longer one counts."),
         Slip("seconds", lambda w, c, b, f, bw, p: max((w + b * c) / bw, b * f / p),
              "Those are the seconds of one step. Tokens a second are asked for."),
     ],
@@ -323,6 +389,22 @@ class _WithBiases(_Beside):
         nn.init.zeros_(self.up.bias)
 
 
+class _Bent(_Beside):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.up(torch.relu(self.down(x)))
+        return y
+
+
+class _Gated(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        self.gate = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.gate * self.up(self.down(x))
+        return y
+
+
 class AdaptLayer(PropertyCheck[Adapted]):
     """The check of question 6: a class that adapts a frozen layer, judged by a network of such layers."""
 
@@ -349,6 +431,12 @@ class AdaptLayer(PropertyCheck[Adapted]):
              "are asked for."),
         Slip("biases", _WithBiases,
              "A few trained bytes too many: the thin matrices have no biases."),
+        Slip("a gate", _Gated,
+             "A few trained bytes too many: something is trained besides the two thin matrices. LoRA has nothing else; "
+             "a factor of the product is a fixed number."),
+        Slip("bent", _Bent,
+             "What you add is no linear function of x, so it is not LoRA: after training it could not be added to the "
+             "frozen weight. Multiply by both matrices with nothing in between."),
         Slip("both zero", _ZeroBoth,
              "Nothing learns. Where both matrices are 0, the gradient of each is 0, too, since it is multiplied by the "
              "other. Let one begin at random."),
@@ -379,10 +467,13 @@ class AdaptLayer(PropertyCheck[Adapted]):
         if not seen.trained_bytes:
             return self.told("all frozen" if _has_own(given) else "no thin matrices")
         if seen.trained_bytes > seen.allowed_bytes:
-            told = self.told("biases" if seen.trained_bytes < 2 * seen.allowed_bytes else "full size")
+            few = seen.trained_bytes < 2 * seen.allowed_bytes
+            told = self.told(("biases" if _has_biases(given) else "a gate") if few else "full size")
             return f"{told} ({seen.trained_bytes:,} bytes are trained, {seen.allowed_bytes:,} may be.)"
         if not seen.learning:
             return self.told("both zero" if _own_are_zero(given) else "not used")
+        if seen.learning == seen.layers:
+            return self.told("bent")
         return (
             f"{seen.learning} of {seen.layers} layers learn. Every one is to be adapted in the same way, and gradients "
             "must pass through the frozen layers as well: no `no_grad` and no `detach` there."
@@ -400,6 +491,14 @@ def _has_own(make: Callable[..., nn.Module]) -> bool:
     layer, adapted = _example(make)
     known = {id(parameter) for parameter in layer.parameters()}
     return any(id(parameter) not in known for parameter in adapted.parameters())
+
+
+def _has_biases(make: Callable[..., nn.Module]) -> bool:
+    """Whether a vector of its own is as long as a thin matrix has rows."""
+    layer, adapted = _example(make)
+    known = {id(parameter) for parameter in layer.parameters()}
+    own = [parameter for parameter in adapted.parameters() if id(parameter) not in known]
+    return any(parameter.dim() == 1 and parameter.numel() in (2, 5) for parameter in own)
 
 
 def _own_are_zero(make: Callable[..., nn.Module]) -> bool:

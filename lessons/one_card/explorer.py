@@ -17,7 +17,7 @@ from course_utils.machine import hardware
 from course_utils.memory import Ledger
 from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, Fit, demand, fit, spare_bytes
 from course_utils.units import CourseError, format_bytes, require_one_of
-from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, Method, longest_sequence, step
+from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, Method, is_kept, longest_sequence, step
 
 MODELS = ("TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3.2-3B", "Llama-3-8B")
 TRAINED = {
@@ -82,6 +82,7 @@ class OneCardExplorer(Explorer):
     """Controls over a fine-tuning step and its peak by role; see `one_card_explorer`."""
 
     def __init__(self, start: dict[str, Any]) -> None:
+        self._traced: set[tuple[object, ...]] = set()
         dropdown, slider = widgets.Dropdown, widgets.SelectionSlider
         cards = [item.name for item in hardware.devices() if item.memory_gb >= SMALLEST]
         self.model = described(dropdown, "model", options=MODELS, value=start["model"])
@@ -94,9 +95,9 @@ class OneCardExplorer(Explorer):
         self.sequence = described(slider, "sequence", options=list(SEQUENCES), value=start["sequence"])
         self.batch = described(slider, "batch", options=list(BATCHES), value=start["batch"])
         rows = [
-            [self.model, self.trained, self.optimizer, self.update],
-            [self.recompute, self.precision, self.device],
-            [self.sequence, self.batch],
+            [self.model, self.trained, self.optimizer],
+            [self.update, self.recompute, self.precision],
+            [self.device, self.sequence, self.batch],
         ]
         self.lay_out(
             [(" ".join(["1fr"] * len(row)), row) for row in rows],
@@ -109,21 +110,33 @@ class OneCardExplorer(Explorer):
         trained, base = TRAINED[self.trained.value]
         return Method(trained, base, self.optimizer.value, self.update.value == WITHIN)
 
+    def pending(self) -> str:
+        """Steps that are not kept are traced."""
+        model, batch, recompute = self.model.value, self.batch.value, self.recompute.value == EACH
+        try:
+            asked = [(model, method, batch == 1, recompute, self.precision.value) for method in (WHOLE, self.method)]
+        except CourseError:
+            return ""
+        new = [each for each in asked if each not in self._traced and not is_kept(*each)]
+        self._traced.update(new)
+        return "This step is traced now, which takes some seconds." if new else ""
+
     def view(self) -> View:
         """Bars and sentences of the present settings; the peak is watched."""
         method, card = self.method, hardware.device(self.device.value)
         model, batch, dtype = self.model.value, self.batch.value, self.precision.value
         recompute, sequence = self.recompute.value == EACH, self.sequence.value
-        ledger = step(model, method, sequence, batch, recompute, dtype)
+        ledger = step(model, method, sequence, batch, recompute, dtype, kept=True)
         rows: dict[str, dict[str, float]] = {}
         if method != WHOLE:
-            rows["all weights, AdamW"] = _roles(step(model, WHOLE, sequence, batch, recompute, dtype))
+            rows["all weights, AdamW"] = _roles(step(model, WHOLE, sequence, batch, recompute, dtype, kept=True))
         name = self.trained.value
         rows[name if name not in rows else f"{name}, as chosen"] = _roles(ledger)
         if not demand(ledger).missing(card.memory_bytes):  # replayed once, for every card
             ledger.reserved_bytes()
         verdict = fit(ledger, card)
-        longest = longest_sequence(model, method, spare_bytes(card, 0, CONTEXT_BYTES), batch, recompute, dtype)
+        room = spare_bytes(card, 0, CONTEXT_BYTES)
+        longest = longest_sequence(model, method, room, batch, recompute, dtype, kept=True)
         title = f"{model}, {batch:,} × {sequence:,} tokens: {format_bytes(ledger.peak_bytes)}, which {verdict.words}"
         picture = role_bars(rows, title, card.memory_bytes, card.name)
         return View(
@@ -141,7 +154,7 @@ def one_card_explorer(
 ) -> OneCardExplorer:
     """What can be fine-tuned on one card: controls for model, what is trained and how, sequence, batch and card.
 
-    A model and a way to train that are new are traced (a second); other moves read what was traced.
+    Its steps are kept (`lessons.one_card.keep`), so that each move is a reading.
 
     Args:
         model: one of MODELS to start with.

@@ -15,6 +15,7 @@ import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from course_utils.trace.inputs import StepSpec
 from course_utils.trace.recorder import Run
 from course_utils.trace.tracer import Tracer, no_garbage_collection
 from course_utils.units import CourseError, require_one_of
+from lessons.shared.kept_steps import KeptSteps
 from lessons.shared.stacked import SHORT, between, deepened, stepped_in_backward
 
 RANK, ALPHA = 16, 32  # of LoRA here; the update is scaled by ALPHA / RANK
@@ -36,6 +38,8 @@ ADAPTED = ("q", "k", "v", "project", "gate", "up", "down", "qkv")  # the product
 BLOCK_4_BIT, BLOCK_8_BIT = 64, 256  # values that share one float32 scale
 SMALLEST_8_BIT = 4096  # values a parameter has at least whose state is in 8 bits (bitsandbytes' min_8bit_size)
 TRACED_AT = (512, 1024)  # sequences traced, between and beyond which every size is on a straight line
+STEPS = Path(__file__).parent / "steps.xz"  # `python -m lessons.one_card.keep` writes it
+_kept = KeptSteps(STEPS)
 
 # The sixteen values of NF4 (QLoRA, appendix E).
 NF4 = (
@@ -299,13 +303,29 @@ def short_tape(
     return stepped_in_backward(tape) if method.in_backward else tape
 
 
+def kept_name(model: str, method: Method, single: bool, recompute: bool, dtype: str) -> str:
+    """Of a step in the file STEPS; `single` for batch 1."""
+    ways = (method.trained, method.base, method.optimizer, "within" if method.in_backward else "after")
+    again, batch = "again" if recompute else "kept", "one" if single else "more"
+    return ", ".join((model, *ways, again, dtype, batch))
+
+
+def is_kept(model: str, method: Method, single: bool, recompute: bool, dtype: str) -> bool:
+    """Whether `step(..., kept=True)` reads this step."""
+    return kept_name(model, method, single, recompute, dtype) in _kept.names
+
+
 @lru_cache(maxsize=256)
-def _deep_tapes(model: str, method: Method, single: bool, recompute: bool, dtype: str) -> tuple[tuple[int, Tape], ...]:
-    shape = SHAPES[model]
-    return tuple(
-        (sequence, deepened(short_tape(shape, method, sequence, 1 if single else 2, recompute, dtype), shape.layers))
-        for sequence in TRACED_AT
-    )
+def _deep_tapes(
+    model: str, method: Method, single: bool, recompute: bool, dtype: str, kept: bool
+) -> tuple[tuple[int, Tape], ...]:
+    shape, found = SHAPES[model], []
+    for sequence in TRACED_AT:
+        tape = _kept.tape(kept_name(model, method, single, recompute, dtype), sequence) if kept else None
+        if tape is None:
+            tape = short_tape(shape, method, sequence, 1 if single else 2, recompute, dtype)
+        found.append((sequence, deepened(tape, shape.layers)))
+    return tuple(found)
 
 
 KEPT = 64  # ledgers, with what was replayed for them
@@ -319,6 +339,7 @@ def step(
     batch: int = 1,
     recompute: bool = True,
     dtype: str = "bfloat16",
+    kept: bool = False,
 ) -> Ledger:
     """A training step of a published model under a method, on a GPU: every byte, as `training_step` gives it.
 
@@ -332,11 +353,12 @@ def step(
         batch: sequences in the batch.
         recompute: whether each layer is a segment that runs again in the backward pass.
         dtype: of the weights, of those that are not in 4 bits.
+        kept: whether it may be read from the file STEPS, which has memory only and no arithmetic, if it is there.
 
     Raises:
         CourseError: an argument out of range.
     """
-    one, other = _two_tapes(model, method, sequence, batch, recompute, dtype)
+    one, other = _two_tapes(model, method, sequence, batch, recompute, dtype, kept)
     key = (model, method, sequence, batch, recompute, dtype)
     if key not in _ledgers:
         if len(_ledgers) >= KEPT:
@@ -346,13 +368,14 @@ def step(
 
 
 def longest_sequence(
-    model: str, method: str | Method, room: float, batch: int = 1, recompute: bool = True, dtype: str = "bfloat16"
-) -> int:
+    model: str, method: str | Method, room: float, batch: int = 1, recompute: bool = True, dtype: str = "bfloat16",
+    kept: bool = False,
+) -> int:  # fmt: skip
     """The longest sequence, of those the model takes, whose tensors are at most `room` bytes at the peak; 0 if none is.
 
     Exact for tensors: each event's bytes are on a straight line in the sequence. Arguments and errors as for `step`.
     """
-    (low, small), (high, large) = _two_tapes(model, method, 2, batch, recompute, dtype)
+    (low, small), (high, large) = _two_tapes(model, method, 2, batch, recompute, dtype, kept)
     at_low, at_high = (Ledger(model, tape, batch).total for tape in (small, large))
     slope = (at_high - at_low) // (high - low)
     start = at_low - slope * low
@@ -364,7 +387,7 @@ def longest_sequence(
 
 
 def _two_tapes(
-    model: str, method: str | Method, sequence: int, batch: int, recompute: bool, dtype: str
+    model: str, method: str | Method, sequence: int, batch: int, recompute: bool, dtype: str, kept: bool
 ) -> tuple[tuple[int, Tape], ...]:
     require_one_of("model", model, SHAPES)
     if isinstance(method, str):
@@ -375,7 +398,7 @@ def _two_tapes(
         raise CourseError(f"{model} takes sequences of 2 to {SHAPES[model].positions:,} tokens, got {sequence:,}")
     if batch < 1:
         raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
-    return _deep_tapes(model, method, batch == 1, recompute, dtype)
+    return _deep_tapes(model, method, batch == 1, recompute, dtype, kept)
 
 
 def trainable_bytes(shape: Shape, rank: int = RANK, value_bytes: int = 2) -> int:

@@ -57,7 +57,9 @@ def _rooms(draw: random.Random) -> list[Case]:
     token, batch = draw.randint(10, 99), draw.randint(2, 9)
     taken = [50, draw.randint(100, 999), draw.randint(100, 999)]
     full = sum(taken) + token * batch * draw.randint(3, 9)
-    return [*cases, (full, taken, token, batch), (8 * GIB, [GIB, 16 * GIB], 131_072, draw.randint(2, 9))]
+    nearly = full + 3 * token * batch // 4  # three quarters of a token more for each
+    cases += [(full, taken, token, batch), (nearly, taken, token, batch)]
+    return [*cases, (8 * GIB, [GIB, 16 * GIB], 131_072, draw.randint(2, 9))]
 
 
 def _rates(draw: random.Random) -> list[Case]:

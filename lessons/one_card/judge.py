@@ -62,6 +62,7 @@ class Adapted:
         trained_bytes: of parameters that are trained.
         allowed_bytes: that may be.
         learning: how many of `layers` give other results after training.
+        linear: how many of them add a linear function of what enters them, whatever their own parameters are.
         layers: that are adapted.
     """
 
@@ -73,6 +74,7 @@ class Adapted:
     trained_bytes: int = 0
     allowed_bytes: int = 0
     learning: int = 0
+    linear: int = 0
     layers: int = 0
 
     @property
@@ -84,6 +86,7 @@ class Adapted:
             "same output at the start": self.same_at_start,
             "few enough trained bytes": 0 < self.trained_bytes <= self.allowed_bytes,
             "every layer learns": 0 < self.layers == self.learning,
+            "what is added is linear": self.layers == self.linear,
         }
 
 
@@ -127,7 +130,19 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
             _train(network, trained, x, labels)
         after = {name: getattr(network, name)(inputs[name]).detach() for name in linear}
         kept = all(torch.equal(parameter, values[name]) for name, parameter in original.items())
-    return replace(found, unchanged=kept, learning=sum(not torch.equal(before[name], after[name]) for name in linear))
+        with torch.no_grad():
+            for parameter in trained:
+                parameter.normal_()
+            straight = [_is_linear(getattr(network, name), layer, inputs[name]) for name, layer in linear.items()]
+    learning = sum(not torch.equal(before[name], after[name]) for name in linear)
+    return replace(found, unchanged=kept, learning=learning, linear=sum(straight))
+
+
+def _is_linear(adapted: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
+    """Whether what is added to the layer's result at x, its double and its opposite is one, two and minus one of it."""
+    one, two, less = (adapted(times * x) - layer(times * x) for times in (1, 2, -1))
+    near = 1e-4 * float(max(one.abs().max(), layer(x).abs().max()))  # as close as sums of float32 are
+    return all(torch.allclose(got, times * one, rtol=0, atol=near) for got, times in ((two, 2), (less, -1)))
 
 
 def _train(network: nn.Module, trained: list[nn.Parameter], x: Tensor, labels: Tensor) -> None:

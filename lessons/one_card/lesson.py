@@ -556,7 +556,7 @@ one_card_explorer()
 
 # %% [markdown]
 # Try three things. Train all weights of Llama-3-8B on the RTX 4090. Find the longest sequence for LoRA with a base in
-# 4 bits. Keep every map, and say why LoRA no longer fits. A new model or method takes a second to trace.
+# 4 bits. Keep every map, and say why LoRA no longer fits.
 
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>

@@ -9,10 +9,13 @@ guessed.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from course_utils.memory import PHASES, ROLE, Int64, Tape
 from course_utils.units import CourseError
@@ -47,10 +50,12 @@ class _Pass:
         """Events of a layer."""
         return abs(self.begins[REPEATED + 1] - self.begins[REPEATED]) if self.runs else 0
 
-    def layer(self, event: int) -> int:
-        """Which layer an event belongs to; -1 for none."""
-        begun = [i for i, begin in enumerate(self.begins) if begin <= event < self.end]
-        return max(begun, key=lambda i: self.begins[i], default=-1)
+    def layers(self, events: int) -> Int64:
+        """Which layer each event belongs to; -1 for none."""
+        found = np.full(events, -1, dtype=np.int64)
+        for layer in sorted(range(len(self.begins)), key=lambda i: self.begins[i]):
+            found[self.begins[layer] : self.end] = layer
+        return found
 
 
 def _alike(tape: Tape, group: int) -> bool:
@@ -87,69 +92,63 @@ class _Stack:
     def __init__(self, tape: Tape, units: int, group: int) -> None:
         self.tape, self.extra = tape, units - SHORT
         self.forward, self.backward = _pass(tape, "forward", group), _pass(tape, "backward", group)
-        self.layers = [_unit_of(name, group) for name in tape.layer_names]
-        self.updated = self._updated()
+        self.ahead, self.back = (one.layers(tape.events + 1) for one in (self.forward, self.backward))
+        self.first, self.further = self._places()
+        self.layers = np.array([_unit_of(name, group) for name in tape.layer_names], dtype=np.int64)
 
-    def _updated(self) -> dict[int, int]:
-        """The layers of what an optimizer makes on the way: one tensor for each parameter, in their order, or none."""
+    def _places(self) -> tuple[Int64, Int64]:
+        """Where each event is among more layers, and how much further the next copy of it is, of those repeated."""
+        event, ahead, back = np.arange(self.tape.events + 1), self.forward, self.backward
+        later = (self.ahead != REPEATED) & (event >= ahead.begins[REPEATED])
+        first = event + np.where(later, self.extra * ahead.period, 0)
+        further = np.where(self.ahead == REPEATED, ahead.period, 0)
+        if back.runs:
+            first += np.where(later & (event >= back.begins[REPEATED]), self.extra * back.period, 0)
+            further -= np.where(self.back == REPEATED, back.period, 0)
+        return first, further
+
+    def place(self, event: Int64, copy: Int64 | int) -> Int64:
+        """Where events are among more layers; `copy` says in which copy of the repeated layer, if they are of that."""
+        found: Int64 = self.first[event] + copy * self.further[event]
+        return found
+
+    def owners(self) -> Int64:
+        """The layer of each storage: where it is born; of what is there from the start, by its name."""
         tape = self.tape
+        born = np.minimum(tape.birth, tape.events - 1)
+        by_name = (tape.birth == 0) | (tape.birth >= tape.events) | (tape.event_phase[born] == PHASES.index("update"))
+        by_event = np.where(self.ahead[born] < 0, self.back[born], self.ahead[born])
+        found = np.where(by_name, self.layers[tape.layer], by_event)
+        # Of what an optimizer makes on the way: one tensor for each parameter, in their order, or none.
         state = np.flatnonzero((tape.role == ROLE["optimizer state"]) & (tape.birth == 0))
-        events = np.minimum(tape.birth, tape.events - 1)
-        made = np.flatnonzero((tape.birth > 0) & (tape.event_phase[events] == PHASES.index("update")))
-        found: dict[int, int] = {}
+        made = np.flatnonzero((tape.birth > 0) & (tape.event_phase[born] == PHASES.index("update")))
         for event in np.unique(tape.birth[made]):
             group = made[tape.birth[made] == event]
             if len(group) > 1 and len(state) % len(group) == 0:
-                of_state = tape.layer[state[:: len(state) // len(group)]]
-                found |= {int(s): self.layers[layer] for s, layer in zip(group, of_state, strict=True)}
+                found[group] = self.layers[tape.layer[state[:: len(state) // len(group)]]]
         return found
 
-    def place(self, event: int, copy: int) -> int:
-        """Where an event is among more layers; `copy` says in which copy of the repeated layer, if it is of that."""
-        ahead, back, extra = self.forward, self.backward, self.extra
-        layer = ahead.layer(event)
-        if layer == REPEATED:
-            return event + copy * ahead.period
-        if event < ahead.begins[REPEATED]:
-            return event
-        shifted = event + extra * ahead.period
-        if not back.runs or event < back.begins[REPEATED]:
-            return shifted
-        if back.layer(event) == REPEATED:
-            return shifted + (extra - copy) * back.period
-        return shifted + extra * back.period
-
-    def owner(self, storage: int) -> int:
-        """The layer that a storage belongs to: where it is born; of what is there from the start, by its name."""
-        tape, born = self.tape, int(self.tape.birth[storage])
-        if storage in self.updated:
-            return self.updated[storage]
-        if born == 0 or born >= tape.events or tape.event_phase[born] == PHASES.index("update"):
-            return self.layers[int(tape.layer[storage])]
-        layer = self.forward.layer(born)
-        return self.backward.layer(born) if layer < 0 and self.backward.runs else layer
-
-    def death(self, storage: int, owner: int, copy: int) -> int:
-        """Where a storage of this copy of its owner ends. Raises NotAlike for a life that does not repeat."""
-        event = int(self.tape.death[storage])
-        part = next((p for p in (self.forward, self.backward) if p.runs and p.layer(event) >= 0), None)
-        if part is None:
-            return self.place(event, 0)
-        at = part.layer(event)
-        if owner < 0:
-            if at == REPEATED:
-                raise NotAlike("a tensor from outside the layers ends in the midst of them")
-            return self.place(event, 0)
-        if abs(at - owner) > REPEATED:
-            raise NotAlike(f"a tensor of layer {owner} ends in layer {at}, too far for a stack to be made of it")
-        now = at - owner + (owner if owner < REPEATED else owner + copy if owner == REPEATED else owner + self.extra)
-        if now < REPEATED:
-            old, into = now, 0
-        elif now <= REPEATED + self.extra:
-            old, into = REPEATED, now - REPEATED
-        else:
-            old, into = now - self.extra, 0
-        return self.place(event - part.begins[at] + part.begins[old], into)
+    def deaths(self, storage: Int64, owner: Int64, copy: Int64) -> Int64:
+        """Where storages of these copies of their owners end. Raises NotAlike for a life that does not repeat."""
+        event = self.tape.death[storage]
+        ahead, back = self.ahead[event], self.back[event]
+        at = np.where(ahead >= 0, ahead, back)
+        if ((owner < 0) & (at == REPEATED)).any():
+            raise NotAlike("a tensor from outside the layers ends in the midst of them")
+        own = (owner >= 0) & (at >= 0)
+        if (far := own & (np.abs(at - owner) > REPEATED)).any():
+            one = int(np.flatnonzero(far)[0])
+            raise NotAlike(
+                f"a tensor of layer {owner[one]} ends in layer {at[one]}, too far for a stack to be made of it"
+            )
+        now = at + np.where(owner == REPEATED, copy, np.where(owner > REPEATED, self.extra, 0))
+        into = np.where(own, np.clip(now - REPEATED, 0, self.extra), 0)
+        old = np.where(own, now - into, at)  # the traced layer in whose place the end is
+        for part, here in ((self.forward, ahead >= 0), (self.backward, ahead < 0)):
+            begins = np.array(part.begins, dtype=np.int64)
+            which = own & here
+            event[which] += begins[old[which]] - begins[at[which]]
+        return self.place(event, into)
 
 
 def deepened(tape: Tape, units: int, group: int = 1) -> Tape:
@@ -169,33 +168,32 @@ def deepened(tape: Tape, units: int, group: int = 1) -> Tape:
         raise NotAlike(f"a stack is made of {SHORT} layers or more, got {units}")
     stack = _Stack(tape, units, group)
     extra = stack.extra
-    names = [_renamed(name, extra, copy, group) for copy in range(extra + 1) for name in tape.layer_names]
-    known = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    code = np.array([known[name] for name in names], dtype=np.int64).reshape(extra + 1, -1)
+    names = [_renamed(tape.layer_names, extra, copy, group) for copy in range(extra + 1)]
+    known = {name: code for code, name in enumerate(dict.fromkeys(chain.from_iterable(names)))}
+    code = np.array([[known[name] for name in copied] for copied in names], dtype=np.int64)
 
-    total = stack.place(tape.events, 0)
-    source, copies = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
-    for event in range(tape.events):
-        repeated = REPEATED in (stack.forward.layer(event), stack.backward.layer(event))
-        for copy in range(extra + 1 if repeated else 1):
-            at = stack.place(event, copy)
-            source[at], copies[at] = event, copy
+    def copies_of(repeated: npt.NDArray[np.bool_], those: Int64) -> tuple[Int64, Int64]:
+        """Each of those as often as it is there, and the number of the copy."""
+        times = np.where(repeated[those], extra + 1, 1)
+        return np.repeat(those, times), np.concatenate([np.arange(n) for n in times])
 
-    rows: list[tuple[int, int, int, int]] = []  # storage, copy, birth, death
-    for storage in np.flatnonzero(tape.fixed | tape.per_sample).tolist():  # what a kernel does not make has no bytes
-        owner, born = stack.owner(storage), int(tape.birth[storage])
-        for copy in range(extra + 1 if owner == REPEATED else 1):
-            rows.append((storage, copy, stack.place(born, copy), stack.death(storage, owner, copy)))
-    taken, copied, birth, death = np.array(rows, dtype=np.int64).T
-    end = np.minimum(death, total)
+    event = np.arange(tape.events)
+    repeated_event = (stack.ahead == REPEATED) | (stack.back == REPEATED)
+    source, copies = copies_of(repeated_event, event)
+    order = np.argsort(stack.place(source, copies))
+    source, copies = source[order], copies[order]
+
+    owner = stack.owners()
+    has_bytes = np.flatnonzero(tape.fixed | tape.per_sample)  # what a kernel does not make has none
+    taken, copied = copies_of(owner == REPEATED, has_bytes)
     return replace(
         tape,
         fixed=tape.fixed[taken],
         per_sample=tape.per_sample[taken],
         role=tape.role[taken],
         layer=code[copied, tape.layer[taken]],
-        birth=birth,
-        death=end,
+        birth=stack.place(tape.birth[taken], copied),
+        death=np.minimum(stack.deaths(taken, owner[taken], copied), len(source)),
         is_map=tape.is_map[taken],
         event_ops=tuple(tape.event_ops[event] for event in source),
         event_phase=tape.event_phase[source],
@@ -210,19 +208,25 @@ def deepened(tape: Tape, units: int, group: int = 1) -> Tape:
     )
 
 
-def _renamed(name: str, extra: int, copy: int, group: int) -> str:
-    unit = _unit_of(name, group)
-    further = copy if unit == REPEATED else extra * (unit > REPEATED)
-    return _moved(name, further * group) if further else name
+def _renamed(names: Iterable[str], extra: int, copy: int, group: int) -> list[str]:
+    """What layers of SHORT units are called in this copy of them."""
+    found = []
+    for name in names:
+        unit = _unit_of(name, group)
+        further = copy if unit == REPEATED else extra * (unit > REPEATED)
+        found.append(_moved(name, further * group) if further else name)
+    return found
 
 
 def _repeated(by_layer: dict[str, Any], extra: int, group: int) -> dict[str, Any]:
     """The same for more units, in the order in which they run."""
     middle = [name for name in by_layer if _unit_of(name, group) == REPEATED]
-    copies = {_renamed(name, extra, copy, group): by_layer[name] for copy in range(extra + 1) for name in middle}
+    copies: dict[str, Any] = {}
+    for copy in range(extra + 1):
+        copies |= zip(_renamed(middle, extra, copy, group), map(by_layer.__getitem__, middle), strict=True)
     found: dict[str, Any] = {}
     for name, value in by_layer.items():
-        found |= copies if name in middle else {_renamed(name, extra, 0, group): value}
+        found |= copies if name in middle else {_renamed([name], extra, 0, group)[0]: value}
     return found
 
 

@@ -124,3 +124,75 @@ class DotsInside(Reader):
 
 
 UNTOUCHED = {"loss_in_pieces": [..., DotsInside]}
+
+
+class Shifted(Reader):
+    """Against the next label, by habit."""
+
+    def forward(self, ids, labels):
+        maps, flat = self.body(self.embedding(ids)).flatten(0, 1), labels.flatten()
+        total = 0
+        for piece, wanted in zip(maps.split(32), flat.roll(1).split(32), strict=True):
+            total = total + checkpoint(self.piece, piece, wanted, use_reentrant=False)
+        return total / flat.numel()
+
+    def piece(self, maps, labels):
+        return cross_entropy(self.head(maps), labels, reduction="sum")
+
+
+def with_choice(choose, differ=lambda below, above: [below, above]):
+    def block(layers, enters, keeps):
+        def peak(size):
+            return -(-layers // size) * enters + size * keeps
+
+        best = choose(layers, enters, keeps, peak)
+        below = peak(best - 1) - peak(best) if best > 1 else 0
+        above = peak(best + 1) - peak(best) if best < layers else 0
+        return [best, *differ(below, above)]
+
+    return block
+
+
+def lowest(layers, enters, keeps, peak):
+    return min(range(1, layers + 1), key=peak)
+
+
+# Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
+WRONG = {
+    "layer_bytes": [
+        (lambda s, b, h, a: s * (34 * h + 5 * a * s), "`batch` left out"),
+        (lambda s, b, h, a: s * b * h * (34 + 5 * s), "`hidden` in place of `heads`"),
+        (lambda s, b, h, a: s * b * h * (34 + int(5 * a * s / h)), "Multiply by sbh first"),
+        (lambda s, b, h, a: s * b * (17 * h + 2.5 * a * s), "2 times too small"),
+    ],
+    "crossing": [
+        (lambda h, a: round(6.8 * h / a), "nearest"),
+        (lambda h, a: int(6.8 * h / a), "rounded down"),
+        (lambda h, a: -(-34 * (h // a) // 5), "width of a head first"),
+        (lambda h, a: -(-68 * h // (5 * a)), None),
+    ],
+    "longest": [
+        (lambda n, b, h, a, room: max(1, longest_by_root(n, b, h, a, room)), "Return 0 there"),
+        (lambda n, b, h, a, room: longest_by_root(n, b, h, a, room) or -1, "wherever the answer is not 0"),
+        (lambda n, b, h, a, room: longest_by_root(n, b, h, a, room) or None, "wherever the answer is not 0"),
+        (lambda n, b, h, a, room: longest_by_root(1, 1, h, a, room), "`layers` left out and `batch` left out"),
+        (lambda n, b, h, a, room: longest_by_root(n, b, h, a, room) * b, "tokens of all texts"),
+    ],
+    "logit_bytes": [
+        (lambda b, s, v, up, out: 14 * b * s * v, "ordinary loop's"),
+        (lambda b, s, v, up, out: b * s * v * (8 if out else 6), "the three have 4 bytes each"),
+        (lambda b, s, v, up, out: 12 * b * s * v, "`upcast` always True and `out_kept` always False"),
+        (lambda b, s, v, up, out: 6 * b * s * v, "`upcast` always False and `out_kept` always False"),
+        (lambda b, s, v, up, out: s * v * ((12 if up else 6) + 2 * out), "`batch` left out"),
+    ],
+    "best_block": [
+        (with_choice(lambda n, e, k, peak: math.isqrt(n)), "You took √n"),
+        (with_choice(lambda n, e, k, peak: math.ceil(math.sqrt(n))), "You took √n"),
+        (with_choice(lambda n, e, k, peak: min(n, max(1, int(math.sqrt(n * e / k))))), "if blocks came in fractions"),
+        (with_choice(lowest, lambda below, above: [-below, -above]), "the wrong sign"),
+        (with_choice(lowest, lambda below, above: []), None),
+        (lambda n, e, k: block_by_list(n, e, k)[0], "That is a number. Return a list"),
+        (lambda n, e, k: block_by_list(n, k, e), "exchanged"),
+    ],
+    "loss_in_pieces": [(Shifted, "The loss is nearly right")],
+}

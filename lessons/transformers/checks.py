@@ -50,6 +50,15 @@ layer_bytes = Check(
              "Every token has a score for every *other* token: s for each of s."),
         Slip("no dropout", lambda s, b, h, a: 32 * s * b * h + 2 * a * s * s * b,
              "You left dropout out. Its three masks take a byte a value, and its output on the scores two."),
+        Slip("two bytes a mask", lambda s, b, h, a: 34 * s * b * h + 6 * a * s * s * b,
+             "You counted 6 bytes a score. Dropout's mask has one byte: 2 + 1 + 2."),
+        Slip("no mask of the scores", lambda s, b, h, a: 34 * s * b * h + 4 * a * s * s * b,
+             "You counted 4 bytes a score. Dropout keeps a mask of them too, one byte each."),
+        Slip("half of the scores", lambda s, b, h, a: 34 * s * b * h + 5 * a * s * s * b / 2,
+             "You counted half of the scores. Written out, attention computes and keeps all of them; the causal mask "
+             "only sets half of them to minus infinity."),
+        Slip("a ratio rounded", lambda s, b, h, a: s * b * h * (34 + 5 * a * s // h),
+             "You rounded 5as/h to a whole number. Multiply by sbh first."),
     ],
     takeaway="34 sbh grows with the tokens of a batch, 5 as²b with the square of a text's length.",
 )  # fmt: skip
@@ -64,8 +73,12 @@ def _crossing(hidden: int, heads: int) -> int:
 crossing = Check(
     "crossing",
     _crossing,
-    cases=[(768, 12), (1600, 25), (512, 8), (4096, 32), (640, 16), (50, 17)],
+    cases=[(768, 12), (1600, 25), (512, 8), (4096, 32), (640, 16), (50, 17), (496, 8)],
     slips=[
+        Slip("rounded to the nearest", lambda h, a: round(34 * h / (5 * a)),
+             "You rounded to the nearest whole number. Below the crossing the scores are less, so round up."),
+        Slip("heads of a whole width", lambda h, a: -(-34 * (h // a) // 5),
+             "You rounded the width of a head first. Multiply before you divide."),
         Slip("rounded down", lambda h, a: 34 * h // (5 * a),
              "You rounded down: at that length the scores are still less. The first length at which they are not is "
              "asked for."),
@@ -119,6 +132,13 @@ longest = Check(
         Slip("scores alone", lambda n, b, h, a, room: math.isqrt(room // (5 * a * b * n)),
              "You counted the scores alone. The 34 sbh are there too."),
         Slip("one too many", lambda *x: _longest(*x) + 1, "That length does not fit any more. The one before does."),
+        Slip("one token at least", lambda *x: max(1, _longest(*x)),
+             "You return 1 where not even one token fits. Return 0 there: begin below the first length that you try."),
+        Slip("one too few", lambda *x: max(0, _longest(*x) - 1), "That fits, and so does one token more."),
+        Slip("tokens of all texts", lambda n, b, h, a, room: b * _longest(n, b, h, a, room),
+             "You counted the tokens of all texts. Those of each are asked for."),
+        Slip("doubling alone", lambda *x: _longest(*x) and 2 ** (_longest(*x).bit_length() - 1),
+             "You stop at the last doubling that fits. The longest lies between it and the next: halve that gap."),
     ],
     takeaway="Four times the room is not four times the text: at most twice, once scores decide.",
     in_bytes=False,
@@ -151,6 +171,23 @@ logit_bytes = Check(
              "Where `out` is kept, the logits stay alive to the end of the step: two bytes each."),
         Slip("the gradient forgotten", lambda b, s, v, up, out: b * s * v * (2 * (4 if up else 2) + (2 if out else 0)),
              "One of the three is missing: log-softmax, the gradient of it, and the gradient of the logits."),
+        Slip("fourteen always", lambda b, s, v, up, out: 14 * b * s * v,
+             "14 bytes a logit are the ordinary loop's. Without `upcast` the three take 2 bytes each, and without "
+             "`out` the logits are gone."),
+        Slip("in 16 bits always", lambda b, s, v, up, out: _logit_bytes(b, s, v, False, out),
+             "Where the loss turns the logits into float32 (`upcast`), the three have 4 bytes each."),
+        Slip("the float32 copy too", lambda b, s, v, up, out: b * s * v * ((16 if up else 6) + (2 if out else 0)),
+             "You counted the float32 logits besides. Log-softmax does not keep what entered it: three tensors are "
+             "there."),
+        Slip("one of three in float32", lambda b, s, v, up, out: b * s * v * ((8 if up else 6) + (2 if out else 0)),
+             "You counted one of the three in float32. With `upcast` all three are."),
+        Slip("either or", lambda b, s, v, up, out: b * s * v * (12 if up else 8 if out else 6),
+             "`upcast` and `out_kept` can both be: then the 16-bit logits come on top of the three in float32."),
+        Slip("values", lambda b, s, v, up, out: b * s * v * (3 + out), "You counted values. A value has 2 or 4 bytes."),
+        Slip("upcast the wrong way round", lambda b, s, v, up, out: _logit_bytes(b, s, v, not up, out),
+             "You have `upcast` the wrong way round: with it the three have 4 bytes each, without it 2."),
+        Slip("out the wrong way round", lambda b, s, v, up, out: _logit_bytes(b, s, v, up, not out),
+             "You have `out_kept` the wrong way round: the logits are there where it is true."),
         Slip("always float32", lambda b, s, v, up, out: _logit_bytes(b, s, v, True, out),
              "Where nothing is upcast, the three have 16 bits too."),
     ],
@@ -176,12 +213,34 @@ def _best_block(layers: int, enters: int, keeps: int) -> list[int]:
     return _answer(layers, enters, keeps, best)
 
 
-def _by_root(layers: int, enters: int, keeps: int) -> list[int]:
-    return _answer(layers, enters, keeps, max(1, round(math.sqrt(layers))))
+def _by_root(whole: Callable[[float], int]) -> Callable[[int, int, int], list[int]]:
+    return lambda layers, enters, keeps: _answer(layers, enters, keeps, max(1, whole(math.sqrt(layers))))
 
 
-def _by_root_of_share(layers: int, enters: int, keeps: int) -> list[int]:
-    return _answer(layers, enters, keeps, min(layers, max(1, round(math.sqrt(layers * enters / keeps)))))
+def _by_root_of_share(whole: Callable[[float], int]) -> Callable[[int, int, int], list[int]]:
+    def answer(layers: int, enters: int, keeps: int) -> list[int]:
+        return _answer(layers, enters, keeps, min(layers, max(1, whole(math.sqrt(layers * enters / keeps)))))
+
+    return answer
+
+
+def _of_sizes(layers: int, enters: int, keeps: int, sizes: range) -> list[int]:
+    best = min(sizes, key=lambda size: (_block_peak(layers, enters, keeps, size), size))
+    return _answer(layers, enters, keeps, best)
+
+
+def _in_fractions(layers: int, enters: int, keeps: int) -> list[float]:
+    def peak(size: int) -> float:
+        return layers / size * enters + size * keeps
+
+    best = min(range(1, layers + 1), key=peak)
+    below = peak(best - 1) - peak(best) if best > 1 else 0
+    return [best, below, peak(best + 1) - peak(best) if best < layers else 0]
+
+
+def _beyond_the_stack(layers: int, enters: int, keeps: int) -> list[int]:
+    best, below, _ = _best_block(layers, enters, keeps)
+    return [best, below, _block_peak(layers, enters, keeps, best + 1) - _block_peak(layers, enters, keeps, best)]
 
 
 def _of_divisors(layers: int, enters: int, keeps: int) -> list[int]:
@@ -208,6 +267,8 @@ def _count_of_blocks(layers: int, enters: int, keeps: int) -> list[int]:
     return [-(-layers // best), below, above]
 
 
+ROUNDED: dict[str, Callable[[float], int]] = {"": round, ", rounded down": math.floor, ", rounded up": math.ceil}
+
 best_block = Check(
     "best_block",
     _best_block,
@@ -216,11 +277,25 @@ best_block = Check(
         (100, 2, 34), (7, 9, 2), (1, 5, 5), (32, 6, 5), (64, 2, 114),
     ],
     slips=[
-        Slip("the root", _by_root,
-             "You took √n. That is the best where a layer keeps as much as enters it; here the two differ: try all."),
-        Slip("the root of the share", _by_root_of_share,
-             "You took √(n · enters / keeps), the lowest point if blocks came in fractions. Their number is rounded "
-             "up, so a size beside it may be better: try all."),
+        *(Slip(f"the root{how}", _by_root(whole),
+               "You took √n. That is the best where a layer keeps as much as enters it; here the two differ: try all.")
+          for how, whole in ROUNDED.items()),
+        *(Slip(f"the root of the share{how}", _by_root_of_share(whole),
+               "You took √(n · enters / keeps), the lowest point if blocks came in fractions. Their number is rounded "
+               "up, so a size beside it may be better: try all.") for how, whole in ROUNDED.items()),
+        Slip("negative", lambda n, e, k: [(b := _best_block(n, e, k))[0], -b[1], -b[2]],
+             "Your differences have the wrong sign. How much *higher* the neighbours' peaks are is asked for."),
+        Slip("beyond the stack", _beyond_the_stack,
+             "You compared with a block of more layers than there are. Where all layers are one block, the third "
+             "number is 0."),
+        Slip("the peak", lambda n, e, k: [_block_peak(n, e, k, (b := _best_block(n, e, k))[0]), *b[1:]],
+             "Your first number is the lowest peak. The block size that has it is asked for."),
+        Slip("in fractions", _in_fractions,
+             "You divided layers by the size without rounding. There is no fraction of a block: round up."),
+        Slip("never all in one", lambda n, e, k: _of_sizes(n, e, k, range(1, max(2, n))),
+             "You did not try all layers as one block. `range` ends before its second number."),
+        Slip("one layer a block", lambda n, e, k: _answer(n, e, k, 1),
+             "You took blocks of one layer. That is the best only where a layer keeps much more than enters it."),
         Slip("divisors only", _of_divisors,
              "You tried block sizes that divide the number of layers. The last block may be shorter."),
         Slip("rounded down", _rounded_down,
@@ -342,7 +417,8 @@ class LossInPieces(PropertyCheck[PiecesComparison]):
         Slip(
             "the sum of means",
             _SumOfMeans,
-            "The loss is several times too large. Add up the *sums* of the pieces, and divide by the number of tokens.",
+            "The loss is several times too large, as if the sum over all tokens were divided by the size of a piece: "
+            "means were added up. Add up the *sums* of the pieces, and divide by the number of tokens.",
         ),
         Slip(
             "a sum",
@@ -353,7 +429,8 @@ class LossInPieces(PropertyCheck[PiecesComparison]):
             "the mean of means",
             _MeanOfMeans,
             "The loss is nearly right. Either a short last piece is left out, or, in a mean of the pieces' means, it "
-            "has too much weight. Add up the sums of all pieces, and divide by the number of tokens.",
+            "has too much weight, or tokens stand against other labels than theirs. Add up the sums of all pieces, and "
+            "divide by the number of tokens.",
         ),
         Slip(
             "detached",
@@ -385,11 +462,18 @@ class LossInPieces(PropertyCheck[PiecesComparison]):
             tokens = 4 * 63
             if math.isclose(seen.loss_factor, tokens, rel_tol=0.01):
                 return self.told("a sum")
-            if seen.loss_factor > 1.5:
-                return self.told("the sum of means")
             if math.isclose(seen.loss_factor, 1, rel_tol=0.1):
                 return self.told("the mean of means")
-            return "The loss is not the original's."
+            if 1.5 < seen.alike_factor < tokens / 1.5 and math.isclose(
+                seen.alike_factor, round(seen.alike_factor), rel_tol=1e-4
+            ):
+                return self.told("the sum of means")
+            times = seen.loss_factor if seen.loss_factor > 1 else 1 / seen.loss_factor if seen.loss_factor > 0 else 0
+            size = f"{times:.3g} times too {'large' if seen.loss_factor > 1 else 'small'}" if times else "another one"
+            return (
+                f"The loss is {size}. The original's is the mean over all {tokens} tokens, each against all "
+                f"{chunked.WORDS:,} logits of it."
+            )
         if not seen.trainable or not seen.same_gradients:
             # The mean of means may be near enough in the loss; its gradients are not.
             return self.told("detached" if _misses_gradients(given) else "the mean of means")

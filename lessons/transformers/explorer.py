@@ -19,9 +19,9 @@ from course_utils.figures.style import percent
 from course_utils.machine import hardware
 from course_utils.memory import ROLE, Ledger
 from course_utils.networks.language import ATTENTION, RECOMPUTE, SHAPES, Options, Shape
-from course_utils.techniques.capacity import FITS, Batches, Fit, fit, largest_batch
+from course_utils.techniques.capacity import FITS, Fit, fit, with_room
 from course_utils.units import CourseError, format_bytes
-from lessons.transformers.language_steps import FORMATS, language_step
+from lessons.transformers.language_steps import FORMATS, is_kept, kept_step
 
 OFFERED = ("GPT2", "GPT2-medium", "GPT2-XL", "SmolLM2-135M", "TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3-8B")
 SEQUENCES = (128, 256, 512, 1024, 2048, 4096, 8192)
@@ -63,7 +63,7 @@ def culprits(ledger: Ledger, shape: Shape, sequence: int, pieces: int) -> Culpri
     return Culprits({**found, MAPS: ledger.peak_bytes - sum(found.values())})
 
 
-def _way_out(largest: str, options: Options, optimizer: str, batches: Batches) -> str:
+def _way_out(largest: str, options: Options, optimizer: str, most: int) -> str:
     if largest == SCORES:
         advice = "Fused attention does not write the scores."
         if options.attention == "fused":
@@ -80,13 +80,18 @@ def _way_out(largest: str, options: Options, optimizer: str, batches: Batches) -
         advice = "No batch changes that: fewer bits a number, or an optimizer with less state."
         if optimizer == "sgd":
             advice = "No batch changes that: train fewer of the weights (lesson 14) or shard them (lesson 11)."
-    return f"{advice} {batches.words}"
+    room = (
+        f"Up to {most:,} text{'s' if most > 1 else ''} of this length leave"
+        if most
+        else "No text of this length leaves"
+    )
+    return f"{advice} {room} room for tensors and context."
 
 
 def sentences(
-    ledger: Ledger, verdict: Fit, sequence: int, found: Culprits, options: Options, optimizer: str, batches: Batches
+    ledger: Ledger, verdict: Fit, sequence: int, found: Culprits, options: Options, optimizer: str, most: int
 ) -> tuple[str, str, str]:
-    """The state, the culprit and the way out, in words."""
+    """The state, the culprit and the way out, in words; `most` texts leave room for tensors and context."""
     texts = f"{ledger.batch:,} text{'s' if ledger.batch > 1 else ''} of {sequence:,} tokens"
     state = (
         f"{ledger.name}, {texts}: peak {format_bytes(ledger.peak_bytes)} in the {ledger.peak_phase} phase. "
@@ -98,7 +103,7 @@ def sentences(
     size = found.parts[largest]
     share = percent(size, ledger.peak_bytes)
     culprit = f"{largest.capitalize()} {breaks}: {format_bytes(size)}, {share} of the peak; {rest}."
-    return state, culprit, _way_out(largest, options, optimizer, batches)
+    return state, culprit, _way_out(largest, options, optimizer, most)
 
 
 class TransformerExplorer(Explorer):
@@ -106,6 +111,7 @@ class TransformerExplorer(Explorer):
 
     def __init__(self, shapes: Mapping[str, Shape], start: Mapping[str, Any]) -> None:
         self._shapes = shapes
+        self._traced: set[tuple[object, ...]] = set()
         dropdown, slider = widgets.Dropdown, widgets.SelectionSlider
         cards = [item.name for item in hardware.devices()]
         self.model = described(dropdown, "model", options=list(shapes), value=start["model"])
@@ -131,16 +137,30 @@ class TransformerExplorer(Explorer):
         """How the model runs."""
         return Options(self.attention.value, recompute=self.recompute.value, pieces=LOSSES[self.loss.value])
 
+    @property
+    def _step(self) -> tuple[Shape, int, Options, str, str]:
+        shape, sequence = self._shapes[self.model.value], self.sequence.value
+        return shape, sequence, self.options, self.numbers.value, self.optimizer.value
+
+    def pending(self) -> str:
+        """Steps that are not kept are traced."""
+        if self._step in self._traced or is_kept(*self._step):
+            return ""
+        self._traced.add(self._step)
+        return "This step is traced now, which takes a second or two."
+
     def view(self) -> View:
         """Skyline and sentences of the present settings; the peak is watched."""
-        shape, sequence, batch = self._shapes[self.model.value], self.sequence.value, self.batch.value
-        device, options, optimizer = hardware.device(self.device.value), self.options, self.optimizer.value
-        step = language_step(shape, sequence, options, self.numbers.value, optimizer)
+        shape, sequence, options, _, optimizer = self._step
+        batch, device = self.batch.value, hardware.device(self.device.value)
+        step = kept_step(*self._step)
         ledger = step.at(batch)
         verdict = fit(ledger, device)
         found = culprits(ledger, shape, sequence, options.pieces)
-        said = sentences(ledger, verdict, sequence, found, options, optimizer, largest_batch(step, device, seen=batch))
-        title = f"{shape.name}, {batch:,} × {sequence:,}: {format_bytes(ledger.peak_bytes)}, most of it {found.largest}"
+        said = sentences(ledger, verdict, sequence, found, options, optimizer, with_room(step, device))
+        share = percent(found.parts[found.largest], ledger.peak_bytes)
+        peak = format_bytes(ledger.peak_bytes)
+        title = f"{shape.name}, {batch:,} × {sequence:,}: {peak}, {share} of it {found.largest}"
         return View(
             skyline(ledger, device.memory_bytes, title=title, limit=device.name), said, ledger.peak_bytes,
             uncaused=["card"],
@@ -159,7 +179,8 @@ def transformer_explorer(
 ) -> TransformerExplorer:
     """What breaks a transformer's budget: controls for model, format, optimizer, attention, recompute, loss and card.
 
-    A move of batch or card is a reading; one that changes the step traces five layers, once.
+    Steps of the published models are kept (`lessons.transformers.keep`), so that each move is a reading; what is not,
+    such as a shape of your own, is traced when it is first shown.
 
     Args:
         model: which of `shapes` to start with.

@@ -11,12 +11,15 @@ from classroom.questions.properties import network_maker
 from lessons.transformers import judge as chunked
 
 Case = tuple[object, ...]
+PRIMES = (53, 59, 61, 67, 71, 73, 79, 83, 89)
 
 
 def _shapes(draw: random.Random) -> list[tuple[int, int]]:
-    """Hidden width and heads, of which one width is no multiple."""
+    """Hidden width and heads; the first crosses nearer to the number below, the width of the last is a prime."""
     heads = [draw.choice((4, 6, 12, 20, 25)) for _ in range(4)]
-    return [*((draw.choice((32, 64, 80, 128)) * a, a) for a in heads), (draw.randint(50, 90), draw.choice((7, 11)))]
+    widths = [64, *(draw.choice((32, 64, 80, 128)) for _ in range(3))]
+    shapes = [(width * a, a) for width, a in zip(widths, heads, strict=True)]
+    return [*shapes, (draw.choice(PRIMES), draw.choice((7, 11)))]
 
 
 def _layers(draw: random.Random) -> list[Case]:

@@ -40,6 +40,7 @@ class PiecesComparison(PeakComparison):
     """How a rewritten reader stands beside the original; the output is the loss."""
 
     loss_factor: float = 0.0  # the loss as a multiple of the original's
+    alike_factor: float = 0.0  # the same where all tokens are alike: whole if means of pieces are added up
     again: bool = False  # something is computed a second time
 
     @property
@@ -94,6 +95,11 @@ def compare(make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, see
         for network in (original, rewritten):  # a process's first step imports parts of torch, which hold on to it
             _step(network, ids, labels)
         wanted, given = _step(original, ids, labels), _step(rewritten, ids, labels)
+        alike = 0.0
+        if isinstance(given.loss, Tensor) and given.loss.dim() == 0:
+            equal = torch.zeros_like(ids)
+            with torch.no_grad():
+                alike = float(rewritten(equal, equal) / original(equal, equal))
     seen = PiecesComparison(
         returned=type(given.loss).__name__, trainable=given.trainable, peak=given.peak, original_peak=wanted.peak,
         again=given.operators > wanted.operators,
@@ -105,5 +111,6 @@ def compare(make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, see
         shape=tuple(given.loss.shape),
         same_output=same(given.loss, wanted.loss, RELATIVE),
         loss_factor=float(given.loss / wanted.loss) if given.loss.dim() == 0 else 0.0,
+        alike_factor=alike,
         same_gradients=same_gradients(given.gradients, wanted.gradients, RELATIVE),
     )

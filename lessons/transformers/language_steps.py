@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 
 from course_utils.memory import ROLE, Ledger, StepTrace
 from course_utils.networks.language import SHAPES, Options, Output, Shape
 from course_utils.trace import Spec, training_step
+from course_utils.trace.inputs import StepSpec
+from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError
+from lessons.shared.kept_steps import UNIT, KeptSteps
 from lessons.shared.stacked import SHORT, NotAlike, deepened
 
+KEPT = Path(__file__).parent / "steps.xz"  # `python -m lessons.transformers.keep` writes it
+_kept = KeptSteps(KEPT)
 # Weights, gradients and maps in bfloat16; float32 weights under autocast; everything in float32.
 FORMATS = ("bfloat16", "mixed", "float32")
 
@@ -64,18 +70,65 @@ def language_step(
                 )  # fmt: skip
         except NotAlike:
             pass  # traced whole, below
+    return training_step(
+        _built(shape, options, numbers, layers), inputs=IDS, loss=_loss, sizes={"sequence": sequence},
+        optimizer=optimizer, precision=_precision(numbers), keep_output=keep_output, name=shape.name,
+    )  # fmt: skip
+
+
+IDS = Spec(("sequence",), torch.int64)
+
+
+def _built(shape: Shape, options: Options, numbers: str, layers: int) -> torch.nn.Module:
     with torch.device("meta"):
         module = shape.build(options, layers)
-    if numbers == "bfloat16":
-        module = module.to(torch.bfloat16)
+    return module.to(torch.bfloat16) if numbers == "bfloat16" else module
 
-    def loss(module: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
-        out: Output = module(ids, ids)
-        return out.loss
 
-    return training_step(
-        module, inputs=Spec(("sequence",), torch.int64), loss=loss, sizes={"sequence": sequence}, optimizer=optimizer,
-        precision="bfloat16" if numbers == "mixed" else "float32", keep_output=keep_output, name=shape.name,
+def _precision(numbers: str) -> str:
+    return "bfloat16" if numbers == "mixed" else "float32"
+
+
+def _loss(module: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
+    out: Output = module(ids, ids)
+    return out.loss
+
+
+def tracer(shape: Shape, sequence: int, options: Options, numbers: str, optimizer: str, layers: int) -> Tracer:
+    """What traces such a step, for whoever needs its passes one by one. Arguments as for `language_step`."""
+    shape = replace(shape, positions=max(shape.positions, sequence))
+    step = StepSpec(IDS, _loss, _loss, {"sequence": sequence}, keep_output=True)
+    return Tracer(_built(shape, options, numbers, layers), step, optimizer, _precision(numbers), "cuda", shape.name)
+
+
+def kept_name(shape: Shape, options: Options, numbers: str, optimizer: str, single: bool) -> str:
+    """Of a step in the file KEPT; `single` for batch 1."""
+    ways = (shape.name, options.attention, options.recompute, options.pieces, numbers, optimizer)
+    return ", ".join(map(str, (*ways, "one" if single else "more")))
+
+
+def is_kept(shape: Shape, sequence: int, options: Options, numbers: str, optimizer: str) -> bool:
+    """Whether `kept_step` reads this step."""
+    plain = Options(options.attention, recompute=options.recompute, pieces=options.pieces)
+    names = [kept_name(shape, options, numbers, optimizer, single) for single in (True, False)]
+    known = shape == SHAPES.get(shape.name) and options == plain and not sequence % UNIT
+    return known and all(name in _kept.names for name in names)
+
+
+@lru_cache(maxsize=128)
+def kept_step(shape: Shape, sequence: int, options: Options, numbers: str, optimizer: str) -> StepTrace:
+    """`language_step`, read from the file KEPT where it is there: memory only, no arithmetic. Else it is traced."""
+    if not is_kept(shape, sequence, options, numbers, optimizer):
+        return language_step(shape, sequence, options, numbers, optimizer)
+    one, more = (
+        _kept.tape(kept_name(shape, options, numbers, optimizer, single), sequence) for single in (True, False)
+    )
+    assert one is not None
+    assert more is not None
+    single = one
+    return StepTrace(
+        shape.name, deepened(more, shape.layers), trace_at=lambda batch: deepened(single, shape.layers),
+        settings={"precision": _precision(numbers)},
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from made_steps import VGG, made_step
 from torch import nn
 
+from classroom.explorer import FAINT
 from classroom.predict import how_far, predict, read_number, reveal
 from course_utils.figures import Picture
 from course_utils.machine.speed import predict_step
@@ -174,11 +175,11 @@ def test_a_network_that_cannot_take_the_picture_says_so_in_one_line(explorer):
     assert "\n" not in words
     assert "MaxPool2d" in words
     assert explorer.figure.value == picture
-    assert explorer.figure.layout.opacity == "0.35"
+    assert FAINT in explorer.figure._dom_classes
     assert explorer._repr_mimebundle_()["text/plain"] == words
     explorer.keep.value = True  # nothing to keep
     explorer.size.value = 256
-    assert explorer.figure.layout.opacity == "1"
+    assert FAINT not in explorer.figure._dom_classes
     assert "alert" not in explorer.words.value
 
 

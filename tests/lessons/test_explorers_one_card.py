@@ -57,6 +57,22 @@ def test_what_was_traced_is_not_traced_again(monkeypatch):
     assert "Last move" not in explorer.words.value  # the last was the card's
 
 
+def test_steps_that_are_kept_are_not_traced(monkeypatch):
+    monkeypatch.setattr(fine_tuning, "Tracer", lambda *_: pytest.fail("traced"))
+    if not fine_tuning._kept.names:
+        pytest.skip("kept with another release of torch")
+    fine_tuning._deep_tapes.cache_clear()
+    explorer = one_card_explorer()
+    said = []
+    explorer.words.observe(lambda change: said.append(change["new"]), names="value")
+    for control in (explorer.trained, explorer.optimizer, explorer.update, explorer.recompute, explorer.batch):
+        for option in control.options:
+            control.value = option
+        control.value = control.options[0]
+    assert said
+    assert not [words for words in said if "traced now" in words]
+
+
 def test_it_says_what_the_last_move_did_and_why_a_setting_cannot_be():
     explorer = one_card_explorer()
     explorer.trained.value = "LoRA, base in 4 bits"

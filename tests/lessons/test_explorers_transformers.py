@@ -69,6 +69,32 @@ def test_a_move_of_batch_or_card_traces_nothing(monkeypatch):
     assert "Last move, batch 16 to 32: the peak rises by" in explorer.words.value
 
 
+def test_steps_that_are_kept_are_not_traced(monkeypatch):
+    monkeypatch.setattr(language_steps, "training_step", None)
+    if not language_steps._kept.names:
+        pytest.skip("kept with another release of torch")
+    explorer = transformer_explorer()
+    said = []
+    explorer.words.observe(lambda change: said.append(change["new"]), names="value")
+    for control in (explorer.attention, explorer.recompute, explorer.loss, explorer.optimizer, explorer.sequence):
+        for option in control.options:
+            control.value = option[1] if isinstance(option, tuple) else option
+    explorer.batch.value = 1
+    assert said
+    assert not [words for words in said if "alert" in words or "traced now" in words]
+
+
+def test_it_says_at_once_that_a_step_is_traced():
+    explorer = transformer_explorer("GPT2", 256, shapes=SMALL)
+    said = []
+    explorer.words.observe(lambda change: said.append(change["new"]), names="value")
+    explorer.sequence.value = 128
+    assert "traced now" in said[0]
+    assert "peak" in said[-1]
+    explorer.sequence.value = 256
+    assert len(said) == 3
+
+
 def test_it_refuses_what_it_does_not_know():
     for wrong in (
         {"model": "GPT-5"}, {"sequence": 100}, {"batch": 3}, {"attention": "flash"}, {"recompute": "all"},

@@ -276,7 +276,19 @@ def test_the_peaks_name_keeps_off_the_outline_of_the_step_before():
     model.requires_grad_(False)
     model.get_submodule("fc8").requires_grad_(True)
     head = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(64)
-    picture = skyline(head, before=whole)
+    assert_peak_off_outline(skyline(head, before=whole))
+
+
+def test_the_name_of_a_tower_under_a_higher_one_stands_between_roofs_and_outline():
+    """As logits do in the middle of layers that keep less than they did: above the tower there is no room."""
+    wide, narrow = (
+        made_step([*((f"layer{i}", 2**20, size) for i in range(12)), ("head", 2**22, 30 * 2**24)]).at(8)
+        for size in (3 * 2**24, 2**23)
+    )
+    assert_peak_off_outline(skyline(narrow, before=wide))
+
+
+def assert_peak_off_outline(picture):
     (named,) = [text for text in words_of(picture) if text.text.startswith("peak")]
     left, top, right, bottom = named.box
     ghost = max((part for parts in paths(picture, stroke="var(--ink)", stroke_width="18") for part in parts), key=len)
