@@ -1,0 +1,231 @@
+"""The check of question 6 of exercise 14: an answer judged by what it does, and the slips people make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from classroom.questions.core import Slip
+from classroom.questions.properties import PropertyCheck
+from lessons.one_card import judge as adapters
+from lessons.one_card.judge import Adapted
+
+BATCH = 16
+
+# -- 6. LoRA by hand --------------------------------------------------------------------------------------------------
+
+
+class _Beside(nn.Module):
+    """What the slips have in common: a layer, two thin matrices beside it."""
+
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.up(self.down(x))
+        return y
+
+
+class _RandomBoth(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        nn.init.normal_(self.up.weight)
+
+
+class _ZeroBoth(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        nn.init.zeros_(self.down.weight)
+
+
+class _Thawed(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        self.layer.requires_grad_(True)
+
+
+class _Copied(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        copied = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
+        copied.load_state_dict(layer.state_dict())
+        self.layer = copied.requires_grad_(False)
+
+
+class _FullSize(nn.Module):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.beside = nn.Parameter(torch.zeros(layer.out_features, layer.in_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + x @ self.beside.t()
+        return y
+
+
+class _AllFrozen(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        self.requires_grad_(False)
+
+
+class _Untouched(nn.Module):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y
+
+
+class _NotUsed(_Beside):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y
+
+
+class _InPlaceOf(_Beside):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.up(self.down(x))
+        return y
+
+
+class _WithBiases(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        self.up = nn.Linear(rank, layer.out_features)
+        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.up.bias)
+
+
+class _Bent(_Beside):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.up(torch.relu(self.down(x)))
+        return y
+
+
+class _Gated(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, rank)
+        self.gate = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.gate * self.up(self.down(x))
+        return y
+
+
+class AdaptLayer(PropertyCheck[Adapted]):
+    """The check of question 6: a class that adapts a frozen layer, judged by a network of such layers."""
+
+    question, name, blank = "adapt_layer", "Adapted", "Adapted"
+    running = "Adapting and training the network"
+    takeaway = "Frozen weights, thin matrices beside them, nothing changed at the start: that is all of LoRA."
+    slips: Sequence[Slip] = (
+        Slip("no thin matrices", _Untouched,
+             "Nothing is trained: there is no parameter of your own beside the frozen layer."),
+        Slip("all frozen", _AllFrozen,
+             "Your own parameters are frozen too, so that nothing is trained. `adapt` has frozen the layer already."),
+        Slip("both at random", _RandomBoth,
+             "The output is not the original's at the start. Let one matrix begin at 0: so does their product."),
+        Slip("in place of the layer", _InPlaceOf,
+             "The output is not the original's at the start, it is 0: the frozen layer's own result is missing. Add to "
+             "it."),
+        Slip("thawed", _Thawed,
+             "The frozen layer is trained again. Leave its `requires_grad` as it is: only your matrices are to learn."),
+        Slip("a copy", _Copied,
+             "The layer in your class is another one, with a copy of the weights. Keep the very layer that is given: a "
+             "copy is the same bytes a second time."),
+        Slip("full size", _FullSize,
+             "What you train is as large as the frozen weight. Two thin matrices, inputs × rank and rank × outputs, "
+             "are asked for."),
+        Slip("biases", _WithBiases,
+             "A few trained bytes too many: the thin matrices have no biases."),
+        Slip("a gate", _Gated,
+             "A few trained bytes too many: something is trained besides the two thin matrices. LoRA has nothing else; "
+             "a factor of the product is a fixed number."),
+        Slip("bent", _Bent,
+             "What you add is no linear function of x, so it is not LoRA: after training it could not be added to the "
+             "frozen weight. Multiply by both matrices with nothing in between."),
+        Slip("both zero", _ZeroBoth,
+             "Nothing learns. Where both matrices are 0, the gradient of each is 0, too, since it is multiplied by the "
+             "other. Let one begin at random."),
+        Slip("not used", _NotUsed,
+             "Your matrices learn nothing: they have no part in the output, or no gradient reaches them. Add their "
+             "product to the layer's result, and let no `no_grad` stand around it."),
+    )  # fmt: skip
+
+    def look(self, given: Callable[..., Any]) -> Adapted:
+        """A network whose layers are adapted with it."""
+        return adapters.look(given, BATCH)
+
+    def praise(self, seen: Adapted) -> str:
+        """How little is trained."""
+        return f"{seen.trained_bytes:,} bytes are trained, of {seen.allowed_bytes:,} that may be. {self.takeaway}"
+
+    def diagnose(self, seen: Adapted, given: Callable[..., Any]) -> str:
+        """What keeps the layer from being right."""
+        if seen.kind != "Tensor":
+            nothing = " Is there a `return`?" if seen.kind == "NoneType" else ""
+            return f"`forward` returned a {seen.kind}, not a tensor.{nothing}"
+        if not seen.same_objects:
+            return self.told("a copy")
+        if not seen.frozen or not seen.unchanged:
+            return self.told("thawed")
+        if not seen.same_at_start:
+            return self.told("in place of the layer" if _returns_nothing(given) else "both at random")
+        if not seen.trained_bytes:
+            return self.told("all frozen" if _has_own(given) else "no thin matrices")
+        if seen.trained_bytes > seen.allowed_bytes:
+            few = seen.trained_bytes < 2 * seen.allowed_bytes
+            told = self.told(("biases" if _has_biases(given) else "a gate") if few else "full size")
+            return f"{told} ({seen.trained_bytes:,} bytes are trained, {seen.allowed_bytes:,} may be.)"
+        if not seen.learning:
+            return self.told("both zero" if _own_are_zero(given) else "not used")
+        if seen.learning == seen.layers:
+            return self.told("bent")
+        return (
+            f"{seen.learning} of {seen.layers} layers learn. Every one is to be adapted in the same way, and gradients "
+            "must pass through the frozen layers as well: no `no_grad` and no `detach` there."
+        )
+
+
+def _example(make: Callable[..., nn.Module]) -> tuple[nn.Linear, nn.Module]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layer = nn.Linear(6, 5).requires_grad_(False)
+        return layer, make(layer, 2)
+
+
+def _has_own(make: Callable[..., nn.Module]) -> bool:
+    layer, adapted = _example(make)
+    known = {id(parameter) for parameter in layer.parameters()}
+    return any(id(parameter) not in known for parameter in adapted.parameters())
+
+
+def _has_biases(make: Callable[..., nn.Module]) -> bool:
+    """Whether a vector of its own is as long as a thin matrix has rows."""
+    layer, adapted = _example(make)
+    known = {id(parameter) for parameter in layer.parameters()}
+    own = [parameter for parameter in adapted.parameters() if id(parameter) not in known]
+    return any(parameter.dim() == 1 and parameter.numel() in (2, 5) for parameter in own)
+
+
+def _own_are_zero(make: Callable[..., nn.Module]) -> bool:
+    layer, adapted = _example(make)
+    known = {id(parameter) for parameter in layer.parameters()}
+    return not any(parameter.any() for parameter in adapted.parameters() if id(parameter) not in known)
+
+
+def _returns_nothing(make: Callable[..., nn.Module]) -> bool:
+    return not _example(make)[1](torch.ones(1, 6)).any()
+
+
+adapt_layer = AdaptLayer()
