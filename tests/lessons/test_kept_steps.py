@@ -115,6 +115,6 @@ def test_the_steps_of_lesson_14_are_those_of_a_trace() -> None:
     assert settings.keys() >= set(kept.names)
     for place, name in enumerate(some(list(kept.names))):
         model, method, single, recompute, dtype = settings[name]
-        length = (BETWEEN, BEYOND)[place % 2]
+        length = BEYOND if place % 2 and SHAPES[model].positions >= BEYOND else BETWEEN  # as far as the model goes
         traced = fine_tuning.short_tape(SHAPES[model], method, length, 1 if single else 2, recompute, dtype)
         assert_the_same(kept.tape(name, length), traced)
