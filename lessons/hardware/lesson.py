@@ -49,8 +49,8 @@ from lessons.hardware.explorer import hardware_explorer
 from lessons.hardware.threads import measure_threads
 from lessons.shared import digits
 from lessons.shared.digits import Variant, compare
+from lessons.shared.language_steps import language_step
 from lessons.shared.published import RENTALS
-from lessons.transformers.language_steps import language_step
 
 # %% [markdown] slide="slide"
 # ## Predict

@@ -5,8 +5,8 @@ from __future__ import annotations
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils.networks.language import SHAPES, Options
 from course_utils.units import in_gb
+from lessons.shared.language_steps import kept_bytes, language_step
 from lessons.shared.sources import ACCELERATE, COOKBOOK, FLASH, HF_BLOG, NANOTRON
-from lessons.transformers.language_steps import kept_bytes, language_step
 
 BATCH, SEQUENCE = 4, 1024
 NEAR = 0.05  # of a number: what is this close to it is taken for it

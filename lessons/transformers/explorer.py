@@ -21,7 +21,7 @@ from course_utils.memory import ROLE, Ledger
 from course_utils.networks.language import ATTENTION, RECOMPUTE, SHAPES, Options, Shape
 from course_utils.techniques.capacity import FITS, Fit, fit, with_room
 from course_utils.units import CourseError, format_bytes
-from lessons.transformers.language_steps import FORMATS, is_kept, kept_step
+from lessons.shared.language_steps import FORMATS, is_kept, kept_step
 
 OFFERED = ("GPT2", "GPT2-medium", "GPT2-XL", "SmolLM2-135M", "TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3-8B")
 SEQUENCES = (128, 256, 512, 1024, 2048, 4096, 8192)

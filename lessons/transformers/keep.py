@@ -15,9 +15,9 @@ from course_utils.memory import Tape
 from course_utils.networks.language import ATTENTION, RECOMPUTE, SHAPES, Options
 from course_utils.trace.tracer import no_garbage_collection
 from lessons.shared.kept_steps import LENGTHS, write
+from lessons.shared.language_steps import FORMATS, KEPT, kept_name, tracer
 from lessons.shared.stacked import SHORT
 from lessons.transformers.explorer import LOSSES, OFFERED, OPTIMIZERS
-from lessons.transformers.language_steps import FORMATS, KEPT, kept_name, tracer
 
 
 def steps(

@@ -37,8 +37,8 @@ from course_utils.networks.language import SHAPES, Options, Shape
 from course_utils.trace import Spec, training_step
 from course_utils.units import GIB, MIB, format_bytes
 from lessons.claims import judge
+from lessons.shared.language_steps import kept_bytes, language_step
 from lessons.transformers.explorer import transformer_explorer
-from lessons.transformers.language_steps import kept_bytes, language_step
 from lessons.transformers.peaks import MEGATRON, MEGATRON_SHAPE, t4_peaks
 
 COLOURS = ("#d55e00", "#0072b2", "#009e73")

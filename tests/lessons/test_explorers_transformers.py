@@ -13,9 +13,9 @@ from course_utils.machine import hardware
 from course_utils.networks.language import SHAPES, Options
 from course_utils.techniques.capacity import fit
 from course_utils.units import CourseError, format_bytes
-from lessons.transformers import language_steps
+from lessons.shared import language_steps
+from lessons.shared.language_steps import language_step
 from lessons.transformers.explorer import IN_PIECES, LOGITS, MAPS, SCORES, STATES, culprits, transformer_explorer
-from lessons.transformers.language_steps import language_step
 
 SMALL = {
     "GPT2": replace(SHAPES["GPT2"], layers=6),

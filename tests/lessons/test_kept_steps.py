@@ -14,12 +14,12 @@ from course_utils.networks.language import ATTENTION, RECOMPUTE, SHAPES, Options
 from lessons.one_card import fine_tuning
 from lessons.one_card import keep as keep_fine_tuning
 from lessons.one_card.explorer import MODELS
-from lessons.shared import kept_steps
+from lessons.shared import kept_steps, language_steps
 from lessons.shared.kept_steps import LENGTHS, KeptSteps, write
+from lessons.shared.language_steps import FORMATS, kept_name, language_step
 from lessons.shared.stacked import SHORT, NotAlike
-from lessons.transformers import keep, language_steps
+from lessons.transformers import keep
 from lessons.transformers.explorer import LOSSES, OFFERED, OPTIMIZERS
-from lessons.transformers.language_steps import FORMATS, kept_name, language_step
 
 NOT_KEPT = {"layer_shapes", "layer_parameters", "count_flops", "uses"}
 SAMPLED = 8  # of the steps in a file

@@ -16,9 +16,9 @@ from course_utils.memory import ROLE, Ledger, StepTrace
 from course_utils.networks.language import SHAPES, Options
 from course_utils.trace import training_step
 from course_utils.units import CourseError
+from lessons.shared import language_steps
+from lessons.shared.language_steps import FORMATS, kept_bytes, language_step
 from lessons.shared.stacked import NotAlike, deepened
-from lessons.transformers import language_steps
-from lessons.transformers.language_steps import FORMATS, kept_bytes, language_step
 
 SMALL = {
     "GPT2": replace(SHAPES["GPT2"], vocabulary=60, hidden=32, heads=4, kv_heads=4, inner=128, positions=32),

@@ -21,7 +21,7 @@ from course_utils.units import CourseError
 from lessons.shared.kept_steps import UNIT, KeptSteps
 from lessons.shared.stacked import SHORT, NotAlike, deepened
 
-KEPT = Path(__file__).parent / "steps.xz"  # `python -m lessons.transformers.keep` writes it
+KEPT = Path(__file__).with_suffix(".xz")  # `python -m lessons.transformers.keep` writes it
 _kept = KeptSteps(KEPT)
 # Weights, gradients and maps in bfloat16; float32 weights under autocast; everything in float32.
 FORMATS = ("bfloat16", "mixed", "float32")
