@@ -218,7 +218,13 @@ ANSWERS = [
     Hostile("sys.exit in the function", "import sys\ndef three(n):\n    sys.exit()", CRASHED, "SystemExit"),
     Hostile("raises in the cell", "raise RuntimeError('<script>alert(1)</script>')", CRASHED, "RuntimeError"),
     Hostile("an interrupt of its own", "def three(n):\n    raise KeyboardInterrupt", CRASHED, ""),
-    Hostile("shuts the kernel down", "get_ipython().kernel.do_shutdown(False)\nexit()\n" + RIGHT, CORRECT, alone=True, may_end=True),
+    Hostile(
+        "shuts the kernel down",
+        "get_ipython().kernel.do_shutdown(False)\nexit()\n" + RIGHT,
+        CORRECT,
+        alone=True,
+        may_end=True,
+    ),
     # -- memory, processes, disk, output
     Hostile("memory hog", "hog = [bytes(range(256)) * 2**20 for _ in range(64)]", CRASHED, ""),
     Hostile("one huge request", "hog = bytearray(2**40)", CRASHED, "MemoryError"),
