@@ -15,7 +15,7 @@ import numpy as np
 from torch import nn
 
 from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
-from course_utils.machine import hardware, timing
+from course_utils.machine import hardware, measure, timing
 from course_utils.machine.hardware import REFERENCE_CPU, roofline_seconds
 from course_utils.networks import mlp, small_cnn
 from course_utils.units import MIB, format_seconds, in_gb
@@ -255,10 +255,11 @@ def _transfers_cancel() -> Finding:
 
 @claim(61, EXCHANGE, "Using the GPU is one line of code.")
 def _one_line() -> Finding:
-    lines = inspect.getsource(timing.measure_step_time).splitlines()
-    found = sum(bool(re.search(r"\.to\(device\)|device=device\)", line)) for line in lines)
+    lines = inspect.getsource(measure.RealTraining).splitlines()
+    found = sum(bool(re.search(r"\.to\(self\.device\)|device=self\.device\)", line)) for line in lines)
     return Finding(
-        RIGHT if found == 1 else PARTLY if found <= 1 + 2 else WRONG,  # the model, the samples, their labels
+        # At most the model, the samples and their labels; none at all is no step of ours.
+        RIGHT if found == 1 else PARTLY if found in (2, 3) else WRONG,
         f"this course's own training step for both: {found} lines put something on the device",
         "One line for the model, and one for each tensor of a batch. No other line of the training changes.",
     )

@@ -105,8 +105,12 @@ def test_more_units_another_verdict(monkeypatch, units, verdict):
 
 @pytest.mark.parametrize(("lines", "verdict"), [(1, RIGHT), (2, PARTLY), (4, WRONG)])
 def test_the_lines_that_name_a_device_are_counted(monkeypatch, lines, verdict):
-    monkeypatch.setattr(why_gpus.inspect, "getsource", lambda _: "x.to(device)\n" * lines)
+    monkeypatch.setattr(why_gpus.inspect, "getsource", lambda _: "x.to(self.device)\n" * lines)
     assert finding(61).verdict == verdict
+
+
+def test_the_step_that_is_measured_names_its_device_three_times():
+    assert "3 lines put something on the device" in finding(61).evidence
 
 
 def test_every_claim_of_the_lesson_is_here():
