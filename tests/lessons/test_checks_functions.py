@@ -45,10 +45,17 @@ def test_wrong_answers_and_slips_earn_no_point_whatever_the_seed(question, monke
 
 
 def test_few_wrong_answers_hear_no_more_than_that_they_are_wrong():
-    answers = [(question, own(slip.function)) for question in FUNCTIONS for slip in CHECKS[question].slips]
-    answers += [(question, answer) for question, wrong in WRONG.items() for answer, _ in wrong]
-    messages = [CHECKS[question](answer).message for question, answer in answers]
+    """Of those that learners gave and no slip describes."""
+    messages = [CHECKS[question](answer).message for question, wrong in WRONG.items() for answer, _ in wrong]
     assert len([message for message in messages if "Work this one out by hand" in message]) < len(messages) / 10
+
+
+def test_an_answer_that_looks_at_nothing_and_a_list_that_is_too_long_are_told_so():
+    scales = CHECKS["next_scales"]
+    assert "returned 7, expected " in (message := CHECKS["longest"](lambda *_: 7).message)
+    assert "So does every other call" in message
+    assert "That is 1 too many in the list." in scales(lambda *given: [1, *scales.reference(*given)]).message
+    assert "1 too few in the list." in scales(lambda *given: scales.reference(*given)[:-1]).message
 
 
 def off_at(question, index):
