@@ -81,7 +81,7 @@ guess
 #
 # | VGG-16, network-wide | for one image | fixed |
 # |---|---:|---:|
-# | feature maps and the image | 15,237,416 values | |
+# | feature maps and the image | 15,237,608 values | |
 # | two buffers as large as the largest map | 6,422,528 values | |
 # | weights, and a gradient for each | | 276,715,088 values |
 #

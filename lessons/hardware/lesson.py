@@ -440,8 +440,8 @@ plane(
 )
 
 # %% [markdown] slide="skip"
-# Arithmetic outruns bandwidth, so a network needs ever more operations a byte to keep a new card busy (lesson 01's
-# ridge). And this machine? It belongs in the table, measured; its GiB are those of the host:
+# Arithmetic in halves outruns bandwidth, so a network in halves needs ever more operations a byte to keep a new card
+# busy (lesson 01's ridge). Float32 has kept step with bandwidth. And this machine? It belongs in the table, measured; its GiB are those of the host:
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 here = measure_ceilings("cpu", seconds=0.1).as_device()

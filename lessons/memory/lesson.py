@@ -171,7 +171,7 @@ skyline(ledger, limit_bytes=12 * GIB)
 # | *workspace*, scratch memory of a kernel | when a kernel starts | when it ends; cuBLAS keeps its own | often |
 #
 # An eighth, *other*, is what an optimizer's update makes for a moment. With momentum that is next to nothing; with Adam
-# it decides, as a later page shows. Here the peak falls where feature maps have hardly begun to go and weight gradients
+# it decides at small batches, as a figure below shows. Here the peak falls where feature maps have hardly begun to go and weight gradients
 # have mostly come.
 
 # %%
@@ -183,6 +183,8 @@ print(f"by hand {format_bytes(by_hand)}, off by {abs(by_hand / ledger.peak_bytes
 print(f"By then {gradients:.0%} of the weight gradients exist,")
 left_out = format_bytes(moment["gradient maps"])
 print(f"and {left_out} of gradient maps, which the hand left out.")
+gone = format_bytes(by_hand - fixed - moment["feature maps"] - moment["input"])
+print(f"But {gone} of the maps it counts have gone: errors that nearly cancel.")
 
 # %% [markdown] slide="slide"
 # ## Which layers own it
@@ -285,8 +287,9 @@ reveal(
 
 # %% [markdown]
 # The convolution before the ReLU does not need its own output for the backward pass, so that map died anyway as
-# soon as the ReLU had run. In place or not, one map a layer stays. Measure, do not assume: with a layer in
-# front that does save its output, the answer would be another one.
+# soon as the ReLU had run. In place or not, one map a layer stays. Measure, do not assume: without a backward pass the
+# peak can be the moment of a ReLU, with the map before it and the map after it, and there in place saves one of them.
+# Behind a layer that does save its output, a sigmoid say, PyTorch refuses: the backward pass raises an error.
 
 # %% [markdown] slide="slide"
 # ## A layer that shrinks the maps and adds memory
@@ -397,8 +400,8 @@ pd.Series(
 # 1. **Is the request itself too large?** If *asked for* is more than *free* and *unallocated* together, no order of the
 #    blocks helps. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces smaller than that.
 # 2. **Is it fragmentation?** A large *reserved but unallocated* beside a small request says so. Start the program with
-#    `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: segments can then grow, so that gaps of different segments
-#    join. Here the gaps are 1 % of the card: it would win little.
+#    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then grow,
+#    so that gaps of different segments join. Here the gaps are 1 % of the card: it would win little.
 # 3. **Is it other programs?** `nvidia-smi` lists them. A notebook's kernel that was not shut down is one.
 # 4. **Is it allocated?** Here it is, 97 % of the card. Then ask *which role*, as this lesson does: trace the step, look
 #    at the skyline, and take the technique that lowers the tallest band. A smaller batch lowers maps, not parameters.
@@ -518,8 +521,8 @@ memory_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# The sentences name the largest batch for VGG-16 on 11 GiB: the tensors of 128 would still go in, but their blocks leave
-# no room for what the allocator is asked for. The dense net's maps are a few MiB beside 600 MiB of parameters, gradients
+# The sentences name the largest batch for VGG-16 on 11 GiB. One more is tight, as a fast convolution may find no room
+# for its scratch memory. At 128 the tensors would still go in, but their blocks leave the allocator no room. The dense net's maps are a few MiB beside 600 MiB of parameters, gradients
 # and momentum. AlexNet at batch 2 is nearly all parameters too; with Adam the peak moves from the backward pass into the
 # update, where Adam needs temporaries as large as the parameters.
 #

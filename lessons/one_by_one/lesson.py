@@ -213,7 +213,7 @@ def break_even(run):
     return saves
 
 
-widths = (16, 32, 64, 96, 128, 160, 192, 224, 256)
+widths = (16, 32, 64, 96, 128, 160, 192)
 change = {name: [more_at_peak(m, run) / GIB for m in widths] for name, run in runs.items()}
 _, one, two = (break_even(run) for run in runs.values())
 lowest = min(map(min, change.values())) * 1.1

@@ -62,7 +62,7 @@ guess
 # ## By hand: where the kernel stands
 #
 # A kernel of width 3 on 8 values, padded by 1 on either side. Its left edge may start at 0 and must stop at 7,
-# where its right edge meets the padding.
+# where its right edge ends with the padding.
 #
 # | stride | left edge at | positions |
 # |---:|---|---:|
@@ -346,6 +346,8 @@ pd.DataFrame(
 )
 
 # %% [markdown]
+# (The 97 % are the border: with 64 values the steps of 4 do not come out even, and the last row and column stay unread.)
+#
 # ResNet-50 halves its maps three times with a 1 × 1 kernel at stride 2 on the *shortcut*, the way on which a
 # block's input is added to its output: three quarters of what arrives there is thrown away unseen. AlexNet's 11 × 11
 # at stride 4 reads every value, many of them several times.
@@ -465,7 +467,8 @@ stride_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# From `conv5_1` on the peak stays where it was: it stands at `relu4_3`, before any map that became smaller. At
+# From `conv5_1` on the peak stays where it was: it stands at `relu4_3` in the backward pass, when every map that became
+# smaller has gone. At
 # `conv3_1` strides 3 and 4 bring nothing beyond stride 2, because the peak has moved in front of `conv3_1`.
 # Without the next pool all maps after it have their old size; only those between the stride and the place of the
 # pool stay small.
