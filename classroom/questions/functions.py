@@ -131,7 +131,7 @@ class Check:
             if changed is None:
                 return Outcome.CORRECT, self.takeaway
             return Outcome.WRONG, (
-                f"The numbers are right, but `{changed.call}` changes its argument `{changed.changed}`, which the "
+                f"The result is right, but `{changed.call}` changes its argument `{changed.changed}`, which the "
                 "caller may still need. Work on a copy."
             )
         return Outcome.WRONG, self._diagnose(tries, answer)

@@ -747,7 +747,7 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # %% [markdown] slide="slide"
 # ## Without a GPU, 3: inference on the CPU
 #
-# Using a network is cheaper than training it. Without a backward pass about a third of the work is left. And no map has
+# Using a network is cheaper than training it. Without a backward pass about a third of the operations are left. And no map has
 # to wait for one, so two are alive at a time. `torch.inference_mode()` says that nothing will be differentiated.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true

@@ -21,7 +21,7 @@
 #
 # About 60 minutes, and {minutes} for the exercise. It builds on knowing what a convolution is. No GPU is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import pandas as pd
 import torch
 from IPython.display import Markdown, display
@@ -121,8 +121,8 @@ print(f"together              {format_bytes(by_hand):>10}")
 # %% [markdown] slide="slide"
 # ## Trace: the same step, every tensor
 #
-# `training_step` runs the step once on shapes alone, with no data and no GPU, and notes each tensor's birth,
-# death, size, layer and role. It does so at two batches far apart; as every size is a fixed part plus a part
+# `training_step` runs the step on shapes alone, with no data and no GPU, and notes each tensor's birth, death,
+# size, layer and role. It does so twice, at two batches far apart; as every size is a fixed part plus a part
 # per sample, that gives the step at any batch.
 
 # %%
@@ -134,7 +134,7 @@ vgg = training_step(
 ledger = vgg.at(batch=128)
 ledger.by_role().map(format_bytes).to_frame()
 
-# %%
+# %% folded=true
 fixed = 3 * 4 * parameters
 reveal(
     guess,
@@ -256,7 +256,7 @@ for network in (alexnet.at(128), ledger):
     print(f"  PyTorch today: {in_gb(network.peak_bytes):.2f} GB at the peak")
 
 # %% [markdown] slide="slide"
-# ## A saving that saves nothing
+# ## Writing over the input
 #
 # An *in-place* ReLU writes over its input instead of making a new map. Everybody has read that it saves memory.
 
@@ -270,6 +270,8 @@ guess_inplace
 with torch.device("meta"):
     model = networks.vgg16(inplace=True)
 in_place = training_step(model, (3, 224, 224), 1000, name="VGG-16, in-place ReLU").at(128)
+
+# %% folded=true
 reveal(
     guess_inplace,
     {"trace": (ledger.peak_bytes - in_place.peak_bytes) / MIB},

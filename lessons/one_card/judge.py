@@ -125,9 +125,11 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
             same_at_start=same(given, wanted),
             trained_bytes=sum(parameter.numel() * parameter.element_size() for parameter in trained),
         )
+        network.eval()  # dropout on the way to the matrices is theirs to choose
         before = {name: getattr(network, name)(inputs[name]).detach().clone() for name in linear}
         if trained:
             _train(network, trained, x, labels)
+        network.eval()
         after = {name: getattr(network, name)(inputs[name]).detach() for name in linear}
         kept = all(torch.equal(parameter, values[name]) for name, parameter in original.items())
         with torch.no_grad():
@@ -146,6 +148,7 @@ def _is_linear(adapted: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
 
 
 def _train(network: nn.Module, trained: list[nn.Parameter], x: Tensor, labels: Tensor) -> None:
+    network.train()
     optimizer = torch.optim.SGD(trained, lr=RATE)
     for _ in range(2):  # the matrix that is 0 moves in the first step, and so the other in the second
         output = network(x)

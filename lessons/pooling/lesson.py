@@ -21,7 +21,7 @@
 # About 45 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: feature maps, the peak,
 # *downstream*. No GPU is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import textwrap
 from collections import OrderedDict
 
@@ -126,6 +126,8 @@ POOLS = ("pool1", "pool2", "pool3", "pool4", "pool5")
 published = vgg16_with({})
 kept = published.by_layer().set_index("layer")["saved feature maps"]
 in_front = 4 * 128 * 64 * 224 * 224  # bytes of the maps that the pool reads
+
+# %% folded=true
 reveal(
     guess,
     {"by hand": by_hand / MIB, "trace": kept["pool1"] / MIB},

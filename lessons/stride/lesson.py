@@ -22,7 +22,7 @@
 # About 45 minutes, and {minutes} for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
 # is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import textwrap
 
 import pandas as pd
@@ -145,6 +145,8 @@ def vgg16_with(strides, dropped=()):
 
 published = vgg16_with({}).at(128)
 strided = vgg16_with({"conv1_1": 2}).at(128)
+
+# %% folded=true
 reveal(
     guess,
     {"by hand": by_hand / GIB, "trace": strided.peak_bytes / GIB},
@@ -221,6 +223,8 @@ guess_late
 late = vgg16_with({"conv5_1": 2}).at(128)
 saved_maps = [int(step.by_layer()["saved feature maps"].sum()) for step in (published, late)]
 fewer = (saved_maps[0] - saved_maps[1]) / MIB
+
+# %% folded=true
 reveal(
     guess_late,
     {"trace": (published.peak_bytes - late.peak_bytes) / MIB},
@@ -309,7 +313,7 @@ skyline(
 
 # %% [markdown] slide="subslide"
 # It is another network. A max pool looks at all four positions and keeps the largest; a stride computes one of
-# them and never sees the others.
+# them, and not the others.
 #
 # Springenberg et al. (*Striving for simplicity: the all convolutional net*, 2015, table 3) did this swap on
 # CIFAR-10 without data augmentation: the error went from 9.74 % with pools to 10.19 % with strides in the same

@@ -73,7 +73,7 @@ def _way_out(largest: str, options: Options, optimizer: str, most: int) -> str:
         if options.pieces:
             advice = "The loss is in pieces already: fewer tokens make each smaller."
     elif largest == MAPS:
-        advice = "Full checkpointing keeps 2 sbh bytes a layer in place of 34 or more."
+        advice = "Full checkpointing keeps 2 sbh bytes a layer in place of 32 or more."
         if options.recompute == "full":
             advice = "Every layer is checkpointed already: fewer tokens are what is left."
     else:

@@ -146,7 +146,7 @@ WRONG = {
     "crossover_batch": [
         (lambda cf, cs, gf, gs: 1 if gf < cf else RIGHT["crossover_batch"][1](cf, cs, gf, gs), "at batch 1"),
         (lambda cf, cs, gf, gs: 0 if gf < cf and gs < cs else RIGHT["crossover_batch"][1](cf, cs, gf, gs), None),
-        (searched(10_000), "search ends at 10,000"),
+        (searched(10_000), "search ends too early"),
         (searched(1_000), None),
         (lambda *a: RIGHT["crossover_batch"][0](*a) + 1, "Every number you return is 1 too large"),
     ],

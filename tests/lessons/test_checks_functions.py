@@ -1,5 +1,6 @@
 """Checks of functions: wrong answers refused by check and graded cell alike, and what a wrong one is told."""
 
+import ast
 import itertools
 import math
 import random
@@ -12,11 +13,12 @@ import numpy as np
 import pytest
 import torch
 from own import own
-from right_answers import CHECKS, GRADED, RIGHT, WRONG
+from right_answers import CHECKS, GRADED, RIGHT, TOPICS, WRONG
 
+from classroom import ROOT
 from classroom.grading.mark import LONGEST
 from classroom.grading.secret import SERVE
-from classroom.questions.core import Outcome, Slip, as_number, equal, shown
+from classroom.questions.core import Outcome, Slip, as_number, equal, parameters, shown
 from classroom.questions.functions import Check
 from classroom.questions.graded import canonical
 from lessons.many_gpus import checks as many_gpus
@@ -51,11 +53,11 @@ def test_few_wrong_answers_hear_no_more_than_that_they_are_wrong():
 
 
 def test_an_answer_that_looks_at_nothing_and_a_list_that_is_too_long_are_told_so():
-    scales = CHECKS["next_scales"]
+    scales, right = CHECKS["next_scales"], RIGHT["next_scales"][0]
     assert "returned 7, expected " in (message := CHECKS["longest"](lambda *_: 7).message)
     assert "So does every other call" in message
-    assert "That is 1 too many in the list." in scales(lambda *given: [1, *scales.reference(*given)]).message
-    assert "1 too few in the list." in scales(lambda *given: scales.reference(*given)[:-1]).message
+    assert "That is 1 too many in the list." in scales(lambda *given: [1, *right(*given)]).message
+    assert "1 too few in the list." in scales(lambda *given: right(*given)[:-1]).message
 
 
 def off_at(question, index):
@@ -106,6 +108,18 @@ def test_where_parts_are_inputs_the_least_of_them_is_shown(question):
 
     called = check(answer).message.partition("` returned")[0].partition(f"{question}(")[2].removesuffix(")")
     assert len(eval(f"[{called}]", {})[0]) == 2
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_check_names_arguments_as_the_exercise_does(topic):
+    given = {
+        node.name: [argument.arg for argument in node.args.args]
+        for node in ast.walk(ast.parse((ROOT / "lessons" / topic / "exercise.py").read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name in FUNCTIONS
+    }
+    for question, names in given.items():
+        wanted = parameters(CHECKS[question].reference).values()
+        assert names == [parameter.name for parameter in wanted if parameter.default is parameter.empty]
 
 
 @pytest.mark.parametrize("question", FUNCTIONS)
