@@ -186,9 +186,9 @@ reveal(
 )
 
 # %% [markdown]
-# Two techniques of this table do it alone. Recomputation comes down to a few hundred MiB below the card's limit, tight, for some
-# percent of time. Micro-batches (*gradient accumulation*) cost a few tenths of a percent, and with four of them nothing
-# is tight. The technique without a paper wins, and nobody has to write code for streams. Everything below says when
+# Two techniques of this table do it alone. Recomputation comes down to a few hundred MiB below the card's limit, tight,
+# for some percent of time. Micro-batches (*gradient accumulation*) cost a few tenths of a percent, and with four of
+# them nothing is tight. The technique without a paper wins, and nobody has to write code for streams. Everything below says when
 # that is so, and when it is not.
 
 # %% [markdown] slide="slide"

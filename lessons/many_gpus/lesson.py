@@ -270,7 +270,7 @@ pd.DataFrame(rows, columns=["size", "published, µs", "modelled, µs", "error"])
 
 # %% [markdown] slide="skip"
 # For large sizes the real thing is faster than this ring: there the switch between the cards does the adding. PCIe's
-# answer time is not confirmed and taken to be the same, so small networks on PCIe look better here than they
+# answer time is not confirmed and taken to be the same, so small networks on PCIe may look better here than they
 # are.
 
 # %% [markdown] slide="slide"
@@ -465,7 +465,7 @@ pd.DataFrame(rows, columns=columns).set_index(columns[:2])
 # Data parallel saves no memory: every card keeps everything. *ZeRO* (Rajbhandari et al., 2020) stays data parallel and
 # shares out what is the same on all cards:
 #
-# | stage | shared out over the cards | a card sends |
+# | stage | shared out over the cards | a card sends, in all-reduces of the gradients |
 # |---|---|---|
 # | 0 | nothing | 1 × |
 # | 1 | optimizer state | 1 × |

@@ -118,6 +118,12 @@ class _Bent(_Beside):
         return y
 
 
+class _Cut(_Beside):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.up(self.down(x.detach()))
+        return y
+
+
 class _Gated(_Beside):
     def __init__(self, layer: nn.Linear, rank: int) -> None:
         super().__init__(layer, rank)
@@ -163,6 +169,9 @@ class AdaptLayer(PropertyCheck[Adapted]):
         Slip("bent", _Bent,
              "What you add is no linear function of x, so it is not LoRA: after training it could not be added to the "
              "frozen weight. Multiply by both matrices with nothing in between."),
+        Slip("cut", _Cut,
+             "The gradient does not pass through your matrices to the layers below, so these learn from another one. "
+             "Let nothing be detached on the way."),
         Slip("both zero", _ZeroBoth,
              "Nothing learns. Where both matrices are 0, the gradient of each is 0, too, since it is multiplied by the "
              "other. Let one begin at random."),
@@ -200,7 +209,7 @@ class AdaptLayer(PropertyCheck[Adapted]):
         if not seen.learning:
             return self.told("both zero" if not any(parameter.any() for parameter in _own(given)) else "not used")
         if seen.learning == seen.layers:
-            return self.told("bent")
+            return self.told("bent" if seen.linear < seen.layers else "cut")
         return (
             f"{seen.learning} of {seen.layers} layers learn. Every one is to be adapted in the same way, and gradients "
             "must pass through the frozen layers as well: no `no_grad` and no `detach` there."

@@ -82,7 +82,7 @@ print(f"{'together':>12}: {format_bytes(sum(by_hand.values())):>10}, before a si
 
 # %% [markdown]
 # Eight bytes a weight. Mixed precision keeps the moments, and a second copy of the weights, in float32: 16 bytes, or
-# 18 where gradients are in float32 too. That is 120 GiB and more. A 24 GiB card holds the weights, and 9 GiB besides.
+# 18 where gradients are in float32 too. That is 120 GiB and more. A 24 GiB card holds the weights, and 8 GiB besides.
 
 # %% [markdown] slide="slide"
 # ## Trace: seven ways out

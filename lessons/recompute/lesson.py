@@ -540,8 +540,8 @@ pd.DataFrame(rows, columns=columns).set_index("layers")
 #
 # 1. A segment keeps its input and computes the rest again: k + n/k units for n equal layers, smallest at k = √n, and
 #    lower still with segments that get shorter towards the end.
-# 2. One extra forward pass is a third more time, if the backward pass takes twice as long as the forward one. Where layers keep much and compute little, as the first
-#    ones of VGG-16 do, short segments lower the peak for a few percent. ResNet-50's lowest peak costs nearly the third.
+# 2. One extra forward pass is a third more time, if the backward pass takes twice as long as the forward one. Where
+#    layers keep much and compute little, as the first ones of VGG-16 do, short segments lower the peak for a few percent. ResNet-50's lowest peak costs nearly the third.
 # 3. Results stay the same to the last bit if random numbers are drawn again as before and running statistics are
 #    left alone.
 #

@@ -206,8 +206,6 @@ class LossInPieces(PropertyCheck[PiecesComparison]):
                 return slip.message + now
         if percent(seen.share) == percent(SHARE):
             now = f" It is {100 * seen.share:.1f} % of the original; at most {percent(SHARE)} is asked."
-        if not seen.again:
-            return self.told("without a checkpoint") + now
         return (
             f"The peak is still too high.{now} Either the pieces are large, or something as large as the logits waits "
             "for the backward pass: are the head and the loss of each piece inside `checkpoint`, both?"
