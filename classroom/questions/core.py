@@ -177,12 +177,12 @@ def attempt(name: str, function: Callable[..., Any], arguments: Sequence[Any]) -
     """Call a learner's function on copies of the arguments; whatever it raises is part of the result."""
     call = attempt_text(name, arguments)
     copies = copy.deepcopy(list(arguments))
-    names = list(parameters(function)) or [f"argument {i + 1}" for i in range(len(copies))]
     try:
         value = function(*copies)
         # What cannot be compared or written down (a list in itself, say) is found here, not where it is judged.
         has_dots(value), equal(value, value), repr(value)
-        changed = next((n for n, a, b in zip(names, arguments, copies, strict=False) if not equal(a, b)), "")
+        place = next((i for i, pair in enumerate(zip(arguments, copies, strict=True)) if not equal(*pair)), None)
+        changed = "" if place is None else dict(enumerate(parameters(function))).get(place, f"argument {place + 1}")
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's function may raise anything
         return Try(call, error=error)
     return Try(call, value, changed=changed)

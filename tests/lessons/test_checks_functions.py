@@ -20,7 +20,7 @@ from classroom.grading.mark import LONGEST
 from classroom.grading.secret import SERVE
 from classroom.questions.core import Outcome, Slip, as_number, equal, parameters, shown
 from classroom.questions.functions import Check
-from classroom.questions.graded import canonical
+from classroom.questions.graded import canonical, draws_for
 from lessons.many_gpus import checks as many_gpus
 
 FUNCTIONS = [question for question, check in CHECKS.items() if isinstance(check, Check)]
@@ -43,7 +43,20 @@ def test_wrong_answers_and_slips_earn_no_point_whatever_the_seed(question, monke
     for seed in SEEDS:
         monkeypatch.setenv("COURSE_SEED", str(seed))
         right = GRADED[question].lines(RIGHT[question][0])
-        assert not [answer for answer in wrong if GRADED[question].lines(answer) == right], seed
+        assert not [answer for answer in wrong if earns_the_point(question, answer, right)], seed
+
+
+def earns_the_point(question, answer, right):
+    """Whether every line of the graded cell is the right one; looks no further than to the first that is not."""
+    graded = GRADED[question]
+    inputs = graded.draw(draws_for(question))
+    return all(graded._line(answer, given) == line for given, line in zip(inputs, right, strict=True))
+
+
+@pytest.mark.parametrize("question", FUNCTIONS)
+def test_a_right_answer_earns_the_point_line_by_line(question):
+    right = RIGHT[question][0]
+    assert earns_the_point(question, right, GRADED[question].lines(right))
 
 
 def test_few_wrong_answers_hear_no_more_than_that_they_are_wrong():
