@@ -262,6 +262,8 @@ class Check:
         return ""
 
     def _swapped(self, tries: Sequence[Try]) -> str:
+        if all(as_number(one.value) == 0 for one in tries):
+            return ""  # said as it is, by `_factor`
         names = list(parameters(self.reference))
         widest = max(len(case) for case in self.cases)
         for i, j in itertools.combinations(range(widest), 2):
