@@ -19,12 +19,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from classroom.grading import intake
 from classroom.grading.graft import short
 from classroom.grading.library import trusted_imports
-from classroom.grading.mark import FORM, Marks, QuestionMark, Unexplained, decide, explain, unattempted
+from classroom.grading.mark import FORM, Marks, QuestionMark, Unexplained, decide, explain, read_back, unattempted
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, Sandbox
 from classroom.grading.secret import checks_cell
@@ -75,17 +74,6 @@ class Result:
     problem: str = ""
     failed: str = ""
     unexplained: Unexplained | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain data; `from_json` reads it back."""
-        unexplained = self.unexplained and self.unexplained.as_json()
-        return {**vars(self), "marks": self.marks.as_json(), "unexplained": unexplained}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Result:
-        """The result that `as_json` wrote."""
-        unexplained = data["unexplained"] and Unexplained.from_json(data["unexplained"])
-        return cls(**{**data, "marks": Marks.from_json(data["marks"]), "unexplained": unexplained})
 
 
 def grade_one(task: Task) -> Result:
@@ -196,7 +184,7 @@ def read_results(folder: Path) -> dict[tuple[str, str], Result]:
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:
-            result = Result.from_json(json.loads(path.read_text(encoding="utf-8")))
+            result = read_back(Result, json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
         found[result.learner, result.number] = result
@@ -205,7 +193,7 @@ def read_results(folder: Path) -> dict[tuple[str, str], Result]:
 
 def write_result(folder: Path, result: Result) -> None:
     """One learner's result, whole."""
-    text = json.dumps(result.as_json(), indent=1, sort_keys=True) + "\n"
+    text = json.dumps(dataclasses.asdict(result), indent=1, sort_keys=True) + "\n"
     write_whole(folder / f"{file_name(result.learner, result.number)}.json", text)
 
 

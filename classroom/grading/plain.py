@@ -48,9 +48,8 @@ def reaches(source: str, known: Collection[str], taken: Collection[str] = ()) ->
         known: names it may use beside its own: those the set-up cells give (`given_names`).
         taken: names that it may not bind but by an import: those of the set-up.
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed(source)
+    if tree is None:
         return "is no plain Python"
     try:
         _Look(frozenset(known), frozenset(taken), tree).visit(tree)
@@ -61,28 +60,26 @@ def reaches(source: str, known: Collection[str], taken: Collection[str] = ()) ->
     return ""
 
 
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of a text; None if it is no Python, or more than Python can read."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 def bound_names(source: str) -> frozenset[str]:
     """The names that a cell binds at its top level; none if it is no plain Python."""
-    try:
-        return frozenset(_bindings(ast.parse(source).body))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
+    tree = parsed(source)
+    return frozenset(_bindings(tree.body) if tree else ())
 
 
 def given_names(source: str) -> frozenset[str]:
     """The names that a set-up cell gives: all it binds but modules that an answer may not import by itself."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
-    barred = {
-        (alias.asname or alias.name).split(".")[0]
-        for node in body
-        if isinstance(node, ast.Import)
-        for alias in node.names
-        if alias.name not in MODULES
-    }
-    return frozenset(_bindings(body) - barred)
+    tree = parsed(source) or ast.Module([], [])
+    imported = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+    barred = {(alias.asname or alias.name).split(".")[0] for alias in imported if alias.name not in MODULES}
+    return frozenset(_bindings(tree.body) - barred)
 
 
 def borrows(source: str, setup: Collection[str]) -> str:
@@ -96,12 +93,8 @@ def borrows(source: str, setup: Collection[str]) -> str:
 
 def _named(source: str) -> set[str]:
     """Modules of the library that a cell names; where parts are imported, with each part."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(source) or ast.Module([], [])):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
