@@ -6,7 +6,9 @@ lesson, act while it is presented and at no other time. Pure; must never import 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from nbformat import NotebookNode
@@ -17,28 +19,7 @@ HIDE_CODE, HIDE_OUTPUT, HIDE_CELL = "remove-input", "remove-output", "remove-cel
 NOTES = "speaker-notes"  # the tag of a cell that only the speaker sees
 CODE_LINES, CODE_COLUMNS = 8, 100  # code that is longer, or wider, is read in the notebook, not in a lecture
 
-# Sizes follow the window's width: 22 pixels of text at 1280, 34 at 1920.
-STYLE: dict[str, dict[str, str]] = {
-    "": {
-        "--jp-content-font-size1": "1.75vw",
-        "--jp-code-font-size": "1.3vw",
-        "--jp-content-line-height": "1.35",
-        "--jp-code-line-height": "1.25",
-    },
-    ".jp-Notebook": {"padding": "0 2vw !important"},
-    # JupyterLab's room after the last cell would let a slide scroll out of sight.
-    ".jp-WindowedPanel-outer::after": {"display": "none !important"},
-    ".jp-RenderedHTMLCommon h1, .jp-RenderedHTMLCommon h2": {"margin": "0 0 0.4em"},
-    ".jp-RenderedHTMLCommon table": {"font-size": "1.3vw !important"},
-    ".jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th": {"padding": "0.2em 0.6em"},
-    ".jp-Cell.jp-mod-active": {"border-color": "transparent !important", "box-shadow": "none !important"},
-    ".jp-Collapser": {"visibility": "hidden"},
-    ".course-picture svg, .course-reveal svg": {"max-height": "60vh"},
-    ".course-explorer svg": {"max-height": "44vh"},
-    ".course-explorer .widget-gridbox": {"max-width": "none !important"},
-    ".course-explorer": {"--jp-widgets-font-size": "1.3vw", "font-size": "1.2vw"},
-    ".jp-CodeCell:has(.course-widget) .jp-Cell-inputWrapper": {"display": "none"},
-}
+STYLE: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("deck.toml").read_text(encoding="utf-8"))
 
 
 def is_short(cell: NotebookNode) -> bool:

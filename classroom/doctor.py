@@ -229,20 +229,16 @@ class Report:
         return "\n".join([*map(str, self.findings), summary(len(failures))])
 
     def _repr_html_(self) -> str:
-        by_status = {
-            status: [finding for finding in self.findings if finding.status == status]
-            for status in ("FAIL", "OK", "info")
-        }
-        failures = len(by_status["FAIL"])
-        rows = [("FAIL", f"{escape(f.text)}<br><b>Fix:</b> {escape(f.fix)}") for f in by_status["FAIL"]]
-        if by_status["OK"]:
-            rows.append(("OK", escape(", ".join(finding.text for finding in by_status["OK"]))))
-        rows += [("info", escape(finding.text)) for finding in by_status["info"]]
+        failed, fine, known = ([f for f in self.findings if f.status == one] for one in ("FAIL", "OK", "info"))
+        rows = [("FAIL", f"{escape(f.text)}<br><b>Fix:</b> {escape(f.fix)}") for f in failed]
+        if fine:
+            rows.append(("OK", escape(", ".join(finding.text for finding in fine))))
+        rows += [("info", escape(finding.text)) for finding in known]
         body = "".join(
             f"<tr style='vertical-align:top'><th scope='row'>{status}</th><td style='text-align:left'>{text}</td></tr>"
             for status, text in rows
         )
-        said = summary(failures).replace("see the FAIL lines above", "each with its fix below")
+        said = summary(len(failed)).replace("see the FAIL lines above", "each with its fix below")
         return f"<p><b>{escape(said)}</b></p><table style='font-size:inherit'><tbody>{body}</tbody></table>"
 
 

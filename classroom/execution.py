@@ -23,6 +23,7 @@ from nbformat import NotebookNode
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 from tqdm import tqdm
 
+from classroom import ROOT
 from classroom.notebooks import as_notebook
 
 CELL_TIMEOUT = 300  # seconds; a lesson's longest cell trains a small network
@@ -39,18 +40,21 @@ class CellFailed(Exception):
         self.line = line
 
 
+def import_path() -> str:
+    """PYTHONPATH with which a process imports the packages that run here, also from where they are not installed."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys([str(ROOT), *filter(None, paths)]))
+
+
 def kernel_environment() -> dict[str, str]:
     """The environment of a kernel: this one's, with Python's hash seed and the course seed fixed."""
-    package = str(Path(__file__).resolve().parents[1])
-    paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {
         **os.environ,
         "PYTHONHASHSEED": "0",
         "COURSE_SEED": "0",
         # Two kernels at once else wait for each other's threads in loops, and each takes up to eight times as long.
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
-        # The notebook imports the course_utils that runs it, also from a folder where it is not installed.
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+        "PYTHONPATH": import_path(),
     }
 
 

@@ -84,17 +84,17 @@ def thought_behind(guess: float, answer: float, thoughts: Sequence[tuple[float, 
 
 
 class Prediction(widgets.VBox):  # type: ignore[misc]
-    """A question with a field for one number; made by `predict`.
+    """Ask for one number before anything is shown. Show it as a cell's last value; `reveal` takes it in a later cell.
 
     Attributes:
-        question: what is asked.
+        question: what is asked, in words.
         unit: what the number counts.
         number: the number entered, None until then. The first one stands.
     """
 
     number = traitlets.Float(None, allow_none=True)
 
-    def __init__(self, question: str, unit: str) -> None:
+    def __init__(self, question: str, unit: str = "MiB") -> None:
         self.question, self.unit = question, unit
         self.field = widgets.Text(placeholder="a number", continuous_update=False, layout=widgets.Layout(width="10em"))
         self.button = widgets.Button(description="Predict", layout=widgets.Layout(width="7em"))
@@ -129,23 +129,37 @@ class Prediction(widgets.VBox):  # type: ignore[misc]
         return {**bundle, "text/html": html, "text/plain": text}
 
 
-def predict(question: str, unit: str = "MiB") -> Prediction:
-    """Ask for one number before anything is shown. Show it as a cell's last value; `reveal` takes it in a later cell.
+class Reveal(widgets.VBox):  # type: ignore[misc]
+    """The answer beside the guess: how far off and why in words, and every way to the answer as a bar with its number.
 
     Args:
-        question: what is asked, in words.
-        unit: what the number counts, "MiB" unless said.
+        guess: what `predict` returned.
+        rows: way to the answer ("by hand", "trace", "measured here") -> number in the guess's unit.
+        against: the row the guess is compared with; the first one if not given.
+        thoughts: the numbers that what somebody may have thought leads to, each with a sentence that names the thought;
+            who guessed near such a number, and not near the answer, reads the sentence.
+
+    Raises:
+        CourseError: no rows, a number that is not finite, `against` not among them, or no prediction.
     """
-    return Prediction(question, unit)
-
-
-class Reveal(widgets.VBox):  # type: ignore[misc]
-    """The answer to a prediction, hidden until it was made; made by `reveal`."""
 
     def __init__(
-        self, guess: Prediction, rows: Mapping[str, float], against: str, thoughts: Sequence[tuple[float, str]]
+        self,
+        guess: Prediction,
+        rows: Mapping[str, float],
+        against: str | None = None,
+        thoughts: Sequence[tuple[float, str]] = (),
     ) -> None:
-        self.guess, self.rows, self.against, self.thoughts = guess, dict(rows), against, tuple(thoughts)
+        if not isinstance(guess, Prediction):
+            raise CourseError(
+                f"reveal needs what predict(...) returned as its first argument, got {type(guess).__name__}"
+            )
+        if not rows or not all(map(math.isfinite, (*rows.values(), *(number for number, _ in thoughts)))):
+            raise CourseError(f"reveal needs rows and thoughts with finite numbers, got {dict(rows)!r}, {thoughts!r}")
+        if against is not None and against not in rows:
+            raise CourseError(f"reveal compares with one of {', '.join(rows)}, got {against!r}")
+        self.guess, self.rows, self.thoughts = guess, dict(rows), tuple(thoughts)
+        self.against = against or next(iter(rows))
         self.content = widgets.HTML()
         super().__init__([widgets.HTML(WIDGET_HEAD), self.content])
         self.add_class("course-widget")
@@ -176,28 +190,4 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
         return {**bundle, "text/html": html, "text/plain": self.words()}
 
 
-def reveal(
-    guess: Prediction,
-    rows: Mapping[str, float],
-    against: str | None = None,
-    thoughts: Sequence[tuple[float, str]] = (),
-) -> Reveal:
-    """The answer beside the guess: how far off and why in words, and every way to the answer as a bar with its number.
-
-    Args:
-        guess: what `predict` returned.
-        rows: way to the answer ("by hand", "trace", "measured here") -> number in the guess's unit.
-        against: the row the guess is compared with; the first one if not given.
-        thoughts: the numbers that what somebody may have thought leads to, each with a sentence that names the thought;
-            who guessed near such a number, and not near the answer, reads the sentence.
-
-    Raises:
-        CourseError: no rows, a number that is not finite, `against` not among them, or no prediction.
-    """
-    if not isinstance(guess, Prediction):
-        raise CourseError(f"reveal needs what predict(...) returned as its first argument, got {type(guess).__name__}")
-    if not rows or not all(map(math.isfinite, (*rows.values(), *(number for number, _ in thoughts)))):
-        raise CourseError(f"reveal needs rows and thoughts with finite numbers, got {dict(rows)!r}, {thoughts!r}")
-    if against is not None and against not in rows:
-        raise CourseError(f"reveal compares with one of {', '.join(rows)}, got {against!r}")
-    return Reveal(guess, rows, against or next(iter(rows)), thoughts)
+predict, reveal = Prediction, Reveal  # as a lesson calls them

@@ -4,9 +4,9 @@ There are two passes. The first decides every mark of everybody; only then are c
 kernel, for what they say of wrong ones. So no kernel in which a mark is decided can be told by another what a check
 holds, in any way.
 
-A task holds all that one marking needs and can go to any process: of this machine's pool, or of a Dask cluster. A
-worker keeps one warm sandbox for all its tasks. Results come back as they are ready and are written whole, one file a
-learner; started again, a grading takes up what is missing and redoes nothing finished.
+A task holds all that one marking needs and can go to any process (`helper`), here or on a Dask cluster, which keeps one
+warm sandbox for all its tasks. Results are written whole, one file a learner; started again, a grading takes up what is
+missing and redoes nothing finished.
 """
 
 from __future__ import annotations
@@ -14,23 +14,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import multiprocessing
-import multiprocessing.util
 import os
 import re
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Self
 
 from classroom.grading import intake
 from classroom.grading.graft import short
 from classroom.grading.library import trusted_imports
-from classroom.grading.mark import FORM, Marks, QuestionMark, Unexplained, decide, explain, unattempted
+from classroom.grading.mark import FORM, Marks, QuestionMark, Unexplained, decide, explain, read_back, unattempted
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, Sandbox
 from classroom.grading.secret import checks_cell
@@ -81,17 +74,6 @@ class Result:
     problem: str = ""
     failed: str = ""
     unexplained: Unexplained | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain data; `from_json` reads it back."""
-        unexplained = self.unexplained and self.unexplained.as_json()
-        return {**vars(self), "marks": self.marks.as_json(), "unexplained": unexplained}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Result:
-        """The result that `as_json` wrote."""
-        unexplained = data["unexplained"] and Unexplained.from_json(data["unexplained"])
-        return cls(**{**data, "marks": Marks.from_json(data["marks"]), "unexplained": unexplained})
 
 
 def grade_one(task: Task) -> Result:
@@ -171,99 +153,6 @@ def in_two_passes(tasks: Sequence[Task], grade: Callable[[Sequence[Task]], Itera
     yield from grade([task for task in known.values() if task.decided is not None])
 
 
-def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
-    """Results of both passes as they are ready, from a pool of processes."""
-    with _Workers(jobs) as workers:
-        yield from in_two_passes(tasks, workers.grade)
-
-
-class _Workers:
-    """A pool of processes for a `with` statement. A worker that is killed costs nobody a mark."""
-
-    def __init__(self, jobs: int) -> None:
-        self.jobs, self._size = jobs, 0
-        self._pool: ProcessPoolExecutor | None = None
-        self._others = set(multiprocessing.active_children())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._pool is None:
-            return
-        if kind is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            for worker in set(multiprocessing.active_children()) - self._others:
-                worker.terminate()  # it gives up its sandbox
-        self._pool.shutdown()
-
-    def grade(self, tasks: Sequence[Task]) -> Iterator[Result]:
-        """One pass: results as they are ready."""
-        left = {(task.submission.learner, task.submission.number): task for task in tasks}
-        kills = dict.fromkeys(left, 0)  # workers killed while this was graded alone
-        alone = False  # after a worker was killed, until it is known by which task
-        while left:
-            who = max(left, key=lambda key: kills[key])
-            try:
-                for result in self._results([left[who]] if alone else list(left.values())):
-                    del left[result.learner, result.number]
-                    yield result
-            except BrokenProcessPool:
-                if not alone:
-                    alone = True
-                    continue
-                kills[who] += 1
-                if kills[who] >= TRIES:
-                    alone = False
-                    yield lost(left.pop(who))
-
-    def _at_least(self, size: int) -> ProcessPoolExecutor:
-        """The pool there is, or another where it has fewer workers or one of them was killed."""
-        if self._pool is None or self._size < size:
-            if self._pool is not None:
-                self._pool.shutdown()
-            spawn = multiprocessing.get_context("spawn")  # a fork would share this process's open files and threads
-            self._pool, self._size = ProcessPoolExecutor(size, spawn, _start_worker), size
-        return self._pool
-
-    def _results(self, tasks: Sequence[Task]) -> Iterator[Result]:
-        """Results as they are ready. Raises BrokenProcessPool if a worker was killed."""
-        pool = self._at_least(min(self.jobs, len(tasks)))
-        futures = {pool.submit(grade_one, task): task for task in tasks}
-        for future in as_completed(futures):
-            try:
-                yield future.result()
-            except BrokenProcessPool:
-                self._size = 0
-                raise
-            except Exception as error:  # noqa: BLE001 - it costs this submission alone
-                yield unmarked(futures[future], in_words(error))
-
-
-def _start_worker() -> None:
-    """Have the sandbox given up when the worker ends; its processes do not run what `atexit` would."""
-    multiprocessing.util.Finalize(None, give_up_sandbox, exitpriority=1)
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _interrupt)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _interrupt(number: int, frame: object) -> NoReturn:
-    """End what is being marked, once: what ends it must not be interrupted."""
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
-def _end_with_parent() -> None:
-    """End this worker when the process that grades was killed: it would wait for a task for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        give_up_sandbox()
-        os._exit(1)
-
-
 def lost(task: Task) -> Result:
     """The result of a submission that ended every process that marked it."""
     return unmarked(task, "the process that marked it was killed, more than once; mark it by hand")
@@ -295,7 +184,7 @@ def read_results(folder: Path) -> dict[tuple[str, str], Result]:
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:
-            result = Result.from_json(json.loads(path.read_text(encoding="utf-8")))
+            result = read_back(Result, json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
         found[result.learner, result.number] = result
@@ -304,7 +193,7 @@ def read_results(folder: Path) -> dict[tuple[str, str], Result]:
 
 def write_result(folder: Path, result: Result) -> None:
     """One learner's result, whole."""
-    text = json.dumps(result.as_json(), indent=1, sort_keys=True) + "\n"
+    text = json.dumps(dataclasses.asdict(result), indent=1, sort_keys=True) + "\n"
     write_whole(folder / f"{file_name(result.learner, result.number)}.json", text)
 
 

@@ -31,12 +31,12 @@ from classroom.grading.batch import (
     Task,
     changed_marks,
     file_name,
-    grade_all,
     in_two_passes,
     read_results,
     write_result,
 )
 from classroom.grading.graft import short
+from classroom.grading.helper import grade_all
 from classroom.grading.mark import with_partial_points
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, why_not

@@ -12,11 +12,11 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from classroom.grading.batch import Result
-from classroom.grading.mark import QuestionMark
 from classroom.grading.partial import whole
 from classroom.questions.core import Outcome
 from course_utils.units import CourseError
@@ -24,12 +24,9 @@ from course_utils.units import CourseError
 COLOURS = {
     Outcome.CORRECT: "#0e6b51", Outcome.WRONG: "#8a5a00", Outcome.CRASHED: "#a3262c", Outcome.NOT_ATTEMPTED: "#666666",
 }  # fmt: skip
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; width: 100%; }
-td, th { padding: .5rem .75rem; border-bottom: 1px solid #ccc; vertical-align: top; text-align: left; }
-"""
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+PAGES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+)
 
 
 def cell(value: object) -> str:
@@ -149,31 +146,8 @@ def override(results: Sequence[Result], overrides: Mapping[tuple[str, str], tupl
 # -- feedback ----------------------------------------------------------------------------------------------------------
 
 
-def _said(q: QuestionMark) -> str:
-    """A row over the whole width with what the check says and what was odd; none if that is nothing."""
-    lines = [escape(q.diagnosis)] * bool(q.diagnosis) + [f"<i>{escape(flag)}.</i>" for flag in q.flags]
-    return f"<tr><td colspan='3'>{'<br>'.join(lines)}</td></tr>" if lines else ""
-
-
 def feedback_page(result: Result) -> str:
     """One learner's page: for each question the outcome, the points, and what the check says. Self-contained HTML."""
-    marks = result.marks
-    rows = "".join(
-        f"<tr><td>{escape(q.title)}</td>"
-        f"<td style='color:{COLOURS[q.outcome]};font-weight:600;white-space:nowrap'>{escape(q.outcome.value)}</td>"
-        f"<td style='white-space:nowrap'>{q.points:g} of {q.out_of}</td></tr>"
-        f"{_said(q)}"
-        for q in marks.questions
-    )
     said = f"This could not be marked: {result.failed}" if result.failed else result.problem
-    notes = "".join(f"<p>{escape(line)}</p>" for line in (said, *marks.notes) if line)
-    total = "" if result.failed else f"<p><b>{marks.points:g} of {marks.out_of} points</b></p>"
-    head = "".join(f"<th>{name}</th>" for name in ("question", "outcome", "points"))
-    file = f", {escape(result.file)}" if result.file else ""
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{escape(marks.topic)}: {escape(result.learner)}</title><style>{STYLE}</style></head><body>
-<h1>{escape(marks.topic)}</h1><p>{escape(result.learner)}{file}</p>
-{total}{notes}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>
-</body></html>
-"""
+    notes = [line for line in (said, *result.marks.notes) if line]
+    return PAGES.get_template("feedback.html").render(result=result, marks=result.marks, notes=notes, colours=COLOURS)

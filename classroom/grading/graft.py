@@ -111,6 +111,11 @@ def kind_of(cell: NotebookNode) -> tuple[str, str]:
     return (kind, question) if kind == "answer" and question else ("", "")
 
 
+def setup_texts(trusted: NotebookNode) -> list[str]:
+    """The texts of a solution's code cells that belong to no question."""
+    return [cell.source for cell in trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
+
+
 def read_questions(trusted: NotebookNode) -> tuple[Question, ...]:
     """The questions of a solution, in order. Raises CourseError for a notebook that is none or was not executed."""
     cells = {kind_of(cell): cell for cell in trusted.cells if kind_of(cell)[0]}
@@ -141,9 +146,9 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
         if course.get("kind", "exercise") != "exercise":
             raise CourseError(f"this is the {short(course['kind'])} of {topic}; mark the exercise")
     questions = read_questions(trusted)
-    given = [cell for cell in trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
-    known = frozenset[str]().union(*(bound_names(cell.source) for cell in given), *(q.defines for q in questions))
-    untouched = {_plain(text) for text in ("", *(cell.source for cell in given), *(q.stub for q in questions))}
+    given = setup_texts(trusted)
+    known = frozenset[str]().union(*map(bound_names, given), *(q.defines for q in questions))
+    untouched = {_plain(text) for text in ("", *given, *(q.stub for q in questions))}
     answers = {q.name: _find(q, submission.cells, known, untouched, questions) for q in questions}
     if not any(kind == "answer" for kind, _ in map(kind_of, submission.cells)) and not any(
         answer.attempted for answer in answers.values()

@@ -1,8 +1,9 @@
-"""A process that marks what it is sent, beside one that cannot: multiprocessing gives a Dask worker no children.
+"""Processes that mark what they are sent: of this machine for `grade_all`, beside a Dask worker for `cluster`.
 
-It reads pickled tasks from its standard input and writes pickled results to its standard output, and has one sandbox
-for all of them, as the processes of `batch`'s pool have. It ends when its input does, whatever it is at, and when it
-had nothing to do for a while.
+A helper reads pickled tasks from its standard input and writes pickled results to its standard output, and has one
+sandbox for all of them. It ends when its input does, whatever it is at, and when it had nothing to do for a while. One
+that is killed costs nobody a mark: what it was at is tried again in another. (A pool of multiprocessing's would not do:
+it loses all that its workers are at with the first that is killed, and a Dask worker may not have one.)
 """
 
 from __future__ import annotations
@@ -15,13 +16,27 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import NoReturn
 
-from classroom.grading.batch import TRIES, Result, Task, give_up_sandbox, grade_one, lost
+from classroom.execution import import_path
+from classroom.grading.batch import (
+    TRIES,
+    Result,
+    Task,
+    give_up_sandbox,
+    grade_one,
+    in_two_passes,
+    in_words,
+    lost,
+    unmarked,
+)
 from classroom.grading.temporary import one_folder
 
 SERVE = "from classroom.grading import helper; helper.serve()"
 IDLE = 60.0  # seconds without a task after which a helper gives its sandbox's memory back
+_all: set[Helper] = set()
 _unused: list[Helper] = []
 _lock = threading.Lock()
 
@@ -30,12 +45,12 @@ class Helper:
     """The side of whoever has tasks: one process, one task at a time."""
 
     def __init__(self) -> None:
-        package = str(Path(__file__).resolve().parents[2])
-        paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.given_up = False
         self._process = subprocess.Popen(
             [sys.executable, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": import_path()}, start_new_session=True,
         )  # fmt: skip
+        _all.add(self)
 
     @property
     def alive(self) -> bool:
@@ -53,10 +68,25 @@ class Helper:
 
     def close(self) -> None:
         """Have it end; it cleans up by itself."""
+        _all.discard(self)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
+
+    def interrupt(self) -> None:
+        """Have it end, whatever it is at, and nobody try that again."""
+        self.given_up = True
+        self._process.terminate()
+
+    def wait(self) -> None:
+        """Wait until it has ended."""
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.close()
 
 
 def grade_in_helper(task: Task) -> Result:
@@ -67,6 +97,8 @@ def grade_in_helper(task: Task) -> Result:
             result = helper.grade(task)
         except (OSError, EOFError, pickle.UnpicklingError):  # it was killed, perhaps by what it marked
             helper.close()
+            if helper.given_up:
+                break
             continue
         except BaseException:
             helper.close()
@@ -75,6 +107,31 @@ def grade_in_helper(task: Task) -> Result:
             _unused.append(helper)
         return result
     return lost(task)
+
+
+def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
+    """Results of both passes as they are ready, from so many helpers, which end with it."""
+    threads = ThreadPoolExecutor(jobs)
+
+    def grade(some: Sequence[Task]) -> Iterator[Result]:
+        futures = {threads.submit(grade_in_helper, task): task for task in some}
+        for future in as_completed(futures):
+            try:
+                result = future.result()
+            except Exception as error:  # noqa: BLE001 - it costs this submission alone
+                result = unmarked(futures[future], in_words(error))
+            yield result
+
+    try:
+        yield from in_two_passes(tasks, grade)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+        helpers = list(_all)
+        for helper in helpers:
+            helper.interrupt()
+        for helper in helpers:
+            helper.wait()
+        threads.shutdown()
 
 
 def _take() -> Helper:
@@ -94,15 +151,26 @@ def serve() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # whatever prints, prints no result
     tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     threading.Thread(target=_read, args=(source, tasks), daemon=True).start()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt, queue.Empty, BrokenPipeError):
         while True:
-            result = grade_one(tasks.get(timeout=IDLE))
+            task = tasks.get(timeout=IDLE)
+            try:
+                result = grade_one(task)
+            except Exception as error:  # noqa: BLE001 - it costs this submission alone
+                result = unmarked(task, in_words(error))
             pickle.dump(result, target)
             target.flush()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     give_up_sandbox()
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """End what is being marked, once: what ends it must not be interrupted."""
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _read(source: object, tasks: queue.SimpleQueue[Task]) -> None:

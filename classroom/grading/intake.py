@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 
 from nbformat import NotebookNode
 
-from classroom.grading.graft import Answer, Graft, graft, kind_of, read_questions
+from classroom.grading.graft import Answer, Graft, graft, read_questions, setup_texts
 from classroom.grading.plain import borrows, bound_names, reaches
 from classroom.grading.warm import FORKS, start_warming
 from classroom.notebooks import parse_notebook
@@ -158,8 +158,7 @@ def _content(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> d
 
 def _readable(grafted: Graft) -> Graft:
     """The graft without the answers that a reading fails for, which are as if they were not there."""
-    given = [cell for cell in grafted.trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
-    setup = [cell.source for cell in given]
+    setup = setup_texts(grafted.trusted)
     known = frozenset[str]().union(*map(bound_names, setup))
     answers = dict(grafted.answers)
     for question in grafted.questions:

@@ -7,9 +7,12 @@ which hold the answers, become stubs that do nothing; their true text is sent wh
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from modulefinder import ModuleFinder
 from pathlib import Path
+from typing import Any
 
 from nbformat import NotebookNode
 
@@ -37,7 +40,11 @@ def trusted_imports(notebook: NotebookNode) -> frozenset[str]:
     for cell in notebook.cells:
         kind = (cell.metadata.get("course") or {}).get("kind", "")
         if cell.cell_type == "code" and kind != "answer":
-            found.update(_imports(re.sub(r"^\s*[%!].*$", "", cell.source, flags=re.MULTILINE), ""))
+            for node in ast.walk(ast.parse(re.sub(r"^\s*[%!].*$", "", cell.source, flags=re.MULTILINE))):
+                if isinstance(node, ast.Import):
+                    found.update(alias.name for alias in node.names)
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    found.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
     return frozenset(found)
 
 
@@ -65,31 +72,20 @@ def copy_without_answers(target: Path, names: Collection[str] | None = None) -> 
 
 def modules_of(names: Collection[str]) -> set[Path]:
     """The files of all modules of ours that these names lead to; also through checks, whose true text comes later."""
-    reached: set[Path] = set()
-    todo = [name for name in names if name.split(".")[0] in PACKAGES]
-    while todo:
-        parts = todo.pop().split(".")
-        for end in range(1, len(parts) + 1):
-            path = ROOT.joinpath(*parts[:end])
-            package = ".".join(parts[:end])
-            if not path.is_dir():
-                path, package = path.with_suffix(".py"), package.rpartition(".")[0]
-            else:
-                path = path / "__init__.py"
-            if path.exists() and path not in reached:
-                reached.add(path)
-                found = _imports(path.read_text(encoding="utf-8"), package)
-                todo += [name for name in found if name.split(".")[0] in PACKAGES]
-    return reached
+    finder = _Finder([str(ROOT)])
+    for name in names:
+        if name.split(".")[0] in PACKAGES:
+            with contextlib.suppress(ImportError):  # it may be a name in a module
+                finder.import_hook(name)
+    files = [module.__file__ for module in finder.modules.values()]  # type: ignore[attr-defined]
+    return {Path(file) for file in files if file}
 
 
-def _imports(text: str, package: str) -> Iterator[str]:
-    """Names of what a text in this package imports: modules, and what it takes from them, which may be modules too."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            module = ".".join([*above, *filter(None, [node.module])])
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+class _Finder(ModuleFinder):
+    """Follows imports, from text to text, without running any; none but ours."""
+
+    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
+        """Where a module lies. Raises ImportError for one of others."""
+        if path is None and name not in PACKAGES:
+            raise ImportError(name)
+        return super().find_module(name, path, parent)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, is_dataclass, replace
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from nbformat import NotebookNode
 
-from classroom.grading.graft import Graft, Question, defines, kind_of, read_questions
+from classroom.grading.graft import Graft, Question, defines, kind_of, read_questions, setup_texts
 from classroom.grading.partial import NO_COUNTS, Counts, count, partial_points, whole
 from classroom.grading.plain import borrows, bound_names, given_names, reaches
 from classroom.grading.run import CellVerdict, Limits, run_notebook
@@ -66,27 +67,6 @@ class Marks:
         """Points there are."""
         return sum(q.out_of for q in self.questions)
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain data; `from_json` reads it back."""
-        questions = [{**vars(q), "outcome": q.outcome.value, "flags": list(q.flags)} for q in self.questions]
-        return {"topic": self.topic, "questions": questions, "notes": list(self.notes)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Marks:
-        """The marks that `as_json` wrote."""
-        questions = tuple(
-            QuestionMark(
-                **{
-                    **q,
-                    "outcome": Outcome(q["outcome"]),
-                    "flags": tuple(q["flags"]),
-                    "counts": Counts(*q.get("counts", ())),
-                }
-            )
-            for q in data["questions"]
-        )
-        return cls(data["topic"], questions, tuple(data["notes"]))
-
 
 @dataclass(frozen=True)
 class Unexplained:
@@ -95,18 +75,19 @@ class Unexplained:
     cells: Mapping[str, Mapping[str, CellVerdict]]  # by question and kind of cell
     without: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain data; `from_json` reads it back."""
-        cells = {name: {kind: vars(one) for kind, one in found.items()} for name, found in self.cells.items()}
-        return {"cells": cells, "without": list(self.without)}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Unexplained:
-        """What `as_json` wrote."""
-        cells = {
-            name: {kind: CellVerdict(**one) for kind, one in found.items()} for name, found in data["cells"].items()
-        }
-        return cls(cells, tuple(data["without"]))
+def read_back(kind: Any, data: Any) -> Any:
+    """What `asdict` and JSON made of a dataclass of this kind, as it was. Raises what its parts do if it is damaged."""
+    within = get_args(kind)
+    if get_origin(kind) is tuple:
+        return tuple(read_back(within[0], one) for one in data)
+    if get_origin(kind) is Mapping:
+        return {key: read_back(within[1], one) for key, one in data.items()}
+    if get_origin(kind) is UnionType:
+        return None if data is None else read_back(within[0], data)
+    if kinds := get_type_hints(kind) if is_dataclass(kind) else {}:
+        return kind(**{name: read_back(kinds[name], one) for name, one in data.items()})
+    return Outcome(data) if kind is Outcome else Counts(*data) if kind is Counts else data
 
 
 def with_partial_points(marks: Marks) -> Marks:
@@ -189,7 +170,7 @@ class _Marking:
         self.owners = {cell.id: kind_of(cell) for cell in cells if cell is not None}
         self.cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
         self.inside = [q.name for q in grafted.questions if _judged_inside(q.name, grafted)]
-        self.setup = [c.source for c in grafted.trusted.cells if c.cell_type == "code" and not kind_of(c)[0]]
+        self.setup = setup_texts(grafted.trusted)
         self.gives_library = any(LIBRARY_GIVEN.search(cell) for cell in self.setup)
         self.reaching = _read_answers(grafted, self.setup)
         self.without: list[str] = []  # answers that ended the kernel
@@ -245,7 +226,10 @@ class _Marking:
         """Run the cells of these kinds, without whatever ends the kernel, until all had their turn."""
         todo = list(questions)
         while todo:
-            verdicts = self._verdicts(self.grafted.notebook(todo, self.without, kinds, first))
+            notebook = self.grafted.notebook(todo, self.without, kinds, first)
+            verdicts = run_notebook(
+                notebook, self.limits, lambda cell: self.on_question(self.owners[cell][1]), self.sandbox
+            )
             for verdict in verdicts:
                 kind, question = self.owners[verdict.cell]
                 if question:
@@ -268,11 +252,6 @@ class _Marking:
         verdicts = run_notebook(notebook, self.limits, sandbox=self.sandbox)
         return {self.owners[v.cell][0]: v for v in verdicts if self.owners[v.cell][1] == name}
 
-    def _verdicts(self, notebook: NotebookNode) -> list[CellVerdict]:
-        return run_notebook(
-            notebook, self.limits, lambda cell: self.on_question(self.owners[cell][1]), self.sandbox
-        )
-
     def _mark_of(self, question: Question) -> QuestionMark:
         mark = _question_mark(question, self.grafted, self.cells[question.name], self.limits)
         if mark.outcome is not Outcome.CORRECT:
@@ -281,8 +260,10 @@ class _Marking:
         if borrowed:
             return replace(mark, outcome=Outcome.WRONG, points=0, diagnosis=BORROWED.format(name=borrowed))
         # Where more of the library is given than checks, what it computes is in the process, for who reaches for it.
-        if question.name in self.inside or self.gives_library:
-            return _held(mark, self.reaching[question.name])
+        reaching = self.reaching[question.name]
+        if reaching and (question.name in self.inside or self.gives_library):
+            why = f"Held: it passes, but it {reaching}. A teacher has to look at it before it earns points."
+            return replace(mark, points=0, diagnosis=why, flags=(*mark.flags, f"held: it {reaching}"))
         return mark
 
 
@@ -323,14 +304,6 @@ def _said(cells: Mapping[str, CellVerdict]) -> tuple[str, str]:
     """(outcome, message) that the check said; ("", "") if it said nothing."""
     said = FEEDBACK.search(cells["check"].text) if "check" in cells else None
     return (said[1].lower(), said[2]) if said is not None else ("", "")
-
-
-def _held(mark: QuestionMark, reaching: str) -> QuestionMark:
-    """A right answer without its points, where it could have reached its judge."""
-    if not reaching:
-        return mark
-    why = f"Held: it passes, but it {reaching}. A teacher has to look at it before it earns points."
-    return replace(mark, points=0, diagnosis=why, flags=(*mark.flags, f"held: it {reaching}"))
 
 
 def _is_garbled(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:

@@ -13,7 +13,7 @@ import symtable
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from classroom.grading.plain import bound_names
+from classroom.grading.plain import bound_names, parsed
 
 BUILTINS = frozenset(dir(builtins))
 
@@ -48,12 +48,9 @@ def needed_names(source: str) -> frozenset[str]:
 def _parts(source: str) -> tuple[_Part, ...]:
     """The parts of a cell, in order; none if it is no Python."""
     source = source.replace("\r\n", "\n").replace("\r", "\n")
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
+    tree = parsed(source)
     spans: list[tuple[int, int, bool]] = []
-    for node in body:
+    for node in tree.body if tree else ():
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
         last, defines = node.end_lineno or node.lineno, _defines(node)
         if spans and first <= spans[-1][1]:  # on one line, behind a semicolon

@@ -15,55 +15,26 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
+import tomllib
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
 from classroom import PACKAGES
 
-BUILTINS = frozenset(
-    "abs all any bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter float format "
-    "frozenset hash hex id int isinstance issubclass iter len list map max min next object oct ord pow print property "
-    "range repr reversed round set slice sorted staticmethod str sum super tuple type zip ArithmeticError "
-    "AssertionError Exception IndexError KeyError LookupError NameError NotImplementedError OverflowError "
-    "RecursionError RuntimeError StopIteration TypeError ValueError ZeroDivisionError".split()
+LISTS = tomllib.loads(Path(__file__).with_name("plain.toml").read_text(encoding="utf-8"))
+BUILTINS, MODULES, DUNDERS, CHANGING, REACHING = (
+    frozenset(LISTS[name].split()) for name in ("builtins", "modules", "dunders", "changing", "reaching")
 )
-# Modules by name, and of some only a part: others of their functions set something.
-MODULES = frozenset(
-    "__future__ bisect collections collections.abc decimal fractions functools heapq itertools math numpy "
-    "random re statistics torch torch.amp torch.autograd.graph torch.nn torch.nn.functional torch.optim "
-    "torch.utils.checkpoint typing".split()
-)
-PARTS = {
-    "contextlib": {"nullcontext"},
-    "copy": {"copy", "deepcopy"},
-    "course_utils.units": {"GIB", "KIB", "MIB", "CourseError", "format_bytes"},
-    "dataclasses": {"dataclass", "field", "replace"},
-    "torch": {"Tensor", "nn", "optim"},
-    "torch.nn": {"functional"},
-    "torch.utils": {"checkpoint"},
-}
+REACHING |= sys.stdlib_module_names - {"array", "chunk", "copy", "math", "random", "select", "time", "trace"}
+REACHING_PREFIXES = ("_", "set_", "register_", "cache_")
+SAFE_SETTERS = frozenset({"set_grad_enabled"})
+PARTS = {module: frozenset(names.split()) for module, names in LISTS["parts"].items()}
 JUDGES = frozenset({"check", "checks", "graded"})
 # What a name is that nobody has bound yet, or that was deleted: an answer may not even bind these.
 OTHERS = (
     {*dir(builtins)} - BUILTINS - {"copyright", "credits", "dir", "help", "input", "license"}
 ) | {"In", "Out", "exit", "get_ipython", "quit"}  # fmt: skip
-# Names of attributes that lead to the interpreter, to files, or to what holds for all of torch; modules of the standard
-# library stand about in others. `tests/classroom/test_plain.py` follows all other attributes of the modules that may be
-# imported.
-REACHING = (sys.stdlib_module_names - set("array chunk copy math random select time trace".split())) | frozenset(
-    "ag_frame attrgetter bltns classes compile compiler cpp_extension cr_frame ctypeslib data distributed export f2py "
-    "f_back f_builtins f_code f_globals f_locals fromfile func fx fx_traceback gi_code gi_frame gi_yieldfrom hub "
-    "import_module jit library load memmap methodcaller mp ops overrides package profiler resize_ resize_as_ save "
-    "savez serialization stdlib_re tb_frame tb_next testing tofile total_ordering update_wrapper wraps".split()
-)
-REACHING_PREFIXES = ("_", "set_", "register_", "cache_")
-SAFE_SETTERS = frozenset({"set_grad_enabled"})
-DUNDERS = frozenset(
-    "__init__ __call__ __len__ __iter__ __getitem__ __enter__ __exit__ __post_init__ __repr__ __str__".split()
-)
 SETTABLE = frozenset({"grad", "inplace", "padding", "requires_grad", "stride"})  # of any object
-CHANGING = frozenset(
-    "add append clear discard extend insert move_to_end pop popitem remove reverse setdefault sort update".split()
-)
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -77,9 +48,8 @@ def reaches(source: str, known: Collection[str], taken: Collection[str] = ()) ->
         known: names it may use beside its own: those the set-up cells give (`given_names`).
         taken: names that it may not bind but by an import: those of the set-up.
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parsed(source)
+    if tree is None:
         return "is no plain Python"
     try:
         _Look(frozenset(known), frozenset(taken), tree).visit(tree)
@@ -90,28 +60,26 @@ def reaches(source: str, known: Collection[str], taken: Collection[str] = ()) ->
     return ""
 
 
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of a text; None if it is no Python, or more than Python can read."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 def bound_names(source: str) -> frozenset[str]:
     """The names that a cell binds at its top level; none if it is no plain Python."""
-    try:
-        return frozenset(_bindings(ast.parse(source).body))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
+    tree = parsed(source)
+    return frozenset(_bindings(tree.body) if tree else ())
 
 
 def given_names(source: str) -> frozenset[str]:
     """The names that a set-up cell gives: all it binds but modules that an answer may not import by itself."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
-    barred = {
-        (alias.asname or alias.name).split(".")[0]
-        for node in body
-        if isinstance(node, ast.Import)
-        for alias in node.names
-        if alias.name not in MODULES
-    }
-    return frozenset(_bindings(body) - barred)
+    tree = parsed(source) or ast.Module([], [])
+    imported = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+    barred = {(alias.asname or alias.name).split(".")[0] for alias in imported if alias.name not in MODULES}
+    return frozenset(_bindings(tree.body) - barred)
 
 
 def borrows(source: str, setup: Collection[str]) -> str:
@@ -125,12 +93,8 @@ def borrows(source: str, setup: Collection[str]) -> str:
 
 def _named(source: str) -> set[str]:
     """Modules of the library that a cell names; where parts are imported, with each part."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(source) or ast.Module([], [])):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

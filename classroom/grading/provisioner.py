@@ -110,9 +110,7 @@ class SandboxProvisioner(KernelProvisionerBase):
             self._line.close()
             self._line = None
 
-    async def terminate(self, restart: bool = False) -> None:
-        """As `kill`: a stranger's kernel is asked nothing."""
-        await self.kill()
+    terminate = kill  # a stranger's kernel is asked nothing
 
     async def cleanup(self, restart: bool = False) -> None:
         """Remove the folder of the sockets."""

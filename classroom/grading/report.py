@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from html import unescape
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from classroom.grading.graft import Graft, graft, kind_of
-from classroom.grading.mark import FORM, Marks, mark, with_partial_points
+from classroom.grading.mark import FORM, Marks, mark, read_back, with_partial_points
 from classroom.grading.run import Limits
 from classroom.notebooks import read_notebook, to_text
 from classroom.questions.core import Outcome
@@ -36,6 +37,7 @@ STYLE = {
     Outcome.CRASHED: "red",
     Outcome.CORRECT: "green",
 }
+SIGNS = {Outcome.NOT_ATTEMPTED: "·", Outcome.WRONG: "✗", Outcome.CRASHED: "!", Outcome.CORRECT: "✓"}  # without colour
 CACHE = Path(".course") / "marks.json"
 
 
@@ -61,7 +63,8 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
     if options.exercise:
         pairs = [_find_pair(name, root) for name in options.exercise]
     else:
-        pairs = [(e, s) for e, s in _all_pairs(root) if e.exists() and _is_begun(_read(e, s))]
+        pairs = [(saved, trusted) for saved, trusted in _all_pairs(root) if saved.exists()]
+        pairs = [pair for pair in pairs if any(answer.attempted for answer in _read(*pair).answers.values())]
         if not pairs:
             console.print("Nothing attempted yet: open a notebook in exercises/, replace some dots, and save.")
             return 1
@@ -98,14 +101,14 @@ def progress_command(args: Sequence[str], root: Path, console: Console | None = 
             problems.append(str(error))
             continue
         marks = with_partial_points(marks) if options.partial else marks
-        boxes = " ".join(f"[{STYLE[q.outcome]}]{_letter(q.outcome)}[/]" for q in marks.questions)
+        boxes = " ".join(f"[{STYLE[q.outcome]}]{SIGNS[q.outcome]}[/]" for q in marks.questions)
         correct = sum(q.outcome is Outcome.CORRECT for q in marks.questions)
         table.add_row(name, boxes, f"{correct} of {len(marks.questions)}", f"{marks.points:g} of {marks.out_of}")
         points, out_of = points + marks.points, out_of + marks.out_of
     table.add_section()
     table.add_row("all", "", "", f"{points:g} of {out_of}")
     console.print(table)
-    console.print(", ".join(f"{_letter(o)} {o.value}" for o in Outcome), style="dim")
+    console.print(", ".join(f"{SIGNS[o]} {o.value}" for o in Outcome), style="dim")
     for problem in problems:
         console.print(problem, style="red", markup=False)
     return 0
@@ -115,11 +118,6 @@ def _add_partial(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--partial", action="store_true", help="give partial points, as a teacher may: for the inputs that are right"
     )
-
-
-def _letter(outcome: Outcome) -> str:
-    """One sign for an outcome, told apart without colour."""
-    return {Outcome.NOT_ATTEMPTED: "·", Outcome.WRONG: "✗", Outcome.CRASHED: "!", Outcome.CORRECT: "✓"}[outcome]
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -158,10 +156,6 @@ def _read(submission: Path, trusted: Path) -> Graft:
         ) from None
 
 
-def _is_begun(grafted: Graft) -> bool:
-    return any(answer.attempted for answer in grafted.answers.values())
-
-
 # -- marks -----------------------------------------------------------------------------------------------------------
 
 
@@ -170,7 +164,7 @@ def _mark_now(grafted: Graft, root: Path, console: Console, limits: Limits | Non
     with console.status(f"{grafted.topic}: starting …") as status:
         marks = mark(grafted, limits, on_question=lambda q: status.update(f"{grafted.topic}: {q or 'set-up'} …"))
     kept = {k: m for k, m in _read_cache(root).items() if m.topic != grafted.topic} | {_key(grafted): marks}
-    write_whole(root / CACHE, json.dumps({k: m.as_json() for k, m in kept.items()}, indent=1, sort_keys=True) + "\n")
+    write_whole(root / CACHE, json.dumps({k: asdict(m) for k, m in kept.items()}, indent=1, sort_keys=True) + "\n")
     return marks
 
 
@@ -185,7 +179,7 @@ def _read_cache(root: Path) -> dict[str, Marks]:
     """What is remembered; nothing if the file is absent or was damaged, as it can be made again."""
     try:
         content = json.loads((root / CACHE).read_text(encoding="utf-8"))
-        return {key: Marks.from_json(marks) for key, marks in content.items()}
+        return {key: read_back(Marks, marks) for key, marks in content.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 

@@ -308,15 +308,11 @@ def sandboxed(command: list[str], sockets: Path, package: Path, hidden: Collecti
 
 def _of_python() -> set[str]:
     """What Python needs of its own folders: programs, libraries, packages; not what else may lie beside them."""
-    found = {os.path.join(*path) for path in itertools.product(_prefixes(), PARTS)}
+    prefixes = {way(path) for path in (sys.prefix, sys.base_prefix) for way in (str, os.path.realpath)}
+    found = {os.path.join(*path) for path in itertools.product(prefixes, PARTS)}
     found |= {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     found |= {path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")}
     return {path for path in found if os.path.exists(path) and not _within(path, SYSTEM)}
-
-
-def _prefixes() -> set[str]:
-    prefixes = {sys.prefix, sys.base_prefix}
-    return prefixes | {os.path.realpath(path) for path in prefixes}
 
 
 def _courses() -> Iterator[str]:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
 
 from classroom.execution import execute
 from classroom.grading.graft import kind_of
@@ -40,10 +41,8 @@ def with_tokens(notebook: NotebookNode, seed: str, turns: Mapping[str, int] | No
     for cell in notebook.cells:
         kind, question = kind_of(cell)
         if kind == "graded":
-            first = "from classroom.questions.graded import draw_from\n\n"
-            cell.source = (
-                f"{first}draw_from({question!r}, {token(seed, question, turns.get(question, 0))!r})\n{cell.source}"
-            )
+            drawn = f"draw_from({question!r}, {token(seed, question, turns.get(question, 0))!r})"
+            cell.source = f"from classroom.questions.graded import draw_from\n\n{drawn}\n{cell.source}"
     return notebook
 
 
@@ -89,7 +88,7 @@ def _steadiness_cell(notebook: NotebookNode) -> NotebookNode:
                 raise CourseError(f"the graded cell of {question!r} must end with a call such as graded.name(answer)")
             pairs.append(f"({question!r}, {call[1]}.is_steady({call[2]}))")
     source = f"print(*(question for question, steady in ({', '.join(pairs)},) if not steady))"
-    return as_notebook(_code_cell("course-steadiness", source))
+    return as_notebook(new_code_cell(source, id="course-steadiness"))  # type: ignore[no-untyped-call]
 
 
 SERVE = """\
@@ -129,11 +128,5 @@ def checks_cell() -> NotebookNode:
     paths = topic_checks()
     modules = {f"lessons.{path.parent.name}.{path.stem}": path.read_text(encoding="utf-8") for path in paths}
     source = SERVE.format(texts=repr(modules))
-    return as_notebook(_code_cell("course-checks", source, {"course": {"kind": "checks", "question": ""}}))
-
-
-def _code_cell(name: str, source: str, metadata: Mapping[str, object] | None = None) -> dict[str, object]:
-    return {
-        "cell_type": "code", "id": name, "source": source, "metadata": dict(metadata or {}), "execution_count": None,
-        "outputs": [],
-    }  # fmt: skip
+    metadata = {"course": {"kind": "checks", "question": ""}}
+    return as_notebook(new_code_cell(source, id="course-checks", metadata=metadata))  # type: ignore[no-untyped-call]

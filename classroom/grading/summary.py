@@ -10,12 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 
 from classroom.grading.batch import Result
-from classroom.grading.gradebook import POLICY, STYLE
+from classroom.grading.gradebook import PAGES
 from classroom.questions.core import Outcome
 from course_utils.figures import side_by_side
 
@@ -90,12 +89,10 @@ def distribution(results: Sequence[Result]) -> dict[str, int]:
 
 def summary_page(results: Sequence[Result]) -> str:
     """The class as one self-contained HTML page."""
-    facts, marked = question_facts(results), [result for result in results if not result.failed]
-    topic, out_of = results[0].marks.topic, results[0].marks.out_of
-    totals = [result.marks.points for result in marked]
-    middle = f", median {np.median(totals):g} of {out_of} points" if totals else ""
-    title = f"{len(marked)} marked{middle}"
-    pictures = [side_by_side(distribution(results), "learners", title)]
+    facts = question_facts(results)
+    totals = [result.marks.points for result in results if not result.failed]
+    middle = f", median {np.median(totals):g} of {results[0].marks.out_of} points" if totals else ""
+    pictures = [side_by_side(distribution(results), "learners", f"{len(totals)} marked{middle}")]
     known = {fact.question: round(100 * fact.difficulty) for fact in facts if not math.isnan(fact.difficulty)}
     if known:
         hardest = min(known, key=lambda question: known[question])
@@ -105,23 +102,5 @@ def summary_page(results: Sequence[Result]) -> str:
         best = max(telling, key=lambda question: telling[question])
         head = f"{best} told strong from weak best: correlation with the points of all other questions"
         pictures.append(side_by_side(telling, "", head))
-    rows = "".join(_row(fact) for fact in facts)
-    columns = ("question", *(outcome.value for outcome in Outcome), "share of points", "correlation", "said most")
-    table_head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    drawn = "".join(picture.svg for picture in pictures)
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{escape(topic)}: the class</title><style>{STYLE}</style></head><body>
-<h1>{escape(topic)}: the class</h1>{drawn}
-<table><thead><tr>{table_head}</tr></thead><tbody>{rows}</tbody></table>
-</body></html>
-"""
-
-
-def _row(fact: QuestionFacts) -> str:
-    counts = "".join(f"<td>{fact.outcomes[outcome]}</td>" for outcome in Outcome)
-    said = "<br>".join(f"{count} × {escape(text)}" for text, count in fact.misconceptions)
-    numbers = "".join(
-        f"<td>{'' if math.isnan(number) else f'{number:.2f}'}</td>" for number in (fact.difficulty, fact.discrimination)
-    )
-    return f"<tr><td>{escape(fact.title)}</td>{counts}{numbers}<td>{said}</td></tr>"
+    page = PAGES.get_template("summary.html")
+    return page.render(topic=results[0].marks.topic, pictures=pictures, facts=facts, outcomes=list(Outcome))

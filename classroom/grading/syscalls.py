@@ -10,29 +10,17 @@ They fail as forbidden (EPERM). Numbers are those of Linux's `asm/unistd_64.h` (
 
 from __future__ import annotations
 
+import csv
 import ctypes
 import errno
 import os
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 
 # Name -> number on x86_64, on aarch64.
-REFUSED = {
-    "acct": (163, 89), "add_key": (248, 217), "bpf": (321, 280), "cachestat": (451, 451), "clock_settime": (227, 112),
-    "delete_module": (176, 106), "fadvise64": (221, 223), "fanotify_init": (300, 262), "finit_module": (313, 273),
-    "flock": (73, 32), "fsconfig": (431, 431), "fsmount": (432, 432), "fsopen": (430, 430), "fspick": (433, 433),
-    "init_module": (175, 105), "inotify_add_watch": (254, 27), "io_setup": (206, 0), "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427), "io_uring_setup": (425, 425), "kcmp": (312, 272), "kexec_file_load": (320, 294),
-    "kexec_load": (246, 104), "keyctl": (250, 219), "memfd_create": (319, 279), "memfd_secret": (447, 447),
-    "mincore": (27, 232), "mount": (165, 40), "mount_setattr": (442, 442), "move_mount": (429, 429),
-    "mq_open": (240, 180), "msgget": (68, 186), "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265),
-    "open_tree": (428, 428), "perf_event_open": (298, 241), "pidfd_getfd": (438, 438), "pivot_root": (155, 41),
-    "preadv2": (327, 286), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "ptrace": (101, 117),
-    "pwritev2": (328, 287), "quotactl": (179, 60), "readahead": (187, 213), "reboot": (169, 142),
-    "request_key": (249, 218), "sched_setaffinity": (203, 122), "semget": (64, 190), "setns": (308, 268),
-    "settimeofday": (164, 170), "shmget": (29, 194), "swapoff": (168, 225), "swapon": (167, 224), "syslog": (103, 116),
-    "umount2": (166, 39), "unshare": (272, 97), "userfaultfd": (323, 282), "vhangup": (153, 58),
-}  # fmt: skip
+with Path(__file__).with_name("syscalls.csv").open(encoding="utf-8", newline="") as _table:
+    REFUSED = {row["call"]: (int(row["x86_64"]), int(row["aarch64"])) for row in csv.DictReader(_table)}
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,13 @@ ENDING = ("SIGTERM", "SIGHUP")
 def one_folder() -> Iterator[Path]:
     """Have everything temporary made in one new folder, here and in processes started from now on, and remove it.
 
-    A signal that asks the process to end removes it too, and ends every process that was started.
+    A signal that asks the process to end removes it too, and ends every process that was started. Such a process uses
+    the folder that is there.
     """
+    given = Path(tempfile.gettempdir())
+    if given.name.startswith(PREFIX):
+        yield given
+        return
     _clear_dead()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     locked = _lock(folder)

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import Enum
+from enum import StrEnum
 from fractions import Fraction
 from types import EllipsisType
 from typing import Any, Protocol
@@ -35,7 +35,7 @@ BORROWED = (
 )
 
 
-class Outcome(Enum):
+class Outcome(StrEnum):
     """How an answer fares; the same four words everywhere in the course."""
 
     NOT_ATTEMPTED = "not attempted"

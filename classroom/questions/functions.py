@@ -223,31 +223,28 @@ class Check:
             return f" That is {_kind(value)}. Return {_kind(truth)}."
         return ""
 
-    def _ratios(self, tries: Sequence[Try]) -> list[float]:
-        """What each number returned is to the right one, entry by entry of lists; empty where that says nothing."""
+    def _pairs(self, tries: Sequence[Try]) -> list[tuple[float, float]]:
+        """The numbers returned, each with the right one, entry by entry of lists; none where that says nothing."""
         got, right = _numbers([one.value for one in tries]), _numbers(self.truth)
-        if got is None or right is None or len(got) != len(right):
-            return []
-        if any(one and not truth for one, truth in zip(got, right, strict=True)):
-            return []
-        return [one / truth for one, truth in zip(got, right, strict=True) if truth]
+        return list(zip(got, right, strict=True)) if got and right and len(got) == len(right) else []
 
     def _constant_factor(self, tries: Sequence[Try]) -> float | None:
-        ratios = self._ratios(tries)
-        if not ratios or not all(math.isclose(r, ratios[0], rel_tol=TOLERANCE) for r in ratios):
+        pairs = self._pairs(tries)
+        ratios = [one / truth for one, truth in pairs if truth]
+        if not ratios or any(one and not truth for one, truth in pairs):
             return None
-        return ratios[0]
+        return ratios[0] if all(math.isclose(r, ratios[0], rel_tol=TOLERANCE) for r in ratios) else None
 
     def _unit(self, tries: Sequence[Try]) -> str:
         if not self.in_bytes:
             return ""
-        factor, got = self._constant_factor(tries), _numbers([one.value for one in tries])
+        factor, pairs = self._constant_factor(tries), self._pairs(tries)
         for unit, message in UNITS.items():
             if factor is not None and math.isclose(factor, unit, rel_tol=TOLERANCE):
                 return message
             # The same, rounded to whole units.
-            pairs = list(zip(got or [], (t * unit for t in self.truth), strict=False))
-            if unit < 1 and max((t for _, t in pairs), default=0) > 100 and all(abs(g - t) < 1 for g, t in pairs):
+            most = max((truth * unit for _, truth in pairs), default=0)
+            if unit < 1 and most > 100 and all(abs(one - truth * unit) < 1 for one, truth in pairs):
                 return message
         for power in (1, 2, 3, -1, -2, -3):
             if factor is not None and math.isclose(factor, 1.024**power, rel_tol=TOLERANCE):
@@ -292,10 +289,9 @@ class Check:
         )
 
     def _offset(self, tries: Sequence[Try]) -> str:
-        got, right = _numbers([one.value for one in tries]), _numbers(self.truth)
-        if got is None or right is None or len(got) != len(right) or len({*right}) < 3:
+        pairs = sorted(self._pairs(tries), key=lambda pair: abs(pair[1]))
+        if len({truth for _, truth in pairs}) < 3:
             return ""
-        pairs = sorted(zip(got, right, strict=True), key=lambda pair: abs(pair[1]))
         off = pairs[0][0] - pairs[0][1]
         if not off or any(abs(one - truth - off) > TOLERANCE * abs(off) + 1e-15 * abs(truth) for one, truth in pairs):
             return ""
@@ -303,10 +299,8 @@ class Check:
         return f"Every number you return is {size}: `{min((one.call for one in tries), key=len)}` is a start."
 
     def _rounded(self, tries: Sequence[Try]) -> str:
-        got, right = _numbers([one.value for one in tries]), _numbers(self.truth)
-        if got is None or right is None or len(got) != len(right) or all(t == int(t) for t in right):
-            return ""
-        if any(g != int(g) or abs(g - t) >= 1 for g, t in zip(got, right, strict=True)):
+        pairs = self._pairs(tries)
+        if all(truth == int(truth) for _, truth in pairs) or any(g != int(g) or abs(g - t) >= 1 for g, t in pairs):
             return ""
         return "Your numbers are the right ones, rounded to whole ones. Return them as they are."
 

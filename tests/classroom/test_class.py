@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -25,7 +24,7 @@ from nbformat import NotebookNode
 from rich.console import Console
 from test_gradebook import made, rows
 
-from classroom.grading import batch, command
+from classroom.grading import batch, command, helper
 from classroom.grading.batch import Result, Task, changed_marks, grade_one, read_results, write_result
 from classroom.grading.command import grade_command
 from classroom.grading.graft import kind_of
@@ -375,40 +374,41 @@ def test_a_class_with_malformed_files_is_graded_whole(course, hand_in, tmp_path,
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_workers_end_when_the_process_that_grades_is_killed(tmp_path: Path) -> None:
-    program = """
-import multiprocessing, os, time
-from concurrent.futures import ProcessPoolExecutor
-from classroom.grading import batch
-if __name__ == "__main__":
-    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), batch._start_worker)
-    print(pool.submit(os.getpid).result(), flush=True)
-    pool.submit(time.sleep, 1000)
-    time.sleep(1000)
+    at_work = (
+        "import time; from classroom.grading import helper; helper.grade_one = lambda _: [print(1), time.sleep(1000)]"
+    )
+    program = f"""
+import pickle, threading, time
+from classroom.grading import helper
+helper.SERVE = {at_work!r} + "; " + helper.SERVE
+one = helper.Helper()
+threading.Thread(target=one.grade, args=("a task",), daemon=True).start()
+print(one._process.pid, flush=True)
+time.sleep(1000)
 """
-    (tmp_path / "grades.py").write_text(program)
-    grading = subprocess.Popen([sys.executable, tmp_path / "grades.py"], stdout=subprocess.PIPE, text=True)
+    grading = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
     assert grading.stdout is not None
     worker = psutil.Process(int(grading.stdout.readline()))
+    assert grading.stderr is not None
+    assert grading.stderr.readline() == "1\n"  # what a helper prints is no result: it is at work
     grading.kill()
     grading.wait()
     grading.stdout.close()
+    grading.stderr.close()
     assert not psutil.wait_procs([worker], timeout=60)[1]
 
 
 def test_a_task_that_fails_in_its_worker_costs_itself_alone(solution: NotebookNode, monkeypatch) -> None:
-    class Pool(ThreadPoolExecutor):
-        def __init__(self, jobs: int, context: object, initializer: object) -> None:
-            super().__init__(jobs)
-
     def work(task: Task) -> Result:
         if task.submission.learner == "bob":
             raise ValueError("x\n" * 10_000)
         return made(task.submission.learner, [3])
 
-    monkeypatch.setattr(batch, "ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(batch, "grade_one", work)
+    monkeypatch.setattr(helper, "grade_in_helper", work)
     tasks = [Task(Submission(name), to_text(solution), Limits(), None) for name in ("ann", "bob", "cid")]
-    failed = {result.learner: result.failed for result in batch.grade_all(tasks, 2)}
+    failed = {result.learner: result.failed for result in helper.grade_all(tasks, 2)}
     assert (failed["ann"], failed["cid"]) == ("", "")
     assert failed["bob"].startswith("ValueError: x x x")
     assert len(failed["bob"]) == batch.LONGEST_FAILURE

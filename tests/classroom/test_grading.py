@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ from rich.console import Console
 from classroom.authoring import plan
 from classroom.grading import plugin, report
 from classroom.grading.graft import defines, graft
-from classroom.grading.mark import Marks, QuestionMark, mark
+from classroom.grading.mark import Marks, QuestionMark, mark, read_back
 from classroom.grading.partial import Counts
 from classroom.grading.run import Limits, _end, _wait, run_notebook
 from classroom.notebooks import as_notebook, read_notebook, to_text
@@ -176,7 +176,7 @@ class TestMarking:
         assert counted["one"] == (2, 2, 1)
         assert counted["two"] == (0, 2, 1)
         assert counted["four"] == (1, 2, 1)
-        assert Marks.from_json(json.loads(json.dumps(marks.as_json()))) == marks
+        assert read_back(Marks, json.loads(json.dumps(asdict(marks)))) == marks
 
     def test_what_the_notebook_refuses_is_refused(self, exercise, trusted):
         answer(exercise, one="def one(n):\n    return n if n != 7 else 0", two=right("two"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,11 @@ from multiples import NAMES, answer, right, wrong
 from nbformat import NotebookNode
 from rich.console import Console
 
-from classroom.grading import batch, command
+from classroom.grading import batch, command, helper
 from classroom.grading import mark as marking
 from classroom.grading.batch import (
     Result,
     Task,
-    grade_all,
     grade_one,
     in_two_passes,
     read_results,
@@ -51,13 +49,6 @@ def tasks(course: Path) -> list[Task]:
     ]
 
 
-class Threads(ThreadPoolExecutor):
-    """Stands in for the pool of processes."""
-
-    def __init__(self, jobs: int, context: object, initializer: object) -> None:
-        super().__init__(jobs)
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_no_kernel_is_sent_a_graded_cell_after_any_was_sent_a_check(
     jobs: int, course: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,9 +64,9 @@ def test_no_kernel_is_sent_a_graded_cell_after_any_was_sent_a_check(
             for cell in notebook.cells
         ]
 
-    monkeypatch.setattr(batch, "ProcessPoolExecutor", Threads)
+    monkeypatch.setattr(helper, "grade_in_helper", grade_one)
     monkeypatch.setattr(marking, "run_notebook", run)
-    found = list(grade_all(tasks(course), jobs))
+    found = list(helper.grade_all(tasks(course), jobs))
     asked = [bool(kinds & {"check", "course"}) for kinds in sent]
     assert asked == [False] * 3 + [True] * 2
     assert ["graded" in kinds for kinds in sent] == [not one for one in asked]
