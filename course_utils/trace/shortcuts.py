@@ -183,9 +183,10 @@ def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _layer_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of one dtype with its weights, and not in half precision, where statistics differ between devices."""
+    """Of one dtype with its weights; statistics of half precision are float32, on CUDA as on meta, not on the CPU."""
     x, shape, weight, bias = args[:4]
-    if not x.is_contiguous() or x.dtype not in (torch.float32, torch.float64) or len(shape) > x.dim():
+    half = x.dtype in (torch.float16, torch.bfloat16)
+    if not x.is_contiguous() or not (x.is_meta if half else x.is_floating_point()) or len(shape) > x.dim():
         return NotImplemented
     if any(t is not None and (t.dtype != x.dtype or tuple(t.shape) != tuple(shape)) for t in (weight, bias)):
         return NotImplemented
@@ -193,14 +194,15 @@ def _layer_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if tuple(x.shape[rows:]) != tuple(shape):
         return NotImplemented
     statistics = (*x.shape[:rows], *(1,) * len(shape))
-    return _empty(x.shape, x), _empty(statistics, x), _empty(statistics, x)
+    mean, rstd = (torch.empty(statistics, dtype=torch.float32 if half else x.dtype, device=x.device) for _ in range(2))
+    return _empty(x.shape, x), mean, rstd
 
 
 def _layer_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     gradient, x, _shape, mean, _rstd, weight, bias, wanted = args
-    if not x.is_contiguous() or not gradient.dtype == x.dtype == mean.dtype or x.numel() == 0:
+    if not x.is_contiguous() or gradient.dtype != x.dtype or mean.dtype not in (x.dtype, torch.float32):
         return NotImplemented
-    if x.dtype not in (torch.float32, torch.float64):
+    if x.numel() == 0 or any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
         return NotImplemented
     return (
         _empty(x.shape, x) if wanted[0] else None,

@@ -255,13 +255,10 @@ class Tracer:
                     parameter.grad = None
             return recorder
 
-    def _as_torch_chooses(self) -> bool:
-        return self.target == "cpu" and self.fake is not None
-
     @contextmanager
     def _kernels(self) -> Iterator[None]:
-        if self._as_torch_chooses():
-            yield
+        if self.target == "cpu" and self.fake is not None:
+            yield  # torch itself chooses
             return
         with overrides.of(self.target) as assumptions:
             yield
@@ -381,7 +378,7 @@ class Tracer:
 
     def affine(self) -> tuple[Tape | None, str]:
         """The step at every batch, or None and the reason why no straight line fits."""
-        with nullcontext() if self._as_torch_chooses() else overrides.registered():
+        with nullcontext() if self.target == "cpu" and self.fake is not None else overrides.registered():
             return self._affine()
 
     def _affine(self) -> tuple[Tape | None, str]:

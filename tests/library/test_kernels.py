@@ -169,7 +169,7 @@ def normed(draw: Any, backward: bool = False) -> Arguments:
 
 @st.composite
 def normed_by_rows(draw: Any, backward: bool = False) -> Arguments:
-    shape, dtype = draw(SHAPES), draw(st.sampled_from([torch.float32, torch.float64]))
+    shape, dtype = draw(SHAPES), draw(DTYPES)
     inner = shape[draw(st.integers(0, len(shape) - 1)) :]
     x = T(shape, draw(LAYOUTS), dtype)
     weight, bias = (T(inner, dtype=dtype) if draw(st.booleans()) else None for _ in range(2))
@@ -338,6 +338,10 @@ def test_a_shortcut_gives_what_the_kernels_give(operator: Any) -> None:
             return
         taken += 1
         real_args = make(arguments[0], "cpu")
+        if operator is aten.native_layer_norm.default and args[0].dtype == torch.bfloat16:
+            assert SHORTCUTS[operator](real_args, options) is NotImplemented  # the CPU's statistics are in 16 bits
+            assert described(short, args) == described(operator(*args, **options), args), "meta kernel"
+            return
         assert described(short, args) == described(operator(*real_args, **options), real_args), "real kernel"
         if operator not in META_DIFFERS:
             assert described(short, args) == described(operator(*args, **options), args), "meta kernel"
