@@ -28,11 +28,6 @@ Seen = TypeVar("Seen", bound=Holding)
 _tokens: dict[str, str] = {}
 
 
-def class_seed() -> int:
-    """The seed all inputs of a class are drawn from."""
-    return int(os.environ.get("COURSE_SEED", "0"))
-
-
 def draw_from(question: str, token: str) -> None:
     """Draw this question's inputs from a token in place of the class seed, from now on."""
     _tokens[question] = token
@@ -40,7 +35,7 @@ def draw_from(question: str, token: str) -> None:
 
 def draws_for(question: str) -> random.Random:
     """Random numbers that depend on the class seed (or the question's token) and the question alone, everywhere."""
-    return random.Random(_tokens.get(question) or f"{class_seed()} {question}")
+    return random.Random(_tokens.get(question) or f"{int(os.environ.get('COURSE_SEED', '0'))} {question}")
 
 
 def canonical(value: Any) -> str:

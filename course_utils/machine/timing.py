@@ -63,11 +63,10 @@ class Ceilings:
         """This machine as a device of the catalogue's kind, with measured rates in place of published peaks."""
         half = self.flops_per_s.get("float16", self.flops_per_s.get("bfloat16"))
         return Device(
-            name=name, year=0, dies=1, memory_gb=self.memory_bytes / GIB, usable_gb=None,
-            bandwidth_gb_s=self.bytes_per_s / GB, float32_tflops=self.flops_per_s["float32"] / 1e12, float32_clock="",
-            float16_tflops=None if half is None else half / 1e12, tensor_tflops=None, bfloat16=self.bfloat16,
-            pcie=None, launch_usd=None, sources=f"measured here: {self.machine}", measured=True,
-            launch_seconds=self.launch_seconds,
+            name=name, year=0, dies=1, memory_gb=self.memory_bytes / GIB, bandwidth_gb_s=self.bytes_per_s / GB,
+            float32_tflops=self.flops_per_s["float32"] / 1e12, bfloat16=self.bfloat16,
+            float16_tflops=None if half is None else half / 1e12, sources=f"measured here: {self.machine}",
+            measured=True, launch_seconds=self.launch_seconds,
         )  # fmt: skip
 
     def table(self) -> pd.DataFrame:

@@ -61,7 +61,6 @@ operator_seconds = Check(
              "You turned the launch into seconds. `launch` is in seconds already."),
     ],
     takeaway="Launch, then arithmetic or traffic, whichever takes longer: three numbers of a device give every time.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 2. the crossover ------------------------------------------------------------------------------------------------
@@ -136,7 +135,6 @@ crossover_batch = Check(
              "search is needed."),
     ],
     takeaway="Head start divided by gain a sample: a launch less, and the crossover comes sooner.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 3. speed-up once transfers count --------------------------------------------------------------------------------
@@ -182,7 +180,6 @@ speed_up = Check(
              "You left out the GPU's own seconds. It waits for its batch, and then computes."),
     ],
     takeaway="The link can eat the gain. Data that stays on the card over many steps pays once.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 4. where the batch time saturates -------------------------------------------------------------------------------
@@ -258,7 +255,6 @@ saturates_at = Check(
              "You went on to the last step that pays. Stop before the first that does not, whatever comes after it."),
     ],
     takeaway="Inception on a Titan X: from 64 to 128 an image gains 3.6 %. The batch time was never flat there.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 5. fewer launches -----------------------------------------------------------------------------------------------
