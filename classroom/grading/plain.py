@@ -310,16 +310,13 @@ class _Look(ast.NodeVisitor):
             raise _Unusual(f"gives class `{node.name}` a keyword")
         self.generic_visit(node)
 
-    def visit_ListComp(self, node: ast.ListComp) -> None:
+    def visit_ListComp(self, node: _Comprehension) -> None:
         """A scope of its own."""
-        self._comprehension(node)
-
-    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp  # type: ignore[assignment]
-
-    def _comprehension(self, node: _Comprehension) -> None:
         self.scopes.append(_bindings([generator.target for generator in node.generators]))
         self.generic_visit(node)
         self.scopes.pop()
+
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
 
     # -- changes ---------------------------------------------------------------------------------------------------
 

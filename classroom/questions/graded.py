@@ -189,8 +189,3 @@ class GradedProperties(GradedCell, Generic[Seen]):
         if unfinished(seen):
             return [f"{self.question}: {NOT_ATTEMPTED}"]
         return [f"{name}: {'yes' if held else 'no'}" for name, held in seen.holds.items()]
-
-
-def batch_and_seed(draw: random.Random, least: int) -> tuple[int, int]:
-    """A batch from `least` to 64 at which a network is looked at, and the seed of its weights and inputs."""
-    return draw.randint(least, 64), draw.randint(0, 10**6)

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from classroom.questions.core import Slip, percent
 from classroom.questions.functions import Check
-from classroom.questions.properties import PropertyCheck
 from course_utils.machine.hardware import devices
 from course_utils.units import MIB
 from lessons.hardware import judge as transfer
 from lessons.hardware.judge import Pretrained
 from lessons.shared.bytes_check import BytesCheck
+from lessons.shared.network_questions import NetworkCheck
 
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 VALUES = {"sgd": 2, "momentum": 3, "adam": 5}  # a parameter, at the peak: with what Adam's update makes for a moment
@@ -369,7 +369,7 @@ class _OtherParameters(Pretrained):
         self.backbone.requires_grad_(False)
 
 
-class HeadOnly(PropertyCheck[transfer.TransferComparison]):
+class HeadOnly(NetworkCheck[transfer.TransferComparison]):
     """The check of question 5: a class, judged by the properties of the network it makes."""
 
     question, name = "head_only", "HeadOnly"

@@ -19,8 +19,8 @@ from torch.utils.checkpoint import checkpoint
 
 from classroom.questions.core import Slip, percent
 from classroom.questions.functions import Check
-from classroom.questions.properties import PropertyCheck
 from lessons.shared import rewrites
+from lessons.shared.network_questions import NetworkCheck
 from lessons.shared.rewrites import RewriteComparison, Tower
 
 BATCH = 8
@@ -341,7 +341,7 @@ class _Narrow(Tower):
         super().__init__(width=8)
 
 
-class RecomputeBlocks(PropertyCheck[RewriteComparison]):
+class RecomputeBlocks(NetworkCheck[RewriteComparison]):
     """The check of question 6: a class whose forward recomputes, judged by the network it makes."""
 
     question, name, blank = "recompute_blocks", "Recomputes", "Recomputes.forward"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
-from classroom.questions.properties import PropertyCheck
+from lessons.shared.network_questions import NetworkCheck
 from lessons.why_gpus import judge as loops
 from lessons.why_gpus.judge import LaunchComparison, OneByOne
 
@@ -319,7 +319,7 @@ class _Smaller(OneByOne):
         return self.fc2(torch.relu(self.fc1(hands - hands.mean(dim=1, keepdim=True))))  # type: ignore[no-any-return]
 
 
-class FewerLaunches(PropertyCheck[LaunchComparison]):
+class FewerLaunches(NetworkCheck[LaunchComparison]):
     """The check of question 5: a class whose forward is rewritten, judged by what the network it makes does."""
 
     question, name, blank = "fewer_launches", "AllAtOnce", "AllAtOnce.forward"
