@@ -13,7 +13,8 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from classroom.questions.borrowing import calls_noted
 from classroom.questions.core import (
@@ -39,39 +40,29 @@ from classroom.questions.core import (
 from classroom.questions.variants import story
 
 
+@dataclass(eq=False, repr=False)
 class Check:
     """The check of one question whose answer is a function.
 
     Attributes:
-        given: functions and classes of the library that an answer may call.
-
-    Args:
         question: the name of the question and of the function.
         reference: a right answer.
         cases: argument tuples; between them they tell every slip from the truth and from every other slip.
         slips: the catalogue, the more specific first.
         takeaway: one sentence for whoever has it right.
         parts: any part of the first argument, a list or dictionary, is an input too: a message shows the least of it.
+        given: functions and classes of the library that an answer may call.
+        tells_expected: whether a message says what would have been right; where strangers are graded it does not.
     """
 
+    question: str
+    reference: Callable[..., Any]
+    cases: Sequence[tuple[Any, ...]]
+    slips: Sequence[Slip]
+    takeaway: str
+    parts: bool = False
     given: Collection[object] = ()
-    tells_expected = True  # whether a message says what would have been right; where strangers are graded it does not
-
-    def __init__(
-        self,
-        question: str,
-        reference: Callable[..., Any],
-        cases: Sequence[tuple[Any, ...]],
-        slips: Sequence[Slip],
-        takeaway: str,
-        parts: bool = False,
-    ) -> None:
-        self.question = question
-        self.reference = reference
-        self.cases = list(cases)
-        self.slips = list(slips)
-        self.takeaway = takeaway
-        self.parts = parts
+    tells_expected: ClassVar[bool] = True
 
     @functools.cached_property
     def truth(self) -> list[Any]:
@@ -85,8 +76,7 @@ class Check:
 
     def __call__(self, answer: object = ...) -> Feedback:
         """Try the learner's function on every case and say what that shows."""
-        outcome, message = self._judge(answer)
-        return Feedback(self.question, outcome, message)
+        return Feedback(self.question, *self._judge(answer))
 
     def _judge(self, answer: object) -> tuple[Outcome, str]:
         if has_dots(answer):

@@ -51,8 +51,7 @@ class PropertyCheck(ABC, Generic[Seen]):
 
     def __call__(self, answer: object = ...) -> Feedback:
         """Look at the learner's class or function and say what that shows."""
-        outcome, message = self._judge(answer)
-        return Feedback(self.question, outcome, message)
+        return Feedback(self.question, *self._judge(answer))
 
     def accept(self, answer: object) -> Callable[..., Any] | None:
         """What `look` is given; None for an answer that is nothing of the kind asked for, which is a function here."""
