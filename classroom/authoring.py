@@ -409,7 +409,8 @@ def build(names: Sequence[str], root: Path) -> None:
 
 def _make(made: TopicNotebooks, root: Path, again: bool) -> Iterator[tuple[Path, NotebookNode]]:
     """(path, notebook) of what a topic has, executed where it is to be, `again` or not. Raises AuthoringError."""
-    for folder, notebook, executed in made.notebooks():
+    quick_first = sorted(made.notebooks(), key=lambda one: one[0] == "notebooks")  # a solution fails sooner
+    for folder, notebook, executed in quick_first:
         path = root / folder / f"{made.topic}.ipynb"
         path.parent.mkdir(exist_ok=True)  # the kernel runs there
         if executed and not again and path.exists() and outline(read_notebook(path)) == outline(notebook):

@@ -47,11 +47,17 @@ CLAIMS: dict[int, Claim] = {}
 
 
 def claim(number: int, source: str, text: str) -> Callable[[Callable[[], Finding]], Callable[[], Finding]]:
-    """Decorate a claim's judge: its number in the table of claims, where it was published, the claim in our words."""
+    """Decorate a claim's judge: its number in the table of claims, where it was published, the claim in our words.
+
+    Raises:
+        CourseError: another judge has this number. Its own module read again is no other.
+    """
 
     def register(judge: Callable[[], Finding]) -> Callable[[], Finding]:
-        if number in CLAIMS:
-            raise CourseError(f"claim {number} has two judges")
+        found = [CLAIMS[number].judge, judge] if number in CLAIMS else []
+        judges = {f"{one.__module__}.{one.__qualname__}" for one in found}
+        if len(judges) > 1:
+            raise CourseError(f"claim {number} has two judges, {' and '.join(sorted(judges))}: number one anew")
         CLAIMS[number] = Claim(number, text, source, judge)
         return judge
 

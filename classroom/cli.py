@@ -38,7 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     new = commands.add_parser("new", help="write the folder of a new lesson, which builds and passes (for authors)")
     new.add_argument("number", metavar="NN")
-    new.add_argument("topic", metavar="TOPIC")
+    new.add_argument("topic", metavar="TOPIC", nargs="+", help="one word: its folder's name")
     commands.add_parser("check", add_help=False, help="mark your own saved exercise, question by question")
     commands.add_parser("progress", add_help=False, help="all exercises at a glance")
     commands.add_parser("grade", add_help=False, help="grade a class's submissions, each in a sandbox (for teachers)")
@@ -95,7 +95,7 @@ def run(argv: Sequence[str]) -> int:
     if options.command == "new":
         from classroom.new_lesson import new_lesson
 
-        print(f"{new_lesson(options.number, options.topic, root)}: now `course build {options.number}`")
+        print(f"{new_lesson(options.number, ' '.join(options.topic), root)}: now `course build {options.number}`")
         return 0
     from classroom.authoring import build
 

@@ -9,9 +9,9 @@ settings.register_profile("course", deadline=None)  # no test asserts a time: a 
 settings.load_profile("course")
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def short_garbage_collections():
-    """Traces that leak collect garbage at every step: what was imported by now is not looked through each time."""
+    """Steps that leak collect garbage each time: what earlier files imported and keep is not looked through again."""
     gc.collect()
     gc.freeze()
 

@@ -8,6 +8,9 @@ its topic.
 """
 
 import importlib
+import re
+
+import pytest
 
 from classroom import ROOT
 from classroom.notebooks import topics
@@ -36,3 +39,10 @@ WRONG = _gather("answers", "WRONG")
 CHECKS = _gather("checks")
 GRADED = _gather("graded")
 SLIPS = [(question, slip) for question, check in CHECKS.items() for slip in check.slips]
+
+for _topic in TOPICS:
+    _text = (ROOT / "lessons" / _topic / "exercise.py").read_text(encoding="utf-8")
+    for _question in re.findall(r'^# %% \[markdown\] question="(\w+)"', _text, re.MULTILINE):
+        for _room, _found in {"checks.py": CHECKS, "graded.py": GRADED, "answers.py, in RIGHT": RIGHT}.items():
+            if _question not in _found:
+                raise pytest.Collector.CollectError(f"question {_question!r}: add it to lessons/{_topic}/{_room}")

@@ -1,10 +1,11 @@
-"""`course new NN topic`: a lesson's folder with one question, which builds and passes, to be written over.
+"""`course new NN topic`: a lesson's folder with three questions, which builds and passes, to be written over.
 
 Its files are the texts in this folder, with `{number}`, `{topic}` and `{title}` filled in.
 """
 
 from __future__ import annotations
 
+import keyword
 import re
 from pathlib import Path
 
@@ -25,13 +26,16 @@ def new_lesson(number: str, topic: str, root: Path) -> Path:
         CourseError: no such number or name can be given, or one of them is taken.
     """
     number = number.zfill(2)
-    if not re.fullmatch(r"\d\d", number) or not re.fullmatch(r"[a-z][a-z0-9_]*", topic):
-        raise CourseError("course new takes a number of two digits and a name such as `course new 15 sparsity`")
+    if not re.fullmatch(r"\d\d", number) or not re.fullmatch(r"[a-z][a-z0-9_]*", topic) or keyword.iskeyword(topic):
+        raise CourseError(
+            "course new takes a number of two digits and one name of a-z, 0-9 and _, no word of Python, such as "
+            f"`course new 15 sparse_nets`; got `{number} {topic}`"
+        )
     known = topics(root)
     taken = next((name for name in known if name.split("_", 1)[0] == number or known[name].name == topic), None)
     folder = root / "lessons" / topic
     if taken or folder.exists():
-        raise CourseError(f"{taken or folder.name} is there already; choose another number and name")
+        raise CourseError(f"{taken or folder.name} is there already; choose another number or name")
     names = {"number": number, "topic": topic, "title": topic.replace("_", " ").capitalize()}
     for path in Path(__file__).parent.glob("*.py.txt"):
         write_whole(folder / path.stem, path.read_text(encoding="utf-8").format(**names))

@@ -36,10 +36,10 @@ def calls_noted(given: Collection[object] = ()) -> Iterator[list[str]]:
         collecting[:] = [None] * (phase == "start")
 
     def note(frame: FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
-        if collecting:  # what dies of the library says so then, whoever runs
+        if event != "call" or collecting:  # what dies of the library says so then, whoever runs
             return
-        if event != "call" or not _is_library(code) or code.co_filename == HERE or code in allowed:
+        code = frame.f_code
+        if not _is_library(code) or code.co_filename == HERE or code in allowed:
             return
         caller = frame.f_back.f_code if frame.f_back is not None else None
         if caller is not None and _is_library(caller):

@@ -1,8 +1,8 @@
 """What every check shares: four outcomes, feedback that reads well in a notebook, values compared, answers tried.
 
 Two numbers are equal when they differ by at most one part in 10**9 (bytes are whole numbers, so that is rounding of
-floats only); int, float, Decimal, NumPy scalar and tensor of one number are all numbers; the order of dictionary keys
-does not matter.
+floats only), or in 10**6 where one comes as a float32; int, float, Decimal, NumPy scalar and tensor of one number are
+all numbers; the order of dictionary keys does not matter.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from types import EllipsisType
 from typing import Any, Protocol
 
 TOLERANCE = 1e-9
+SINGLE = 1e-6  # of what came as float32, which has seven digits
 LONGEST = 160  # characters of a value in a message
 NOTHING = 1e-15  # a difference of so little is rounding, where 0 is right as well: no time or share here is as small
 
@@ -112,7 +113,8 @@ def equal(got: object, expected: object) -> bool:
     if left is not None and right is not None:
         if isinstance(left, int) and isinstance(right, int):
             return left == right
-        return math.isclose(as_float(left), as_float(right), rel_tol=TOLERANCE, abs_tol=NOTHING)
+        near = SINGLE if str(getattr(got, "dtype", "")).endswith("float32") else TOLERANCE
+        return math.isclose(as_float(left), as_float(right), rel_tol=near, abs_tol=NOTHING)
     if isinstance(got, Mapping) and isinstance(expected, Mapping):
         return got.keys() == expected.keys() and all(equal(got[key], expected[key]) for key in expected)
     one, other = as_list(got), as_list(expected)
@@ -175,12 +177,12 @@ def attempt(name: str, function: Callable[..., Any], arguments: Sequence[Any]) -
     """Call a learner's function on copies of the arguments; whatever it raises is part of the result."""
     call = attempt_text(name, arguments)
     copies = copy.deepcopy(list(arguments))
-    names = list(parameters(function)) or [f"argument {i + 1}" for i in range(len(copies))]
     try:
         value = function(*copies)
         # What cannot be compared or written down (a list in itself, say) is found here, not where it is judged.
         has_dots(value), equal(value, value), repr(value)
-        changed = next((n for n, a, b in zip(names, arguments, copies, strict=False) if not equal(a, b)), "")
+        place = next((i for i, pair in enumerate(zip(arguments, copies, strict=True)) if not equal(*pair)), None)
+        changed = "" if place is None else dict(enumerate(parameters(function))).get(place, f"argument {place + 1}")
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's function may raise anything
         return Try(call, error=error)
     return Try(call, value, changed=changed)

@@ -104,7 +104,7 @@ class Check:
             if changed is None:
                 return Outcome.CORRECT, self.takeaway
             return Outcome.WRONG, (
-                f"The numbers are right, but `{changed.call}` changes its argument `{changed.changed}`, which the "
+                f"The result is right, but `{changed.call}` changes its argument `{changed.changed}`, which the "
                 "caller may still need. Work on a copy."
             )
         return Outcome.WRONG, self.diagnose(tries, answer)
@@ -175,10 +175,14 @@ class Check:
         failing = [t for one, t in zip(tries, self.truth, strict=True) if not equal(one.value, t)]
         if right and self.tells_expected and all(as_number(t) == 0 for t in failing):
             but = "Right wherever the answer is not 0, but "
-        return f"{but}`{one.call}` returned {found}{wants}.{self._kind_of_result(one.value, truth)}"
+        end = self._kind_of_result(one.value, truth)
+        if not end:
+            same = all(equal(each.value, one.value) for each in tries)
+            end = " So does every other call: what of the arguments?" if same else " Work this one out by hand."
+        return f"{but}`{one.call}` returned {found}{wants}.{end}"
 
     def _kind_of_result(self, value: object, truth: object) -> str:
-        """What is to be said about the kind of a wrong result, else how to go on."""
+        """What is to be said about the kind of a wrong result."""
         number = as_number(value)
         if value is None:
             return " Here it ends without a `return`, or returns `None` itself."
@@ -186,10 +190,13 @@ class Check:
             return f" That is {_kind(value)}. Return one number."
         if isinstance(number, float) and math.isnan(number):
             return " NaN is no number: something is divided by 0, or taken from infinity."
-        listed = as_list(value) is not None and as_list(truth) is not None
-        if as_number(truth) is None and truth is not None and not isinstance(value, type(truth)) and not listed:
+        listed, wanted = as_list(value), as_list(truth)
+        if listed is not None and wanted is not None:
+            more = len(listed) - len(wanted) if self.tells_expected else 0
+            return f" That is {abs(more)} too {'many' if more > 0 else 'few'} in the list." if more else ""
+        if as_number(truth) is None and truth is not None and not isinstance(value, type(truth)):
             return f" That is {_kind(value)}. Return {_kind(truth)}."
-        return " Work this one out by hand."
+        return ""
 
     def pairs(self, tries: Sequence[Try]) -> list[tuple[float, float]]:
         """The numbers returned, each with the right one, entry by entry of lists; none where that says nothing."""
@@ -212,6 +219,8 @@ class Check:
         return ""
 
     def _swapped(self, tries: Sequence[Try]) -> str:
+        if all(as_number(one.value) == 0 for one in tries):
+            return ""  # said as it is, by `_factor`
         names = list(parameters(self.reference))
         widest = max(len(case) for case in self.cases)
         for i, j in itertools.combinations(range(widest), 2):

@@ -91,7 +91,8 @@ def read_rows(path: Path, columns: dict[str, Column]) -> Iterator[Row]:
         row = Row(path, reader.line_num)
         if len(cells) != len(heading):
             last = heading[min(len(cells), len(heading)) - 1]
-            row.fault(last, f"{len(cells)} cells in a row of {len(heading)}: a cell with a comma needs quotes")
+            few = "an empty cell keeps its comma" if len(cells) < len(heading) else "a cell with a comma needs quotes"
+            row.fault(last, f"{len(cells)} cells in a row of {len(heading)}: {few}")
         for name, text in zip(heading, cells, strict=True):
             row[name] = _value(row, name, columns[name], text.strip())
         if row["name"].casefold() in seen:

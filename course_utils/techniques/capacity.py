@@ -107,10 +107,12 @@ class Fit:
         if self.decided == ALLOCATOR:
             return f"It is tight, the allocator decides: {beside}, but in pieces too small for what is asked for."
         scratch = format_bytes(self.workspace_bytes)
-        return (
-            f"It is tight, the workspace decides: {beside}, but a fast convolution may want up to {scratch} of scratch "
-            "memory; without it a slower one runs."
-        )
+        wanted = f"up to {scratch} of scratch memory that a fast convolution may want"
+        if self.workspace_bytes <= self.spare_bytes:
+            wanted = f"but not in one piece for the {wanted[6:]}"
+        else:
+            wanted = f"less than the {wanted}"
+        return f"It is tight, the workspace decides: {beside}, {wanted}; without it a slower one runs."
 
 
 @dataclass(frozen=True)
@@ -200,9 +202,10 @@ def fit(ledger: Ledger, card: Device | float, name: str | None = None, context_b
 
 @dataclass(frozen=True)
 class Batches:
-    """How far a card goes: up to batch `fits` it fits, above `tight` it cannot; 0 where there is none.
+    """How far a card goes: batch `fits` does, above `tight` none can; 0 where there is none.
 
-    In between it depends on how the allocator's blocks fall: a batch may get through where a smaller one does not.
+    In between it depends on how the allocator's blocks fall and on workspace: a batch may get through where a smaller
+    one does not. So may a single one below `fits` be tight: not each is replayed.
     """
 
     fits: int
@@ -215,8 +218,8 @@ class Batches:
             return "No batch fits."
         if self.fits == self.tight:
             return f"Largest batch that fits: {self.fits:,}."
-        sure = f"Every batch up to {self.fits:,} fits" if self.fits else "No batch surely fits"
-        return f"{sure}; up to {self.tight:,} it depends on how the allocator's blocks fall."
+        sure = f"Batches up to about {self.fits:,} fit" if self.fits else "No batch surely fits"
+        return f"{sure}; up to {self.tight:,} it depends on how blocks fall and what workspace they leave."
 
 
 def with_room(step: StepTrace, card: Device | float, context_bytes: int = CONTEXT_BYTES) -> int:

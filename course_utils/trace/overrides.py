@@ -37,26 +37,35 @@ _OPEN: dict[str, Any] = {"traces": 0, "library": None}  # under way; and what th
 
 
 @contextmanager
+def registered() -> Iterator[None]:
+    """Keep what is put into torch's dispatcher there, for traces one after another: it takes as long as a small one."""
+    with _LOCK:
+        _OPEN["traces"] += 1
+        if _OPEN["traces"] == 1:
+            _OPEN["library"] = _register()
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _OPEN["traces"] -= 1
+            if _OPEN["traces"] == 0:
+                _OPEN["library"]._destroy()
+
+
+@contextmanager
 def of(target: str) -> Iterator[dict[str, None]]:
     """While active, this thread's operators on shapes run what the target, "cuda" or "cpu", would.
 
     Yields the assumptions made, in order.
     """
-    with _LOCK:
-        _OPEN["traces"] += 1
-        if _OPEN["traces"] == 1:
-            _OPEN["library"] = _register()
     before = _TRACING.target, _TRACING.assumptions
     assumptions: dict[str, None] = {}
-    _TRACING.target, _TRACING.assumptions = target, assumptions
-    try:
-        yield assumptions
-    finally:
-        _TRACING.target, _TRACING.assumptions = before
-        with _LOCK:
-            _OPEN["traces"] -= 1
-            if _OPEN["traces"] == 0:
-                _OPEN["library"]._destroy()
+    with registered():
+        _TRACING.target, _TRACING.assumptions = target, assumptions
+        try:
+            yield assumptions
+        finally:
+            _TRACING.target, _TRACING.assumptions = before
 
 
 def _register() -> Any:

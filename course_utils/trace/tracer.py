@@ -255,10 +255,13 @@ class Tracer:
                     parameter.grad = None
             return recorder
 
+    def _as_torch_chooses(self) -> bool:
+        return self.target == "cpu" and self.fake is not None
+
     @contextmanager
     def _kernels(self) -> Iterator[None]:
-        if self.target == "cpu" and self.fake is not None:
-            yield  # torch itself chooses
+        if self._as_torch_chooses():
+            yield
             return
         with overrides.of(self.target) as assumptions:
             yield
@@ -378,6 +381,10 @@ class Tracer:
 
     def affine(self) -> tuple[Tape | None, str]:
         """The step at every batch, or None and the reason why no straight line fits."""
+        with nullcontext() if self._as_torch_chooses() else overrides.registered():
+            return self._affine()
+
+    def _affine(self) -> tuple[Tape | None, str]:
         first, second = self.batches
         try:
             small = self.run(first)

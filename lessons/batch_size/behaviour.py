@@ -177,7 +177,7 @@ class Accumulate(PropertyCheck[UpdateComparison]):
         Slip(
             "one graph for all",
             _one_graph,
-            "The update is right, and nothing is saved: you add up losses and call `backward` once, so the maps of "
+            "The update is right, and nothing is saved: `backward` runs once, at the end, so the maps of "
             "every micro-batch wait for it. Call `backward` for each; it frees the maps and adds up the gradients.",
         ),
         Slip(

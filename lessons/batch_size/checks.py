@@ -83,8 +83,8 @@ bytes_at = BytesCheck(
 # -- 2. what halving saves -------------------------------------------------------------------------------------------
 
 
-def _saved_by_halving(fixed: float, per_sample: float, batch: int) -> float:
-    return (per_sample * batch / 2) / (fixed + per_sample * batch)
+def _saved_by_halving(fixed_bytes: float, bytes_per_sample: float, batch: int) -> float:
+    return (bytes_per_sample * batch / 2) / (fixed_bytes + bytes_per_sample * batch)
 
 
 saved_by_halving = Check(
@@ -131,10 +131,11 @@ def _divisors(wanted: int) -> list[int]:
     return [n for n in range(1, wanted + 1) if wanted % n == 0]
 
 
-def _micro_batch(wanted: int, fixed: int, accumulated: int, per_sample: int, limit: int) -> int:
-    if fixed + per_sample * wanted <= limit:
+def _micro_batch(wanted: int, fixed_bytes: int, accumulated_bytes: int, bytes_per_sample: int, limit: int) -> int:
+    if fixed_bytes + bytes_per_sample * wanted <= limit:
         return wanted
-    return max((n for n in _divisors(wanted) if n <= _most(fixed + accumulated, per_sample, limit)), default=0)
+    most = _most(fixed_bytes + accumulated_bytes, bytes_per_sample, limit)
+    return max((n for n in _divisors(wanted) if n <= most), default=0)
 
 
 def _micro_slip(extra: float = 1, divides: bool = True, strict: int = 0) -> Callable[[int, int, int, int, int], int]:

@@ -22,7 +22,7 @@
 # About 55 minutes, and {minutes} for the exercise. It builds on the skyline and the fixed part of lesson 03. No GPU is
 # needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import textwrap
 
 import pandas as pd
@@ -81,7 +81,7 @@ guess
 #
 # | VGG-16, network-wide | for one image | fixed |
 # |---|---:|---:|
-# | feature maps and the image | 15,237,416 values | |
+# | feature maps and the image | 15,237,608 values | |
 # | two buffers as large as the largest map | 6,422,528 values | |
 # | weights, and a gradient for each | | 276,715,088 values |
 #
@@ -105,6 +105,8 @@ print(f"batch  64: {in_gb(at_64):.2f} GB, {1 - at_64 / at_128:.0%} less")
 vgg = traced(networks.vgg16, name="VGG-16")
 large, small = vgg.at(128), vgg.at(64)
 network_wide = small.network_wide_bytes() / large.network_wide_bytes()
+
+# %% folded=true
 reveal(
     guess,
     {
@@ -426,6 +428,8 @@ everything = 4 * 138_357_544
 largest_layer = 4 * (25_088 * 4_096 + 4_096)  # fc6
 forward = small.timeline().query("phase == 'forward'")
 all_maps = forward.iloc[-1]["total"]  # and no weight gradient yet
+
+# %% folded=true
 reveal(
     guess_peak,
     {

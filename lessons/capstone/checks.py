@@ -87,8 +87,10 @@ plan_bytes = BytesCheck(
 # -- 2. the time of a plan -------------------------------------------------------------------------------------------
 
 
-def _update_seconds(parts: int, forward: float, backward: float, out: float, back: float, update: float) -> float:
-    return parts * (max(forward, out) + max(backward, back)) + update
+def _update_seconds(
+    parts: int, forward: float, backward: float, copy_out: float, copy_back: float, update: float
+) -> float:
+    return parts * (max(forward, copy_out) + max(backward, copy_back)) + update
 
 
 update_seconds = Check(
@@ -114,6 +116,8 @@ update_seconds = Check(
              "You compared all kernels with all copies. A copy can hide only behind its own pass."),
         Slip("an update for each part", lambda n, f, b, out, back, u: n * (max(f, out) + max(b, back) + u),
              "You update after every micro-batch. That is another training; accumulation updates once."),
+        Slip("update forgotten", lambda n, f, b, out, back, u: n * (max(f, out) + max(b, back)),
+             "The update is missing: it comes once, after the last part."),
         Slip("one part only", lambda n, f, b, out, back, u: max(f, out) + max(b, back) + u,
              "This is one micro-batch with its update. The times given are those of one micro-batch; there are "
              "`parts`."),

@@ -21,7 +21,7 @@
 #
 # About 60 minutes, and {minutes} for the exercise. It builds on all lessons before, on 07 to 10 most. No GPU is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 from dataclasses import replace
 
 import numpy as np
@@ -163,6 +163,8 @@ best_alone = fastest(singles)
 print(best_alone)
 safe = min((one for one in singles if one.state == "fits"), key=lambda one: one.seconds)
 print(safe)
+
+# %% folded=true
 reveal(
     guess,
     {
@@ -184,9 +186,9 @@ reveal(
 )
 
 # %% [markdown]
-# Two techniques do it alone. Recomputation comes down to a few hundred MiB below the card's limit, tight, for some
-# percent of time. Micro-batches (*gradient accumulation*) cost a few tenths of a percent, and with four of them nothing
-# is tight. The technique without a paper wins, and nobody has to write code for streams. Everything below says when
+# Two techniques of this table do it alone. Recomputation comes down to a few hundred MiB below the card's limit, tight,
+# for some percent of time. Micro-batches (*gradient accumulation*) cost a few tenths of a percent, and with four of
+# them nothing is tight. The technique without a paper wins, and nobody has to write code for streams. Everything below says when
 # that is so, and when it is not.
 
 # %% [markdown] slide="slide"
@@ -245,7 +247,8 @@ print(f"recomputing, lowest peak: {format_bytes(singles[-1].needs_bytes - vgg.co
 # %% [markdown]
 # This is a *floor*: no way to move or recompute maps gets below the working set of the largest operator. Recomputation
 # reaches it, and so does offload on demand, which waits. Two things lower the floor itself: fewer images at a time, and
-# fewer bytes a value. The frameworks of 2016 had a third: ReLU in place, which needs no map of its own.
+# fewer bytes a value. (ReLU in place, as the frameworks of 2016 had it, is not a third: the convolution below works with
+# three such maps as well.)
 
 # %% [markdown] slide="slide"
 # ## Two together
@@ -344,7 +347,8 @@ pd.DataFrame(rows, index=[str(plan) for plan in judged])
 
 # %% [markdown] slide="subslide"
 # What moves bytes over the link depends on the link, and the faster the card the less there is to hide a copy behind.
-# Micro-batches depend on neither.
+# Micro-batches do not depend on the link, and little on the card: with twice the arithmetic they still cost less than
+# one percent.
 #
 # The model flatters them in one way: a small batch leaves part of a real GPU idle, and the model does not know. The
 # published table of lesson 07 says how much for one network of 2017:

@@ -22,7 +22,7 @@
 # About 60 minutes, and {minutes} for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
 # needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import textwrap
 
 import pandas as pd
@@ -179,6 +179,8 @@ vgg = halving("VGG-16", 128)  # the step twice, traced in float32 and under floa
 table = vgg.by_role()
 full = vgg.full.peak_bytes
 fixed = table.loc[["parameters", "optimizer state", "weight gradients"], "float32"].sum()
+
+# %% folded=true
 reveal(
     guess,
     {"by hand": by_hand / GIB, "trace": vgg.half.peak_bytes / GIB},

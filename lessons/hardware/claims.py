@@ -384,8 +384,8 @@ def _professional_price() -> Finding:
     dear, plain = hardware.device("Tesla K40"), hardware.device("GTX Titan")
     ratio = (dear.launch_usd or 0.0) / (plain.launch_usd or 1.0)
     return Finding(
-        RIGHT if ratio > 2 else WRONG,
+        PARTLY if ratio > 2 else WRONG,
         f"{dear.name} {dear.launch_usd:,.0f} dollars, {plain.name} {plain.launch_usd:,.0f}, both of {dear.year}: "
         f"{ratio:.1f} times, for {dear.memory_gb / plain.memory_gb:g} times the memory",
-        "The catalogue has no Quadro; its Tesla stands in for the maker's professional line.",
+        "So it was for a Tesla. The catalogue has no Quadro, and a price of one line says little of another.",
     )

@@ -440,8 +440,8 @@ plane(
 )
 
 # %% [markdown] slide="skip"
-# Arithmetic outruns bandwidth, so a network needs ever more operations a byte to keep a new card busy (lesson 01's
-# ridge). And this machine? It belongs in the table, measured; its GiB are those of the host:
+# Arithmetic in halves outruns bandwidth, so a network in halves needs ever more operations a byte to keep a new card
+# busy (lesson 01's ridge). Float32 has kept step with bandwidth. And this machine? It belongs in the table, measured; its GiB are those of the host:
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 here = measure_ceilings("cpu", seconds=0.1).as_device()
@@ -747,7 +747,7 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # %% [markdown] slide="slide"
 # ## Without a GPU, 3: inference on the CPU
 #
-# Using a network is cheaper than training it. Without a backward pass about a third of the work is left. And no map has
+# Using a network is cheaper than training it. Without a backward pass about a third of the operations are left. And no map has
 # to wait for one, so two are alive at a time. `torch.inference_mode()` says that nothing will be differentiated.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true

@@ -101,6 +101,7 @@ RIGHT = {
     ],
     "card_bytes": [
         bytes_by_stage,
+        lambda n, p, stage: n * (16 - (1 - 1 / p) * (0, 12, 14, 16)[stage]),
     ],
     "shard_factors": [
         factors_one_by_one,

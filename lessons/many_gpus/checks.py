@@ -53,11 +53,13 @@ def _share(cards: int) -> float:
     return 2 * (cards - 1) / cards
 
 
-def _step_seconds(buckets: Buckets, backward: float, update: float, cards: int, rate: float) -> float:
+def _step_seconds(
+    buckets: Buckets, backward_seconds: float, update_seconds: float, cards: int, bytes_per_s: float
+) -> float:
     free = 0.0
     for ready, size in buckets:
-        free = max(free, ready) + _share(cards) * size / rate
-    return max(backward, free) + update
+        free = max(free, ready) + _share(cards) * size / bytes_per_s
+    return max(backward_seconds, free) + update_seconds
 
 
 def _total(buckets: Buckets, cards: int, rate: float) -> float:

@@ -22,7 +22,7 @@
 # About 60 minutes, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No GPU is
 # needed: two processes on this machine stand in for two cards.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import inspect
 
 import pandas as pd
@@ -130,6 +130,8 @@ print(f"times as fast, one after the other: {4 * computing / (computing + on_the
 
 # %%
 dense = on_cards(steps["52 M dense net"].at(128), "GTX Titan", PCIE_2, 4)
+
+# %% folded=true
 reveal(
     guess,
     {"by hand": 4 * computing / (computing + on_the_link), "trace": dense.speed_up},
@@ -142,13 +144,18 @@ reveal(
 )
 
 # %% [markdown] slide="subslide"
-# Four cards are slower than one. By hand the link began when the backward pass was over. In the trace most of the
-# gradients leave beside it, and the computation takes longer, with its launches and the update's traffic: the card
-# waits less, in a longer step. The link is the bottleneck both ways. Now a network of convolutions on the same cards:
+# Four cards are slower than one. In the trace the computation takes longer than by hand, with its launches and the
+# update's traffic, on one card as on four. So the link weighs less, though little of it passes beside the backward
+# pass: the largest gradient, the first layer's, is ready last. The link is the bottleneck both ways.
 
 # %%
 print(f"dense net, one step: {format_seconds(dense.seconds)},", end=" ")
-print(f"of which the card waits {format_seconds(dense.idle_seconds)}")
+print(f"of which the card computes {format_seconds(dense.seconds - dense.idle_seconds)}")
+print(f"and waits {format_seconds(dense.idle_seconds)}; beside the backward pass", end=" ")
+print(f"{format_seconds(dense.hidden_seconds)} of the link are hidden")
+
+# %% [markdown] slide="subslide"
+# Now a network of convolutions on the same cards:
 
 # %%
 vgg = on_cards(steps["VGG-16"].at(32), "GTX Titan", PCIE_2, 4)
@@ -263,7 +270,7 @@ pd.DataFrame(rows, columns=["size", "published, µs", "modelled, µs", "error"])
 
 # %% [markdown] slide="skip"
 # For large sizes the real thing is faster than this ring: there the switch between the cards does the adding. PCIe's
-# answer time is not confirmed and taken to be the same, so small networks on PCIe look better here than they
+# answer time is not confirmed and taken to be the same, so small networks on PCIe may look better here than they
 # are.
 
 # %% [markdown] slide="slide"
@@ -458,7 +465,7 @@ pd.DataFrame(rows, columns=columns).set_index(columns[:2])
 # Data parallel saves no memory: every card keeps everything. *ZeRO* (Rajbhandari et al., 2020) stays data parallel and
 # shares out what is the same on all cards:
 #
-# | stage | shared out over the cards | a card sends |
+# | stage | shared out over the cards | a card sends, in all-reduces of the gradients |
 # |---|---|---|
 # | 0 | nothing | 1 × |
 # | 1 | optimizer state | 1 × |

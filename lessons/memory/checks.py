@@ -84,6 +84,9 @@ training_bytes = BytesCheck(
              "one."),
         Slip("optimizer ignored", _per_parameter(8, 8, 8),
              "Weights and gradients only. Momentum keeps one more value for each parameter, Adam two."),
+        Slip("Adam at its peak", _per_parameter(8, 12, 20),
+             "20 bytes a parameter are Adam's peak, while an update makes the root of an average. Asked is what stays: "
+             "16."),
         Slip("weights only", _per_parameter(4, 4, 4),
              "This is what inference needs. Training also keeps a gradient for each weight, and the optimizer's "
              "state."),
@@ -93,7 +96,7 @@ training_bytes = BytesCheck(
              "Momentum keeps one running average for each parameter; you counted two."),
         Slip("two bytes a value", _per_parameter(4, 6, 8), "You counted 2 bytes a value; float32 takes 4."),
     ],
-    takeaway="None of this depends on the batch: it is the floor under every skyline.",
+    takeaway="None of this depends on the batch, and no step's peak is lower.",
 )  # fmt: skip
 
 # -- 3. what a pool adds ---------------------------------------------------------------------------------------------
@@ -117,6 +120,8 @@ pool_saved_bytes = BytesCheck(
              "You counted 8 bytes for each output value. Its own 4 and an index of 8 (int64, not int32) make 12."),
         Slip("input counted", lambda n, c, h, w: 12 * n * c * (h // 2) * (w // 2) + 4 * n * c * h * w,
              "You counted the pool's input too. The layer before made it and it stays; what does the pool add?"),
+        Slip("input taken off", lambda n, c, h, w: 12 * n * c * (h // 2) * (w // 2) - 4 * n * c * h * w,
+             "You took the pool's input off. It stays, for the layer that made it: the pool only adds."),
         Slip("half instead of a quarter", lambda n, c, h, w: 6 * n * c * h * w,
              "You divided by 2. A 2 × 2 pool with stride 2 halves the height and the width: a quarter of the values."),
         Slip("one side halved", lambda n, c, h, w: 12 * n * c * (h // 2) * w,

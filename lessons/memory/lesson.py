@@ -21,7 +21,7 @@
 #
 # About 60 minutes, and {minutes} for the exercise. It builds on knowing what a convolution is. No GPU is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import pandas as pd
 import torch
 from IPython.display import Markdown, display
@@ -121,8 +121,8 @@ print(f"together              {format_bytes(by_hand):>10}")
 # %% [markdown] slide="slide"
 # ## Trace: the same step, every tensor
 #
-# `training_step` runs the step once on shapes alone, with no data and no GPU, and notes each tensor's birth,
-# death, size, layer and role. It does so at two batches far apart; as every size is a fixed part plus a part
+# `training_step` runs the step on shapes alone, with no data and no GPU, and notes each tensor's birth, death,
+# size, layer and role. It does so twice, at two batches far apart; as every size is a fixed part plus a part
 # per sample, that gives the step at any batch.
 
 # %%
@@ -134,7 +134,7 @@ vgg = training_step(
 ledger = vgg.at(batch=128)
 ledger.by_role().map(format_bytes).to_frame()
 
-# %%
+# %% folded=true
 fixed = 3 * 4 * parameters
 reveal(
     guess,
@@ -171,7 +171,7 @@ skyline(ledger, limit_bytes=12 * GIB)
 # | *workspace*, scratch memory of a kernel | when a kernel starts | when it ends; cuBLAS keeps its own | often |
 #
 # An eighth, *other*, is what an optimizer's update makes for a moment. With momentum that is next to nothing; with Adam
-# it decides, as a later page shows. Here the peak falls where feature maps have hardly begun to go and weight gradients
+# it decides at small batches, as a figure below shows. Here the peak falls where feature maps have hardly begun to go and weight gradients
 # have mostly come.
 
 # %%
@@ -183,6 +183,8 @@ print(f"by hand {format_bytes(by_hand)}, off by {abs(by_hand / ledger.peak_bytes
 print(f"By then {gradients:.0%} of the weight gradients exist,")
 left_out = format_bytes(moment["gradient maps"])
 print(f"and {left_out} of gradient maps, which the hand left out.")
+gone = format_bytes(by_hand - fixed - moment["feature maps"] - moment["input"])
+print(f"But {gone} of the maps it counts have gone: errors that nearly cancel.")
 
 # %% [markdown] slide="slide"
 # ## Which layers own it
@@ -254,7 +256,7 @@ for network in (alexnet.at(128), ledger):
     print(f"  PyTorch today: {in_gb(network.peak_bytes):.2f} GB at the peak")
 
 # %% [markdown] slide="slide"
-# ## A saving that saves nothing
+# ## Writing over the input
 #
 # An *in-place* ReLU writes over its input instead of making a new map. Everybody has read that it saves memory.
 
@@ -268,6 +270,8 @@ guess_inplace
 with torch.device("meta"):
     model = networks.vgg16(inplace=True)
 in_place = training_step(model, (3, 224, 224), 1000, name="VGG-16, in-place ReLU").at(128)
+
+# %% folded=true
 reveal(
     guess_inplace,
     {"trace": (ledger.peak_bytes - in_place.peak_bytes) / MIB},
@@ -285,8 +289,9 @@ reveal(
 
 # %% [markdown]
 # The convolution before the ReLU does not need its own output for the backward pass, so that map died anyway as
-# soon as the ReLU had run. In place or not, one map a layer stays. Measure, do not assume: with a layer in
-# front that does save its output, the answer would be another one.
+# soon as the ReLU had run. In place or not, one map a layer stays. Measure, do not assume: without a backward pass the
+# peak can be the moment of a ReLU, with the map before it and the map after it, and there in place saves one of them.
+# Behind a layer that does save its output, a sigmoid say, PyTorch refuses: the backward pass raises an error.
 
 # %% [markdown] slide="slide"
 # ## A layer that shrinks the maps and adds memory
@@ -397,8 +402,8 @@ pd.Series(
 # 1. **Is the request itself too large?** If *asked for* is more than *free* and *unallocated* together, no order of the
 #    blocks helps. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces smaller than that.
 # 2. **Is it fragmentation?** A large *reserved but unallocated* beside a small request says so. Start the program with
-#    `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: segments can then grow, so that gaps of different segments
-#    join. Here the gaps are 1 % of the card: it would win little.
+#    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then grow,
+#    so that gaps of different segments join. Here the gaps are 1 % of the card: it would win little.
 # 3. **Is it other programs?** `nvidia-smi` lists them. A notebook's kernel that was not shut down is one.
 # 4. **Is it allocated?** Here it is, 97 % of the card. Then ask *which role*, as this lesson does: trace the step, look
 #    at the skyline, and take the technique that lowers the tallest band. A smaller batch lowers maps, not parameters.
@@ -518,8 +523,8 @@ memory_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# The sentences name the largest batch for VGG-16 on 11 GiB: the tensors of 128 would still go in, but their blocks leave
-# no room for what the allocator is asked for. The dense net's maps are a few MiB beside 600 MiB of parameters, gradients
+# The sentences name the largest batch for VGG-16 on 11 GiB. One more is tight, as a fast convolution may find no room
+# for its scratch memory. At 128 the tensors would still go in, but their blocks leave the allocator no room. The dense net's maps are a few MiB beside 600 MiB of parameters, gradients
 # and momentum. AlexNet at batch 2 is nearly all parameters too; with Adam the peak moves from the backward pass into the
 # update, where Adam needs temporaries as large as the parameters.
 #

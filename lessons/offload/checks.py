@@ -149,7 +149,7 @@ least_link = Check(
              "You added the layers' rates up. The copies come one after another, so each has the whole link."),
         Slip("GB/s", lambda layers: max(_rates(layers)) / 1e9, "This is in GB/s. Return bytes a second."),
     ],
-    takeaway="One pool sets the demand: for VGG-16 the link would have to be ten times as fast as PCIe 3.0.",
+    takeaway="One pool sets the demand: for VGG-16 the link would have to be twelve times as fast as PCIe 3.0.",
     parts=True,
 )  # fmt: skip
 

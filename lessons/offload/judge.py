@@ -195,6 +195,9 @@ def run(make: Hooks, batch: int = BATCH, seed: int = 0) -> Seen:
         wrong = wrong or _difference(back, truth)
         return truth
 
+    def left() -> int:
+        return sum(size for storage, size in maps.values() if storage() is not None) + packing.bytes - host.bytes
+
     right: list[str] = []
     steps: list[tuple[Saved, ...]] = []
     alive = 0
@@ -209,9 +212,10 @@ def run(make: Hooks, batch: int = BATCH, seed: int = 0) -> Seen:
         model.zero_grad()
         with torch.autograd.graph.saved_tensors_hooks(watched_pack, watched_unpack):
             loss = nn.functional.cross_entropy(model(x), y)
-        gc.collect()
-        alive += sum(size for storage, size in maps.values() if storage() is not None)
-        alive += packing.bytes - host.bytes
+        if still := left():
+            gc.collect()
+            still = left()
+        alive += still
         loss.backward()
         if dots:
             return Seen(...)

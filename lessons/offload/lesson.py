@@ -23,7 +23,7 @@
 # About 60 minutes, and {minutes} for the exercise. It builds on lessons 01 (roofline) and 03 (the peak). No GPU is
 # needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import textwrap
 from collections import OrderedDict
 from dataclasses import replace
@@ -58,7 +58,8 @@ from lessons.shared import digits
 # a second *stream*, so they run beside kernels, over a link such as PCIe. The host needs room for all that leaves.
 #
 # Their card is a Maxwell Titan X, 12 GiB, on PCIe 3.0. As with memory (lesson 01), we count on three quarters of what a
-# link has on paper: 11.8 of 15.75 GB/s. Copies measured on four links reached 0.63 to 0.82 of it.
+# link has on paper: 11.8 of 15.75 GB/s. Measured on four links it was 0.63
+# to 0.82: copies on two generations of PCIe, all-reduces on two of NVLink.
 
 # %%
 networks_of_2016 = TenNetworks()
@@ -181,7 +182,7 @@ plane(
 # %%
 schedule_lanes(everything, card.memory_bytes, kept)
 
-# %% slide="subslide"
+# %% slide="subslide" folded=true
 reveal(
     guess,
     {

@@ -115,7 +115,7 @@ bytes_added = BytesCheck(
              lambda n, side, channels, squeezed, narrow: n * side**2 * (squeezed + narrow * (squeezed - channels)),
              "You counted values. In float32 each takes 4 bytes."),
     ],
-    takeaway="A squeeze that widens at once only adds. It saves where more is narrow than was put in between.",
+    takeaway="A squeeze that widens at once only adds. It pays once narrow layers save more than its own map.",
 )  # fmt: skip
 
 # -- 3. when the arithmetic pays ---------------------------------------------------------------------------------------

@@ -65,9 +65,12 @@ class SqueezeExplorer(ChangeExplorer):
         work = f"{100 * abs(new / old - 1):.1f} % of arithmetic {_way(new - old)}"
         costs = f"{abs(weights):,} parameters {_way(weights)}, {work}"
         culprit = f"Kept: {kept}; {costs}. {the_rest(change, batch)}"
-        return [state, culprit, self._way_out(added)]
+        old_peak, new_peak = change.peaks(batch)
+        return [state, culprit, self._way_out(added, new_peak < old_peak)]
 
-    def _way_out(self, added: int) -> str:
+    def _way_out(self, added: int, falls: bool) -> str:
+        if added >= 0 and falls:
+            return "The peak falls by weights that the squeeze saves, with gradients and momentum: maps are not less."
         if added >= 0 and not self.narrow.value:
             return "The squeezed map comes on top and nothing after it is smaller: let layers stay narrow."
         if added >= 0:

@@ -21,7 +21,7 @@
 # About 50 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: feature maps kept, the peak,
 # *downstream*. No GPU is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import textwrap
 from collections import OrderedDict
 
@@ -126,6 +126,8 @@ with torch.device("meta"):
     model = networks.vgg16()
 published = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
 at_once = squeezed_vgg16("conv1_2", 32)
+
+# %% folded=true
 reveal(
     guess,
     {
@@ -213,7 +215,7 @@ def break_even(run):
     return saves
 
 
-widths = (16, 32, 64, 96, 128, 160, 192, 224, 256)
+widths = (16, 32, 64, 96, 128, 160, 192)
 change = {name: [more_at_peak(m, run) / GIB for m in widths] for name, run in runs.items()}
 _, one, two = (break_even(run) for run in runs.values())
 lowest = min(map(min, change.values())) * 1.1

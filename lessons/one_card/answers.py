@@ -51,6 +51,13 @@ class TwoLinears(nn.Module):
         return self.layer(x) + self.up(self.down(x))
 
 
+class WithDropout(TwoLinears):
+    """As peft's `lora_dropout`: off when the network is used."""
+
+    def forward(self, x):
+        return self.layer(x) + self.up(self.down(nn.functional.dropout(x, 0.1, self.training)))
+
+
 class TwoParameters(nn.Module):
     """The first matrix is the one at 0, and a scale as in the paper."""
 
@@ -94,7 +101,7 @@ RIGHT = {
         rate_by_times,
         lambda w, c, b, f, bw, p: min(b * bw / (w + b * c), p / f),
     ],
-    "adapt_layer": [TwoLinears, TwoParameters, MergedWhenRun],
+    "adapt_layer": [TwoLinears, TwoParameters, MergedWhenRun, WithDropout],
 }
 
 

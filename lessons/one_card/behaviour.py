@@ -14,6 +14,7 @@ from lessons.one_card.judge import Adapted
 from lessons.shared.network_questions import NetworkCheck
 
 BATCH = 16
+INPUTS, OUTPUTS = 6, 5  # of a layer that is looked at alone
 
 # -- 6. LoRA by hand --------------------------------------------------------------------------------------------------
 
@@ -70,6 +71,11 @@ class _FullSize(nn.Module):
         return y
 
 
+class _TwiceAsWide(_Beside):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__(layer, 2 * rank)
+
+
 class _AllFrozen(_Beside):
     def __init__(self, layer: nn.Linear, rank: int) -> None:
         super().__init__(layer, rank)
@@ -112,6 +118,12 @@ class _Bent(_Beside):
         return y
 
 
+class _Cut(_Beside):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.up(self.down(x.detach()))
+        return y
+
+
 class _Gated(_Beside):
     def __init__(self, layer: nn.Linear, rank: int) -> None:
         super().__init__(layer, rank)
@@ -146,6 +158,9 @@ class AdaptLayer(NetworkCheck[Adapted]):
         Slip("full size", _FullSize,
              "What you train is as large as the frozen weight. Two thin matrices, inputs × rank and rank × outputs, "
              "are asked for."),
+        Slip("twice as wide", _TwiceAsWide,
+             "Too much is trained. Are there two matrices beside a layer, inputs × rank and rank × outputs, and no "
+             "more?"),
         Slip("biases", _WithBiases,
              "A few trained bytes too many: the thin matrices have no biases."),
         Slip("a gate", _Gated,
@@ -154,6 +169,9 @@ class AdaptLayer(NetworkCheck[Adapted]):
         Slip("bent", _Bent,
              "What you add is no linear function of x, so it is not LoRA: after training it could not be added to the "
              "frozen weight. Multiply by both matrices with nothing in between."),
+        Slip("cut", _Cut,
+             "The gradient does not pass through your matrices to the layers below, so these learn from another one. "
+             "Let nothing be detached on the way."),
         Slip("both zero", _ZeroBoth,
              "Nothing learns. Where both matrices are 0, the gradient of each is 0, too, since it is multiplied by the "
              "other. Let one begin at random."),
@@ -182,15 +200,16 @@ class AdaptLayer(NetworkCheck[Adapted]):
         if not seen.same_at_start:
             return self.told("in place of the layer" if _returns_nothing(given) else "both at random")
         if not seen.trained_bytes:
-            return self.told("all frozen" if _has_own(given) else "no thin matrices")
+            return self.told("all frozen" if _own(given) else "no thin matrices")
         if seen.trained_bytes > seen.allowed_bytes:
             few = seen.trained_bytes < 2 * seen.allowed_bytes
-            told = self.told(("biases" if _has_biases(given) else "a gate") if few else "full size")
+            much = "full size" if _has_full_size(given) else "twice as wide"
+            told = self.told(("biases" if _has_biases(given) else "a gate") if few else much)
             return f"{told} ({seen.trained_bytes:,} bytes are trained, {seen.allowed_bytes:,} may be.)"
         if not seen.learning:
-            return self.told("both zero" if _own_are_zero(given) else "not used")
+            return self.told("both zero" if not any(parameter.any() for parameter in _own(given)) else "not used")
         if seen.learning == seen.layers:
-            return self.told("bent")
+            return self.told("bent" if seen.linear < seen.layers else "cut")
         return (
             f"{seen.learning} of {seen.layers} layers learn. Every one is to be adapted in the same way, and gradients "
             "must pass through the frozen layers as well: no `no_grad` and no `detach` there."
@@ -200,32 +219,28 @@ class AdaptLayer(NetworkCheck[Adapted]):
 def _example(make: Callable[..., nn.Module]) -> tuple[nn.Linear, nn.Module]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        layer = nn.Linear(6, 5).requires_grad_(False)
+        layer = nn.Linear(INPUTS, OUTPUTS).requires_grad_(False)
         return layer, make(layer, 2)
 
 
-def _has_own(make: Callable[..., nn.Module]) -> bool:
+def _own(make: Callable[..., nn.Module]) -> list[nn.Parameter]:
+    """What the class brings beside the layer's own parameters."""
     layer, adapted = _example(make)
     known = {id(parameter) for parameter in layer.parameters()}
-    return any(id(parameter) not in known for parameter in adapted.parameters())
+    return [parameter for parameter in adapted.parameters() if id(parameter) not in known]
+
+
+def _has_full_size(make: Callable[..., nn.Module]) -> bool:
+    return any(parameter.numel() == INPUTS * OUTPUTS for parameter in _own(make))
 
 
 def _has_biases(make: Callable[..., nn.Module]) -> bool:
     """Whether a vector of its own is as long as a thin matrix has rows."""
-    layer, adapted = _example(make)
-    known = {id(parameter) for parameter in layer.parameters()}
-    own = [parameter for parameter in adapted.parameters() if id(parameter) not in known]
-    return any(parameter.dim() == 1 and parameter.numel() in (2, 5) for parameter in own)
-
-
-def _own_are_zero(make: Callable[..., nn.Module]) -> bool:
-    layer, adapted = _example(make)
-    known = {id(parameter) for parameter in layer.parameters()}
-    return not any(parameter.any() for parameter in adapted.parameters() if id(parameter) not in known)
+    return any(parameter.dim() == 1 and parameter.numel() in (2, OUTPUTS) for parameter in _own(make))
 
 
 def _returns_nothing(make: Callable[..., nn.Module]) -> bool:
-    return not _example(make)[1](torch.ones(1, 6)).any()
+    return not _example(make)[1](torch.ones(1, INPUTS)).any()
 
 
 adapt_layer = AdaptLayer()

@@ -63,6 +63,7 @@ class Adapted:
         allowed_bytes: that may be.
         learning: how many of `layers` give other results after training.
         linear: how many of them add a linear function of what enters them, whatever their own parameters are.
+        passing: how many of them pass all of their gradient on to what enters them.
         layers: that are adapted.
     """
 
@@ -75,6 +76,7 @@ class Adapted:
     allowed_bytes: int = 0
     learning: int = 0
     linear: int = 0
+    passing: int = 0
     layers: int = 0
 
     @property
@@ -87,6 +89,7 @@ class Adapted:
             "few enough trained bytes": 0 < self.trained_bytes <= self.allowed_bytes,
             "every layer learns": 0 < self.layers == self.learning,
             "what is added is linear": self.layers == self.linear,
+            "gradients pass": self.layers == self.passing,
         }
 
 
@@ -125,17 +128,20 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
             same_at_start=same(given, wanted),
             trained_bytes=sum(parameter.numel() * parameter.element_size() for parameter in trained),
         )
+        network.eval()  # dropout on the way to the matrices is theirs to choose
         before = {name: getattr(network, name)(inputs[name]).detach().clone() for name in linear}
         if trained:
             _train(network, trained, x, labels)
+        network.eval()
         after = {name: getattr(network, name)(inputs[name]).detach() for name in linear}
         kept = all(torch.equal(parameter, values[name]) for name, parameter in original.items())
         with torch.no_grad():
             for parameter in trained:
                 parameter.normal_()
             straight = [_is_linear(getattr(network, name), layer, inputs[name]) for name, layer in linear.items()]
+        passing = sum(_passes(getattr(network, name), inputs[name]) for name in linear)
     learning = sum(not torch.equal(before[name], after[name]) for name in linear)
-    return replace(found, unchanged=kept, learning=learning, linear=sum(straight))
+    return replace(found, unchanged=kept, learning=learning, linear=sum(straight), passing=passing)
 
 
 def _is_linear(adapted: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
@@ -145,7 +151,19 @@ def _is_linear(adapted: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
     return all(torch.allclose(got, times * one, rtol=0, atol=near) for got, times in ((two, 2), (less, -1)))
 
 
+def _passes(adapted: nn.Module, x: Tensor) -> bool:
+    """Whether the gradient of an affine function is the whole one: times x it is what the function adds to f(0)."""
+    x = x.clone().requires_grad_()
+    total = adapted(x).sum()
+    if not total.requires_grad:
+        return False
+    (slope,) = torch.autograd.grad(total, x, allow_unused=True)
+    wanted = total - adapted(torch.zeros_like(x)).sum()
+    return slope is not None and bool((slope * x).sum().sub(wanted).abs() <= 1e-3 * (1 + (slope * x).abs().sum()))
+
+
 def _train(network: nn.Module, trained: list[nn.Parameter], x: Tensor, labels: Tensor) -> None:
+    network.train()
     optimizer = torch.optim.SGD(trained, lr=RATE)
     for _ in range(2):  # the matrix that is 0 moves in the first step, and so the other in the second
         output = network(x)

@@ -23,7 +23,7 @@
 # About 60 minutes, and {minutes} for the exercise. It builds on lesson 13 (transformers), 11 (ZeRO) and the roofline
 # of 01. No GPU is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 from dataclasses import replace
 
 import pandas as pd
@@ -82,7 +82,7 @@ print(f"{'together':>12}: {format_bytes(sum(by_hand.values())):>10}, before a si
 
 # %% [markdown]
 # Eight bytes a weight. Mixed precision keeps the moments, and a second copy of the weights, in float32: 16 bytes, or
-# 18 where gradients are in float32 too. That is 120 GiB and more. A 24 GiB card holds the weights, and 9 GiB besides.
+# 18 where gradients are in float32 too. That is 120 GiB and more. A 24 GiB card holds the weights, and 8 GiB besides.
 
 # %% [markdown] slide="slide"
 # ## Trace: seven ways out
@@ -108,7 +108,7 @@ role_bars(
 #
 # None of the first three, which train all weights, is enough alone. The second and third together are.
 
-# %% slide="subslide"
+# %% slide="subslide" folded=true
 lora = steps["LoRA"]
 reveal(
     guess,
@@ -200,7 +200,7 @@ role_bars(
 # %% [markdown]
 # A gradient must pass *through* every frozen layer to reach the adapters below it, so activations, norms and attention
 # keep what that needs. A frozen linear layer no longer needs its input, which served its weight gradient, but the
-# adapter beside it needs that same input. What does go is one map for each norm, which served the norm's own weight.
+# adapter beside it needs that same input. What does go is mostly one map for each norm, for the norm's own weight.
 
 # %% [markdown] slide="slide"
 # ## When 4 bits need more than 16
@@ -402,7 +402,7 @@ second = predict(
 )
 second
 
-# %%
+# %% folded=true
 one = serving.decode(shape, 1024)
 reveal(
     second,
@@ -572,10 +572,14 @@ one_card_explorer()
 #
 # ```python
 # model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16)   # or quantization_config=…
-# model = peft.get_peft_model(model, peft.LoraConfig(r=16, target_modules="all-linear"))
-# model.gradient_checkpointing_enable()
+# lora = peft.LoraConfig(r=16, target_modules="all-linear")
+# model = peft.get_peft_model(model, lora, autocast_adapter_dtype=False)
+# model.activation_checkpointing_enable()   # in older releases gradient_checkpointing_enable
 # torch.optim.AdamW(model.parameters(), fused=True)
 # ```
+#
+# Without `autocast_adapter_dtype=False` peft keeps the adapters of a 16-bit model in float32, and each of them then
+# keeps a float32 copy of its input: where nothing is recomputed, LoRA's maps are more than those of full fine-tuning.
 #
 # 8-bit moments and 4-bit weights are bitsandbytes' or torchao's; `register_post_accumulate_grad_hook` is how a step
 # gets into the backward pass. Your own model's step: `course trace --hf config.json`.
@@ -590,7 +594,7 @@ judge(range(89, 93))
 # ## Recap
 #
 # 1. Full fine-tuning keeps eight bytes a weight or more, before any map. LoRA takes away gradients and moments, a 4-bit
-#    base most of the weights' bytes. Neither takes away maps; recomputation does.
+#    base most of the weights' bytes. Neither takes away more than a few maps; recomputation does.
 # 2. All weights of an 8-billion model train on 24 GiB if no gradient is kept and the moments live elsewhere. The price
 #    is the link, and an update on the host.
 # 3. Decoding reads all weights for one token a sequence: bandwidth bounds it, batching shares the reading, and the

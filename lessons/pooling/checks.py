@@ -68,6 +68,11 @@ pool_keeps = BytesCheck(
              ),
              "You counted the pool's input. It is kept anyway, by the layer that made it: the pool adds nothing to "
              "it."),
+        Slip("the input taken off",
+             lambda kind, n, c, side, kernel, stride, v: (
+                 _pool_keeps(kind, n, c, side, kernel, stride, v) - n * c * side**2 * v
+             ),
+             "You took the pool's input off. It stays, for the layer that made it: the pool only adds."),
         Slip("one side only",
              lambda kind, n, c, side, kernel, stride, v: (
                  n * c * ((side - kernel) // stride + 1) * (v + 8 * (kind == "max"))
@@ -144,8 +149,8 @@ route = Check(
         Slip("the smallest", _routed(lambda window: {window.index(min(window)): 1.0}),
              "The gradient went to the smallest value of each window."),
         Slip("the largest magnitude", _routed(lambda window: {max(range(4), key=lambda i: abs(window[i])): 1.0}),
-             "Right for values of 0 and more. The maximum of −4, −1, −2, −3 is −1: sizes are not compared without "
-             "sign."),
+             "Right for values of 0 and more. The maximum of −4, −1, −2, −3 is −1: do not start from 0, and "
+             "do not drop the signs."),
         Slip("rows and columns exchanged", _routed(_first, flipped=True),
              "Inside the windows rows and columns are exchanged: a maximum at the top right got its gradient at the "
              "bottom left."),
@@ -195,6 +200,9 @@ pool_balance = BytesCheck(
         Slip("its input disappears",
              lambda n, c, side, size, later: _pool_balance(n, c, side, size, later) + 4 * n * c * side**2,
              "You counted the pool's input as saved. It was made before the pool, and stays."),
+        Slip("the pool's bytes added",
+             lambda n, c, side, size, later: _pool_balance(n, c, side, size, later) + 24 * n * c * (side // size) ** 2,
+             "What the pool itself keeps costs memory: take it off what the later maps save."),
         Slip("four layers of data",
              lambda n, c, side, size, later: n * (4 * sum(later[: size**2]) * side**2 - 12 * c * (side // size) ** 2),
              "No map disappears: each of the later ones stays, with fewer values. This is the claim of the four "

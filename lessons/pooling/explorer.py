@@ -80,6 +80,8 @@ class PoolExplorer(ChangeExplorer):
 
     def _way_out(self, change: Change, batch: int, indices: int) -> str:
         peak = change.after.at(batch).peak_bytes
+        if self.kind.value == "nothing" and peak <= change.peaks(batch)[0]:
+            return "Nothing large stands behind this pool: without it the peak is no higher."
         if self.kind.value == "nothing":
             return "Without the pool every map downstream has its full size: what the pool added was a small price."
         if not indices:

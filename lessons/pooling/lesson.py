@@ -21,7 +21,7 @@
 # About 45 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: feature maps, the peak,
 # *downstream*. No GPU is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import textwrap
 from collections import OrderedDict
 
@@ -126,6 +126,8 @@ POOLS = ("pool1", "pool2", "pool3", "pool4", "pool5")
 published = vgg16_with({})
 kept = published.by_layer().set_index("layer")["saved feature maps"]
 in_front = 4 * 128 * 64 * 224 * 224  # bytes of the maps that the pool reads
+
+# %% folded=true
 reveal(
     guess,
     {"by hand": by_hand / MIB, "trace": kept["pool1"] / MIB},
@@ -171,8 +173,8 @@ for pooled in (nn.functional.max_pool2d(maps, 2), nn.functional.avg_pool2d(maps,
 # %% [markdown] slide="slide"
 # ## ReLU first or pool first
 #
-# The largest of four values is the same before and after a ReLU, so the two can be swapped without changing any
-# result. Does the order change the memory? Whoever comes first keeps the large map: the ReLU its output, which is the
+# The ReLU of the largest of four values is the largest of their four ReLUs, so the two can be swapped without changing
+# any result. Does the order change the memory? Whoever comes first keeps the large map: the ReLU its output, which is the
 # pool's input too; or the pool its input, and then the ReLU a small output.
 
 
@@ -225,7 +227,7 @@ skyline(
 without = vgg16_with({"pool1": nn.Identity()})
 factor = without.peak_bytes / published.peak_bytes
 title = (
-    f"Without pool1, {format_bytes(kept['pool1'])} of its own are saved, "
+    f"Without pool1, {format_bytes(kept['pool1'])} of its own are gone, "
     f"and the peak is {factor:.1f} times as high"
 )
 skyline(without, before=published, before_name="with pool1", title=title)
@@ -457,8 +459,8 @@ pool_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# `pool5` is the last layer before the head: nothing large stands behind it, and the peak, at `relu4_3`, is long
-# before it. At 4 × 4 everything behind `pool1` has a quarter of what a 2 × 2 pool leaves, and the peak falls by about
+# `pool5` is the last layer before the head: nothing large stands behind it, and by the peak, at
+# `relu4_3` in the backward pass, its maps and indices have gone. At 4 × 4 everything behind `pool1` has a quarter of what a 2 × 2 pool leaves, and the peak falls by about
 # a quarter, not to a quarter: the maps in front stay. In float16 the average pools take about a fifth off the peak, in
 # float32 about an eighth: the indices weigh 8 bytes in both, and the values around them half.
 #

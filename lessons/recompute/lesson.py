@@ -21,7 +21,7 @@
 #
 # About 55 minutes, and {minutes} for the exercise. It builds on lesson 03: what is alive at the peak. No GPU is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import time
 
 import pandas as pd
@@ -163,6 +163,8 @@ peaks = {k: resnet.step(resnet.evenly(k)).at(64).peak_bytes for k in tried}
 fewest = min(peaks, key=peaks.get)
 even, lowest = (resnet.step(s).at(64) for s in (resnet.evenly(fewest), resnet.least_peak(64)))
 even_time, lowest_time = (predict_step(ledger, "P100") for ledger in (even, lowest))
+
+# %% folded=true
 reveal(
     guess,
     {"all kept": plain.peak_bytes / GIB, f"{fewest} even segments": even.peak_bytes / GIB,
@@ -470,7 +472,12 @@ plane(
 
 # %% [markdown]
 # Which of the two wins depends on the link and on the arithmetic behind each byte: a map that is cheap to compute is
-# recomputed, one that is expensive and used late is moved. They combine: *both* moves the inputs of segments.
+# recomputed, one that is expensive and used late is moved. Together they bring nothing here: the peak is in the segment
+# at work, and *both* moves what waits, the inputs of the other segments.
+
+# %% slide="skip"
+for name, ledger, step in (("four segments", four, predict_step(four, "P100")), ("both", both, both)):
+    print(f"{name:14}{format_bytes(ledger.peak_bytes)}, {1000 * step.total_seconds:.0f} ms")
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -498,10 +505,10 @@ recompute_explorer()
 # ## In PyTorch
 #
 # `torch.utils.checkpoint.checkpoint_sequential(net, 4, x, use_reentrant=False)` cuts an `nn.Sequential` into four even
-# segments, which is the first column above. *Selective* checkpointing decides by operator instead of by layer: with
+# segments, as the first column above has six. *Selective* checkpointing decides by operator instead of by layer: with
 # `create_selective_checkpoint_contexts` the results of products are kept, and only what is cheap to compute runs again.
-# That is the same thought as the best cuts, one level down. `net.gradient_checkpointing_enable()` of a Hugging Face
-# model makes each block of a transformer one segment.
+# That is the same thought as the best cuts, one level down. `activation_checkpointing_enable()` of a Hugging Face
+# model (in older releases `gradient_checkpointing_enable()`) makes each block of a transformer one segment.
 
 # %% [markdown] slide="slide"
 # ## What is said of it
@@ -533,8 +540,8 @@ pd.DataFrame(rows, columns=columns).set_index("layers")
 #
 # 1. A segment keeps its input and computes the rest again: k + n/k units for n equal layers, smallest at k = √n, and
 #    lower still with segments that get shorter towards the end.
-# 2. One extra forward pass is about a third more time at most. Where layers keep much and compute little, as the first
-#    ones of VGG-16 do, short segments lower the peak for a few percent. ResNet-50's lowest peak costs nearly the third.
+# 2. One extra forward pass is a third more time, if the backward pass takes twice as long as the forward one. Where
+#    layers keep much and compute little, as the first ones of VGG-16 do, short segments lower the peak for a few percent. ResNet-50's lowest peak costs nearly the third.
 # 3. Results stay the same to the last bit if random numbers are drawn again as before and running statistics are
 #    left alone.
 #

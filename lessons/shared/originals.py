@@ -29,7 +29,7 @@ def pooled() -> nn.Module:
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(64 * 4 * 4, CLASSES),
+        nn.Linear(64 * 4 * 4, 10),
     )
 
 
@@ -46,7 +46,7 @@ def wide() -> nn.Module:
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(64, CLASSES),
+        nn.Linear(64, 10),
     )
 
 
@@ -69,7 +69,7 @@ def pooled_late() -> nn.Module:
         nn.MaxPool2d(2),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(64 * 4 * 4, CLASSES),
+        nn.Linear(64 * 4 * 4, 10),
     )
 
 

@@ -24,6 +24,11 @@ STRAIGHT = (
     "An activation is missing: two layers with weights follow each other without a ReLU between them, and together "
     "they are one linear layer. Keep a ReLU behind every convolution."
 )
+NO_RELU = (
+    "There are fewer ReLUs than convolutions. Keep a ReLU behind every convolution: it keeps its output, which the "
+    "next convolution keeps anyway. Others may keep their input too, a second map a layer."
+)
+RELUS = frozenset("relu relu_ clamp clamp_ clamp_min clamp_min_ threshold threshold_ maximum where".split())
 CHANGED = (
     "The first convolution does not read the images as they are. What makes maps small is to come behind it: details "
     "that are pooled away before are lost for every layer."
@@ -77,6 +82,7 @@ class RebuildLook:
     ignores_images: bool = False  # some images of the batch do not go through every convolution
     operators: tuple[str, ...] = ()  # that launched a kernel
     straight: bool = False  # weights stand behind weights without an activation between
+    other_activation: bool = False  # a convolution has no ReLU, but something else
     changed_first: bool = False  # the first convolution does not read the images as they are
     other_side: int = 0  # side of a map that has another size than the input, where none may
     peak: int = 0
@@ -96,7 +102,7 @@ class RebuildLook:
             "output shape kept": self.shape != () and self.shape == self.expected_shape,
             "everything trained": ran and not self.without_gradient,
             "all images count": ran and not self.ignores_images,
-            "activations kept": ran and not self.straight,
+            "activations kept": ran and not self.straight and not self.other_activation,
             "peak low enough": 0 < self.peak <= self.original.share * self.original_peak,
         }
         if self.original.same_kernels or self.original.kernels:
@@ -144,6 +150,7 @@ def look(make: Callable[[], object], original: Original, batch: int) -> RebuildL
         without_gradient=without or (() if step.trainable else ("the output",)),
         ignores_images=any(len(shape) < 4 or shape[0] != batch for shape in step.read),
         straight=step.straight,
+        other_activation=sum(name in RELUS for name in step.operators) < step.operators.count("convolution"),
         changed_first=step.read[:1] != ((batch, *original.input_shape),),
         other_side=max((s for s in step.sides if original.full_size and s not in (1, side)), default=0),
         operators=step.operators,
@@ -251,6 +258,8 @@ class RebuildCheck(PropertyCheck[RebuildLook]):
             return "Some images of the batch do not count: a convolution reads only a part of them."
         if seen.straight:
             return self._told("straight", STRAIGHT)
+        if seen.other_activation:
+            return NO_RELU
         if seen.other_side:
             told = self._told("shrunk" if seen.other_side < self.original.input_shape[-1] else "grown", OTHER_SIDE)
             return f"{told} (There are sides of {seen.other_side}.)"

@@ -121,7 +121,8 @@ skyline(step.at(batch=64))
 # %% [markdown] slide="slide"
 # ## The skyline of a real one
 #
-# AlexNet, which won the ImageNet contest of 2012, with 512 images of 224 × 224 in the batch. The dashed line is the
+# AlexNet in its form of 2014 (the first won the ImageNet contest of 2012), with 512 images of 224 × 224 in the batch. The
+# dashed line is the
 # *limit*, what the card holds. Where the skyline crosses it, training ends with *out of memory*. A little below it a
 # step may be *tight*: tensors are not all that needs room on the card. The title says which it is.
 

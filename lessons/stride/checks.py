@@ -64,7 +64,7 @@ output_side = Check(
              "Neither the padding nor the position from which the kernel starts is counted: it slides over `side + 2 "
              "* padding` values."),
     ],
-    takeaway="AlexNet's first layer makes 55 positions of 224: it rounds down, and the last columns are never read.",
+    takeaway="AlexNet's first layer makes 55 positions of 224: it rounds down, and a column of padding is left.",
 )  # fmt: skip
 
 # -- 2. what a stride saves downstream ---------------------------------------------------------------------------------

@@ -22,7 +22,7 @@
 # About 45 minutes, and {minutes} for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
 # is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import textwrap
 
 import pandas as pd
@@ -62,7 +62,7 @@ guess
 # ## By hand: where the kernel stands
 #
 # A kernel of width 3 on 8 values, padded by 1 on either side. Its left edge may start at 0 and must stop at 7,
-# where its right edge meets the padding.
+# where its right edge ends with the padding.
 #
 # | stride | left edge at | positions |
 # |---:|---|---:|
@@ -145,6 +145,8 @@ def vgg16_with(strides, dropped=()):
 
 published = vgg16_with({}).at(128)
 strided = vgg16_with({"conv1_1": 2}).at(128)
+
+# %% folded=true
 reveal(
     guess,
     {"by hand": by_hand / GIB, "trace": strided.peak_bytes / GIB},
@@ -221,6 +223,8 @@ guess_late
 late = vgg16_with({"conv5_1": 2}).at(128)
 saved_maps = [int(step.by_layer()["saved feature maps"].sum()) for step in (published, late)]
 fewer = (saved_maps[0] - saved_maps[1]) / MIB
+
+# %% folded=true
 reveal(
     guess_late,
     {"trace": (published.peak_bytes - late.peak_bytes) / MIB},
@@ -309,7 +313,7 @@ skyline(
 
 # %% [markdown] slide="subslide"
 # It is another network. A max pool looks at all four positions and keeps the largest; a stride computes one of
-# them and never sees the others.
+# them, and not the others.
 #
 # Springenberg et al. (*Striving for simplicity: the all convolutional net*, 2015, table 3) did this swap on
 # CIFAR-10 without data augmentation: the error went from 9.74 % with pools to 10.19 % with strides in the same
@@ -346,6 +350,8 @@ pd.DataFrame(
 )
 
 # %% [markdown]
+# (The 97 % are the border: with 64 values the steps of 4 do not come out even, and the last row and column stay unread.)
+#
 # ResNet-50 halves its maps three times with a 1 × 1 kernel at stride 2 on the *shortcut*, the way on which a
 # block's input is added to its output: three quarters of what arrives there is thrown away unseen. AlexNet's 11 × 11
 # at stride 4 reads every value, many of them several times.
@@ -465,7 +471,8 @@ stride_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# From `conv5_1` on the peak stays where it was: it stands at `relu4_3`, before any map that became smaller. At
+# From `conv5_1` on the peak stays where it was: it stands at `relu4_3` in the backward pass, when every map that became
+# smaller has gone. At
 # `conv3_1` strides 3 and 4 bring nothing beyond stride 2, because the peak has moved in front of `conv3_1`.
 # Without the next pool all maps after it have their old size; only those between the stride and the place of the
 # pool stay small.

@@ -140,6 +140,25 @@ class Shifted(Reader):
         return cross_entropy(self.head(maps), labels, reduction="sum")
 
 
+class ByTexts(Chunks):
+    """Divided by the number of texts."""
+
+    def forward(self, ids, labels):
+        return super().forward(ids, labels) * ids.shape[1]
+
+
+class LossOutside(Reader):
+    """Only the head is computed again: the loss keeps what it gave."""
+
+    def forward(self, ids, labels):
+        maps, flat = self.body(self.embedding(ids)).flatten(0, 1), labels.flatten()
+        total = 0
+        for piece, wanted in zip(maps.split(10), flat.split(10), strict=True):
+            logits = checkpoint(self.head, piece, use_reentrant=False)
+            total = total + cross_entropy(logits, wanted, reduction="sum")
+        return total / flat.numel()
+
+
 def with_choice(choose, differ=lambda below, above: [below, above]):
     def block(layers, enters, keeps):
         def peak(size):
@@ -194,5 +213,9 @@ WRONG = {
         (lambda n, e, k: block_by_list(n, e, k)[0], "That is a number. Return a list"),
         (lambda n, e, k: block_by_list(n, k, e), "exchanged"),
     ],
-    "loss_in_pieces": [(Shifted, "The loss is nearly right")],
+    "loss_in_pieces": [
+        (Shifted, "The loss is nearly right"),
+        (ByTexts, "divided by less than the number of tokens"),
+        (LossOutside, "the head and the loss of each piece inside `checkpoint`"),
+    ],
 }

@@ -86,6 +86,18 @@ class _Detached(_Summing):
         return torch.stack(parts).sum() / labels.numel()
 
 
+class _LateNames(_Summing):
+    """What is computed again looks names up a second time, when the loop has moved on."""
+
+    pieces = 12
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        parts = []
+        for maps, flat in self.split(ids, labels):
+            parts.append(checkpoint(lambda one: self.piece(one, flat), maps, use_reentrant=False))  # noqa: B023 - the slip
+        return torch.stack(parts).sum() / labels.numel()
+
+
 class _Narrow(Reader):
     def __init__(self) -> None:
         super().__init__(hidden=8)
@@ -118,8 +130,8 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
         Slip(
             "the sum of means",
             _SumOfMeans,
-            "The loss is several times too large, as if the sum over all tokens were divided by the size of a piece: "
-            "means were added up. Add up the *sums* of the pieces, and divide by the number of tokens.",
+            "The loss is a whole number of times too large: means of pieces were added up, or a sum was divided by "
+            "less than the number of tokens. Add up the *sums* of the pieces, and divide by the number of tokens.",
         ),
         Slip(
             "a sum",
@@ -137,6 +149,12 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
             "detached",
             _Detached,
             "The loss is right and gradients are missing or wrong: something on the way was detached or left out.",
+        ),
+        Slip(
+            "late names",
+            _LateNames,
+            "The loss is right and its gradients are not. What a checkpoint computes again in the backward pass sees "
+            "variables as they are then: hand it the piece's maps and labels, both, as arguments.",
         ),
         Slip(
             "other parameters",
@@ -176,8 +194,10 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
                 f"{chunked.WORDS:,} logits of it."
             )
         if not seen.trainable or not seen.same_gradients:
+            if _misses_gradients(given):
+                return self.told("detached")
             # The mean of means may be near enough in the loss; its gradients are not.
-            return self.told("detached" if _misses_gradients(given) else "the mean of means")
+            return self.told("late names" if math.isclose(seen.loss_factor, 1, rel_tol=1e-5) else "the mean of means")
         now = f" It is {percent(seen.share)} of the original; at most {percent(SHARE)} is asked."
         if seen.peak == seen.original_peak:
             return self.told("all in one" if seen.again else "nothing") + now
@@ -186,7 +206,10 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
                 return slip.message + now
         if percent(seen.share) == percent(SHARE):
             now = f" It is {100 * seen.share:.1f} % of the original; at most {percent(SHARE)} is asked."
-        return f"The peak is still too high.{now} Smaller pieces take it down."
+        return (
+            f"The peak is still too high.{now} Either the pieces are large, or something as large as the logits waits "
+            "for the backward pass: are the head and the loss of each piece inside `checkpoint`, both?"
+        )
 
 
 def _misses_gradients(make: Callable[[], nn.Module]) -> bool:

@@ -131,7 +131,7 @@ longest = Check(
         Slip("doubling alone", lambda *x: _longest(*x) and 2 ** (_longest(*x).bit_length() - 1),
              "You stop at the last doubling that fits. The longest lies between it and the next: halve that gap."),
     ],
-    takeaway="Four times the room is not four times the text: at most twice, once scores decide.",
+    takeaway="Four times the room is not four times the text: little more than twice, once scores decide.",
 )  # fmt: skip
 
 # -- 4. the logits ----------------------------------------------------------------------------------------------------

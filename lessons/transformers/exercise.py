@@ -216,7 +216,8 @@ graded.best_block(best_block)
 # alive at a time, in the forward pass and in the backward pass.
 #
 # The check compares a step of your model with one of the original's on random tokens: 4 texts of 63, so that most sizes
-# of a piece leave a shorter last one. Give `checkpoint` the argument `use_reentrant=False`.
+# of a piece leave a shorter last one. Give `checkpoint` the argument `use_reentrant=False`, as PyTorch
+# advises.
 
 # %%
 print(inspect.getsource(Reader))

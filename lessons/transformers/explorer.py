@@ -30,6 +30,8 @@ AT_ONCE, IN_PIECES = "all at once", "in 16 pieces"
 LOSSES = {AT_ONCE: 0, IN_PIECES: 16}
 OPTIMIZERS = ("adamw", "momentum", "sgd")
 STATES, LOGITS, SCORES, MAPS = "weights and states", "logits", "scores", "other maps"
+# What attention written out makes of a score, in the forward and in the backward pass.
+OF_SCORES = ("bmm", "div", "masked_fill", "_to_copy", "_softmax", "_softmax_backward_data", "native_dropout")
 STAYS = ("parameters", "optimizer state", "weight gradients", "other")
 
 
@@ -46,14 +48,20 @@ class Culprits:
 
 
 def culprits(ledger: Ledger, shape: Shape, sequence: int, pieces: int) -> Culprits:
-    """The peak by what it is for: logits are maps of a vocabulary a token, scores those of a sequence a token."""
+    """The peak by what it is for: logits are maps of a vocabulary a token, scores those of a sequence a head and token.
+
+    Logits are made by the head and the loss; scores by attention that is written out, in 1, 2 or 4 bytes.
+    """
     tape, peak = ledger.tape, ledger.peak_event
     alive = (tape.birth <= peak) & (tape.death > peak)
     maps = np.isin(tape.role, (ROLE["feature maps"], ROLE["gradient maps"]))
     tokens = sequence * ledger.batch
-    logits = maps & (ledger.size >= 2 * -(-tokens // max(1, pieces)) * shape.vocabulary)
+    at_loss = np.isin(tape.layer_names, ("head", shape.name))[tape.layer]
+    logits = maps & at_loss & (ledger.size >= 2 * -(-tokens // max(1, pieces)) * shape.vocabulary)
     attention = np.array([name.endswith(".attention") for name in tape.layer_names])[tape.layer]
-    scores = maps & ~logits & attention & (ledger.size >= tokens * sequence * shape.heads)
+    made_by = np.array(tape.event_ops)[np.minimum(tape.birth, len(tape.event_ops) - 1)]
+    sizes = [tokens * sequence * shape.heads * size for size in (1, 2, 4)]
+    scores = maps & attention & np.isin(made_by, OF_SCORES) & np.isin(ledger.size, sizes)
     stays = np.isin(tape.role, [ROLE[name] for name in STAYS])
 
     def alive_of(which: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
@@ -73,7 +81,7 @@ def _way_out(largest: str, options: Options, optimizer: str, most: int) -> str:
         if options.pieces:
             advice = "The loss is in pieces already: fewer tokens make each smaller."
     elif largest == MAPS:
-        advice = "Full checkpointing keeps 2 sbh bytes a layer in place of 34 or more."
+        advice = "Full checkpointing keeps 2 sbh bytes a layer in place of 32 or more."
         if options.recompute == "full":
             advice = "Every layer is checkpointed already: fewer tokens are what is left."
     else:

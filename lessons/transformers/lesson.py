@@ -21,7 +21,7 @@
 #
 # About 60 minutes, and 55 for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 import inspect
 import time
 
@@ -31,9 +31,11 @@ from torch import nn
 
 from classroom.predict import predict, reveal
 from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
+from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
 from course_utils.networks import language as language_models
 from course_utils.networks.language import SHAPES, Options, Shape
+from course_utils.techniques.capacity import CONTEXT_BYTES
 from course_utils.trace import Spec, training_step
 from course_utils.units import GIB, MIB, format_bytes
 from lessons.claims import judge
@@ -125,7 +127,7 @@ table.assign(difference=table.iloc[:, 0] - table.iloc[:, 1]).map("{:,}".format)
 
 # %% folded=true
 class WrittenOut(nn.Module):
-    """GELU as GPT-2's own code has it, in seven operators."""
+    """GELU as GPT-2's own code has it, in eight operators."""
 
     def forward(self, x):
         return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 3.0))))
@@ -158,7 +160,7 @@ unit = {shape.name: s * b * shape.hidden for shape in (gpt2, llama)}
 coefficients = {
     "GPT-2, the formula without scores": 34,
     "GPT-2, fused attention": a_layer(gpt2, fused) / unit["GPT2"],
-    "the same, GELU in seven operators": a_layer(gpt2, fused, written_out) / unit["GPT2"],
+    "the same, GELU in eight operators": a_layer(gpt2, fused, written_out) / unit["GPT2"],
     "Llama-3.2-1B, norms in float32, SwiGLU": a_layer(llama, Options()) / unit["Llama-3.2-1B"],
 }
 side_by_side(
@@ -167,13 +169,13 @@ side_by_side(
 )
 
 # %% [markdown]
-# Seven operators keep what one fused kernel does not. Llama's norms compute in float32, and written out they keep
+# Eight operators keep what one fused kernel does not. Llama's norms compute in float32, and written out they keep
 # float32 copies. So no one number holds for every transformer, and compilers save memory too, since they fuse.
 
 # %% [markdown] slide="slide"
 # ## The whole model
 
-# %%
+# %% folded=true
 parameters = gpt2.parameters * 8 / GIB
 reveal(
     guess,
@@ -234,8 +236,8 @@ print(f"{whole / values:.0f} bytes a logit")
 tower.map("{:,}".format).to_frame("bytes")
 
 # %% [markdown]
-# Two bytes a logit are what people count; fourteen are there. V is 65 times h, so the tower is 14 · 65 = 910 sbh
-# bytes high. Without their scores all twelve layers keep 12 · 34 = 408.
+# Two bytes a logit are what people count; fourteen are there. V is 65.4 times h, so the tower is 14 · 65.4 = 916
+# sbh bytes high. Without their scores all twelve layers keep 12 · 34 = 408.
 
 # %% [markdown] slide="slide"
 # ## A line that saves a tenth
@@ -337,14 +339,14 @@ pd.DataFrame(rows).T
 # of tokens counts: twice the length, half the batch. Eager, lines bend down, and a text can be too long for any batch.
 
 # %% folded=true
-cards = {"T4, 16 GiB": 16, "A100, 40 GiB": 40, "H100, 80 GiB": 80}
 curves = []
-for (card, room), colour in zip(cards.items(), COLOURS, strict=True):
+for card, colour in zip(("T4", "A100", "H100 SXM"), COLOURS, strict=True):
+    room = hardware.device(card).memory_bytes
     for name, way in (("eager", eager), ("fused", fused)):
         steps = {n: language_step("GPT2", n, way) for n in lengths}
-        most = {n: step.largest_batch((room - 0.5) * GIB) for n, step in steps.items()}
+        most = {n: step.largest_batch(room - CONTEXT_BYTES) for n, step in steps.items()}
         line = {n: batch for n, batch in most.items() if batch}
-        label = card if name == "fused" else ""
+        label = f"{card}, {format_bytes(room, 1)}" if name == "fused" else ""
         curves.append(Curve(label, list(line), list(line.values()), colour, name == "eager"))
 plane(
     Axis("tokens in a text", log=True), Axis("texts in the batch", log=True), curves=curves,
@@ -356,7 +358,8 @@ plane(
 #
 # Lesson 10: of n equal layers keep √n inputs. But there a layer kept as much as entered it. Here 2 sbh enter and 34 sbh
 # are kept, 17 times as much. With blocks of g layers the peak is 2sbh · n/g + 34sbh · g, lowest at g = √(n/17). So
-# blocks of one layer are best up to 34 layers; `gradient_checkpointing_enable()` makes such blocks. GPT-2 XL has 48:
+# blocks of one layer are best up to 34 layers; `activation_checkpointing_enable()` of transformers (in older releases
+# `gradient_checkpointing_enable()`) makes such blocks. GPT-2 XL has 48:
 
 # %%
 xl = SHAPES["GPT2-XL"]
@@ -538,7 +541,8 @@ pd.DataFrame(rows).T
 # ## Explore
 #
 # One question: **what breaks the budget, and what is the cheapest way out?** Before each move say which of layers,
-# scores and logits it touches.
+# scores and logits it touches. The explorer trains without dropout, as most models of today do: a score then keeps two
+# bytes and not five, and GPT-2 needs less than on the pages above.
 
 # %% tags=["nbval-ignore-output"]
 transformer_explorer()

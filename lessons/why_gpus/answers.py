@@ -144,9 +144,9 @@ WRONG = {
         (lambda f, t, p, b, launch: launch + max(f / p, t / b) + 1e-7, "too large"),
     ],
     "crossover_batch": [
-        (lambda cf, cs, gf, gs: 1 if gf < cf else RIGHT["crossover_batch"][1](cf, cs, gf, gs), "at batch 1"),
-        (lambda cf, cs, gf, gs: 0 if gf < cf and gs < cs else RIGHT["crossover_batch"][1](cf, cs, gf, gs), None),
-        (searched(10_000), "search ends at 10,000"),
+        (lambda cf, cs, gf, gs: 1 if gf < cf else RIGHT["crossover_batch"][0](cf, cs, gf, gs), "at batch 1"),
+        (lambda cf, cs, gf, gs: 0 if gf < cf and gs < cs else RIGHT["crossover_batch"][0](cf, cs, gf, gs), None),
+        (searched(10_000), "search ends too early"),
         (searched(1_000), None),
         (lambda *a: RIGHT["crossover_batch"][0](*a) + 1, "Every number you return is 1 too large"),
     ],

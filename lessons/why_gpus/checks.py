@@ -131,10 +131,10 @@ crossover_batch = Check(
              "both devices at batch 1."),
         Slip("search ends at 10,000",
              lambda cf, cs, gf, gs: n if (n := _crossover_batch(cf, cs, gf, gs)) <= 10_000 else 0,
-             "Your search ends at 10,000, and the GPU may win later. Divide the head start by the gain a sample: no "
+             "Your search ends too early: the GPU may win later. Divide the head start by the gain a sample: no "
              "search is needed."),
     ],
-    takeaway="Head start divided by gain a sample: a launch less, and the crossover comes sooner.",
+    takeaway="The crossover is the head start divided by the gain a sample: with a launch less it comes sooner.",
 )  # fmt: skip
 
 # -- 3. speed-up once transfers count --------------------------------------------------------------------------------
@@ -273,6 +273,12 @@ class _HalfLooped(OneByOne):
         return self.fc2(torch.relu(self.fc1(centred)))  # type: ignore[no-any-return]
 
 
+class _InPieces(OneByOne):
+    def forward(self, hands: Tensor) -> Tensor:
+        parts = [part - part.mean(dim=1, keepdim=True) for part in hands.split(20)]
+        return torch.cat([self.fc2(torch.relu(self.fc1(part))) for part in parts])
+
+
 class _UnitByUnit(OneByOne):
     def forward(self, hands: Tensor) -> Tensor:
         x = hands - hands.mean(dim=1, keepdim=True)
@@ -336,6 +342,11 @@ class FewerLaunches(NetworkCheck[LaunchComparison]):
             "The layers take the whole batch now, but something before or after them still runs sample by sample.",
         ),
         Slip(
+            "in pieces",
+            _InPieces,
+            "The launches still grow with the batch: it goes through the layers in pieces. Give them all of it.",
+        ),
+        Slip(
             "a loop over units",
             _UnitByUnit,
             "The launches no longer grow with the batch, but there are still too many: another loop is left.",
@@ -390,6 +401,8 @@ class FewerLaunches(NetworkCheck[LaunchComparison]):
         now = f" At batch {BATCH} it launches {seen.operators} operators; at most {loops.MOST} are asked."
         if not seen.grow:
             return self.told("a loop over units") + now
+        if 0 < seen.operators <= loops.MOST:
+            return self.told("in pieces")
         return self.told("still a loop" if seen.operators > seen.original_operators / 2 else "half a loop") + now
 
 

@@ -217,6 +217,10 @@ for name, step in (("CPU", on_cpu), ("Titan X", on_gpu)):
     count, share = (step.launch > 0).sum(), step.launch.sum() / step.total_seconds
     print(f"{name:8}{format_seconds(step.total_seconds)}: {count} launches, {share:.1%} of it")
 
+# %% [markdown] slide="skip"
+# The counts differ in the update: on a GPU the optimizer gives all parameters to one kernel, on a CPU it takes them one
+# after the other.
+
 # %% folded=true
 epoch = published.MNIST_EPOCH_SECONDS  # 784 inputs, 128 units, batches of 32, other devices
 ways = {
@@ -254,8 +258,8 @@ reveal(
 # %% [markdown] slide="slide"
 # ## Both in one figure
 #
-# Now let the batch grow. Below the crossover the CPU wins, above it the GPU. At first neither time grows with the
-# batch: launches take as long for one sample as for twenty.
+# Now let the batch grow. Below the crossover the CPU wins, above it the GPU. At first the times hardly grow: launches
+# take as long for one sample as for five. The CPU's time begins to grow first, the card's at some hundred samples.
 
 
 # %% folded=true
@@ -617,8 +621,8 @@ title = f"VGG-16 here: arithmetic limits {right} layers, bandwidth {len(layers) 
 roofline(mine, layers, f"{title}half of them reach {shares[len(shares) // 2]:.0%} or more")
 
 # %% [markdown] slide="subslide"
-# A convolution uses each weight at thousands of places: hundreds of operations a byte, far right of the ridge. A dense
-# layer at batch 1 reads each weight for one multiply-add: half an operation a byte, so it waits for memory whatever the
+# A convolution uses each weight at every place of its map, 196 to 50,176 of them here: from `conv1_2` on that is 90
+# operations a byte or more, far right of the ridge. (`conv1_1` sums over three channels only.) A dense layer at batch 1 reads each weight for one multiply-add: half an operation a byte, so it waits for memory whatever the
 # chip can compute. A batch of 32 uses each weight 32 times. **That is what a batch is for.**
 #
 # A point above the line is not magic: its kernel multiplies less than the formula says, its weights sat in a cache, or
@@ -724,7 +728,7 @@ pd.DataFrame(
 # %% [markdown]
 # A large network is another world: see the last column. The model's arithmetic rates were read off the rows *Torch* and
 # *cuDNN 4.0*, so those prove nothing. The others show its limits: the K40's kernels reach less of their peak than it
-# believes, and from cuDNN 5.1 on convolutions multiply less than the formula says.
+# believes, and since version 5 cuDNN's kernels for 3 × 3 (Winograd) multiply less than the formula says.
 
 # %% [markdown] slide="slide"
 # ## Fewer launches
@@ -770,7 +774,7 @@ who_wins_explorer(cpu=mine)
 # 1. Ten units with 64 inputs or more: over PCIe 3.0 a sample costs more to bring than the CPU needs to compute it.
 # 2. With 784 inputs about a thousand units, with 4,096 about a hundred, with 4 inputs more than the slider has.
 # 3. Below the crossover the card waits for launches, and the model gives every card the same launch cost. A B200 would
-#    do the work ten times as fast, but there is next to none.
+#    do the work some twenty times as fast, but there is next to none.
 #
 # </details>
 

@@ -410,6 +410,7 @@ class TestBuild:
         before = {path: path.read_bytes() for path in root.rglob("*.ipynb")}
         source = root / "lessons" / "memory" / "exercise.py"
         source.write_text(source.read_text() + "\n# %%\nraise ValueError('no')\n")
+        (source.parent / "lesson.py").write_text("# %%\nraise ValueError('solutions first')\n")
         with pytest.raises(AuthoringError, match="ValueError: no"):
             build([], root)
         assert {path: path.read_bytes() for path in root.rglob("*.ipynb")} == before

@@ -36,22 +36,25 @@ def test_it_builds_and_its_question_judges(root: Path) -> None:
     assert find_topics([], root) == ["01_multiples", "15_sparse_nets", "A_last"]
     assert [kind for kind, _, _ in plan("15_sparse_nets", root).notebooks()] == ["notebooks", "exercises", "solutions"]
     checks, graded, answers = (load(folder / f"{name}.py") for name in ("checks", "graded", "answers"))
-    (question,) = answers.RIGHT
-    check, cell = getattr(checks, question), getattr(graded, question)
-    right = cell.lines(answers.RIGHT[question][0])
-    for answer in answers.RIGHT[question]:
-        assert check(answer).outcome is Outcome.CORRECT
-        assert cell.lines(answer) == right
-    for slip in check.slips:
-        feedback = check(slip.function)
-        assert (feedback.outcome, slip.message in feedback.message) == (Outcome.WRONG, True)
-        assert not set(cell.lines(slip.function)) & set(right)
+    for question, answered in answers.RIGHT.items():
+        check, cell = getattr(checks, question), getattr(graded, question)
+        right = cell.lines(answered[0])
+        for answer in answered:
+            assert check(answer).outcome is Outcome.CORRECT
+            assert cell.lines(answer) == right
+        for slip in check.slips:
+            feedback = check(slip.function)
+            assert (feedback.outcome, slip.message in feedback.message) == (Outcome.WRONG, True)
+            assert cell.lines(slip.function) != right
 
 
 @pytest.mark.parametrize(
     ("number", "topic", "said"),
-    [("01", "other", "01_multiples"), ("15", "multiples", "01_multiples"), ("x", "a", "two"), ("15", "A b", "two")],
-)
+    [
+        ("01", "other", "01_multiples"), ("15", "multiples", "01_multiples"), ("x", "a", "two"),
+        ("15", "a b", "one name of a-z, 0-9 and _.*; got `15 a b`$"), ("15", "class", "no word of Python"),
+    ],
+)  # fmt: skip
 def test_what_cannot_be_is_one_line(number: str, topic: str, said: str, root: Path) -> None:
     before = sorted(root.rglob("*"))
     with pytest.raises(CourseError, match=said):

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,31 +73,31 @@ def course(tmp_path: Path) -> tuple[NotebookNode, NotebookNode]:
 
 
 @pytest.fixture
-def beside_hogs(course: tuple[NotebookNode, NotebookNode]) -> Callable[[str], QuestionMark]:
+def beside_hogs(course: tuple[NotebookNode, NotebookNode]) -> Iterator[Callable[[str], QuestionMark]]:
     """The mark of an answer to `three` in a sandbox whose processor others burn, each in a session of its own."""
+    with Sandbox() as box:
 
-    def marked(source: str) -> QuestionMark:
-        exercise, solution = course
-        grafted = dataclasses.replace(graft(answer(exercise, three=source), solution), checks=checks_cell())
-        with Sandbox() as box:
-            box._processors = box._processors[:1]
-            burn = f"import os; os.sched_setaffinity(0, {box._processors}); print(flush=True)\nwhile True: pass"
-            hogs = [
-                subprocess.Popen([sys.executable, "-c", burn], stdout=subprocess.PIPE, start_new_session=True)
-                for _ in range(HOGS)
-            ]
-            try:
-                for hog in hogs:
-                    assert hog.stdout is not None
-                    hog.stdout.readline()
-                found = mark(grafted, Limits(cell=2), sandbox=box)
-            finally:
-                for hog in hogs:
-                    hog.kill()
-                    hog.communicate()
-        return next(one for one in found.questions if one.question == "three")
+        def marked(source: str) -> QuestionMark:
+            exercise, solution = course
+            grafted = dataclasses.replace(graft(answer(exercise, three=source), solution), checks=checks_cell())
+            found = mark(grafted, Limits(cell=2), sandbox=box)
+            return next(one for one in found.questions if one.question == "three")
 
-    return marked
+        box._processors = box._processors[:1]
+        burn = f"import os; os.sched_setaffinity(0, {box._processors}); print(flush=True)\nwhile True: pass"
+        hogs = [
+            subprocess.Popen([sys.executable, "-c", burn], stdout=subprocess.PIPE, start_new_session=True)
+            for _ in range(HOGS)
+        ]
+        try:
+            for hog in hogs:
+                assert hog.stdout is not None
+                hog.stdout.readline()
+            yield marked
+        finally:
+            for hog in hogs:
+                hog.kill()
+                hog.communicate()
 
 
 @pytest.mark.skipif(bool(sandbox.why_not()), reason=f"sandbox: {sandbox.why_not()}")

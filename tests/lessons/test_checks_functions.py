@@ -1,5 +1,6 @@
 """Checks of functions: wrong answers refused by check and graded cell alike, and what a wrong one is told."""
 
+import ast
 import itertools
 import math
 import random
@@ -12,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 from own import own
-from right_answers import CHECKS, GRADED, RIGHT, WRONG
+from right_answers import CHECKS, GRADED, RIGHT, TOPICS, WRONG
 
+from classroom import ROOT
 from classroom.grading.mark import LONGEST
 from classroom.grading.secret import SERVE
-from classroom.questions.core import Outcome, Slip, as_number, equal, shown
+from classroom.questions.core import Outcome, Slip, as_number, equal, parameters, shown
 from classroom.questions.functions import Check
-from classroom.questions.graded import canonical
+from classroom.questions.graded import canonical, draws_for
 from lessons.many_gpus import checks as many_gpus
 
 FUNCTIONS = [question for question, check in CHECKS.items() if isinstance(check, Check)]
@@ -41,14 +43,34 @@ def test_wrong_answers_and_slips_earn_no_point_whatever_the_seed(question, monke
     for seed in SEEDS:
         monkeypatch.setenv("COURSE_SEED", str(seed))
         right = GRADED[question].lines(RIGHT[question][0])
-        assert not [answer for answer in wrong if GRADED[question].lines(answer) == right], seed
+        assert not [answer for answer in wrong if earns_the_point(question, answer, right)], seed
+
+
+def earns_the_point(question, answer, right):
+    """Whether every line of the graded cell is the right one; looks no further than to the first that is not."""
+    graded = GRADED[question]
+    inputs = graded.draw(draws_for(question))
+    return all(graded._line(answer, given) == line for given, line in zip(inputs, right, strict=True))
+
+
+@pytest.mark.parametrize("question", FUNCTIONS)
+def test_a_right_answer_earns_the_point_line_by_line(question):
+    right = RIGHT[question][0]
+    assert earns_the_point(question, right, GRADED[question].lines(right))
 
 
 def test_few_wrong_answers_hear_no_more_than_that_they_are_wrong():
-    answers = [(question, own(slip.function)) for question in FUNCTIONS for slip in CHECKS[question].slips]
-    answers += [(question, answer) for question, wrong in WRONG.items() for answer, _ in wrong]
-    messages = [CHECKS[question](answer).message for question, answer in answers]
+    """Of those that learners gave and no slip describes."""
+    messages = [CHECKS[question](answer).message for question, wrong in WRONG.items() for answer, _ in wrong]
     assert len([message for message in messages if "Work this one out by hand" in message]) < len(messages) / 10
+
+
+def test_an_answer_that_looks_at_nothing_and_a_list_that_is_too_long_are_told_so():
+    scales, right = CHECKS["next_scales"], RIGHT["next_scales"][0]
+    assert "returned 7, expected " in (message := CHECKS["longest"](lambda *_: 7).message)
+    assert "So does every other call" in message
+    assert "That is 1 too many in the list." in scales(lambda *given: [1, *right(*given)]).message
+    assert "1 too few in the list." in scales(lambda *given: right(*given)[:-1]).message
 
 
 def off_at(question, index):
@@ -99,6 +121,18 @@ def test_where_parts_are_inputs_the_least_of_them_is_shown(question):
 
     called = check(answer).message.partition("` returned")[0].partition(f"{question}(")[2].removesuffix(")")
     assert len(eval(f"[{called}]", {})[0]) == 2
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_check_names_arguments_as_the_exercise_does(topic):
+    given = {
+        node.name: [argument.arg for argument in node.args.args]
+        for node in ast.walk(ast.parse((ROOT / "lessons" / topic / "exercise.py").read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name in FUNCTIONS
+    }
+    for question, names in given.items():
+        wanted = parameters(CHECKS[question].reference).values()
+        assert names == [parameter.name for parameter in wanted if parameter.default is parameter.empty]
 
 
 @pytest.mark.parametrize("question", FUNCTIONS)

@@ -7,7 +7,7 @@ import pytest
 from verdicts import finding
 
 from classroom import ROOT
-from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG
+from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, claim
 from classroom.notebooks import topics
 from course_utils.memory import Ledger, StepTrace
 from course_utils.units import CourseError
@@ -28,7 +28,9 @@ EXPECTED = {
 
 
 def test_every_claim_is_judged_once_and_has_a_place_in_the_table():
-    assert set(EXPECTED) <= set(CLAIMS) == set(range(1, len(CLAIMS) + 1))
+    gaps = sorted(set(range(1, max(CLAIMS))) - set(CLAIMS))
+    assert not gaps, f"no claim has the number {gaps[0]}: give it to a new one"
+    assert set(EXPECTED) <= set(CLAIMS)
     assert all(claim.number == number and claim.text and claim.source for number, claim in CLAIMS.items())
 
 
@@ -97,11 +99,21 @@ def test_an_unknown_number_is_one_line():
         judge([999])
 
 
+def test_a_number_given_twice_is_one_line_and_a_module_read_twice_is_no_fault():
+    importlib.reload(memory)
+    with pytest.raises(CourseError, match=r"^claim 20 has two judges, lessons.memory.claims._\w+ and test_claims"):
+        claim(20, "somebody", "another")(lambda: finding(21))
+    assert CLAIMS[20].source != "somebody"
+
+
 def test_every_claim_of_the_table_has_a_verdict_that_a_test_expects():
     expected = [number for folder in topics(ROOT).values() for number in _expected(folder.name)]
     measured = [39, 48]  # on this machine; the tests of their topics judge them with made-up times
-    assert sorted(expected + measured) == sorted(CLAIMS) == list(range(1, len(CLAIMS) + 1))
-    assert {claim.source for claim in CLAIMS.values()} == set(claims.SOURCES)
+    missing = sorted(set(CLAIMS) - set(expected + measured))
+    assert not missing, f"claim {missing[0]}: its verdict belongs into EXPECTED of its topic's test_claims_TOPIC.py"
+    assert sorted(expected + measured) == sorted(CLAIMS)
+    sources = {claim.source for claim in CLAIMS.values()} ^ set(claims.SOURCES)
+    assert not sources, f"not in SOURCES of lessons/shared/sources.py, or of no claim: {sources}"
 
 
 def _expected(topic):

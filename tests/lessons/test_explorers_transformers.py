@@ -10,11 +10,11 @@ import pytest
 from drawn import assert_well_laid
 
 from course_utils.machine import hardware
-from course_utils.networks.language import SHAPES, Options
+from course_utils.networks.language import ATTENTION, SHAPES, Options
 from course_utils.techniques.capacity import fit
 from course_utils.units import CourseError, format_bytes
 from lessons.shared import language_steps
-from lessons.shared.language_steps import language_step
+from lessons.shared.language_steps import kept_step, language_step
 from lessons.transformers.explorer import IN_PIECES, LOGITS, MAPS, SCORES, STATES, culprits, transformer_explorer
 
 SMALL = {
@@ -43,6 +43,28 @@ def test_every_corner_says_what_is_read(name):
         assert sum(found.parts.values()) == ledger.peak_bytes
         assert min(found.parts.values()) >= 0
         assert view.sentences[1].startswith(found.largest.capitalize())
+
+
+@pytest.mark.parametrize("loss", [0, 16])
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("name", ["GPT2", "GPT2-XL", "Llama-3.2-1B", "Llama-3-8B"])
+def test_no_map_of_a_layer_is_taken_for_logits_and_no_query_for_a_score(name, attention, loss):
+    """The bounds are by hand: 14 bytes a logit, a part of them alive; no score where attention is fused."""
+    shape, options = SHAPES[name], Options(attention, pieces=loss)
+    for sequence in (128, 1024, 8192):
+        for batch in (1, 8):
+            ledger = kept_step(shape, sequence, options, "bfloat16", "adamw").at(batch)
+            found = culprits(ledger, shape, sequence, loss)
+            assert found.parts[LOGITS] <= 14 * batch * sequence * shape.vocabulary
+            written = attention == "eager" and ledger.peak_phase != "update"
+            assert (found.parts[SCORES] > 0) == written
+            assert min(found.parts.values()) >= 0
+
+
+def test_in_pieces_scores_are_the_largest_part():
+    shape, options = SHAPES["GPT2"], Options("eager", pieces=16)
+    found = culprits(kept_step(shape, 1024, options, "bfloat16", "adamw").at(8), shape, 1024, 16)
+    assert found.largest == SCORES
 
 
 def test_culprits_are_who_they_are():

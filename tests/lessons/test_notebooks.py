@@ -7,8 +7,10 @@ from nbval_run import ROOT, nbval
 
 from classroom.authoring import find_topics, plan
 from classroom.execution import execute
+from classroom.new_lesson import new_lesson
 from classroom.notebooks import outline, read_notebook
 from classroom.questions.core import Outcome
+from course_utils.files import write_whole
 
 PLANS = {topic: plan(topic, ROOT) for topic in find_topics([], ROOT)}
 NOTEBOOKS = [(folder, made.topic) for made in PLANS.values() for folder, _, _ in made.notebooks()]
@@ -74,16 +76,16 @@ class TestExercises:
         text = "\n".join(cell.source for cell in questions)
         points = sum(cell.metadata.course.points for cell in questions)
         minutes = sum(map(int, re.findall(r"about (\d+) minutes?\*", text)))
-        assert 3 <= len(questions) <= 6
-        assert 10 <= points <= 20
-        assert 30 <= minutes <= 60
+        assert 3 <= len(questions) <= 6, "an exercise has 3 to 6 questions"
+        assert 10 <= points <= 20, "an exercise has 10 to 20 points in all"
+        assert 30 <= minutes <= 60, "an exercise takes 30 to 60 minutes in all"
 
     def test_the_lesson_says_how_long_it_takes(self, topic):
         questions = question_cells(planned("exercises", topic), "question")
         minutes = sum(int(re.search(r"about (\d+) minutes?\*", cell.source)[1]) for cell in questions)
         first, *_, last = [cell.source for cell in planned("notebooks", topic).cells if cell.cell_type == "markdown"]
-        assert re.search(rf"\b{minutes}\s+for\s+the\s+exercise", first)
-        assert re.search(rf"\b{minutes}\s+minutes", last)
+        assert re.search(rf"\b{minutes}\s+for\s+the\s+exercise", first), "write `{minutes} for the exercise` first"
+        assert re.search(rf"\b{minutes}\s+minutes", last), "write `{questions}` into the last text"
 
     def test_no_answer_is_given_away(self, topic):
         exercise, solution = planned("exercises", topic), planned("solutions", topic)
@@ -94,6 +96,16 @@ class TestExercises:
             assert solving
             told = [line for line in solving if re.search(r"\w", line) and line not in ("x = images", "return x")]
             assert not [line for line in told if line in handed_out]
+
+
+def test_the_folder_of_a_new_lesson_keeps_to_all_that(tmp_path, monkeypatch):
+    write_whole(tmp_path / "lessons" / "contents.txt", "")
+    new_lesson("15", "sparsity", tmp_path)
+    monkeypatch.setitem(PLANS, "15_sparsity", plan("15_sparsity", tmp_path))
+    rules = TestExercises()
+    rules.test_it_asks_what_a_lesson_s_exercise_may_ask("15_sparsity")
+    rules.test_the_lesson_says_how_long_it_takes("15_sparsity")
+    rules.test_no_answer_is_given_away("15_sparsity")
 
 
 @pytest.mark.parametrize(("folder", "topic"), EXECUTED)

@@ -154,7 +154,7 @@ def test_the_largest_batches_in_words():
     assert Batches(0, 0).words == "No batch fits."
     assert Batches(1200, 1200).words == "Largest batch that fits: 1,200."
     assert Batches(116, 145).words == (
-        "Every batch up to 116 fits; up to 145 it depends on how the allocator's blocks fall."
+        "Batches up to about 116 fit; up to 145 it depends on how blocks fall and what workspace they leave."
     )
     assert Batches(0, 3).words.startswith("No batch surely fits; up to 3 ")
 

@@ -38,8 +38,7 @@ WORK = st.integers(min_value=0, max_value=10**15)
 ANY_DEVICE = st.sampled_from(devices())
 
 
-def test_the_catalogue_has_the_nineteen_devices_in_order_of_their_year() -> None:
-    assert len(devices()) == 19
+def test_the_catalogue_is_in_order_of_the_years() -> None:
     assert [item.year for item in devices()] == sorted(item.year for item in devices())
 
 
@@ -69,7 +68,7 @@ CONFIRMED = {
 
 
 def test_every_row_is_what_the_publications_say_and_what_they_do_not_is_none() -> None:
-    assert [item.name for item in devices()] == list(CONFIRMED)
+    assert [item.name for item in devices()] == list(CONFIRMED), "type each new row's figures into CONFIRMED too"
     for item in devices():
         found = (
             item.year, item.memory_gb, item.bandwidth_gb_s, item.float32_tflops, item.float32_clock,
@@ -204,9 +203,9 @@ FAULTS: list[tuple[Callable[[Rows], Rows], str]] = [
     (headed("memory_gb", "year"), "line 1, column year: appears twice"),
     (lambda rows: [row[:-1] for row in rows], "line 1, column remarks: is missing"),
     (lambda rows: [], "line 1, column name: is missing"),
-    (lambda rows: [rows[0], rows[1][:5]], "line 2, column usable_gb: 5 cells in a row of 17: a cell with a"),
-    (lambda rows: [rows[0], [*rows[1], "x"]], "line 2, column remarks: 18 cells in a row of 17"),
-    (lambda rows: [*rows, rows[2]], "line 21, column name: Tesla K40 has a row already"),
+    (lambda rows: [rows[0], rows[1][:5]], "line 2, column usable_gb: 5 cells in a row of 17: an empty cell keeps"),
+    (lambda rows: [rows[0], [*rows[1], "x"]], "line 2, column remarks: 18 cells in a row of 17: a cell with a comma"),
+    (lambda rows: [*rows[:3], rows[2], *rows[3:]], "line 4, column name: Tesla K40 has a row already"),
     (changed("sources", ""), "line 2, column sources: every value needs its source"),
     (changed("name", "  "), "line 2, column name: must not be empty"),
     (changed("bandwidth_gb_s", ""), "line 2, column bandwidth_gb_s: must not be empty"),
