@@ -55,7 +55,7 @@ def fitness(sandboxed: bool) -> tuple[str, str]:
     """Of the machine it runs on: a fingerprint of the course's library, and why it cannot mark ("" if it can)."""
     digest = hashlib.sha256()
     files = (path for package in PACKAGES for path in (ROOT / package).rglob("*"))
-    for path in sorted(path for path in files if path.suffix in (".py", ".csv", ".toml")):
+    for path in sorted(path for path in files if path.suffix in (".py", ".csv", ".toml", ".txt")):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest(), (why_not() or "") if sandboxed else ""
 

@@ -18,7 +18,7 @@ from torch.utils.benchmark import timer
 
 from course_utils.machine.hardware import THIS_MACHINE, Device
 from course_utils.machine.measure import RealTraining, find_device, this_machine
-from course_utils.trace import PRECISIONS, Criterion
+from course_utils.trace import PRECISIONS
 from course_utils.units import GB, GIB, MIB, CourseError
 
 if TYPE_CHECKING:
@@ -154,7 +154,6 @@ def measure_step_time(
     *,
     precision: str = "float32",
     seconds: float = 1.0,
-    criterion: Criterion = nn.functional.cross_entropy,
     name: str | None = None,
 ) -> MeasuredStep:
     """Time a real training step on random data, as `course_utils.trace.training_step` traces it.
@@ -168,7 +167,6 @@ def measure_step_time(
         device: "cpu" or "cuda"; by default a GPU if there is one.
         precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
         seconds: how long forward and step are each measured at least; a slow step is run three times at least.
-        criterion: (output, labels) -> scalar loss.
         name: what tables call the network; the class name if not given.
 
     Raises:
@@ -176,7 +174,7 @@ def measure_step_time(
     """
     if seconds <= 0:
         raise CourseError(f"seconds must be above 0, got {seconds}")
-    real = RealTraining(module, input_shape, classes, batch, optimizer, device, precision, criterion=criterion)
+    real = RealTraining(module, input_shape, classes, batch, optimizer, device, precision)
     real.step()  # makes the optimizer's state, and lets kernels be chosen
     step = time_runs(real.step, seconds)
     forward = step if optimizer is None else time_runs(real.forward, seconds)
