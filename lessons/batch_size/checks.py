@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.batch_size.behaviour import accumulate as accumulate
-from lessons.shared.bytes_check import BytesCheck
+from lessons.shared.checks import BytesCheck
 
 Measured = Sequence[tuple[int, int]]
 

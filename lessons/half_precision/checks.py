@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.half_precision.behaviour import keep_small as keep_small
-from lessons.shared.bytes_check import BytesCheck
+from lessons.shared.checks import BytesCheck
 
 # -- 1. bytes of a recipe --------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from course_utils.machine.hardware import devices
 from course_utils.units import MIB
 from lessons.hardware import judge as transfer
 from lessons.hardware.judge import Pretrained
-from lessons.shared.bytes_check import BytesCheck
+from lessons.shared.checks import BytesCheck
 from lessons.shared.network_questions import NetworkCheck
 
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}

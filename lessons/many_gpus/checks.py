@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.many_gpus.behaviour import ring_average as ring_average
-from lessons.shared.bytes_check import BytesCheck
+from lessons.shared.checks import BytesCheck
 
 # -- 1. what a card sends --------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.memory.behaviour import keep_less as keep_less
-from lessons.shared.bytes_check import BytesCheck
+from lessons.shared.checks import BytesCheck
 
 Events = Sequence[tuple[int, int]]
 

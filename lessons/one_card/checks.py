@@ -13,7 +13,7 @@ from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from course_utils.units import GIB
 from lessons.one_card.behaviour import adapt_layer as adapt_layer
-from lessons.shared.bytes_check import BytesCheck
+from lessons.shared.checks import BytesCheck
 
 # -- 1. the key-value cache -------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
-from lessons.shared.bytes_check import BytesCheck
+from lessons.shared.checks import BytesCheck
 from lessons.shared.originals import CLASSES, STRIDED
 from lessons.shared.rebuilt import CHANGED, STRAIGHT, RebuildCheck
 

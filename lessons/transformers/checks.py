@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
-from lessons.shared.bytes_check import BytesCheck
+from lessons.shared.checks import BytesCheck
 from lessons.transformers.behaviour import loss_in_pieces as loss_in_pieces
 
 # -- 1. one layer -----------------------------------------------------------------------------------------------------

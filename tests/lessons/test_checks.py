@@ -21,7 +21,7 @@ from course_utils.units import GIB, MIB
 from lessons.memory import checks as memory
 from lessons.memory import graded as graded_memory
 from lessons.memory.answers import largest_by_counting
-from lessons.shared.bytes_check import BytesCheck
+from lessons.shared.checks import BytesCheck
 from lessons.shared.rewrites import Watched
 
 NESTED = st.recursive(

@@ -1,4 +1,4 @@
-"""The check of a question whose answer is a number of bytes: results in another unit are a diagnosis."""
+"""Checks that several lessons use: of a number of bytes, where results in another unit are a diagnosis."""
 
 from __future__ import annotations
 
