@@ -54,6 +54,8 @@ def how_far(guess: float, answer: float, unit: str) -> str:
         return f"{said} is exact."
     if guess * answer <= 0:  # 0, or one of them negative: no factor says how far
         return f"{said} is {abs(answer - guess):,.6g} {unit} too {'small' if guess < answer else 'large'}."
+    if unit == "%":  # a percentage of a percentage would be read wrong
+        return f"{said} is {abs(answer - guess):,.2g} points too {'small' if guess < answer else 'large'}."
     factor = max(abs(guess), abs(answer)) / min(abs(guess), abs(answer))
     way = "small" if abs(guess) < abs(answer) else "large"
     if factor < 1.2:
@@ -63,11 +65,12 @@ def how_far(guess: float, answer: float, unit: str) -> str:
 
 
 NEAR = 0.1  # of what a thought leads to: a guess this close may have come from it
-CLOSE = 0.05  # of the answer: a guess this close needs no explanation
+CLOSE = 0.05  # of the answer: a guess this close needs no explanation, unless it is what a thought leads to
+SAME = 0.01  # of a number: a guess this close is that number
 
 
 def thought_behind(guess: float, answer: float, thoughts: Sequence[tuple[float, str]]) -> str:
-    """The thought that leads nearest to a guess; "" if none leads near it, or the guess is close to the answer.
+    """The thought that leads nearest to a guess; "" if none leads near it, or the guess is closer to the answer.
 
     Args:
         guess: the number entered.
@@ -77,9 +80,10 @@ def thought_behind(guess: float, answer: float, thoughts: Sequence[tuple[float, 
     >>> thought_behind(1.5, 10.3, [(1.55, "Those are the parameters alone.")])
     'Those are the parameters alone.'
     """
-    if abs(guess - answer) <= CLOSE * abs(answer):
+    if abs(guess - answer) <= SAME * abs(answer):
         return ""
-    near = [(abs(guess - number), said) for number, said in thoughts if abs(guess - number) <= NEAR * abs(number)]
+    reach = SAME if abs(guess - answer) <= CLOSE * abs(answer) else NEAR
+    near = [(abs(guess - number), said) for number, said in thoughts if abs(guess - number) <= reach * abs(number)]
     return min(near, default=(0.0, ""))[1]
 
 

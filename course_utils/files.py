@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> bool:
+def write_whole(path: Path, content: str | bytes) -> bool:
     """Write a file whole, or leave it alone when it already says so. Returns whether it was written."""
-    content = text.encode()
+    content = content.encode() if isinstance(content, str) else content
     if path.exists() and path.read_bytes() == content:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -73,11 +73,25 @@ def add_topic(root: Path, topic: str) -> Path:
 
 def build_course(root: Path) -> Path:
     """A course of this one exercise, built."""
-    folder = add_topic(root, "01_multiples")
     questions = [QUESTION.format(name=name, points=i + 1) for i, name in enumerate(NAMES)]
-    (folder / "exercise.py").write_text(SOURCE + "".join(questions))
-    build([], root)
+    text = SOURCE + "".join(questions)
+    (add_topic(root, "01_multiples") / "exercise.py").write_text(text)
+    for path, data in _built(text).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(data)
     return root
+
+
+@cache
+def _built(text: str) -> dict[Path, bytes]:
+    """What `course build` makes of this exercise, by its place: executed once for all files of tests."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        source = add_topic(root, "01_multiples") / "exercise.py"
+        source.write_text(text)
+        build([], root)
+        made = (path for path in root.rglob("*") if path.is_file() and not path.is_relative_to(root / "lessons"))
+        return {path.relative_to(root): path.read_bytes() for path in made}
 
 
 def cell_of(notebook: NotebookNode, identity: str) -> NotebookNode:

@@ -246,7 +246,8 @@ def to_png(scene: Scene, scale: float = 1.5) -> bytes:
     for order, item in enumerate(scene.items):
         if isinstance(item, Area):
             shape = np.asarray(item.points, dtype=float)
-            axes.add_patch(Polygon(shape, facecolor=_fixed(item.fill), alpha=item.opacity, linewidth=0, zorder=order))
+            area = Polygon(shape, facecolor=_fixed(item.fill), alpha=item.opacity, linewidth=0, zorder=order)
+            axes.add_artist(area)  # not `add_patch`, which computes limits that are known
         elif isinstance(item, Lines):
             for part in item.parts:
                 x, y = np.asarray(part, dtype=float).T
@@ -254,7 +255,7 @@ def to_png(scene: Scene, scale: float = 1.5) -> bytes:
                 line.set_solid_joinstyle("round")
                 if item.dashed:
                     line.set_dashes((5, 4))
-                axes.add_line(line)
+                axes.add_artist(line)
         else:
             align: dict[str, Any] = {"start": "left", "middle": "center", "end": "right"}
             axes.text(

@@ -339,7 +339,7 @@ for dtype in (torch.float32, torch.float64):
 # The first row is right, the other four are not. None of them crashes: the network trains, but on something else. The
 # last micro-batch is smaller here, as it is at the end of most data sets: 40, 40, 40 and 8 images.
 
-# %%
+# %% folded=true
 uneven = list(torch.arange(128).split(40))
 model = network().double()
 right = gradient(model, whole)
@@ -367,7 +367,7 @@ pd.DataFrame.from_dict(rows, orient="index", columns=["length", "off by"])
 # *Batch norm* subtracts the mean of the batch and divides by its standard deviation. So its output for one image
 # depends on which others are in the batch, and a micro-batch of 32 has other statistics than the batch of 128.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 norms = {
     "none": lambda: None,
     "batch norm": lambda: nn.BatchNorm2d(16),

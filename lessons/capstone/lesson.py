@@ -143,7 +143,7 @@ print(f"the trace says {twice.largest_batch(vgg.room_bytes)}")
 # allocator, or the workspace that fast convolutions want, do not (lesson 02). *Lowest peak* are the segments that
 # lesson 10's search finds.
 
-# %%
+# %% folded=true
 lowest = vgg.least_peak_segments
 alone = [
     Plan(256, micro_batch=128),
@@ -287,7 +287,7 @@ print(f"together {format_bytes(saved[2])}, not {format_bytes(saved[0] + saved[1]
 # %%
 mine = Plan(256, micro_batch=64)
 
-# %% slide="subslide"
+# %% slide="subslide" folded=true
 everything = combinations(
     vgg,
     micro_batches=(256, 128, 64, 32),
@@ -330,7 +330,7 @@ print(f"{exact}\nIt is the fastest of those that are equal {exact.equal_to}.")
 # - *older link*: PCIe 2.0, 6 GB/s in place of 11.8;
 # - *twice the arithmetic*: the card computes twice as fast, and nothing else changes.
 
-# %%
+# %% folded=true
 faster = replace(vgg.device, float32_tflops=2 * vgg.device.float32_tflops)
 assumptions = {
     "as above": vgg,

@@ -271,7 +271,7 @@ print(f"and in the forward pass, where the copies are alive: {in_forward / 1e6:+
 # A real step, here: a small convolutional network, batch 256, in float32 and under autocast with *bfloat16*, the
 # other format of 16 bits.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 target = "cuda" if torch.cuda.is_available() else "cpu"
 peaks = {}
 for precision in ("float32", "bfloat16"):
@@ -351,7 +351,7 @@ magnitudes(
 # The remedy: multiply the *loss* by a scale, run the backward pass, divide the weight gradients by it. Every gradient
 # is proportional to the loss, so nothing else changes.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 with torch.no_grad():
     known = nn.functional.cross_entropy(net(images), labels, reduction="none").argsort()[:64]
 exact = gradients(net, images[known], labels[known])
@@ -462,7 +462,7 @@ for value, name in ((2048, "float16"), (256, "bfloat16")):
 # A weight update is such a sum: a large number plus a small one. If the update is below half the spacing at the weight,
 # nothing happens. We take one step of gradient descent, rate 0.01, on the trained network and an ordinary batch:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 weights = torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
 ordinary = gradients(net, images[:64], labels[:64]).all_weights
 update = -0.01 * ordinary
@@ -505,7 +505,7 @@ side_by_side(
 # and Adam's averages in halves, no autocast, no scaling. It saves the most. What does it learn?
 
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 def build():
     return networks.small_cnn(channels=1, size=8)
 

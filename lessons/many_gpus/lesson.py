@@ -230,7 +230,7 @@ for name in ("NVLink 2", "PCIe 3.0 x16", "InfiniBand QDR", "Ethernet 10 Gbit/s")
 # %% [markdown] slide="slide"
 # ## More cards, another link
 
-# %%
+# %% folded=true
 cards = [1, 2, 3, 4, 5, 6, 7, 8]
 curves = [Curve("", cards, cards, "#888888", dashed=True, width=1.4)]
 for (name, colour), (link, dashed) in (
@@ -279,7 +279,7 @@ pd.DataFrame(rows, columns=["size", "published, µs", "modelled, µs", "error"])
 # Two real processes on this machine, each with half of 64 digits. They talk over *gloo*, PyTorch's library for
 # machines without GPUs, and run the ring of above. Does their average equal the gradient of one process on all 64?
 
-# %%
+# %% folded=true
 images, labels, _, _ = digits.images(side=8)
 x, y = images[:64], labels[:64]
 whole = jobs.gradient(x, y)
@@ -481,7 +481,7 @@ for stage in range(4):
     share = sent_bytes(1.0, 64, stage) / sent_bytes(1.0, 64, 0)
     print(f"stage {stage}: {kept / 1e9:6.1f} GB a card, sends {share:.1f} ×")
 
-# %% slide="subslide"
+# %% slide="subslide" folded=true
 adam = traced("52 M dense net", "adam").at(128)
 bars = {"one card": adam.by_role().to_dict()}
 for stage in (1, 2, 3):
@@ -534,7 +534,7 @@ print(inspect.getsource(train.wrapped))
 #
 # Here both modes run for real on two processes, 64 digits a step, beside one process with the same 64.
 
-# %%
+# %% folded=true
 options = {"steps": 8, "batch": 64, "images": images, "labels": labels}
 both = run(train.train_in, processes=2, modes=("ddp", "fsdp"), **options)[0]
 losses, kept = train.train("single", **options)

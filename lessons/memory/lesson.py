@@ -383,15 +383,22 @@ for batch in (64, 128):
 #
 # Every number in it is one of the counters above. Put them into a sum:
 
-# %%
+# %% folded=true
 total, in_use, allocated = 23.65 * GIB, 23.60 * GIB, 22.90 * GIB
 free, cached, asked = 11.06 * MIB, 194.87 * MIB, 22 * MIB
+
+
+def about(size):
+    """To 10 MiB, as numbers with two digits of a GiB are known."""
+    return 10 * MIB * round(size / (10 * MIB))
+
+
 pd.Series(
     {
         "allocated: tensors, in blocks": allocated,
         "reserved but unallocated: gaps between them": cached,
-        "in use beyond that: the context": in_use - allocated - cached,
-        "taken by other programs, or by the driver": total - in_use - free,
+        "in use beyond that: the context, about": about(in_use - allocated - cached),
+        "taken by other programs, or by the driver, about": about(total - in_use - free),
         "free": free,
     }
 ).map(format_bytes).to_frame(f"of {format_bytes(total)}; {format_bytes(asked)} were asked for")
@@ -431,7 +438,7 @@ pd.Series(
 # is every byte its allocator handed out, the scratch memory inside kernels included; on a GPU it is
 # `max_memory_allocated`.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 measured = measure_step(networks.alexnet(), input_shape=(3, 224, 224), classes=1000, batch=8)
 target = "cpu" if measured.device == "cpu" else "cuda"
 with torch.device("meta"):
@@ -483,7 +490,7 @@ pd.DataFrame(rows) if rows else None
 # every time step, and no more parameters.
 
 
-# %%
+# %% folded=true
 def at_128(builder, size=224, classes=1000):
     with torch.device("meta"):
         model = builder(classes=classes)

@@ -133,7 +133,7 @@ for kernel, written in ((3, 64), (3, 128), (1, 64), (1, 512), (11, 64)):
 # Each point is a convolution of a traced network: the time of its input's copy over its kernel's.
 
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 def points(name, colour, named):
     """Convolutions beside which a map leaves: k² · C / s², copy time over kernel time."""
     found = schedule(networks_of_2016[name].at(128), "all")
@@ -152,7 +152,7 @@ def points(name, colour, named):
     return spots
 
 
-# %%
+# %% folded=true
 vgg_points = points(
     "VGG-16", "#0072b2", {"conv1_2": "conv1_2", "conv2_2": "conv2_2", "conv4_2": "conv4_2"}
 )
@@ -251,7 +251,7 @@ schedule_lanes(schedule(vgg, "conv"), card.memory_bytes, kept)
 # The *reuse distance* of a map is the time between its last use in the forward pass and its first in the backward
 # pass. The earlier a layer, the longer: its map is the largest, and the idlest.
 
-# %%
+# %% folded=true
 distance = {
     owner: seconds
     for owner, seconds, moved in zip(
@@ -501,7 +501,7 @@ print(f"gradients equal, bit by bit: {same}")
 # The peak of what the allocator hands out in a step, beside the trace. The second pool's buffers exist from the step
 # before, so they are not counted.
 
-# %% slide="skip"
+# %% slide="skip" folded=true
 at_once = hardware.Link(
     "no time at all", 5, 1e9, 1e9, "on a CPU the copy is over before the next layer begins"
 )
@@ -595,7 +595,7 @@ side_by_side(
 #
 # The digits, two epochs, with and without. Memory and time differ. Does anything else?
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 from time import perf_counter
 
 rows, weights = [], []
@@ -632,7 +632,7 @@ pd.DataFrame(rows, columns=columns).set_index("maps")
 # `save_on_cpu` costs. `OffloadActivations` has not met a GPU in this version of the course: its copy stream is written
 # and untried.
 
-# %% slide="skip" tags=["nbval-ignore-output"]
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
 gpu = recordings.gpu()
 print(*textwrap.wrap(recordings.sentence(gpu), 90), sep="\n")
 if gpu is not None:

@@ -208,7 +208,7 @@ role_bars(
 # In training, products do not work on 4-bit weights: each makes a 16-bit copy of its weight first. TinyLlama, eight
 # sequences of 512 tokens, nothing recomputed:
 
-# %%
+# %% folded=true
 ways = {
     "base in 16 bits": "16 bits",
     "4 bits, copy made twice": "4 bits",
@@ -262,7 +262,7 @@ print(f"as long as the link needs: {enough:,.0f} tokens a step")
 # A dense net, six layers of 512, batch 256, here: traced and measured.
 
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 def dense(adapted):
     torch.manual_seed(0)
     layers = []
@@ -287,7 +287,7 @@ side_by_side(rows, title="Six dense layers: what is not trained needs no state")
 #
 # A net that knows the digits is shown them upside down. What must it change?
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 x, y, test, labels = digits.load()
 turned, turned_test = (p.reshape(-1, 8, 8).flip(1).flatten(1) for p in (x, test))
 
@@ -481,7 +481,7 @@ plane(
 #
 # A Llama of 19 million weights on this machine, float32. Without a cache each token reads the whole sequence again.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 ceilings = measure_ceilings("cpu", seconds=0.2)
 mine = ceilings.as_device()
 torch.manual_seed(0)

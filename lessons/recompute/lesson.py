@@ -93,7 +93,7 @@ pd.DataFrame({"segments": counts, "inputs": counts, "one segment": [n // k for k
 # Tanh needs its own output in the backward pass and nothing else: one unit a layer. The trace runs the chain through
 # PyTorch's own `torch.utils.checkpoint`, on shapes. The loss adds two units: a map of its own and a gradient.
 
-# %%
+# %% folded=true
 with torch.device("meta"):
     tanhs = nn.Sequential(nn.Linear(64, 64), *(nn.Tanh() for _ in range(n)))
 equal = Chain(tanhs, (64,), 64, "36 equal layers", optimizer="sgd", target="cpu")
@@ -185,7 +185,7 @@ reveal(
 # for the first of them, the segment runs again from its input, with the random numbers of the first time, and stops
 # as soon as the last map that is needed exists.
 
-# %%
+# %% folded=true
 with torch.device("meta"):
     one, two, three = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)
     middle = nn.Sequential(nn.Tanh(), two, nn.Tanh())
@@ -211,7 +211,7 @@ shown[["event", "phase", "layer", "again", "feature maps", "gradient maps", "tot
 # The backward pass of a convolution is two products, the forward pass one. So a step is about three, and one more
 # makes it four thirds. The table is modelled on a P100, at batch 64; *6 even* means six even segments:
 
-# %%
+# %% folded=true
 rows = []
 for name in ("VGG-16", "ResNet-50", "GoogLeNet", "AlexNet"):
     chain = resnet if name == "ResNet-50" else chain_of(name)
@@ -294,7 +294,7 @@ print(f"the lowest peak, traced: {format_bytes(vgg_low.peak_bytes)}, at {vgg_low
 # twice, and the peak falls with the logarithm.
 
 
-# %%
+# %% folded=true
 def halves(first, last):
     """The first half of a run of layers as a segment, and the same within both halves."""
     if last - first < 2:
@@ -370,7 +370,7 @@ except CourseError as error:
 # Twelve convolutions with batch norm, batch 64, here: predicted and measured peak, and the time of a step.
 
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 def deep():
     torch.manual_seed(0)
     layers = [nn.Conv2d(3, 16, 3, padding=1)]
@@ -438,7 +438,7 @@ shown
 # point is a policy or a way to cut. Down and to the left is better.
 
 
-# %%
+# %% folded=true
 def extra_time(step):
     return step.total_seconds / plain_time.total_seconds - 1
 
@@ -476,7 +476,8 @@ plane(
 # at work, and *both* moves what waits, the inputs of the other segments.
 
 # %% slide="skip"
-for name, ledger, step in (("four segments", four, predict_step(four, "P100")), ("both", both, both)):
+recomputed = predict_step(four, "P100")
+for name, ledger, step in (("four segments", four, recomputed), ("both", both, both)):
     print(f"{name:14}{format_bytes(ledger.peak_bytes)}, {1000 * step.total_seconds:.0f} ms")
 
 # %% [markdown] slide="slide"
@@ -517,7 +518,7 @@ recompute_explorer()
 # memory that grows with √n for one more forward pass, reported as 30 % more time for a residual network of 1,000
 # layers. Is that so here? ResNet-50, and chains of up to 100 equal layers:
 
-# %%
+# %% folded=true
 extra, low_share = extra_time(even_time), extra_time(lowest_time)
 rows = []
 for layers in (16, 36, 64, 100):

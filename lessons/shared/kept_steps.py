@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from course_utils.files import write_whole
 from course_utils.memory import Int64, Tape
 from lessons.shared.stacked import NotAlike
 
@@ -119,7 +120,7 @@ def write(path: Path, steps: Iterable[tuple[str, Mapping[int, Tape], int]]) -> N
     head = json.dumps({"torch": RELEASE, "texts": list(texts), "steps": index}).encode()
     packed = BytesIO()
     np.savez(packed, head=np.frombuffer(head, dtype=np.uint8), **arrays)  # type: ignore[arg-type]
-    path.write_bytes(lzma.compress(packed.getvalue()))
+    write_whole(path, lzma.compress(packed.getvalue()))
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ print(f"a layer {by_hand / MIB:,.0f} MiB, twelve layers {12 * by_hand / GIB:.2f}
 # GPT-2 was trained. What each part of one layer leaves alive for the backward pass (*the two sums* are the residual
 # connections: each half of a layer is added to what entered it):
 
-# %%
+# %% folded=true
 eager = Options(attention="eager", dropout=0.1)
 step = language_step("GPT2", s, eager).at(b)
 kept = step.by_layer().set_index("layer")["saved feature maps"]
@@ -217,7 +217,7 @@ skyline(step, title=f"GPT-2, 8 × 1,024 tokens: {format_bytes(step.peak_bytes)},
 # the *vocabulary*: sbV values, here 8,192 × 50,257. The loss, a cross entropy, is computed in float32. What is alive of
 # that size at the peak?
 
-# %%
+# %% folded=true
 tape, peak = step.tape, step.peak_event
 values = s * b * gpt2.vocabulary
 large = (tape.birth <= peak) & (tape.death > peak) & (step.size >= 2 * values)
@@ -387,7 +387,7 @@ pd.DataFrame(rows).T
 # *Selective* checkpointing computes only the scores, and what is made of them, again: two products save 5as²b bytes.
 # *Full* computes whole layers again. Predicted for GPT-2 on an A100, 8 × 1,024, eager and fused:
 
-# %%
+# %% folded=true
 rows = {}
 for name, way in {
     "eager": eager,

@@ -354,6 +354,10 @@ def test_how_far_off_in_words(guess, answer, words):
     assert how_far(guess, answer, "MiB") == words
 
 
+def test_percent_are_told_in_points():
+    assert how_far(50, 45.459, "%") == "Your guess, 50 %, is 4.5 points too large."
+
+
 @pytest.fixture
 def question():
     return predict("How much does it need?", unit="MiB")
@@ -378,10 +382,17 @@ def test_an_answer_made_after_the_guess_is_shown_at_once(question):
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [("1500", "parameters"), ("1640", "parameters"), ("-390", "shrinks"), ("10300", ""), ("3000", "")],
+    [
+        ("10505", "both"), ("10650", ""), ("1500", "parameters"), ("1640", "parameters"), ("-390", "shrinks"),
+        ("10300", ""), ("3000", ""),
+    ],
 )
 def test_a_guess_is_answered_with_the_thought_behind_it(question, number, said):
-    thoughts = [(1550.0, "Those are the parameters alone."), (-392.0, "A pool shrinks what follows.")]
+    thoughts = [
+        (1550.0, "Those are the parameters alone."),
+        (-392.0, "A pool shrinks what follows."),
+        (10_510.0, "You counted both."),
+    ]
     answer = reveal(question, {"trace": 10_300.0, "by hand": 10_200.0}, thoughts=thoughts)
     question.field.value = number
     assert [one for _, one in thoughts if one in answer.words()] == [one for _, one in thoughts if said and said in one]

@@ -41,6 +41,22 @@ def test_no_notebook_lies_around_without_a_source(folder, topic):
     assert {path.stem for path in (ROOT / folder).glob("*.ipynb")} == {t for f, t in NOTEBOOKS if f == folder}
 
 
+# Code that a reader types later: it stays open, however long.
+TYPED_LATER = re.compile(
+    "def (network|digits_net|saved_by_autograd|squeezed_vgg16|digit_net|vgg16_in_order|trained|share_read)[(]"
+    "|torch.manual_seed|mine = nn.Sequential|P, batch ="
+)
+
+
+@pytest.mark.parametrize("topic", sorted({topic for folder, topic in NOTEBOOKS if folder == "notebooks"}))
+def test_long_code_is_folded_and_no_answer_stands_open_below_its_guess(topic):
+    for cell in planned("notebooks", topic).cells:
+        if cell.cell_type == "code" and not cell.metadata.get("jupyter", {}).get("source_hidden"):
+            lines = [line for line in cell.source.splitlines() if line.strip()]
+            assert len(lines) <= 12 or TYPED_LATER.match(lines[0]), cell.source
+            assert not re.search(r"^reveal\(", cell.source, re.MULTILINE)
+
+
 @pytest.mark.parametrize(("folder", "topic"), EXECUTED)
 def test_nbval_finds_every_output_unchanged(folder, topic):
     # nbval passes a notebook without outputs in silence, so the notebook has to be an executed one.
