@@ -33,7 +33,7 @@ test: $(VENV)/test.done
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 # As far as this processor can pretend to be another. tests/lessons/test_elsewhere.py is the small part that `make test` runs.
 MACHINES ?= as-is AVX2:avx2 SSE41:default

@@ -83,21 +83,30 @@ def execute(
                 client.execute(env=kernel_environment() | dict(variables or {}), cleanup_kc=True)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise _failure(notebook, error) from None
+        except KeyboardInterrupt:
+            client.shutdown_kernel = "immediate"  # at exit: a kernel that may finish its cell prints that it cannot
+            raise
     return normalise(notebook, label)
 
 
 @contextmanager
 def _own_signals(client: NotebookClient) -> Iterator[None]:
-    """Leave SIGTERM to whoever handles it here: nbclient takes it for itself, and then gives it back its default."""
-    ours = signal.getsignal(signal.SIGTERM)
-    if not callable(ours) or threading.current_thread() is not threading.main_thread():
+    """Leave SIGINT and SIGTERM to whoever handles them here: nbclient takes both, then fails at them."""
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = {number: handler for number, handler in found.items() if callable(handler)}
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    client.on_notebook_start = lambda **_: signal.signal(signal.SIGTERM, ours)
+
+    def take_back(**_: object) -> None:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+
+    client.on_notebook_start = take_back
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, ours)
+        take_back()
 
 
 def _failure(notebook: NotebookNode, error: Exception) -> CellFailed:

@@ -9,6 +9,19 @@ settings.register_profile("course", deadline=None)  # no test asserts a time: a 
 settings.load_profile("course")
 
 
+# Files of a minute or more: begun first, so that no worker is alone with one at the end (`--no-loadscope-reorder`).
+LONGEST = (
+    "test_notebooks", "test_hostile", "test_hostile_ordinary", "test_checks", "test_language_steps", "test_elsewhere",
+    "test_class", "test_browser", "test_sandbox", "test_cluster", "test_grading", "test_kept_steps", "test_recompute",
+    "test_checks_functions", "test_recordings", "test_slides", "test_deck", "test_own_time", "test_two_passes",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    """Order the files."""
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def short_garbage_collections():
     """Steps that leak collect garbage each time: what earlier files imported and keep is not looked through again."""

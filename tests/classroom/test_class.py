@@ -18,7 +18,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from broken import MALFORMED
 from multiples import NAMES, answer, right, wrong
 from nbformat import NotebookNode
 from rich.console import Console
@@ -346,30 +345,6 @@ def test_signals_end_a_grading_and_leave_nothing(course, hand_in, tmp_path, numb
     assert list(temporary.iterdir()) == []
     assert "course: interrupted; files already written are whole" in (tmp_path / "said").read_text()
     shutil.rmtree(temporary)
-
-
-@pytest.mark.skipif(bool(why_not()), reason=f"sandbox: {why_not()}")
-def test_a_class_with_malformed_files_is_graded_whole(course, hand_in, tmp_path, monkeypatch) -> None:
-    short = tempfile.mkdtemp(prefix="c")  # names of sockets may have 107 characters
-    monkeypatch.setenv("TMPDIR", short)
-    for i in range(6):
-        folder = hand_in(f"honest {i}", *NAMES[: 1 + i])
-    exercise = read_notebook(course / "exercises" / "01_multiples.ipynb")
-    for file in MALFORMED:
-        data = file.make(answer(as_notebook(exercise), one=right("one")))
-        (folder / f"{file.learner}.ipynb").write_bytes(data)
-    said = grade(course, folder, tmp_path / "out", "--jobs", "2")
-    assert f"{6 + len(MALFORMED)} of {6 + len(MALFORMED)} marked" in said
-    results = {result.learner: result for result in read_results(tmp_path / "out" / "results").values()}
-    for i in range(6):
-        assert results[f"honest {i}"].marks.points == sum(range(1, 2 + i))
-    for file in MALFORMED:
-        result = results[file.learner]
-        lines = [result.problem, *result.marks.notes, *(flag for q in result.marks.questions for flag in q.flags)]
-        assert result.marks.points == file.points, lines
-        assert any(file.words in line for line in lines), lines
-        assert not any("\n" in line or len(line) > 300 for line in lines)
-    shutil.rmtree(short)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")

@@ -25,7 +25,7 @@ import psutil
 import pytest
 from broken import BESIDE, FILES, IN_ZIP, SCRIPTS, Broken
 from hostile import ANSWERS, DIED, Hostile, classes
-from multiples import answer, build_course, right
+from multiples import NAMES, answer, build_course, right, wrong
 from nbformat import NotebookNode
 from rich.console import Console
 
@@ -54,6 +54,7 @@ PLACES = {
 class Graded:
     """What came of one class."""
 
+    said: str
     results: dict[str, Result]  # by learner
     rows: dict[str, list[str]]  # of the gradebook
     out: Path
@@ -70,20 +71,24 @@ def submission(exercise: Path, member: dict[str, Hostile]) -> NotebookNode:
 
 def grade(course: Path, handed_in: Path, out: Path, seconds: float) -> Graded:
     options = ["--exercise", "1", "--out", out, "--seconds", seconds, "--jobs", 2]
-    assert grade_command([str(x) for x in (handed_in, *options)], course, Console(file=io.StringIO())) == 0
-    return read_out(out)
+    stream = io.StringIO()
+    assert grade_command([str(x) for x in (handed_in, *options)], course, Console(file=stream, width=200)) == 0
+    return read_out(out, stream.getvalue())
 
 
-def read_out(out: Path) -> Graded:
+def read_out(out: Path, said: str = "") -> Graded:
     """What a grading left in its folder."""
     table = list(csv.reader(io.StringIO((out / "gradebook.csv").read_text())))
     results = {result.learner: result for result in read_results(out / "results").values()}
-    return Graded(results, {row[0]: row for row in table[1:]}, out)
+    return Graded(said, results, {row[0]: row for row in table[1:]}, out)
 
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, Graded]]:
-    """The class of endless answers, in a zip and with little time for a cell, and that of all else, in a folder."""
+    """The class of endless answers, in a zip and with little time for a cell, and that of all else, in a folder.
+
+    Among the latter are honest learners, who answer one question right, two, and so on.
+    """
     course = build_course(tmp_path_factory.mktemp("course"))
     exercise = course / "exercises" / "01_multiples.ipynb"
     honest = answer(read_notebook(exercise), one=right("one"))
@@ -94,6 +99,9 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, Grad
     broken.put(folder / "class", honest)
     for i, member in enumerate(CLASSES[False]):
         (folder / "class" / f"hostile {i}.ipynb").write_text(to_text(submission(exercise, member)))
+    for i in range(len(NAMES)):
+        answers = {name: (right if place <= i else wrong)(name) for place, name in enumerate(NAMES)}
+        (folder / "class" / f"honest {i}.ipynb").write_text(to_text(answer(read_notebook(exercise), **answers)))
     multiprocessing.resource_tracker.ensure_running()  # a process of the tests', which stays as long as they
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     temporary = tempfile.mkdtemp(prefix="h")  # short: names of sockets may have 107 characters
@@ -161,9 +169,23 @@ def costs_its_own_question_and_nothing_else(hostile: Hostile, graded: dict[bool,
     assert "<script" not in graded[endless].page(result.learner)
 
 
+def test_beside_all_of_them_honest_learners_get_their_points(graded: dict[bool, Graded]) -> None:
+    for i in range(len(NAMES)):
+        in_order(graded[False], f"honest {i}", sum(range(1, i + 2)), "You added; multiply." if i < 5 else "")
+
+
+def test_both_classes_are_graded_whole(graded: dict[bool, Graded]) -> None:
+    for one in graded.values():
+        assert f"{len(one.results)} of {len(one.results)} marked" in one.said
+    assert len(graded[False].results) == len(FILES) + len(BESIDE) + len(CLASSES[False]) + len(NAMES)
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda one: ascii(one.learner)[1:40])
 def test_a_file_gets_its_points_and_its_line(file: Broken, graded: dict[bool, Graded]) -> None:
     in_order(graded[False], broken.named(file.learner), file.points, file.words)
+    result = graded[False].results[broken.named(file.learner)]
+    of_the_file = [result.problem, *result.marks.notes, *(flag for q in result.marks.questions for flag in q.flags)]
+    assert all(len(line) <= 300 for line in of_the_file), of_the_file
 
 
 @pytest.mark.parametrize("learner", BESIDE)
