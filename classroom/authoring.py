@@ -2,7 +2,7 @@
 
 `plan` is pure: text in, three unexecuted notebooks out, the same for the same source, so that a test can compare what
 is committed with what the source gives. `build` also executes lesson and solution (`execution.py`) and writes files
-whole. docs/architecture.md describes the format an author writes.
+whole. CONTRIBUTING.md describes the format an author writes.
 """
 
 from __future__ import annotations

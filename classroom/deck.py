@@ -1,7 +1,7 @@
 """How a lesson looks when it is presented live, by jupyterlab-slideshow: large text, and little code.
 
 The extension reads styles from a notebook's metadata (as jupyterlab-fonts defines them), so they travel with the
-lesson, act while it is presented and at no other time. Pure; must never import anything of ours.
+lesson, act while it is presented and at no other time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What every explorer shares: controls over one picture, sentences under it, and what the last move did.
 
 An explorer has no arithmetic of its own: `view` takes what the controls say, asks a reading, and returns a `View`. The
-base draws it, says in words what the last move changed, shows an impossible setting's reason in one line over the old
-picture, and saves a still (picture and sentences) beside the live view, so that the notebook reads well where no
-kernel runs. ipywidgets only; must never import torch or trace.
+base draws it, says what the last move changed, shows an impossible setting's reason in one line over the old picture,
+and saves a still (picture and sentences) beside the live view, for where no kernel runs.
 """
 
 from __future__ import annotations

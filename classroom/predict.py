@@ -6,7 +6,7 @@
 
 Nothing blocks: in Run All and under nbval the later cell says that it waits, and shows the answer as soon as a number
 is entered. In the saved notebook the answer is folded away, for readers without a kernel. A cell whose answer varies
-(a measurement) is tagged `nbval-ignore-output`. ipywidgets only; must never import trace or torch.
+(a measurement) is tagged `nbval-ignore-output`.
 """
 
 from __future__ import annotations

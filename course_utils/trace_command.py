@@ -13,12 +13,12 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jinja2 import Template
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -379,16 +379,9 @@ def largest_layers(ledger: Ledger) -> list[tuple[str, str, str]]:
 def help_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
     """For each change: name, peak, what it saves, how that is known, and the verdict."""
     before = report.ledger.peak_bytes
-    return [
-        (
-            one.name,
-            format_bytes(one.peak_bytes),
-            format_bytes(before - one.peak_bytes),
-            one.known,
-            "" if one.verdict is None else one.verdict.state,
-        )
-        for one in report.helps
-    ]
+    sizes = [(format_bytes(one.peak_bytes), format_bytes(before - one.peak_bytes)) for one in report.helps]
+    states = ["" if one.verdict is None else one.verdict.state for one in report.helps]
+    return [(one.name, *two, one.known, state) for one, two, state in zip(report.helps, sizes, states, strict=True)]
 
 
 def page(report: Report, card: Device | int | None) -> str:
@@ -397,21 +390,10 @@ def page(report: Report, card: Device | int | None) -> str:
 
     limit = card.memory_bytes if isinstance(card, Device) else card
     name = None if card is None else card.name if isinstance(card, Device) else card_name(card)
-    picture = skyline(report.ledger, limit, limit=name)
-    verdict = "".join(f"<p>{escape(line)}</p>" for line in verdict_lines(report))
-    notes = "".join(f"<p>{escape(note)}</p>" for note in report.notes)
-    layers = _table(("layer", "maps kept", "parameters"), largest_layers(report.ledger))
-    helps = _table(("change", "peak", "saves", "known by", "verdict"), help_rows(report))
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(report.ledger.name)}</title>'
-        "<style>body{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
-        "td,th{text-align:right;padding:.2em .8em}td:first-child,th:first-child{text-align:left}</style>"
-        f"<h1>{escape(report.ledger.name)}</h1><p>{escape(headline(report))}</p>{picture.svg}{verdict}"
-        f"<h2>Largest layers</h2>{layers}<h2>What would change</h2>{helps}{notes}</html>\n"
-    )
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in headings)
-    body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
+    template = Path(__file__).with_name("trace_page.html").read_text(encoding="utf-8")
+    made: str = Template(template, autoescape=True, keep_trailing_newline=True).render(
+        name=report.ledger.name, headline=headline(report), svg=skyline(report.ledger, limit, limit=name).svg,
+        verdict=verdict_lines(report), layers=largest_layers(report.ledger), helps=help_rows(report),
+        notes=report.notes,
+    )  # fmt: skip
+    return made

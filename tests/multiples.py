@@ -28,7 +28,7 @@ NAMES = ("one", "two", "three", "four", "five", "six")
 
 def checks(name, factor):
     slip = Slip("added", lambda n: n + factor, "You added; multiply.")
-    return Check(name, lambda n: n * factor, [(5,), (7,)], [slip], "good", in_bytes=False)
+    return Check(name, lambda n: n * factor, [(5,), (7,)], [slip], "good")
 
 check = SimpleNamespace(**{name: checks(name, i + 1) for i, name in enumerate(NAMES)})
 

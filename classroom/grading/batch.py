@@ -1,12 +1,8 @@
 """Grade a class: every submission marked by itself, in parallel, resumable, whatever the others do.
 
-There are two passes. The first decides every mark of everybody; only then are checks, which hold answers, sent to any
-kernel, for what they say of wrong ones. So no kernel in which a mark is decided can be told by another what a check
-holds, in any way.
-
-A task holds all that one marking needs and can go to any process (`helper`), here or on a Dask cluster, which keeps one
-warm sandbox for all its tasks. Results are written whole, one file a learner; started again, a grading takes up what is
-missing and redoes nothing finished.
+The first of two passes decides every mark of everybody; only then are checks, which hold answers, sent to any kernel,
+for what they say of wrong ones. A task holds all that one marking needs and can go to any process (`helper`), which
+keeps one warm sandbox for all its tasks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Grade a class on a Dask cluster that is there: the tasks of `batch`, marked by its workers, collected here.
 
-A worker marks in processes of its own beside Dask's (`helper`), each with its sandbox; it gets a submission and what
-right answers print, and never the seed. Whoever collects writes the results, so a cluster that is lost loses nothing
-that was marked. Workers are inspected before the first task, and each looks at itself before a task, as one may come
-later. dask.distributed is the extra `cluster` of this project.
+A worker marks in processes beside Dask's (`helper`); it gets a submission and what right answers print, and never the
+seed. Workers are inspected before the first task, and each looks at itself before a task, as one may come later.
 
 Of Dask's ways to fail, these are used: a task whose worker is killed goes to another, as often as the scheduler allows
 (`distributed.scheduler.allowed-failures`); each task that was with the killed workers is then tried by itself, so that
@@ -57,7 +55,7 @@ def fitness(sandboxed: bool) -> tuple[str, str]:
     """Of the machine it runs on: a fingerprint of the course's library, and why it cannot mark ("" if it can)."""
     digest = hashlib.sha256()
     files = (path for package in PACKAGES for path in (ROOT / package).rglob("*"))
-    for path in sorted(path for path in files if path.suffix in (".py", ".csv", ".toml")):
+    for path in sorted(path for path in files if path.suffix in (".py", ".csv", ".toml", ".txt")):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest(), (why_not() or "") if sandboxed else ""
 

@@ -116,7 +116,7 @@ def _grade_all(
     hidden = tuple(str(path.resolve()) for path in (root, options.submissions, out))
     tasks = [Task(submission, text, limits, confinement, hidden) for submission in submissions]
     before = read_results(out / "results")
-    results = _grade(tasks, before, out, options.jobs, options.scheduler, console)
+    results = _grade(tasks, before, options, console)
     changes = [
         [result.learner, old.question, old.points, new.points]
         for who, result in results.items()
@@ -191,12 +191,7 @@ def _reference(solution: Path, out: Path, options: argparse.Namespace, console: 
 
 
 def _grade(
-    tasks: list[Task],
-    before: dict[tuple[str, str], Result],
-    out: Path,
-    jobs: int | None,
-    scheduler: str | None,
-    console: Console,
+    tasks: list[Task], before: dict[tuple[str, str], Result], options: argparse.Namespace, console: Console
 ) -> dict[tuple[str, str], Result]:
     """Results of all tasks: those that are there already, and the rest as they are made."""
     results, missing = {}, []
@@ -216,8 +211,8 @@ def _grade(
     with Progress(*columns, console=console, transient=True) as bar:
         marked = bar.add_task("marking", total=len(missing) - len(waiting))
         explained = bar.add_task("asking checks", total=len(waiting))
-        for result in _results(missing, jobs, scheduler):
-            write_result(out / "results", result)
+        for result in _results(missing, options.jobs, options.scheduler):
+            write_result(options.out / "results", result)
             who = result.learner, result.number
             results[who] = result
             bar.advance(explained if who in waiting else marked)

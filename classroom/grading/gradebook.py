@@ -18,12 +18,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from classroom.grading.batch import Result
 from classroom.grading.partial import whole
-from classroom.questions.core import Outcome
 from course_utils.units import CourseError
 
-COLOURS = {
-    Outcome.CORRECT: "#0e6b51", Outcome.WRONG: "#8a5a00", Outcome.CRASHED: "#a3262c", Outcome.NOT_ATTEMPTED: "#666666",
-}  # fmt: skip
 PAGES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 )
@@ -150,4 +146,4 @@ def feedback_page(result: Result) -> str:
     """One learner's page: for each question the outcome, the points, and what the check says. Self-contained HTML."""
     said = f"This could not be marked: {result.failed}" if result.failed else result.problem
     notes = [line for line in (said, *result.marks.notes) if line]
-    return PAGES.get_template("feedback.html").render(result=result, marks=result.marks, notes=notes, colours=COLOURS)
+    return PAGES.get_template("feedback.html").render(result=result, marks=result.marks, notes=notes)

@@ -1,7 +1,6 @@
 """Put a learner's answers into the trusted notebook. Pure: notebooks in, notebooks out; nothing is run.
 
-The trusted notebook is the executed solution: its set-up, check and graded cells are the ones that count, so deleting
-or rewriting them in one's own file changes nothing. From the learner's file come the texts of the answer cells and the
+The trusted notebook is the executed solution. From the learner's file come the texts of the answer cells and the
 definitions they need, nothing else: no metadata, no tags, no outputs, and comments that steer nbval are blanked.
 
 Which cell answers a question:
@@ -10,9 +9,8 @@ Which cell answers a question:
    bottom; if it alone does not define what is asked (a cell was split), all changed ones in their order;
 3. if there is none, or it is as it was handed out, the last code cell that defines what is asked (cells were merged,
    or the text was typed anew); of a cell with several answers, each question gets its own part.
-What an answer reads and only another cell of the learner's defines is put before it (`needs`).
-
-Whatever is not as it was handed out is flagged in words.
+What an answer reads and only another cell of the learner's defines is put before it (`needs`). Whatever is not as it
+was handed out is flagged in words.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def __getattr__(name):
 
 
 def topic_checks(root: Path = ROOT) -> list[Path]:
-    """The modules that hold answers: the checks of each lesson, and those of behaviour where they lie beside."""
+    """The modules that hold answers: the checks of each lesson, those of behaviour beside, and shared ones."""
     return sorted(path for name in ("checks", "behaviour") for path in (root / "lessons").glob(f"*/{name}.py"))
 
 

@@ -1,11 +1,8 @@
 """Mark grafted answers: run them, read the verdicts as outcomes and points.
 
-Answers are run, some of them again by themselves, checks are asked for words, and what was found is judged. Points come
-from the graded cells alone, whose output nbval compares outside the learner's process. A check, which holds the answer,
-only supplies words; where strangers are marked it enters a kernel when every mark is final, in a class (`decide`,
-`explain`) those of everybody. A cell that never ends or takes the kernel with it costs its own question: the others are
-run again without it. What a network is like can only be judged inside the process: such a question earns its points
-where every answer in the process is plain (`plain`); a right one that is not is held for the teacher.
+Points come from the graded cells alone, whose output nbval compares outside the learner's process. A check, which holds
+the answer, only supplies words; where strangers are marked it enters a kernel when every mark is final, in a class
+(`decide`, `explain`) those of everybody. docs/architecture.md has the whole way from file to mark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How long a kernel took, without the time in which it was ready to run and others had the processor.
 
 Linux counts that time for every thread (field 2 of `schedstat`, see its "Scheduler Statistics"); where it does not,
-all time is a kernel's own. Must never import anything of ours.
+all time is a kernel's own.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Whether an answer is plain: nothing in its text leads to what judges it, or to what other answers run in.
 
-What a network is like is judged in the very run that is measured (`checks.watched`), so it may remember, count and look
-at values as it likes. But that run is in the process of the code that is judged, which must not reach the judge. The
-rule lists what is allowed, and what nobody thought of is not plain: names of the cell itself, of the set-up cells and
+What a network is like is judged in the process of the code that is judged, which must not reach the judge. The rule
+lists what is allowed, and what nobody thought of is not plain: names of the cell itself, of the set-up cells and
 built-in ones that compute; imports for computing; attributes without underscores and without a way to the interpreter;
-setting attributes of what is its own.
-
-It reads text and runs nothing. An answer that is not plain may be right all the same: `mark` holds its points for the
-teacher.
+setting attributes of what is its own. An answer that is not plain may be right all the same: `mark` holds its points.
 """
 
 from __future__ import annotations
@@ -314,16 +310,13 @@ class _Look(ast.NodeVisitor):
             raise _Unusual(f"gives class `{node.name}` a keyword")
         self.generic_visit(node)
 
-    def visit_ListComp(self, node: ast.ListComp) -> None:
+    def visit_ListComp(self, node: _Comprehension) -> None:
         """A scope of its own."""
-        self._comprehension(node)
-
-    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp  # type: ignore[assignment]
-
-    def _comprehension(self, node: _Comprehension) -> None:
         self.scopes.append(_bindings([generator.target for generator in node.generators]))
         self.generic_visit(node)
         self.scopes.pop()
+
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
 
     # -- changes ---------------------------------------------------------------------------------------------------
 

@@ -1,12 +1,9 @@
 """Where a stranger's code runs: a kernel in a sandbox, reached over Unix sockets.
 
-bubblewrap makes a first sandbox, with a read-only system and Python, a copy of the library without the answers, no
-network, no home and nothing of the teacher's environment. In it waits a warm parent (`zygote`), which forks a kernel
-for each submission and shuts it in once more, so that kernels see neither each other nor it. jupyter_client starts
-kernels there through `SandboxProvisioner`, chosen by an environment variable: nbval is used as it is.
-
-Limits are of two kinds: those the system sets on a process, and those only somebody outside can see (all memory, all
-processes), which `Sandbox.excess` looks at while a run is waited for.
+bubblewrap makes a first sandbox, in which a warm parent (`zygote`) forks a kernel for each submission and shuts it in
+once more, so that kernels see neither each other nor it. jupyter_client starts kernels there through `provisioner`,
+chosen by an environment variable: nbval is used as it is. What only somebody outside can see of what a kernel takes,
+`Sandbox.excess` looks at while a run is waited for.
 """
 
 from __future__ import annotations

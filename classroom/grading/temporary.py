@@ -1,7 +1,6 @@
 """One folder for all temporary files of a grading, its workers' too: nothing of it stays, however the grading ends.
 
-The folder is locked as long as it is used. One whose lock is free was left by a grading that was killed, and is cleared
-by the next.
+One whose lock is free was left by a grading that was killed, and is cleared by the next.
 """
 
 from __future__ import annotations

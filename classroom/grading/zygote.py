@@ -1,14 +1,10 @@
 """The warm parent of sandboxed kernels: it has imported what every kernel needs, and forks one for each submission.
 
 Runs inside a bubblewrap sandbox of its own (`sandbox.sandboxed`) and is trusted: it never runs a line of a
-submission. Each child gets namespaces of its own before it does: its own processes, mounts, IPC and network. All it
-sees is read-only but for a scratch folder and /dev/shm, which are its own; of its sockets it has the listening ends,
-and never sees the folder they are in. It then gives up every capability, every way to make namespaces
-and many system calls for good, and becomes an ordinary IPython kernel. A child lives as long as the connection that
-asked for it.
+submission. Each child shuts itself in (`_shut_in`, `_become_nobody`) before it becomes an ordinary IPython kernel.
 
-Talks to `sandbox.SandboxProvisioner` over one Unix socket: a line of JSON asks for a kernel, closing the connection
-ends it, and the zygote closes it when the kernel has ended.
+Talks to `provisioner` over one Unix socket: a line of JSON asks for a kernel, closing the connection ends it, and the
+zygote closes it when the kernel has ended.
 """
 
 from __future__ import annotations

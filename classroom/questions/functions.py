@@ -13,7 +13,8 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from classroom.questions.borrowing import calls_noted
 from classroom.questions.core import (
@@ -38,57 +39,30 @@ from classroom.questions.core import (
 )
 from classroom.questions.variants import story
 
-# Factors between a right number of bytes and the same quantity in another unit.
-UNITS = {
-    8: "Your numbers are bits: 8 times too large. A byte has 8 bits; `value_bytes` and memory are counted in bytes.",
-    1 / 2**10: "Your numbers are in KiB. Return bytes; divide by 1024 only when you print.",
-    1 / 2**20: "Your numbers are in MiB. Return bytes; divide by 2**20 only when you print.",
-    1 / 2**30: "Your numbers are in GiB. Return bytes; divide by 2**30 only when you print.",
-    1 / 10**3: "Your numbers are in kB (1000 bytes). Return bytes; divide only when you print.",
-    1 / 10**6: "Your numbers are in MB (10**6 bytes). Return bytes; divide only when you print.",
-    1 / 10**9: "Your numbers are in GB (10**9 bytes). Return bytes; divide only when you print.",
-}
-DECIMAL_AGAINST_BINARY = (
-    "Your numbers are off by {percent:.1f} %: a decimal unit (1000) stands where a binary one (1024) belongs, "
-    "or the other way round. Return plain bytes and no unit is needed."
-)
 
-
+@dataclass(eq=False, repr=False)
 class Check:
     """The check of one question whose answer is a function.
 
     Attributes:
-        given: functions and classes of the library that an answer may call.
-
-    Args:
         question: the name of the question and of the function.
         reference: a right answer.
         cases: argument tuples; between them they tell every slip from the truth and from every other slip.
         slips: the catalogue, the more specific first.
         takeaway: one sentence for whoever has it right.
-        in_bytes: the result is a number of bytes, so another unit is a diagnosis.
         parts: any part of the first argument, a list or dictionary, is an input too: a message shows the least of it.
+        given: functions and classes of the library that an answer may call.
+        tells_expected: whether a message says what would have been right; where strangers are graded it does not.
     """
 
+    question: str
+    reference: Callable[..., Any]
+    cases: Sequence[tuple[Any, ...]]
+    slips: Sequence[Slip]
+    takeaway: str
+    parts: bool = False
     given: Collection[object] = ()
-    tells_expected = True  # whether a message says what would have been right; where strangers are graded it does not
-
-    def __init__(
-        self,
-        question: str,
-        reference: Callable[..., Any],
-        cases: Sequence[tuple[Any, ...]],
-        slips: Sequence[Slip],
-        takeaway: str,
-        in_bytes: bool = True,
-        parts: bool = False,
-    ) -> None:
-        self.question = question
-        self.reference = reference
-        self.cases = list(cases)
-        self.slips = list(slips)
-        self.takeaway = takeaway
-        self.in_bytes, self.parts = in_bytes, parts
+    tells_expected: ClassVar[bool] = True
 
     @functools.cached_property
     def truth(self) -> list[Any]:
@@ -102,8 +76,7 @@ class Check:
 
     def __call__(self, answer: object = ...) -> Feedback:
         """Try the learner's function on every case and say what that shows."""
-        outcome, message = self._judge(answer)
-        return Feedback(self.question, outcome, message)
+        return Feedback(self.question, *self._judge(answer))
 
     def _judge(self, answer: object) -> tuple[Outcome, str]:
         if has_dots(answer):
@@ -134,7 +107,7 @@ class Check:
                 f"The result is right, but `{changed.call}` changes its argument `{changed.changed}`, which the "
                 "caller may still need. Work on a copy."
             )
-        return Outcome.WRONG, self._diagnose(tries, answer)
+        return Outcome.WRONG, self.diagnose(tries, answer)
 
     def _smallest(
         self, answer: Callable[..., Any], tries: Sequence[Try], fails: Callable[[Try, Any], bool]
@@ -144,7 +117,8 @@ class Check:
         case, one, truth = min(failing, key=lambda found: len(found[1].call))
         index = 0
         while self.parts and index < len(case[0]) > 1:
-            kept = [part for i, part in enumerate(_items(case[0])) if i != index]
+            items = case[0].items() if isinstance(case[0], Mapping) else case[0]
+            kept = [part for i, part in enumerate(items) if i != index]
             smaller = (type(case[0])(kept), *case[1:])
             again, right = attempt(self.question, answer, smaller), self.reference(*copy.deepcopy(smaller))
             if fails(again, right):
@@ -182,12 +156,13 @@ class Check:
 
     # -- diagnosis of wrong values: the plain ones first, then the catalogue, then what can be said of any number ------
 
-    def _diagnose(self, tries: Sequence[Try], answer: Callable[..., Any]) -> str:
+    def diagnose(self, tries: Sequence[Try], answer: Callable[..., Any]) -> str:
+        """What is wrong with these results."""
         right = sum(equal(one.value, truth) for one, truth in zip(tries, self.truth, strict=True))
         if all(one.value is None for one in tries):
             call = min((one.call for one in tries), key=len)
             return f"`{call}` returned nothing (`None`). Is there a `return`? Printing a number does not return it."
-        plain = (self._unit, self._slip, self._swapped, self._factor, self._offset, self._rounded, self._story)
+        plain = (self._slip, self._swapped, self._factor, self._offset, self._rounded, self._story)
         for diagnosis in plain:
             if message := diagnosis(tries):
                 return message
@@ -223,33 +198,18 @@ class Check:
             return f" That is {_kind(value)}. Return {_kind(truth)}."
         return ""
 
-    def _pairs(self, tries: Sequence[Try]) -> list[tuple[float, float]]:
+    def pairs(self, tries: Sequence[Try]) -> list[tuple[float, float]]:
         """The numbers returned, each with the right one, entry by entry of lists; none where that says nothing."""
         got, right = _numbers([one.value for one in tries]), _numbers(self.truth)
         return list(zip(got, right, strict=True)) if got and right and len(got) == len(right) else []
 
-    def _constant_factor(self, tries: Sequence[Try]) -> float | None:
-        pairs = self._pairs(tries)
+    def constant_factor(self, tries: Sequence[Try]) -> float | None:
+        """What all numbers returned are of the right ones; None if there is no such factor."""
+        pairs = self.pairs(tries)
         ratios = [one / truth for one, truth in pairs if truth]
         if not ratios or any(one and not truth for one, truth in pairs):
             return None
         return ratios[0] if all(math.isclose(r, ratios[0], rel_tol=TOLERANCE) for r in ratios) else None
-
-    def _unit(self, tries: Sequence[Try]) -> str:
-        if not self.in_bytes:
-            return ""
-        factor, pairs = self._constant_factor(tries), self._pairs(tries)
-        for unit, message in UNITS.items():
-            if factor is not None and math.isclose(factor, unit, rel_tol=TOLERANCE):
-                return message
-            # The same, rounded to whole units.
-            most = max((truth * unit for _, truth in pairs), default=0)
-            if unit < 1 and most > 100 and all(abs(one - truth * unit) < 1 for one, truth in pairs):
-                return message
-        for power in (1, 2, 3, -1, -2, -3):
-            if factor is not None and math.isclose(factor, 1.024**power, rel_tol=TOLERANCE):
-                return DECIMAL_AGAINST_BINARY.format(percent=abs(factor - 1) * 100)
-        return ""
 
     def _slip(self, tries: Sequence[Try]) -> str:
         """The slip whose results these are, every one."""
@@ -275,7 +235,7 @@ class Check:
         return ""
 
     def _factor(self, tries: Sequence[Try]) -> str:
-        factor = self._constant_factor(tries)
+        factor = self.constant_factor(tries)
         if factor is None or factor == 1:
             return ""
         if factor == 0:
@@ -289,7 +249,7 @@ class Check:
         )
 
     def _offset(self, tries: Sequence[Try]) -> str:
-        pairs = sorted(self._pairs(tries), key=lambda pair: abs(pair[1]))
+        pairs = sorted(self.pairs(tries), key=lambda pair: abs(pair[1]))
         if len({truth for _, truth in pairs}) < 3:
             return ""
         off = pairs[0][0] - pairs[0][1]
@@ -299,17 +259,13 @@ class Check:
         return f"Every number you return is {size}: `{min((one.call for one in tries), key=len)}` is a start."
 
     def _rounded(self, tries: Sequence[Try]) -> str:
-        pairs = self._pairs(tries)
+        pairs = self.pairs(tries)
         if all(truth == int(truth) for _, truth in pairs) or any(g != int(g) or abs(g - t) >= 1 for g, t in pairs):
             return ""
         return "Your numbers are the right ones, rounded to whole ones. Return them as they are."
 
     def _story(self, tries: Sequence[Try]) -> str:
         return story(list(parameters(self.reference)), self.reference, self.cases, [one.value for one in tries])
-
-
-def _items(collection: Any) -> list[Any]:
-    return list(collection.items() if isinstance(collection, Mapping) else collection)
 
 
 def _numbers(value: object) -> list[float] | None:

@@ -13,6 +13,7 @@ import os
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from IPython.utils.capture import capture_output
@@ -28,11 +29,6 @@ Seen = TypeVar("Seen", bound=Holding)
 _tokens: dict[str, str] = {}
 
 
-def class_seed() -> int:
-    """The seed all inputs of a class are drawn from."""
-    return int(os.environ.get("COURSE_SEED", "0"))
-
-
 def draw_from(question: str, token: str) -> None:
     """Draw this question's inputs from a token in place of the class seed, from now on."""
     _tokens[question] = token
@@ -40,7 +36,7 @@ def draw_from(question: str, token: str) -> None:
 
 def draws_for(question: str) -> random.Random:
     """Random numbers that depend on the class seed (or the question's token) and the question alone, everywhere."""
-    return random.Random(_tokens.get(question) or f"{class_seed()} {question}")
+    return random.Random(_tokens.get(question) or f"{int(os.environ.get('COURSE_SEED', '0'))} {question}")
 
 
 def canonical(value: Any) -> str:
@@ -108,24 +104,19 @@ class GradedCell(ABC):
         return True
 
 
+@dataclass(eq=False, repr=False)
 class Graded(GradedCell):
     """The graded cell of one question whose answer is a function: a line for each input; a crash costs its own only.
 
-    Args:
+    Attributes:
         question: the name of the question.
         draw: argument tuples from a random generator.
         given: functions and classes of the library that an answer may call: those that the exercise's cells import.
     """
 
-    def __init__(
-        self,
-        question: str,
-        draw: Callable[[random.Random], Sequence[tuple[Any, ...]]],
-        given: Collection[object] = (),
-    ) -> None:
-        self.question = question
-        self.draw = draw
-        self.given = given
+    question: str
+    draw: Callable[[random.Random], Sequence[tuple[Any, ...]]]
+    given: Collection[object] = ()
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
@@ -157,10 +148,11 @@ class Graded(GradedCell):
         return f"{call} = {canonical(one.value)}{changed}"
 
 
+@dataclass(eq=False, repr=False)
 class GradedProperties(GradedCell, Generic[Seen]):
     """The graded cell of one question whose answer is judged by what it does: a line for each property, yes or no.
 
-    Args:
+    Attributes:
         question: the name of the question.
         accept: what `look` is given for an answer; None for an answer that is nothing of the kind asked for.
         look: what it does, with inputs from a random generator; `holds` of what it returns are the properties, by the
@@ -168,15 +160,10 @@ class GradedProperties(GradedCell, Generic[Seen]):
         kind: what is asked for, "network" or "function".
     """
 
-    def __init__(
-        self,
-        question: str,
-        accept: Callable[[object], Callable[..., Any] | None],
-        look: Callable[[Callable[..., Any], random.Random], Seen],
-        kind: str = "network",
-    ) -> None:
-        self.question, self.kind = question, kind
-        self.accept, self.look = accept, look
+    question: str
+    accept: Callable[[object], Callable[..., Any] | None]
+    look: Callable[[Callable[..., Any], random.Random], Seen]
+    kind: str = "network"
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
@@ -194,8 +181,3 @@ class GradedProperties(GradedCell, Generic[Seen]):
         if unfinished(seen):
             return [f"{self.question}: {NOT_ATTEMPTED}"]
         return [f"{name}: {'yes' if held else 'no'}" for name, held in seen.holds.items()]
-
-
-def batch_and_seed(draw: random.Random, least: int) -> tuple[int, int]:
-    """A batch from `least` to 64 at which a network is looked at, and the seed of its weights and inputs."""
-    return draw.randint(least, 64), draw.randint(0, 10**6)

@@ -11,8 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from torch import nn
-
 from classroom.questions.core import (
     Feedback,
     Holding,
@@ -25,13 +23,6 @@ from classroom.questions.core import (
 )
 
 Seen = TypeVar("Seen", bound=Holding)
-
-
-def network_maker(answer: object) -> Callable[[], nn.Module] | None:
-    """A function that makes the learner's network, from a class or from one of its networks; None for anything else."""
-    if isinstance(answer, nn.Module):
-        answer = type(answer)
-    return answer if isinstance(answer, type) and issubclass(answer, nn.Module) else None
 
 
 def function(answer: object) -> Callable[..., Any] | None:
@@ -54,18 +45,17 @@ class PropertyCheck(ABC, Generic[Seen]):
     question: str
     name: str
     blank: str = ""
-    running: str = "Running the network"
+    running: str
     takeaway: str
     slips: Sequence[Slip]
 
     def __call__(self, answer: object = ...) -> Feedback:
         """Look at the learner's class or function and say what that shows."""
-        outcome, message = self._judge(answer)
-        return Feedback(self.question, outcome, message)
+        return Feedback(self.question, *self._judge(answer))
 
     def accept(self, answer: object) -> Callable[..., Any] | None:
-        """What `look` is given; None for an answer that is nothing of the kind asked for."""
-        return network_maker(answer)
+        """What `look` is given; None for an answer that is nothing of the kind asked for, which is a function here."""
+        return function(answer)
 
     @abstractmethod
     def look(self, given: Callable[..., Any]) -> Seen:

@@ -45,7 +45,7 @@ LINKS_FILE = Path(__file__).with_name("links.csv")
 PEERS_FILE = Path(__file__).with_name("peers.csv")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """One GPU as a program sees it, or this machine. For a card with two dies, every figure but the price is one die's.
 
@@ -76,15 +76,15 @@ class Device:
     year: int
     dies: int
     memory_gb: float
-    usable_gb: float | None
+    usable_gb: float | None = None
     bandwidth_gb_s: float
     float32_tflops: float
-    float32_clock: str
-    float16_tflops: float | None
-    tensor_tflops: float | None
-    bfloat16: bool
-    pcie: int | None
-    launch_usd: float | None
+    float32_clock: str = ""
+    float16_tflops: float | None = None
+    tensor_tflops: float | None = None
+    bfloat16: bool = False
+    pcie: int | None = None
+    launch_usd: float | None = None
     sources: str
     derived: str = ""
     remarks: str = ""
@@ -135,15 +135,8 @@ REFERENCE_CPU = Device(
     year=2014,
     dies=1,
     memory_gb=64,
-    usable_gb=None,
     bandwidth_gb_s=88.5,
     float32_tflops=0.174,
-    float32_clock="",
-    float16_tflops=None,
-    tensor_tflops=None,
-    bfloat16=False,
-    pcie=None,
-    launch_usd=None,
     sources="cnn-benchmarks (jcjohnson on GitHub); DeepLearningCourse (MICS-Lab on GitHub)",
     derived=(
         "float32_tflops: what it reached, VGG-16, batch 16, forward and backward in 8,495 ms; its peak is 1.2, "

@@ -71,12 +71,8 @@ class RealTraining:
         require_one_of("precision", precision, PRECISIONS)
         require_whole("accumulate", accumulate)
         require_whole("batch", batch)
-        self.device, self.precision, self.accumulate, self.criterion = (
-            find_device(device),
-            precision,
-            accumulate,
-            criterion,
-        )
+        self.device, self.precision = find_device(device), precision
+        self.accumulate, self.criterion = accumulate, criterion
         self.model = module.to(self.device)
         self.inputs = [torch.randn((batch, *input_shape), device=self.device).to(input_dtype)]
         self.update: torch.optim.Optimizer | None = None
@@ -151,13 +147,8 @@ def measure_step(
     before = real.bytes
     if real.device == "cpu":
         return Measurement("cpu", before + cpu_peak_above(real.step), None, before)
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    real.step()
-    torch.cuda.synchronize()
-    return Measurement(
-        torch.cuda.get_device_name(), torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), before
-    )
+    peak = torch.cuda.memory_allocated() + peak_above(real.step, real.device)
+    return Measurement(torch.cuda.get_device_name(), peak, torch.cuda.max_memory_reserved(), before)
 
 
 def autocast(device: str, precision: str) -> AbstractContextManager[object]:

@@ -18,7 +18,7 @@ from torch.utils.benchmark import timer
 
 from course_utils.machine.hardware import THIS_MACHINE, Device
 from course_utils.machine.measure import RealTraining, find_device, this_machine
-from course_utils.trace import PRECISIONS, Criterion
+from course_utils.trace import PRECISIONS
 from course_utils.units import GB, GIB, MIB, CourseError
 
 if TYPE_CHECKING:
@@ -63,11 +63,10 @@ class Ceilings:
         """This machine as a device of the catalogue's kind, with measured rates in place of published peaks."""
         half = self.flops_per_s.get("float16", self.flops_per_s.get("bfloat16"))
         return Device(
-            name=name, year=0, dies=1, memory_gb=self.memory_bytes / GIB, usable_gb=None,
-            bandwidth_gb_s=self.bytes_per_s / GB, float32_tflops=self.flops_per_s["float32"] / 1e12, float32_clock="",
-            float16_tflops=None if half is None else half / 1e12, tensor_tflops=None, bfloat16=self.bfloat16,
-            pcie=None, launch_usd=None, sources=f"measured here: {self.machine}", measured=True,
-            launch_seconds=self.launch_seconds,
+            name=name, year=0, dies=1, memory_gb=self.memory_bytes / GIB, bandwidth_gb_s=self.bytes_per_s / GB,
+            float32_tflops=self.flops_per_s["float32"] / 1e12, bfloat16=self.bfloat16,
+            float16_tflops=None if half is None else half / 1e12, sources=f"measured here: {self.machine}",
+            measured=True, launch_seconds=self.launch_seconds,
         )  # fmt: skip
 
     def table(self) -> pd.DataFrame:
@@ -155,7 +154,6 @@ def measure_step_time(
     *,
     precision: str = "float32",
     seconds: float = 1.0,
-    criterion: Criterion = nn.functional.cross_entropy,
     name: str | None = None,
 ) -> MeasuredStep:
     """Time a real training step on random data, as `course_utils.trace.training_step` traces it.
@@ -169,7 +167,6 @@ def measure_step_time(
         device: "cpu" or "cuda"; by default a GPU if there is one.
         precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
         seconds: how long forward and step are each measured at least; a slow step is run three times at least.
-        criterion: (output, labels) -> scalar loss.
         name: what tables call the network; the class name if not given.
 
     Raises:
@@ -177,7 +174,7 @@ def measure_step_time(
     """
     if seconds <= 0:
         raise CourseError(f"seconds must be above 0, got {seconds}")
-    real = RealTraining(module, input_shape, classes, batch, optimizer, device, precision, criterion=criterion)
+    real = RealTraining(module, input_shape, classes, batch, optimizer, device, precision)
     real.step()  # makes the optimizer's state, and lets kernels be chosen
     step = time_runs(real.step, seconds)
     forward = step if optimizer is None else time_runs(real.forward, seconds)

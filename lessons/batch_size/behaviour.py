@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from classroom.questions.core import Slip, percent
-from classroom.questions.properties import PropertyCheck, function
+from classroom.questions.properties import PropertyCheck
 from lessons.batch_size import judge as training
 from lessons.batch_size.judge import TrainingFunction, UpdateComparison
 
@@ -188,10 +188,6 @@ class Accumulate(PropertyCheck[UpdateComparison]):
         ),
     )
     slips: Sequence[Slip] = (*by_update, *by_size, *by_peak)
-
-    def accept(self, answer: object) -> Callable[..., Any] | None:
-        """A function `accumulate(model, optimizer, images, labels, micro)`."""
-        return function(answer)
 
     def look(self, given: Callable[..., Any]) -> UpdateComparison:
         """The updates it makes beside the whole batch's."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.batch_size.behaviour import accumulate as accumulate
+from lessons.shared.checks import BytesCheck
 
 Measured = Sequence[tuple[int, int]]
 
@@ -41,7 +42,7 @@ def _slope(measured: Measured) -> float:
     return (high - low) / (m - n)
 
 
-bytes_at = Check(
+bytes_at = BytesCheck(
     "bytes_at",
     _bytes_at,
     cases=[
@@ -117,7 +118,6 @@ saved_by_halving = Check(
              "This is the share of what grows with the batch. Half of *it* is saved."),
     ],
     takeaway="VGG-16 at batch 128 loses 45 % of its network-wide memory; a dense network of 52 million weights, 1 %.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 3. which micro-batch --------------------------------------------------------------------------------------------
@@ -217,7 +217,6 @@ micro_batch = Check(
              "One too few where it fits exactly: memory may be equal to the limit."),
     ],
     takeaway="The wanted batch is a matter of learning, the micro-batch one of memory; only the second has to fit.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 4. micro-batches of different sizes -----------------------------------------------------------------------------
@@ -264,7 +263,6 @@ loss_weights = Check(
              "alike."),
     ],
     takeaway="Each sample counts alike: that is all the mean over the whole batch says.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 5. where time saturates -----------------------------------------------------------------------------------------
@@ -338,5 +336,4 @@ saturated_from = Check(
              "You added the tolerance to seconds. It is a share: multiply the best time by `1 + tolerance`."),
     ],
     takeaway="Beyond saturation a larger batch buys memory trouble and no time.",
-    in_bytes=False,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from classroom.questions.core import Slip
-from classroom.questions.properties import PropertyCheck, function
+from classroom.questions.properties import PropertyCheck
 from course_utils.units import format_bytes
 from lessons.capstone import judge as planning
 from lessons.capstone.judge import Looks, PlanLook
@@ -62,10 +62,6 @@ class VggPlan(PropertyCheck[PlanLook]):
             "Your plan surely fits, and is slower than it has to be.",
         ),
     )
-
-    def accept(self, answer: object) -> Callable[..., Any] | None:
-        """A function `vgg_plan()`."""
-        return function(answer)
 
     def look(self, given: Callable[..., Any]) -> PlanLook:
         """The plan it returns, judged."""
@@ -167,10 +163,6 @@ class FindPlan(PropertyCheck[Looks]):
             "Your search returns a plan where none fits. Return `None` there.",
         ),
     )
-
-    def accept(self, answer: object) -> Callable[..., Any] | None:
-        """A function `find_plan(problem)`."""
-        return function(answer)
 
     def look(self, given: Callable[..., Any]) -> Looks:
         """What it finds for the problems of the check."""

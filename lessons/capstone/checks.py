@@ -13,6 +13,7 @@ from classroom.questions.functions import Check
 from lessons.capstone import judge as planning
 from lessons.capstone.behaviour import find_plan as find_plan
 from lessons.capstone.behaviour import vgg_plan as vgg_plan
+from lessons.shared.checks import BytesCheck
 
 # -- 1. the bytes of a plan ------------------------------------------------------------------------------------------
 
@@ -46,7 +47,7 @@ def _wrong_bytes(
 
 
 MB = 10**6
-plan_bytes = Check(
+plan_bytes = BytesCheck(
     "plan_bytes",
     _plan_bytes,
     cases=[
@@ -126,7 +127,6 @@ update_seconds = Check(
              "You took the shorter of pass and copy. The next layer waits for whichever ends last."),
     ],
     takeaway="Copies are free as long as they are shorter than the pass they run beside, and cost time from there on.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 3. the plans that nothing beats -----------------------------------------------------------------------------------
@@ -200,7 +200,6 @@ unbeaten = Check(
              "it: sort by seconds, then by bytes."),
     ],
     takeaway="Whatever you want, the answer is on the front: no other plan needs a second look.",
-    in_bytes=False,
     parts=True,
 )  # fmt: skip
 
@@ -264,7 +263,6 @@ least_time = Check(
              "You took the first plan that fits. The order of the table means nothing."),
     ],
     takeaway="First what is allowed, then what fits, and time decides among the rest.",
-    in_bytes=False,
     parts=True,
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from classroom.questions.core import Slip, as_number, percent, shown
-from classroom.questions.properties import PropertyCheck, function
+from classroom.questions.properties import PropertyCheck
 from lessons.half_precision import judge as scaled_loops
 from lessons.half_precision.judge import Batch, half_loss
 
@@ -132,10 +132,6 @@ class KeepSmall(PropertyCheck[scaled_loops.ScaledTraining]):
             "The weights are right. Return how many batches you skipped.",
         ),
     )
-
-    def accept(self, answer: object) -> Callable[..., Any] | None:
-        """A training loop."""
-        return function(answer)
 
     def look(self, given: Callable[..., Any]) -> scaled_loops.ScaledTraining:
         """Where the loop leads the weights."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.half_precision.behaviour import keep_small as keep_small
+from lessons.shared.checks import BytesCheck
 
 # -- 1. bytes of a recipe --------------------------------------------------------------------------------------------
 
@@ -35,7 +36,7 @@ def _recipe(float32: int, mixed: int, pure: int, state: tuple[int, int, int] = (
     return count
 
 
-recipe_bytes = Check(
+recipe_bytes = BytesCheck(
     "recipe_bytes",
     _recipe_bytes,
     cases=[
@@ -115,7 +116,6 @@ share_left = Check(
         Slip("percent", lambda m, p: 100 * _share_left(m, p), "These are percent. Return the share, 0.58 for 58 %."),
     ],
     takeaway="VGG-16 keeps 58 % of its saved maps in halves, not 50 %, because an index has no half.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 3. the smallest update that is not lost -------------------------------------------------------------------------
@@ -180,7 +180,6 @@ smallest_update = Check(
     ],
     takeaway="A weight of 1 loses every update below 0.0005 in float16 and below 0.004 in bfloat16: hence float32 "
     "master weights.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 4. the smallest loss scale that keeps enough ----------------------------------------------------------------------
@@ -274,7 +273,6 @@ loss_scale = Check(
              "more than that."),
     ],
     takeaway="A power of two moves every gradient and changes none of its digits.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 5. the dynamic rule -----------------------------------------------------------------------------------------------
@@ -347,5 +345,4 @@ next_scales = Check(
              "Your list has one entry too few. Every step uses a scale, the last one too."),
     ],
     takeaway="The rule needs no tuning: it climbs until it overflows, steps back, and skips one update each time.",
-    in_bytes=False,
 )  # fmt: skip

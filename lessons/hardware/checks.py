@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from classroom.questions.core import Slip, percent
 from classroom.questions.functions import Check
-from classroom.questions.properties import PropertyCheck
 from course_utils.machine.hardware import devices
 from course_utils.units import MIB
 from lessons.hardware import judge as transfer
 from lessons.hardware.judge import Pretrained
+from lessons.shared.checks import BytesCheck
+from lessons.shared.network_questions import NetworkCheck
 
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 VALUES = {"sgd": 2, "momentum": 3, "adam": 5}  # a parameter, at the peak: with what Adam's update makes for a moment
@@ -89,7 +90,6 @@ largest_parameters = Check(
              "as the weights, and knows momentum alone."),
     ],
     takeaway="A card of 6 GB trains 501,918,378 parameters with momentum, not 752,877,568, and no image yet.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 2. parameters of a dense network --------------------------------------------------------------------------------
@@ -126,7 +126,6 @@ dense_parameters = Check(
              "You counted bytes, 4 a parameter. The question is how many parameters there are."),
     ],
     takeaway="The network of 2014 has 52,136,032 parameters. Compare that with the number printed in its text.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 3. cards that hold it -------------------------------------------------------------------------------------------
@@ -223,7 +222,6 @@ cards_that_hold = Check(
              " the others."),
     ],
     takeaway="The K80 is sold as 24 GB and holds steps of 12. Prices are of the launch, not adjusted for inflation.",
-    in_bytes=False,
     parts=True,
 )  # fmt: skip
 
@@ -271,7 +269,7 @@ def _step(
 
 MIXED = [(100, 70, False), (200, 50, True), (300, 30, False), (400, 11, True)]
 
-frozen_step_bytes = Check(
+frozen_step_bytes = BytesCheck(
     "frozen_step_bytes",
     _frozen_step_bytes,
     cases=[
@@ -371,7 +369,7 @@ class _OtherParameters(Pretrained):
         self.backbone.requires_grad_(False)
 
 
-class HeadOnly(PropertyCheck[transfer.TransferComparison]):
+class HeadOnly(NetworkCheck[transfer.TransferComparison]):
     """The check of question 5: a class, judged by the properties of the network it makes."""
 
     question, name = "head_only", "HeadOnly"

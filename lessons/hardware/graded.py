@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from classroom.questions.graded import Graded, GradedProperties, batch_and_seed
-from classroom.questions.properties import network_maker
+from classroom.questions.graded import Graded, GradedProperties
 from lessons.hardware import judge as transfer
+from lessons.shared.network_questions import batch_and_seed, network_maker
 
 OPTIMIZERS = ("sgd", "momentum", "adam")
 Case = tuple[object, ...]

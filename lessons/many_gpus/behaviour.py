@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from classroom.questions.core import Slip
-from classroom.questions.properties import PropertyCheck, function
+from classroom.questions.properties import PropertyCheck
 from lessons.many_gpus import judge as rings
 from lessons.many_gpus.judge import Program, Ring, RingLook
 
@@ -145,10 +145,6 @@ class RingAverage(PropertyCheck[RingLook]):
         ),
     )
     slips: Sequence[Slip] = (*by_value, *by_bytes)
-
-    def accept(self, answer: object) -> Program | None:
-        """A function."""
-        return function(answer)
 
     def look(self, given: Program) -> RingLook:
         """The program on rings of several sizes."""

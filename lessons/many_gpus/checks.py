@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.many_gpus.behaviour import ring_average as ring_average
+from lessons.shared.checks import BytesCheck
 
 # -- 1. what a card sends --------------------------------------------------------------------------------------------
 
@@ -18,7 +19,7 @@ def _ring_bytes(parameters: int, cards: int) -> float:
     return 8 * (cards - 1) * parameters / cards
 
 
-ring_bytes = Check(
+ring_bytes = BytesCheck(
     "ring_bytes",
     _ring_bytes,
     cases=[(52_136_032, 4), (1_000_000, 2), (138_357_544, 8), (3_000, 3), (700, 1)],
@@ -116,7 +117,6 @@ step_seconds = Check(
              "The backward pass is missing: where the link is done first, the update still waits for its end."),
     ],
     takeaway="The last bucket decides: it is ready when nothing is left to hide it.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 3. by data or by units ------------------------------------------------------------------------------------------
@@ -171,7 +171,6 @@ cheaper_split = Check(
              "You decided once for the whole network. Decide for each layer: that is the trick."),
     ],
     takeaway="By units while the whole batch is smaller than the layer has units: dense layers, and small batches.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 4. what a card keeps --------------------------------------------------------------------------------------------
@@ -188,7 +187,7 @@ def _in_order(order: Sequence[int]) -> Callable[[int, int, int], float]:
     )
 
 
-card_bytes = Check(
+card_bytes = BytesCheck(
     "card_bytes",
     _card_bytes,
     cases=[
@@ -276,5 +275,4 @@ shard_factors = Check(
              "sum must not."),
     ],
     takeaway="DDP averages over cards, a loss averages over samples. Where the parts are equal the two agree.",
-    in_bytes=False,
 )  # fmt: skip

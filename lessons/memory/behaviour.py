@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from classroom.questions.core import Slip, percent
-from classroom.questions.properties import PropertyCheck
 from lessons.shared import rewrites
+from lessons.shared.network_questions import NetworkCheck
 from lessons.shared.rewrites import RewriteComparison, Watched
 
 # -- 6. a network that keeps less ------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class _OtherParameters(Watched):
         return self.layers(images)  # type: ignore[no-any-return]
 
 
-class KeepLess(PropertyCheck[RewriteComparison]):
+class KeepLess(NetworkCheck[RewriteComparison]):
     """The check of question 6: a class whose forward is rewritten, judged by the properties of the network it makes."""
 
     question, name, blank = "keep_less", "KeepsLess", "KeepsLess.forward"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.memory.behaviour import keep_less as keep_less
+from lessons.shared.checks import BytesCheck
 
 Events = Sequence[tuple[int, int]]
 
@@ -22,7 +23,7 @@ def _map_bytes(batch: int, channels: int, height: int, width: int, value_bytes: 
     return batch * channels * height * width * value_bytes
 
 
-map_bytes = Check(
+map_bytes = BytesCheck(
     "map_bytes",
     _map_bytes,
     cases=[(2, 3, 5, 7), (128, 64, 224, 224), (16, 8, 6, 6, 2), (1, 4, 9, 5, 8), (3, 10, 2, 1, 1)],
@@ -63,7 +64,7 @@ def _per_parameter(sgd: int, momentum: int, adam: int) -> Callable[[int, str], i
     return lambda parameters, optimizer: parameters * sizes[optimizer]
 
 
-training_bytes = Check(
+training_bytes = BytesCheck(
     "training_bytes",
     _training_bytes,
     cases=[
@@ -107,7 +108,7 @@ def _pool_saved_bytes(batch: int, channels: int, height: int, width: int) -> int
 
 ODD = "An odd side loses its last row or column: a 2 × 2 window needs two. Halve each side, then round it down."
 
-pool_saved_bytes = Check(
+pool_saved_bytes = BytesCheck(
     "pool_saved_bytes",
     _pool_saved_bytes,
     cases=[(1, 1, 2, 2), (2, 3, 5, 7), (128, 64, 224, 224), (4, 8, 6, 6), (1, 2, 7, 4)],
@@ -144,7 +145,7 @@ def _network_wide(map_values: int, input_values: int, parameters: int, largest_m
     return 4 * (batch * (map_values + input_values + 2 * largest_map_values) + 2 * parameters)
 
 
-network_wide = Check(
+network_wide = BytesCheck(
     "network_wide",
     _network_wide,
     cases=[
@@ -263,5 +264,4 @@ largest_batch = Check(
              "every moment has to fit."),
     ],
     takeaway="The peak moves as the batch grows. That is why it cannot be extrapolated from one small run.",
-    in_bytes=False,
 )  # fmt: skip

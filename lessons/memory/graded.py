@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from classroom.questions.graded import Graded, GradedProperties
-from classroom.questions.properties import network_maker
 from lessons.shared import rewrites
+from lessons.shared.network_questions import network_maker
 
 OPTIMIZERS = ("sgd", "momentum", "adam")
 Case = tuple[object, ...]

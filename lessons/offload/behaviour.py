@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from classroom.questions.core import Slip
-from classroom.questions.properties import PropertyCheck, function
+from classroom.questions.properties import PropertyCheck
 from lessons.offload import judge as saved
 from lessons.offload.judge import Host, Seen
 
@@ -153,10 +153,6 @@ class KeepOutside(PropertyCheck[Seen]):
             "Your condition is the wrong way round: parameters move and maps stay.",
         ),
     )  # fmt: skip
-
-    def accept(self, answer: object) -> Callable[..., Any] | None:
-        """The learner's function."""
-        return function(answer)
 
     def look(self, given: Callable[..., Any]) -> Seen:
         """Two steps of training with the hooks."""

@@ -42,7 +42,6 @@ copy_seconds = Check(
              "This is the map of one image. The maps of the whole batch move."),
     ],
     takeaway="The map of VGG-16's conv1_1, batch 128, takes 0.14 s at 11.8 GB/s, and conv1_2 runs for 0.11 s.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 2. a copy beside a convolution ------------------------------------------------------------------------------------
@@ -104,7 +103,6 @@ copy_over_kernel = Check(
              "meanwhile."),
     ],
     takeaway="Batch, image and channels read cancel: what decides is k² · channels written, and the machine.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 3. the slowest link that will do ----------------------------------------------------------------------------------
@@ -152,7 +150,6 @@ least_link = Check(
         Slip("GB/s", lambda layers: max(_rates(layers)) / 1e9, "This is in GB/s. Return bytes a second."),
     ],
     takeaway="One pool sets the demand: for VGG-16 the link would have to be twelve times as fast as PCIe 3.0.",
-    in_bytes=False,
     parts=True,
 )  # fmt: skip
 
@@ -214,7 +211,6 @@ two_streams = Check(
              "begins: beside it comes the map of the layer before."),
     ],
     takeaway="A step costs the longer of kernel and copy, layer by layer, and one copy at the turn that nothing hides.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 5. when a map may leave -------------------------------------------------------------------------------------------
@@ -291,5 +287,4 @@ leaves_with = Check(
              "You took the largest of the readers' names. The order of the layers counts, not of the letters."),
     ],
     takeaway="The last reader in the forward pass is the first in the backward pass: the map must be back for it.",
-    in_bytes=False,
 )  # fmt: skip

@@ -12,6 +12,7 @@ from torch import nn
 
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
+from lessons.shared.checks import BytesCheck
 from lessons.shared.originals import BOTTLENECK, CLASSES
 from lessons.shared.rebuilt import STRAIGHT, RebuildCheck
 
@@ -60,7 +61,6 @@ after_squeeze = Check(
              "You counted one bias. Each of the `squeezed` kernels has its own."),
     ],
     takeaway="24,672 parameters turn 1,048,576 values into 393,216: the cheapest kernel there is.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 2. what it adds and saves -----------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def _bytes_added(batch: int, side: int, channels: int, squeezed: int, narrow: in
     return 4 * batch * side**2 * (squeezed + narrow * (squeezed - channels))
 
 
-bytes_added = Check(
+bytes_added = BytesCheck(
     "bytes_added",
     _bytes_added,
     cases=[
@@ -150,7 +150,6 @@ break_even = Check(
              "them."),
     ],
     takeaway="In front of a 3 × 3 nearly any squeeze saves arithmetic; memory is another question.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 4. a bottleneck ---------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from classroom.questions.core import Slip
-from classroom.questions.properties import PropertyCheck
 from lessons.one_card import judge as adapters
 from lessons.one_card.judge import Adapted
+from lessons.shared.network_questions import NetworkCheck
 
 BATCH = 16
 INPUTS, OUTPUTS = 6, 5  # of a layer that is looked at alone
@@ -134,7 +134,7 @@ class _Gated(_Beside):
         return y
 
 
-class AdaptLayer(PropertyCheck[Adapted]):
+class AdaptLayer(NetworkCheck[Adapted]):
     """The check of question 6: a class that adapts a frozen layer, judged by a network of such layers."""
 
     question, name, blank = "adapt_layer", "Adapted", "Adapted"

@@ -13,6 +13,7 @@ from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from course_utils.units import GIB
 from lessons.one_card.behaviour import adapt_layer as adapt_layer
+from lessons.shared.checks import BytesCheck
 
 # -- 1. the key-value cache -------------------------------------------------------------------------------------------
 
@@ -21,7 +22,7 @@ def _cache(layers: int, heads: int, kv_heads: int, head_size: int, tokens: int, 
     return 2 * layers * kv_heads * head_size * tokens * batch * 2
 
 
-kv_cache = Check(
+kv_cache = BytesCheck(
     "kv_cache",
     _cache,
     cases=[
@@ -68,7 +69,7 @@ def _lora(widths: Widths, rank: int) -> int:
     return 2 * rank * sum(a + b for a, b in widths)
 
 
-lora_bytes = Check(
+lora_bytes = BytesCheck(
     "lora_bytes",
     _lora,
     cases=[
@@ -118,7 +119,7 @@ def _fixed(base: int, adapters: int, base_bits: int, state_bits: int) -> int:
     return (base * base_bits + 16 * adapters + 16 * trained + 2 * state_bits * trained) // 8
 
 
-fixed_bytes = Check(
+fixed_bytes = BytesCheck(
     "fixed_bytes",
     _fixed,
     cases=[
@@ -234,7 +235,6 @@ longest_context = Check(
              "You counted the tokens of all sequences. Those of each are asked for."),
     ],
     takeaway="Weights are shared, caches are not: twice the sequences, half the context.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 5. how fast it can write -----------------------------------------------------------------------------------------
@@ -287,5 +287,4 @@ tokens_per_second = Check(
              "Those are the seconds of one step. Tokens a second are asked for."),
     ],
     takeaway="Bandwidth bounds a small batch, and each sequence more shares the reading of the weights.",
-    in_bytes=False,
 )  # fmt: skip

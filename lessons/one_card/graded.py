@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from classroom.questions.graded import Graded, GradedProperties
-from classroom.questions.properties import network_maker
 from course_utils.units import GIB
 from lessons.one_card import judge as adapters
+from lessons.shared.network_questions import network_maker
 
 Case = tuple[object, ...]
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
+from lessons.shared.checks import BytesCheck
 from lessons.shared.originals import CLASSES, POOLED_WELL
 from lessons.shared.rebuilt import CHANGED, STRAIGHT, RebuildCheck
 
@@ -31,7 +32,7 @@ def _keeping(each: Callable[[str, int], float]) -> Callable[..., float]:
     return lambda kind, n, c, side, kernel, stride, v: _outputs(n, c, side, kernel, stride) * each(kind, v)
 
 
-pool_keeps = Check(
+pool_keeps = BytesCheck(
     "pool_keeps",
     _pool_keeps,
     cases=[
@@ -161,7 +162,6 @@ route = Check(
              "You multiplied by the value. A maximum hands its value on unchanged, so its slope is 1."),
     ],
     takeaway="One place of four gets the gradient, and only the index knows which: that is what the 8 bytes are for.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 3. does the pool pay? ---------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def _pool_balance(batch: int, channels: int, side: int, size: int, later: Sequen
     return batch * (4 * sum(later) * (side**2 - small) - 12 * channels * small)
 
 
-pool_balance = Check(
+pool_balance = BytesCheck(
     "pool_balance",
     _pool_balance,
     cases=[

@@ -19,8 +19,8 @@ from torch.utils.checkpoint import checkpoint
 
 from classroom.questions.core import Slip, percent
 from classroom.questions.functions import Check
-from classroom.questions.properties import PropertyCheck
 from lessons.shared import rewrites
+from lessons.shared.network_questions import NetworkCheck
 from lessons.shared.rewrites import RewriteComparison, Tower
 
 BATCH = 8
@@ -52,7 +52,6 @@ chain_peak = Check(
              "One unit too few: here the inputs of *all* segments are held, that of the first one too."),
     ],
     takeaway="Inputs grow with the number of segments, the segment in work shrinks with it: k + n/k.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 2. the best number of segments ----------------------------------------------------------------------------------
@@ -85,7 +84,6 @@ best_count = Check(
              "A chain of one layer has one segment: try every number from 1 up to `layers`."),
     ],
     takeaway="Near √n the peak is flat: a few segments more or fewer change little.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 3. unequal layers ------------------------------------------------------------------------------------------------
@@ -157,7 +155,6 @@ cut_peak = Check(
              "inputs are held."),
     ],
     takeaway="A cut where the map is small costs little to keep: cut after a pool, not before.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 4. the price -----------------------------------------------------------------------------------------------------
@@ -198,7 +195,6 @@ extra_share = Check(
              "You returned how many times as long the step takes. The extra alone is asked: 0 if nothing runs twice."),
     ],
     takeaway="With a backward pass of twice the forward pass, running everything again is one third more.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 5. the cheapest cuts under a limit --------------------------------------------------------------------------------
@@ -271,7 +267,6 @@ least_again = Check(
              "look at all of them and keep the least."),
     ],
     takeaway="Memory that is there is worth using: recompute until it fits, and no more.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 6. a network that recomputes --------------------------------------------------------------------------------------
@@ -346,7 +341,7 @@ class _Narrow(Tower):
         super().__init__(width=8)
 
 
-class RecomputeBlocks(PropertyCheck[RewriteComparison]):
+class RecomputeBlocks(NetworkCheck[RewriteComparison]):
     """The check of question 6: a class whose forward recomputes, judged by the network it makes."""
 
     question, name, blank = "recompute_blocks", "Recomputes", "Recomputes.forward"

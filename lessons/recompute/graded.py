@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from classroom.questions.graded import Graded, GradedProperties
-from classroom.questions.properties import network_maker
 from lessons.shared import rewrites
+from lessons.shared.network_questions import network_maker
 
 Case = tuple[object, ...]
 # Chains where the first cuts that fit, tried in whatever order, and those of the lowest peak all run more again.

@@ -13,6 +13,7 @@ from torch import nn
 
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
+from lessons.shared.checks import BytesCheck
 from lessons.shared.originals import CLASSES, STRIDED
 from lessons.shared.rebuilt import CHANGED, STRAIGHT, RebuildCheck
 
@@ -64,7 +65,6 @@ output_side = Check(
              "* padding` values."),
     ],
     takeaway="AlexNet's first layer makes 55 positions of 224: it rounds down, and a column of padding is left.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 2. what a stride saves downstream ---------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def _saved(shrunk: Callable[[int, int], float], begin: int = 0) -> Callable[[int
     )
 
 
-bytes_saved = Check(
+bytes_saved = BytesCheck(
     "bytes_saved",
     _bytes_saved,
     cases=[
@@ -174,7 +174,6 @@ times_smaller = Check(
              "This is after divided by before. Asked is how many times *smaller* it becomes: before divided by after."),
     ],
     takeaway="The factor lies between 1 and s², and the bytes that the stride does not reach decide where.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 4. stride in place of pools ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 from classroom.questions.core import Slip, percent
-from classroom.questions.properties import PropertyCheck
+from lessons.shared.network_questions import NetworkCheck
 from lessons.transformers import judge as chunked
 from lessons.transformers.judge import SHARE, PiecesComparison, Reader
 
@@ -103,7 +103,7 @@ class _Narrow(Reader):
         super().__init__(hidden=8)
 
 
-class LossInPieces(PropertyCheck[PiecesComparison]):
+class LossInPieces(NetworkCheck[PiecesComparison]):
     """The check of question 6: a class whose forward computes the loss in pieces, judged by the step it makes."""
 
     question, name, blank = "loss_in_pieces", "InPieces", "InPieces.forward"

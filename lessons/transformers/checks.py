@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
+from lessons.shared.checks import BytesCheck
 from lessons.transformers.behaviour import loss_in_pieces as loss_in_pieces
 
 # -- 1. one layer -----------------------------------------------------------------------------------------------------
@@ -20,7 +21,7 @@ def _layer_bytes(sequence: int, batch: int, hidden: int, heads: int) -> int:
     return 34 * sequence * batch * hidden + 5 * heads * sequence**2 * batch
 
 
-layer_bytes = Check(
+layer_bytes = BytesCheck(
     "layer_bytes",
     _layer_bytes,
     cases=[(1024, 8, 768, 12), (2048, 4, 1024, 16), (512, 1, 768, 12), (128, 32, 1280, 20), (96, 3, 64, 1)],
@@ -84,7 +85,6 @@ crossing = Check(
              "You took 2 bytes a score. Three tensors are kept: 5 bytes."),
     ],
     takeaway="It is 6.8 times the width of a head, whatever the size of the model.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 3. the longest sequence ------------------------------------------------------------------------------------------
@@ -132,7 +132,6 @@ longest = Check(
              "You stop at the last doubling that fits. The longest lies between it and the next: halve that gap."),
     ],
     takeaway="Four times the room is not four times the text: little more than twice, once scores decide.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 4. the logits ----------------------------------------------------------------------------------------------------
@@ -142,7 +141,7 @@ def _logit_bytes(batch: int, sequence: int, vocabulary: int, upcast: bool, out_k
     return batch * sequence * vocabulary * (3 * (4 if upcast else 2) + (2 if out_kept else 0))
 
 
-logit_bytes = Check(
+logit_bytes = BytesCheck(
     "logit_bytes",
     _logit_bytes,
     cases=[
@@ -304,5 +303,4 @@ best_block = Check(
              "The two neighbours are exchanged: the smaller block first."),
     ],
     takeaway="A layer that keeps much more than enters it wants small blocks; the neighbours say how flat the best is.",
-    in_bytes=False,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from classroom.questions.graded import Graded, GradedProperties
-from classroom.questions.properties import network_maker
+from lessons.shared.network_questions import network_maker
 from lessons.transformers import judge as chunked
 
 Case = tuple[object, ...]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
-from classroom.questions.properties import PropertyCheck
+from lessons.shared.network_questions import NetworkCheck
 from lessons.why_gpus import judge as loops
 from lessons.why_gpus.judge import LaunchComparison, OneByOne
 
@@ -61,7 +61,6 @@ operator_seconds = Check(
              "You turned the launch into seconds. `launch` is in seconds already."),
     ],
     takeaway="Launch, then arithmetic or traffic, whichever takes longer: three numbers of a device give every time.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 2. the crossover ------------------------------------------------------------------------------------------------
@@ -136,7 +135,6 @@ crossover_batch = Check(
              "search is needed."),
     ],
     takeaway="The crossover is the head start divided by the gain a sample: with a launch less it comes sooner.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 3. speed-up once transfers count --------------------------------------------------------------------------------
@@ -182,7 +180,6 @@ speed_up = Check(
              "You left out the GPU's own seconds. It waits for its batch, and then computes."),
     ],
     takeaway="The link can eat the gain. Data that stays on the card over many steps pays once.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 4. where the batch time saturates -------------------------------------------------------------------------------
@@ -258,7 +255,6 @@ saturates_at = Check(
              "You went on to the last step that pays. Stop before the first that does not, whatever comes after it."),
     ],
     takeaway="Inception on a Titan X: from 64 to 128 an image gains 3.6 %. The batch time was never flat there.",
-    in_bytes=False,
 )  # fmt: skip
 
 # -- 5. fewer launches -----------------------------------------------------------------------------------------------
@@ -329,7 +325,7 @@ class _Smaller(OneByOne):
         return self.fc2(torch.relu(self.fc1(hands - hands.mean(dim=1, keepdim=True))))  # type: ignore[no-any-return]
 
 
-class FewerLaunches(PropertyCheck[LaunchComparison]):
+class FewerLaunches(NetworkCheck[LaunchComparison]):
     """The check of question 5: a class whose forward is rewritten, judged by what the network it makes does."""
 
     question, name, blank = "fewer_launches", "AllAtOnce", "AllAtOnce.forward"

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from classroom.questions.graded import Graded, GradedProperties, batch_and_seed
-from classroom.questions.properties import network_maker
+from classroom.questions.graded import Graded, GradedProperties
+from lessons.shared.network_questions import batch_and_seed, network_maker
 from lessons.why_gpus import judge as loops
 
 Case = tuple[object, ...]

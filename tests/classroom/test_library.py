@@ -69,7 +69,10 @@ def test_no_file_of_a_lesson_is_shown_that_checks_alone_lead_to(
         copy_without_answers(tmp_path / exercise, names)
     for exercise, names in trusted.items():
         monkeypatch.setattr(library, "ROOT", tmp_path / exercise)  # where checks are stubs, and lead nowhere
-        led = library.modules_of({*names, library.ZYGOTE}) | {*topic_checks(tmp_path / exercise)}
+        stubs = topic_checks(tmp_path / exercise)
+        packages = {path.with_name("__init__.py") for path in stubs}
+        led = library.modules_of({*names, library.ZYGOTE}) | {*stubs} | packages
+        assert not any(ast.parse(path.read_text()).body[1:] for path in packages)  # a docstring is all they hold
         shown = set((tmp_path / exercise / "lessons").rglob("*.py"))
         assert not {path.relative_to(tmp_path) for path in shown - led}
 

@@ -21,6 +21,7 @@ from course_utils.units import GIB, MIB
 from lessons.memory import checks as memory
 from lessons.memory import graded as graded_memory
 from lessons.memory.answers import largest_by_counting
+from lessons.shared.checks import BytesCheck
 from lessons.shared.rewrites import Watched
 
 NESTED = st.recursive(
@@ -108,7 +109,7 @@ class TestNotAttempted:
 UNIT_FACTORS = {"bits": 8, "KiB": 2**-10, "MiB": 2**-20, "GiB": 2**-30, "kB": 1e-3, "MB": 1e-6, "GB": 1e-9}
 # Questions answered by one number for each input.
 NUMBERS = [q for q in CHECKS if q not in UNTOUCHED and as_number(CHECKS[q].truth[0]) is not None]
-IN_BYTES = [q for q, check in CHECKS.items() if getattr(check, "in_bytes", False)]
+IN_BYTES = [q for q, check in CHECKS.items() if isinstance(check, BytesCheck)]
 
 
 def scaled(question, change):
@@ -126,7 +127,7 @@ class TestPlainDiagnoses:
 
     @pytest.mark.parametrize("question", IN_BYTES)
     def test_rounded_mebibytes_are_mebibytes(self, question):
-        assert max(CHECKS[question].truth) > 100 * MIB, "no case gives 100 MiB: add one that does, or in_bytes=False"
+        assert max(CHECKS[question].truth) > 100 * MIB, "no case gives 100 MiB: add one that does, or take a Check"
         assert "in MiB" in CHECKS[question](scaled(question, lambda value: value // 2**20)).message
         assert "in MiB" in CHECKS[question](scaled(question, lambda value: round(value / 2**20))).message
 
@@ -166,7 +167,7 @@ class TestPlainDiagnoses:
         assert "`parameters` and `largest_map_values` exchanged" in memory.network_wide(exchanged).message
 
     def test_nothing_but_zeros_is_no_exchange(self):
-        check = Check("left", lambda limit, used: max(0, limit - used), [(9, 4), (7, 2)], [], "good", in_bytes=False)
+        check = Check("left", lambda limit, used: max(0, limit - used), [(9, 4), (7, 2)], [], "good")
         assert check(lambda limit, used: 0).message == "Every number you return is 0."
 
     def test_an_answer_right_in_part_is_told_where_it_fails(self):
@@ -201,7 +202,7 @@ class TestPlainDiagnoses:
         assert "batch, channels, height, width" in feedback.message
 
     def test_structured_results_are_compared_by_content(self):
-        check = Check("shapes", lambda n: {"a": [n, 2.0], "b": "x"}, [(1,), (2,)], [], "good", in_bytes=False)
+        check = Check("shapes", lambda n: {"a": [n, 2.0], "b": "x"}, [(1,), (2,)], [], "good")
         assert check(lambda n: {"b": "x", "a": (np.int64(n), 2)}).outcome is Outcome.CORRECT
         assert check(lambda n: {"a": [n, 2], "b": "y"}).outcome is Outcome.WRONG
         assert "Return a dictionary" in check(lambda n: n).message

@@ -20,8 +20,8 @@ from lessons.why_gpus.explorer import BATCHES, INPUTS, ON_THE_CARD, UNITS, sente
 from lessons.why_gpus.hidden_layer import hidden_layer_step
 
 SLOW = Device(
-    "this machine", 0, 1, 4, None, 2.0, 0.005, "", None, None, False, None, None, "measured", measured=True,
-    launch_seconds=2e-5,
+    name="this machine", year=0, dies=1, memory_gb=4, bandwidth_gb_s=2.0, float32_tflops=0.005, sources="measured",
+    measured=True, launch_seconds=2e-5,
 )  # fmt: skip
 
 
