@@ -118,6 +118,7 @@ RIGHT = {
         lambda sizes: [size / sum(sizes) for size in sizes],
         lambda sizes: np.array(sizes) / np.sum(sizes),
         lambda sizes: tuple(torch.tensor(sizes, dtype=torch.float64) / sum(sizes)),
+        lambda sizes: torch.tensor(sizes) / sum(sizes),  # in float32
     ],
     "saturated_from": [
         lambda times, tolerance: min(
@@ -164,7 +165,7 @@ WRONG = {
         (lambda sizes: [size * len(sizes) / sum(sizes) for size in sizes], "mean size"),
         (lambda sizes: [size / len(sizes) for size in sizes], "how many *samples*"),
         (lambda sizes: [sum(sizes) / size for size in sizes], "Upside down"),
-        (lambda sizes: torch.tensor(sizes) / max(sizes), None),  # float32, but for this the largest one's slip
+        (lambda sizes: torch.tensor(sizes) / max(sizes), "You compared with the largest micro-batch"),
         (lambda sizes: [100 * size / sum(sizes) for size in sizes], "100 times too large"),
     ],
     "saturated_from": [(by_throughput, "off the throughput")],
