@@ -39,19 +39,28 @@ def _unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Elementwise on two tensors of one shape, dtype and layout, or on one and a number."""
+    """Elementwise on two tensors of one dtype, or on one and a number."""
     first, second = args[0], args[1]
     if not isinstance(first, Tensor) or not first.is_floating_point():
         return NotImplemented
     if isinstance(second, Tensor):
-        if first.shape != second.shape or first.dtype != second.dtype:
+        if first.dtype != second.dtype:
             return NotImplemented
+        if first.shape != second.shape:
+            return _stretched(*sorted((first, second), key=lambda t: (t.dim(), t.numel())))
         if first.stride() != second.stride():
             both_in_order = second.is_contiguous() and all(a >= b > 0 for a, b in pairwise(first.stride()))
             return _empty(first.shape, first) if both_in_order else NotImplemented
     elif isinstance(second, complex):
         return NotImplemented
     return _twin(first)
+
+
+def _stretched(narrow: Tensor, wide: Tensor) -> Any:
+    """What comes of a tensor that is stretched to the shape of another, both in order."""
+    pairs = zip(reversed(narrow.shape), reversed(wide.shape), strict=False)
+    fits = all(a in (1, b) for a, b in pairs) and _in_order(narrow) and _in_order(wide)
+    return _empty(wide.shape, wide) if fits else NotImplemented
 
 
 def _in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -86,8 +86,11 @@ def two_tensors(draw: Any, *more: Any, alike: bool = False) -> Arguments:
     """Two tensors that go together: of one shape, or the second one of another dtype, or stretched."""
     shape, dtype = draw(SHAPES), draw(DTYPES)
     other_shape = tuple(draw(st.sampled_from([n, 1])) for n in shape) if not alike and draw(st.booleans()) else shape
+    if not alike and draw(st.booleans()):
+        other_shape = other_shape[draw(st.integers(0, len(shape) - 1)) :]
     other_dtype = dtype if alike else draw(st.sampled_from([dtype, dtype, torch.float32]))
-    return (T(shape, draw(LAYOUTS), dtype), T(other_shape, draw(LAYOUTS), other_dtype), *more), {}
+    pair = T(shape, draw(LAYOUTS), dtype), T(other_shape, draw(LAYOUTS), other_dtype)
+    return (*(pair[::-1] if not alike and draw(st.booleans()) else pair), *more), {}
 
 
 @st.composite
