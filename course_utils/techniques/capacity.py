@@ -99,20 +99,15 @@ class Fit:
         if self.state == FITS:
             return f"It fits: {beside}, and the allocator finds room for everything."
         if self.decided == TENSORS:
-            return (
-                f"It does not fit: the tensors alone are {format_bytes(self.tensor_bytes - self.card_bytes)} too much."
-            )
+            over = format_bytes(self.tensor_bytes - self.card_bytes)
+            return f"It does not fit: the tensors alone are {over} too much."
         if self.decided == CONTEXT:
             return f"It does not fit: the card would hold the tensors, but {context} make that {spare} too much."
         if self.decided == ALLOCATOR:
             return f"It is tight, the allocator decides: {beside}, but in pieces too small for what is asked for."
-        scratch = format_bytes(self.workspace_bytes)
-        wanted = f"up to {scratch} of scratch memory that a fast convolution may want"
-        if self.workspace_bytes <= self.spare_bytes:
-            wanted = f"but not in one piece for the {wanted[6:]}"
-        else:
-            wanted = f"less than the {wanted}"
-        return f"It is tight, the workspace decides: {beside}, {wanted}; without it a slower one runs."
+        lacks = "in pieces too small for" if self.workspace_bytes <= self.spare_bytes else "less than"
+        wanted = f"the {format_bytes(self.workspace_bytes)} of scratch memory that a fast convolution may want"
+        return f"It is tight, the workspace decides: {beside}, {lacks} {wanted}; without it a slower one runs."
 
 
 @dataclass(frozen=True)
@@ -204,8 +199,7 @@ def fit(ledger: Ledger, card: Device | float, name: str | None = None, context_b
 class Batches:
     """How far a card goes: batch `fits` does, above `tight` none can; 0 where there is none.
 
-    In between it depends on how the allocator's blocks fall and on workspace: a batch may get through where a smaller
-    one does not. So may a single one below `fits` be tight: not each is replayed.
+    In between it depends on how blocks fall and on workspace. Below, single ones may be tight: not each is replayed.
     """
 
     fits: int

@@ -44,7 +44,7 @@ def _binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not isinstance(first, Tensor) or not first.is_floating_point():
         return NotImplemented
     if isinstance(second, Tensor):
-        if first.dtype != second.dtype:
+        if first.dtype != second.dtype or first.device != second.device:
             return NotImplemented
         if first.shape != second.shape:
             return _stretched(*sorted((first, second), key=lambda t: (t.dim(), t.numel())))

@@ -52,6 +52,7 @@ bytes_at = BytesCheck(
         (48, [(64, 6_361_000_000), (32, 4_012_000_000), (4, 2_100_000_000)]),
         (500, [(100, 700_000_000), (1, 640_000_000), (10, 641_000_000), (50, 660_000_000)]),
         (4, [(1, 30), (2, 40), (3, 60)]),
+        (6, [(2, 100), (4, 105)]),  # a slope that is no whole number
     ],
     slips=[
         Slip("in proportion", lambda batch, measured: max(measured)[1] * batch / max(measured)[0],
@@ -96,6 +97,7 @@ saved_by_halving = Check(
         (1_000, 1, 10),
         (0, 7, 4),
         (3_000, 500, 2),
+        (1_000, 30, 7),
     ],
     slips=[
         Slip("always half", lambda fixed, per_sample, batch: 0.5,

@@ -425,7 +425,8 @@ card_lanes(
 
 # %% [markdown] slide="subslide"
 # It sends a fifth, and is not faster, in this model: a dense layer cannot begin before its input is gathered, so the
-# card is taken to wait for every byte, while data parallel hides nearly all of its own. If the gradients go after the
+# card is taken to wait for every byte, while data parallel hides nearly all of its own. (Measured times of both on one
+# machine we have not found.) If the gradients go after the
 # backward pass, as in the simplest program, it is the other way round:
 
 # %%

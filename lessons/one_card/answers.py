@@ -51,8 +51,15 @@ class TwoLinears(nn.Module):
         return self.layer(x) + self.up(self.down(x))
 
 
-class WithDropout(TwoLinears):
+class WithDropout(nn.Module):
     """As peft's `lora_dropout`: off when the network is used."""
+
+    def __init__(self, layer, rank):
+        super().__init__()
+        self.layer = layer
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
 
     def forward(self, x):
         return self.layer(x) + self.up(self.down(nn.functional.dropout(x, 0.1, self.training)))

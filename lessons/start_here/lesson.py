@@ -248,8 +248,9 @@ reveal(
 memory_explorer("AlexNet", batch=256, card_gib=2)
 
 # %% [markdown] slide="notes"
-# Three sentences stand under the figure: how things stand, which role is to blame, and what would help. Lesson 03
-# takes this explorer apart. Without a running kernel the figure stays as it was saved: run the cell first.
+# Three sentences stand under the figure: how things stand, which role is to blame, and what would help. Two of their
+# words come later: the *context* is what the driver takes of the card (lesson 02), the *allocator* hands out the rest
+# (lesson 03, which takes this explorer apart). Without a running kernel the figure stays as it was saved: run the cell first.
 
 # %% [markdown] slide="slide"
 # ## Exercises and marks
