@@ -101,3 +101,30 @@ def test_a_map_of_another_size_is_named_where_none_may_be():
     full = Original(build, (1, 16, 16), 3, share=1.0, full_size=True)
     assert look(lambda: build(nn.MaxPool2d(2)), full, batch=8).other_side == 8
     assert not look(build, full, batch=8).other_side
+
+
+@pytest.mark.parametrize("other", [nn.Tanh, nn.GELU, nn.LeakyReLU])
+def test_another_activation_is_no_relu(other):
+    def pooled():
+        network = build(nn.MaxPool2d(2))
+        network[1] = other()
+        return network
+
+    feedback = CHECK(pooled)
+    assert feedback.outcome is Outcome.WRONG
+    assert "fewer ReLUs than convolutions" in feedback.message
+    assert not look(pooled, ORIGINAL, 8).holds["activations kept"]
+
+
+def test_a_relu_may_be_written_as_a_function():
+    class Written(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = build(nn.MaxPool2d(2))
+            self.inner[1] = nn.Identity()
+            self.first, self.rest = self.inner[0], self.inner[2:]
+
+        def forward(self, x):
+            return self.rest(self.first(x).clamp(min=0))
+
+    assert look(Written, ORIGINAL, 8).holds["activations kept"]
