@@ -79,7 +79,7 @@ def _else(fits: Sequence[CardFit]) -> str:
         return f"On {name} (orange): {near.verdict.sentence}"
     missing = f"{name}, the largest that does not hold it, lacks {format_bytes(-near.verdict.spare_bytes)}"
     if near.largest_batch:
-        return f"{missing}; every batch up to {near.largest_batch:,} fits it."
+        return f"{missing}; batches up to about {near.largest_batch:,} fit it."
     return f"{missing}, and not even one sample fits: it takes a leaner optimizer, smaller inputs or a larger card."
 
 

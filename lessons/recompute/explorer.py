@@ -82,7 +82,7 @@ def sentences(before: StepTime, after: StepTime, largest: tuple[Batches, Batches
     time = (
         f"Modelled on the {device.name}, {100 * repeated:.0f} % of the forward pass runs twice: {times}, "
         f"{100 * share:+.1f} %. "
-        f"Cut like this, every batch up to {largest[1].fits:,} fits, in place of {largest[0].fits:,}."
+        f"Cut like this, batches up to about {largest[1].fits:,} fit, in place of {largest[0].fits:,}."
     )
     return state, culprit, time.replace("-", "−")
 

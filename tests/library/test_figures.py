@@ -469,7 +469,7 @@ def test_batch_lines_name_the_moments_and_the_largest_batch():
     picture = batch_lines(step, range(1, 65), limit_bytes=card)
     largest = largest_batch(step, card).fits
     assert f"fits up to batch {largest}" in [text.text for text in words_of(picture)]
-    assert f"every batch up to {largest} fits the {card_name(card)}" in picture.alt
+    assert f"batches up to about {largest} fit the {card_name(card)}" in picture.alt
     assert "peak in backward" in [text.text for text in words_of(picture)]
 
 
