@@ -5,6 +5,7 @@
     history    the published figures of 2016 beside the network-wide accounting, and the allocator's replay
     offload    the schedule of offload to host memory beside the published figures, and its sensitivity
     gpu_peaks  peaks measured by others on a T4 beside the trace, written down for lesson 13 (needs the extra "zoo")
+    gpu_layers peaks of single layers, measured by others on an A100 and an H100, beside the trace
     zoo        models that nobody here wrote, traced and run for real (needs the extra "zoo")
     exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
     latency    key press to changed pixels of every explorer, in a real JupyterLab
@@ -20,7 +21,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import estimator, gpu_peaks, offload, zoo
+from benchmarks import estimator, gpu_layers, gpu_peaks, offload, zoo
 
 HERE = Path(__file__).resolve().parent
 QUICK = {
@@ -28,6 +29,7 @@ QUICK = {
     "speed": estimator.speed,
     "history": estimator.history,
     "offload": offload.offload,
+    "gpu_layers": gpu_layers.gpu_layers,
 }
 SLOW = {
     "gpu_peaks": gpu_peaks.gpu_peaks,

@@ -44,7 +44,7 @@ def as_on_cuda(recorder: Recorder) -> None:
     for event, left, total in reversed(recorder.sums):
         if record.death[left] == event + 1 and record.role[left] == record.role[total]:
             record.death[left], record.size[total] = record.death[total], 0
-    for event, size in recorder.softmax_backwards:
+    for event, size in recorder.scratch:
         index = record.storage(size, (size,), ROLE["gradient maps"], record.event_layer[event], is_map=False)
         record.birth[index], record.death[index] = event, event + 1
     for phase in (FORWARD, BACKWARD):

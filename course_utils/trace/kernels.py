@@ -2,7 +2,7 @@
 
 The named differences of CUDA eager mode that `target="cuda"` applies: to the operators while they run
 (`course_utils.trace.overrides`), or to the recording afterwards. Each says where it comes from and what has confirmed
-it. "By a T4": peaks measured by others on a real card and published, `python -m benchmarks gpu_peaks`.
+it. "By a T4" (A100, H100): peaks measured by others on a real card and published, `python -m benchmarks gpu_peaks`.
 
 1. Dropout keeps a bool mask, one byte a value, not a float one. Source: aten/native/Dropout.cpp,
    `is_fused_kernel_acceptable`. Confirmed: by reading.
@@ -13,8 +13,7 @@ it. "By a T4": peaks measured by others on a real card and published, `python -m
    watched: under any dispatch mode the engine adds out of place, so `target="cpu"`, which must equal what such an
    observer sees, does not apply it.
 4. cuBLAS workspace, kept from the first product on: one for the thread that runs forward, one for autograd's. Source:
-   aten/cuda/CublasHandlePool.cpp. Confirmed: 8,519,680 bytes have been seen on cards before Hopper; that there are two,
-   by reading.
+   aten/cuda/CublasHandlePool.cpp. Confirmed: two of 8,519,680 bytes, by an A100.
 5. Attention runs flash attention in half precision without a mask, also where heads share keys and values; the
    memory-efficient kernel in float32 and with a mask, but not where heads share; else it is not fused. Source:
    aten/native/transformers/cuda/sdp_utils.cpp. Confirmed: half precision without a mask, by a T4. Which kernel runs on
@@ -28,6 +27,9 @@ it. "By a T4": peaks measured by others on a real card and published, `python -m
    aten/native/native_functions.yaml (`mish_backward`, `_fused_rms_norm`). Confirmed: by reading.
 9. Autocast has lists of its own, which hold in what a checkpoint computes again too. Source: ATen/autocast_mode.h.
    Confirmed: by reading.
+10. Layer norm and RMS norm copy what is not contiguous before they read it: maps, and gradients such as those that a
+   permutation or a sum hands back. Source: aten/native/cuda/layer_norm_kernel.cu, `LayerNormBackwardKernelImpl`.
+   Confirmed: RMS norm's gradient, by an H100.
 """
 
 from __future__ import annotations
@@ -83,6 +85,23 @@ def dropout_masks(ops: Iterable[tuple[str, list[int | None], list[int | None]]])
                 filled.discard(mask)
                 if mask is not None:
                     yield mask
+
+
+READS_IN_ORDER = {
+    "native_layer_norm": 1,
+    "_fused_rms_norm": 1,
+    "native_layer_norm_backward": 2,
+    "_fused_rms_norm_backward": 2,
+}
+
+
+def scratch_on_cuda(operator: str, inputs: list[Tensor]) -> int:
+    """Bytes that an operator's kernel makes beside its results, and gives back when it ends: differences 7 and 10."""
+    if operator == "_softmax_backward_data":
+        copied = inputs[:1]
+    else:
+        copied = [t for t in inputs[: READS_IN_ORDER.get(operator, 0)] if not t.is_contiguous()]
+    return sum(t.numel() * t.element_size() for t in copied)
 
 
 def may_add_in_place(left: Tensor) -> bool:

@@ -149,7 +149,7 @@ class Recorder(TorchDispatchMode):
         self.reads: list[tuple[str, list[int | None], list[int | None]]] = []  # what dropout is recognised by
         self.view_overwritten = False  # whether a view that gradients flow through was written in place
         self.unlike_cpu = False  # whether something ran on shapes alone that a CPU would do otherwise
-        self.softmax_backwards: list[tuple[int, int]] = []  # (event, bytes of the gradient that comes in)
+        self.scratch: list[tuple[int, int]] = []  # (event, bytes): what CUDA's kernels make while they run
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
 
     @classmethod
@@ -287,8 +287,8 @@ class Recorder(TorchDispatchMode):
             self.accumulated.append((read[1], layer))
         if operator.name in ("empty_like", "bernoulli_", "mul", "mul_"):
             self.reads.append((operator.name, read, written))
-        if operator.name == "_softmax_backward_data":
-            self.softmax_backwards.append((len(self.record.ops), inputs[0].numel() * inputs[0].element_size()))
+        if scratch := kernels.scratch_on_cuda(operator.name, inputs):
+            self.scratch.append((len(self.record.ops), scratch))
         if self.phase == FORWARD and outputs:
             self.record.layer_shapes[layer] = tuple(outputs[0].shape)
         event = len(self.record.ops)
