@@ -168,15 +168,16 @@ def _like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """In plain order also where a map of one pixel has the strides of channels last, as the CPU's kernel has it."""
     x, training = args[0], args[5]
     if not x.is_contiguous():
         return NotImplemented
     if not training:  # the meta kernel keeps statistics; the CPU's kernel and cuDNN's do not
-        return _twin(x), _empty((0,), x), _empty((0,), x)
+        return _empty(x.shape, x), _empty((0,), x), _empty((0,), x)
     if args[1] is None:
         return NotImplemented
     # Statistics are kept in the precision of the weights, float32 also under autocast.
-    return _twin(x), _empty((x.shape[1],), args[1]), _empty((x.shape[1],), args[1])
+    return _empty(x.shape, x), _empty((x.shape[1],), args[1]), _empty((x.shape[1],), args[1])
 
 
 def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -185,7 +186,7 @@ def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not x.is_contiguous():
         return NotImplemented
     return (
-        _twin(x) if wanted[0] else None,
+        _empty(x.shape, x) if wanted[0] else None,
         _twin(weight) if wanted[1] else None,
         _twin(weight) if wanted[2] else None,
     )

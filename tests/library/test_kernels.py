@@ -537,3 +537,17 @@ def test_attention_on_cuda_keeps_nothing_of_tokens_by_tokens(precision: str, val
     sizes = (tape.fixed + batch * tape.per_sample)[kept]
     assert sizes.sum() >= batch * tokens * (width * value_bytes + heads * 4)
     assert sizes.sum() < batch * heads * tokens * tokens * value_bytes / 2
+
+
+def test_batch_norm_of_one_pixel_is_in_plain_order() -> None:
+    """The strides of channels last say nothing of one pixel: what reads its layout next sees the plain one."""
+    numbers = (torch.ones(4), torch.ones(4), torch.zeros(4), torch.ones(4), True, 0.1, 1e-5)
+    x = torch.ones(3, 4).as_strided((3, 4, 1, 1), (4, 1, 4, 4))
+    for operator, arguments in (
+        (aten.native_batch_norm.default, (x, *numbers)),
+        (
+            aten.native_batch_norm_backward.default,
+            (x, x, *numbers[:1], *numbers[2:4], torch.ones(4), torch.ones(4), True, 1e-5, [True] * 3),
+        ),
+    ):
+        assert SHORTCUTS[operator](arguments, {})[0].stride() == operator(*arguments)[0].stride()
