@@ -268,7 +268,9 @@ class Recorder(TorchDispatchMode):
                     self.record.role[index] = ROLE["other"]
             written.append(index)
         if self.host_counts and self.device == "meta" and not self.unlike_cpu:
-            self.unlike_cpu = _unlike_cpu(operator.name, inputs, outputs, read)
+            # On all but the CPU, group norm begins with a copy in plain order.
+            copied = operator.name == "native_group_norm" and self.record.ops[-1:] == ["clone"]
+            self.unlike_cpu = copied or _unlike_cpu(operator.name, inputs, outputs, read)
         if operator.writes and self.phase == FORWARD and inputs and inputs[0]._is_view() and torch.is_grad_enabled():
             self.view_overwritten |= any(t.requires_grad for t in inputs)
         if not born and not operator.writes:

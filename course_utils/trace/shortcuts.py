@@ -25,8 +25,28 @@ def _empty(shape: Iterable[int], like: Tensor) -> Tensor:
 def _twin(tensor: Tensor) -> Any:
     """A new tensor of the same shape, dtype and layout."""
     if not tensor.is_contiguous() and tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size():
-        return NotImplemented  # an expanded or cut tensor: torch decides the layout of its twin
+        return _ordered_as(tensor)  # an expanded or cut tensor
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+
+
+def _order(tensor: Tensor) -> list[int] | None:
+    """The dimensions from the longest steps in memory to the shortest; None where two might change places."""
+    strides = tensor.stride()
+    order = sorted(range(tensor.dim()), key=lambda d: -strides[d])
+    steps = [strides[d] for d in order]
+    certain = min(tensor.shape, default=0) > 1 and steps[-1] > 0 and all(a > b for a, b in pairwise(steps))
+    return order if certain else None
+
+
+def _ordered_as(tensor: Tensor) -> Any:
+    """What an elementwise kernel makes: dimensions in the order of its first tensor, without gaps."""
+    order = _order(tensor)
+    if order is None:
+        return NotImplemented
+    strides, step = [0] * tensor.dim(), 1
+    for dimension in reversed(order):
+        strides[dimension], step = step, step * tensor.shape[dimension]
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
 
 
 def _like_first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -49,11 +69,15 @@ def _binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if first.shape != second.shape:
             return _stretched(*sorted((first, second), key=lambda t: (t.dim(), t.numel())))
         if first.stride() != second.stride():
-            both_in_order = second.is_contiguous() and all(a >= b > 0 for a, b in pairwise(first.stride()))
-            return _empty(first.shape, first) if both_in_order else NotImplemented
+            return _ordered_as(first)
     elif isinstance(second, complex):
         return NotImplemented
     return _twin(first)
+
+
+def _by_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Elementwise, where the kernel takes its second argument first."""
+    return _binary((args[1], args[0]), kwargs)
 
 
 def _stretched(narrow: Tensor, wide: Tensor) -> Any:
@@ -113,7 +137,7 @@ def _layout(x: Tensor, weight: Tensor) -> torch.memory_format | None:
     layouts = set()
     for tensor in (x, weight):
         last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-        if _in_order(tensor):
+        if _in_order(tensor) or _order(tensor) == [*range(tensor.dim())]:  # a part of one is made whole first
             layouts.add(torch.contiguous_format)
         elif last and not tensor.is_contiguous():
             layouts.add(torch.channels_last)
@@ -196,7 +220,7 @@ def _layer_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of one dtype with its weights; statistics of half precision are float32, on CUDA as on meta, not on the CPU."""
     x, shape, weight, bias = args[:4]
     half = x.dtype in (torch.float16, torch.bfloat16)
-    if not x.is_contiguous() or not (x.is_meta if half else x.is_floating_point()) or len(shape) > x.dim():
+    if not (x.is_meta if half else x.is_floating_point()) or len(shape) > x.dim():
         return NotImplemented
     if any(t is not None and (t.dtype != x.dtype or tuple(t.shape) != tuple(shape)) for t in (weight, bias)):
         return NotImplemented
@@ -210,7 +234,7 @@ def _layer_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _layer_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     gradient, x, _shape, mean, _rstd, weight, bias, wanted = args
-    if not x.is_contiguous() or gradient.dtype != x.dtype or mean.dtype not in (x.dtype, torch.float32):
+    if gradient.dtype != x.dtype or mean.dtype not in (x.dtype, torch.float32):
         return NotImplemented
     if x.numel() == 0 or any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
         return NotImplemented
@@ -235,21 +259,22 @@ def _sum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _softmax(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, _dimension, to_float32 = args
-    return NotImplemented if to_float32 or not x.is_contiguous() else _twin(x)
+    return NotImplemented if to_float32 else _empty(x.shape, x)
 
 
 def _softmax_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     gradient, output, _dimension, dtype = args
-    if not gradient.is_contiguous() or not gradient.dtype == output.dtype == dtype or gradient.shape != output.shape:
+    if not gradient.dtype == output.dtype == dtype or gradient.shape != output.shape:
         return NotImplemented
-    return _twin(gradient)
+    return _empty(gradient.shape, gradient)
 
 
 def _cat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors, dimension = args[0], args[1] if len(args) > 1 else 0
     first = tensors[0]
     for other in tensors:
-        if not other.is_contiguous() or other.dtype != first.dtype or other.dim() != first.dim():
+        plain = other.is_contiguous() or other.dim() < 4  # of images torch looks for channels last
+        if not plain or other.dtype != first.dtype or other.dim() != first.dim():
             return NotImplemented
         if any(
             a != b
@@ -260,6 +285,25 @@ def _cat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     shape = list(first.shape)
     shape[dimension] = sum(t.shape[dimension] for t in tensors)
     return _empty(shape, first)
+
+
+def _as_images(shape: Iterable[int], like: Tensor) -> Any:
+    """A tensor of images in the layout of another, where it has only one."""
+    if _in_order(like) or _order(like) == [0, 1, 2, 3]:
+        return _empty(shape, like)
+    if _order(like) != [0, 2, 3, 1]:
+        return NotImplemented
+    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def _larger(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Maps interpolated to another size, which is the second argument."""
+    x, size = args[:2]
+    return NotImplemented if size is None else _as_images((*x.shape[:2], *size), x)
+
+
+def _larger_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _as_images(args[2], args[0])
 
 
 def _product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -334,11 +378,17 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_reduced_loss(3), (aten.binary_cross_entropy.default,)),
     (_like_first, (aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)),
     (_unary, (aten.relu.default, aten.tanh.default, aten.sigmoid.default, aten.sqrt.default, aten.gelu.default,
-              aten.silu.default, aten.pow.Tensor_Scalar)),
-    (_binary, (aten.threshold_backward.default, aten.tanh_backward.default, aten.sigmoid_backward.default,
-               aten.gelu_backward.default, aten.silu_backward.default, aten.add.Tensor, aten.mul.Tensor,
-               aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar)),
-    (_in_place, (aten.relu_.default, aten.add_.Tensor, aten.mul_.Tensor, aten.div_.Scalar, aten.div_.Tensor,
+              aten.silu.default, aten.pow.Tensor_Scalar, aten.hardtanh.default, aten.hardswish.default,
+              aten.hardsigmoid.default, aten.leaky_relu.default)),
+    (_larger, (aten.upsample_nearest2d.default, aten.upsample_bilinear2d.default)),
+    (_larger_backward, (aten.upsample_nearest2d_backward.default, aten.upsample_bilinear2d_backward.default)),
+    (_by_second, (aten.threshold_backward.default, aten.leaky_relu_backward.default)),
+    (_binary, (aten.tanh_backward.default, aten.sigmoid_backward.default, aten.gelu_backward.default,
+               aten.silu_backward.default, aten.hardtanh_backward.default, aten.hardswish_backward.default,
+               aten.hardsigmoid_backward.default, aten.add.Tensor, aten.mul.Tensor, aten.mul.Scalar,
+               aten.div.Tensor, aten.div.Scalar)),
+    (_in_place, (aten.hardtanh_.default, aten.hardswish_.default, aten.leaky_relu_.default, aten.silu_.default,
+                 aten.relu_.default, aten.add_.Tensor, aten.mul_.Tensor, aten.div_.Scalar, aten.div_.Tensor,
                  aten.bernoulli_.float, aten.lerp_.Scalar, aten.addcmul_.default, aten.addcdiv_.default)),
     (_in_place_each, (aten._foreach_add_.List, aten._foreach_add_.Scalar, aten._foreach_mul_.Scalar,
                       aten._foreach_lerp_.Scalar, aten._foreach_addcmul_.Scalar, aten._foreach_addcdiv_.ScalarList,

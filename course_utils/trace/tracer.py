@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from course_utils.memory import ROLE, Tape
 from course_utils.trace import kernels, overrides
 from course_utils.trace.affine import NotAffine, Update, make_tape
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
+from course_utils.trace.fakes import Fakes
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.meta_or_fake import SAME_AS_CPU
 from course_utils.trace.recorder import (
@@ -94,7 +94,7 @@ class Tracer:
         self._set_up(module, values, fake=precision != "float32")
 
     def _set_up(self, module: nn.Module, values: dict[int, Tensor], fake: bool) -> None:
-        self.fake = FakeTensorMode() if fake else None
+        self.fake = Fakes() if fake else None
         self.device = "cpu" if fake else "meta"
         self._values: list[tuple[Tensor, Tensor]] = []  # buffers whose values are known, and those
         self.model = self._on_shapes(module, values)

@@ -203,6 +203,15 @@ def exponents(draw: Any, backward: bool = False) -> Arguments:
 
 
 @st.composite
+def interpolated(draw: Any, bilinear: bool, backward: bool = False) -> Arguments:
+    shape, size = tuple(draw(SMALL) for _ in range(4)), [draw(SMALL), draw(SMALL)]
+    more = (draw(st.booleans()),) if bilinear else ()
+    if backward:
+        return (T((*shape[:2], *size), draw(LAYOUTS)), size, list(shape), *more), {}
+    return (T(shape, draw(LAYOUTS)), size, *more), {}
+
+
+@st.composite
 def joined(draw: Any) -> Arguments:
     shape, dimension = list(draw(SHAPES)), 0
     dimension = draw(st.integers(-len(shape), len(shape) - 1))
@@ -271,7 +280,16 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     **{op.default: compared() for op in (aten.mse_loss, aten.smooth_l1_loss, aten.soft_margin_loss)},
     aten.binary_cross_entropy.default: compared(None),
     **{op.default: made_like() for op in (aten.empty_like, aten.zeros_like, aten.ones_like)},
+    aten.upsample_nearest2d.default: interpolated(False),
+    aten.upsample_nearest2d_backward.default: interpolated(False, backward=True),
+    aten.upsample_bilinear2d.default: interpolated(True),
+    aten.upsample_bilinear2d_backward.default: interpolated(True, backward=True),
     **{op.default: unary() for op in (aten.relu, aten.tanh, aten.sigmoid, aten.sqrt, aten.gelu, aten.silu)},
+    **{op.default: unary() for op in (aten.hardtanh, aten.hardswish, aten.hardsigmoid, aten.leaky_relu)},
+    **{op.default: written(0) for op in (aten.hardtanh_, aten.hardswish_, aten.leaky_relu_, aten.silu_)},
+    **{op.default: two_tensors(alike=True) for op in (aten.hardswish_backward, aten.hardsigmoid_backward)},
+    aten.hardtanh_backward.default: two_tensors(-1, 1, alike=True),
+    aten.leaky_relu_backward.default: two_tensors(0.01, False, alike=True),
     aten.threshold_backward.default: two_tensors(0, alike=True),
     **{
         op.default: two_tensors(alike=True)
@@ -320,6 +338,9 @@ META_DIFFERS = (
     *(aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default),
     *(aten.binary_cross_entropy.default, aten._grouped_mm.default),
     aten.native_layer_norm_backward.default,  # meta follows the layout of the gradient, kernels that of the input
+    aten._log_softmax_backward_data.default,  # meta follows the layout of the output, kernels none
+    # Meta takes the input first, kernels the gradient.
+    *(aten.hardtanh_backward.default, aten.hardswish_backward.default, aten.hardsigmoid_backward.default),
 )
 
 

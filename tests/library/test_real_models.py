@@ -539,7 +539,27 @@ class Mobile(nn.Module):
         return scores
 
 
+class Maps(nn.Module):
+    """What networks for segmentation run, in either layout: maps made larger, one class a pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Conv2d(3, 8, 3, 2), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 5, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = F.leaky_relu(self.first(x), 0.1, inplace=True)
+        pooled = F.interpolate(self.second(F.adaptive_avg_pool2d(maps, 1)), (7, 7), mode="bilinear")
+        maps = F.interpolate(F.leaky_relu(self.second(maps)), scale_factor=2) + F.interpolate(pooled, scale_factor=2)
+        maps = torch.addcmul(maps, maps, F.normalize(maps, dim=1).clamp(max=0.9)) * maps.clamp_min(1e-3)
+        return F.interpolate(self.head(maps), (16, 16), mode="bilinear", align_corners=True)
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, Any]]] = {
+    "group norm": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.Flatten(1)), (3, 4, 4), {}),
+    "maps": (Maps, (3, 16, 16), {"target_shape": (16, 16)}),
+    "maps, channels last": (
+        lambda: Maps().to(memory_format=torch.channels_last), (3, 16, 16), {"target_shape": (16, 16)}
+    ),
     "alexnet": (networks.alexnet, (3, 64, 64), {}),
     "googlenet": (networks.googlenet, (3, 64, 64), {}),
     "resnet50": (networks.resnet50, (3, 64, 64), {}),
@@ -570,7 +590,7 @@ def test_what_is_traced_on_meta_tensors_for_the_cpu_is_the_same_on_fake_ones() -
     seen: set[str] = set()
     for name, (build, shape, options) in NETWORKS.items():
         with mock.patch.object(
-            tracer, "FakeTensorMode", side_effect=AssertionError(f"{name} is traced on fake tensors")
+            tracer, "Fakes", side_effect=AssertionError(f"{name} is traced on fake tensors")
         ):
             meta = training_step(build(), shape, None, "sgd", target="cpu", **options).at(5).tape
         with mock.patch.object(tracer, "SAME_AS_CPU", frozenset()):  # nothing is: everything runs on fake tensors
@@ -580,3 +600,31 @@ def test_what_is_traced_on_meta_tensors_for_the_cpu_is_the_same_on_fake_ones() -
         for array in ("fixed", "per_sample", "birth", "death", "role"):
             assert getattr(meta, array).tolist() == getattr(fake, array).tolist(), (name, array)
     assert sorted(tracer.SAME_AS_CPU - seen - {"end"}) == []
+
+
+def in_bfloat16(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    return lambda: build().to(torch.bfloat16)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "weights"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_quick_fakes_are_those_of_torch(name: str, precision: str) -> None:
+    from unittest import mock
+
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from course_utils.trace import tracer
+
+    build, shape, options = NETWORKS[name]
+    if precision == "weights":
+        build, precision = in_bfloat16(build), "float32"
+        if options.get("input_dtype") is None:
+            options = {**options, "input_dtype": torch.bfloat16}
+    tapes = []
+    for fakes in (tracer.Fakes, FakeTensorMode):
+        with mock.patch.object(tracer, "SAME_AS_CPU", frozenset()), mock.patch.object(tracer, "Fakes", fakes):
+            traced = training_step(build(), shape, None, "sgd", precision, "cpu", **options)
+            tapes.append(traced.at(5).tape)
+    assert tapes[0].event_ops == tapes[1].event_ops
+    for array in ("fixed", "per_sample", "birth", "death", "role"):
+        assert getattr(tapes[0], array).tolist() == getattr(tapes[1], array).tolist(), array

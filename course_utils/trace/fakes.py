@@ -1,0 +1,70 @@
+"""Fake CPU tensors at a third of their price: torch's own mode, without its cache for operators that need no rule.
+
+`FakeTensorMode` looks every operator up in a cache whose key costs more than most meta kernels. What it does in the
+end, for an operator without a rule of its own (`torch._subclasses.fake_impls`), is to run the meta kernel and to say
+of the results that they are on the CPU; for those known to be so this does it at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+
+from course_utils.trace.meta_or_fake import SAME_AS_CPU
+
+_CPU, _META = torch.device("cpu"), torch.device("meta")
+_EMPTY = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default)
+_VIEWS = frozenset(
+    "_unsafe_view alias as_strided detach diagonal expand permute select slice split split_with_sizes squeeze t "
+    "transpose unbind unfold unsqueeze view".split()
+)
+# Made out of nothing, moved, looked up, or another thing on other devices, as statistics of norms: torch has rules.
+_WITH_RULES = frozenset(
+    "start end empty new_empty new_empty_strided empty_like zeros zeros_like new_zeros ones ones_like new_ones full "
+    "full_like arange rand scalar_tensor _to_copy copy_ index index_put index_put_ where histc convolution "
+    "convolution_backward native_layer_norm native_layer_norm_backward".split()
+)
+_PLAIN = (SAME_AS_CPU | _VIEWS) - _WITH_RULES
+_plain: dict[Any, bool] = {}  # by operator
+
+
+def _is_plain(func: Any) -> bool:
+    if func not in _plain:
+        _plain[func] = func.namespace == "aten" and func._schema.name.removeprefix("aten::") in _PLAIN
+    return _plain[func]
+
+
+def _on_cpu(value: Any) -> bool:
+    """Whether a value is no tensor, or a fake one on the CPU of which no number is known."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_on_cpu, value))
+    if not isinstance(value, Tensor):
+        return True
+    return type(value) is FakeTensor and value.fake_device == _CPU and value.constant is None
+
+
+class Fakes(FakeTensorMode):
+    """Tensors without data that say they are on the CPU."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: torch would wrap what sees every operator, to keep it from a compiler that nobody calls here."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _EMPTY and kwargs.get("device") == _CPU and not kwargs.get("pin_memory"):
+            return FakeTensor(self, func(*args, **{**kwargs, "device": _META}), _CPU)
+        if _is_plain(func) and _on_cpu(args) and not any(isinstance(value, Tensor) for value in kwargs.values()):
+            with in_kernel_invocation_manager(self):
+                out = func(*args, **kwargs)
+            return self._as_fakes(out)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _as_fakes(self, out: Any) -> Any:
+        if isinstance(out, (list, tuple)):
+            return type(out)(map(self._as_fakes, out))
+        return FakeTensor(self, out, _CPU) if type(out) is Tensor else out
