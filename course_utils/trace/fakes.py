@@ -13,21 +13,11 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
-from course_utils.trace.meta_or_fake import SAME_AS_CPU
+from course_utils.trace.operators import SAME_AS_CPU, VIEWS, WITH_RULES
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 _EMPTY = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default)
-_VIEWS = frozenset(
-    "_unsafe_view alias as_strided detach diagonal expand permute select slice split split_with_sizes squeeze t "
-    "transpose unbind unfold unsqueeze view".split()
-)
-# Made out of nothing, moved, looked up, or another thing on other devices, as statistics of norms: torch has rules.
-_WITH_RULES = frozenset(
-    "start end empty new_empty new_empty_strided empty_like zeros zeros_like new_zeros ones ones_like new_ones full "
-    "full_like arange rand scalar_tensor _to_copy copy_ index index_put index_put_ where histc convolution "
-    "convolution_backward native_layer_norm native_layer_norm_backward".split()
-)
-_PLAIN = (SAME_AS_CPU | _VIEWS) - _WITH_RULES
+_PLAIN = (SAME_AS_CPU | VIEWS) - WITH_RULES
 _plain: dict[Any, bool] = {}  # by operator
 
 

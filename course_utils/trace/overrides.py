@@ -20,6 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from course_utils.trace.operators import AUTOCAST
+
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
 
@@ -315,28 +317,7 @@ def _widest(operator: Any) -> Callable[..., Any]:
 
 
 _RULES: dict[str, Rule] = {"float32": _float32, "float32 result": _float32_result, "half": _half, "widest": _widest}
-
-# CUDA's lists where they differ from the CPU's (torch/include/ATen/autocast_mode.h: AT_FORALL_FP32, ..._SET_OPT_DTYPE,
-# ..._LOWER_PRECISION_FP, ..._PROMOTE).
-_LISTS = {
-    "float32": (
-        "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar "
-        "pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm cosine_similarity "
-        "poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss "
-        "huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss "
-        "multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d "
-        "_upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d "
-        "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d "
-        "upsample_bicubic2d _upsample_bicubic2d_aa"
-    ),
-    "float32 result": (
-        "prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm "
-        "linalg_matrix_norm.str_ord sum sum.dim_IntList"
-    ),
-    "half": "prelu addmv addr mv chain_matmul linalg_multi_dot lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell",
-    "widest": "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add",
-}
 AUTOCAST_RULES: dict[str, Rule] = {
     "group_norm": _group_norm,
-    **{name: _RULES[kind] for kind, names in _LISTS.items() for name in names.split()},
+    **{name: _RULES[kind] for kind, names in AUTOCAST.items() for name in names},
 }

@@ -27,7 +27,7 @@ from course_utils.trace.affine import NotAffine, Update, make_tape
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
 from course_utils.trace.fakes import Fakes
 from course_utils.trace.inputs import StepSpec
-from course_utils.trace.meta_or_fake import SAME_AS_CPU
+from course_utils.trace.operators import SAME_AS_CPU
 from course_utils.trace.recorder import (
     BACKWARD,
     FAILED_IN,
