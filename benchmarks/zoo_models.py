@@ -187,7 +187,8 @@ def _of_segmentation(name: str) -> Model:
     smp = importlib.import_module("segmentation_models_pytorch")
     kind, encoder = name.split(":")
     options = {"encoder_name": encoder, "encoder_weights": None, "classes": CLASSES}
-    return Model(name, lambda: getattr(smp, kind)(**options), _pictures(3, 64, 64, labels=(64, 64)), classified)
+    side = 128 if kind == "PAN" else 64  # it halves its maps eight times
+    return Model(name, lambda: getattr(smp, kind)(**options), _pictures(3, side, side, labels=(side, side)), classified)
 
 
 def _of_diffusers(name: str) -> Model:
