@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from multiples import notebooks
 
 from classroom.grading import library, sandbox
 from classroom.grading.library import STUB, copy_without_answers, topic_checks, trusted_imports
-from classroom.grading.sandbox import sandboxed
+from classroom.grading.sandbox import sandboxed, to_warm
 from classroom.notebooks import read_notebook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,9 +81,9 @@ def test_no_file_of_a_lesson_is_shown_that_checks_alone_lead_to(
 def test_an_exercise_has_no_answer_and_nothing_that_it_does_not_lead_to(tmp_path: Path) -> None:
     texts = {path.read_text() for path in topic_checks()}
     assert len(texts) >= 10
-    shown = {}
+    shown, imported = {}, {}
     for path in SOLUTIONS:
-        copy_without_answers(tmp_path / path.stem, trusted_imports(read_notebook(path)))
+        imported[path.stem] = copy_without_answers(tmp_path / path.stem, trusted_imports(read_notebook(path)))
         files = {str(one.relative_to(tmp_path / path.stem)): one for one in _files(tmp_path / path.stem)}
         assert not texts & {one.read_text() for one in files.values()}
         shown[path.stem] = set(files)
@@ -98,6 +99,17 @@ def test_an_exercise_has_no_answer_and_nothing_that_it_does_not_lead_to(tmp_path
         assert {name for name in names if name.endswith("/graded.py")} == {
             "classroom/questions/graded.py", f"lessons/{topic[3:]}/graded.py",
         }  # fmt: skip
+
+
+    assert all("torch._dynamo" in to_warm(names) for names in imported.values())
+    assert [topic for topic, names in imported.items() if "course_utils.trace" in to_warm(names)] == [
+        "08_half_precision", "12_capstone",
+    ]  # fmt: skip
+
+
+def test_an_exercise_without_torch_waits_for_none(tmp_path: Path) -> None:
+    imported = copy_without_answers(tmp_path, trusted_imports(notebooks()[1]))
+    assert to_warm(imported) == ["ipykernel.kernelapp", "IPython"]
 
 
 def _files(folder: Path) -> list[Path]:

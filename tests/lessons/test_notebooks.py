@@ -3,19 +3,19 @@
 import re
 
 import pytest
-from nbval_run import ROOT, nbval
+from nbval_run import ROOT, in_one_notebook, nbval
 
-from classroom.authoring import find_topics, plan
+from classroom.authoring import plan
 from classroom.execution import execute
 from classroom.new_lesson import new_lesson
-from classroom.notebooks import outline, read_notebook
+from classroom.notebooks import outline, read_notebook, topics
 from classroom.questions.core import Outcome
 from course_utils.files import write_whole
 
-PLANS = {topic: plan(topic, ROOT) for topic in find_topics([], ROOT)}
-NOTEBOOKS = [(folder, made.topic) for made in PLANS.values() for folder, _, _ in made.notebooks()]
+PLANS = {topic: plan(topic, ROOT) for topic in topics(ROOT)}
+NOTEBOOKS = [(folder, topic) for topic, made in PLANS.items() for folder in made]
 EXECUTED = [(folder, topic) for folder, topic in NOTEBOOKS if folder != "exercises"]
-EXERCISES = [topic for topic, made in PLANS.items() if made.exercise is not None]
+EXERCISES = [topic for topic, made in PLANS.items() if "exercises" in made]
 
 
 def committed(folder, topic):
@@ -23,7 +23,7 @@ def committed(folder, topic):
 
 
 def planned(folder, topic):
-    return {f: notebook for f, notebook, _ in PLANS[topic].notebooks()}[folder]
+    return PLANS[topic][folder].notebook
 
 
 def question_cells(notebook, kind):
@@ -68,12 +68,21 @@ def test_nbval_finds_every_output_unchanged(folder, topic):
     assert f"{len(codes)} passed" in ran.stdout
 
 
+@pytest.fixture(scope="module")
+def unsolved():
+    """All exercises executed as they are handed out, one after the other in one kernel.
+
+    Their set-up cells run in a kernel of their own in the solutions.
+    """
+    return execute(in_one_notebook({t: planned("exercises", t).cells for t in EXERCISES}), ROOT / "exercises", "all")
+
+
 @pytest.mark.parametrize("topic", EXERCISES)
 class TestExercises:
-    def test_unsolved_it_runs_through_and_nothing_is_attempted(self, topic):
-        notebook = execute(planned("exercises", topic), ROOT / "exercises", topic, progress=False)
-        checks = question_cells(notebook, "check")
-        assert len(checks) == len(question_cells(notebook, "question"))
+    def test_unsolved_it_runs_through_and_nothing_is_attempted(self, topic, unsolved):
+        own = [cell for cell in unsolved.cells if cell.id.startswith(f"{topic}-")]
+        checks = [cell for cell in own if cell.metadata.get("course", {}).get("kind") == "check"]
+        assert len(checks) == len(question_cells(planned("exercises", topic), "question"))
         for cell in checks:
             (output,) = cell.outputs
             assert output.data["text/plain"].startswith(f"{Outcome.NOT_ATTEMPTED.value.capitalize()}: ")
