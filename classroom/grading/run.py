@@ -71,8 +71,7 @@ def run_notebook(
         output.touch()
         arguments = [
             path.name, "--nbval", "--nbval-current-env",
-            f"--course-cell-seconds={limits.cell}", "-p", "nbval.plugin", "-p", "classroom.grading.plugin",
-            f"--course-verdicts={verdicts}", "-p", "no:cacheprovider",
+            f"--course-cell-seconds={limits.cell}", f"--course-verdicts={verdicts}", "-p", "no:cacheprovider",
             "-p", "no:unraisableexception", "-p", "no:threadexception",  # they collect garbage ten times at the end
             "-q", "--color=no", f"--rootdir={folder}",
         ]  # fmt: skip

@@ -48,7 +48,10 @@ SYSTEM = (
 PARTS = ("bin", "lib", "lib64", "share/zoneinfo", "pyvenv.cfg")  # of a Python's folder
 # What the warm parent imports, as it takes long: always, and by what an exercise imports. torch loads its compiler with
 # the first optimizer or dispatch mode (2.5 s).
-ALWAYS_WARM = ("ipykernel.kernelapp", "IPython")
+ALWAYS_WARM = (
+    "ipykernel.kernelapp", "ipykernel.debugger", "IPython.core.oinspect", "IPython.extensions.storemagic",
+    "classroom.questions.functions", "classroom.questions.graded",
+)  # fmt: skip
 WARM = {
     "numpy": ("numpy",), "pandas": ("pandas",), "sklearn": ("sklearn.datasets",),
     "torch": ("torch", "torch._dynamo", "torch.profiler"), "course_utils.trace": ("course_utils.trace",),

@@ -39,6 +39,7 @@ NOBODY = 65534
 
 def serve(control: str, *warm: str) -> NoReturn:
     """Import these modules, then fork kernels for whoever connects to the Unix socket at this path, until killed."""
+    sys.modules["debugpy"] = None  # type: ignore[assignment]  # each kernel would load its 150 modules, and nobody debugs
     for name in warm:
         with contextlib.suppress(ImportError):
             __import__(name)

@@ -13,7 +13,7 @@ from multiples import notebooks
 
 from classroom.grading import library, sandbox
 from classroom.grading.library import STUB, copy_without_answers, topic_checks, trusted_imports
-from classroom.grading.sandbox import sandboxed, to_warm
+from classroom.grading.sandbox import ALWAYS_WARM, sandboxed, to_warm
 from classroom.notebooks import read_notebook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,7 +109,7 @@ def test_an_exercise_has_no_answer_and_nothing_that_it_does_not_lead_to(tmp_path
 
 def test_an_exercise_without_torch_waits_for_none(tmp_path: Path) -> None:
     imported = copy_without_answers(tmp_path, trusted_imports(notebooks()[1]))
-    assert to_warm(imported) == ["ipykernel.kernelapp", "IPython"]
+    assert to_warm(imported) == [*ALWAYS_WARM]
 
 
 def _files(folder: Path) -> list[Path]:
