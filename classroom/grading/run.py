@@ -82,7 +82,7 @@ def run_notebook(
         process = start_pytest(arguments, Path(folder), environment, output)
         family: set[psutil.Process] = set()
         try:
-            too_long, excess = _wait(process, verdicts, limits.whole, on_cell, family, sandbox)
+            verdict, why = _wait(process, verdicts, limits.whole, on_cell, family, sandbox)
         finally:
             _end(process, family)
         lines = _lines(verdicts)
@@ -90,8 +90,7 @@ def run_notebook(
             CellVerdict(x["cell"], x["verdict"], x["text"], x["error"], x["line"]) for x in lines if "verdict" in x
         ]
         if len(lines) > 2 * len(found):  # a cell began and never ended
-            verdict = "excess" if excess else "timeout" if too_long else "died"
-            found.append(CellVerdict(lines[-1]["cell"], verdict, excess or ""))
+            found.append(CellVerdict(lines[-1]["cell"], verdict, why))
         if not found:
             said = output.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
             raise CourseError(f"marking could not start: {said[-1]}; run `course doctor`")
@@ -110,10 +109,10 @@ def _wait(
     on_cell: Callable[[str], None],
     family: set[psutil.Process],
     sandbox: Sandbox | None = None,
-) -> tuple[bool, str | None]:
+) -> tuple[str, str]:
     """Wait for the end, or for the end of what is allowed; collect the process's descendants in `family`.
 
-    Returns whether time ran out, and what else the kernel took too much of.
+    Returns the verdict on a cell that began and has not ended, and what the kernel took too much of.
     """
     own, told, looks = OwnTime(None), 0, 0
     while process.is_alive():
@@ -127,10 +126,12 @@ def _wait(
         excess = (sandbox.excess() or _flooded(process)) if sandbox else None
         if own.process is None and sandbox is not None:
             own.process = sandbox.kernel()
-        if own.look() > seconds or excess:
-            return excess is None, excess
+        if excess:
+            return "excess", excess
+        if own.look() > seconds:
+            return "timeout", ""
         time.sleep(0.1)
-    return False, None
+    return "died", ""
 
 
 def _flooded(process: BaseProcess) -> str | None:

@@ -253,7 +253,7 @@ class TestRun:
             if psutil.Process(process.pid).children():
                 break
             time.sleep(0.1)
-        assert _wait(process, verdicts, 0.3, told.append, family)
+        assert _wait(process, verdicts, 0.3, told.append, family) == ("timeout", "")
         assert told == ["a"]
         _end(process, family)
         assert process.exitcode is not None
