@@ -140,7 +140,7 @@ class TestGraft:
 
     def test_a_solution_that_was_not_executed_is_refused(self, exercise, course):
         with pytest.raises(CourseError, match="no graded output for 'one'; run `course build`"):
-            graft(exercise, plan("01_multiples", course).solution)
+            graft(exercise, plan("01_multiples", course)["solutions"].notebook)
 
 
 class TestMarking:
