@@ -16,7 +16,8 @@ from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 NAME = "forked"
-PRELOADED = ["ipykernel.kernelapp", "IPython", "ipywidgets", "matplotlib.pyplot", "pandas", "torch"]
+# No pandas, which asks when it is imported whether a kernel is there, and lays out its tables for that.
+PRELOADED = ["ipykernel.kernelapp", "IPython", "ipywidgets", "matplotlib.pyplot", "torch"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
