@@ -22,7 +22,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from classroom import deck, execution
-from classroom.notebooks import as_notebook, outline, read_notebook, to_text, topics
+from classroom.notebooks import as_notebook, chosen, outline, read_notebook, to_text, topics
 from course_utils.files import write_whole
 from course_utils.units import CourseError
 
@@ -65,22 +65,11 @@ class SourceCell:
 
 
 @dataclass(frozen=True)
-class TopicNotebooks:
-    """The notebooks of one topic, unexecuted. `source_lines` maps a cell id to the file and line it was written at."""
+class Planned:
+    """An unexecuted notebook. `lines` maps a cell id to the file and line it was written at."""
 
-    topic: str
-    lesson: NotebookNode | None
-    exercise: NotebookNode | None
-    solution: NotebookNode | None
-    source_lines: dict[str, dict[str, tuple[str, int]]]
-
-    def notebooks(self) -> Iterator[tuple[str, NotebookNode, bool]]:
-        """(folder, notebook, whether it is executed) for each notebook the topic has."""
-        if self.lesson is not None:
-            yield "notebooks", self.lesson, True
-        if self.exercise is not None and self.solution is not None:
-            yield "exercises", self.exercise, False
-            yield "solutions", self.solution, True
+    notebook: NotebookNode
+    lines: dict[str, tuple[str, int]]
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -271,28 +260,25 @@ def _names(node: ast.stmt) -> list[str]:
 # -- planning --------------------------------------------------------------------------------------------------------
 
 
-def plan(topic: str, root: Path) -> TopicNotebooks:
-    """The unexecuted notebooks of one topic, such as "03_memory". Pure. Raises AuthoringError."""
+def plan(topic: str, root: Path) -> dict[str, Planned]:
+    """The notebooks of one topic, such as "03_memory", by the folder they are for. Pure. Raises AuthoringError."""
     folder = topics(root)[topic]
-    texts = {path.stem: path for path in (folder / "lesson.py", folder / "exercise.py") if path.exists()}
-    read = {
-        stem: read_cells(path.read_text(encoding="utf-8"), f"lessons/{folder.name}/{path.name}")
-        for stem, path in texts.items()
-    }
-    lesson = exercise = solution = None
-    lines: dict[str, dict[str, tuple[str, int]]] = {}
-    if "exercise" in read:
-        _check_questions(read["exercise"])
-    if "lesson" in read:
-        for cell in read["lesson"]:
-            if cell.question:
-                raise cell.error(f"a lesson has no {cell.kind} cells; put them in exercise.py")
-        told = [_with_counts(cell, read.get("exercise", [])) for cell in read["lesson"]]
-        lesson, lines["notebooks"] = _notebook(topic, "lesson", told)
-    if "exercise" in read:
-        exercise, lines["exercises"] = _notebook(topic, "exercise", read["exercise"])
-        solution, lines["solutions"] = _notebook(topic, "solution", read["exercise"])
-    return TopicNotebooks(topic, lesson, exercise, solution, lines)
+    lesson, exercise = (
+        read_cells(path.read_text(encoding="utf-8"), f"lessons/{folder.name}/{path.name}") if path.exists() else []
+        for path in (folder / "lesson.py", folder / "exercise.py")
+    )
+    if exercise:
+        _check_questions(exercise)
+    made = {}
+    for cell in lesson:
+        if cell.question:
+            raise cell.error(f"a lesson has no {cell.kind} cells; put them in exercise.py")
+    if lesson:
+        made["notebooks"] = _notebook(topic, "lesson", [_with_counts(cell, exercise) for cell in lesson])
+    if exercise:
+        made["exercises"] = _notebook(topic, "exercise", exercise)
+        made["solutions"] = _notebook(topic, "solution", exercise)
+    return made
 
 
 NUMBER_WORDS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
@@ -308,7 +294,7 @@ def _with_counts(cell: SourceCell, exercise: Sequence[SourceCell]) -> SourceCell
     return replace(cell, text=cell.text.replace("{questions}", asked).replace("{minutes}", str(sum(minutes))))
 
 
-def _notebook(topic: str, kind: str, cells: Sequence[SourceCell]) -> tuple[NotebookNode, dict[str, tuple[str, int]]]:
+def _notebook(topic: str, kind: str, cells: Sequence[SourceCell]) -> Planned:
     counts: dict[str, int] = {}
     points = {c.question: c.options["points"] for c in cells if c.kind == "question"}
     made: list[NotebookNode] = []
@@ -329,7 +315,7 @@ def _notebook(topic: str, kind: str, cells: Sequence[SourceCell]) -> tuple[Noteb
     metadata = {**NOTEBOOK_METADATA, "course": {"kind": kind, "topic": topic}}
     if kind == "lesson":
         metadata[deck.METADATA_KEY] = deck.live_style(made)
-    return as_notebook(new_notebook(cells=made, metadata=metadata)), lines  # type: ignore[no-untyped-call]
+    return Planned(as_notebook(new_notebook(cells=made, metadata=metadata)), lines)  # type: ignore[no-untyped-call]
 
 
 def _cell(cell: SourceCell, kind: str, identity: str, points: int) -> NotebookNode:
@@ -375,18 +361,6 @@ def _count(number: int, noun: str) -> str:
 # -- building --------------------------------------------------------------------------------------------------------
 
 
-def find_topics(names: Sequence[str], root: Path) -> list[str]:
-    """Topics for numbers or names ("03", "memory", "03_memory"); all of them for none. Raises AuthoringError."""
-    known = list(topics(root))
-    found: list[str] = []
-    for name in names:
-        matches = [t for t in known if {name, name.zfill(2)} & {t, *t.split("_", 1)}]
-        if not matches:
-            raise AuthoringError(f"no topic {name!r} in lessons/; there is {', '.join(known) or 'none'}")
-        found += [t for t in matches if t not in found]
-    return found if names else known
-
-
 def build(names: Sequence[str], root: Path) -> None:
     """Write notebooks/, exercises/ and solutions/ of the topics from lessons/, executing lesson and solution.
 
@@ -396,22 +370,22 @@ def build(names: Sequence[str], root: Path) -> None:
     notebook that is executed and whose source is as it was is left alone; name its topic to execute it again.
     Raises AuthoringError, also for an exercise that holds somebody's answers, which would be lost.
     """
-    plans = [plan(topic, root) for topic in find_topics(names, root)]
-    for made in plans:
-        if made.exercise is not None:
-            _refuse_to_lose_answers(root / "exercises" / f"{made.topic}.ipynb")
-    outputs = [output for made in plans for output in _make(made, root, again=bool(names))]
+    plans = {topic: plan(topic, root) for topic in chosen(names, topics(root), "topic")}
+    for topic, made in plans.items():
+        if "exercises" in made:
+            _refuse_to_lose_answers(root / "exercises" / f"{topic}.ipynb")
+    outputs = [output for topic, made in plans.items() for output in _make(topic, made, root, again=bool(names))]
     for path, notebook in outputs:
         same = path.exists() and execution.same_where_compared(read_notebook(path), notebook)
         changed = not same and write_whole(path, to_text(notebook))
         print(f"{path.parent.name}/{path.name}: {'written' if changed else 'unchanged'}")
 
 
-def _make(made: TopicNotebooks, root: Path, again: bool) -> Iterator[tuple[Path, NotebookNode]]:
+def _make(topic: str, made: dict[str, Planned], root: Path, again: bool) -> Iterator[tuple[Path, NotebookNode]]:
     """(path, notebook) of what a topic has, executed where it is to be, `again` or not. Raises AuthoringError."""
-    quick_first = sorted(made.notebooks(), key=lambda one: one[0] == "notebooks")  # a solution fails sooner
-    for folder, notebook, executed in quick_first:
-        path = root / folder / f"{made.topic}.ipynb"
+    for folder in sorted(made, key=lambda folder: folder == "notebooks"):  # a solution fails sooner
+        notebook, lines = made[folder].notebook, made[folder].lines
+        path, executed = root / folder / f"{topic}.ipynb", folder != "exercises"
         path.parent.mkdir(exist_ok=True)  # the kernel runs there
         if executed and not again and path.exists() and outline(read_notebook(path)) == outline(notebook):
             print(f"{folder}/{path.name}: its source is as it was")
@@ -420,7 +394,7 @@ def _make(made: TopicNotebooks, root: Path, again: bool) -> Iterator[tuple[Path,
             try:
                 notebook = execution.execute(notebook, path.parent, f"{folder}/{path.name}")
             except execution.CellFailed as failure:
-                file, line = made.source_lines[folder][failure.cell_id]
+                file, line = lines[failure.cell_id]
                 raise AuthoringError(f"{file}:{line + failure.line - 1}: {failure}") from None
         yield path, notebook
 

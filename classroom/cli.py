@@ -10,11 +10,19 @@ import argparse
 import io
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 
 from course_utils import __version__
 from course_utils.units import CourseError
+
+# Commands that read their own arguments and mark: what does the work of each.
+MARKING = {
+    "check": "classroom.grading.report:check_command",
+    "progress": "classroom.grading.report:progress_command",
+    "grade": "classroom.grading.command:grade_command",
+}
 
 
 def find_root(start: Path) -> Path | None:
@@ -58,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one subcommand and return its exit code. Raises CourseError, and SystemExit 2 for a wrong command line."""
     parser = make_parser()
     options, rest = parser.parse_known_args(argv)
-    if rest and options.command not in ("check", "progress", "grade", "trace"):
+    if rest and options.command not in (*MARKING, "trace"):
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     root = find_root(Path.cwd())
     if options.command == "doctor":
@@ -75,23 +83,14 @@ def run(argv: Sequence[str]) -> int:
         return trace_command(argv[1:])
     if root is None:
         raise CourseError("the course's folder is not here; change to the folder you cloned, and run it there")
-    if options.command == "check":
-        from classroom.grading.report import check_command
-
-        return check_command(rest, root)
-    if options.command == "progress":
-        from classroom.grading.report import progress_command
-
-        return progress_command(rest, root)
+    if options.command in MARKING:
+        command: Callable[[Sequence[str], Path], int] = resolve_name(MARKING[options.command])
+        return command(rest, root)
     if options.command == "slides":
         from classroom.slides import export
 
         export(options.topics, root, options.out or root / "slides")
         return 0
-    if options.command == "grade":
-        from classroom.grading.command import grade_command
-
-        return grade_command(rest, root)
     if options.command == "new":
         from classroom.new_lesson import new_lesson
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,17 @@ def topics(root: Path) -> dict[str, Path]:
     if odd is not None or len(named) != len([line for line in lines if line.strip()]):
         raise CourseError(f"lessons/contents.txt and the folders of lessons/ differ in {odd or 'a line'}: a line each")
     return {f"{number}_{topic}": lessons / topic for topic, number in named.items()}
+
+
+def chosen(names: Sequence[str], known: Collection[str], what: str) -> list[str]:
+    """The topics that numbers or names mean ("3", "03", "memory", "03_memory"), each once; all that are known for none.
+
+    Raises CourseError for a name that means no topic, which it calls an exercise, a lesson, or whatever `what` is.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        matches = [topic for topic in known if {name, name.zfill(2)} & {topic, *topic.split("_", 1)}]
+        if not matches:
+            raise CourseError(f"no {what} {name!r}; there is {', '.join(known) or 'none'}")
+        found.update(dict.fromkeys(matches))
+    return list(found if names else known)

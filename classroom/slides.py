@@ -21,7 +21,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from classroom.deck import HIDE_CELL, HIDE_OUTPUT, NOTES, is_short
-from classroom.notebooks import read_notebook
+from classroom.notebooks import chosen, read_notebook
 from course_utils.files import write_whole
 from course_utils.units import CourseError, format_bytes
 
@@ -215,29 +215,16 @@ def make_deck(notebook: NotebookNode, label: str, folder: Path) -> Deck:
     return Deck(html, len(slides))
 
 
-def find_lessons(names: Sequence[str], folder: Path) -> list[Path]:
-    """The lessons of these numbers or names ("03", "03_memory"), all for none. Raises CourseError."""
-    known = sorted(folder.glob("[0-9A-Z]*_*.ipynb"))
-    found: list[Path] = []
-    for name in names:
-        matches = [p for p in known if {name, name.zfill(2)} & {p.stem, p.stem.split("_")[0]}]
-        if not matches:
-            there = ", ".join(path.stem for path in known) or "none"
-            raise CourseError(f"no lesson {name!r} in {folder.name}/; there is {there}")
-        found += [path for path in matches if path not in found]
-    return found if names else known
-
-
 def export(names: Sequence[str], root: Path, out: Path) -> None:
     """Write the slides of these lessons to `out`, one HTML file each, whole, with a line for each as it is done.
 
     Raises:
         CourseError: an unknown lesson, one that was not run, a folder that cannot be written.
     """
-    lessons = find_lessons(names, root / "notebooks")
+    lessons = {path.stem: path for path in sorted((root / "notebooks").glob("[0-9A-Z]*_*.ipynb"))}
     if not lessons:
         raise CourseError("there are no lessons in notebooks/; `course build` makes them")
-    for path in lessons:
+    for path in map(lessons.__getitem__, chosen(names, lessons, "lesson")):
         deck = make_deck(read_notebook(path), f"{path.parent.name}/{path.name}", path.parent)
         target = out / f"{path.stem}.html"
         try:

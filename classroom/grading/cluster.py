@@ -51,47 +51,48 @@ def connect(address: str) -> Client:
         raise CourseError(f"no Dask scheduler answers at {address!r} ({said}); name it as tcp://HOST:8786") from None
 
 
-def fitness(sandboxed: bool) -> tuple[str, str]:
-    """Of the machine it runs on: a fingerprint of the course's library, and why it cannot mark ("" if it can)."""
+def fingerprint() -> str:
+    """Of the course's library, as it lies on the machine this runs on."""
     digest = hashlib.sha256()
     files = (path for package in PACKAGES for path in (ROOT / package).rglob("*"))
     for path in sorted(path for path in files if path.suffix in (".py", ".csv", ".toml", ".txt")):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest(), (why_not() or "") if sandboxed else ""
+    return digest.hexdigest()
+
+
+def why_unfit(code: str, sandboxed: bool) -> str:
+    """Why this machine cannot mark, or would otherwise than one whose library has this fingerprint; "" if it can."""
+    if fingerprint() != code:
+        return "it has another version of the course; install this one there"
+    return (why_not() or "") if sandboxed else ""
 
 
 class UnfitWorker(CourseError):
     """A worker that would mark otherwise than the machine that collects, or not at all."""
 
 
-_own_fitness = functools.cache(fitness)  # of a worker, which stays as it is
+_found_unfit = functools.cache(why_unfit)  # of a worker, which stays as it is
 
 
 def mark_if_fit(code: str, work: Callable[[Task], Result], task: Task) -> Result:
     """`work(task)` on a worker. Raises UnfitWorker if its library is another than the one with this fingerprint."""
-    own, problem = _own_fitness(task.confinement is not None)
-    if problem or own != code:
-        problem = problem or "it has another version of the course; install this one there"
+    if problem := _found_unfit(code, task.confinement is not None):
         raise UnfitWorker(f"a worker on {socket.gethostname()} cannot mark: {problem}")
     return work(task)
 
 
 def inspect_workers(client: Client, sandboxed: bool) -> None:
     """Raises CourseError for a cluster without workers, or with one that would mark otherwise than this machine."""
-    own, _ = fitness(False)
-    said: dict[str, Any] = client.run(fitness, sandboxed, on_error="return")
+    said: dict[str, str | BaseException] = client.run(why_unfit, fingerprint(), sandboxed, on_error="return")
     if not said:
         address = client.scheduler.address  # type: ignore[union-attr]
         raise CourseError(f"the cluster has no workers; start some: dask worker {address}")
-    for worker, answer in sorted(said.items()):
-        if isinstance(answer, BaseException):
-            first = next(iter(str(answer).splitlines()), type(answer).__name__)
-            raise CourseError(f"worker {worker} cannot mark: {first}; install the course there")
-        code, problem = answer
+    for worker, problem in sorted(said.items()):
+        if isinstance(problem, BaseException):
+            first = next(iter(str(problem).splitlines()), type(problem).__name__)
+            problem = f"{first}; install the course there"
         if problem:
             raise CourseError(f"worker {worker} cannot mark: {problem}")
-        if code != own:
-            raise CourseError(f"worker {worker} has another version of the course; install this one there")
 
 
 def grade_on_cluster(
@@ -108,15 +109,22 @@ def grade_on_cluster(
 
     together, suspected = deque(tasks), deque[Task]()
     flying: dict[Future[Result], Task] = {}
-    alone, without = False, 0.0
+    alone, without, code = False, 0.0, fingerprint()
+
+    def submit(task: Task) -> None:
+        given = pickle.dumps(_Call(code, work, task))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")  # a notebook may be large
+            flying[client.submit(pickle.loads, given, key=f"grade-{uuid.uuid4()}", retries=1)] = task
+
     try:
         while together or suspected or flying:
             threads = sum(client.nthreads().values())
             while together and len(flying) < (jobs or max(1, threads)):
-                _submit(client, work, together.popleft(), flying)
+                submit(together.popleft())
             if not flying:
                 alone = True
-                _submit(client, work, suspected.popleft(), flying)
+                submit(suspected.popleft())
             without = 0.0 if threads else without + LOOK_SECONDS
             if without > PATIENCE:
                 raise CourseError(
@@ -151,15 +159,8 @@ def grade_on_cluster(
 class _Call:
     """Unpickled, it is the task marked: so the scheduler hands on bytes, and need not have this library."""
 
-    def __init__(self, work: Callable[[Task], Result], task: Task) -> None:
-        self.work, self.task = work, task
+    def __init__(self, *given: Any) -> None:
+        self.given = given  # of mark_if_fit
 
-    def __reduce__(self) -> tuple[Callable[..., Result], tuple[str, Callable[[Task], Result], Task]]:
-        return mark_if_fit, (_own_fitness(False)[0], self.work, self.task)
-
-
-def _submit(client: Client, work: Callable[[Task], Result], task: Task, flying: dict[Future[Result], Task]) -> None:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sending large graph")  # a notebook may be large
-        future = client.submit(pickle.loads, pickle.dumps(_Call(work, task)), key=f"grade-{uuid.uuid4()}", retries=1)
-    flying[future] = task
+    def __reduce__(self) -> tuple[Callable[..., Result], tuple[Any, ...]]:
+        return mark_if_fit, self.given

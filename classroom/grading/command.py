@@ -44,7 +44,7 @@ from classroom.grading.secret import reference
 from classroom.grading.submissions import Submission, collect
 from classroom.grading.summary import summary_page
 from classroom.grading.temporary import one_folder
-from classroom.notebooks import outline, read_notebook, to_text
+from classroom.notebooks import chosen, outline, read_notebook, to_text
 from course_utils.files import write_whole
 from course_utils.units import MIB, CourseError
 
@@ -81,9 +81,8 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     console = console or Console()
     if options.seconds <= 0 or (options.jobs is not None and options.jobs < 1):
         raise CourseError("--seconds and --jobs must be more than 0")
-    solutions = sorted((root / "solutions").glob(f"{options.exercise.zfill(2)}_*.ipynb"))
-    if not solutions:
-        raise CourseError(f"no exercise {options.exercise!r}; solutions/ has none of this number")
+    solutions = {path.stem: path for path in sorted((root / "solutions").glob("*.ipynb"))}
+    (topic,) = chosen([options.exercise], solutions, "exercise")
     problem = None if options.no_sandbox or options.scheduler else why_not()
     if problem is not None:
         raise CourseError(problem)
@@ -92,7 +91,7 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     submissions = collect(options.submissions)
     overrides = gradebook.read_overrides(options.overrides) if options.overrides else {}
     try:
-        return _grade_all(root, solutions[0], submissions, overrides, options, console)
+        return _grade_all(root, solutions[topic], submissions, overrides, options, console)
     except OSError as error:
         what = f"{error.filename or out}: {error.strerror or error}"
         raise CourseError(

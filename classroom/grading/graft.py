@@ -49,6 +49,7 @@ class Question:
     points: int
     stub: str
     defines: tuple[str, ...]  # the names the graded cell uses
+    expected: str  # what the graded cell of a right answer prints
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,9 @@ def read_questions(trusted: NotebookNode) -> tuple[Question, ...]:
         names = re.findall(r"^(?:def|class)\s+(\w+)|^(\w+)\s*=", answer.source, re.MULTILINE)
         used = [n for pair in names for n in pair if n and re.search(rf"\b{n}\b", graded.source)]
         title = cell.source.split("\n")[0].lstrip("# ")
-        stub = answer.metadata.course.stub
-        found.append(Question(name, title, cell.metadata.course.points, stub, tuple(used)))
+        expected = "".join(output.get("text", "") for output in graded.outputs)
+        stub, points = answer.metadata.course.stub, cell.metadata.course.points
+        found.append(Question(name, title, points, stub, tuple(used), expected))
     if not found:
         raise CourseError("the solution asks no questions; run `course build` first")
     return tuple(found)

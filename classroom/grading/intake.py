@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -22,7 +21,7 @@ from nbformat import NotebookNode
 
 from classroom.grading.graft import Answer, Graft, graft, read_questions, setup_texts
 from classroom.grading.plain import borrows, bound_names, reaches
-from classroom.grading.warm import FORKS, start_warming
+from classroom.grading.warm import CONTEXT, start_warming
 from classroom.notebooks import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
@@ -68,9 +67,8 @@ def confined(
     Raises the CourseError that the work raises, TookTooMuch for what else ends it, OSError if no process can be had.
     """
     start_warming()
-    context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_serve, args=(theirs, work, given, bounds), daemon=True)  # type: ignore[attr-defined]
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_serve, args=(theirs, work, given, bounds), daemon=True)  # type: ignore[attr-defined]
     process.start()
     theirs.close()
     try:

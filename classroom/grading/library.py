@@ -48,10 +48,11 @@ def trusted_imports(notebook: NotebookNode) -> frozenset[str]:
     return frozenset(found)
 
 
-def copy_without_answers(target: Path, names: Collection[str] | None = None) -> None:
+def copy_without_answers(target: Path, names: Collection[str] | None = None) -> frozenset[str]:
     """Copy to a folder the modules of the library that these imports lead to; without names, those of all graded cells.
 
-    Topic checks are copied as stubs. A data file goes with the module beside it whose text names it.
+    Topic checks are copied as stubs. A data file goes with the module beside it whose text names it. Returns the names
+    of all modules that are imported on the way, ours and others'.
     """
     if names is None:
         names = [
@@ -60,7 +61,8 @@ def copy_without_answers(target: Path, names: Collection[str] | None = None) -> 
             for path in ROOT.glob(f"lessons/*/{name}.py")
         ]
     stubs = topic_checks()
-    for module in modules_of({*names, ZYGOTE}):
+    finder = _follow({*names, ZYGOTE})
+    for module in finder.files():
         text = module.read_text(encoding="utf-8")
         place = target / module.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -68,24 +70,32 @@ def copy_without_answers(target: Path, names: Collection[str] | None = None) -> 
         for beside in module.parent.iterdir():
             if beside.suffix not in (".py", "") and f'"{beside.name}"' in text:
                 (place.parent / beside.name).write_bytes(beside.read_bytes())
+    return frozenset({*names, *finder.modules, *finder.badmodules})
 
 
 def modules_of(names: Collection[str]) -> set[Path]:
     """The files of all modules of ours that these names lead to; also through checks, whose true text comes later."""
-    finder = _Finder([str(ROOT)])
-    for name in names:
-        if name.split(".")[0] in PACKAGES:
-            with contextlib.suppress(ImportError):  # it may be a name in a module
-                finder.import_hook(name)
-    files = [module.__file__ for module in finder.modules.values()]  # type: ignore[attr-defined]
-    return {Path(file) for file in files if file}
+    return _follow(names).files()
 
 
 class _Finder(ModuleFinder):
     """Follows imports, from text to text, without running any; none but ours."""
 
     def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
-        """Where a module lies. Raises ImportError for one of others."""
+        """Where a module lies. Raises ImportError for one of others, which `badmodules` keeps."""
         if path is None and name not in PACKAGES:
             raise ImportError(name)
         return super().find_module(name, path, parent)
+
+    def files(self) -> set[Path]:
+        """Those of the modules that were found."""
+        return {Path(m.__file__) for m in self.modules.values() if m.__file__}  # type: ignore[attr-defined]
+
+
+def _follow(names: Collection[str]) -> _Finder:
+    finder = _Finder([str(ROOT)])
+    for name in names:
+        if name.split(".")[0] in PACKAGES:
+            with contextlib.suppress(ImportError):  # it may be a name in a module
+                finder.import_hook(name)
+    return finder

@@ -27,6 +27,12 @@ from course_utils.units import CourseError
 # A set-up cell that gives an answer part of the library, which it may call; checks judge it, and units compute nothing.
 LIBRARY_GIVEN = re.compile(r"from (?:course_utils\.(?!units\b)|lessons\.\w+(?:\.\w+| import (?!checks\b|graded\b)))")
 
+STOPPED = {  # what is said of a cell that ended the kernel, by its verdict
+    "timeout": "It ran for more than {seconds:g} seconds. Is there a loop that never ends?",
+    "excess": "It was stopped: {what}.",
+    "flood": "It was stopped: it printed more than a notebook can hold.",
+    "died": "It ended the kernel: by exit, or by using more memory than there is.",
+}
 FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
 LONGEST = 400  # characters of a diagnosis
 FORM = 5  # of what marks hold: marks that were kept in another form are made anew
@@ -166,7 +172,8 @@ class _Marking:
         cells = (*grafted.trusted.cells, grafted.checks)
         self.owners = {cell.id: kind_of(cell) for cell in cells if cell is not None}
         self.cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
-        self.inside = [q.name for q in grafted.questions if _judged_inside(q.name, grafted)]
+        self.expected = {q.name: q.expected for q in grafted.questions}
+        self.inside = [q.name for q in grafted.questions if _judged_inside(q)]
         self.setup = setup_texts(grafted.trusted)
         self.gives_library = any(LIBRARY_GIVEN.search(cell) for cell in self.setup)
         self.reaching = _read_answers(grafted, self.setup)
@@ -203,7 +210,8 @@ class _Marking:
                 alone = self._by_itself(name, [one for one in self.grafted.answers if one != name])
             else:
                 continue
-            garbled = _is_garbled(found, self.grafted) and not _is_garbled(alone, self.grafted)
+            expected = self.expected[name]
+            garbled = _is_garbled(found, expected) and not _is_garbled(alone, expected)
             if name in self.inside or garbled or _passed(alone):
                 self.cells[name] = alone
 
@@ -275,9 +283,9 @@ def _read_answers(grafted: Graft, setup: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _judged_inside(question: str, grafted: Graft) -> bool:
+def _judged_inside(question: Question) -> bool:
     """Whether what a graded cell prints are words, yes to each property, that a process may say without any work."""
-    return all(line.endswith(": yes") for line in _expected(f"graded-{question}", grafted).splitlines())
+    return all(line.endswith(": yes") for line in question.expected.splitlines())
 
 
 def _needs_others(cells: Mapping[str, CellVerdict]) -> bool:
@@ -303,7 +311,7 @@ def _said(cells: Mapping[str, CellVerdict]) -> tuple[str, str]:
     return (said[1].lower(), said[2]) if said is not None else ("", "")
 
 
-def _is_garbled(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:
+def _is_garbled(cells: Mapping[str, CellVerdict], expected: str) -> bool:
     """Whether a graded cell shows something else than results for the inputs it was given, right or wrong."""
     graded = cells.get("graded")
     if graded is None or graded.verdict not in ("passed", "differs"):
@@ -312,13 +320,7 @@ def _is_garbled(cells: Mapping[str, CellVerdict], grafted: Graft) -> bool:
     def inputs(text: str) -> list[str]:
         return [re.split(" = |: ", line)[0] for line in text.splitlines()]
 
-    return inputs(graded.text) != inputs(_expected(graded.cell, grafted))
-
-
-def _expected(graded: str, grafted: Graft) -> str:
-    """What a right answer's graded cell of this id prints."""
-    (cell,) = (cell for cell in grafted.trusted.cells if cell.id == graded)
-    return "".join(output.get("text", "") for output in cell.outputs)
+    return inputs(graded.text) != inputs(expected)
 
 
 def _last_answer(verdicts: list[CellVerdict], owners: Mapping[str, tuple[str, str]]) -> str:
@@ -332,26 +334,18 @@ def _last_answer(verdicts: list[CellVerdict], owners: Mapping[str, tuple[str, st
 def _question_mark(
     question: Question, grafted: Graft, cells: Mapping[str, CellVerdict], limits: Limits
 ) -> QuestionMark:
-    answer = grafted.answers[question.name]
-    outcome, diagnosis = Outcome.NOT_ATTEMPTED, ""
+    answer, graded = grafted.answers[question.name], cells.get("graded")
+    outcome, diagnosis, counts = Outcome.NOT_ATTEMPTED, "", NO_COUNTS
     if answer.attempted:
         outcome, diagnosis = _judge(question, grafted, cells, limits)
         missing = re.search(r"NameError: name '(\w+)' is not defined", diagnosis)
         if missing and defines(grafted.unmarked, [missing[1]]):
             diagnosis += f" Only answer cells are marked: move what defines `{missing[1]}` into this one."
+    if graded is not None and graded.verdict in ("passed", "differs"):  # it ran to its end
+        counts = count(question.name, graded.text, question.expected)
     points = question.points if outcome is Outcome.CORRECT else 0
-    diagnosis = diagnosis if len(diagnosis) <= LONGEST else diagnosis[: LONGEST - 1] + "…"
-    counts = _counts(question, grafted, cells.get("graded"))
-    return QuestionMark(
-        question.name, question.title, outcome, points, question.points, diagnosis, answer.flags, counts
-    )
-
-
-def _counts(question: Question, grafted: Graft, graded: CellVerdict | None) -> Counts:
-    """The inputs an answer was right for, if its graded cell ran to its end."""
-    if graded is None or graded.verdict not in ("passed", "differs"):
-        return NO_COUNTS
-    return count(question.name, graded.text, _expected(graded.cell, grafted))
+    said = diagnosis if len(diagnosis) <= LONGEST else diagnosis[: LONGEST - 1] + "…"
+    return QuestionMark(question.name, question.title, outcome, points, question.points, said, answer.flags, counts)
 
 
 def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict], limits: Limits) -> tuple[Outcome, str]:
@@ -362,14 +356,8 @@ def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict],
         refused = grafted.checks is None and said in (Outcome.WRONG.value, Outcome.CRASHED.value)
         return (Outcome(said), message) if refused else (Outcome.CORRECT, "")  # the notebook's own inputs count too
     for verdict in cells.values():
-        if verdict.verdict == "timeout":
-            return Outcome.CRASHED, f"It ran for more than {limits.cell:g} seconds. Is there a loop that never ends?"
-        if verdict.verdict == "excess":
-            return Outcome.CRASHED, f"It was stopped: {verdict.text}."
-        if verdict.verdict == "flood":
-            return Outcome.CRASHED, "It was stopped: it printed more than a notebook can hold."
-        if verdict.verdict == "died":
-            return Outcome.CRASHED, "It ended the kernel: by exit, or by using more memory than there is."
+        if verdict.fatal:
+            return Outcome.CRASHED, STOPPED[verdict.verdict].format(seconds=limits.cell, what=verdict.text)
     (said, message), outcome = _said(cells), _printed_outcome(graded)
     if answered is not None and answered.error:
         line = f", in line {answered.line} of the answer cell" if answered.line else ""
@@ -377,12 +365,12 @@ def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict],
     if said == outcome.value:
         return outcome, message
     if outcome is Outcome.CRASHED:
-        return outcome, (graded.error if graded else "") or _first_difference(graded, grafted)
+        return outcome, (graded.error if graded else "") or _first_difference(graded, question.expected)
     if outcome is Outcome.WRONG:
         where = (
             "Right for the inputs of the check, not for others" if said == Outcome.CORRECT.value else "Not for these"
         )
-        call, equals, value = _first_difference(graded, grafted).partition(" = ")
+        call, equals, value = _first_difference(graded, question.expected).partition(" = ")
         return outcome, f"{where}: `{call}`" + (f" returned {value}" if equals else "")
     return outcome, "There are still dots in it."
 
@@ -397,10 +385,9 @@ def _printed_outcome(graded: CellVerdict | None) -> Outcome:
     return Outcome.CRASHED if any(f": {CRASHED}: " in line for line in lines) else Outcome.WRONG
 
 
-def _first_difference(graded: CellVerdict | None, grafted: Graft) -> str:
+def _first_difference(graded: CellVerdict | None, expected: str) -> str:
     """The learner's first line that is not the reference's. The reference's own line is never shown."""
     if graded is None:
         return ""
-    expected = _expected(graded.cell, grafted).splitlines()
-    printed = graded.text.splitlines()
-    return next((line for i, line in enumerate(printed) if line not in expected[i : i + 1]), "nothing was printed")
+    wanted, printed = expected.splitlines(), graded.text.splitlines()
+    return next((line for i, line in enumerate(printed) if line not in wanted[i : i + 1]), "nothing was printed")

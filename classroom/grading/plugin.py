@@ -1,4 +1,4 @@
-"""Our part of the pytest process in which nbval runs a grafted notebook: `-p classroom.grading.plugin`.
+"""Our part of the pytest process in which nbval runs a grafted notebook (`warm`).
 
 It writes one JSON line for the start of each cell and one for its end, taken from nbval's report objects (a JUnit file
 would show an unexpected pass as a pass); notices a dead kernel at once; bounds the time a cell that swallows interrupts
@@ -92,8 +92,8 @@ def _size(content: Any) -> int:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Where the verdicts go, and how long a cell may take."""
-    parser.addoption("--course-verdicts", required=True, help="file for one JSON line a cell")
-    parser.addoption("--course-cell-seconds", required=True, type=float, help="time for a cell of a question")
+    parser.addoption("--course-verdicts", help="file for one JSON line a cell")
+    parser.addoption("--course-cell-seconds", type=float, help="time for a cell of a question")
 
 
 def pytest_configure(config: pytest.Config) -> None:

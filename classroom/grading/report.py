@@ -26,7 +26,7 @@ from rich.text import Text
 from classroom.grading.graft import Graft, graft, kind_of
 from classroom.grading.mark import FORM, Marks, mark, read_back, with_partial_points
 from classroom.grading.run import Limits
-from classroom.notebooks import read_notebook, to_text
+from classroom.notebooks import chosen, read_notebook, to_text
 from classroom.questions.core import Outcome
 from course_utils.files import write_whole
 from course_utils.units import CourseError
@@ -130,14 +130,10 @@ def _all_pairs(root: Path) -> list[tuple[Path, Path]]:
 
 def _find_pair(name: str, root: Path) -> tuple[Path, Path]:
     """The exercise meant by a number, a name or a path, and its solution. Raises CourseError."""
-    pairs = _all_pairs(root)
-    known = {key: pair for pair in pairs for key in (pair[0].stem, pair[0].stem.split("_")[0])}
-    if name.zfill(2) in known:
-        return known[name.zfill(2)]
+    known = {exercise.stem: (exercise, solution) for exercise, solution in _all_pairs(root)}
+    if not name.endswith(".ipynb"):
+        return known[chosen([name], known, "exercise")[0]]
     path = Path(name)
-    if path.suffix != ".ipynb":
-        numbers = ", ".join(sorted(key for key in known if "_" not in key))
-        raise CourseError(f"no exercise {name!r}; there is {numbers or 'none'}, or name a notebook file")
     notebook = read_notebook(path)
     course = notebook.metadata.get("course")
     topic = str(course.get("topic", path.stem)) if isinstance(course, dict) else path.stem

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,11 @@ from nbformat import NotebookNode
 from classroom.execution import kernel_environment
 from classroom.grading.own_time import OwnTime
 from classroom.grading.sandbox import Sandbox
-from classroom.grading.warm import WarmProcess
+from classroom.grading.warm import start_pytest
 from classroom.notebooks import to_text
 from course_utils.units import MIB, CourseError
 
 LARGEST_JUDGE = 512 * MIB  # memory of the process that nbval runs in: what a kernel sends waits there
-PYTEST = "import sys, classroom, pytest; sys.exit(pytest.main(sys.argv[1:]))"  # classroom spares it 2.4 seconds
 
 
 @dataclass(frozen=True)
@@ -70,10 +68,10 @@ def run_notebook(
         path, verdicts, output = (Path(folder) / name for name in ("marked.ipynb", "verdicts", "output"))
         path.write_text(to_text(notebook), encoding="utf-8")
         verdicts.touch()
+        output.touch()
         arguments = [
             path.name, "--nbval", "--nbval-current-env",
-            f"--course-cell-seconds={limits.cell}", "-p", "nbval.plugin", "-p", "classroom.grading.plugin",
-            f"--course-verdicts={verdicts}", "-p", "no:cacheprovider",
+            f"--course-cell-seconds={limits.cell}", f"--course-verdicts={verdicts}", "-p", "no:cacheprovider",
             "-p", "no:unraisableexception", "-p", "no:threadexception",  # they collect garbage ten times at the end
             "-q", "--color=no", f"--rootdir={folder}",
         ]  # fmt: skip
@@ -81,18 +79,10 @@ def run_notebook(
         if sandbox is not None:
             sandbox.settle()
             environment |= sandbox.environment()
-        process: subprocess.Popen[bytes] | WarmProcess
-        if sandbox is not None:
-            process = WarmProcess(arguments, Path(folder), environment, output)
-        else:
-            with output.open("wb") as stream:
-                process = subprocess.Popen(
-                    [sys.executable, "-c", PYTEST, *arguments], cwd=folder, env=environment,
-                    stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
-                )  # fmt: skip
+        process = start_pytest(arguments, Path(folder), environment, output)
         family: set[psutil.Process] = set()
         try:
-            too_long, excess = _wait(process, verdicts, limits.whole, on_cell, family, sandbox)
+            verdict, why = _wait(process, verdicts, limits.whole, on_cell, family, sandbox)
         finally:
             _end(process, family)
         lines = _lines(verdicts)
@@ -100,8 +90,7 @@ def run_notebook(
             CellVerdict(x["cell"], x["verdict"], x["text"], x["error"], x["line"]) for x in lines if "verdict" in x
         ]
         if len(lines) > 2 * len(found):  # a cell began and never ended
-            verdict = "excess" if excess else "timeout" if too_long else "died"
-            found.append(CellVerdict(lines[-1]["cell"], verdict, excess or ""))
+            found.append(CellVerdict(lines[-1]["cell"], verdict, why))
         if not found:
             said = output.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
             raise CourseError(f"marking could not start: {said[-1]}; run `course doctor`")
@@ -114,19 +103,19 @@ def _lines(verdicts: Path) -> list[dict[str, Any]]:
 
 
 def _wait(
-    process: subprocess.Popen[bytes] | WarmProcess,
+    process: BaseProcess,
     verdicts: Path,
     seconds: float,
     on_cell: Callable[[str], None],
     family: set[psutil.Process],
     sandbox: Sandbox | None = None,
-) -> tuple[bool, str | None]:
+) -> tuple[str, str]:
     """Wait for the end, or for the end of what is allowed; collect the process's descendants in `family`.
 
-    Returns whether time ran out, and what else the kernel took too much of.
+    Returns the verdict on a cell that began and has not ended, and what the kernel took too much of.
     """
     own, told, looks = OwnTime(None), 0, 0
-    while process.poll() is None:
+    while process.is_alive():
         begun = [line["cell"] for line in _lines(verdicts) if line["event"] == "start"]
         for cell in begun[told:]:
             on_cell(cell)
@@ -137,13 +126,15 @@ def _wait(
         excess = (sandbox.excess() or _flooded(process)) if sandbox else None
         if own.process is None and sandbox is not None:
             own.process = sandbox.kernel()
-        if own.look() > seconds or excess:
-            return excess is None, excess
+        if excess:
+            return "excess", excess
+        if own.look() > seconds:
+            return "timeout", ""
         time.sleep(0.1)
-    return False, None
+    return "died", ""
 
 
-def _flooded(process: subprocess.Popen[bytes] | WarmProcess) -> str | None:
+def _flooded(process: BaseProcess) -> str | None:
     """What a kernel sent too much of, however it was put in messages, in words; None if nothing."""
     with contextlib.suppress(psutil.NoSuchProcess):
         if psutil.Process(process.pid).memory_info().rss > LARGEST_JUDGE:
@@ -151,19 +142,16 @@ def _flooded(process: subprocess.Popen[bytes] | WarmProcess) -> str | None:
     return None
 
 
-def _add_children(process: subprocess.Popen[bytes] | WarmProcess, family: set[psutil.Process]) -> None:
+def _add_children(process: BaseProcess, family: set[psutil.Process]) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         family.update(psutil.Process(process.pid).children(recursive=True))
 
 
-def _end(process: subprocess.Popen[bytes] | WarmProcess, family: set[psutil.Process]) -> None:
+def _end(process: BaseProcess, family: set[psutil.Process]) -> None:
     """End the process and all it started: a kernel is in a session of its own and would stay behind."""
     _add_children(process, family)
-    if process.poll() is None:
-        process.kill()
-    process.wait()
+    process.kill()
+    process.join()
     for child in family:
-        with contextlib.suppress(
-            psutil.NoSuchProcess
-        ):  # psutil makes sure that the id was not given to another process
+        with contextlib.suppress(psutil.NoSuchProcess):  # nor does psutil end another that was given the id since
             child.kill()

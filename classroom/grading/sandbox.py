@@ -46,6 +46,16 @@ SYSTEM = (
     "/usr/sbin", "/usr/share/zoneinfo", "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime",
 )  # fmt: skip
 PARTS = ("bin", "lib", "lib64", "share/zoneinfo", "pyvenv.cfg")  # of a Python's folder
+# What the warm parent imports, as it takes long: always, and by what an exercise imports. torch loads its compiler with
+# the first optimizer or dispatch mode (2.5 s).
+ALWAYS_WARM = (
+    "ipykernel.kernelapp", "ipykernel.debugger", "IPython.core.oinspect", "IPython.extensions.storemagic",
+    "classroom.questions.functions", "classroom.questions.graded",
+)  # fmt: skip
+WARM = {
+    "numpy": ("numpy",), "pandas": ("pandas",), "sklearn": ("sklearn.datasets",),
+    "torch": ("torch", "torch._dynamo", "torch.profiler"), "course_utils.trace": ("course_utils.trace",),
+}  # fmt: skip
 OLDEST_LINUX = (5, 12)  # the first with mount_setattr
 NAMESPACES = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 WAYS_OUT = "run `course grade` on Linux or in a container, or name --no-sandbox for files you trust"
@@ -108,6 +118,12 @@ def why_not() -> str | None:
     return None
 
 
+def to_warm(imported: Collection[str]) -> list[str]:
+    """What the warm parent of kernels that import these modules imports for all of them."""
+    keys = [key for key in WARM if any(f"{name}.".startswith(f"{key}.") for name in imported)]
+    return [*ALWAYS_WARM, *(name for key in keys for name in WARM[key])]
+
+
 def _kind() -> list[str]:
     """An ordinary user needs a user namespace; root gives its kernels users of their own instead."""
     return [] if os.geteuid() == 0 else ["--unshare-user"]
@@ -157,8 +173,8 @@ class Sandbox:
         package, self.sockets = self._home / "package", self._home / "s"
         package.mkdir(mode=0o755)
         self.sockets.mkdir()
-        copy_without_answers(package, self.names)
-        command = [sys.executable, "-m", "classroom.grading.zygote", f"{SOCKETS}/control"]
+        imported = copy_without_answers(package, self.names)
+        command = [sys.executable, "-m", "classroom.grading.zygote", f"{SOCKETS}/control", *to_warm(imported)]
         with (self._home / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 sandboxed(command, self.sockets, package, self.hidden),

@@ -1,6 +1,6 @@
 """pytest and nbval, imported once and forked for each submission: starting them takes longer than marking one.
 
-The forked processes run nothing of a submission: its code is in a sandbox's kernel, which they talk to.
+The forked processes run nothing of a submission: its code is in a kernel, which they talk to.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import multiprocessing.forkserver
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 PRELOADED = "classroom.grading.preloaded"
 FORKS = "forkserver" in multiprocessing.get_all_start_methods()
+CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
 
 
 def start_warming() -> None:
@@ -23,29 +25,15 @@ def start_warming() -> None:
         multiprocessing.forkserver.ensure_running()
 
 
-class WarmProcess:
-    """A pytest run in a forked process, with the few methods of `subprocess.Popen` that `run` uses."""
-
-    def __init__(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], output: Path) -> None:
-        start_warming()
-        context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
-        given = (list(arguments), str(folder), dict(environment), str(output))
-        self._process: multiprocessing.process.BaseProcess = context.Process(target=_run, args=given)  # type: ignore[attr-defined]
-        self._process.start()
-        assert self._process.pid is not None
-        self.pid: int = self._process.pid
-
-    def poll(self) -> int | None:
-        """None while it runs, else its exit code."""
-        return self._process.exitcode
-
-    def kill(self) -> None:
-        """End it."""
-        self._process.kill()
-
-    def wait(self) -> None:
-        """Wait until it has ended."""
-        self._process.join()
+def start_pytest(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], output: Path
+) -> BaseProcess:
+    """A process, forked where it can be, in which pytest runs in this folder; what it prints goes to a file."""
+    start_warming()
+    given = (list(arguments), str(folder), dict(environment), str(output))
+    process: BaseProcess = CONTEXT.Process(target=_run, args=given)  # type: ignore[attr-defined]
+    process.start()
+    return process
 
 
 def _run(arguments: list[str], folder: str, environment: dict[str, str], output: str) -> None:
@@ -56,6 +44,10 @@ def _run(arguments: list[str], folder: str, environment: dict[str, str], output:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    import nbval.plugin
     import pytest
 
-    sys.exit(int(pytest.main(arguments)))
+    from classroom.grading import plugin
+
+    # As modules: for a plugin's name pytest would read what every installed package offers.
+    sys.exit(int(pytest.main(arguments, plugins=[nbval.plugin, plugin])))

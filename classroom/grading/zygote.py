@@ -35,16 +35,12 @@ MOUNT_ATTR_RDONLY, AT_FDCWD, AT_RECURSIVE, SYS_MOUNT_SETATTR = 1, -100, 0x8000, 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
 CAPABILITY_VERSION = 0x20080522
 NOBODY = 65534
-# What kernels import late and long: torch loads its compiler with the first optimizer or dispatch mode (2.5 s).
-WARM = (
-    "ipykernel.kernelapp", "IPython", "matplotlib_inline.backend_inline", "numpy", "pandas", "sklearn.datasets",
-    "torch", "torch._dynamo", "torch.profiler", "course_utils.trace",
-)  # fmt: skip
 
 
-def serve(control: str) -> NoReturn:
-    """Fork kernels for whoever connects to the Unix socket at this path, until the process is killed."""
-    for name in WARM:
+def serve(control: str, *warm: str) -> NoReturn:
+    """Import these modules, then fork kernels for whoever connects to the Unix socket at this path, until killed."""
+    sys.modules["debugpy"] = None  # type: ignore[assignment]  # each kernel would load its 150 modules, and nobody debugs
+    for name in warm:
         with contextlib.suppress(ImportError):
             __import__(name)
     gc.freeze()  # else each kernel would look through all of it for garbage, and so copy it
@@ -238,4 +234,4 @@ def _call(function: Any, *arguments: Any) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])

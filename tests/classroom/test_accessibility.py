@@ -19,12 +19,12 @@ from classroom.grading.gradebook import feedback_page
 from classroom.grading.summary import summary_page
 from classroom.notebooks import read_notebook
 from classroom.questions.core import Outcome
-from classroom.slides import find_lessons, make_deck
+from classroom.slides import make_deck
 from course_utils.figures import side_by_side
 
 FOLDERS = ("notebooks", "exercises", "solutions")
 NOTEBOOKS = [path for folder in FOLDERS for path in sorted((lab.REPOSITORY / folder).glob("*.ipynb"))]
-LESSONS = find_lessons([], lab.REPOSITORY / "notebooks")
+LESSONS = sorted((lab.REPOSITORY / "notebooks").glob("*_*.ipynb"))
 in_a_browser = pytest.mark.skipif(bool(lab.missing()), reason=f"browser tests: {lab.missing()}")
 
 # -- notebooks, without a browser ------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_the_slides_of_a_lesson(tab: Any, tmp_path: Path, lesson: Path) -> None:
 def test_a_lesson_as_a_web_page(tab: Any, tmp_path: Path) -> None:
     from nbconvert import HTMLExporter
 
-    [lesson] = find_lessons(["03"], lab.REPOSITORY / "notebooks")
+    [lesson] = (lab.REPOSITORY / "notebooks").glob("03_*.ipynb")
     show(tab, tmp_path / "lesson.html", HTMLExporter().from_notebook_node(read_notebook(lesson))[0])
     assert barriers(tab, without=NBCONVERT, rules_left_out=NBCONVERT_RULES) == []
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from multiples import add_topic
 
-from classroom.authoring import DOTS, AuthoringError, build, find_topics, plan, read_cells
+from classroom.authoring import DOTS, AuthoringError, build, plan, read_cells
 from classroom.deck import is_short
-from classroom.notebooks import outline, read_notebook, to_text
+from classroom.notebooks import chosen, outline, read_notebook, to_text, topics
 from course_utils.files import write_whole
 from course_utils.units import CourseError
 
@@ -108,29 +108,30 @@ def sources(notebook) -> dict[str, str]:
 
 class TestPlan:
     def test_the_learner_gets_dots_where_the_solution_stood(self, tmp_path):
-        cells = sources(plan("03_memory", write(tmp_path)).exercise)
+        cells = sources(plan("03_memory", write(tmp_path))["exercises"].notebook)
         assert cells["answer-double"] == f'def double(n: int) -> int:\n    """Twice n."""\n    return {DOTS}'
         assert cells["answer-limit"] == f"limit = {DOTS}\nother = {DOTS}"
 
     def test_the_solution_has_the_answer_without_markers(self, tmp_path):
-        cells = sources(plan("03_memory", write(tmp_path)).solution)
+        cells = sources(plan("03_memory", write(tmp_path))["solutions"].notebook)
         assert cells["answer-double"].endswith("    twice = 2 * n\n    return twice")
         assert "SOLUTION" not in "".join(cells.values())
 
     def test_graded_cells_are_in_the_solution_only(self, tmp_path):
         made = plan("03_memory", write(tmp_path))
-        assert set(sources(made.solution)) - set(sources(made.exercise)) == {"graded-double", "graded-limit"}
-        assert set(sources(made.exercise)) < set(sources(made.solution))
+        exercise, solution = (set(sources(made[folder].notebook)) for folder in ("exercises", "solutions"))
+        assert solution - exercise == {"graded-double", "graded-limit"}
+        assert exercise < solution
 
     def test_a_folded_cell_hides_its_code_on_the_page_and_in_a_lecture(self, tmp_path):
         made = plan("03_memory", write(tmp_path, exercise=EXERCISE.replace("# %%\nimport", "# %% folded=true\nimport")))
-        for cells in (made.exercise.cells, made.solution.cells):
+        for cells in (made["exercises"].notebook.cells, made["solutions"].notebook.cells):
             (cell,) = (cell for cell in cells if cell.source == "import math")
             assert cell.metadata.jupyter == {"source_hidden": True}
             assert not is_short(cell)
 
     def test_ids_and_metadata_tell_what_a_cell_is(self, tmp_path):
-        made = plan("03_memory", write(tmp_path)).exercise
+        made = plan("03_memory", write(tmp_path))["exercises"].notebook
         answer = next(cell for cell in made.cells if cell.id == "answer-double")
         assert answer.metadata.course == {
             "kind": "answer", "question": "double", "points": 2, "stub": answer.source,
@@ -141,18 +142,18 @@ class TestPlan:
         assert made.metadata.course == {"kind": "exercise", "topic": "03_memory"}
 
     def test_a_question_says_what_it_is_worth_and_the_title_sums_up(self, tmp_path):
-        cells = sources(plan("03_memory", write(tmp_path)).exercise)
+        cells = sources(plan("03_memory", write(tmp_path))["exercises"].notebook)
         assert "*2 points · difficulty 1 of 3 · about 5 minutes*" in cells["question-double"]
         assert "*1 point · difficulty 3 of 3 · about 1 minute*" in cells["question-limit"]
         assert "*2 questions, 3 points, about 6 minutes*" in cells["text-1"]
 
     def test_hints_are_folded(self, tmp_path):
-        hint = sources(plan("03_memory", write(tmp_path)).exercise)["hint-double-1"]
+        hint = sources(plan("03_memory", write(tmp_path))["exercises"].notebook)["hint-double-1"]
         summary = "<summary><b>Hint.</b> My <code>number</code> is too small.</summary>"
         assert hint.startswith(f"<details>\n{summary}\n\nMultiply.")
 
     def test_slides_and_tags_pass_through(self, tmp_path):
-        text, code, *_ = plan("03_memory", write(tmp_path)).lesson.cells
+        text, code, *_ = plan("03_memory", write(tmp_path))["notebooks"].notebook.cells
         assert text.metadata == {"slideshow": {"slide_type": "slide"}}
         assert code.metadata == {"slideshow": {"slide_type": "fragment"}, "tags": ["nbval-ignore-output"]}
 
@@ -161,12 +162,12 @@ class TestPlan:
         before = sorted(root.rglob("*"))
         first, second = plan("03_memory", root), plan("03_memory", root)
         assert sorted(root.rglob("*")) == before
-        for (_, a, _), (_, b, _) in zip(first.notebooks(), second.notebooks(), strict=True):
-            assert to_text(a) == to_text(b)
+        for a, b in zip(first.values(), second.values(), strict=True):
+            assert to_text(a.notebook) == to_text(b.notebook)
 
     def test_a_topic_may_have_a_lesson_only(self, tmp_path):
         made = plan("03_memory", write(tmp_path, exercise=None))
-        assert [folder for folder, _, _ in made.notebooks()] == ["notebooks"]
+        assert list(made) == ["notebooks"]
 
 
 def without(part: str) -> str:
@@ -290,28 +291,28 @@ class TestFaults:
 
     def test_an_unknown_topic_is_named(self, tmp_path):
         root = write(tmp_path)
-        with pytest.raises(AuthoringError, match="no topic '07' in lessons/; there is 03_memory"):
-            find_topics(["07"], root)
+        with pytest.raises(CourseError, match="no topic '07'; there is 03_memory"):
+            build(["07"], root)
 
     def test_the_one_list_and_the_folders_agree(self, tmp_path):
         with pytest.raises(CourseError, match=r"contents\.txt is missing"):
-            find_topics([], tmp_path)
+            topics(tmp_path)
         root = write(tmp_path)
         contents = root / "lessons" / "contents.txt"
         for lines in ("", "03 memory\n04 stride\n", "03 memory\n04 memory\n", "03 memory\nstride\n"):
             contents.write_text(lines)
             with pytest.raises(CourseError, match="a line each"):
-                find_topics([], root)
+                topics(root)
 
     def test_topics_are_found_by_number_and_by_name(self, tmp_path):
         root = write(tmp_path)
         (add_topic(root, "04_stride") / "lesson.py").write_text(LESSON)
-        assert find_topics([], root) == ["03_memory", "04_stride"]
-        assert find_topics(["4", "04", "stride", "04_stride"], root) == ["04_stride"]
+        assert list(topics(root)) == ["03_memory", "04_stride"]
+        assert chosen(["4", "04", "stride", "04_stride"], topics(root), "topic") == ["04_stride"]
 
     def test_a_lesson_says_what_its_exercise_asks(self, tmp_path):
         said = LESSON.replace("# with text", "# {questions}; {minutes} for the exercise")
-        told = plan("03_memory", write(tmp_path, lesson=said)).lesson.cells[0].source
+        told = plan("03_memory", write(tmp_path, lesson=said))["notebooks"].notebook.cells[0].source
         assert "Two questions, 6 minutes; 6 for" in told
 
     def test_text_may_be_wider_than_code(self):
@@ -328,7 +329,7 @@ class TestFaults:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("topic", find_topics([], ROOT))
+@pytest.mark.parametrize("topic", topics(ROOT))
 def test_the_course_s_own_sources_have_no_fault(topic):
     plan(topic, ROOT)
 
@@ -360,10 +361,10 @@ class TestBuild:
         assert "version" not in lesson.metadata.language_info
 
         made = plan("03_memory", root)
-        for folder, notebook, executed in made.notebooks():
+        for folder, planned in made.items():
             committed = read_notebook(root / folder / "03_memory.ipynb")
-            assert outline(committed) == outline(notebook)
-            assert any(c.get("outputs") for c in committed.cells) == executed
+            assert outline(committed) == outline(planned.notebook)
+            assert any(c.get("outputs") for c in committed.cells) == (folder != "exercises")
 
     def test_from_nothing_the_bytes_are_the_same_where_outputs_do_not_vary(self, tmp_path):
         root = write(tmp_path, exercise=None, lesson=LESSON.replace("\nrandom.random()", ""))

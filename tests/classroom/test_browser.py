@@ -29,12 +29,20 @@ LESSON = lab.REPOSITORY / "notebooks" / "03_memory.ipynb"
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A copy of the lesson in a folder of its own, opened in JupyterLab, which does not trust it yet."""
-    copy = tmp_path_factory.mktemp("lesson") / "lesson.ipynb"
-    shutil.copy(LESSON, copy)
-    with lab.server(copy.parent, tmp_path_factory.mktemp("server")) as address, lab.browser() as tab:
-        lab.open_notebook(tab, address, copy.name)
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """An empty folder that JupyterLab shows, and its address."""
+    folder = tmp_path_factory.mktemp("lessons")
+    with lab.server(folder, tmp_path_factory.mktemp("server")) as address:
+        yield folder, address
+
+
+@pytest.fixture(scope="module")
+def opened(served: tuple[Path, str]) -> Iterator[Any]:
+    """A copy of the lesson, opened in JupyterLab, which does not trust it yet."""
+    folder, address = served
+    shutil.copy(LESSON, folder / "lesson.ipynb")
+    with lab.browser() as tab:
+        lab.open_notebook(tab, address, "lesson.ipynb")
         yield tab
 
 
@@ -103,7 +111,7 @@ CUT = """() => {
 }"""
 
 
-def test_no_explorers_words_are_cut_and_every_choice_is_made(tmp_path: Path) -> None:
+def test_no_explorers_words_are_cut_and_every_choice_is_made(served: tuple[Path, str]) -> None:
     found = {path.parent.name: re.findall(r"^def (\w+_explorer)", path.read_text(), re.MULTILINE)
              for path in ROOT.glob("lessons/*/explorer.py")}  # fmt: skip
     calls = sorted(name for names in found.values() for name in names)
@@ -112,9 +120,9 @@ def test_no_explorers_words_are_cut_and_every_choice_is_made(tmp_path: Path) -> 
     imports += "\nfrom lessons.capstone.plan import Problem"
     cells = [new_code_cell(imports), *(new_code_cell(f"{name}({needed.get(name, '')})") for name in calls)]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    (tmp_path / "lessons").mkdir()
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "lessons" / "all.ipynb")
-    with lab.server(tmp_path / "lessons", tmp_path / "server") as address, lab.browser(1000, 800) as tab:
+    folder, address = served
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / "all.ipynb")
+    with lab.browser(1000, 800) as tab:
         lab.open_notebook(tab, address, "all.ipynb")
         lab.run_all(tab)
         tab.locator(".course-explorer svg[role=img]").nth(len(calls) - 1).wait_for(state="attached")

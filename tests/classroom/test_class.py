@@ -134,6 +134,7 @@ def markings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             yield Result(task.submission.learner, "", task.submission.file, task.key, Marks("01_multiples", questions))
 
     monkeypatch.setattr(command, "grade_all", instead)
+    monkeypatch.setattr(command, "reference", with_tokens)  # what right answers print is not compared
     monkeypatch.setattr(command, "why_not", lambda: None)
     return marked
 
@@ -321,9 +322,9 @@ def _in_sandboxes(grader: int) -> int:
     return found
 
 
-@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
 @pytest.mark.skipif(bool(why_not()), reason=f"sandbox: {why_not()}")
-def test_signals_end_a_grading_and_leave_nothing(course, hand_in, tmp_path, number: str) -> None:
+def test_a_signal_ends_a_grading_and_leaves_nothing(course, hand_in, tmp_path) -> None:
+    """Of the signals that are answered alike (test_temporary) the one that nbclient would take."""
     for name in ("ann", "bob"):
         folder = hand_in(name, *NAMES)
     temporary = Path(tempfile.mkdtemp(prefix="s"))  # short: names of sockets may have 107 characters
@@ -338,8 +339,8 @@ def test_signals_end_a_grading_and_leave_nothing(course, hand_in, tmp_path, numb
             assert grading.poll() is None
             time.sleep(0.05)
         family = psutil.Process(grading.pid).children(recursive=True)
-        grading.send_signal(getattr(signal, number))
-        assert grading.wait(120) == 128 + getattr(signal, number)
+        grading.send_signal(signal.SIGTERM)
+        assert grading.wait(120) == 128 + signal.SIGTERM
     assert len(family) > 4
     assert not psutil.wait_procs(family, timeout=30)[1]
     assert list(temporary.iterdir()) == []

@@ -21,7 +21,7 @@ from rich.console import Console
 from classroom import PACKAGES, ROOT
 from classroom.grading import cluster, command, helper, sandbox
 from classroom.grading.batch import Result, Task, grade_one, read_results, unmarked
-from classroom.grading.cluster import UnfitWorker, connect, fitness, grade_on_cluster, inspect_workers
+from classroom.grading.cluster import UnfitWorker, connect, fingerprint, grade_on_cluster, inspect_workers, why_unfit
 from classroom.grading.command import grade_command
 from classroom.grading.helper import grade_in_helper
 from classroom.grading.run import Limits
@@ -168,14 +168,19 @@ class TestRefusals:
         [
             ({}, "the cluster has no workers; start some: dask worker tcp://s"),
             ({"tcp://a": ModuleNotFoundError("No module named 'course_utils'")}, "a cannot mark: No module"),
-            ({"tcp://a": (fitness(False)[0], "bubblewrap is not installed")}, "tcp://a cannot mark: bubblewrap"),
-            ({"tcp://a": ("other", "")}, "tcp://a has another version of the course"),
+            ({"tcp://b": "", "tcp://a": "bubblewrap is not installed"}, "tcp://a cannot mark: bubblewrap"),
         ],
     )
     def test_workers_that_cannot_mark_as_this_machine_would(self, answers, message) -> None:
         client = SimpleNamespace(run=lambda *a, **k: answers, scheduler=SimpleNamespace(address="tcp://s"))
         with pytest.raises(CourseError, match=message):
             inspect_workers(client, sandboxed=True)  # type: ignore[arg-type]
+
+    def test_who_has_another_library_or_no_sandbox_is_unfit(self, monkeypatch) -> None:
+        monkeypatch.setattr(cluster, "why_not", lambda: "bubblewrap is not installed")
+        assert why_unfit("other", sandboxed=False).startswith("it has another version of the course")
+        assert why_unfit(fingerprint(), sandboxed=True) == "bubblewrap is not installed"
+        assert why_unfit(fingerprint(), sandboxed=False) == ""
 
     def test_workers_that_can(self, dask) -> None:
         with connect(dask.scheduler_address) as client:

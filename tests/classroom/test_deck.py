@@ -54,10 +54,9 @@ def test_the_style_hides_long_code_and_acts_in_a_deck_alone() -> None:
 
 def test_every_lesson_carries_it_and_no_exercise() -> None:
     made = plan("03_memory", lab.REPOSITORY)
-    assert made.lesson is not None
-    assert made.exercise is not None
-    assert made.lesson.metadata[deck.METADATA_KEY] == deck.live_style(made.lesson.cells)
-    assert deck.METADATA_KEY not in made.exercise.metadata
+    lesson = made["notebooks"].notebook
+    assert lesson.metadata[deck.METADATA_KEY] == deck.live_style(lesson.cells)
+    assert deck.METADATA_KEY not in made["exercises"].notebook.metadata
 
 
 def test_notes_are_skipped_in_the_notebook_and_kept_for_the_speaker() -> None:

@@ -21,6 +21,7 @@ from classroom.grading.graft import defines, graft
 from classroom.grading.mark import Marks, QuestionMark, mark, read_back
 from classroom.grading.partial import Counts
 from classroom.grading.run import Limits, _end, _wait, run_notebook
+from classroom.grading.warm import CONTEXT
 from classroom.notebooks import as_notebook, read_notebook, to_text
 from classroom.questions.core import Outcome
 from course_utils.units import CourseError
@@ -139,7 +140,7 @@ class TestGraft:
 
     def test_a_solution_that_was_not_executed_is_refused(self, exercise, course):
         with pytest.raises(CourseError, match="no graded output for 'one'; run `course build`"):
-            graft(exercise, plan("01_multiples", course).solution)
+            graft(exercise, plan("01_multiples", course)["solutions"].notebook)
 
 
 class TestMarking:
@@ -244,20 +245,18 @@ class TestMarking:
 
 class TestRun:
     def test_time_for_the_whole_is_bounded_and_nothing_stays_behind(self, tmp_path):
-        child = (
-            "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)']); "
-        )
-        process = subprocess.Popen([sys.executable, "-c", child + "time.sleep(99)"])
+        process = CONTEXT.Process(target=subprocess.run, args=([sys.executable, "-c", "import time; time.sleep(99)"],))
+        process.start()
         verdicts, family, told = tmp_path / "verdicts", set(), []
         verdicts.write_text('{"event": "start", "cell": "a"}\n{"event": "sta')
         for _ in range(100):
             if psutil.Process(process.pid).children():
                 break
             time.sleep(0.1)
-        assert _wait(process, verdicts, 0.3, told.append, family)
+        assert _wait(process, verdicts, 0.3, told.append, family) == ("timeout", "")
         assert told == ["a"]
         _end(process, family)
-        assert process.returncode is not None
+        assert process.exitcode is not None
         assert len(family) == 1
         assert not psutil.wait_procs(family, timeout=10)[1]
 

@@ -24,7 +24,7 @@ import lab
 import psutil
 import pytest
 from broken import BESIDE, FILES, IN_ZIP, SCRIPTS, Broken
-from hostile import ANSWERS, DIED, Hostile, classes
+from hostile import ANSWERS, DIED, Hostile, classes, places
 from multiples import NAMES, answer, build_course, right, wrong
 from nbformat import NotebookNode
 from rich.console import Console
@@ -41,13 +41,8 @@ pytestmark = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"sandbox: {sand
 
 CONFINEMENT = Confinement(memory_bytes=GIB, address_bytes=6 * GIB, processes=32)
 LARGEST = 120 * MIB
-CLASSES = classes()
-PLACES = {
-    one.name: (endless, number, question)
-    for endless, members in CLASSES.items()
-    for number, member in enumerate(members)
-    for question, one in member.items()
-}
+CLASSES = classes(ANSWERS)
+PLACES = places(CLASSES)
 
 
 @dataclass(frozen=True)
@@ -151,11 +146,13 @@ def test_the_corpus_is_large_and_its_names_differ() -> None:
 
 @pytest.mark.parametrize("hostile", ANSWERS, ids=lambda one: one.name.replace(" ", "_"))
 def test_an_answer_costs_its_own_question_and_nothing_else(hostile: Hostile, graded: dict[bool, Graded]) -> None:
-    costs_its_own_question_and_nothing_else(hostile, graded)
+    costs_its_own_question_and_nothing_else(hostile, PLACES[hostile.name], graded)
 
 
-def costs_its_own_question_and_nothing_else(hostile: Hostile, graded: dict[bool, Graded]) -> None:
-    endless, number, question = PLACES[hostile.name]
+def costs_its_own_question_and_nothing_else(
+    hostile: Hostile, place: tuple[bool, int, str], graded: dict[bool, Graded]
+) -> None:
+    endless, number, question = place
     result = graded[endless].results[f"hostile {number}"]
     marks = {q.question: q for q in result.marks.questions}
     assert not result.failed

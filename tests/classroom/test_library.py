@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from multiples import notebooks
 
 from classroom.grading import library, sandbox
 from classroom.grading.library import STUB, copy_without_answers, topic_checks, trusted_imports
-from classroom.grading.sandbox import sandboxed
+from classroom.grading.sandbox import ALWAYS_WARM, sandboxed, to_warm
 from classroom.notebooks import read_notebook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,43 +48,44 @@ def import_lines(path: Path) -> list[str]:
     return [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, frozenset[str]]]:
+    """The folder with the part of each exercise, and what each imports."""
+    folder = tmp_path_factory.mktemp("parts")
+    names = {path.stem: trusted_imports(read_notebook(path)) for path in SOLUTIONS}
+    return folder, {exercise: copy_without_answers(folder / exercise, own) for exercise, own in names.items()}
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
-def test_every_exercise_imports_all_it_needs_from_its_part_of_the_library(tmp_path: Path) -> None:
-    told = []
-    for path in SOLUTIONS:
-        target = tmp_path / path.stem
-        copy_without_answers(target, trusted_imports(read_notebook(path)))
-        told.append("\0".join([str(target), *import_lines(path)]))
+def test_every_exercise_imports_all_it_needs_from_its_part_of_the_library(copied) -> None:
+    folder, _ = copied
+    told = ["\0".join([str(folder / path.stem), *import_lines(path)]) for path in SOLUTIONS]
     ran = subprocess.run(
-        [sys.executable, "-c", IMPORT_ALL], input="\1".join(told), capture_output=True, text=True, check=False
+        [sys.executable, "-B", "-c", IMPORT_ALL], input="\1".join(told), capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_no_file_of_a_lesson_is_shown_that_checks_alone_lead_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_of_a_lesson_is_shown_that_checks_alone_lead_to(copied, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would hold what only checks know: a reference, or a slip a word away from one."""
-    trusted = {path.stem: trusted_imports(read_notebook(path)) for path in SOLUTIONS}
-    for exercise, names in trusted.items():
-        copy_without_answers(tmp_path / exercise, names)
-    for exercise, names in trusted.items():
-        monkeypatch.setattr(library, "ROOT", tmp_path / exercise)  # where checks are stubs, and lead nowhere
-        stubs = topic_checks(tmp_path / exercise)
+    folder, _ = copied
+    for path in SOLUTIONS:
+        own, names = folder / path.stem, trusted_imports(read_notebook(path))
+        monkeypatch.setattr(library, "ROOT", own)  # where checks are stubs, and lead nowhere
+        stubs = topic_checks(own)
         packages = {path.with_name("__init__.py") for path in stubs}
         led = library.modules_of({*names, library.ZYGOTE}) | {*stubs} | packages
         assert not any(ast.parse(path.read_text()).body[1:] for path in packages)  # a docstring is all they hold
-        shown = set((tmp_path / exercise / "lessons").rglob("*.py"))
-        assert not {path.relative_to(tmp_path) for path in shown - led}
+        assert not {path.relative_to(folder) for path in {*(own / "lessons").rglob("*.py")} - led}
 
 
-def test_an_exercise_has_no_answer_and_nothing_that_it_does_not_lead_to(tmp_path: Path) -> None:
+def test_an_exercise_has_no_answer_and_nothing_that_it_does_not_lead_to(copied) -> None:
+    folder, imported = copied
     texts = {path.read_text() for path in topic_checks()}
     assert len(texts) >= 10
     shown = {}
     for path in SOLUTIONS:
-        copy_without_answers(tmp_path / path.stem, trusted_imports(read_notebook(path)))
-        files = {str(one.relative_to(tmp_path / path.stem)): one for one in _files(tmp_path / path.stem)}
+        files = {str(one.relative_to(folder / path.stem)): one for one in _files(folder / path.stem)}
         assert not texts & {one.read_text() for one in files.values()}
         shown[path.stem] = set(files)
     every = set.union(*shown.values())
@@ -98,6 +100,15 @@ def test_an_exercise_has_no_answer_and_nothing_that_it_does_not_lead_to(tmp_path
         assert {name for name in names if name.endswith("/graded.py")} == {
             "classroom/questions/graded.py", f"lessons/{topic[3:]}/graded.py",
         }  # fmt: skip
+    assert all("torch._dynamo" in to_warm(names) for names in imported.values())
+    assert [topic for topic, names in imported.items() if "course_utils.trace" in to_warm(names)] == [
+        "08_half_precision", "12_capstone",
+    ]  # fmt: skip
+
+
+def test_an_exercise_without_torch_waits_for_none(tmp_path: Path) -> None:
+    imported = copy_without_answers(tmp_path, trusted_imports(notebooks()[1]))
+    assert to_warm(imported) == [*ALWAYS_WARM]
 
 
 def _files(folder: Path) -> list[Path]:

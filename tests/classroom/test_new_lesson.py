@@ -9,8 +9,9 @@ from types import ModuleType
 import pytest
 from multiples import add_topic
 
-from classroom.authoring import find_topics, plan
+from classroom.authoring import plan
 from classroom.new_lesson import new_lesson
+from classroom.notebooks import topics
 from classroom.questions.core import Outcome
 from course_utils.units import CourseError
 
@@ -33,8 +34,8 @@ def load(path: Path) -> ModuleType:
 
 def test_it_builds_and_its_question_judges(root: Path) -> None:
     folder = new_lesson("15", "sparse_nets", root)
-    assert find_topics([], root) == ["01_multiples", "15_sparse_nets", "A_last"]
-    assert [kind for kind, _, _ in plan("15_sparse_nets", root).notebooks()] == ["notebooks", "exercises", "solutions"]
+    assert list(topics(root)) == ["01_multiples", "15_sparse_nets", "A_last"]
+    assert list(plan("15_sparse_nets", root)) == ["notebooks", "exercises", "solutions"]
     checks, graded, answers = (load(folder / f"{name}.py") for name in ("checks", "graded", "answers"))
     for question, answered in answers.RIGHT.items():
         check, cell = getattr(checks, question), getattr(graded, question)

@@ -20,11 +20,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from classroom import cli
 from classroom.notebooks import read_notebook, to_text
-from classroom.slides import MIN_PICTURE_WORDS, MIN_WORDS, Slide, cut, export, find_lessons, make_deck
+from classroom.slides import MIN_PICTURE_WORDS, MIN_WORDS, Slide, cut, export, make_deck
 from course_utils.figures import side_by_side
 from course_utils.units import CourseError
 
-LESSONS = find_lessons([], lab.REPOSITORY / "notebooks")
+LESSONS = sorted((lab.REPOSITORY / "notebooks").glob("*_*.ipynb"))
 WINDOWS = [(1280, 720), (1920, 1080)]
 in_a_browser = pytest.mark.skipif(bool(lab.missing()), reason=f"browser tests: {lab.missing()}")
 

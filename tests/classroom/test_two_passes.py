@@ -107,14 +107,14 @@ def two(n):
 """
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_what_a_spy_reads_of_a_check_comes_too_late_for_its_neighbour(jobs: int, course: Path, tmp_path: Path) -> None:
+def test_what_a_spy_reads_of_a_check_comes_too_late_for_its_neighbour(course: Path, tmp_path: Path) -> None:
+    """One job: the neighbour comes behind the spy. With two the order is that of the test above."""
     place, folder, out = tmp_path / "left", tmp_path / "class", tmp_path / "out"
     folder.mkdir()
     for name, source in (("a spy", SPY), ("b neighbour", NEIGHBOUR)):
         text = handed_in(course, one=right("one"), two=source.format(place=str(place)))
         (folder / f"{name}.ipynb").write_text(text)
-    options = ["--exercise", "1", "--out", out, "--no-sandbox", "--jobs", jobs, "--seconds", 30]
+    options = ["--exercise", "1", "--out", out, "--no-sandbox", "--jobs", 1, "--seconds", 30]
     assert grade_command([str(x) for x in (folder, *options)], course, Console(file=io.StringIO())) == 0
     found = {result.learner: result for result in read_results(out / "results").values()}
     assert place.read_text() == "2"  # the spy did read the check
