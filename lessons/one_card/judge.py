@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lessons.shared.compared import same
+from lessons.shared.watched import members
 
 RANK = 4
 RATE = 0.5
@@ -61,8 +62,9 @@ class Adapted:
         same_at_start: whether the outputs are the original's before training.
         trained_bytes: of parameters that are trained.
         allowed_bytes: that may be.
-        learning: how many of `layers` give other results after training.
+        learning: how many of `layers` give other results after training, by what is trained beside them.
         linear: how many of them add a linear function of what enters them, whatever their own parameters are.
+        of_rank: how many of them add a matrix of the rank asked for, whatever their own parameters are.
         passing: how many of them pass all of their gradient on to what enters them.
         layers: that are adapted.
     """
@@ -76,6 +78,7 @@ class Adapted:
     allowed_bytes: int = 0
     learning: int = 0
     linear: int = 0
+    of_rank: int = 0
     passing: int = 0
     layers: int = 0
 
@@ -89,6 +92,7 @@ class Adapted:
             "few enough trained bytes": 0 < self.trained_bytes <= self.allowed_bytes,
             "every layer learns": 0 < self.layers == self.learning,
             "what is added is linear": self.layers == self.linear,
+            "what is added has the rank asked for": self.layers == self.of_rank,
             "gradients pass": self.layers == self.passing,
         }
 
@@ -118,7 +122,7 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
         if found.kind != "Tensor":
             return found
         given = network(x)
-        parameters = list(network.parameters())
+        parameters = [one for one in members(network).values() if isinstance(one, nn.Parameter)]
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         present = {id(parameter) for parameter in parameters}
         found = replace(
@@ -136,12 +140,23 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
         after = {name: getattr(network, name)(inputs[name]).detach() for name in linear}
         kept = all(torch.equal(parameter, values[name]) for name, parameter in original.items())
         with torch.no_grad():
-            for parameter in trained:
-                parameter.normal_()
+            matrices, others = (_drawn(network, trained, linear) for _ in "12")
             straight = [_is_linear(getattr(network, name), layer, inputs[name]) for name, layer in linear.items()]
         passing = sum(_passes(getattr(network, name), inputs[name]) for name in linear)
-    learning = sum(not torch.equal(before[name], after[name]) for name in linear)
-    return replace(found, unchanged=kept, learning=learning, linear=sum(straight), passing=passing)
+    by_parameters = {name: not torch.allclose(matrix, others[name]) for name, matrix in matrices.items()}
+    learning = sum(by_parameters[name] and not torch.equal(before[name], after[name]) for name in linear)
+    of_rank = sum(int(torch.linalg.matrix_rank(matrix, rtol=1e-3)) == rank for matrix in matrices.values())
+    return replace(
+        found, unchanged=kept, learning=learning, linear=sum(straight), of_rank=of_rank, passing=passing
+    )
+
+
+def _drawn(network: nn.Module, trained: list[nn.Parameter], linear: dict[str, nn.Linear]) -> dict[str, Tensor]:
+    """With random numbers in all that is trained: what is added to each layer, as a matrix (inputs, outputs)."""
+    for parameter in trained:
+        parameter.normal_()
+    ones = {name: torch.eye(layer.in_features) for name, layer in linear.items()}
+    return {name: getattr(network, name)(ones[name]) - layer(ones[name]) for name, layer in linear.items()}
 
 
 def _is_linear(adapted: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
