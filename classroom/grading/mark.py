@@ -341,6 +341,8 @@ def _question_mark(
             diagnosis += f" Only answer cells are marked: move what defines `{missing[1]}` into this one."
     points = question.points if outcome is Outcome.CORRECT else 0
     diagnosis = diagnosis if len(diagnosis) <= LONGEST else diagnosis[: LONGEST - 1] + "…"
+    # What steers a terminal, or turns the writing round, is shown as a question mark.
+    diagnosis = "".join(one if one.isprintable() else "?" for one in diagnosis)
     counts = _counts(question, grafted, cells.get("graded"))
     return QuestionMark(
         question.name, question.title, outcome, points, question.points, diagnosis, answer.flags, counts
