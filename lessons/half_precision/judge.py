@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from classroom.questions.core import as_number
 from course_utils.machine.measure import autocast
 from lessons.shared.digits import load
+from lessons.shared.tensors import own_kind
 
 Batch = tuple[Tensor, Tensor, float]
 Train = Callable[..., Any]
@@ -123,7 +124,7 @@ def run(train: Train, seed: int = 0) -> ScaledTraining:
     start = _flat(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
     kinds: set[torch.dtype] = set()
-    model.register_forward_hook(lambda _module, _inputs, output: kinds.add(output.dtype))
+    model.register_forward_hook(lambda _module, _inputs, output: kinds.add(own_kind(output).dtype))
     returned = train(model, optimizer, copy.deepcopy(batches), SCALE, MAX_NORM)
     weights = _flat(model)
     truth = _in_float32(seed, batches, outlier)

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lessons.shared.tensors import own_kind
+
 Program = Callable[..., Any]
 
 
@@ -39,7 +41,7 @@ class Wire:
         """Put a copy on its way. Never waits."""
         if not 0 <= to < self.cards or to == rank:
             raise ValueError(f"card {rank} cannot send to card {to}: there are cards 0 to {self.cards - 1}")
-        copied = torch.as_tensor(part).detach().clone()
+        copied = own_kind(torch.as_tensor(part)).detach().clone()
         with self.changed:
             self.sent[rank] += copied.numel() * copied.element_size()
             self.peers[rank].add(to)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lessons.shared.compared import same
+from lessons.shared.tensors import own_kind
 from lessons.shared.watched import members
 
 RANK = 4
@@ -121,7 +122,7 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
         )
         if found.kind != "Tensor":
             return found
-        given = network(x)
+        given = own_kind(network(x))
         parameters = [one for one in members(network).values() if isinstance(one, nn.Parameter)]
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         present = {id(parameter) for parameter in parameters}
@@ -133,11 +134,11 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
             trained_bytes=sum(parameter.numel() * parameter.element_size() for parameter in trained),
         )
         network.eval()  # dropout on the way to the matrices is theirs to choose
-        before = {name: getattr(network, name)(inputs[name]).detach().clone() for name in linear}
+        before = {name: _through(network, name, inputs[name]).detach().clone() for name in linear}
         if trained:
             _train(network, trained, x, labels)
         network.eval()
-        after = {name: getattr(network, name)(inputs[name]).detach() for name in linear}
+        after = {name: _through(network, name, inputs[name]).detach() for name in linear}
         kept = all(torch.equal(parameter, values[name]) for name, parameter in original.items())
         with torch.no_grad():
             matrices, others = (_drawn(network, trained, linear) for _ in "12")
@@ -151,17 +152,22 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
     )
 
 
+def _through(network: nn.Module, name: str, x: Tensor) -> Tensor:
+    """What the layer of this name makes of x."""
+    return own_kind(getattr(network, name)(x))
+
+
 def _drawn(network: nn.Module, trained: list[nn.Parameter], linear: dict[str, nn.Linear]) -> dict[str, Tensor]:
     """With random numbers in all that is trained: what is added to each layer, as a matrix (inputs, outputs)."""
     for parameter in trained:
         parameter.normal_()
     ones = {name: torch.eye(layer.in_features) for name, layer in linear.items()}
-    return {name: getattr(network, name)(ones[name]) - layer(ones[name]) for name, layer in linear.items()}
+    return {name: _through(network, name, ones[name]) - layer(ones[name]) for name, layer in linear.items()}
 
 
 def _is_linear(adapted: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
     """Whether what is added to the layer's result at x, its double and its opposite is one, two and minus one of it."""
-    one, two, less = (adapted(times * x) - layer(times * x) for times in (1, 2, -1))
+    one, two, less = (own_kind(adapted(times * x)) - layer(times * x) for times in (1, 2, -1))
     near = 1e-4 * float(max(one.abs().max(), layer(x).abs().max()))  # as close as sums of float32 are
     return all(torch.allclose(got, times * one, rtol=0, atol=near) for got, times in ((two, 2), (less, -1)))
 
@@ -169,11 +175,11 @@ def _is_linear(adapted: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
 def _passes(adapted: nn.Module, x: Tensor) -> bool:
     """Whether the gradient of an affine function is the whole one: times x it is what the function adds to f(0)."""
     x = x.clone().requires_grad_()
-    total = adapted(x).sum()
+    total = own_kind(adapted(x)).sum()
     if not total.requires_grad:
         return False
     (slope,) = torch.autograd.grad(total, x, allow_unused=True)
-    wanted = total - adapted(torch.zeros_like(x)).sum()
+    wanted = total - own_kind(adapted(torch.zeros_like(x))).sum()
     return slope is not None and bool((slope * x).sum().sub(wanted).abs() <= 1e-3 * (1 + (slope * x).abs().sum()))
 
 

@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from course_utils.machine.speed import NO_KERNEL
+from lessons.shared.tensors import own_kind
 
 CONVOLUTIONS = frozenset({"convolution"})
 PRODUCTS = frozenset({"addmm", "mm", "bmm", "baddbmm"})
@@ -159,13 +160,6 @@ def no_garbage_collection() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
-
-
-def own_kind(tensor: Tensor) -> Tensor:
-    """The tensor. Raises TypeError for one of a class that somebody derived: its methods might say anything."""
-    if type(tensor) not in (Tensor, nn.Parameter):
-        raise TypeError(f"a tensor of a class of its own, {type(tensor).__name__}; use torch's")
-    return tensor
 
 
 def members(network: nn.Module, kind: str = "_parameters") -> dict[str, Tensor]:

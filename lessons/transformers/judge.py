@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from lessons.shared.compared import PeakComparison, same, same_gradients, take_weights
-from lessons.shared.watched import Watch, apart, forget, members, no_garbage_collection, own_kind
+from lessons.shared.tensors import own_kind
+from lessons.shared.watched import Watch, apart, forget, members, no_garbage_collection
 
 WORDS = 4096
 SHARE = 0.3  # of the original's peak, which the rewritten one may have at most
