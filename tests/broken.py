@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -187,8 +188,8 @@ FILES = [
 
 
 def named(learner: str) -> str:
-    """What a learner's name becomes: no line ends, nothing that cannot be written."""
-    return learner.replace("\n", "?").replace("\udcff", "?").replace("\udcfe", "?")
+    """What a learner's name becomes: no line ends, nothing that cannot be written or that turns the writing round."""
+    return re.sub("[\n\udcff\udcfe\u202e]", "?", learner)
 
 
 def put(folder: Path, notebook: NotebookNode) -> None:

@@ -218,6 +218,7 @@ CONFINED = [
     ),
     Hostile("sys.exit in the function", "import sys\ndef three(n):\n    sys.exit()", CRASHED, "SystemExit"),
     Hostile("raises in the cell", "raise RuntimeError('<script>alert(1)</script>')", CRASHED, "RuntimeError"),
+    Hostile("steers a terminal", "raise ValueError('\\x1b[2J\\u202elive')", CRASHED, "ValueError: ?[2J?live"),
     Hostile("an interrupt of its own", "def three(n):\n    raise KeyboardInterrupt", CRASHED, ""),
     Hostile(
         "shuts the kernel down",

@@ -345,6 +345,8 @@ def _question_mark(
         counts = count(question.name, graded.text, question.expected)
     points = question.points if outcome is Outcome.CORRECT else 0
     said = diagnosis if len(diagnosis) <= LONGEST else diagnosis[: LONGEST - 1] + "…"
+    # What steers a terminal, or turns the writing round, is shown as a question mark.
+    said = "".join(one if one.isprintable() else "?" for one in said)
     return QuestionMark(question.name, question.title, outcome, points, question.points, said, answer.flags, counts)
 
 

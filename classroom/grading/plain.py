@@ -139,8 +139,7 @@ def _all_bindings(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
             yield node.arg
-        elif not isinstance(node, ast.ClassDef | ast.FunctionDef) or not node.name.startswith("__"):
-            yield from _bindings([node])
+        yield from _bindings([node])
 
 
 def _first(function: ast.FunctionDef | ast.Lambda) -> str:
@@ -161,7 +160,11 @@ class _Look(ast.NodeVisitor):
         self.known = known
         self.bound = _bindings(tree.body)
         imports = _bindings([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)])
-        barred = {name for name in _all_bindings(tree) if name in OTHERS | JUDGES | (taken - known)}
+        names = set(_all_bindings(tree))
+        for name in sorted(names):  # by an assignment a class gets a special method as well
+            if name.startswith("__") and name not in DUNDERS:
+                raise _Unusual(f"defines `{name}`")
+        barred = names & (OTHERS | JUDGES | (taken - known))
         for name in sorted(barred | ((self.bound - imports) & taken)):
             raise _Unusual(f"gives `{name}` another meaning")
         self.scopes: list[set[str]] = []  # of the functions and comprehensions around, the names they bind
@@ -269,8 +272,6 @@ class _Look(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """A function or a method: a scope of its own."""
-        if node.name.startswith("__") and node.name not in DUNDERS:
-            raise _Unusual(f"defines `{node.name}`")
         if getattr(node, "type_params", None):
             raise _Unusual("uses type parameters")
         first = _first(node)

@@ -143,8 +143,8 @@ def _platform_part(name: str) -> re.Match[str] | None:
 
 
 def _shown(name: str | PurePosixPath) -> str:
-    """A name on one line and in characters that can be written; those of no encoding become question marks."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", "?", str(name))
+    """A name on one line, in characters that can be written and turn no writing round; others become question marks."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", "?", str(name))
 
 
 def _choose(learner: str, number: str, files: list[_Found]) -> Submission:

@@ -17,6 +17,7 @@ from classroom import PACKAGES, ROOT
 
 HERE = str(ROOT / "classroom" / "questions" / "borrowing.py")
 LIBRARY = tuple(f"{ROOT / package}/" for package in PACKAGES)
+INSTALLED = (sys.prefix, sys.base_prefix, "<frozen")
 CALLER = (str(ROOT / "classroom" / "questions" / "core.py"), "attempt")  # what calls an answer, by file and name
 
 
@@ -30,16 +31,18 @@ def calls_noted(given: Collection[object] = ()) -> Iterator[list[str]]:
     found: list[str] = []
     allowed = {code for one in given for code in _codes(one)}
 
-    collecting: list[None] = []
+    collecting: list[FrameType] = []  # while garbage is looked for, who ran when that began
 
     def collects(phase: str, _: Any) -> None:
-        collecting[:] = [None] * (phase == "start")
+        collecting[:] = [sys._getframe(1)] if phase == "start" else []
 
     def note(frame: FrameType, event: str, _: Any) -> None:
-        if event != "call" or collecting:  # what dies of the library says so then, whoever runs
+        if event != "call":
             return
         code = frame.f_code
         if not _is_library(code) or code.co_filename == HERE or code in allowed:
+            return
+        if collecting and _of_what_dies(frame, collecting[0]):
             return
         caller = frame.f_back.f_code if frame.f_back is not None else None
         if caller is not None and _is_library(caller):
@@ -56,6 +59,16 @@ def calls_noted(given: Collection[object] = ()) -> Iterator[list[str]]:
     finally:
         sys.setprofile(before)
         gc.callbacks.remove(collects)
+
+
+def _of_what_dies(frame: FrameType, runs: FrameType) -> bool:
+    """Whether what dies of the library says so, whoever runs then: no code of an answer stands between the two."""
+    between = frame.f_back
+    while between is not None and between is not runs:
+        if not between.f_code.co_filename.startswith((*LIBRARY, *INSTALLED)):
+            return False
+        between = between.f_back
+    return True
 
 
 def _is_library(code: CodeType) -> bool:

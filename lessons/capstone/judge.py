@@ -90,7 +90,7 @@ class Looks:
 
 def look_at(problem: Problem, returned: Any, best: Evaluation | None = None) -> PlanLook:
     """How what was returned stands on a problem."""
-    if not isinstance(returned, Plan) or has_dots(vars(returned)):
+    if type(returned) is not Plan or has_dots(vars(returned)):
         return PlanLook(problem, returned, best=best)
     try:
         return PlanLook(problem, returned, found=problem.evaluate(returned), best=best)

@@ -63,6 +63,18 @@ def _smaller_rate(
     return _loop(model, optimizer, batches, scale, max_norm, divide=0.0)
 
 
+def _in_float32(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batches: Sequence[Batch], scale: float, max_norm: float
+) -> int:
+    small = [batch for batch in batches if batch[2] < 1]
+    for images, labels, weight in small:
+        optimizer.zero_grad()
+        (weight * nn.functional.cross_entropy(model(images), labels)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+    return len(batches) - len(small)
+
+
 TOO_SHORT = (
     "Your steps are far too short: `max_norm` was compared with scaled gradients and cut them to almost nothing, or "
     "they were divided twice. Divide the gradients by `scale` once, before you clip them. Dividing the learning rate "
@@ -131,6 +143,12 @@ class KeepSmall(PropertyCheck[scaled_loops.ScaledTraining]):
             lambda *arguments: 0 * _loop(*arguments),
             "The weights are right. Return how many batches you skipped.",
         ),
+        Slip(
+            "in float32",
+            _in_float32,
+            "The network ran in float32, where no scale is needed, and its maps take twice the memory. Take the loss "
+            "from `half_loss`, and mend the loop.",
+        ),
     )
 
     def look(self, given: Callable[..., Any]) -> scaled_loops.ScaledTraining:
@@ -143,6 +161,8 @@ class KeepSmall(PropertyCheck[scaled_loops.ScaledTraining]):
 
     def diagnose(self, seen: scaled_loops.ScaledTraining, given: Callable[..., Any]) -> str:
         """The slip whose weights these are, or how far they are off; "" if they are right."""
+        if not seen.half:
+            return self.told("in float32")
         count = as_number(seen.returned)
         alike = [slip for slip in self.slips if seen.leads_where(_slip_outcome(slip))]
         counted = [slip for slip in alike if count == as_number(_slip_outcome(slip).returned)]

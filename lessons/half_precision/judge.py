@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from classroom.questions.core import as_number
 from course_utils.machine.measure import autocast
 from lessons.shared.digits import load
+from lessons.shared.tensors import own_kind
 
 Batch = tuple[Tensor, Tensor, float]
 Train = Callable[..., Any]
@@ -60,15 +61,19 @@ class ScaledTraining:
         missed: distance to float32's weights, as a share of the way those have gone; inf for weights that are not
             finite.
         skipped: batches that had to be skipped.
+        half: whether the network ran in float16, every time.
     """
 
     returned: Any
     moved: Tensor
     missed: float
     skipped: int
+    half: bool
 
     def leads_where(self, other: ScaledTraining) -> bool:
         """Whether both loops moved the weights alike: to two percent of the way, or both out of the numbers."""
+        if self.half is not other.half:
+            return False
         if not (self.moved.isfinite().all() and other.moved.isfinite().all()):
             return bool(self.moved.isfinite().all() == other.moved.isfinite().all())
         apart = torch.linalg.norm(self.moved - other.moved)
@@ -80,6 +85,7 @@ class ScaledTraining:
         return {
             "weights follow float32's": self.follows,
             "skipped batches counted": as_number(self.returned) == self.skipped,
+            "maps in float16": self.half,
         }
 
     @property
@@ -117,11 +123,13 @@ def run(train: Train, seed: int = 0) -> ScaledTraining:
     model = _network(seed)
     start = _flat(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    kinds: set[torch.dtype] = set()
+    model.register_forward_hook(lambda _module, _inputs, output: kinds.add(own_kind(output).dtype))
     returned = train(model, optimizer, copy.deepcopy(batches), SCALE, MAX_NORM)
     weights = _flat(model)
     truth = _in_float32(seed, batches, outlier)
     distance = torch.linalg.norm(weights - truth) / torch.linalg.norm(truth - start)
-    return ScaledTraining(returned, weights - start, float(distance.nan_to_num(torch.inf)), 1)
+    return ScaledTraining(returned, weights - start, float(distance.nan_to_num(torch.inf)), 1, kinds == {torch.float16})
 
 
 def _in_float32(seed: int, batches: Sequence[Batch], outlier: int) -> Tensor:

@@ -76,6 +76,20 @@ def _one_neighbour(rank: int, cards: int, values: Tensor, send: Send, receive: R
     return (values + receive((rank - 1) % cards)) / 2
 
 
+_SHARED: dict[int, Tensor] = {}
+
+
+def _shared_memory(rank: int, cards: int, values: Tensor, send: Send, receive: Receive) -> Tensor:
+    """Each card leaves its values where all can read them, and waits until all have."""
+    _SHARED[rank] = values
+    others = [card for card in range(cards) if card != rank]
+    for card in others:
+        send(card, values[:1])
+    for card in others:
+        receive(card)
+    return torch.stack([_SHARED[card] for card in range(cards)]).mean(dim=0)
+
+
 class RingAverage(PropertyCheck[RingLook]):
     """The check of question 6: a program for each card, judged by what the cards end with and what they send."""
 
@@ -144,14 +158,20 @@ class RingAverage(PropertyCheck[RingLook]):
             "card adds up one chunk.",
         ),
     )
-    slips: Sequence[Slip] = (*by_value, *by_bytes)
+    unheard = Slip(
+        "shared memory",
+        _shared_memory,
+        "The mean is right, but it did not come by messages: cards share no memory, so nothing that one card keeps is "
+        "there for another. Send what the others need.",
+    )
+    slips: Sequence[Slip] = (*by_value, *by_bytes, unheard)
 
     def look(self, given: Program) -> RingLook:
         """The program on rings of several sizes."""
         return rings.look(given)
 
     def diagnose(self, seen: RingLook, given: Program) -> str:
-        """What keeps the program from being right, or ""."""
+        """What keeps the program from being right."""
         silent = next((ring for ring in seen.rings if ring.silence), None)
         if silent is not None:
             return (
@@ -164,7 +184,7 @@ class RingAverage(PropertyCheck[RingLook]):
         if not all(ring.averaged for ring in seen.rings):
             return self._wrong(seen)
         busy = next((ring for ring in seen.rings if not ring.lean), None)
-        return "" if busy is None else self._too_much(busy)
+        return self.unheard.message if busy is None else self._too_much(busy)
 
     def _wrong(self, seen: RingLook) -> str:
         for slip, theirs in zip(self.by_value, _slip_looks(), strict=True):

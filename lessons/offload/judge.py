@@ -58,11 +58,7 @@ def least_bytes(batch: int) -> int:
 
 
 class _WatchedHost(Host):
-    """A host that knows how often something was put, and which memory is its own."""
-
-    @property
-    def puts(self) -> int:
-        return len(self._held)
+    """A host that knows which memory is its own."""
 
     @property
     def bytes(self) -> int:
@@ -77,7 +73,7 @@ class Saved:
     given: bool  # the images or the labels, which the training loop holds
     bytes: int
     moved: bool  # its memory is no longer what the hook returned
-    put: bool  # on the host
+    put: bool  # on the host, all its bytes
 
 
 @dataclass(frozen=True)
@@ -175,13 +171,13 @@ def run(make: Hooks, batch: int = BATCH, seed: int = 0) -> Seen:
         nonlocal dots
         storage = tensor.untyped_storage()
         address, size = storage.data_ptr(), tensor.nbytes
-        puts = host.puts
+        before = host.bytes
         packing.ignore(tensor)
         with packing:
             result = pack(tensor)
         dots = dots or has_dots(result)
         stays = any(held.untyped_storage().data_ptr() == address for held in _tensors(result))
-        saved.append(Saved(address in own, address in given, size, not stays, host.puts > puts))
+        saved.append(Saved(address in own, address in given, size, not stays, host.bytes - before >= size))
         if address not in own and address not in given and size >= least:
             maps[address] = weakref.ref(storage), size
         return result, tensor.detach().clone()

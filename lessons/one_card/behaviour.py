@@ -134,6 +134,17 @@ class _Gated(_Beside):
         return y
 
 
+class _OneNumber(nn.Module):
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.number = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.number * x.sum(-1, keepdim=True)
+        return y
+
+
 class AdaptLayer(NetworkCheck[Adapted]):
     """The check of question 6: a class that adapts a frozen layer, judged by a network of such layers."""
 
@@ -169,6 +180,9 @@ class AdaptLayer(NetworkCheck[Adapted]):
         Slip("bent", _Bent,
              "What you add is no linear function of x, so it is not LoRA: after training it could not be added to the "
              "frozen weight. Multiply by both matrices with nothing in between."),
+        Slip("another rank", _OneNumber,
+             "What you add is a matrix of another rank than asked for, so it can learn less. Multiply by two matrices, "
+             "inputs × rank and rank × outputs."),
         Slip("cut", _Cut,
              "The gradient does not pass through your matrices to the layers below, so these learn from another one. "
              "Let nothing be detached on the way."),
@@ -209,7 +223,8 @@ class AdaptLayer(NetworkCheck[Adapted]):
         if not seen.learning:
             return self.told("both zero" if not any(parameter.any() for parameter in _own(given)) else "not used")
         if seen.learning == seen.layers:
-            return self.told("bent" if seen.linear < seen.layers else "cut")
+            bent = "bent" if seen.linear < seen.layers else ""
+            return self.told(bent or ("another rank" if seen.of_rank < seen.layers else "cut"))
         return (
             f"{seen.learning} of {seen.layers} layers learn. Every one is to be adapted in the same way, and gradients "
             "must pass through the frozen layers as well: no `no_grad` and no `detach` there."

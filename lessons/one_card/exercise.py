@@ -203,7 +203,8 @@ graded.tokens_per_second(tokens_per_second)
 # - the frozen layer is the one that was given, is not trained, and does not change;
 # - at most `rank · (inputs + outputs)` values are trained beside each layer;
 # - after two steps of training every layer's result is another;
-# - what is added is a linear function of the layer's input, so that it could be added to the frozen weight afterwards.
+# - what is added is a linear function of the layer's input, a matrix of rank `rank`, so that it could be added to the
+#   frozen weight afterwards.
 #
 # The check adapts a network of three layers and trains it. How you write the matrices is up to you; a layer knows its
 # `in_features` and `out_features`.

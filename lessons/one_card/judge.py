@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from lessons.shared.compared import same
+from lessons.shared.tensors import own_kind
+from lessons.shared.watched import members
 
 RANK = 4
 RATE = 0.5
@@ -61,8 +63,9 @@ class Adapted:
         same_at_start: whether the outputs are the original's before training.
         trained_bytes: of parameters that are trained.
         allowed_bytes: that may be.
-        learning: how many of `layers` give other results after training.
+        learning: how many of `layers` give other results after training, by what is trained beside them.
         linear: how many of them add a linear function of what enters them, whatever their own parameters are.
+        of_rank: how many of them add a matrix of the rank asked for, whatever their own parameters are.
         passing: how many of them pass all of their gradient on to what enters them.
         layers: that are adapted.
     """
@@ -76,6 +79,7 @@ class Adapted:
     allowed_bytes: int = 0
     learning: int = 0
     linear: int = 0
+    of_rank: int = 0
     passing: int = 0
     layers: int = 0
 
@@ -89,6 +93,7 @@ class Adapted:
             "few enough trained bytes": 0 < self.trained_bytes <= self.allowed_bytes,
             "every layer learns": 0 < self.layers == self.learning,
             "what is added is linear": self.layers == self.linear,
+            "what is added has the rank asked for": self.layers == self.of_rank,
             "gradients pass": self.layers == self.passing,
         }
 
@@ -117,8 +122,8 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
         )
         if found.kind != "Tensor":
             return found
-        given = network(x)
-        parameters = list(network.parameters())
+        given = own_kind(network(x))
+        parameters = [one for one in members(network).values() if isinstance(one, nn.Parameter)]
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         present = {id(parameter) for parameter in parameters}
         found = replace(
@@ -129,24 +134,40 @@ def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0,
             trained_bytes=sum(parameter.numel() * parameter.element_size() for parameter in trained),
         )
         network.eval()  # dropout on the way to the matrices is theirs to choose
-        before = {name: getattr(network, name)(inputs[name]).detach().clone() for name in linear}
+        before = {name: _through(network, name, inputs[name]).detach().clone() for name in linear}
         if trained:
             _train(network, trained, x, labels)
         network.eval()
-        after = {name: getattr(network, name)(inputs[name]).detach() for name in linear}
+        after = {name: _through(network, name, inputs[name]).detach() for name in linear}
         kept = all(torch.equal(parameter, values[name]) for name, parameter in original.items())
         with torch.no_grad():
-            for parameter in trained:
-                parameter.normal_()
+            matrices, others = (_drawn(network, trained, linear) for _ in "12")
             straight = [_is_linear(getattr(network, name), layer, inputs[name]) for name, layer in linear.items()]
         passing = sum(_passes(getattr(network, name), inputs[name]) for name in linear)
-    learning = sum(not torch.equal(before[name], after[name]) for name in linear)
-    return replace(found, unchanged=kept, learning=learning, linear=sum(straight), passing=passing)
+    by_parameters = {name: not torch.allclose(matrix, others[name]) for name, matrix in matrices.items()}
+    learning = sum(by_parameters[name] and not torch.equal(before[name], after[name]) for name in linear)
+    of_rank = sum(int(torch.linalg.matrix_rank(matrix, rtol=1e-3)) == rank for matrix in matrices.values())
+    return replace(
+        found, unchanged=kept, learning=learning, linear=sum(straight), of_rank=of_rank, passing=passing
+    )
+
+
+def _through(network: nn.Module, name: str, x: Tensor) -> Tensor:
+    """What the layer of this name makes of x."""
+    return own_kind(getattr(network, name)(x))
+
+
+def _drawn(network: nn.Module, trained: list[nn.Parameter], linear: dict[str, nn.Linear]) -> dict[str, Tensor]:
+    """With random numbers in all that is trained: what is added to each layer, as a matrix (inputs, outputs)."""
+    for parameter in trained:
+        parameter.normal_()
+    ones = {name: torch.eye(layer.in_features) for name, layer in linear.items()}
+    return {name: _through(network, name, ones[name]) - layer(ones[name]) for name, layer in linear.items()}
 
 
 def _is_linear(adapted: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
     """Whether what is added to the layer's result at x, its double and its opposite is one, two and minus one of it."""
-    one, two, less = (adapted(times * x) - layer(times * x) for times in (1, 2, -1))
+    one, two, less = (own_kind(adapted(times * x)) - layer(times * x) for times in (1, 2, -1))
     near = 1e-4 * float(max(one.abs().max(), layer(x).abs().max()))  # as close as sums of float32 are
     return all(torch.allclose(got, times * one, rtol=0, atol=near) for got, times in ((two, 2), (less, -1)))
 
@@ -154,11 +175,11 @@ def _is_linear(adapted: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
 def _passes(adapted: nn.Module, x: Tensor) -> bool:
     """Whether the gradient of an affine function is the whole one: times x it is what the function adds to f(0)."""
     x = x.clone().requires_grad_()
-    total = adapted(x).sum()
+    total = own_kind(adapted(x)).sum()
     if not total.requires_grad:
         return False
     (slope,) = torch.autograd.grad(total, x, allow_unused=True)
-    wanted = total - adapted(torch.zeros_like(x)).sum()
+    wanted = total - own_kind(adapted(torch.zeros_like(x))).sum()
     return slope is not None and bool((slope * x).sum().sub(wanted).abs() <= 1e-3 * (1 + (slope * x).abs().sum()))
 
 

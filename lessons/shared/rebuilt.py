@@ -140,10 +140,10 @@ def look(make: Callable[[], object], original: Original, batch: int) -> RebuildL
     seen = replace(seen, returned=type(step.output).__name__)
     if not isinstance(step.output, Tensor):
         return seen
-    seen = replace(seen, shape=tuple(step.output.shape), kernels_differ=_other_kernels(made, original))
+    seen = replace(seen, shape=tuple(step.output.shape), kernels_differ=_other_kernels(step.parameters, original))
     if seen.shape != seen.expected_shape or seen.kernels_differ:
         return seen
-    without = tuple(name for name, _ in made.named_parameters() if name not in step.gradients)
+    without = tuple(name for name in step.parameters if name not in step.gradients)
     side = original.input_shape[-1]
     return replace(
         seen,
@@ -172,18 +172,19 @@ def _misfit(make: Callable[[], object], original: Original) -> str:
     return ""
 
 
-def _other_kernels(made: nn.Module, original: Original) -> str:
+def _other_kernels(parameters: Mapping[str, tuple[int, ...]], original: Original) -> str:
     """A parameter shape that one of the two has too often or not often enough, or ""."""
     if not original.same_kernels:
-        shapes = [tuple(p.shape) for p in made.parameters()]
         for wanted, often in original.kernels:
             found = sum(
-                shape == wanted or (len(wanted) == 2 and len(shape) == 4 and shape[2:] == wanted) for shape in shapes
+                shape == wanted or (len(wanted) == 2 and len(shape) == 4 and shape[2:] == wanted)
+                for shape in parameters.values()
             )
             if found < often:
                 return f"parameters of shape {wanted}: {found}, where {often} are asked"
         return ""
-    ours, theirs = (Counter(tuple(p.shape) for p in net.parameters()) for net in (original.build(), made))
+    ours = Counter(tuple(p.shape) for p in original.build().parameters())
+    theirs = Counter(parameters.values())
     for shape in [*ours, *theirs]:
         if ours[shape] != theirs[shape]:
             what = "less" if theirs[shape] < ours[shape] else "more"

@@ -1,8 +1,10 @@
 """A real training step of a network that a learner wrote, watched operator by operator while it runs.
 
 What is measured (bytes alive at once, operators, which layers a map went through) and what is compared (output and
-gradients) come from one and the same run on random values, so no network can be one thing here and another there. As
-the trace counts on a CPU: tensors, not the scratch memory inside a kernel, so every machine counts alike.
+gradients) come from one and the same run on random values, so no network can be one thing here and another there.
+Nothing of the learner's runs unwatched between the two: parameters are found past the methods of its classes, tensors
+are torch's own. As the trace counts on a CPU: tensors, not the scratch memory inside a kernel, so every machine counts
+alike.
 
 Nothing here knows a right answer.
 """
@@ -10,11 +12,12 @@ Nothing here knows a right answer.
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from course_utils.machine.speed import NO_KERNEL
+from lessons.shared.tensors import own_kind
 
 CONVOLUTIONS = frozenset({"convolution"})
 PRODUCTS = frozenset({"addmm", "mm", "bmm", "baddbmm"})
@@ -29,6 +33,7 @@ ACTIVATIONS = frozenset(
     "relu relu_ clamp clamp_ clamp_min clamp_min_ threshold threshold_ maximum where leaky_relu leaky_relu_ elu elu_ "
     "gelu silu silu_ hardtanh hardtanh_ mish softplus tanh sigmoid".split()
 )
+Made = TypeVar("Made")
 
 
 class Watch(TorchDispatchMode):
@@ -87,14 +92,16 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        made = _tensors(out)
+        read, made = _tensors(args), _tensors(out)
+        for tensor in read:
+            own_kind(tensor)
         born = [self._hold(tensor) for tensor in made]
         if self.measures:
             self.peak = max(self.peak, self.bytes)
         if name not in NO_KERNEL and not func.is_view and (any(born) or func._schema.is_mutable):
             self.operators.append(name)
         if torch._C._current_autograd_node() is None:
-            self._forward(name, _tensors(args), made)
+            self._forward(name, read, made)
         return out
 
     def _forward(self, name: str, read: list[Tensor], made: list[Tensor]) -> None:
@@ -118,6 +125,7 @@ class WatchedStep:
 
     Attributes:
         output: what forward returned; a tensor detached.
+        parameters: shapes of all parameters by name, before the step.
         trainable: whether the output has a gradient.
         gradients: of the cross-entropy, by name of the parameter; empty if there was no backward pass.
         peak: bytes alive at most: parameters, their momentum, images, labels, maps and gradients.
@@ -130,6 +138,7 @@ class WatchedStep:
     """
 
     output: Any
+    parameters: dict[str, tuple[int, ...]]
     trainable: bool
     gradients: dict[str, Tensor]
     peak: int
@@ -153,6 +162,51 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+def members(network: nn.Module, kind: str = "_parameters") -> dict[str, Tensor]:
+    """The parameters (or "_buffers") of a network by name, each once, whatever methods its classes define.
+
+    Raises TypeError for one of a class that somebody derived.
+    """
+    found: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    waiting = [("", network)]
+    while waiting:
+        prefix, module = waiting.pop()
+        if id(module) in seen:
+            continue
+        inside = vars(module)
+        for name, tensor in inside.get(kind, {}).items():
+            if tensor is not None and id(tensor) not in seen:
+                found[f"{prefix}{name}"] = own_kind(tensor)
+                seen.add(id(tensor))
+        seen.add(id(module))
+        children = [(f"{prefix}{name}.", child) for name, child in inside.get("_modules", {}).items()]
+        waiting += [(name, child) for name, child in reversed(children) if child is not None]
+    return found
+
+
+def apart(work: Callable[[], Made]) -> Made:
+    """What `work` returns, from a thread of its own: contexts that somebody entered and never left are not in force.
+
+    Raises what it raises.
+    """
+    made: list[Made] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            made.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    for error in errors:
+        raise error
+    return made[0]
+
+
 def step(
     network: nn.Module, images: Tensor, labels: Tensor, shape: tuple[int, ...], watch: Watch | None = None
 ) -> WatchedStep:
@@ -161,10 +215,14 @@ def step(
     A backward pass follows if the output has this shape and a gradient. What a step before has left counts where that
     was watched by the same `watch`. Raises what the network raises.
     """
-    network.zero_grad(set_to_none=True)
-    held = [*network.parameters(), *network.buffers(), images, labels]
+    return apart(lambda: _step(network, images, labels, shape, watch or Watch()))
+
+
+def _step(network: nn.Module, images: Tensor, labels: Tensor, shape: tuple[int, ...], watch: Watch) -> WatchedStep:
+    parameters = members(network)
+    forget(parameters)
+    held = [*parameters.values(), *members(network, "_buffers").values(), images, labels]
     with no_garbage_collection():
-        watch = watch or Watch()
         watch.begin(*held)
         if watch.bytes > _bytes(held):  # a step before left something: what is garbage of it must not count
             gc.collect()
@@ -172,22 +230,31 @@ def step(
             output = network(images)
         seen, trainable, nodes = output, False, frozenset[str]()
         if isinstance(output, Tensor):
-            seen, trainable, nodes = output.detach().clone(), output.requires_grad, _nodes(output)
+            seen, trainable, nodes = own_kind(output).detach().clone(), output.requires_grad, _nodes(output)
         forward = frozenset(watch.sides), watch.straight, tuple(watch.read)
-        if trainable and tuple(seen.shape) == shape:
-            with watch:
+        with watch:  # also while the graph goes, whose end may call what is in it
+            if trainable and tuple(seen.shape) == shape:
                 loss = nn.functional.cross_entropy(output, labels)
                 del output  # the loss has what it needs of it
                 loss.backward()
-            del loss
-        else:
-            del output
-        gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
-        momentum = _bytes(p for p in network.parameters() if p.grad is not None)
+                del loss
+            else:
+                del output
+        gradients = {name: own_kind(p.grad) for name, p in parameters.items() if p.grad is not None}
+        momentum = _bytes(parameters[name] for name in gradients)
         left = watch.bytes - _bytes([*held, *gradients.values()])
         gradients = {name: gradient.clone() for name, gradient in gradients.items()}
-        network.zero_grad(set_to_none=True)
-    return WatchedStep(seen, trainable, gradients, watch.peak + momentum, left, tuple(watch.operators), nodes, *forward)
+        forget(parameters)
+    shapes = {name: tuple(p.shape) for name, p in parameters.items()}
+    return WatchedStep(
+        seen, shapes, trainable, gradients, watch.peak + momentum, left, tuple(watch.operators), nodes, *forward
+    )
+
+
+def forget(parameters: dict[str, Tensor]) -> None:
+    """Take away their gradients, as `zero_grad` does."""
+    for parameter in parameters.values():
+        parameter.grad = None
 
 
 def _nodes(output: Tensor) -> frozenset[str]:

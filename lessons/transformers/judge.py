@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from lessons.shared.compared import PeakComparison, same, same_gradients, take_weights
-from lessons.shared.watched import Watch, no_garbage_collection
+from lessons.shared.tensors import own_kind
+from lessons.shared.watched import Watch, apart, forget, members, no_garbage_collection
 
 WORDS = 4096
 SHARE = 0.3  # of the original's peak, which the rewritten one may have at most
@@ -64,21 +65,26 @@ class _Step:
 
 
 def _step(network: nn.Module, ids: Tensor, labels: Tensor) -> _Step:
-    network.zero_grad(set_to_none=True)
+    return apart(lambda: _watched_step(network, ids, labels))
+
+
+def _watched_step(network: nn.Module, ids: Tensor, labels: Tensor) -> _Step:
+    parameters = members(network)
+    forget(parameters)
     with no_garbage_collection():
         watch = Watch()
-        watch.begin(*network.parameters(), ids, labels)
+        watch.begin(*parameters.values(), ids, labels)
         with watch:
             loss = network(ids, labels)
-        one = isinstance(loss, Tensor) and loss.dim() == 0
+        one = isinstance(loss, Tensor) and own_kind(loss).dim() == 0
+        seen = loss.detach().clone() if isinstance(loss, Tensor) else loss
         trainable = one and loss.requires_grad
-        if trainable:
-            with watch:
+        with watch:  # also while the graph goes, whose end may call what is in it
+            if trainable:
                 loss.backward()
-    gradients = {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
-    return _Step(
-        loss.detach() if isinstance(loss, Tensor) else loss, trainable, gradients, watch.peak, len(watch.operators)
-    )
+            del loss
+    gradients = {name: own_kind(p.grad).clone() for name, p in parameters.items() if p.grad is not None}
+    return _Step(seen, trainable, gradients, watch.peak, len(watch.operators))
 
 
 def compare(make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, seed: int = 0) -> PiecesComparison:

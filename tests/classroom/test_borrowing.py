@@ -171,3 +171,25 @@ def test_what_dies_of_the_library_while_an_answer_runs_is_no_call_of_the_answer(
         assert not found
         ring_bytes(4, 2)
     assert found
+
+
+def test_a_call_that_an_answer_leaves_to_the_collector_is_its_own() -> None:
+    def answer(n: int, cards: int) -> float:
+        found = []
+
+        def waits():
+            try:
+                yield
+            finally:
+                found.append(ring_bytes(n, cards))
+
+        waiting = waits()
+        next(waiting)
+        loop = [waiting]
+        loop.append(loop)
+        del waiting, loop
+        while not found:
+            _ = [[] for _ in range(1000)]  # until the collector begins by itself
+        return found[0]
+
+    assert all(f": {BORROWED}: lessons.shared.parallel" in line for line in GRADED["ring_bytes"].lines(answer))

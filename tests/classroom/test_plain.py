@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import importlib
 import inspect
 import operator
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +18,7 @@ import textwrap
 import warnings
 from collections.abc import Hashable
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 import pytest
 from right_answers import GRADED, RIGHT
@@ -150,6 +152,7 @@ HARMLESS_NETWORKS = [
     (SUPER, "x = functools.reduce(lambda y, layer: layer(y), [self.a, self.a], x)"),
     (SUPER, "layers = iter([self.a])\n        x = next(layers)(x)"),
     (SUPER, "x = getattr(self, 'a')(x)"),
+    (SUPER, "for p in self.parameters():\n            p.data.mul_(1)"),
     (SUPER, "self.means = []\n        self.means.append(x.mean().item())"),
     (SUPER, "try:\n            x = x.view(3, -1)\n        except RuntimeError:\n            pass"),
     (SUPER + "\n        self.calls = 0", "self.calls += 1"),
@@ -194,11 +197,24 @@ def test_a_name_that_is_bound_but_for_show_is_not_the_cells_own(name: str, way: 
     assert reaches(way.format(name) + f"\n{name}('1')", (), {"inspect", "check"})
 
 
+SPECIAL = [
+    "__eq__ = max", "__eq__: object = max", "for __eq__ in [max]: pass", "import math as __eq__", "(__eq__ := max)",
+    "def __eq__(self, other): return True", "with max as __eq__: pass", "match max:\n        case __eq__: pass",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", SPECIAL)
+def test_a_special_method_is_one_however_a_class_gets_it(way: str) -> None:
+    assert reaches(f"class Own:\n    {way}", ()) == "defines `__eq__`"
+
+
 BESIDE = [
     "net = Net()\nprint(net(torch.randn(2, 3)).shape)\nprint(sum(p.numel() for p in net.parameters()))\n",  # below
     "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n",
     "from torch.utils.checkpoint import checkpoint\n",
     "WIDTH = 3\n",
+    "from operator import add, itemgetter\n",
+    "if __name__ == '__main__':\n    print(Net())\n",
     "def other_question(n):\n    return n\n",  # several answers in one cell
 ]
 
@@ -230,6 +246,50 @@ def test_modules_of_a_set_up_that_an_answer_may_not_import_are_not_given() -> No
 @functools.cache
 def allowed(attribute: str) -> bool:
     return not reaches(f"torch.{attribute}", {"torch"})
+
+
+NAMED = {"eval", "exec", "open", ".open", "__import__", "get_type_hints"}  # that lead to the interpreter or to files
+FILES = re.compile(r"file|f(ile)?_?(name|path)")
+# What namedtuple and dataclass evaluate they made themselves, of names that they have looked at.
+FROM_NAMES = {"namedtuple", "dataclass"}
+
+
+def names_in(code: CodeType) -> set[str]:
+    """The names that code reads; those of attributes with a dot before them."""
+    found = {
+        f".{one.argval}" if one.opname in ("LOAD_ATTR", "LOAD_METHOD") else str(one.argval)
+        for one in dis.get_instructions(code)
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
+    }
+    return found.union(*(names_in(one) for one in code.co_consts if isinstance(one, CodeType)))
+
+
+def leads_to(function: object) -> set[str]:
+    """What of NAMED is in a function's code, and if it is of the standard library in what that calls of its module."""
+    found: set[str] = set()
+    waiting, seen = [inspect.unwrap(function)], set[int]()  # type: ignore[arg-type]
+    while waiting:
+        one = waiting.pop()
+        one = getattr(one, "__func__", one)
+        if id(one) in seen or not inspect.isfunction(one):
+            continue
+        seen.add(id(one))
+        names = names_in(one.__code__)
+        found |= names & NAMED
+        home = vars(sys.modules.get(one.__module__ or "", sys))
+        if (one.__module__ or "").split(".")[0] in sys.stdlib_module_names:
+            kinds = [vars(kind) for kind in home.values() if isinstance(kind, type)]
+            called = {name.removeprefix(".") for name in names}
+            waiting += [room[name] for room in (home, *kinds) for name in called if name in room]
+    return found
+
+
+def takes_a_file(function: object) -> bool:
+    """By the name of an argument; where Python knows none, by the first words of its documentation."""
+    try:
+        return any(FILES.fullmatch(name) for name in inspect.signature(function).parameters)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return bool(re.search(r"\bfile(name)?\b", str(getattr(function, "__doc__", ""))[:300]))
 
 
 def test_no_attribute_leads_from_what_may_be_imported_to_the_interpreter() -> None:
@@ -267,6 +327,9 @@ def test_no_attribute_leads_from_what_may_be_imported_to_the_interpreter() -> No
                 continue
             path = f"{paths[id(place)]}.{name}"
             assert not (isinstance(found, Hashable) and callable(found) and found in forbidden), path
+            if callable(found) and not isinstance(found, type):
+                assert name in FROM_NAMES or not leads_to(found), path
+                assert not takes_a_file(found), path
             if isinstance(found, ModuleType | type) and id(found) not in seen:
                 seen.add(id(found))
                 paths[id(found)] = path

@@ -259,6 +259,21 @@ def test_slips_of_a_ring_are_named_or_told_how_far_off_they_are(slip, words):
     assert words in feedback.message
 
 
+class SaysOne(torch.Tensor):
+    def numel(self):
+        return 1
+
+
+def test_a_message_is_weighed_whatever_its_class_says():
+    def light(rank, cards, values, send, receive):
+        others = [card for card in range(cards) if card != rank]
+        for card in others:
+            send(card, values.as_subclass(SaysOne))
+        return sum((receive(card) for card in others), values) / cards
+
+    assert GRADED["ring_average"].lines(light) == ["ring_average: crashed: TypeError"]
+
+
 def test_numbers_of_every_kind_are_numbers():
     kinds = [0.5, Decimal("0.5"), Fraction(1, 2), np.float32(0.5), torch.tensor(0.5)]
     assert all(itertools.starmap(equal, itertools.product(kinds, kinds)))

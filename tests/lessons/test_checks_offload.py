@@ -114,3 +114,19 @@ def test_a_view_that_holds_the_bytes_is_found():
         return keeping, lambda kept: kept if isinstance(kept, torch.Tensor) else unpack(kept[0])
 
     assert "still in memory" in says(views)
+
+
+def test_an_empty_tensor_on_the_host_is_no_copy_there():
+    def for_show(model, least, host):
+        own = {parameter.data_ptr() for parameter in model.parameters()}
+
+        def pack(tensor):
+            if tensor.nbytes < least or tensor.data_ptr() in own:
+                return tensor
+            host.put(tensor[:0])
+            return (tensor.detach().numpy().copy(),)
+
+        return pack, lambda kept: torch.from_numpy(kept[0]) if isinstance(kept, tuple) else kept
+
+    assert [line for line in graded.keep_outside.lines(for_show) if line.endswith(": no")] == ["the host has them: no"]
+    assert "host" in says(for_show)

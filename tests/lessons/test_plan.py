@@ -25,6 +25,7 @@ from course_utils.techniques.recompute import checkpointed
 from course_utils.trace import training_step
 from course_utils.units import GIB, CourseError
 from lessons.capstone import plan as plan_module
+from lessons.capstone.judge import look_at
 from lessons.capstone.plan import (
     ALGORITHMS,
     ANOTHER_BATCH,
@@ -321,3 +322,11 @@ def test_another_card_needs_no_other_trace(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.seconds > 1.9 * before.seconds
     with pytest.raises(pytest.fail.Exception):
         one.changed(optimizer="adam").evaluate(Plan(BATCH))
+
+
+def test_a_plan_of_a_class_of_ones_own_is_none() -> None:
+    class Lies(Plan):
+        """It may say another thing each time it is asked."""
+
+    assert look_at(problem(), Plan(BATCH, 6)).found is not None
+    assert look_at(problem(), Lies(BATCH, 6)).found is None

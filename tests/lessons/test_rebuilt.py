@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 from classroom.questions.core import Outcome, Slip
+from lessons.one_by_one import checks as one_by_one
+from lessons.one_by_one import graded
 from lessons.shared.rebuilt import Original, RebuildCheck, look
 
 
@@ -128,3 +130,12 @@ def test_a_relu_may_be_written_as_a_function():
             return self.rest(self.first(x).clamp(min=0))
 
     assert look(Written, ORIGINAL, 8).holds["activations kept"]
+
+
+def test_a_bottleneck_without_a_1_by_1_is_none():
+    def narrow():
+        return one_by_one._chain(((3, 16), (3, 16), (3, 16), (3, 64)))
+
+    feedback = one_by_one.bottleneck(narrow)
+    assert "Parameters of shape (1, 1): 0, where 1 are asked" in feedback.message
+    assert "parameters kept: no" in graded.bottleneck.lines(narrow)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from classroom.questions.core import Outcome
 from course_utils.trace import training_step
@@ -16,8 +18,9 @@ from lessons.memory import graded
 from lessons.memory.answers import KeepsMeans
 from lessons.recompute import checks as recompute
 from lessons.recompute.checks import recompute_blocks
-from lessons.shared import watched
+from lessons.shared import originals, watched
 from lessons.shared.rewrites import CLASSES, INPUT_SHAPE, Tower, Watched, compare
+from lessons.stride import graded as strided
 
 BATCH = 4
 
@@ -87,6 +90,155 @@ class CountsInDefault(Cheap):
 def test_a_network_that_tells_who_looks_wins_nothing(kind: type[Cheap]) -> None:
     assert not all(compare(kind, BATCH, seed=3).holds.values())
     assert any(line.endswith(": no") for line in graded.keep_less.lines(kind))
+
+
+class DerivedTensor(torch.Tensor):
+    def detach(self) -> torch.Tensor:
+        raise AssertionError("the judge called a method of the learner's")
+
+
+class Derives(Watched):
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        return super().forward(pictures).as_subclass(DerivedTensor)
+
+
+class DerivedParameter(nn.Parameter):
+    pass
+
+
+class DerivesParameter(Watched):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers[-1].bias = DerivedParameter(torch.zeros(CLASSES))
+
+
+@pytest.mark.parametrize("kind", [Derives, DerivesParameter])
+def test_a_tensor_with_methods_of_the_learners_is_none(kind: type[nn.Module]) -> None:
+    with pytest.raises(TypeError, match="a tensor of a class of its own, Derived"):
+        compare(kind, BATCH)
+
+
+class WithoutGraph(Watched):
+    """Keeps nothing, and computes the gradients when nobody watches any more: `later` says how."""
+
+    def cheap(self, pictures: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            out: torch.Tensor = self.layers(pictures)
+        return out.requires_grad_()
+
+    def later(self, pictures: torch.Tensor, gradient: torch.Tensor) -> None:
+        super().forward(pictures).backward(gradient)
+        self.maps = []
+
+
+class WhenParametersAreAsked(WithoutGraph):
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        self.pictures, self.out = pictures, self.cheap(pictures)
+        return self.out * 1
+
+    def named_parameters(self, *args, **more) -> Iterator[tuple[str, nn.Parameter]]:
+        if getattr(self, "out", None) is not None and self.out.grad is not None:
+            gradient, self.out = self.out.grad, None
+            self.later(self.pictures, gradient)
+        return super().named_parameters(*args, **more)
+
+
+class Pass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, ends, gradients):
+        ctx.ends, ctx.gradients = ends, gradients
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.gradients.append(gradient)
+        return gradient, None, None
+
+
+class WhenTheGraphGoes(WithoutGraph):
+    def waits(self, pictures: torch.Tensor, gradients: list[torch.Tensor]) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            if gradients:
+                self.later(pictures, gradients[0])
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        gradients: list[torch.Tensor] = []
+        waiting = self.waits(pictures, gradients)
+        next(waiting)
+        out: torch.Tensor = Pass.apply(self.cheap(pictures), waiting, gradients)
+        return out
+
+
+@pytest.mark.parametrize("kind", [WhenParametersAreAsked, WhenTheGraphGoes])
+def test_nothing_of_the_learners_runs_unwatched_between_step_and_gradients(kind: type[nn.Module]) -> None:
+    holds = compare(kind, BATCH).holds
+    assert not (holds["same gradients"] and holds["peak low enough"])
+
+
+def left_open() -> Iterator[None]:
+    """Whatever is saved for a backward pass is saved six times, until somebody ends this."""
+    with saved_tensors_hooks(lambda x: [x, *(x.clone() for _ in range(5))], lambda kept: kept[0]):
+        yield
+
+
+class OpenedInside(Watched):
+    """As it was; but first it leaves a context open that makes the other network's peak high."""
+
+    opened: list[Iterator[None]] = []  # noqa: RUF012 - a learner's class
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        self.opened.append(left_open())
+        next(self.opened[-1])
+        with saved_tensors_hooks(lambda x: x, lambda x: x):
+            return super().forward(pictures)
+
+
+class OpenedBefore(Watched):
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        with saved_tensors_hooks(lambda x: x, lambda x: x):
+            return super().forward(pictures)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", [OpenedInside, OpenedBefore])
+def test_a_context_that_was_left_open_makes_no_other_network_worse(kind: type[nn.Module]) -> None:
+    waiting = left_open()
+    if kind is OpenedBefore:
+        next(waiting)
+    try:
+        found = compare(kind, BATCH)
+        assert found.original_peak == compare(Watched, BATCH).original_peak
+        assert not found.holds["peak low enough"]
+    finally:
+        waiting.close()
+
+
+class Overrides(nn.Module):
+    """A tiny network that says it has the parameters of a large one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(4, 10)
+        self.large = originals.pooled()
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        return self.large.parameters(recurse)
+
+    def named_parameters(self, *args, **more) -> Iterator[tuple[str, nn.Parameter]]:
+        return iter([("first.weight", self.first.weight)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(torch.relu(self.first(x)).mean((2, 3)))
+        return out
+
+
+def test_parameters_are_those_that_ran_whatever_a_class_says() -> None:
+    assert "parameters kept: no" in strided.strided.lines(Overrides)
+    for network in (Tower(), originals.pooled(), nn.Sequential(linear := nn.Linear(2, 2), linear)):
+        assert watched.members(network).items() == dict(network.named_parameters()).items()
+        assert watched.members(network, "_buffers").items() == dict(network.named_buffers()).items()
 
 
 def test_what_a_step_leaves_counts_in_the_next() -> None:
