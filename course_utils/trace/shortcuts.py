@@ -245,6 +245,23 @@ def _layer_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     )
 
 
+def _group_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    x, weight, bias, samples, _channels, _pixels, groups, _eps = args
+    if not _in_order(x) or x.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    if any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
+        return NotImplemented
+    return _empty(x.shape, x), _empty((samples, groups), x), _empty((samples, groups), x)
+
+
+def _group_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    gradient, x, mean, _rstd, weight, _samples, channels, _pixels, _groups, wanted = args
+    if not _in_order(x) or any(t is not None and t.dtype != x.dtype for t in (gradient, mean, weight)):
+        return NotImplemented
+    shapes = (x.shape, (channels,), (channels,))
+    return tuple(_empty(shape, x) if want else None for shape, want in zip(shapes, wanted, strict=True))
+
+
 def _sum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Over some dimensions of a tensor in order."""
     x, dimensions = args[0], args[1]
@@ -367,6 +384,8 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_batch_norm_backward, (aten.native_batch_norm_backward.default,)),
     (_layer_norm, (aten.native_layer_norm.default,)),
     (_layer_norm_backward, (aten.native_layer_norm_backward.default,)),
+    (_group_norm, (aten.native_group_norm.default,)),
+    (_group_norm_backward, (aten.native_group_norm_backward.default,)),
     (_sum, (aten.sum.dim_IntList,)),
     (_softmax, (aten._softmax.default, aten._log_softmax.default)),
     (_softmax_backward, (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)),

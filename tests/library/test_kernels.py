@@ -171,6 +171,21 @@ def normed(draw: Any, backward: bool = False) -> Arguments:
 
 
 @st.composite
+def normed_by_groups(draw: Any, backward: bool = False) -> Arguments:
+    groups, dtype = draw(SMALL), draw(DTYPES)
+    samples, channels, size = draw(SMALL), groups * draw(SMALL), (draw(SMALL), draw(SMALL))
+    x = T((samples, channels, *size), "plain", dtype)
+    weight = T((channels,), dtype=dtype) if draw(st.booleans()) else None
+    numbers = (samples, channels, size[0] * size[1], groups)
+    if not backward:
+        return (x, weight, weight, *numbers, 1e-5), {}
+    statistics = T((samples, groups), dtype=dtype)
+    wanted = [draw(st.booleans()), *(weight is not None and draw(st.booleans()) for _ in range(2))]
+    gradient = T(x.shape, dtype=dtype)  # autograd hands it over in the layout of x
+    return (gradient, x, statistics, statistics, weight, *numbers, wanted), {}
+
+
+@st.composite
 def normed_by_rows(draw: Any, backward: bool = False) -> Arguments:
     shape, dtype = draw(SHAPES), draw(DTYPES)
     inner = shape[draw(st.integers(0, len(shape) - 1)) :]
@@ -269,6 +284,8 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.native_batch_norm_backward.default: normed(backward=True),
     aten.native_layer_norm.default: normed_by_rows(),
     aten.native_layer_norm_backward.default: normed_by_rows(backward=True),
+    aten.native_group_norm.default: normed_by_groups(),
+    aten.native_group_norm_backward.default: normed_by_groups(backward=True),
     aten.sum.dim_IntList: summed(),
     aten.pow.Tensor_Scalar: tensor_and_number(),
     **{op.default: exponents() for op in (aten._softmax, aten._log_softmax)},
