@@ -26,6 +26,7 @@ from right_answers import GRADED, RIGHT
 from classroom.grading import plain
 from classroom.grading.graft import kind_of
 from classroom.grading.plain import bound_names, given_names, reaches
+from classroom.grading.zygote import WARM
 from classroom.notebooks import read_notebook
 from classroom.questions.graded import GradedProperties
 
@@ -213,7 +214,7 @@ BESIDE = [
     "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n",
     "from torch.utils.checkpoint import checkpoint\n",
     "WIDTH = 3\n",
-    "from operator import add, itemgetter\n",
+    "from operator import add, itemgetter\nimport copy\n",
     "if __name__ == '__main__':\n    print(Net())\n",
     "def other_question(n):\n    return n\n",  # several answers in one cell
 ]
@@ -248,7 +249,11 @@ def allowed(attribute: str) -> bool:
     return not reaches(f"torch.{attribute}", {"torch"})
 
 
-NAMED = {"eval", "exec", "open", ".open", "__import__", "get_type_hints"}  # that lead to the interpreter or to files
+# That lead to the interpreter, to files, or to other processes.
+NAMED = {"eval", "exec", "open", ".open", "__import__", "get_type_hints"} | {
+    *("subprocess", "ctypes", "pickle", "socket", "multiprocessing", "mmap", "shutil", "urllib"),
+    *("threading", ".system", ".popen", ".Popen", ".check_output", ".fork"),
+}
 FILES = re.compile(r"file|f(ile)?_?(name|path)")
 # What namedtuple and dataclass evaluate they made themselves, of names that they have looked at.
 FROM_NAMES = {"namedtuple", "dataclass"}
@@ -293,7 +298,9 @@ def takes_a_file(function: object) -> bool:
 
 
 def test_no_attribute_leads_from_what_may_be_imported_to_the_interpreter() -> None:
-    """Follows each attribute that is allowed, of modules and classes, from module to module."""
+    """Follows each attribute that is allowed, of modules and classes, from module to module, as a kernel has them."""
+    for name in WARM:
+        importlib.import_module(name)
     forbidden = {
         *(
             eval,
