@@ -24,8 +24,9 @@ import pytest
 from right_answers import GRADED, RIGHT
 
 from classroom.grading import plain
-from classroom.grading.graft import kind_of
+from classroom.grading.graft import kind_of, setup_texts
 from classroom.grading.plain import bound_names, given_names, reaches
+from classroom.grading.zygote import WARM
 from classroom.notebooks import read_notebook
 from classroom.questions.graded import GradedProperties
 
@@ -213,7 +214,7 @@ BESIDE = [
     "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n",
     "from torch.utils.checkpoint import checkpoint\n",
     "WIDTH = 3\n",
-    "from operator import add, itemgetter\n",
+    "from operator import add, itemgetter\nimport copy\n",
     "if __name__ == '__main__':\n    print(Net())\n",
     "def other_question(n):\n    return n\n",  # several answers in one cell
 ]
@@ -248,7 +249,11 @@ def allowed(attribute: str) -> bool:
     return not reaches(f"torch.{attribute}", {"torch"})
 
 
-NAMED = {"eval", "exec", "open", ".open", "__import__", "get_type_hints"}  # that lead to the interpreter or to files
+# That lead to the interpreter, to files, or to other processes.
+NAMED = {"eval", "exec", "open", ".open", "__import__", "get_type_hints"} | {
+    *("subprocess", "ctypes", "pickle", "socket", "multiprocessing", "mmap", "shutil", "urllib"),
+    *("threading", ".system", ".popen", ".Popen", ".check_output", ".fork"),
+}
 FILES = re.compile(r"file|f(ile)?_?(name|path)")
 # What namedtuple and dataclass evaluate they made themselves, of names that they have looked at.
 FROM_NAMES = {"namedtuple", "dataclass"}
@@ -292,8 +297,21 @@ def takes_a_file(function: object) -> bool:
         return bool(re.search(r"\bfile(name)?\b", str(getattr(function, "__doc__", ""))[:300]))
 
 
+def given_modules() -> set[str]:
+    """Modules of ours that set-up cells give to answers."""
+    found = set()
+    for path in sorted((ROOT / "solutions").glob("*.ipynb")):
+        for text in setup_texts(read_notebook(path)):
+            nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+            names = {(f"{node.module}.{one.name}", one.asname or one.name) for node in nodes for one in node.names}
+            found |= {name for name, called in names if called not in plain.JUDGES and name.startswith("lessons.")}
+    return {name for name in found if (ROOT / f"{name.replace('.', '/')}.py").exists()}
+
+
 def test_no_attribute_leads_from_what_may_be_imported_to_the_interpreter() -> None:
-    """Follows each attribute that is allowed, of modules and classes, from module to module."""
+    """Follows each attribute that is allowed, of modules and classes, from module to module, as a kernel has them."""
+    for name in WARM:
+        importlib.import_module(name)
     forbidden = {
         *(
             eval,
@@ -313,7 +331,8 @@ def test_no_attribute_leads_from_what_may_be_imported_to_the_interpreter() -> No
         *(functools.wraps, functools.update_wrapper, operator.attrgetter, operator.methodcaller, os.system, os._exit),
         *(importlib.import_module, subprocess.Popen, subprocess.run, signal.signal, pickle.load, pickle.loads),
     }
-    waiting = [importlib.import_module(name) for name in sorted(plain.MODULES)]
+    assert given_modules() == {"lessons.batch_size.judge", "lessons.offload.judge", "lessons.one_card.judge"}
+    waiting = [importlib.import_module(name) for name in sorted(plain.MODULES | given_modules())]
     seen, paths = {id(module) for module in waiting}, {id(module): module.__name__ for module in waiting}
     while waiting:
         place = waiting.pop()
