@@ -132,7 +132,7 @@ def _find_pair(name: str, root: Path) -> tuple[Path, Path]:
     """The exercise meant by a number, a name or a path, and its solution. Raises CourseError."""
     known = {exercise.stem: (exercise, solution) for exercise, solution in _all_pairs(root)}
     if not name.endswith(".ipynb"):
-        return known[chosen([name], known, "exercise")[0]]
+        return known[chosen([name], known, "exercise or notebook")[0]]
     path = Path(name)
     notebook = read_notebook(path)
     course = notebook.metadata.get("course")

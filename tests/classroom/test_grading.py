@@ -386,7 +386,7 @@ class TestCommands:
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["07"], "no exercise '07'; there is 01, 02"),
+            (["07"], "no exercise or notebook '07'; there is 01_multiples, 02_more"),
             (["none.ipynb"], "none.ipynb is not there"),
             (["01", "--seconds", "0"], "--seconds must be more than 0"),
         ],
