@@ -16,8 +16,8 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from classroom.predict import WIDGET_HEAD
 from course_utils.figures import Picture
-from course_utils.figures.style import WIDGET_HEAD
 from course_utils.units import CourseError, format_bytes
 
 DESCRIPTION_WIDTH = 5.5  # em, of the words before a control, unless they are longer

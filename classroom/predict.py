@@ -15,14 +15,17 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
 import traitlets
 
 from course_utils.figures import Picture, side_by_side
-from course_utils.figures.style import WIDGET_HEAD
 from course_utils.units import CourseError
+
+# Stands once in every widget of ours; the file says what for.
+WIDGET_HEAD = Path(__file__).with_name("widget_head.html").read_text(encoding="utf-8").partition("-->")[2].strip()
 
 
 def read_number(text: str) -> float:

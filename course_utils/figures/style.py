@@ -44,23 +44,6 @@ BAR = 19.0  # pixels a bar is high
 BAND_COLUMN = 4.0  # pixels between the columns at which bands are sampled for room
 COLUMN_GAP, COLUMN_ROW = 16.0, 1.35 * SIZE  # of the column of names beside a plot: its distance, its line height
 
-# Stands once in every widget of ours. The style: as large as the text around them, which grows in a lecture (their
-# default is the size of a menu), and where no kernel runs, one line in words in place of broken chains. The script:
-# JupyterLab takes keys for commands wherever the focus is not in a text field, so that "x" on a dropdown cuts the cell.
-# Lumino looks for no command from an element with `data-lm-suppress-shortcuts` outwards (the focused one, as commands
-# of cells are bound to `:focus`), and listens at the document; so one listener at the window, before it, sets that for
-# plain keys and lifts it for Ctrl, Alt, Meta, Escape and Shift+Enter, which stay the notebook's. A script in HTML
-# set by a widget never runs; the handler of an image that fails does.
-WIDGET_HEAD = """<style>
-.course-widget{--jp-widgets-font-size:var(--jp-content-font-size1,14px)}
-.course-widget .jupyter-widgets-disconnected::before{display:none}
-.course-widget.jupyter-widgets-disconnected::before{content:"At rest: run the cells to use this.";font:inherit;
-font-size:var(--jp-content-font-size1,14px);font-style:italic;color:inherit}
-</style><img hidden alt="" src="data:," onerror="if(!window.courseKeys){window.courseKeys=true;
-window.addEventListener('keydown',event=>{if(event.target.closest?.('.course-widget'))event.target.toggleAttribute(
-'data-lm-suppress-shortcuts',!(event.ctrlKey||event.altKey||event.metaKey||event.key==='Escape'||
-(event.shiftKey&&event.key==='Enter')))},true)}">"""
-
 Floats = npt.NDArray[np.float64]
 
 
