@@ -183,10 +183,8 @@ class Tracer:
         if self.target == "cuda":
             for path, child in self.modules:
                 if isinstance(child, HIDDEN_BUFFERS):
-                    kind = f"{path or self.name} ({type(child).__name__})"
-                    self.assumptions[f"{kind}: traced cell by cell, while CUDA's kernel keeps buffers of its own"] = (
-                        None
-                    )
+                    said = f"{path or self.name} ({type(child).__name__}): traced cell by cell, while CUDA's kernel "
+                    self.assumptions[said + "keeps buffers of its own"] = None
 
     def _may_pass_as_fake(self, error: TraceError) -> bool:
         return self.target == "cpu" or (error.__cause__ is not None and needs_values(error.__cause__))
@@ -361,6 +359,8 @@ class Tracer:
         optimizer = self.optimizer(parameters)
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TraceError(f"optimizer must return a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        if not (kind := type(optimizer)).__module__.startswith("torch.optim"):
+            self.assumptions[f"{kind.__name__} as in its second step, without what only later ones make"] = None
         for group in optimizer.param_groups:
             if "foreach" in group and group["foreach"] is None and not group.get("fused"):
                 group["foreach"] = on_cuda  # what torch chooses where it sees a card

@@ -436,6 +436,16 @@ def test_any_optimizer_equals_its_real_update(make: Callable[[Any], torch.optim.
     assert operators(step.at(3)) == real
 
 
+class Own(torch.optim.SGD):
+    """Somebody's own, who may make something in a later step: no trace of the second sees it."""
+
+
+@pytest.mark.parametrize(("make", "labelled"), [(partial(Own, lr=0.1), True), (torch.optim.RMSprop, False)])
+def test_an_optimizer_that_is_not_of_torch_is_labelled(make: Any, labelled: bool) -> None:
+    step = training_step(Net(chain), (8,), 5, make)
+    assert any("as in its second step" in text for text in step.assumptions) == labelled
+
+
 # -- meta tensors and fake ones ----------------------------------------------------------------------------------------
 
 
