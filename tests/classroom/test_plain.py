@@ -26,7 +26,7 @@ from right_answers import GRADED, RIGHT
 from classroom.grading import plain
 from classroom.grading.graft import kind_of, setup_texts
 from classroom.grading.plain import bound_names, given_names, reaches
-from classroom.grading.zygote import WARM
+from classroom.grading.sandbox import WARM, to_warm
 from classroom.notebooks import read_notebook
 from classroom.questions.graded import GradedProperties
 
@@ -310,7 +310,7 @@ def given_modules() -> set[str]:
 
 def test_no_attribute_leads_from_what_may_be_imported_to_the_interpreter() -> None:
     """Follows each attribute that is allowed, of modules and classes, from module to module, as a kernel has them."""
-    for name in WARM:
+    for name in to_warm(WARM):
         importlib.import_module(name)
     forbidden = {
         *(
