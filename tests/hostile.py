@@ -8,7 +8,6 @@ submission, each in the place of another question.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from multiples import NAMES
@@ -157,7 +156,7 @@ assert not done, done
     + RIGHT
 )
 
-CONFINED = [
+ANSWERS = [
     # -- ways out, and ways to others
     Hostile("every namespace", ESCAPES, CORRECT),
     Hostile("refused system calls", REFUSED, CORRECT),
@@ -309,9 +308,7 @@ CONFINED = [
     Hostile("resets the namespace", "%reset -f\n" + RIGHT, CRASHED, alone=True),
     Hostile("not Python", "def three(n:\n    return", CRASHED, "SyntaxError"),
     Hostile("is not root", "import os\nassert os.getuid() and os.geteuid(), 'root'\n" + RIGHT, CORRECT),
-]
-# What is compared outside of the kernel, whoever it runs as.
-FORGED = [
+    # -- forging
     Hostile(
         "later cells emptied",
         "get_ipython().input_transformers_cleanup.append(lambda lines: [''])\ndef three(n):\n    return 0",
@@ -393,9 +390,7 @@ FORGED = [
         alone=True,
     ),
     Hostile("script in what it returns", "def three(n):\n    return '<script>alert(1)</script>'", WRONG, "<script>"),
-]
-# Each returns what it finds, so that finding something would be right.
-LOOKING = [
+    # -- looking for answers; each returns what it finds, so that finding something would be right
     Hostile(
         "reads the seed",
         "import os\ndef three(n):\n    return os.environ['COURSE_SEED']",
@@ -455,14 +450,13 @@ LOOKING = [
         WRONG,
     ),
 ]
-ANSWERS = [*CONFINED, *FORGED, *LOOKING]
 
 
-def classes(answers: Sequence[Hostile]) -> dict[bool, list[dict[str, Hostile]]]:
+def classes() -> dict[bool, list[dict[str, Hostile]]]:
     """Submissions for the class with little time for a cell (True) and for the other: question -> hostile answer."""
     made: dict[bool, list[dict[str, Hostile]]] = {}
     for endless in (True, False):
-        members = [one for one in answers if one.endless is endless]
+        members = [one for one in ANSWERS if one.endless is endless]
         shared = [one for one in members if not one.alone]
         groups = [shared[i : i + 4] for i in range(0, len(shared), 4)]
         made[endless] = [dict(zip(("two", "three", "four", "five"), group, strict=False)) for group in groups]

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"sandbox: {sand
 
 CONFINEMENT = Confinement(memory_bytes=GIB, address_bytes=6 * GIB, processes=32)
 LARGEST = 120 * MIB
-CLASSES = classes(ANSWERS)
+CLASSES = classes()
 PLACES = places(CLASSES)
 
 

@@ -1,7 +1,4 @@
-"""Hostile answers again, graded by a teacher who is an ordinary user: then all kernels have one user's number.
-
-All but those that forge results, which are compared outside of the kernel whoever it runs as.
-"""
+"""All hostile answers again, graded by a teacher who is an ordinary user: then all kernels have one user's number."""
 
 from __future__ import annotations
 
@@ -17,17 +14,14 @@ from pathlib import Path
 import ordinary
 import psutil
 import pytest
-from hostile import CONFINED, LOOKING, Hostile, classes, places
+from hostile import ANSWERS, Hostile
 from multiples import build_course
-from test_hostile import Graded, costs_its_own_question_and_nothing_else, read_out, submission
+from test_hostile import CLASSES, PLACES, Graded, costs_its_own_question_and_nothing_else, read_out, submission
 
 from classroom.grading import sandbox
 from classroom.notebooks import to_text
 
 TESTS = Path(__file__).resolve().parents[1]
-ANSWERS = [*CONFINED, *LOOKING]
-CLASSES = classes(ANSWERS)
-PLACES = places(CLASSES)
 WHY_NOT = sandbox.why_not() or ordinary.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 GRADE = """\
