@@ -1,4 +1,4 @@
-"""Fake CPU tensors at a third of their price: torch's own mode, without its cache for operators that need no rule.
+"""Fake CPU tensors at about half their price: torch's own mode, without its cache for operators that need no rule.
 
 `FakeTensorMode` looks every operator up in a cache whose key costs more than most meta kernels. What it does in the
 end, for an operator without a rule of its own (`torch._subclasses.fake_impls`), is to run the meta kernel and to say
