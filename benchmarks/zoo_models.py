@@ -48,6 +48,49 @@ TRANSFORMERS: dict[str, list[str]] = {
         "ConvNextForImageClassification ResNetForImageClassification SwinForImageClassification"
     ).split(),
 }  # fmt: skip
+ENCODER: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+}  # fmt: skip
+# Nothing is left out by chance: neither layers nor parts of the sound.
+SOUND: dict[str, Any] = {
+    **ENCODER, "conv_dim": (16, 16, 16), "conv_stride": (5, 4, 2), "conv_kernel": (10, 3, 3),
+    "num_feat_extract_layers": 3, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
+    "classifier_proj_size": 16, "mask_time_prob": 0.0, "layerdrop": 0.0, "vocab_size": WORDS,
+}  # fmt: skip
+WHISPER: dict[str, Any] = {
+    "vocab_size": WORDS, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_source_positions": 32,
+    "max_target_positions": 32, "num_mel_bins": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+}  # fmt: skip
+WAVE, CLASS = {"input_values": Spec((2000,))}, {"labels": Spec((), torch.int64)}
+OTHERS: dict[str, dict[str, tuple[dict[str, Any], dict[str, Spec]]]] = {
+    "sound": {
+        **{f"{name}ForSequenceClassification": (SOUND, {**WAVE, **CLASS})
+           for name in ("Wav2Vec2", "Hubert", "WavLM", "UniSpeechSat", "Data2VecAudio", "Wav2Vec2Conformer")},
+        "Wav2Vec2ForCTC": (SOUND, {**WAVE, "labels": Spec((6,), torch.int64)}),
+        "ASTForAudioClassification": (
+            {**ENCODER, "patch_size": 8, "max_length": 64, "num_mel_bins": 32},
+            {"input_values": Spec((64, 32)), **CLASS},
+        ),
+        "WhisperForConditionalGeneration": (
+            WHISPER, {"input_features": Spec((16, 64)), "labels": Spec((12,), torch.int64)}
+        ),
+    },
+    "pictures and words": {
+        "CLIPModel": (
+            {
+                "text_config": {**ENCODER, "vocab_size": WORDS, "max_position_embeddings": 16, "eos_token_id": 2},
+                "vision_config": {**ENCODER, "image_size": 32, "patch_size": 8}, "projection_dim": 16,
+            },
+            {"input_ids": Spec((16,), torch.int64), "pixel_values": Spec((3, 32, 32))},
+        ),
+        "SegformerForSemanticSegmentation": (
+            {"hidden_sizes": [16, 32, 32, 64], "depths": [1, 1, 1, 1], "num_labels": CLASSES},
+            {"pixel_values": Spec((3, 64, 64)), "labels": Spec((64, 64), torch.int64)},
+        ),
+    },
+}  # fmt: skip
 LOOK_FOR_PADDING = ("GPT2LMHeadModel", "DebertaV2ForMaskedLM", "RoFormerForMaskedLM")  # and want a mask to do without
 
 TORCHVISION = (
@@ -57,6 +100,11 @@ TORCHVISION = (
 ).split()
 TORCHVISION_MAPS = "fcn_resnet50 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large".split()
 TORCHVISION_VIDEO = "r3d_18 mc3_18 r2plus1d_18 swin3d_t".split()
+TORCHVISION_FLOW = "raft_small raft_large".split()
+TORCHVISION_BOXES = (
+    "fasterrcnn_resnet50_fpn maskrcnn_resnet50_fpn retinanet_resnet50_fpn fcos_resnet50_fpn "
+    "ssdlite320_mobilenet_v3_large"
+).split()
 TIMM = (
     "mobileone_s0 cait_xxs24_224 coat_tiny convit_tiny convnext_atto darknet17 deit_tiny_patch16_224 dla46_c "
     "edgenext_xx_small efficientformer_l1 efficientnet_lite0 efficientvit_b0 efficientvit_m0 fastvit_t8 "
@@ -162,11 +210,35 @@ def _of_transformers(name: str) -> Model:
     return Model(name, lambda: kind(kind.config_class(**sizes)))
 
 
+def _other_of_transformers(name: str, options: dict[str, Any], inputs: dict[str, Spec]) -> Model:
+    kind = getattr(importlib.import_module("transformers"), name)
+    more = {"return_loss": True} if name == "CLIPModel" else {}
+    return Model(name, lambda: kind(kind.config_class(**options)), inputs, lambda m, batch: m(**batch, **more).loss)
+
+
+def _flowing(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Mean square of the last estimate of how things moved between two images."""
+    return model(batch["x"], batch["next"])[-1].square().mean()  # type: ignore[no-any-return]
+
+
+def _detected(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """All losses of a detector, for two boxes in every image."""
+    targets = [{"boxes": boxes, "labels": y} for boxes, y in zip(batch["boxes"], batch["y"], strict=True)]
+    return sum(model(list(batch["x"]), targets).values())  # type: ignore[no-any-return]
+
+
 def _of_torchvision(name: str, kind: str) -> Model:
     models = importlib.import_module("torchvision.models")
     options: dict[str, Any] = {"weights": None, "num_classes": CLASSES}
-    if kind == "maps":
+    if kind == "flow":
+        inputs = {"x": Spec((3, 128, 128)), "next": Spec((3, 128, 128))}
+        return Model(name, lambda: models.get_model(name, weights=None), inputs, _flowing)
+    if kind in ("maps", "boxes"):
         options["weights_backbone"] = None
+    if kind == "boxes":
+        inputs = {**_pictures(3, 64, 64, labels=(2,)), "boxes": Spec((2, 4))}
+        return Model(name, lambda: models.get_model(name, **options), inputs, _detected)
+    if kind == "maps":
         return Model(name, lambda: models.get_model(name, **options), _pictures(3, 64, 64, labels=(64, 64)), classified)
     if name in ("googlenet", "inception_v3"):
         options["init_weights"] = False
@@ -213,7 +285,14 @@ def families() -> Iterator[tuple[str, list[tuple[str, Callable[[], Model]]]]]:
     _KEPT.extend(_torchvision_beside_a_cpu_build() if torch.version.cuda is None else [])
     for family, names in TRANSFORMERS.items():
         yield f"transformers, {family}", [(name, lambda name=name: _of_transformers(name)) for name in names]
-    for kind, names in (("pictures", TORCHVISION), ("maps", TORCHVISION_MAPS), ("video", TORCHVISION_VIDEO)):
+    for family, known in OTHERS.items():
+        yield f"transformers, {family}", [
+            (name, lambda name=name, known=known: _other_of_transformers(name, *known[name])) for name in known
+        ]
+    for kind, names in (
+        ("pictures", TORCHVISION), ("maps", TORCHVISION_MAPS), ("video", TORCHVISION_VIDEO),
+        ("flow", TORCHVISION_FLOW), ("boxes", TORCHVISION_BOXES),
+    ):  # fmt: skip
         yield f"torchvision, {kind}", [(n, lambda n=n, kind=kind: _of_torchvision(n, kind)) for n in names]
     for family, names, make in (
         ("timm", TIMM, _of_timm), ("diffusers", list(DIFFUSERS), _of_diffusers),

@@ -15,13 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.memory import StepTrace
-from course_utils.trace.inputs import Spec, StepSpec, check_inputs
+from course_utils.trace.inputs import LARGE_BATCH, SMALL_BATCH, Spec, StepSpec, check_inputs
 from course_utils.trace.refusals import LeakError, TraceError, first_line
 from course_utils.trace.tracer import (
-    LARGE_BATCH,
     OPTIMIZERS,
     PRECISIONS,
-    SMALL_BATCH,
     MakeOptimizer,
     Tracer,
     no_garbage_collection,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -12,6 +13,13 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
 
 from course_utils.trace.known import KnownValues
 from course_utils.trace.refusals import TraceError
+
+# The two batches traced. Far apart, so that a size that is capped, halved or switched somewhere between them shows as a
+# slope that is no whole number, or as another sequence of operators; one even and one prime, so that padding and
+# pairing show too.
+SMALL_BATCH, LARGE_BATCH = 2, 4099
+# With long rows of whole numbers, whose masks are computed for real where a network looks at them: a nearer prime.
+LARGE_BATCH_OF_ROWS, LONG_ROW = 67, 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,17 +93,11 @@ class StepSpec:
         return tree_unflatten([made[id(spec)] for _, spec in leaves], tree), named
 
     @property
-    def largest(self) -> int:
-        """Values of one sample in the largest tensor of whole numbers: what a network may want to look at."""
-        specs = [spec for _, spec in tree_flatten_with_path(self.inputs)[0]]
-        counts = [1]
-        for spec in specs:
-            if not spec.dtype.is_floating_point:
-                count = 1
-                for n in spec.shape:
-                    count *= self.sizes[n] if isinstance(n, str) else n
-                counts.append(count)
-        return max(counts)
+    def batches(self) -> tuple[int, int]:
+        """The two batches that are traced."""
+        rows = [spec for _, spec in tree_flatten_with_path(self.inputs)[0] if not spec.dtype.is_floating_point]
+        values = [prod(self.sizes[n] if isinstance(n, str) else n for n in spec.shape) for spec in rows]
+        return SMALL_BATCH, LARGE_BATCH_OF_ROWS if max(values, default=1) >= LONG_ROW else LARGE_BATCH
 
 
 def check_inputs(inputs: Any, sizes: dict[str, int]) -> None:

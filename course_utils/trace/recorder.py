@@ -80,6 +80,14 @@ class Run:
         self.is_map.append(is_map)
         return len(self.size) - 1
 
+    def without_the_last(self) -> None:
+        """Take the last event back, and the storage that it made: born in the event that comes next."""
+        for column in (self.ops, self.phase, self.event_layer, self.work, self.traffic, self.recomputed):
+            column.pop()
+        while self.uses and self.uses[-1][0] == len(self.ops):
+            self.uses.pop()
+        self.birth[-1] = len(self.ops)
+
     def flops(self) -> list[int]:
         """Floating-point operations of each event by torch's own formulas (a multiply-add counts as two)."""
         return [0 if work is None else int(flop_registry[work[0]](*work[1], out_val=work[2])) for work in self.work]
@@ -150,6 +158,7 @@ class Recorder(TorchDispatchMode):
         self.view_overwritten = False  # whether a view that gradients flow through was written in place
         self.unlike_cpu = False  # whether something ran on shapes alone that a CPU would do otherwise
         self.scratch: list[tuple[int, int]] = []  # (event, bytes): what CUDA's kernels make while they run
+        self.number: int | None = None  # the storage of a number that torch made a tensor, for what it does next
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
 
     @classmethod
@@ -209,6 +218,8 @@ class Recorder(TorchDispatchMode):
                     self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], self.modules[-1], is_map=False)
         else:
             self._note(operator, args, out)
+            if operator.name == "scalar_tensor" and "pin_memory" not in kwargs:  # torch.scalar_tensor itself gives that
+                self.number = self.index_of(out)
         return out
 
     def _on_device(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -246,12 +257,30 @@ class Recorder(TorchDispatchMode):
             return self._forward_layer(), ROLE["feature maps"]
         return self._backward_layer(), ROLE["gradient maps"]
 
+    def _write_number(self, name: str, inputs: list[Tensor], number: int) -> str:
+        """`x[...] = 1`: on shapes an operator makes a tensor of the number first; elsewhere it stays on the host.
+
+        Source: torch/csrc/autograd/python_variable_indexing.cpp, `THPVariable_setitem`; aten/native/TensorIndexing.h,
+        `copy_to`. Returns the name of the operator that writes it there.
+        """
+        if number != len(self.record.size) - 1 or self.record.ops[-1] != "scalar_tensor":
+            return name
+        self.record.without_the_last()
+        self.record.role[number], self.record.is_map[number] = ROLE["other"], False
+        if not self.host_counts:
+            self.record.size[number] = 0
+        inputs[-1] = inputs[-1].as_strided((), ())
+        return "fill_" if name == "copy_" and inputs[0].dim() > 0 else name
+
     def _note(self, operator: _Operator, args: Any, out: Any) -> None:
         inside = self.phase == BACKWARD and torch._C._current_autograd_node() is not None
         recomputed = inside and torch.is_grad_enabled()
         layer, role = self._layer_and_role(recomputed)
         inputs, outputs = kernels.flat_tensors(args), kernels.flat_tensors(out)
         read = [self.index_of(tensor) for tensor in inputs]
+        name = operator.name
+        if name in ("copy_", "index_put_") and read[-1] is not None and read[-1] == self.number:
+            name = self._write_number(name, inputs, read[-1])
         written: list[int | None] = []
         born = False
         for tensor in outputs:
@@ -269,13 +298,13 @@ class Recorder(TorchDispatchMode):
             written.append(index)
         if self.host_counts and self.device == "meta" and not self.unlike_cpu:
             # On all but the CPU, group norm begins with a copy in plain order.
-            copied = operator.name == "native_group_norm" and self.record.ops[-1:] == ["clone"]
-            self.unlike_cpu = copied or _unlike_cpu(operator.name, inputs, outputs, read)
+            copied = name == "native_group_norm" and self.record.ops[-1:] == ["clone"]
+            self.unlike_cpu = copied or _unlike_cpu(name, inputs, outputs, read)
         if operator.writes and self.phase == FORWARD and inputs and inputs[0]._is_view() and torch.is_grad_enabled():
             self.view_overwritten |= any(t.requires_grad for t in inputs)
         if not born and not operator.writes:
             return  # a view by another name
-        if operator.name == "add" and role == ROLE["gradient maps"] and born:
+        if name == "add" and role == ROLE["gradient maps"] and born:
             left, total = read[0], written[0]
             if (
                 left is not None
@@ -285,11 +314,11 @@ class Recorder(TorchDispatchMode):
                 and kernels.may_add_in_place(inputs[0])
             ):
                 self.sums.append((len(self.record.ops), left, total))
-        if operator.name == "add_" and self.phase == BACKWARD and _parameter_of_node() is not None:
+        if name == "add_" and self.phase == BACKWARD and _parameter_of_node() is not None:
             self.accumulated.append((read[1], layer))
-        if operator.name in ("empty_like", "bernoulli_", "mul", "mul_"):
-            self.reads.append((operator.name, read, written))
-        if scratch := kernels.scratch_on_cuda(operator.name, inputs):
+        if name in ("empty_like", "bernoulli_", "mul", "mul_"):
+            self.reads.append((name, read, written))
+        if scratch := kernels.scratch_on_cuda(name, inputs):
             self.scratch.append((len(self.record.ops), scratch))
         if self.phase == FORWARD and outputs:
             self.record.layer_shapes[layer] = tuple(outputs[0].shape)
@@ -298,7 +327,7 @@ class Recorder(TorchDispatchMode):
         self.record.uses += [(event, i, 1) for i in dict.fromkeys(written) if i is not None]
         work = None if operator.counted is None else (operator.counted, [_shape(a) for a in args], _shape(out))
         traffic = sum(t.numel() * t.element_size() for t in inputs) + sum(t.numel() * t.element_size() for t in outputs)
-        self.record.event(operator.name, self.phase, layer, work, traffic, recomputed)
+        self.record.event(name, self.phase, layer, work, traffic, recomputed)
 
 
 def _parameter_of_node() -> Any:

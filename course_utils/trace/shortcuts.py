@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 aten = torch.ops.aten
 
@@ -58,11 +59,24 @@ def _unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _twin(args[0]) if args[0].is_floating_point() else NotImplemented
 
 
+def _arithmetic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`_binary`, also of whole numbers."""
+    first, second = args[0], args[1]
+    number = second.dtype if isinstance(second, Tensor) else type(second)
+    if kwargs or not isinstance(first, Tensor) or first.dtype != torch.int64 or number not in (torch.int64, int):
+        return _binary(args, kwargs)
+    return _pair(first, second)
+
+
 def _binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Elementwise on two tensors of one dtype, or on one and a number."""
     first, second = args[0], args[1]
     if not isinstance(first, Tensor) or not first.is_floating_point():
         return NotImplemented
+    return _pair(first, second)
+
+
+def _pair(first: Tensor, second: Any) -> Any:
     if isinstance(second, Tensor):
         if first.dtype != second.dtype or first.device != second.device:
             return NotImplemented
@@ -81,16 +95,26 @@ def _by_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _stretched(narrow: Tensor, wide: Tensor) -> Any:
-    """What comes of a tensor that is stretched to the shape of another, both in order."""
+    """What comes of a tensor that is stretched to the shape of another, where their dimensions have one order."""
     pairs = zip(reversed(narrow.shape), reversed(wide.shape), strict=False)
-    fits = all(a in (1, b) for a, b in pairs) and _in_order(narrow) and _in_order(wide)
-    return _empty(wide.shape, wide) if fits else NotImplemented
+    if not all(a in (1, b) for a, b in pairs):
+        return NotImplemented
+    if _in_order(narrow) and _in_order(wide):
+        return _empty(wide.shape, wide)
+    order, missing = _order(wide), wide.dim() - narrow.dim()
+    kept = [d - missing for d in order or () if d >= missing and narrow.shape[d - missing] > 1]
+    steps = [*(narrow.stride(d) for d in kept), 0]
+    return _ordered_as(wide) if order and all(a > b for a, b in pairwise(steps)) else NotImplemented
+
+
+def _no_values(tensor: Tensor) -> bool:
+    return tensor.is_meta or isinstance(tensor, FakeTensor)
 
 
 def _in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Writes into its first argument: no shape to compute. Values that are real (step counters) are still written."""
     first = args[0]
-    if first.device.type != "meta" or any(isinstance(a, Tensor) and a.shape != first.shape for a in args[1:]):
+    if not _no_values(first) or any(isinstance(a, Tensor) and a.shape != first.shape for a in args[1:]):
         return NotImplemented
     return first
 
@@ -137,9 +161,10 @@ def _layout(x: Tensor, weight: Tensor) -> torch.memory_format | None:
     layouts = set()
     for tensor in (x, weight):
         last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-        if _in_order(tensor) or _order(tensor) == [*range(tensor.dim())]:  # a part of one is made whole first
+        order = None if _in_order(tensor) else _order(tensor)  # a part of a tensor is made whole first
+        if _in_order(tensor) or order == [*range(tensor.dim())]:
             layouts.add(torch.contiguous_format)
-        elif last and not tensor.is_contiguous():
+        elif order == [0, 2, 3, 1] or (last and not tensor.is_contiguous()):
             layouts.add(torch.channels_last)
         else:  # neither, or, with a dimension of one, both
             return None
@@ -191,26 +216,34 @@ def _like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _twin(args[1]) if args[1].is_contiguous() else NotImplemented
 
 
+def _whole_like(x: Tensor) -> Any:
+    """A tensor in the layout of one without gaps: plain, or of images channels last, where it has only one."""
+    if x.is_contiguous():
+        return _empty(x.shape, x)
+    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and _order(x) == [0, 2, 3, 1]
+    return _twin(x) if last else NotImplemented
+
+
 def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In plain order also where a map of one pixel has the strides of channels last, as the CPU's kernel has it."""
     x, training = args[0], args[5]
-    if not x.is_contiguous():
+    out = _whole_like(x)
+    if out is NotImplemented or (training and args[1] is None):
         return NotImplemented
     if not training:  # the meta kernel keeps statistics; the CPU's kernel and cuDNN's do not
-        return _empty(x.shape, x), _empty((0,), x), _empty((0,), x)
-    if args[1] is None:
-        return NotImplemented
+        return out, _empty((0,), x), _empty((0,), x)
     # Statistics are kept in the precision of the weights, float32 also under autocast.
-    return _empty(x.shape, x), _empty((x.shape[1],), args[1]), _empty((x.shape[1],), args[1])
+    return out, _empty((x.shape[1],), args[1]), _empty((x.shape[1],), args[1])
 
 
 def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Only the gradients that are wanted; torch's meta kernel makes that of the input in any case."""
     x, weight, wanted = args[1], args[2], args[9]
-    if not x.is_contiguous():
+    out = _whole_like(x)
+    if out is NotImplemented:
         return NotImplemented
     return (
-        _empty(x.shape, x) if wanted[0] else None,
+        out if wanted[0] else None,
         _twin(weight) if wanted[1] else None,
         _twin(weight) if wanted[2] else None,
     )
@@ -247,31 +280,37 @@ def _layer_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _group_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, weight, bias, samples, _channels, _pixels, groups, _eps = args
-    if not _in_order(x) or x.dtype not in (torch.float32, torch.float64):
+    out = _whole_like(x)
+    if out is NotImplemented or x.dtype not in (torch.float32, torch.float64):
         return NotImplemented
     if any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
         return NotImplemented
-    return _empty(x.shape, x), _empty((samples, groups), x), _empty((samples, groups), x)
+    return out, _empty((samples, groups), x), _empty((samples, groups), x)
 
 
 def _group_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     gradient, x, mean, _rstd, weight, _samples, channels, _pixels, _groups, wanted = args
-    if not _in_order(x) or any(t is not None and t.dtype != x.dtype for t in (gradient, mean, weight)):
+    out = _whole_like(x)
+    if out is NotImplemented or any(t is not None and t.dtype != x.dtype for t in (gradient, mean, weight)):
         return NotImplemented
-    shapes = (x.shape, (channels,), (channels,))
-    return tuple(_empty(shape, x) if want else None for shape, want in zip(shapes, wanted, strict=True))
+    made = (out, _empty((channels,), x), _empty((channels,), x))
+    return tuple(tensor if want else None for tensor, want in zip(made, wanted, strict=True))
 
 
 def _sum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Over some dimensions of a tensor in order."""
+    """Over some dimensions; in plain order, whatever that of the tensor (ReduceOpsUtils.h, `resize_reduction`)."""
     x, dimensions = args[0], args[1]
-    if not x.is_contiguous() or not x.is_floating_point() or not dimensions or kwargs.get("dtype") is not None:
+    if not x.is_floating_point() or not dimensions or kwargs.get("dtype") is not None:
         return NotImplemented
     gone = {d % x.dim() for d in dimensions} if x.dim() else set()
     if len(gone) != len(dimensions):
         return NotImplemented
     keep = args[2] if len(args) > 2 else False
     return _empty((1 if d in gone else n for d, n in enumerate(x.shape) if keep or d not in gone), x)
+
+
+def _vector_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _sum((args[0], *args[2:]), kwargs) if len(args) > 2 else NotImplemented
 
 
 def _softmax(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -289,9 +328,10 @@ def _softmax_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _cat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors, dimension = args[0], args[1] if len(args) > 1 else 0
     first = tensors[0]
+    plain = all(other.is_contiguous() or other.dim() < 4 for other in tensors)  # of images torch looks for another
+    last = not plain and all(_order(other) == [0, 2, 3, 1] for other in tensors)
     for other in tensors:
-        plain = other.is_contiguous() or other.dim() < 4  # of images torch looks for channels last
-        if not plain or other.dtype != first.dtype or other.dim() != first.dim():
+        if not (plain or last) or other.dtype != first.dtype or other.dim() != first.dim():
             return NotImplemented
         if any(
             a != b
@@ -301,7 +341,8 @@ def _cat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return NotImplemented
     shape = list(first.shape)
     shape[dimension] = sum(t.shape[dimension] for t in tensors)
-    return _empty(shape, first)
+    layout = torch.channels_last if last else torch.contiguous_format
+    return torch.empty(shape, dtype=first.dtype, device=first.device, memory_format=layout)
 
 
 def _as_images(shape: Iterable[int], like: Tensor) -> Any:
@@ -387,6 +428,7 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_group_norm, (aten.native_group_norm.default,)),
     (_group_norm_backward, (aten.native_group_norm_backward.default,)),
     (_sum, (aten.sum.dim_IntList,)),
+    (_vector_norm, (aten.linalg_vector_norm.default,)),
     (_softmax, (aten._softmax.default, aten._log_softmax.default)),
     (_softmax_backward, (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)),
     (_cat, (aten.cat.default,)),
@@ -398,14 +440,14 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_like_first, (aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)),
     (_unary, (aten.relu.default, aten.tanh.default, aten.sigmoid.default, aten.sqrt.default, aten.gelu.default,
               aten.silu.default, aten.pow.Tensor_Scalar, aten.hardtanh.default, aten.hardswish.default,
-              aten.hardsigmoid.default, aten.leaky_relu.default)),
+              aten.hardsigmoid.default, aten.leaky_relu.default, aten.neg.default, aten.clamp_min.default)),
     (_larger, (aten.upsample_nearest2d.default, aten.upsample_bilinear2d.default)),
     (_larger_backward, (aten.upsample_nearest2d_backward.default, aten.upsample_bilinear2d_backward.default)),
     (_by_second, (aten.threshold_backward.default, aten.leaky_relu_backward.default)),
     (_binary, (aten.tanh_backward.default, aten.sigmoid_backward.default, aten.gelu_backward.default,
                aten.silu_backward.default, aten.hardtanh_backward.default, aten.hardswish_backward.default,
-               aten.hardsigmoid_backward.default, aten.add.Tensor, aten.mul.Tensor, aten.mul.Scalar,
-               aten.div.Tensor, aten.div.Scalar)),
+               aten.hardsigmoid_backward.default, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar)),
+    (_arithmetic, (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)),
     (_in_place, (aten.hardtanh_.default, aten.hardswish_.default, aten.leaky_relu_.default, aten.silu_.default,
                  aten.relu_.default, aten.add_.Tensor, aten.mul_.Tensor, aten.div_.Scalar, aten.div_.Tensor,
                  aten.bernoulli_.float, aten.lerp_.Scalar, aten.addcmul_.default, aten.addcdiv_.default)),

@@ -12,6 +12,7 @@ import gc
 import logging
 import sys
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -52,13 +53,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-# The two batches traced. Far apart, so that a size that is capped, halved or switched somewhere between them shows as a
-# slope that is no whole number, or as another sequence of operators; one even and one prime, so that padding and
-# pairing show too.
-SMALL_BATCH, LARGE_BATCH = 2, 4099
 ROUND_BATCH = 128  # tried when both fail: a network may ask for a multiple of something
-# With long rows of whole numbers, whose masks are computed for real where a network looks at them: a nearer prime.
-LARGE_BATCH_OF_ROWS, LONG_ROW = 67, 256
 
 HIDDEN_BUFFERS = (nn.RNN, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell)  # of CUDA's kernels, and of the CPU's LSTM
 
@@ -89,7 +84,7 @@ class Tracer:
     ) -> None:
         self.step, self.optimizer, self.precision, self.target, self.name = step, optimizer, precision, target, name
         self.assumptions: dict[str, None] = {}
-        self.batches = _batches(step)
+        self.batches = step.batches
         values = {id(b): b.detach().clone() for b in module.buffers() if _is_index(b) and b.device.type == "cpu"}
         self._set_up(module, values, fake=precision != "float32")
 
@@ -117,7 +112,7 @@ class Tracer:
         """The same network in a step of other sizes."""
         other = copy.copy(self)
         other.step = replace(self.step, sizes={**self.step.sizes, **sizes})
-        other.batches, other.assumptions, other._left = _batches(other.step), {}, []
+        other.batches, other.assumptions, other._left = other.step.batches, {}, []
         return other
 
     def _become_fake(self) -> None:
@@ -128,7 +123,9 @@ class Tracer:
 
     def _on_shapes(self, module: nn.Module, values: dict[int, Tensor]) -> nn.Module:
         """A copy whose tensors have shapes and no data."""
-        memo: dict[int, Any] = {}
+        others = [*module.buffers(), *(v for child in module.modules() for v in vars(child).values())]
+        # The hooks that a module does not have, most of what it holds, would take most of the time of a copy.
+        memo: dict[int, Any] = {id(v): OrderedDict() for v in others if type(v) is OrderedDict and not v}
 
         def empty(tensor: Tensor) -> Tensor:
             with self._shapes_only():
@@ -136,7 +133,6 @@ class Tracer:
 
         for parameter in module.parameters():
             memo[id(parameter)] = nn.Parameter(empty(parameter), requires_grad=parameter.requires_grad)
-        others = [*module.buffers(), *(v for child in module.modules() for v in vars(child).values())]
         for value in others:
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = empty(value)
@@ -435,10 +431,6 @@ def _as_if_real(fake: bool) -> Iterator[None]:
         yield
     finally:
         transformers.is_fake_tensor = asked
-
-
-def _batches(step: StepSpec) -> tuple[int, int]:
-    return SMALL_BATCH, LARGE_BATCH_OF_ROWS if step.largest >= LONG_ROW else LARGE_BATCH
 
 
 def _is_index(tensor: Tensor) -> bool:

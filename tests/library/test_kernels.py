@@ -84,7 +84,7 @@ def made_like(draw: Any) -> Arguments:
 @st.composite
 def two_tensors(draw: Any, *more: Any, alike: bool = False) -> Arguments:
     """Two tensors that go together: of one shape, or the second one of another dtype, or stretched."""
-    shape, dtype = draw(SHAPES), draw(DTYPES)
+    shape, dtype = draw(SHAPES), draw(DTYPES if alike else DTYPES | st.just(torch.int64))
     other_shape = tuple(draw(st.sampled_from([n, 1])) for n in shape) if not alike and draw(st.booleans()) else shape
     if not alike and draw(st.booleans()):
         other_shape = other_shape[draw(st.integers(0, len(shape) - 1)) :]
@@ -174,14 +174,16 @@ def normed(draw: Any, backward: bool = False) -> Arguments:
 def normed_by_groups(draw: Any, backward: bool = False) -> Arguments:
     groups, dtype = draw(SMALL), draw(DTYPES)
     samples, channels, size = draw(SMALL), groups * draw(SMALL), (draw(SMALL), draw(SMALL))
-    x = T((samples, channels, *size), "plain", dtype)
+    layout = draw(st.sampled_from(["plain", "channels last"]))  # composite group norm makes sure of one of them
+    x = T((samples, channels, *size), layout, dtype)
     weight = T((channels,), dtype=dtype) if draw(st.booleans()) else None
     numbers = (samples, channels, size[0] * size[1], groups)
     if not backward:
         return (x, weight, weight, *numbers, 1e-5), {}
     statistics = T((samples, groups), dtype=dtype)
-    wanted = [draw(st.booleans()), *(weight is not None and draw(st.booleans()) for _ in range(2))]
-    gradient = T(x.shape, dtype=dtype)  # autograd hands it over in the layout of x
+    wanted = [layout != "plain" or draw(st.booleans())]  # channels last, the kernel cannot do without it
+    wanted += [weight is not None and draw(st.booleans()) for _ in range(2)]
+    gradient = T(x.shape, x.layout, dtype)  # autograd hands it over in the layout of x
     return (gradient, x, statistics, statistics, weight, *numbers, wanted), {}
 
 
@@ -206,6 +208,12 @@ def summed(draw: Any) -> Arguments:
         st.lists(st.integers(-len(shape), len(shape) - 1), max_size=3, unique_by=lambda d: d % len(shape))
     )
     return (T(shape, draw(LAYOUTS), draw(DTYPES)), dimensions, *draw(st.sampled_from([(), (True,), (False,)]))), {}
+
+
+@st.composite
+def normal(draw: Any) -> Arguments:
+    (x, dimensions, *keep), _ = draw(summed())
+    return (x, draw(st.sampled_from([1, 2])), dimensions, *keep), {}
 
 
 @st.composite
@@ -287,6 +295,8 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.native_group_norm.default: normed_by_groups(),
     aten.native_group_norm_backward.default: normed_by_groups(backward=True),
     aten.sum.dim_IntList: summed(),
+    aten.linalg_vector_norm.default: normal(),
+    aten.clamp_min.default: tensor_and_number(),
     aten.pow.Tensor_Scalar: tensor_and_number(),
     **{op.default: exponents() for op in (aten._softmax, aten._log_softmax)},
     **{op.default: exponents(True) for op in (aten._softmax_backward_data, aten._log_softmax_backward_data)},
@@ -301,7 +311,7 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.upsample_nearest2d_backward.default: interpolated(False, backward=True),
     aten.upsample_bilinear2d.default: interpolated(True),
     aten.upsample_bilinear2d_backward.default: interpolated(True, backward=True),
-    **{op.default: unary() for op in (aten.relu, aten.tanh, aten.sigmoid, aten.sqrt, aten.gelu, aten.silu)},
+    **{op.default: unary() for op in (aten.relu, aten.tanh, aten.sigmoid, aten.sqrt, aten.gelu, aten.silu, aten.neg)},
     **{op.default: unary() for op in (aten.hardtanh, aten.hardswish, aten.hardsigmoid, aten.leaky_relu)},
     **{op.default: written(0) for op in (aten.hardtanh_, aten.hardswish_, aten.leaky_relu_, aten.silu_)},
     **{op.default: two_tensors(alike=True) for op in (aten.hardswish_backward, aten.hardsigmoid_backward)},
@@ -312,7 +322,7 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
         op.default: two_tensors(alike=True)
         for op in (aten.tanh_backward, aten.sigmoid_backward, aten.gelu_backward, aten.silu_backward)
     },
-    **{op.Tensor: two_tensors() | tensor_and_number() for op in (aten.add, aten.mul, aten.div)},
+    **{op.Tensor: two_tensors() | tensor_and_number() for op in (aten.add, aten.sub, aten.mul, aten.div)},
     **{op.Scalar: tensor_and_number() for op in (aten.mul, aten.div)},
     aten.relu_.default: written(0),
     aten.bernoulli_.float: written(0, 0.5),

@@ -139,6 +139,15 @@ def overwrites_a_view(net: Any, x: Tensor) -> Tensor:
     return net.c(F.relu(net.a(torch.stack([x, x], 1)), inplace=True).mean(1))
 
 
+def writes_numbers(net: Any, x: Tensor) -> Tensor:
+    """Into rows, one place, what a mask and what a list chose: in whole numbers, and where gradients flow."""
+    order, maps = torch.zeros(len(x), 16, dtype=torch.int64, device=x.device), net.a(x).clone()
+    order[:, 0], order[0, 1], order[order > 0] = 1, 1, 2
+    order[...] = 0
+    maps[:, 2:4], maps[0, 0], maps[order < 1] = 0.5, 2, 0
+    return net.c(torch.where(order > 0, maps, 1.0))
+
+
 token_ids = partial(torch.randint, 50)
 half_input = partial(torch.randn, dtype=torch.bfloat16)
 ON_THE_CPU: dict[str, tuple[Case, dict[str, Any]]] = {
@@ -161,6 +170,7 @@ ON_THE_CPU: dict[str, tuple[Case, dict[str, Any]]] = {
     ),
     "nn.Transformer with a causal mask": (Case(Transformer, (6, 16), 5), {}),
     "a view written in place": (Case(partial(Net, overwrites_a_view), (8,), 5), {}),
+    "numbers written": (Case(partial(Net, writes_numbers), (8,), 5), {}),
     "a look at a mask counted out": (Case(partial(Net, looks_at_its_mask), (8,), 5), {}),
     "a look at a buffer": (Case(LooksAtABuffer, (8,), 5), {}),
     "GRU": (Case(partial(Recurrent, nn.GRU, batch_first=True), (4, 8), 5), {}),
@@ -180,6 +190,20 @@ def test_equals_real_tensors(name: str) -> None:
     assert step.assumptions == ()
     for batch in (1, 3, 16):
         assert operators(step.at(batch)) == live_storages_timeline(case, batch), batch
+
+
+def test_a_number_that_is_written_needs_no_tensor_on_cuda() -> None:
+    def writes(how: Callable[[Tensor], object]) -> Any:
+        def forward(net: Any, x: Tensor) -> Tensor:
+            maps = net.a(x).clone()
+            how(maps)
+            return net.c(maps)  # type: ignore[no-any-return]
+
+        return training_step(Net(forward), (8,), 5, "sgd", target="cuda").at(3)
+
+    by_index, by_method = writes(lambda maps: maps.__setitem__((..., 0), 2)), writes(lambda maps: maps[..., 0].fill_(2))
+    assert by_index.tape.event_ops == by_method.tape.event_ops
+    assert by_index.allocated_bytes() == by_method.allocated_bytes()
 
 
 def test_a_recurrence_whose_buffers_are_hidden_is_labelled() -> None:
@@ -457,6 +481,9 @@ class Plain(nn.Module):
         self.inner, self.head = nn.Linear(8, 16), nn.Linear(16, 5)
 
     def forward(self, x: Tensor) -> Tensor:
+        bias = self.inner.bias.clone()
+        bias[4:8].zero_()
+        x = x + bias[:8]
         maps = torch.cat([self.inner(x).tanh()[:, :8], -self.inner(x).sigmoid()[:, 8:]], 1) * torch.full((16,), 2.0)
         maps = maps + torch.zeros_like(maps) + x.new_empty(16) + torch.zeros(16) / 2
         maps = (
@@ -513,6 +540,7 @@ class Tokens(nn.Module):
         known = (tokens != 0) & (tokens <= 49) & ~(tokens == 1) & (tokens >= 0) & (tokens < 50) & (tokens > -1)
         shifted = tokens.new_zeros(tokens.shape)
         shifted[:, 1:] = tokens[:, :-1].clone()
+        shifted[:, 0] = 1
         shifted.masked_fill_(shifted == -100, 0)
         known = known & known.all(-1, keepdim=True) & (torch.full_like(tokens, 3) > 2)
         rows = maps.masked_fill(~known[..., None], 0.0) + (1 - maps) * self.words(shifted)
@@ -561,6 +589,8 @@ class Maps(nn.Module):
         pooled = F.interpolate(self.second(F.adaptive_avg_pool2d(maps, 1)), (7, 7), mode="bilinear")
         maps = F.interpolate(F.leaky_relu(self.second(maps)), scale_factor=2) + F.interpolate(pooled, scale_factor=2)
         maps = torch.addcmul(maps, maps, F.normalize(maps, dim=1).clamp(max=0.9)) * maps.clamp_min(1e-3)
+        places = torch.linspace(-1, 1, 14, device=x.device, dtype=maps.dtype).expand(len(x), 14, 14)
+        maps = F.grid_sample(maps, torch.stack([places, places.mT], -1), align_corners=True)
         return F.interpolate(self.head(maps), (16, 16), mode="bilinear", align_corners=True)
 
 
