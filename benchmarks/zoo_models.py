@@ -68,7 +68,7 @@ OTHERS: dict[str, dict[str, tuple[dict[str, Any], dict[str, Spec]]]] = {
     "sound": {
         **{f"{name}ForSequenceClassification": (SOUND, {**WAVE, **CLASS})
            for name in ("Wav2Vec2", "Hubert", "WavLM", "UniSpeechSat", "Data2VecAudio", "Wav2Vec2Conformer")},
-        "Wav2Vec2ForCTC": (SOUND, {**WAVE, "labels": Spec((6,), torch.int64)}),
+        "Wav2Vec2ForCTC": (SOUND, {**WAVE, "labels": Spec((6,), torch.int64, fill=1)}),
         "ASTForAudioClassification": (
             {**ENCODER, "patch_size": 8, "max_length": 64, "num_mel_bins": 32},
             {"input_values": Spec((64, 32)), **CLASS},

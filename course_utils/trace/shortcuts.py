@@ -6,7 +6,7 @@ not the plain one; then torch's own kernel runs. tests/library/test_kernels.py h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -14,49 +14,30 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from course_utils.trace.layouts import (
+    as_images,
+    each,
+    empty,
+    in_order,
+    order_of,
+    ordered_as,
+    twin,
+    whole_like,
+    windows,
+)
+
 aten = torch.ops.aten
 
 Shortcut = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
-def _empty(shape: Iterable[int], like: Tensor) -> Tensor:
-    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
-
-
-def _twin(tensor: Tensor) -> Any:
-    """A new tensor of the same shape, dtype and layout."""
-    if not tensor.is_contiguous() and tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size():
-        return _ordered_as(tensor)  # an expanded or cut tensor
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-
-
-def _order(tensor: Tensor) -> list[int] | None:
-    """The dimensions from the longest steps in memory to the shortest; None where two might change places."""
-    strides = tensor.stride()
-    order = sorted(range(tensor.dim()), key=lambda d: -strides[d])
-    steps = [strides[d] for d in order]
-    certain = min(tensor.shape, default=0) > 1 and steps[-1] > 0 and all(a > b for a, b in pairwise(steps))
-    return order if certain else None
-
-
-def _ordered_as(tensor: Tensor) -> Any:
-    """What an elementwise kernel makes: dimensions in the order of its first tensor, without gaps."""
-    order = _order(tensor)
-    if order is None:
-        return NotImplemented
-    strides, step = [0] * tensor.dim(), 1
-    for dimension in reversed(order):
-        strides[dimension], step = step, step * tensor.shape[dimension]
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
-
-
 def _like_first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     asked = kwargs.get("dtype") is not None or kwargs.get("memory_format") not in (None, torch.preserve_format)
-    return NotImplemented if asked else _twin(args[0])
+    return NotImplemented if asked else twin(args[0])
 
 
 def _unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _twin(args[0]) if args[0].is_floating_point() else NotImplemented
+    return twin(args[0]) if args[0].is_floating_point() else NotImplemented
 
 
 def _arithmetic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -83,10 +64,10 @@ def _pair(first: Tensor, second: Any) -> Any:
         if first.shape != second.shape:
             return _stretched(*sorted((first, second), key=lambda t: (t.dim(), t.numel())))
         if first.stride() != second.stride():
-            return _ordered_as(first)
+            return ordered_as(first)
     elif isinstance(second, complex):
         return NotImplemented
-    return _twin(first)
+    return twin(first)
 
 
 def _by_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -99,12 +80,12 @@ def _stretched(narrow: Tensor, wide: Tensor) -> Any:
     pairs = zip(reversed(narrow.shape), reversed(wide.shape), strict=False)
     if not all(a in (1, b) for a, b in pairs):
         return NotImplemented
-    if _in_order(narrow) and _in_order(wide):
-        return _empty(wide.shape, wide)
-    order, missing = _order(wide), wide.dim() - narrow.dim()
+    if in_order(narrow) and in_order(wide):
+        return empty(wide.shape, wide)
+    order, missing = order_of(wide), wide.dim() - narrow.dim()
     kept = [d - missing for d in order or () if d >= missing and narrow.shape[d - missing] > 1]
     steps = [*(narrow.stride(d) for d in kept), 0]
-    return _ordered_as(wide) if order and all(a > b for a, b in pairwise(steps)) else NotImplemented
+    return ordered_as(wide) if order and all(a > b for a, b in pairwise(steps)) else NotImplemented
 
 
 def _no_values(tensor: Tensor) -> bool:
@@ -126,31 +107,10 @@ def _in_place_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _unary_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return (
-        [_twin(tensor) for tensor in args[0]]
+        [twin(tensor) for tensor in args[0]]
         if all(t.is_meta and t.is_contiguous() for t in args[0])
         else NotImplemented
     )
-
-
-def _windows(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool = False) -> int:
-    """Positions of a sliding window, as convolution and pooling count them (aten/native/Pool.h)."""
-    span = size + 2 * padding - dilation * (kernel - 1) - 1
-    count = (span + (stride - 1 if ceil else 0)) // stride + 1
-    return count - 1 if ceil and (count - 1) * stride >= size + padding else count
-
-
-def _each(values: list[int], dimensions: int) -> list[int]:
-    return list(values) if len(values) == dimensions else list(values) * dimensions
-
-
-def _in_order(tensor: Tensor) -> bool:
-    """Contiguous, with the usual strides also where a dimension of one would allow others."""
-    expected = 1
-    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 def _layout(x: Tensor, weight: Tensor) -> torch.memory_format | None:
@@ -161,8 +121,8 @@ def _layout(x: Tensor, weight: Tensor) -> torch.memory_format | None:
     layouts = set()
     for tensor in (x, weight):
         last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-        order = None if _in_order(tensor) else _order(tensor)  # a part of a tensor is made whole first
-        if _in_order(tensor) or order == [*range(tensor.dim())]:
+        order = None if in_order(tensor) else order_of(tensor)  # a part of a tensor is made whole first
+        if in_order(tensor) or order == [*range(tensor.dim())]:
             layouts.add(torch.contiguous_format)
         elif order == [0, 2, 3, 1] or (last and not tensor.is_contiguous()):
             layouts.add(torch.channels_last)
@@ -179,8 +139,8 @@ def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if x.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
         return NotImplemented
     spatial = weight.dim() - 2
-    window = (_each(values, spatial) for values in (stride, padding, dilation))
-    sizes = [_windows(*numbers) for numbers in zip(x.shape[2:], weight.shape[2:], *window, strict=True)]
+    window = (each(values, spatial) for values in (stride, padding, dilation))
+    sizes = [windows(*numbers) for numbers in zip(x.shape[2:], weight.shape[2:], *window, strict=True)]
     if min(sizes, default=1) < 1:
         return NotImplemented
     return torch.empty((x.shape[0], weight.shape[0], *sizes), dtype=x.dtype, device=x.device, memory_format=layout)
@@ -194,7 +154,7 @@ def _convolution_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return (
         torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=layout) if wanted[0] else None,
         torch.empty(weight.shape, dtype=x.dtype, device=x.device, memory_format=layout) if wanted[1] else None,
-        _empty(bias_sizes, weight) if wanted[2] else None,
+        empty(bias_sizes, weight) if wanted[2] else None,
     )
 
 
@@ -204,48 +164,40 @@ def _max_pool(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     stride, padding, dilation, ceil = (*args[2:], *defaults[len(args) - 2 :])
     if x.dim() != 4 or not x.is_contiguous():
         return NotImplemented
-    window = [_each(v if isinstance(v, list) else [v], 2) for v in (kernel, stride or kernel, padding, dilation)]
-    sizes = [_windows(n, k, s, p, d, ceil) for n, k, s, p, d in zip(x.shape[2:], *window, strict=True)]
+    window = [each(v if isinstance(v, list) else [v], 2) for v in (kernel, stride or kernel, padding, dilation)]
+    sizes = [windows(n, k, s, p, d, ceil) for n, k, s, p, d in zip(x.shape[2:], *window, strict=True)]
     if min(sizes) < 1:
         return NotImplemented
-    out = _empty((*x.shape[:2], *sizes), x)
+    out = empty((*x.shape[:2], *sizes), x)
     return out, torch.empty(out.shape, dtype=torch.int64, device=x.device)
 
 
 def _like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _twin(args[1]) if args[1].is_contiguous() else NotImplemented
-
-
-def _whole_like(x: Tensor) -> Any:
-    """A tensor in the layout of one without gaps: plain, or of images channels last, where it has only one."""
-    if x.is_contiguous():
-        return _empty(x.shape, x)
-    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and _order(x) == [0, 2, 3, 1]
-    return _twin(x) if last else NotImplemented
+    return twin(args[1]) if args[1].is_contiguous() else NotImplemented
 
 
 def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In plain order also where a map of one pixel has the strides of channels last, as the CPU's kernel has it."""
     x, training = args[0], args[5]
-    out = _whole_like(x)
+    out = whole_like(x)
     if out is NotImplemented or (training and args[1] is None):
         return NotImplemented
     if not training:  # the meta kernel keeps statistics; the CPU's kernel and cuDNN's do not
-        return out, _empty((0,), x), _empty((0,), x)
+        return out, empty((0,), x), empty((0,), x)
     # Statistics are kept in the precision of the weights, float32 also under autocast.
-    return out, _empty((x.shape[1],), args[1]), _empty((x.shape[1],), args[1])
+    return out, empty((x.shape[1],), args[1]), empty((x.shape[1],), args[1])
 
 
 def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Only the gradients that are wanted; torch's meta kernel makes that of the input in any case."""
     x, weight, wanted = args[1], args[2], args[9]
-    out = _whole_like(x)
+    out = whole_like(x)
     if out is NotImplemented:
         return NotImplemented
     return (
         out if wanted[0] else None,
-        _twin(weight) if wanted[1] else None,
-        _twin(weight) if wanted[2] else None,
+        twin(weight) if wanted[1] else None,
+        twin(weight) if wanted[2] else None,
     )
 
 
@@ -262,7 +214,7 @@ def _layer_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return NotImplemented
     statistics = (*x.shape[:rows], *(1,) * len(shape))
     mean, rstd = (torch.empty(statistics, dtype=torch.float32 if half else x.dtype, device=x.device) for _ in range(2))
-    return _empty(x.shape, x), mean, rstd
+    return empty(x.shape, x), mean, rstd
 
 
 def _layer_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -272,28 +224,28 @@ def _layer_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if x.numel() == 0 or any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
         return NotImplemented
     return (
-        _empty(x.shape, x) if wanted[0] else None,
-        _twin(weight) if wanted[1] and weight is not None else None,
-        _twin(bias) if wanted[2] and bias is not None else None,
+        empty(x.shape, x) if wanted[0] else None,
+        twin(weight) if wanted[1] and weight is not None else None,
+        twin(bias) if wanted[2] and bias is not None else None,
     )
 
 
 def _group_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, weight, bias, samples, _channels, _pixels, groups, _eps = args
-    out = _whole_like(x)
+    out = whole_like(x)
     if out is NotImplemented or x.dtype not in (torch.float32, torch.float64):
         return NotImplemented
     if any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
         return NotImplemented
-    return out, _empty((samples, groups), x), _empty((samples, groups), x)
+    return out, empty((samples, groups), x), empty((samples, groups), x)
 
 
 def _group_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     gradient, x, mean, _rstd, weight, _samples, channels, _pixels, _groups, wanted = args
-    out = _whole_like(x)
+    out = whole_like(x)
     if out is NotImplemented or any(t is not None and t.dtype != x.dtype for t in (gradient, mean, weight)):
         return NotImplemented
-    made = (out, _empty((channels,), x), _empty((channels,), x))
+    made = (out, empty((channels,), x), empty((channels,), x))
     return tuple(tensor if want else None for tensor, want in zip(made, wanted, strict=True))
 
 
@@ -306,7 +258,7 @@ def _sum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(gone) != len(dimensions):
         return NotImplemented
     keep = args[2] if len(args) > 2 else False
-    return _empty((1 if d in gone else n for d, n in enumerate(x.shape) if keep or d not in gone), x)
+    return empty((1 if d in gone else n for d, n in enumerate(x.shape) if keep or d not in gone), x)
 
 
 def _vector_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -315,21 +267,21 @@ def _vector_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _softmax(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, _dimension, to_float32 = args
-    return NotImplemented if to_float32 else _empty(x.shape, x)
+    return NotImplemented if to_float32 else empty(x.shape, x)
 
 
 def _softmax_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     gradient, output, _dimension, dtype = args
     if not gradient.dtype == output.dtype == dtype or gradient.shape != output.shape:
         return NotImplemented
-    return _empty(gradient.shape, gradient)
+    return empty(gradient.shape, gradient)
 
 
 def _cat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensors, dimension = args[0], args[1] if len(args) > 1 else 0
     first = tensors[0]
     plain = all(other.is_contiguous() or other.dim() < 4 for other in tensors)  # of images torch looks for another
-    last = not plain and all(_order(other) == [0, 2, 3, 1] for other in tensors)
+    last = not plain and all(order_of(other) == [0, 2, 3, 1] for other in tensors)
     for other in tensors:
         if not (plain or last) or other.dtype != first.dtype or other.dim() != first.dim():
             return NotImplemented
@@ -345,30 +297,21 @@ def _cat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return torch.empty(shape, dtype=first.dtype, device=first.device, memory_format=layout)
 
 
-def _as_images(shape: Iterable[int], like: Tensor) -> Any:
-    """A tensor of images in the layout of another, where it has only one."""
-    if _in_order(like) or _order(like) == [0, 1, 2, 3]:
-        return _empty(shape, like)
-    if _order(like) != [0, 2, 3, 1]:
-        return NotImplemented
-    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
-
-
 def _larger(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Maps interpolated to another size, which is the second argument."""
     x, size = args[:2]
-    return NotImplemented if size is None else _as_images((*x.shape[:2], *size), x)
+    return NotImplemented if size is None else as_images((*x.shape[:2], *size), x)
 
 
 def _larger_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _as_images(args[2], args[0])
+    return as_images(args[2], args[0])
 
 
 def _product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     first, second = args
     if first.dim() != 2 or second.dim() != 2 or first.shape[1] != second.shape[0] or first.dtype != second.dtype:
         return NotImplemented
-    return _empty((first.shape[0], second.shape[1]), first)
+    return empty((first.shape[0], second.shape[1]), first)
 
 
 def _bias_and_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -399,6 +342,24 @@ def _grouped_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return torch.empty_strided((*groups, rows, columns), strides, dtype=first.dtype, device=first.device)
 
 
+def _unfolded(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Windows as columns, in a storage made as large as the input and then resized (aten/native/Im2Col.cpp)."""
+    x, window = args[0], list(zip(*args[1:5], strict=False))  # per dimension: size, dilation, padding, stride
+    if x.dim() != 4 or len(window) != 2:
+        return NotImplemented
+    counts = [windows(n, k, s, p, d) for n, (k, d, p, s) in zip(x.shape[2:], window, strict=True)]
+    kernel = window[0][0] * window[1][0]
+    return empty(x.shape, x).resize_(x.shape[0], x.shape[1] * kernel, counts[0] * counts[1])
+
+
+def _folded(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Columns summed into maps: in a storage as large as the columns (aten/native/Col2Im.cpp and its CUDA twin)."""
+    x, size, kernel = args[:3]
+    if x.dim() != 3 or len(size) != 2 or len(kernel) != 2 or x.shape[1] % (kernel[0] * kernel[1]):
+        return NotImplemented
+    return empty(x.shape, x).resize_(x.shape[0], x.shape[1] // (kernel[0] * kernel[1]), *size)
+
+
 def _reduced_loss(place: int) -> Shortcut:
     """A loss with its reduction as argument `place`: the one number keeps the storage of the losses it was made from.
 
@@ -411,7 +372,7 @@ def _reduced_loss(place: int) -> Shortcut:
         reduction = args[place] if len(args) > place else kwargs.get("reduction", 1)
         if reduction == 0 or first.shape != second.shape or first.dtype != second.dtype:
             return NotImplemented
-        return _empty(first.shape, first).resize_(())
+        return empty(first.shape, first).resize_(())
 
     return shortcut
 
@@ -435,6 +396,8 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_product, (aten.mm.default,)),
     (_bias_and_product, (aten.addmm.default,)),
     (_grouped_product, (aten._grouped_mm.default,)),
+    (_unfolded, (aten.im2col.default,)),
+    (_folded, (aten.col2im.default,)),
     (_reduced_loss(2), (aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default)),
     (_reduced_loss(3), (aten.binary_cross_entropy.default,)),
     (_like_first, (aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)),

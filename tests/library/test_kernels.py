@@ -235,6 +235,17 @@ def interpolated(draw: Any, bilinear: bool, backward: bool = False) -> Arguments
 
 
 @st.composite
+def folded(draw: Any, back: bool = False) -> Arguments:
+    kernel, dilation, padding, stride = ([draw(st.integers(low, 3)) for _ in range(2)] for low in (1, 1, 0, 1))
+    shape = (draw(SMALL), draw(SMALL), *(d * (k - 1) + draw(SMALL) for k, d in zip(kernel, dilation, strict=True)))
+    x = T(shape, draw(LAYOUTS))
+    if not back:
+        return (x, kernel, dilation, padding, stride), {}
+    columns = aten.im2col(x.make("meta"), kernel, dilation, padding, stride)
+    return (T(tuple(columns.shape), draw(LAYOUTS)), list(shape[2:]), kernel, dilation, padding, stride), {}
+
+
+@st.composite
 def joined(draw: Any) -> Arguments:
     shape, dimension = list(draw(SHAPES)), 0
     dimension = draw(st.integers(-len(shape), len(shape) - 1))
@@ -300,6 +311,8 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.pow.Tensor_Scalar: tensor_and_number(),
     **{op.default: exponents() for op in (aten._softmax, aten._log_softmax)},
     **{op.default: exponents(True) for op in (aten._softmax_backward_data, aten._log_softmax_backward_data)},
+    aten.im2col.default: folded(),
+    aten.col2im.default: folded(back=True),
     aten.cat.default: joined(),
     aten.mm.default: multiplied(),
     aten.addmm.default: multiplied(bias=True),
@@ -364,6 +377,7 @@ META_DIFFERS = (
     *(aten.convolution.default, aten.convolution_backward.default),
     *(aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default),
     *(aten.binary_cross_entropy.default, aten._grouped_mm.default),
+    *(aten.im2col.default, aten.col2im.default),  # meta makes what is asked for, kernels resize what is like the input
     aten.native_layer_norm_backward.default,  # meta follows the layout of the gradient, kernels that of the input
     aten._log_softmax_backward_data.default,  # meta follows the layout of the output, kernels none
     # Meta takes the input first, kernels the gradient.

@@ -591,6 +591,7 @@ class Maps(nn.Module):
         maps = torch.addcmul(maps, maps, F.normalize(maps, dim=1).clamp(max=0.9)) * maps.clamp_min(1e-3)
         places = torch.linspace(-1, 1, 14, device=x.device, dtype=maps.dtype).expand(len(x), 14, 14)
         maps = F.grid_sample(maps, torch.stack([places, places.mT], -1), align_corners=True)
+        maps = F.unfold(maps, 3, padding=1).unflatten(1, (8, 9)).mean(2).unflatten(-1, (14, 14))
         return F.interpolate(self.head(maps), (16, 16), mode="bilinear", align_corners=True)
 
 
