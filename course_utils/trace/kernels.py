@@ -101,7 +101,7 @@ def scratch_on_cuda(operator: str, inputs: list[Tensor]) -> int:
         copied = inputs[:1]
     else:
         copied = [t for t in inputs[: READS_IN_ORDER.get(operator, 0)] if not t.is_contiguous()]
-    return sum(t.numel() * t.element_size() for t in copied)
+    return sum(tensor.nbytes for tensor in copied)
 
 
 def may_add_in_place(left: Tensor) -> bool:

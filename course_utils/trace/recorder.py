@@ -326,7 +326,7 @@ class Recorder(TorchDispatchMode):
         self.record.uses += [(event, i, 0) for i in dict.fromkeys(read) if i is not None and i not in written]
         self.record.uses += [(event, i, 1) for i in dict.fromkeys(written) if i is not None]
         work = None if operator.counted is None else (operator.counted, [_shape(a) for a in args], _shape(out))
-        traffic = sum(t.numel() * t.element_size() for t in inputs) + sum(t.numel() * t.element_size() for t in outputs)
+        traffic = sum(tensor.nbytes for tensor in (*inputs, *outputs))
         self.record.event(name, self.phase, layer, work, traffic, recomputed)
 
 
@@ -341,7 +341,7 @@ def _unlike_cpu(name: str, inputs: list[Tensor], outputs: list[Tensor], read: li
     `torch.tensor(...)` makes a meta tensor that no mode sees; what is on the host is moved; a number written into a
     tensor is made a tensor first; statistics of norms in half precision have another dtype.
     """
-    if any(index is None and t.is_meta and t.numel() for index, t in zip(read, inputs, strict=True)):
+    if None in read and any(index is None and t.is_meta and t.numel() for index, t in zip(read, inputs, strict=True)):
         return True
     if any(t.dtype in HALF for t in outputs):
         return True

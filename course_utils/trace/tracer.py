@@ -12,7 +12,6 @@ import gc
 import logging
 import sys
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -25,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 from course_utils.memory import ROLE, Tape
 from course_utils.trace import kernels, overrides
 from course_utils.trace.affine import NotAffine, Update, make_tape
+from course_utils.trace.copies import copied
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
 from course_utils.trace.fakes import Fakes
 from course_utils.trace.inputs import StepSpec
@@ -124,8 +124,7 @@ class Tracer:
     def _on_shapes(self, module: nn.Module, values: dict[int, Tensor]) -> nn.Module:
         """A copy whose tensors have shapes and no data."""
         others = [*module.buffers(), *(v for child in module.modules() for v in vars(child).values())]
-        # The hooks that a module does not have, most of what it holds, would take most of the time of a copy.
-        memo: dict[int, Any] = {id(v): OrderedDict() for v in others if type(v) is OrderedDict and not v}
+        memo: dict[int, Any] = {}
 
         def empty(tensor: Tensor) -> Tensor:
             with self._shapes_only():
@@ -139,7 +138,7 @@ class Tracer:
                 if id(value) in values:
                     self._values.append((memo[id(value)], values[id(value)]))
         try:
-            return copy.deepcopy(module, memo)
+            return copied(module, memo)
         except Exception as error:
             raise TraceError(f"{self.name} cannot be copied: {first_line(error)}") from error
 

@@ -6,10 +6,12 @@ bring.
 
 from __future__ import annotations
 
+import copy
 import gc
 import random
 import subprocess
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,6 +33,7 @@ from torch.profiler import ProfilerActivity, profile
 from course_utils import networks
 from course_utils.memory import ROLE, ROLES, StepTrace, Tape
 from course_utils.trace import LARGE_BATCH, TraceError, training_step
+from course_utils.trace.copies import copied
 
 # -- what is left alone ------------------------------------------------------------------------------------------------
 
@@ -49,6 +52,50 @@ def small_but_complete() -> nn.Module:
     net.note = ["kept"]
     net[1].register_forward_hook(lambda module, x, out: None)
     return net
+
+
+def everything(value: Any, seen: dict[int, int]) -> Any:
+    """What an object holds, however deep; what was met before by the place where it was."""
+    if isinstance(value, weakref.ref):
+        return "a weak reference"
+    atoms = (type(None), bool, int, float, str, type, torch.dtype, torch.Size)
+    if isinstance(value, atoms) or (callable(value) and not isinstance(value, nn.Module)):
+        return value
+    if id(value) in seen:
+        return f"met as {seen[id(value)]}"
+    seen[id(value)] = len(seen)
+    if isinstance(value, Tensor):
+        return type(value), tuple(value.shape), value.requires_grad
+    if isinstance(value, dict):
+        return type(value), [(key, everything(one, seen)) for key, one in value.items()]
+    if isinstance(value, (list, tuple, set)):
+        return type(value), [everything(one, seen) for one in value]
+    return type(value), everything(vars(value), seen)
+
+
+class Tangled(nn.Module):
+    """Parts in several places, a part that knows the whole, and state of every kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.lstm, self.attention = nn.Linear(8, 8), nn.LSTM(8, 8), nn.MultiheadAttention(8, 2)
+        self.b = nn.Linear(8, 8)
+        self.b.weight = self.a.weight
+        self.again, self.b.__dict__["whole"] = self.a, self
+        self.shared: list[int] = []
+        self.lists = {"one": self.shared, "two": self.shared, "part": [self.a], "set": {1}}
+
+
+@pytest.mark.parametrize("build", [small_but_complete, Tangled, networks.googlenet])
+def test_a_copy_is_what_deepcopy_makes(build: Callable[[], nn.Module]) -> None:
+    net = build()
+    quick, plain = copied(net, {}), copy.deepcopy(net)
+    assert everything(quick, {}) == everything(plain, {})
+    mine, theirs = (
+        {id(one) for child in whole.modules() for one in vars(child).values() if isinstance(one, (dict, list, set))}
+        for whole in (net, quick)
+    )
+    assert not mine & theirs
 
 
 def fingerprint(net: nn.Module) -> Any:
