@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 
 def empty(shape: Iterable[int], like: Tensor) -> Tensor:
@@ -16,10 +17,72 @@ def empty(shape: Iterable[int], like: Tensor) -> Tensor:
 
 
 def twin(tensor: Tensor) -> Any:
-    """A new tensor of the same shape, dtype and layout."""
-    if not tensor.is_contiguous() and tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size():
-        return ordered_as(tensor)  # an expanded or cut tensor
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    """A new tensor of the same shape and dtype, in the same layout, without gaps."""
+    return iterated(tensor)
+
+
+def iterated(*tensors: Tensor) -> Any:
+    """What an elementwise kernel makes, in the dtype of the first; NotImplemented where shapes do not go together.
+
+    Its dimensions are in the order of the first tensor that tells two of them apart, without gaps. Source:
+    aten/src/ATen/TensorIterator.cpp, `compute_fast_setup_type` and `reorder_dimensions`.
+    """
+    first = tensors[0]
+    alike = all(tensor.shape == first.shape for tensor in tensors)
+    shape = first.shape if alike else _together(tensors)
+    if shape is None:
+        return NotImplemented
+    if not alike and all(map(in_order, tensors)):
+        return empty(shape, first)
+    if alike:
+        if all(tensor.is_contiguous() for tensor in tensors):
+            return empty(shape, first)
+        if first.dim() == 4 and all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in tensors):
+            return torch.empty(shape, dtype=first.dtype, device=first.device, memory_format=torch.channels_last)
+        if all(tensor.stride() == first.stride() for tensor in tensors) and _dense(first):
+            return torch.empty_strided(shape, first.stride(), dtype=first.dtype, device=first.device)
+    steps = [_steps(tensor, shape) for tensor in tensors]
+    order = [*range(len(shape))][::-1]  # innermost first
+    for i in range(1, len(shape)):
+        mine = i
+        for other in range(i - 1, -1, -1):
+            swap = _swap(order[other], order[mine], steps, shape)
+            if swap > 0:
+                order[other], order[mine], mine = order[mine], order[other], other
+            elif swap < 0:
+                break
+    strides, step = [0] * len(shape), 1
+    for dimension in order:
+        strides[dimension], step = step, step * shape[dimension]
+    return torch.empty_strided(shape, strides, dtype=first.dtype, device=first.device)
+
+
+def _dense(tensor: Tensor) -> bool:
+    return tensor.untyped_storage().nbytes() == tensor.nbytes and 0 not in tensor.stride()
+
+
+def _together(tensors: Sequence[Tensor]) -> Sequence[int] | None:
+    """The shape that tensors are stretched to."""
+    sizes = [{*column} - {1} for column in zip_longest(*(reversed(tensor.shape) for tensor in tensors), fillvalue=1)]
+    return [size.pop() if size else 1 for size in reversed(sizes)] if all(len(size) < 2 for size in sizes) else None
+
+
+def _steps(tensor: Tensor, shape: Sequence[int]) -> list[int]:
+    """The strides of a tensor stretched to a shape: none where it is stretched."""
+    missing = len(shape) - tensor.dim()
+    sizes = zip(tensor.shape, shape[missing:], tensor.stride(), strict=True)
+    return [0] * missing + [0 if n == 1 != wide else stride for n, wide, stride in sizes]
+
+
+def _swap(inner: int, outer: int, steps: list[list[int]], shape: Sequence[int]) -> int:
+    """1 if two dimensions must change places, -1 if not, 0 if no tensor tells."""
+    for strides in steps:
+        a, b = strides[inner], strides[outer]
+        if a and b and a != b:
+            return 1 if a > b else -1
+        if a and b and shape[inner] > shape[outer]:
+            return 1
+    return 0
 
 
 def order_of(tensor: Tensor) -> list[int] | None:
@@ -31,23 +94,10 @@ def order_of(tensor: Tensor) -> list[int] | None:
     return order if certain else None
 
 
-def ordered_as(tensor: Tensor) -> Any:
-    """What an elementwise kernel makes: dimensions in the order of its first tensor, without gaps."""
-    order = order_of(tensor)
-    if order is None:
-        return NotImplemented
-    strides, step = [0] * tensor.dim(), 1
-    for dimension in reversed(order):
-        strides[dimension], step = step, step * tensor.shape[dimension]
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
-
-
-def whole_like(x: Tensor) -> Any:
-    """A tensor in the layout of one without gaps: plain, or of images channels last, where it has only one."""
-    if x.is_contiguous():
-        return empty(x.shape, x)
-    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and order_of(x) == [0, 2, 3, 1]
-    return twin(x) if last else NotImplemented
+def suggested(shape: Iterable[int], like: Tensor) -> Tensor:
+    """A new tensor in the layout that kernels on images take from another: channels last, or plain whatever it has."""
+    layout = suggest_memory_format(like) if not like.is_contiguous() else torch.contiguous_format
+    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=layout)
 
 
 def as_images(shape: Iterable[int], like: Tensor) -> Any:
@@ -79,3 +129,21 @@ def windows(size: int, kernel: int, stride: int, padding: int, dilation: int, ce
 def each(values: list[int], dimensions: int) -> list[int]:
     """One value for every dimension, where one may stand for all."""
     return list(values) if len(values) == dimensions else list(values) * dimensions
+
+
+def layout_of_convolution(x: Tensor, weight: Tensor) -> torch.memory_format | None:
+    """The layout a convolution works in: channels last if either tensor has it, as cuDNN and the CPU's library do.
+
+    The meta kernel looks at the input alone. None for tensors in neither layout.
+    """
+    layouts = set()
+    for tensor in (x, weight):
+        last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+        order = None if in_order(tensor) else order_of(tensor)  # a part of a tensor is made whole first
+        if in_order(tensor) or order == [*range(tensor.dim())]:
+            layouts.add(torch.contiguous_format)
+        elif order == [0, 2, 3, 1] or (last and not tensor.is_contiguous()):
+            layouts.add(torch.channels_last)
+        else:  # neither, or, with a dimension of one, both
+            return None
+    return torch.channels_last if torch.channels_last in layouts else torch.contiguous_format

@@ -70,6 +70,11 @@ def of(target: str) -> Iterator[dict[str, None]]:
             _TRACING.target, _TRACING.assumptions = before
 
 
+def target() -> str | None:
+    """What this thread traces for, where choices are made for it here."""
+    return _TRACING.target
+
+
 def _register() -> Any:
     library: Any = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():

@@ -7,7 +7,6 @@ not the plain one; then torch's own kernel runs. tests/library/test_kernels.py h
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -18,13 +17,14 @@ from course_utils.trace.layouts import (
     as_images,
     each,
     empty,
-    in_order,
+    iterated,
+    layout_of_convolution,
     order_of,
-    ordered_as,
+    suggested,
     twin,
-    whole_like,
     windows,
 )
+from course_utils.trace.overrides import target
 
 aten = torch.ops.aten
 
@@ -58,34 +58,16 @@ def _binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _pair(first: Tensor, second: Any) -> Any:
-    if isinstance(second, Tensor):
-        if first.dtype != second.dtype or first.device != second.device:
-            return NotImplemented
-        if first.shape != second.shape:
-            return _stretched(*sorted((first, second), key=lambda t: (t.dim(), t.numel())))
-        if first.stride() != second.stride():
-            return ordered_as(first)
-    elif isinstance(second, complex):
+    if not isinstance(second, Tensor):
+        return NotImplemented if isinstance(second, complex) else twin(first)
+    if first.dtype != second.dtype or first.device != second.device:
         return NotImplemented
-    return twin(first)
+    return iterated(first, second)
 
 
 def _by_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Elementwise, where the kernel takes its second argument first."""
     return _binary((args[1], args[0]), kwargs)
-
-
-def _stretched(narrow: Tensor, wide: Tensor) -> Any:
-    """What comes of a tensor that is stretched to the shape of another, where their dimensions have one order."""
-    pairs = zip(reversed(narrow.shape), reversed(wide.shape), strict=False)
-    if not all(a in (1, b) for a, b in pairs):
-        return NotImplemented
-    if in_order(narrow) and in_order(wide):
-        return empty(wide.shape, wide)
-    order, missing = order_of(wide), wide.dim() - narrow.dim()
-    kept = [d - missing for d in order or () if d >= missing and narrow.shape[d - missing] > 1]
-    steps = [*(narrow.stride(d) for d in kept), 0]
-    return ordered_as(wide) if order and all(a > b for a, b in pairwise(steps)) else NotImplemented
 
 
 def _no_values(tensor: Tensor) -> bool:
@@ -98,6 +80,35 @@ def _in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not _no_values(first) or any(isinstance(a, Tensor) and a.shape != first.shape for a in args[1:]):
         return NotImplemented
     return first
+
+
+def _by_sixth(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _binary((args[0], args[5]), kwargs)
+
+
+def _plain_like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Gradients of losses and of gated halves, made as zeros or resized (aten/native/Loss.cpp, GatedLinearUnit.cpp)."""
+    return empty(args[1].shape, args[1]) if args[0].dtype == args[1].dtype else NotImplemented
+
+
+def _suggested_like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return suggested(args[1].shape, args[1])
+
+
+def _log_sigmoid(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """With what the CPU's kernel keeps for the backward pass; CUDA's keeps nothing (aten/native/Activation.cpp)."""
+    x = args[0]
+    return empty(x.shape, x), empty((0,) if target() == "cuda" else x.shape, x)
+
+
+def _roll(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The CPU cuts a tensor and joins its parts, in a layout for images; CUDA's kernel writes in plain order."""
+    x, shifts, dimensions = args if len(args) > 2 else (*args, ())
+    if not dimensions or x.dim() != 4 or target() == "cuda" or any(
+        s % x.shape[d] == 0 for s, d in zip(shifts, dimensions, strict=True)
+    ):
+        return NotImplemented
+    return suggested(x.shape, x)
 
 
 def _in_place_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -113,27 +124,9 @@ def _unary_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     )
 
 
-def _layout(x: Tensor, weight: Tensor) -> torch.memory_format | None:
-    """The layout a convolution works in: channels last if either tensor has it, as cuDNN and the CPU's library do.
-
-    The meta kernel looks at the input alone. None for tensors in neither layout.
-    """
-    layouts = set()
-    for tensor in (x, weight):
-        last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-        order = None if in_order(tensor) else order_of(tensor)  # a part of a tensor is made whole first
-        if in_order(tensor) or order == [*range(tensor.dim())]:
-            layouts.add(torch.contiguous_format)
-        elif order == [0, 2, 3, 1] or (last and not tensor.is_contiguous()):
-            layouts.add(torch.channels_last)
-        else:  # neither, or, with a dimension of one, both
-            return None
-    return torch.channels_last if torch.channels_last in layouts else torch.contiguous_format
-
-
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, weight, _bias, stride, padding, dilation, transposed, _output_padding, groups = args
-    layout = _layout(x, weight)
+    layout = layout_of_convolution(x, weight)
     if transposed or layout is None or x.dim() != weight.dim() or x.dtype != weight.dtype:
         return NotImplemented
     if x.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
@@ -148,7 +141,7 @@ def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _convolution_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _gradient, x, weight, bias_sizes = args[:4]
-    wanted, layout = args[10], _layout(x, weight)
+    wanted, layout = args[10], layout_of_convolution(x, weight)
     if layout is None:
         return NotImplemented
     return (
@@ -179,11 +172,11 @@ def _like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In plain order also where a map of one pixel has the strides of channels last, as the CPU's kernel has it."""
     x, training = args[0], args[5]
-    out = whole_like(x)
-    if out is NotImplemented or (training and args[1] is None):
-        return NotImplemented
+    out = suggested(x.shape, x)
     if not training:  # the meta kernel keeps statistics; the CPU's kernel and cuDNN's do not
         return out, empty((0,), x), empty((0,), x)
+    if args[1] is None:
+        return NotImplemented
     # Statistics are kept in the precision of the weights, float32 also under autocast.
     return out, empty((x.shape[1],), args[1]), empty((x.shape[1],), args[1])
 
@@ -191,11 +184,8 @@ def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Only the gradients that are wanted; torch's meta kernel makes that of the input in any case."""
     x, weight, wanted = args[1], args[2], args[9]
-    out = whole_like(x)
-    if out is NotImplemented:
-        return NotImplemented
     return (
-        out if wanted[0] else None,
+        suggested(x.shape, x) if wanted[0] else None,
         twin(weight) if wanted[1] else None,
         twin(weight) if wanted[2] else None,
     )
@@ -232,8 +222,8 @@ def _layer_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _group_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, weight, bias, samples, _channels, _pixels, groups, _eps = args
-    out = whole_like(x)
-    if out is NotImplemented or x.dtype not in (torch.float32, torch.float64):
+    out = suggested(x.shape, x)
+    if x.dtype not in (torch.float32, torch.float64):
         return NotImplemented
     if any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
         return NotImplemented
@@ -242,8 +232,8 @@ def _group_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _group_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     gradient, x, mean, _rstd, weight, _samples, channels, _pixels, _groups, wanted = args
-    out = whole_like(x)
-    if out is NotImplemented or any(t is not None and t.dtype != x.dtype for t in (gradient, mean, weight)):
+    out = suggested(x.shape, x)
+    if any(t is not None and t.dtype != x.dtype for t in (gradient, mean, weight)):
         return NotImplemented
     made = (out, empty((channels,), x), empty((channels,), x))
     return tuple(tensor if want else None for tensor, want in zip(made, wanted, strict=True))
@@ -370,6 +360,8 @@ def _reduced_loss(place: int) -> Shortcut:
     def shortcut(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first, second = args[:2]
         reduction = args[place] if len(args) > place else kwargs.get("reduction", 1)
+        if reduction == 0 and place == 3:
+            return aten.empty_like.default(first)
         if reduction == 0 or first.shape != second.shape or first.dtype != second.dtype:
             return NotImplemented
         return empty(first.shape, first).resize_(())
@@ -411,6 +403,14 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
                aten.silu_backward.default, aten.hardtanh_backward.default, aten.hardswish_backward.default,
                aten.hardsigmoid_backward.default, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar)),
     (_arithmetic, (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)),
+    (_binary, (aten.floor_divide.default, aten.copysign.Tensor, aten.xlogy.Tensor, aten.logaddexp.default,
+               aten.softplus_backward.default, aten.logit_backward.default)),
+    (_by_sixth, (aten.elu_backward.default,)),
+    (_plain_like_second, (aten.glu_backward.default, aten.mse_loss_backward.default,
+                          aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default)),
+    (_suggested_like_second, (aten.reflection_pad2d_backward.default, aten.replication_pad2d_backward.default)),
+    (_log_sigmoid, (aten.log_sigmoid_forward.default,)),
+    (_roll, (aten.roll.default,)),
     (_in_place, (aten.hardtanh_.default, aten.hardswish_.default, aten.leaky_relu_.default, aten.silu_.default,
                  aten.relu_.default, aten.add_.Tensor, aten.mul_.Tensor, aten.div_.Scalar, aten.div_.Tensor,
                  aten.bernoulli_.float, aten.lerp_.Scalar, aten.addcmul_.default, aten.addcdiv_.default)),

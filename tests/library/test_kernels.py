@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -19,9 +18,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_tensors import T, described, make
 from oracles import MAKE_OPTIMIZER, Case, allocator_records, live_storages_timeline
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
 from course_utils.memory import ROLE, Ledger
 from course_utils.trace import kernels, training_step
@@ -30,33 +29,6 @@ from course_utils.trace.shortcuts import SHORTCUTS
 aten = torch.ops.aten
 
 # -- shortcuts ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class T:
-    """A tensor to be made on any device; `layout` says how its values lie in memory."""
-
-    shape: tuple[int, ...]
-    layout: str = "plain"
-    dtype: torch.dtype = torch.float32
-
-    def make(self, device: str) -> Tensor:
-        ones = torch.ones
-        if self.layout == "transposed" and len(self.shape) > 1:
-            *rest, a, b = self.shape
-            return ones(*rest, b, a, dtype=self.dtype, device=device).transpose(-1, -2)
-        if self.layout == "channels last" and len(self.shape) == 4:
-            return ones(self.shape, dtype=self.dtype, device=device).to(memory_format=torch.channels_last)
-        if self.layout == "cut":
-            larger = ones((self.shape[0] + 2, *self.shape[1:-1], self.shape[-1] + 1), dtype=self.dtype, device=device)
-            return larger[1:-1, ..., :-1] if len(self.shape) > 1 else larger[1:-1, 0]
-        if self.layout == "expanded":
-            return ones((1, *self.shape[1:]), dtype=self.dtype, device=device).expand(self.shape)
-        if self.layout == "permuted" and len(self.shape) > 2:
-            return ones((self.shape[1], self.shape[0], *self.shape[2:]), dtype=self.dtype, device=device).transpose(
-                0, 1
-            )
-        return ones(self.shape, dtype=self.dtype, device=device)
 
 
 LAYOUTS = st.sampled_from(["plain", "plain", "transposed", "channels last", "cut", "expanded", "permuted"])
@@ -235,6 +207,38 @@ def interpolated(draw: Any, bilinear: bool, backward: bool = False) -> Arguments
 
 
 @st.composite
+def by_sixth(draw: Any) -> Arguments:
+    (gradient, x), _ = draw(two_tensors(alike=True))
+    return (gradient, 1.0, 1.0, 1.0, False, x), {}
+
+
+@st.composite
+def gradient_of_loss(draw: Any, *more: Any) -> Arguments:
+    (x, target), _ = draw(two_tensors(alike=True))
+    return (T((), dtype=x.dtype), x, target, draw(st.sampled_from([1, 2])), *more), {}
+
+
+@st.composite
+def gated(draw: Any) -> Arguments:
+    shape = (draw(SMALL), draw(SMALL), draw(SMALL))
+    return (T((shape[0], *shape), draw(LAYOUTS)), T((shape[0], 2 * shape[0], *shape[1:]), draw(LAYOUTS)), 1), {}
+
+
+@st.composite
+def padded(draw: Any) -> Arguments:
+    height, width, shape = draw(st.integers(2, 5)), draw(st.integers(2, 5)), (draw(SMALL), draw(SMALL))
+    x = T((*shape, height, width), draw(LAYOUTS))
+    return (T((*shape, height + 2, width + 2), draw(LAYOUTS)), x, [1, 1, 1, 1]), {}
+
+
+@st.composite
+def rolled(draw: Any) -> Arguments:
+    dimensions = draw(st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True))
+    x = T(tuple(draw(st.integers(2, 5)) for _ in range(4)), draw(LAYOUTS))
+    return (x, [draw(st.integers(-2, 2)) for _ in dimensions], dimensions), {}
+
+
+@st.composite
 def folded(draw: Any, back: bool = False) -> Arguments:
     kernel, dilation, padding, stride = ([draw(st.integers(low, 3)) for _ in range(2)] for low in (1, 1, 0, 1))
     shape = (draw(SMALL), draw(SMALL), *(d * (k - 1) + draw(SMALL) for k, d in zip(kernel, dilation, strict=True)))
@@ -311,6 +315,17 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.pow.Tensor_Scalar: tensor_and_number(),
     **{op.default: exponents() for op in (aten._softmax, aten._log_softmax)},
     **{op.default: exponents(True) for op in (aten._softmax_backward_data, aten._log_softmax_backward_data)},
+    **{op: two_tensors() for op in (aten.floor_divide.default, aten.logaddexp.default)},
+    **{op.Tensor: two_tensors() for op in (aten.copysign, aten.xlogy)},
+    aten.softplus_backward.default: two_tensors(1.0, 20.0, alike=True),
+    aten.logit_backward.default: two_tensors(0.1, alike=True),
+    aten.elu_backward.default: by_sixth(),
+    aten.mse_loss_backward.default: gradient_of_loss(),
+    **{op.default: gradient_of_loss(1.0) for op in (aten.smooth_l1_loss_backward, aten.huber_loss_backward)},
+    aten.glu_backward.default: gated(),
+    **{op.default: padded() for op in (aten.reflection_pad2d_backward, aten.replication_pad2d_backward)},
+    aten.log_sigmoid_forward.default: unary(),
+    aten.roll.default: rolled(),
     aten.im2col.default: folded(),
     aten.col2im.default: folded(back=True),
     aten.cat.default: joined(),
@@ -353,30 +368,19 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
 }
 
 
-def described(result: Any, arguments: Any) -> Any:
-    """Shape, dtype, strides and storage bytes of every tensor of a result; one of the arguments is only named."""
-    given_ids = {id(a): i for i, a in enumerate(arguments) if isinstance(a, Tensor)}
-
-    def describe(t: Tensor) -> Any:
-        if id(t) in given_ids:
-            return f"argument {given_ids[id(t)]}"
-        # The stride of a dimension of one, or of an empty tensor, moves nothing.
-        strides = tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() else ()
-        return tuple(t.shape), t.dtype, strides, t.untyped_storage().nbytes()
-
-    return tree_map_only(Tensor, describe, list(result) if isinstance(result, tuple) else result)
-
-
-def make(arguments: Any, device: str) -> Any:
-    return tree_map_only(T, lambda t: t.make(device), arguments, is_leaf=lambda value: isinstance(value, T))
-
-
 # What torch's meta kernel gets wrong, so that only a real kernel can be the judge: see the shortcuts' comments.
 META_DIFFERS = (
     *(aten.native_batch_norm.default, aten.native_batch_norm_backward.default),
     *(aten.convolution.default, aten.convolution_backward.default),
     *(aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default),
     *(aten.binary_cross_entropy.default, aten._grouped_mm.default),
+    # Meta takes tensors in another order than the kernels, or follows a layout where they do not, or the other way.
+    *(aten.floor_divide.default, aten.logaddexp.default, aten.copysign.Tensor, aten.xlogy.Tensor),
+    *(aten.softplus_backward.default, aten.logit_backward.default, aten.elu_backward.default),
+    *(aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default),
+    *(aten.glu_backward.default, aten.reflection_pad2d_backward.default, aten.replication_pad2d_backward.default),
+    *(aten.log_sigmoid_forward.default, aten.roll.default, aten.leaky_relu_backward.default),
+    aten.threshold_backward.default,
     *(aten.im2col.default, aten.col2im.default),  # meta makes what is asked for, kernels resize what is like the input
     aten.native_layer_norm_backward.default,  # meta follows the layout of the gradient, kernels that of the input
     aten._log_softmax_backward_data.default,  # meta follows the layout of the output, kernels none
