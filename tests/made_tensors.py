@@ -25,6 +25,10 @@ class T:
             return ones(*rest, b, a, dtype=self.dtype, device=device).transpose(-1, -2)
         if self.layout == "channels last" and len(self.shape) == 4:
             return ones(self.shape, dtype=self.dtype, device=device).to(memory_format=torch.channels_last)
+        if self.layout == "channels last, cut" and len(self.shape) == 4:
+            *rest, width = self.shape
+            larger = ones((*rest, width + 1), dtype=self.dtype, device=device).to(memory_format=torch.channels_last)
+            return larger[..., :-1]
         if self.layout == "cut":
             larger = ones((self.shape[0] + 2, *self.shape[1:-1], self.shape[-1] + 1), dtype=self.dtype, device=device)
             return larger[1:-1, ..., :-1] if len(self.shape) > 1 else larger[1:-1, 0]

@@ -125,18 +125,24 @@ def _unary_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    x, weight, _bias, stride, padding, dilation, transposed, _output_padding, groups = args
+    x, weight, _bias, stride, padding, dilation, transposed, more, groups = args
     layout = layout_of_convolution(x, weight)
-    if transposed or layout is None or x.dim() != weight.dim() or x.dtype != weight.dtype:
-        return NotImplemented
-    if x.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
+    if layout is None or x.dim() != weight.dim() or x.dtype != weight.dtype:
         return NotImplemented
     spatial = weight.dim() - 2
-    window = (each(values, spatial) for values in (stride, padding, dilation))
-    sizes = [windows(*numbers) for numbers in zip(x.shape[2:], weight.shape[2:], *window, strict=True)]
-    if min(sizes, default=1) < 1:
+    window = [each(values, spatial) for values in (stride, padding, dilation)]
+    if transposed and spatial != 2:
         return NotImplemented
-    return torch.empty((x.shape[0], weight.shape[0], *sizes), dtype=x.dtype, device=x.device, memory_format=layout)
+    if transposed:
+        channels, found = weight.shape[0], weight.shape[1] * groups
+        numbers = zip(x.shape[2:], weight.shape[2:], *window, each(more, spatial), strict=True)
+        sizes = [(n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, k, s, p, d, extra in numbers]
+    else:
+        channels, found = weight.shape[1] * groups, weight.shape[0]
+        sizes = [windows(*numbers) for numbers in zip(x.shape[2:], weight.shape[2:], *window, strict=True)]
+    if x.shape[1] != channels or found % groups or min(sizes, default=1) < 1:
+        return NotImplemented
+    return torch.empty((x.shape[0], found, *sizes), dtype=x.dtype, device=x.device, memory_format=layout)
 
 
 def _convolution_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from course_utils.trace.operators import SAME_AS_CPU
 from course_utils.trace.shortcuts import SHORTCUTS
 
 aten = torch.ops.aten
-LAYOUTS = ["plain", "transposed", "channels last", "cut", "expanded", "permuted"]
+LAYOUTS = ["plain", "transposed", "channels last", "channels last, cut", "cut", "expanded", "permuted"]
 SHAPE, SCORES = (3, 4, 6, 6), (3, 6, 6)
 BOOL, WHOLE = torch.bool, torch.int64
 ROWS = T((5,), dtype=WHOLE)
