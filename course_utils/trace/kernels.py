@@ -27,9 +27,9 @@ it. "By a T4" (A100, H100): peaks measured by others on a real card and publishe
    aten/native/native_functions.yaml (`mish_backward`, `_fused_rms_norm`). Confirmed: by reading.
 9. Autocast has lists of its own, which hold in what a checkpoint computes again too. Source: ATen/autocast_mode.h.
    Confirmed: by reading.
-10. Layer norm and RMS norm copy what is not contiguous before they read it: maps, and gradients such as those that a
-   permutation or a sum hands back. Source: aten/native/cuda/layer_norm_kernel.cu, `LayerNormBackwardKernelImpl`.
-   Confirmed: RMS norm's gradient, by an H100.
+10. Layer norm, RMS norm and roll copy what is not contiguous before they read it: maps, and gradients such as those
+   that a permutation or a sum hands back. Source: aten/native/cuda/layer_norm_kernel.cu,
+   `LayerNormBackwardKernelImpl`; TensorTransformations.cu, `roll_cuda`. Confirmed: RMS norm's gradient, by an H100.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ READS_IN_ORDER = {
     "_fused_rms_norm": 1,
     "native_layer_norm_backward": 2,
     "_fused_rms_norm_backward": 2,
+    "roll": 1,
 }
 
 

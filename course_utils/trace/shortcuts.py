@@ -91,14 +91,16 @@ def _plain_like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return empty(args[1].shape, args[1]) if args[0].dtype == args[1].dtype else NotImplemented
 
 
-def _suggested_like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return suggested(args[1].shape, args[1])
+def _unpadded(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """In plain order on CUDA (aten/native/cuda/ReflectionPad.cu), on the CPU in the layout of the images."""
+    x = args[1]
+    return empty(x.shape, x) if target() == "cuda" else suggested(x.shape, x)
 
 
 def _log_sigmoid(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """With what the CPU's kernel keeps for the backward pass; CUDA's keeps nothing (aten/native/Activation.cpp)."""
+    """With what the CPU's kernel keeps for the backward pass; CUDA's keeps nothing (native/cuda/Activation.cpp)."""
     x = args[0]
-    return empty(x.shape, x), empty((0,) if target() == "cuda" else x.shape, x)
+    return (twin(x), empty((0,), x)) if target() == "cuda" else (empty(x.shape, x), empty(x.shape, x))
 
 
 def _roll(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -414,7 +416,7 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_by_sixth, (aten.elu_backward.default,)),
     (_plain_like_second, (aten.glu_backward.default, aten.mse_loss_backward.default,
                           aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default)),
-    (_suggested_like_second, (aten.reflection_pad2d_backward.default, aten.replication_pad2d_backward.default)),
+    (_unpadded, (aten.reflection_pad2d_backward.default, aten.replication_pad2d_backward.default)),
     (_log_sigmoid, (aten.log_sigmoid_forward.default,)),
     (_roll, (aten.roll.default,)),
     (_in_place, (aten.hardtanh_.default, aten.hardswish_.default, aten.leaky_relu_.default, aten.silu_.default,

@@ -352,6 +352,13 @@ def test_mish_and_rms_norm_keep_what_one_kernel_keeps_on_cuda() -> None:
     assert "pow" not in tape.event_ops
 
 
+def test_log_sigmoid_keeps_its_buffer_on_the_cpu_alone() -> None:
+    net = Net(lambda net, x: net.c(F.logsigmoid(net.a(x))))
+    frames = [training_step(net, (8,), 5, "sgd", target=target).at(100).timeline() for target in ("cpu", "cuda")]
+    made = [frame["feature maps"][frame["event"] == "log_sigmoid_forward"].item() for frame in frames]
+    assert made[0] - made[1] == 4 * 100 * 16
+
+
 # -- any step ----------------------------------------------------------------------------------------------------------
 
 
