@@ -39,7 +39,7 @@ test: $(VENV)/test.done
 MACHINES ?= as-is AVX2:avx2 SSE41:default
 THREADS ?= 1 2 4
 FLOATS ?= notebooks accumulation any_module checks* claims* digits distributed exactness gpu_cells graft_properties \
-	kernels measure offload_real precision random_networks rebuilt recompute recordings speed trace
+	kernels *layouts measure offload_real precision random_networks rebuilt recompute recordings speed trace
 test-elsewhere: export OMP_WAIT_POLICY := PASSIVE
 test-elsewhere: $(VENV)/test.done
 	@for machine in $(MACHINES); do for threads in $(THREADS); do echo "== $$machine, $$threads threads"; \
