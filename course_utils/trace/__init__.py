@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.memory import StepTrace
-from course_utils.trace.inputs import LARGE_BATCH, SMALL_BATCH, Spec, StepSpec, check_inputs
+from course_utils.trace.inputs import Spec, StepSpec, check_inputs
 from course_utils.trace.refusals import LeakError, TraceError, first_line
 from course_utils.trace.tracer import (
     OPTIMIZERS,
@@ -27,10 +27,8 @@ from course_utils.trace.tracer import (
 from course_utils.units import require_one_of, require_whole
 
 __all__ = [
-    "LARGE_BATCH",
     "OPTIMIZERS",
     "PRECISIONS",
-    "SMALL_BATCH",
     "Criterion",
     "LeakError",
     "MakeOptimizer",

@@ -16,11 +16,6 @@ def empty(shape: Iterable[int], like: Tensor) -> Tensor:
     return torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
 
 
-def twin(tensor: Tensor) -> Any:
-    """A new tensor of the same shape and dtype, in the same layout, without gaps."""
-    return iterated(tensor)
-
-
 def iterated(*tensors: Tensor) -> Any:
     """What an elementwise kernel makes, in the dtype of the first; NotImplemented where shapes do not go together.
 

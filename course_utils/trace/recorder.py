@@ -338,8 +338,8 @@ def _parameter_of_node() -> Any:
 def _unlike_cpu(name: str, inputs: list[Tensor], outputs: list[Tensor], read: list[int | None]) -> bool:
     """Whether a CPU would do without or otherwise what ran on meta tensors.
 
-    `torch.tensor(...)` makes a meta tensor that no mode sees; what is on the host is moved; a number written into a
-    tensor is made a tensor first; statistics of norms in half precision have another dtype.
+    `torch.tensor(...)` makes a meta tensor that no mode sees; what is on the host is moved; a tensor of one number
+    written into a larger one only fills it; statistics of norms in half precision have another dtype.
     """
     if None in read and any(index is None and t.is_meta and t.numel() for index, t in zip(read, inputs, strict=True)):
         return True

@@ -21,7 +21,6 @@ from course_utils.trace.layouts import (
     layout_of_convolution,
     order_of,
     suggested,
-    twin,
     windows,
 )
 from course_utils.trace.overrides import target
@@ -33,11 +32,11 @@ Shortcut = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 def _like_first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     asked = kwargs.get("dtype") is not None or kwargs.get("memory_format") not in (None, torch.preserve_format)
-    return NotImplemented if asked else twin(args[0])
+    return NotImplemented if asked else iterated(args[0])
 
 
 def _unary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return twin(args[0]) if args[0].is_floating_point() else NotImplemented
+    return iterated(args[0]) if args[0].is_floating_point() else NotImplemented
 
 
 def _arithmetic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -59,7 +58,7 @@ def _binary(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _pair(first: Tensor, second: Any) -> Any:
     if not isinstance(second, Tensor):
-        return NotImplemented if isinstance(second, complex) else twin(first)
+        return NotImplemented if isinstance(second, complex) else iterated(first)
     if first.dtype != second.dtype or first.device != second.device:
         return NotImplemented
     return iterated(first, second)
@@ -100,7 +99,7 @@ def _unpadded(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _log_sigmoid(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """With what the CPU's kernel keeps for the backward pass; CUDA's keeps nothing (native/cuda/Activation.cpp)."""
     x = args[0]
-    return (twin(x), empty((0,), x)) if target() == "cuda" else (empty(x.shape, x), empty(x.shape, x))
+    return (iterated(x), empty((0,), x)) if target() == "cuda" else (empty(x.shape, x), empty(x.shape, x))
 
 
 def _roll(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -120,7 +119,7 @@ def _in_place_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _unary_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return (
-        [twin(tensor) for tensor in args[0]]
+        [iterated(tensor) for tensor in args[0]]
         if all(t.is_meta and t.is_contiguous() for t in args[0])
         else NotImplemented
     )
@@ -174,7 +173,7 @@ def _max_pool(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return twin(args[1]) if args[1].is_contiguous() else NotImplemented
+    return iterated(args[1]) if args[1].is_contiguous() else NotImplemented
 
 
 def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -194,8 +193,8 @@ def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, weight, wanted = args[1], args[2], args[9]
     return (
         suggested(x.shape, x) if wanted[0] else None,
-        twin(weight) if wanted[1] else None,
-        twin(weight) if wanted[2] else None,
+        iterated(weight) if wanted[1] else None,
+        iterated(weight) if wanted[2] else None,
     )
 
 
@@ -223,27 +222,25 @@ def _layer_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return NotImplemented
     return (
         empty(x.shape, x) if wanted[0] else None,
-        twin(weight) if wanted[1] and weight is not None else None,
-        twin(bias) if wanted[2] and bias is not None else None,
+        iterated(weight) if wanted[1] and weight is not None else None,
+        iterated(bias) if wanted[2] and bias is not None else None,
     )
 
 
 def _group_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, weight, bias, samples, _channels, _pixels, groups, _eps = args
-    out = suggested(x.shape, x)
     if x.dtype not in (torch.float32, torch.float64):
         return NotImplemented
     if any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
         return NotImplemented
-    return out, empty((samples, groups), x), empty((samples, groups), x)
+    return suggested(x.shape, x), empty((samples, groups), x), empty((samples, groups), x)
 
 
 def _group_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     gradient, x, mean, _rstd, weight, _samples, channels, _pixels, _groups, wanted = args
-    out = suggested(x.shape, x)
     if any(t is not None and t.dtype != x.dtype for t in (gradient, mean, weight)):
         return NotImplemented
-    made = (out, empty((channels,), x), empty((channels,), x))
+    made = (suggested(x.shape, x), empty((channels,), x), empty((channels,), x))
     return tuple(tensor if want else None for tensor, want in zip(made, wanted, strict=True))
 
 
@@ -409,10 +406,10 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_by_second, (aten.threshold_backward.default, aten.leaky_relu_backward.default)),
     (_binary, (aten.tanh_backward.default, aten.sigmoid_backward.default, aten.gelu_backward.default,
                aten.silu_backward.default, aten.hardtanh_backward.default, aten.hardswish_backward.default,
-               aten.hardsigmoid_backward.default, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar)),
+               aten.hardsigmoid_backward.default, aten.softplus_backward.default, aten.logit_backward.default,
+               aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.floor_divide.default, aten.copysign.Tensor,
+               aten.xlogy.Tensor, aten.logaddexp.default)),
     (_arithmetic, (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)),
-    (_binary, (aten.floor_divide.default, aten.copysign.Tensor, aten.xlogy.Tensor, aten.logaddexp.default,
-               aten.softplus_backward.default, aten.logit_backward.default)),
     (_by_sixth, (aten.elu_backward.default,)),
     (_plain_like_second, (aten.glu_backward.default, aten.mse_loss_backward.default,
                           aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default)),

@@ -123,7 +123,6 @@ class Tracer:
 
     def _on_shapes(self, module: nn.Module, values: dict[int, Tensor]) -> nn.Module:
         """A copy whose tensors have shapes and no data."""
-        others = [*module.buffers(), *(v for child in module.modules() for v in vars(child).values())]
         memo: dict[int, Any] = {}
 
         def empty(tensor: Tensor) -> Tensor:
@@ -132,6 +131,7 @@ class Tracer:
 
         for parameter in module.parameters():
             memo[id(parameter)] = nn.Parameter(empty(parameter), requires_grad=parameter.requires_grad)
+        others = [*module.buffers(), *(v for child in module.modules() for v in vars(child).values())]
         for value in others:
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = empty(value)

@@ -32,8 +32,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from course_utils import networks
 from course_utils.memory import ROLE, ROLES, StepTrace, Tape
-from course_utils.trace import LARGE_BATCH, TraceError, training_step
+from course_utils.trace import TraceError, training_step
 from course_utils.trace.copies import copied
+from course_utils.trace.inputs import LARGE_BATCH
 
 # -- what is left alone ------------------------------------------------------------------------------------------------
 
