@@ -113,6 +113,11 @@ def may_add_in_place(left: Tensor) -> bool:
 class _SkipWrites(TorchDispatchMode):
     """Runs shortcuts where there are any; for work whose shapes matter and whose record does not."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No, as `Recorder` says."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         shortcut = SHORTCUTS.get(func)
         out = NotImplemented if shortcut is None else shortcut(args, kwargs or {})

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 
 from course_utils.trace.layouts import (
@@ -19,7 +20,6 @@ from course_utils.trace.layouts import (
     empty,
     iterated,
     layout_of_convolution,
-    order_of,
     suggested,
     windows,
 )
@@ -273,22 +273,19 @@ def _softmax_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _cat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """In the layout that all tensors suggest (aten/native/TensorShape.cpp, `cat_compute_output_memory_format`)."""
     tensors, dimension = args[0], args[1] if len(args) > 1 else 0
-    first = tensors[0]
-    plain = all(other.is_contiguous() or other.dim() < 4 for other in tensors)  # of images torch looks for another
-    last = not plain and all(order_of(other) == [0, 2, 3, 1] for other in tensors)
-    for other in tensors:
-        if not (plain or last) or other.dtype != first.dtype or other.dim() != first.dim():
-            return NotImplemented
-        if any(
-            a != b
-            for d, (a, b) in enumerate(zip(first.shape, other.shape, strict=True))
-            if d != dimension % first.dim()
-        ):
-            return NotImplemented
+    layouts = {torch.contiguous_format if t.is_contiguous() else suggest_memory_format(t) for t in tensors}
+    tensors = [t for t in tensors if t.shape != (0,)] or tensors  # nothing goes with anything: torch's old rule
+    first, axis = tensors[0], dimension % max(1, tensors[0].dim())
     shape = list(first.shape)
-    shape[dimension] = sum(t.shape[dimension] for t in tensors)
-    layout = torch.channels_last if last else torch.contiguous_format
+    for other in tensors:
+        if other.dtype != first.dtype or other.dim() != first.dim():
+            return NotImplemented
+        if any(a != b for d, (a, b) in enumerate(zip(shape, other.shape, strict=True)) if d != axis):
+            return NotImplemented
+    shape[axis] = sum(t.shape[axis] for t in tensors)
+    layout = layouts.pop() if len(layouts) == 1 else torch.contiguous_format
     return torch.empty(shape, dtype=first.dtype, device=first.device, memory_format=layout)
 
 
@@ -374,6 +371,25 @@ def _reduced_loss(place: int) -> Shortcut:
     return shortcut
 
 
+def _class_loss(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The mean or sum of negative log likelihoods, and the sum of the weights: one number each."""
+    x, classes, _weights, reduction, _ignored = args
+    if x.dim() != 2 or classes.shape != x.shape[:1] or reduction == 0:
+        return NotImplemented
+    return empty((), x), empty((), x)
+
+
+def _class_loss_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Zeros in plain order, then one value a row (aten/native/LossNLL.cpp)."""
+    x = args[1]
+    return empty(x.shape, x) if x.dim() == 2 else NotImplemented
+
+
+def _zeros(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    device = kwargs.get("device")
+    return NotImplemented if device is None or device.type != "meta" else torch.empty(args[0], **kwargs)
+
+
 _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_convolution, (aten.convolution.default,)),
     (_convolution_backward, (aten.convolution_backward.default,)),
@@ -390,6 +406,9 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_softmax, (aten._softmax.default, aten._log_softmax.default)),
     (_softmax_backward, (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)),
     (_cat, (aten.cat.default,)),
+    (_class_loss, (aten.nll_loss_forward.default,)),
+    (_class_loss_backward, (aten.nll_loss_backward.default,)),
+    (_zeros, (aten.zeros.default,)),
     (_product, (aten.mm.default,)),
     (_bias_and_product, (aten.addmm.default,)),
     (_grouped_product, (aten._grouped_mm.default,)),

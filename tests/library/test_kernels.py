@@ -265,7 +265,20 @@ def joined(draw: Any) -> Arguments:
         parts.append(
             T(tuple(shape), draw(LAYOUTS), draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16])))
         )
+    if draw(st.booleans()) and len({part.dtype for part in parts}) == 1:  # as the cache of transformers begins
+        parts.insert(draw(st.integers(0, len(parts))), T((0,), dtype=parts[0].dtype))
     return (parts,) if dimension == 0 and draw(st.booleans()) else (parts, dimension), {}
+
+
+@st.composite
+def classified(draw: Any, backward: bool = False) -> Arguments:
+    rows, columns, dtype = draw(SMALL), draw(st.integers(2, 4)), draw(DTYPES)
+    x, classes = T((rows, columns), draw(LAYOUTS), dtype), T((rows,), dtype=torch.int64)
+    weights = T((columns,), dtype=dtype) if draw(st.booleans()) else None
+    reduction, number = draw(st.integers(0, 2)), T((), dtype=dtype)
+    if not backward:
+        return (x, classes, weights, reduction, -100), {}
+    return (T((rows,), dtype=dtype) if reduction == 0 else number, x, classes, weights, reduction, -100, number), {}
 
 
 @st.composite
@@ -335,6 +348,11 @@ ARGUMENTS: dict[Any, st.SearchStrategy[Arguments]] = {
     aten.im2col.default: folded(),
     aten.col2im.default: folded(back=True),
     aten.cat.default: joined(),
+    aten.nll_loss_forward.default: classified(),
+    aten.nll_loss_backward.default: classified(backward=True),
+    aten.zeros.default: st.builds(
+        lambda shape, dtype: ((list(shape),), {"dtype": dtype, "device": torch.device("meta")}), SHAPES, DTYPES
+    ),
     aten.mm.default: multiplied(),
     aten.addmm.default: multiplied(bias=True),
     aten._grouped_mm.default: multiplied_in_groups(),
