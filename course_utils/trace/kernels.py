@@ -99,10 +99,10 @@ READS_IN_ORDER = {
 def scratch_on_cuda(operator: str, inputs: list[Tensor]) -> int:
     """Bytes that an operator's kernel makes beside its results, and gives back when it ends: differences 7 and 10."""
     if operator == "_softmax_backward_data":
-        copied = inputs[:1]
-    else:
-        copied = [t for t in inputs[: READS_IN_ORDER.get(operator, 0)] if not t.is_contiguous()]
-    return sum(tensor.nbytes for tensor in copied)
+        return inputs[0].nbytes
+    if operator not in READS_IN_ORDER:
+        return 0
+    return sum(tensor.nbytes for tensor in inputs[: READS_IN_ORDER[operator]] if not tensor.is_contiguous())
 
 
 def may_add_in_place(left: Tensor) -> bool:

@@ -273,23 +273,26 @@ class Recorder(TorchDispatchMode):
         return "fill_" if name == "copy_" and inputs[0].dim() > 0 else name
 
     def _note(self, operator: _Operator, args: Any, out: Any) -> None:
-        inside = self.phase == BACKWARD and torch._C._current_autograd_node() is not None
-        recomputed = inside and torch.is_grad_enabled()
+        recomputed = (
+            self.phase == BACKWARD and torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
+        )
         layer, role = self._layer_and_role(recomputed)
         inputs, outputs = kernels.flat_tensors(args), kernels.flat_tensors(out)
-        read = [self.index_of(tensor) for tensor in inputs]
+        alive = self.alive
+        read = [alive.get(tensor.untyped_storage()._cdata) for tensor in inputs]
         name = operator.name
         if name in ("copy_", "index_put_") and read[-1] is not None and read[-1] == self.number:
             name = self._write_number(name, inputs, read[-1])
         written: list[int | None] = []
         born = False
         for tensor in outputs:
-            index = self.index_of(tensor)
+            storage = tensor.untyped_storage()
+            index = alive.get(storage._cdata)
             if index is None:
                 if not self.host_counts and tensor.device.type == "cpu":
                     continue
                 born = True
-                index = self.watch_tensor(tensor, role, layer)
+                index = self.watch(storage, tuple(tensor.shape), role, layer, tensor.is_floating_point())
                 if role == ROLE["gradient maps"]:
                     self.made_from[index] = read
                 elif role == ROLE["feature maps"] and read and all(i in self.weight_made for i in read):
@@ -322,11 +325,17 @@ class Recorder(TorchDispatchMode):
             self.scratch.append((len(self.record.ops), scratch))
         if self.phase == FORWARD and outputs:
             self.record.layer_shapes[layer] = tuple(outputs[0].shape)
-        event = len(self.record.ops)
-        self.record.uses += [(event, i, 0) for i in dict.fromkeys(read) if i is not None and i not in written]
-        self.record.uses += [(event, i, 1) for i in dict.fromkeys(written) if i is not None]
+        event, uses = len(self.record.ops), self.record.uses
+        for i in dict.fromkeys(read):
+            if i is not None and i not in written:
+                uses.append((event, i, 0))
+        for i in dict.fromkeys(written):
+            if i is not None:
+                uses.append((event, i, 1))
         work = None if operator.counted is None else (operator.counted, [_shape(a) for a in args], _shape(out))
-        traffic = sum(tensor.nbytes for tensor in (*inputs, *outputs))
+        traffic = 0
+        for tensor in (*inputs, *outputs):
+            traffic += tensor.nbytes
         self.record.event(name, self.phase, layer, work, traffic, recomputed)
 
 
