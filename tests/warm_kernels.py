@@ -17,7 +17,8 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 NAME = "forked"
 # No pandas, which asks when it is imported whether a kernel is there, and lays out its tables for that.
-PRELOADED = ["ipykernel.kernelapp", "IPython", "ipywidgets", "matplotlib.pyplot", "torch"]
+# Dynamo is what fake tensors and optimizers load. No scikit-learn, which imports pandas.
+PRELOADED = ["ipykernel.kernelapp", "IPython", "ipywidgets", "matplotlib.pyplot", "torch", "torch._dynamo"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

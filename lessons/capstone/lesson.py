@@ -33,7 +33,6 @@ from torch.nn import functional as F
 from classroom.predict import predict, reveal
 from course_utils.memory import ROLES
 from course_utils.techniques.offload import simulate_work
-from course_utils.techniques.offload.real import OffloadActivations
 from course_utils.techniques.offload.work import WORKSPACE_SHARE
 from course_utils.techniques.recompute import checkpointed
 from course_utils.units import MIB, format_bytes, format_seconds
@@ -50,6 +49,7 @@ from lessons.capstone.plan import (
 from lessons.capstone.plans import plan_plane
 from lessons.claims import judge
 from lessons.shared import digits
+from lessons.shared.offload_real import OffloadActivations
 from lessons.shared.published import CAFFE2, published
 
 TITAN, GEN3 = "Titan X (Maxwell)", "PCIe 3.0 x16"

@@ -39,7 +39,6 @@ from course_utils.figures import Axis, Curve, Spot, plane, side_by_side
 from course_utils.machine import hardware
 from course_utils.machine.measure import cpu_peak_above
 from course_utils.techniques.offload import OUT, simulate
-from course_utils.techniques.offload.real import OffloadActivations
 from course_utils.trace import training_step
 from course_utils.units import GB, MIB, format_bytes, format_seconds, in_gb
 from lessons.claims import judge
@@ -49,6 +48,7 @@ from lessons.offload.explorer import offload_explorer
 from lessons.offload.published import LINK, comparison, sensitivity
 from lessons.offload.schedule_lanes import schedule_lanes
 from lessons.shared import digits
+from lessons.shared.offload_real import OffloadActivations
 
 # %% [markdown] slide="slide"
 # ## The idea

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
-from test_random_networks import random_networks
+from random_nets import random_networks
 
 from course_utils import networks
 from course_utils.machine import hardware

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_random_networks import random_networks
+from random_nets import random_networks
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -22,9 +22,9 @@ from torch.utils.checkpoint import checkpoint
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.techniques.offload import pytorch_step, simulate
-from course_utils.techniques.offload.real import HostPool, OffloadActivations
 from course_utils.trace import training_step
 from course_utils.units import CourseError
+from lessons.shared.offload_real import HostPool, OffloadActivations
 
 # What fails while a saved tensor is given up cannot be raised there: pytest turns it into a warning.
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
