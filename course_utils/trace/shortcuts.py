@@ -275,7 +275,7 @@ def _softmax_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _cat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In the layout that all tensors suggest (aten/native/TensorShape.cpp, `cat_compute_output_memory_format`)."""
     tensors, dimension = args[0], args[1] if len(args) > 1 else 0
-    layouts = {torch.contiguous_format if t.is_contiguous() else suggest_memory_format(t) for t in tensors}
+    layouts = {*map(suggest_memory_format, tensors)}
     tensors = [t for t in tensors if t.shape != (0,)] or tensors  # nothing goes with anything: torch's old rule
     first, axis = tensors[0], dimension % max(1, tensors[0].dim())
     shape = list(first.shape)
