@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from oracles import Case, blank, live_storages_timeline
 
 CONSOLE = Console(width=120)
-EXACT, MEDIAN_MS, MOST_MS = 0.95, 300, 700  # what the project asks of it: of all models exact; half, 90 % in that time
-GPT2_MS = 300
+# What the project asks of it: of all models exact; half, 90 %, and a step of GPT-2 small in that time.
+EXACT, MEDIAN_MS, MOST_MS, GPT2_MS = 0.95, 300, 700, 300
 
 
 @dataclass

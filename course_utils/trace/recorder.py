@@ -325,17 +325,11 @@ class Recorder(TorchDispatchMode):
             self.scratch.append((len(self.record.ops), scratch))
         if self.phase == FORWARD and outputs:
             self.record.layer_shapes[layer] = tuple(outputs[0].shape)
-        event, uses = len(self.record.ops), self.record.uses
-        for i in dict.fromkeys(read):
-            if i is not None and i not in written:
-                uses.append((event, i, 0))
-        for i in dict.fromkeys(written):
-            if i is not None:
-                uses.append((event, i, 1))
+        event = len(self.record.ops)
+        self.record.uses += [(event, i, 0) for i in dict.fromkeys(read) if i is not None and i not in written]
+        self.record.uses += [(event, i, 1) for i in dict.fromkeys(written) if i is not None]
         work = None if operator.counted is None else (operator.counted, [_shape(a) for a in args], _shape(out))
-        traffic = 0
-        for tensor in (*inputs, *outputs):
-            traffic += tensor.nbytes
+        traffic = sum(tensor.nbytes for tensor in (*inputs, *outputs))
         self.record.event(name, self.phase, layer, work, traffic, recomputed)
 
 

@@ -386,6 +386,7 @@ def _class_loss_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _zeros(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of the meta device alone: what lies on the host, such as step counters, has values."""
     device = kwargs.get("device")
     return NotImplemented if device is None or device.type != "meta" else torch.empty(args[0], **kwargs)
 

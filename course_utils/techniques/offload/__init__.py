@@ -1,7 +1,7 @@
 """Offload to host memory: when the copy hides behind the computation, and what that does to memory and time.
 
 `simulate` gives the two-stream `schedule` of a traced step (`simulation`) under the policies of vDNN (`policies`), on
-PyTorch's step or a framework's of 2016 (`work`). The real thing on tensors is `lessons.shared.offload_real`.
+PyTorch's step or a framework's of 2016 (`work`).
 """
 
 from course_utils.techniques.offload.policies import ALGORITHMS, POLICIES, WINDOW, link_of, simulate, simulate_work
