@@ -5,7 +5,8 @@ seed. Workers are inspected before the first task, and each looks at itself befo
 
 Of Dask's ways to fail, these are used: a task whose worker is killed goes to another, as often as the scheduler allows
 (`distributed.scheduler.allowed-failures`); each task that was with the killed workers is then tried by itself, so that
-the one that kills them costs no other; a task that raises, which none should, is tried once more.
+the one that kills them costs no other; a task that raises, which none should, is tried once more. A result lies with
+its worker until it is fetched; lost with it, it is made again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from course_utils.units import CourseError
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-ANSWER_SECONDS = 10.0  # within which a scheduler must answer
+ANSWER_SECONDS = 10.0  # within which a scheduler must answer, or a result come that is there
 PATIENCE = 60.0  # seconds a cluster may be without any worker, as it is while workers are started again
 LOOK_SECONDS = 1.0  # between two looks at whether there are workers
 
@@ -136,24 +137,39 @@ def grade_on_cluster(
             except TimeoutError:
                 continue
             for future in done:
+                became = _became(future)
+                if became is None:
+                    continue
                 task = flying.pop(future)
-                if future.status == "finished":
-                    yield future.result()
-                elif isinstance(error := future.exception(), UnfitWorker | ImportError | AttributeError):
+                if isinstance(became, Result):
+                    yield became
+                elif isinstance(became, UnfitWorker | ImportError | AttributeError):
                     # One that came later: it would fail a whole class faster than others mark it.
-                    raise UnfitWorker(f"{error}; then call again, what is marked stays marked")
-                elif isinstance(error, KilledWorker):
+                    raise UnfitWorker(f"{became}; then call again, what is marked stays marked")
+                elif isinstance(became, KilledWorker):
                     if alone:
                         yield lost(task)
                     else:
                         suspected.append(task)
                 else:
-                    yield unmarked(task, f"{type(error).__name__}: {error}".splitlines()[0])
+                    yield unmarked(task, f"{type(became).__name__}: {became}".splitlines()[0])
     except (CancelledError, OSError):
         raise CourseError("the scheduler was lost; call again when it is back, what is marked stays marked") from None
     finally:
         if flying and client.status == "running":
             client.cancel(list(flying))
+
+
+def _became(future: Future[Result]) -> Result | Exception | None:
+    """The result of a task that is done, or what it raised; None if its worker was lost since, with the result."""
+    try:
+        return future.result(ANSWER_SECONDS)
+    except Exception as error:
+        if future.status == "error":
+            return error
+        if isinstance(error, TimeoutError):
+            return None
+        raise
 
 
 class _Call:

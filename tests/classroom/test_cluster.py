@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +41,9 @@ def dask() -> Iterator[distributed.LocalCluster]:
     import dask
 
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 0}),  # so that few workers need be killed
+        # So that few workers need be killed; and a worker that is being started again is not taken for lost, which is
+        # how LocalCluster, no other, stops a second one some seconds after the first was killed.
+        dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.deploy.lost-worker-timeout": "1h"}),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as started,
     ):
         yield started
@@ -112,6 +115,41 @@ def test_a_submission_that_kills_workers_costs_only_itself(dask, course) -> None
     assert results.pop("evil").startswith("the process that marked it was killed, more than once")
     assert results.pop("odd") == "RuntimeError: none should"
     assert results == {"ann": "", "bob": "", "cid": ""}
+
+
+def noted(task: Task) -> Result:
+    """As `kill`, and each marking adds an I to the learner's file; "second" kills its worker at the second."""
+    path = Path(task.submission.problem) / task.submission.learner
+    with path.open("a") as file:
+        file.write("I")
+    if (path.name, path.read_text()) == ("second", "II"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return kill(task)
+
+
+def test_what_is_lost_with_its_worker_before_it_is_fetched_is_marked_again(dask, course, tmp_path, monkeypatch) -> None:
+    fetch, lost = distributed.Future.result, set[str]()
+
+    def lose_then_fetch(future: distributed.Future, timeout: float | None = None) -> Result:
+        if future.key not in lost and future.status == "finished" and len(lost) < 2:
+            lost.add(future.key)
+            (worker,) = future.client.who_has([future])[future.key]
+            process = psutil.Process(future.client.run(os.getpid, workers=[worker])[worker])
+            process.send_signal(signal.SIGKILL)
+            process.wait(timeout=20)
+            while worker in future.client.nthreads():
+                time.sleep(0.05)
+        return fetch(future, timeout)
+
+    monkeypatch.setattr(distributed.Future, "result", lose_then_fetch)
+    reference = (course / "solutions" / "01_multiples.ipynb").read_text()
+    tasks = [task(learner, reference, problem=str(tmp_path)) for learner in ("ann", "second", "cid")]
+    with connect(dask.scheduler_address) as client:
+        results = {result.learner: result.failed for result in grade_on_cluster(client, tasks, jobs=1, work=noted)}
+    assert len(lost) == 2
+    assert results == {"ann": "", "second": "", "cid": ""}
+    marked = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert marked == {"ann": "II", "second": "III", "cid": "I"}
 
 
 def test_a_lost_scheduler_is_one_line_and_loses_no_result(course) -> None:
