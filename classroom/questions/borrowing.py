@@ -6,6 +6,7 @@ cells give.
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 from collections.abc import Collection, Iterator
@@ -40,12 +41,12 @@ def calls_noted(given: Collection[object] = ()) -> Iterator[list[str]]:
         if event != "call":
             return
         code = frame.f_code
-        if not _is_library(code) or code.co_filename == HERE or code in allowed:
+        if not _is_library(code.co_filename) or code.co_filename == HERE or code in allowed:
             return
         if collecting and _of_what_dies(frame, collecting[0]):
             return
         caller = frame.f_back.f_code if frame.f_back is not None else None
-        if caller is not None and _is_library(caller):
+        if caller is not None and _is_library(caller.co_filename):
             calls_answer = (caller.co_filename, caller.co_name) == CALLER
             if not calls_answer or code.co_filename == CALLER[0]:  # it also looks at what came back
                 return
@@ -71,9 +72,10 @@ def _of_what_dies(frame: FrameType, runs: FrameType) -> bool:
     return True
 
 
-def _is_library(code: CodeType) -> bool:
-    """Whether this code is the course's; answers that lie beside their lesson, for tests, are as a learner's own."""
-    return code.co_filename.startswith(LIBRARY) and not code.co_filename.endswith("/answers.py")
+@functools.cache  # asked at every call
+def _is_library(file: str) -> bool:
+    """Whether code of this file is the course's; answers beside their lesson, for tests, are as a learner's own."""
+    return file.startswith(LIBRARY) and not file.endswith("/answers.py")
 
 
 def _codes(given: object) -> Iterator[CodeType]:

@@ -97,6 +97,8 @@ class Try:
 
 def as_number(value: object) -> int | float | None:
     """A plain number for anything that is one; None for what is not. True and False are not numbers."""
+    if type(value) is int or type(value) is float:  # most are, and the rest takes long
+        return value
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
     if isinstance(value, Decimal) and value.is_finite():
@@ -109,6 +111,8 @@ def as_number(value: object) -> int | float | None:
 
 def equal(got: object, expected: object) -> bool:
     """Whether two results are the same, numbers to one part in 10**9, lists and tuples alike."""
+    if type(got) is int and type(expected) is int:
+        return got == expected
     left, right = as_number(got), as_number(expected)
     if left is not None and right is not None:
         if isinstance(left, int) and isinstance(right, int):
