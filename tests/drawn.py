@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import xml.etree.ElementTree as ET
 
 from course_utils.figures import Picture, scene
 from course_utils.figures.scene import Words, overlap
+
+
+@contextlib.contextmanager
+def one_move(explorer):
+    """Several controls of an explorer set as if they were one: it is drawn once, at the end."""
+    controls = explorer._controls.values()
+    for control in controls:
+        control.unobserve(explorer.redraw, names="value")
+    yield
+    for control in controls:
+        control.observe(explorer.redraw, names="value")
+    explorer.redraw()
 
 
 def words_of(picture):

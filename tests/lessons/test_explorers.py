@@ -7,7 +7,7 @@ import re
 from html import unescape
 
 import pytest
-from drawn import assert_well_laid, words_of
+from drawn import assert_well_laid, one_move, words_of
 from hypothesis import given
 from hypothesis import strategies as st
 from made_steps import VGG, made_step
@@ -275,7 +275,8 @@ def test_the_courses_networks_at_the_corners_of_every_control():
     for network, (size, optimizer, precision) in itertools.product(NETWORKS, settings):
         explorer = memory_explorer(network, 1, size, optimizer, precision)
         for batch, card in itertools.product((1, 512), (4, 141)):
-            explorer.batch.value, explorer.card.value = batch, card
+            with one_move(explorer):
+                explorer.batch.value, explorer.card.value = batch, card
             if "alert" in explorer.words.value:
                 refused.append((network, size))
             else:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from drawn import assert_well_laid
+from drawn import assert_well_laid, one_move
 
 from course_utils.machine import hardware
 from course_utils.networks import NETWORKS
@@ -32,7 +32,7 @@ def halving_of(explorer):
 def test_every_corner_says_what_is_read(network, optimizer):
     explorer = half_explorer(network, 2, optimizer)
     for batch, card, precision in itertools.product((2, 128, 512), CARDS, HALVES):
-        with explorer.hold_trait_notifications():
+        with one_move(explorer):
             explorer.batch.value, explorer.device.value, explorer.precision.value = batch, card, precision
         view, found, device = explorer.view(), halving_of(explorer), hardware.device(card)
         assert_well_laid(view.picture)

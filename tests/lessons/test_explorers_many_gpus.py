@@ -7,7 +7,7 @@ import math
 import re
 
 import pytest
-from drawn import assert_well_laid, paths, words_of
+from drawn import assert_well_laid, one_move, paths, words_of
 
 from course_utils.figures import role_bars
 from course_utils.figures.style import SERIES_COLOURS
@@ -28,7 +28,7 @@ def test_every_corner_says_what_is_read(scheme):
     for network in ("AlexNet", "52 M dense net", "GoogLeNet"):
         explorer = cards_explorer(network, scheme=scheme, cards=1)
         for device, link, cards, batch in CORNERS:
-            with explorer.hold_trait_notifications():
+            with one_move(explorer):
                 explorer.device.value, explorer.link.value = device, link
                 explorer.cards.value, explorer.batch.value = cards, batch
             if network == "52 M dense net" and scheme == STAGES and cards == 8:

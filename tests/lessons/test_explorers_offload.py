@@ -6,7 +6,7 @@ import itertools
 import re
 
 import pytest
-from drawn import assert_well_laid
+from drawn import assert_well_laid, one_move
 
 from course_utils.machine import hardware
 from course_utils.techniques.offload import POLICIES, simulate
@@ -28,7 +28,7 @@ def test_every_corner_says_what_the_schedule_says(network):
     for batch, (card, link), policy, algorithm in settings:
         if algorithm == "m" and policy in ("dyn", "windowed"):
             continue
-        with explorer.hold_trait_notifications():
+        with one_move(explorer):
             explorer.batch.value, explorer.device.value, explorer.link.value = batch, card, link
             explorer.policy.value, explorer.algorithm.value = policy, algorithm
         try:

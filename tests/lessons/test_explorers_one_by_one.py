@@ -4,7 +4,7 @@ import itertools
 import re
 
 import pytest
-from drawn import assert_says_how_the_peak_moves, assert_sound, said_by
+from drawn import assert_says_how_the_peak_moves, assert_sound, one_move, said_by
 
 from course_utils.networks import NETWORKS
 from course_utils.units import CourseError, format_bytes
@@ -48,8 +48,9 @@ def test_the_corners_of_every_control(network):
     explorer = squeeze_explorer(network, layers[0])
     ends = itertools.product((layers[0], layers[-1]), (CHANNELS[0], CHANNELS[-1]), (0, max(NARROW.values())), (1, 512))
     for layer, channels, narrow, batch in ends:
-        explorer.layer.value, explorer.channels.value, explorer.narrow.value = layer, channels, narrow
-        explorer.batch.value = batch
+        with one_move(explorer):
+            explorer.layer.value, explorer.channels.value, explorer.narrow.value = layer, channels, narrow
+            explorer.batch.value = batch
         said = assert_sound(explorer)
         assert f"1×1 to {channels} channels before {layer}" in said
         assert_says_how_the_peak_moves(said, *explorer.change.peaks(batch))

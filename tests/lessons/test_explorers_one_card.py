@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from drawn import assert_well_laid
+from drawn import assert_well_laid, one_move
 
 from course_utils.machine import hardware
 from course_utils.techniques.capacity import CONTEXT_BYTES, fit
@@ -24,7 +24,7 @@ CORNERS = [
 
 
 def set_to(explorer, model, trained, optimizer, update, recompute, sequence, batch, card):
-    with explorer.hold_trait_notifications():
+    with one_move(explorer):
         explorer.model.value, explorer.trained.value, explorer.optimizer.value = model, trained, optimizer
         explorer.update.value, explorer.recompute.value = update, recompute
         explorer.sequence.value, explorer.batch.value, explorer.device.value = sequence, batch, card
@@ -78,7 +78,7 @@ def test_it_says_what_the_last_move_did_and_why_a_setting_cannot_be():
     explorer.trained.value = "LoRA, base in 4 bits"
     assert "Last move, train LoRA to LoRA, base in 4 bits: the peak falls by" in explorer.words.value
     assert "image/png" in explorer._repr_mimebundle_()
-    with explorer.hold_trait_notifications():
+    with one_move(explorer):
         explorer.optimizer.value, explorer.update.value = "AdamW, torch's default", WITHIN
     assert "one weight at a time" in explorer.words.value
     assert "one weight at a time" in explorer._repr_mimebundle_()["text/plain"]

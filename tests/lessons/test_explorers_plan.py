@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from awkward_nets import encoder_block
-from drawn import assert_well_laid
+from drawn import assert_well_laid, one_move
 from test_plan import BATCH, GEN3, NORMED, TITAN_X, problem
 
 from course_utils.networks import Network
@@ -29,7 +29,7 @@ def test_every_setting_says_what_is_read(shown: PlanExplorer) -> None:
     settings = [[value for _, value in control.options] if isinstance(control.options[0], tuple) else control.options
                 for control in (explorer.micro, explorer.precision, explorer.offload, explorer.segments)]  # fmt: skip
     for values in itertools.product(*settings):
-        with explorer.hold_trait_notifications():
+        with one_move(explorer):
             explorer.micro.value, explorer.precision.value, explorer.offload.value, explorer.segments.value = values
         view, found = explorer.view(), explorer._problem.evaluate(explorer.plan)
         seen.add(explorer.plan)

@@ -4,7 +4,7 @@ import itertools
 import re
 
 import pytest
-from drawn import assert_says_how_the_peak_moves, assert_sound, drawn_by, said_by, words_of
+from drawn import assert_says_how_the_peak_moves, assert_sound, drawn_by, one_move, said_by, words_of
 
 from course_utils.networks import NETWORKS
 from course_utils.units import CourseError, format_bytes
@@ -64,10 +64,11 @@ def test_the_corners_of_every_control(network):
     places = (explorer.place.options[0], explorer.place.options[-1])
     precisions = ("float32", "float16") if network == "AlexNet" else ("float32",)
     for place, kind, size, precision in itertools.product(places, POOL_KINDS, (0, 4), precisions):
-        explorer.place.value, explorer.kind.value = place, kind
-        explorer.size.value, explorer.precision.value = size, precision
         for batch in (1, 512):
-            explorer.batch.value = batch
+            with one_move(explorer):
+                explorer.place.value, explorer.kind.value = place, kind
+                explorer.size.value, explorer.precision.value = size, precision
+                explorer.batch.value = batch
             said = said_by(explorer)
             if "alert" in explorer.words.value:
                 assert (place, size) == (EVERY_POOL, 4), said  # four times smaller three or five times: nothing is left

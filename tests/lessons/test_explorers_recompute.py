@@ -6,7 +6,7 @@ import itertools
 import re
 
 import pytest
-from drawn import assert_well_laid
+from drawn import assert_well_laid, one_move
 
 from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
@@ -32,7 +32,7 @@ def test_every_corner_says_what_is_read(network):
     assert network in OFFERED
     explorer = recompute_explorer(network, 2)
     for rule, (batch, card) in itertools.product(RULES_TRIED, ((2, "B200"), (256, "GTX 980"), (512, "P100"))):
-        with explorer.hold_trait_notifications():
+        with one_move(explorer):
             explorer.batch.value, explorer.device.value, explorer.rule.value = batch, card, rule
         device = hardware.device(card)
         if 'role="alert"' in explorer.words.value:

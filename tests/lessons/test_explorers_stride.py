@@ -4,7 +4,7 @@ import itertools
 import re
 
 import pytest
-from drawn import assert_says_how_the_peak_moves, assert_sound, drawn_by, said_by, words_of
+from drawn import assert_says_how_the_peak_moves, assert_sound, drawn_by, one_move, said_by, words_of
 
 from course_utils.networks import NETWORKS
 from course_utils.units import CourseError, format_bytes
@@ -62,8 +62,9 @@ def test_the_corners_of_every_control(network):
     explorer = stride_explorer(network, layers[0])
     corners = itertools.product((layers[0], layers[-1]), (STRIDES[0], STRIDES[-1]), DROPS.values(), (1, 512))
     for layer, stride, drop, batch in corners:
-        explorer.layer.value, explorer.stride.value, explorer.pool.value = layer, stride, drop
-        explorer.batch.value = batch
+        with one_move(explorer):
+            explorer.layer.value, explorer.stride.value, explorer.pool.value = layer, stride, drop
+            explorer.batch.value = batch
         said = assert_sound(explorer)
         assert f"{layer} at stride {stride}" in said
         assert_says_how_the_peak_moves(said, *explorer.change.peaks(batch))

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from drawn import assert_well_laid
+from drawn import assert_well_laid, one_move
 
 from course_utils.machine import hardware
 from course_utils.networks.language import ATTENTION, SHAPES, Options
@@ -29,7 +29,7 @@ def test_every_corner_says_what_is_read(name):
     for attention, recompute, (batch, card, loss) in itertools.product(
         ("eager", "fused"), ("none", "full"), ((1, "B200", IN_PIECES), (64, "T4", "all at once"))
     ):
-        with explorer.hold_trait_notifications():
+        with one_move(explorer):
             explorer.attention.value, explorer.recompute.value = attention, recompute
             explorer.batch.value, explorer.device.value, explorer.loss.value = batch, card, loss
         view = explorer.view()

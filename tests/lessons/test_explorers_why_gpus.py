@@ -6,7 +6,7 @@ import itertools
 import re
 
 import pytest
-from drawn import assert_well_laid, words_of
+from drawn import assert_well_laid, one_move, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,8 +46,9 @@ def test_the_corners_of_every_control(explorer):
         (INPUTS[0], INPUTS[-1]), (UNITS[0], UNITS[-1]), (BATCHES[0], BATCHES[-1]),
     )  # fmt: skip
     for cpu, gpu, way, inputs, units, batch in corners:
-        explorer.cpu.value, explorer.gpu.value, explorer.link.value = cpu, gpu, way
-        explorer.inputs.value, explorer.units.value, explorer.batch.value = inputs, units, batch
+        with one_move(explorer):
+            explorer.cpu.value, explorer.gpu.value, explorer.link.value = cpu, gpu, way
+            explorer.inputs.value, explorer.units.value, explorer.batch.value = inputs, units, batch
         words = shown(explorer)[1]
         assert not re.search(r"\b(nan|inf|None)\b|alert", words)
         assert_well_laid(as_picture(explorer))
