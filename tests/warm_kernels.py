@@ -16,9 +16,11 @@ from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 NAME = "forked"
-# No pandas, which asks when it is imported whether a kernel is there, and lays out its tables for that.
-# Dynamo is what fake tensors and optimizers load. No scikit-learn, which imports pandas.
-PRELOADED = ["ipykernel.kernelapp", "IPython", "ipywidgets", "matplotlib.pyplot", "torch", "torch._dynamo"]
+# Dynamo is what fake tensors and optimizers load.
+PRELOADED = [
+    "ipykernel.kernelapp", "IPython", "ipywidgets", "matplotlib.pyplot", "pandas", "sklearn.datasets", "torch",
+    "torch._dynamo",
+]  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,6 +65,8 @@ def _become_kernel(arguments: list[str], folder: str, environment: dict[str, str
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    import pandas as pd
     from ipykernel.kernelapp import launch_new_instance
 
+    pd.set_option("display.max_columns", 20)  # as pandas has it when it is imported in a kernel, not in a terminal
     launch_new_instance(argv=arguments)

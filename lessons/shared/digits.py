@@ -14,7 +14,6 @@ from functools import lru_cache
 
 import pandas as pd
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from course_utils.machine.measure import autocast, measure_step
@@ -28,6 +27,8 @@ CLASSES = 10
 @lru_cache(maxsize=1)
 def load() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(training images, labels, test images, labels): (1297, 64), (1297,), (500, 64), (500,), values 0 to 1."""
+    from sklearn.datasets import load_digits  # takes two seconds, and most lessons train nothing
+
     images, labels = load_digits(return_X_y=True)
     x = torch.tensor(images, dtype=torch.float32) / 16
     y = torch.tensor(labels, dtype=torch.int64)
