@@ -123,17 +123,16 @@ def _limit(bounds: Bounds) -> None:
     begun = 0
     with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
         begun = int(file.read().split()[0]) * resource.getpagesize()
+    memory = begun + bounds.memory_bytes
     limits = {
-        "RLIMIT_AS": begun + bounds.memory_bytes,
-        "RLIMIT_CPU": bounds.seconds,
-        "RLIMIT_FSIZE": 0,
-        "RLIMIT_CORE": 0,
+        resource.RLIMIT_AS: (memory, memory),
+        resource.RLIMIT_CPU: (bounds.seconds, bounds.seconds + 1),  # SIGXCPU, then SIGKILL
+        resource.RLIMIT_FSIZE: (0, 0),
+        resource.RLIMIT_CORE: (0, 0),
     }
     for limit, most in limits.items():
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(
-                getattr(resource, limit), (most, most + (limit == "RLIMIT_CPU"))
-            )  # SIGXCPU, then SIGKILL
+            resource.setrlimit(limit, most)
 
 
 def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> Iterator[bytes]:
