@@ -1,8 +1,8 @@
 """Mark grafted answers: run them, read the verdicts as outcomes and points.
 
 Points come from the graded cells alone, whose output nbval compares outside the learner's process. A check, which holds
-the answer, only supplies words; where strangers are marked it enters a kernel when every mark is final, in a class
-(`decide`, `explain`) those of everybody. docs/architecture.md has the whole way from file to mark.
+the answer, only supplies words; where strangers are marked (`decide`, `explain`) it enters a kernel when the marks of
+everybody are final. docs/architecture.md has the whole way from file to mark.
 """
 
 from __future__ import annotations
