@@ -215,13 +215,14 @@ class _Marking:
             bent = any(self.reaching[one] for one in earlier)
             found = self.cells[name]
             starved = bool(earlier) and any(verdict.verdict in ("died", "excess") for verdict in found.values())
+            without = [one for one in self.grafted.answers if one != name]
             if name in self.inside and _needs_others(found):
-                others = [one for one in self.grafted.answers if one != name and self.reaching[one]]
-                alone = self._by_itself(name, others)
-            elif starved or (bent and (name in self.inside or not _passed(found))):
-                alone = self._by_itself(name, [one for one in self.grafted.answers if one != name])
-            else:
+                without = [one for one in without if self.reaching[one]]
+            elif not (starved or (bent and (name in self.inside or not _passed(found)))):
                 continue
+            notebook = self.grafted.notebook([name], without, ("graded",))
+            verdicts = run_notebook(notebook, self.limits, sandbox=self.sandbox)
+            alone = {self.owners[v.cell][0]: v for v in verdicts if self.owners[v.cell][1] == name}
             expected = self.expected[name]
             garbled = _is_garbled(found, expected) and not _is_garbled(alone, expected)
             if name in self.inside or garbled or _passed(alone):
@@ -230,11 +231,6 @@ class _Marking:
     def judge(self) -> Marks:
         """The marks that the runs amount to."""
         return Marks(self.grafted.topic, tuple(map(self._mark_of, self.grafted.questions)), self.grafted.notes)
-
-    def _by_itself(self, name: str, without: Collection[str]) -> dict[str, CellVerdict]:
-        notebook = self.grafted.notebook([name], without, ("graded",))
-        verdicts = run_notebook(notebook, self.limits, sandbox=self.sandbox)
-        return {self.owners[v.cell][0]: v for v in verdicts if self.owners[v.cell][1] == name}
 
     def _mark_of(self, question: Question) -> QuestionMark:
         name, answer = question.name, self.grafted.answers[question.name]
