@@ -9,6 +9,10 @@ from tempfile import TemporaryDirectory
 from nbformat import NotebookNode
 
 from classroom.authoring import build
+from classroom.grading.graft import Graft
+from classroom.grading.mark import Marks, decide, explain
+from classroom.grading.run import Limits
+from classroom.grading.sandbox import Sandbox
 from classroom.notebooks import parse_notebook
 
 NAMES = ("one", "two", "three", "four", "five", "six")
@@ -107,6 +111,12 @@ def answer(notebook: NotebookNode, **sources: str) -> NotebookNode:
 
 def right(name: str) -> str:
     return f"def {name}(n):\n    return n * {NAMES.index(name) + 1}"
+
+
+def mark_stranger(grafted: Graft, limits: Limits, sandbox: Sandbox | None) -> Marks:
+    """The marks of answers that are not trusted, in the two steps of a class."""
+    marks, found = decide(grafted, limits, sandbox)
+    return explain(grafted, marks, found, limits, sandbox)
 
 
 def wrong(name: str) -> str:

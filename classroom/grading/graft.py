@@ -18,16 +18,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nbformat import NotebookNode
 
 from classroom.grading.needs import own_part, with_needs
-from classroom.grading.plain import bound_names
+from classroom.grading.plain import borrows, bound_names, given_names, reaches
 from classroom.notebooks import as_notebook
 from course_utils.units import CourseError
 
 NBVAL_MARKER = re.compile(r"NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT")
-ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # of lines, for `splitlines`
 LONGEST_NAME = 120  # characters shown of what a file names itself
 
 
@@ -75,30 +75,38 @@ class Graft:
 
         The cells of the questions named `first` come before all other answers, right behind the set-up.
         """
-        setup: list[NotebookNode] = []
-        early: dict[str, list[NotebookNode]] = {question: [] for question in first}
-        cells: list[NotebookNode] = []
-        for cell in self.trusted.cells:
-            if cell.cell_type != "code":
-                continue
+
+        def turn(cell: NotebookNode) -> int:
             kind, question = kind_of(cell)
+            return 1 + [*first, question].index(question) if kind else 0
+
+        cells: list[dict[str, Any]] = [self.checks] if self.checks is not None and "check" in kinds else []
+        for cell in sorted(self.trusted.cells, key=turn) if first else self.trusted.cells:
+            kind, question = kind_of(cell)
+            if cell.cell_type != "code" or (kind == "answer" and question in without):
+                continue
             if kind in ("check", "graded") and (question not in marked or kind not in kinds):
                 continue
-            if kind == "answer" and question in without:
-                continue
-            cell = as_notebook(cell)
-            cell.metadata = as_notebook({"course": cell.metadata.get("course", {})})
+            made = {**cell, "metadata": {"course": cell.metadata.get("course", {})}}
             if kind == "answer":
-                cell.source = self.answers[question].source
+                made["source"] = self.answers[question].source
             if kind != "graded":  # a cell without count and outputs is run, not compared
-                cell.execution_count, cell.outputs = None, []
-            (early.get(question, cells) if kind or not first else setup).append(cell)
-        if self.checks is not None and "check" in kinds:
-            setup.insert(0, self.checks)
-        cells = [*setup, *(cell for group in early.values() for cell in group), *cells]
+                made |= {"execution_count": None, "outputs": []}
+            cells.append(made)
         return as_notebook(
             {**self.trusted, "cells": cells, "metadata": {"kernelspec": self.trusted.metadata.kernelspec}}
         )
+
+    def borrowed(self, question: Question) -> str:
+        """What of the course's own library its answer names and no set-up cell does, or ""."""
+        return borrows(self.answers[question.name].source, setup_texts(self.trusted))
+
+    def reaching(self, question: Question) -> str:
+        """The first thing by which its answer reaches what others run in, as the words after "it …", or ""."""
+        setup, own = setup_texts(self.trusted), {*question.defines}
+        known = frozenset[str]().union(*map(given_names, setup))
+        taken = frozenset[str]().union(*map(bound_names, setup))
+        return reaches(self.answers[question.name].source, known | own, taken - own)
 
 
 def kind_of(cell: NotebookNode) -> tuple[str, str]:
@@ -125,8 +133,7 @@ def read_questions(trusted: NotebookNode) -> tuple[Question, ...]:
         answer, graded = cells.get(("answer", name)), cells.get(("graded", name))
         if answer is None or graded is None or not graded.get("outputs"):
             raise CourseError(f"the solution has no graded output for {name!r}; run `course build` first")
-        names = re.findall(r"^(?:def|class)\s+(\w+)|^(\w+)\s*=", answer.source, re.MULTILINE)
-        used = [n for pair in names for n in pair if n and re.search(rf"\b{n}\b", graded.source)]
+        used = [name for name in sorted(bound_names(answer.source)) if re.search(rf"\b{name}\b", graded.source)]
         title = cell.source.split("\n")[0].lstrip("# ")
         expected = "".join(output.get("text", "") for output in graded.outputs)
         stub, points = answer.metadata.course.stub, cell.metadata.course.points
@@ -149,21 +156,19 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
     given = setup_texts(trusted)
     known = frozenset[str]().union(*map(bound_names, given), *(q.defines for q in questions))
     untouched = {_plain(text) for text in ("", *given, *(q.stub for q in questions))}
-    answers = {q.name: _find(q, submission.cells, known, untouched, questions) for q in questions}
-    if not any(kind == "answer" for kind, _ in map(kind_of, submission.cells)) and not any(
-        answer.attempted for answer in answers.values()
-    ):
+    texts = [
+        "" if cell.cell_type != "code" or _plain(cell.source) in untouched else cell.source for cell in submission.cells
+    ]
+    answers = {q.name: _find(q, submission.cells, texts, known, questions) for q in questions}
+    claimed = [question for kind, question in map(kind_of, submission.cells) if kind == "answer"]
+    if not claimed and not any(answer.attempted for answer in answers.values()):
         raise CourseError(f"no answer cell of {topic} is in this notebook; is it the right one?")
-    order = [question for kind, question in map(kind_of, submission.cells) if kind == "answer" and question in answers]
-    first = list(dict.fromkeys(order))
+    order = list(dict.fromkeys(question for question in claimed if question in answers))
     notes = []
-    if first != [name for name in answers if name in first]:
+    if order != [name for name in answers if name in order]:
         notes.append(
             "The answers stand in another order than they were handed out; they were marked in the original one."
         )
-    strangers = sorted(set(order) - set(answers))
-    if strangers:
-        notes.append(f"Answers to unknown questions were left out: {short(', '.join(strangers))}.")
     unmarked = [cell.source for cell in submission.cells if cell.cell_type == "code" and kind_of(cell)[0] == ""]
     return Graft(topic, trusted, questions, answers, tuple(notes), "\n".join(unmarked))
 
@@ -171,16 +176,16 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
 def _find(
     question: Question,
     cells: Sequence[NotebookNode],
+    texts: Sequence[str],
     known: Collection[str],
-    untouched: Collection[str],
     questions: Sequence[Question],
 ) -> Answer:
+    """The answer to a question; `texts` are those of the code cells that are not as they were handed out, else ""."""
     flags = []
     claims = [cell for cell in cells if kind_of(cell) == ("answer", question.name)]
     changed = [cell for cell in claims if _plain(cell.source) not in ("", _plain(question.stub))]
     if not changed:
-        elsewhere = [c for c in cells if c.cell_type == "code" and _plain(c.source) not in untouched]
-        elsewhere = [c for c in elsewhere if defines(c.source, question.defines)][-1:]
+        elsewhere = [cell for cell, text in zip(cells, texts, strict=True) if defines(text, question.defines)][-1:]
         if not elsewhere:
             if not claims:
                 flags.append("its answer cell is missing")
@@ -202,9 +207,8 @@ def _find(
     source = "\n\n".join(cell.source for cell in chosen)
     others = {name for other in questions for name in other.defines} - {*question.defines}
     source = own_part(source, question.defines, others)
-    texts = [c.source if c.cell_type == "code" and _plain(c.source) not in untouched else "" for c in cells]
-    places = [place for place, cell in enumerate(cells) if any(cell is one for one in chosen)]
-    source, taken = with_needs(source, texts[: places[0]], texts[places[0] :], known)
+    place = next(place for place, cell in enumerate(cells) if cell is chosen[0])
+    source, taken = with_needs(source, texts[:place], texts[place:], known)
     if taken:
         flags.append(f"with it was marked what other cells define for it: {short(', '.join(taken))}")
     blanked = without_markers(source)
@@ -216,10 +220,10 @@ def _find(
 def without_markers(source: str) -> str:
     """A text with the comments blanked that nbval would read, which takes lines apart as `splitlines` does."""
     lines = []
-    for line in source.splitlines(keepends=True):
-        text = line.strip()
-        steers = text.startswith("#") and NBVAL_MARKER.fullmatch(text.lstrip("#").strip())
-        lines.append("#" + line[len(line.rstrip(ENDS)) :] if steers else line)
+    for text, line in zip(source.splitlines(), source.splitlines(keepends=True), strict=True):
+        comment = text.strip()
+        steers = comment.startswith("#") and NBVAL_MARKER.fullmatch(comment.lstrip("#").strip())
+        lines.append("#" + line[len(text) :] if steers else line)
     return "".join(lines)
 
 

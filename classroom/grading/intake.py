@@ -14,13 +14,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from nbformat import NotebookNode
 
-from classroom.grading.graft import Answer, Graft, graft, read_questions, setup_texts
-from classroom.grading.plain import borrows, bound_names, reaches
+from classroom.grading.graft import Answer, Graft, graft, read_questions
 from classroom.grading.warm import CONTEXT, start_warming
 from classroom.notebooks import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
@@ -124,50 +123,35 @@ def _limit(bounds: Bounds) -> None:
     begun = 0
     with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
         begun = int(file.read().split()[0]) * resource.getpagesize()
+    memory = begun + bounds.memory_bytes
     limits = {
-        "RLIMIT_AS": begun + bounds.memory_bytes,
-        "RLIMIT_CPU": bounds.seconds,
-        "RLIMIT_FSIZE": 0,
-        "RLIMIT_CORE": 0,
+        resource.RLIMIT_AS: (memory, memory),
+        resource.RLIMIT_CPU: (bounds.seconds, bounds.seconds + 1),  # SIGXCPU, then SIGKILL
+        resource.RLIMIT_FSIZE: (0, 0),
+        resource.RLIMIT_CORE: (0, 0),
     }
     for limit, most in limits.items():
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(
-                getattr(resource, limit), (most, most + (limit == "RLIMIT_CPU"))
-            )  # SIGXCPU, then SIGKILL
+            resource.setrlimit(limit, most)
 
 
 def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> Iterator[bytes]:
-    yield json.dumps(_content(data, name, trusted, bounds)).encode()
-
-
-def _content(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> dict[str, object]:
-    """What is in a file, as JSON has it. Raises CourseError."""
+    """What is in a file, as JSON, without the answers that a reading fails for. Raises CourseError."""
     grafted = graft(parse_notebook(data, name, slim=True), trusted)
     if sum(len(answer.source.encode()) for answer in grafted.answers.values()) > bounds.answer_bytes:
         raise CourseError(f"{name} has answers of more than {format_bytes(bounds.answer_bytes)}")
-    grafted = _readable(grafted)
-    return {
+    for question in grafted.questions:
+        try:
+            grafted.reaching(question)
+            grafted.borrowed(question)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a reading does not expect
+            flags = (*grafted.answers[question.name].flags, f"its answer cannot be read ({type(error).__name__})")
+            grafted.answers[question.name] = Answer(question.stub, False, flags)
+    content = {
         "answers": [(question, (a.source, a.attempted, a.flags)) for question, a in grafted.answers.items()],
         "notes": grafted.notes,
         "unmarked": grafted.unmarked[:LONGEST_UNMARKED],
     }
-
-
-def _readable(grafted: Graft) -> Graft:
-    """The graft without the answers that a reading fails for, which are as if they were not there."""
-    setup = setup_texts(grafted.trusted)
-    known = frozenset[str]().union(*map(bound_names, setup))
-    answers = dict(grafted.answers)
-    for question in grafted.questions:
-        answer = answers[question.name]
-        others = {name for other in grafted.questions for name in other.defines} - {*question.defines}
-        try:
-            reaches(answer.source, known, (known | others) - {*question.defines})
-            borrows(answer.source, setup)
-        except MemoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a reading does not expect
-            flags = (*answer.flags, f"its answer cannot be read ({type(error).__name__})")
-            answers[question.name] = Answer(question.stub, False, flags)
-    return replace(grafted, answers=answers)
+    yield json.dumps(content).encode()

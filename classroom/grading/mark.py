@@ -1,8 +1,8 @@
 """Mark grafted answers: run them, read the verdicts as outcomes and points.
 
 Points come from the graded cells alone, whose output nbval compares outside the learner's process. A check, which holds
-the answer, only supplies words; where strangers are marked it enters a kernel when every mark is final, in a class
-(`decide`, `explain`) those of everybody. docs/architecture.md has the whole way from file to mark.
+the answer, only supplies words; where strangers are marked (`decide`, `explain`) it enters a kernel when the marks of
+everybody are final. docs/architecture.md has the whole way from file to mark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from nbformat import NotebookNode
 
 from classroom.grading.graft import Graft, Question, defines, kind_of, read_questions, setup_texts
 from classroom.grading.partial import NO_COUNTS, Counts, count, partial_points, whole
-from classroom.grading.plain import borrows, bound_names, given_names, reaches
 from classroom.grading.run import CellVerdict, Limits, run_notebook
 from classroom.grading.sandbox import Sandbox
 from classroom.questions.core import BORROWED, Outcome
@@ -114,121 +113,70 @@ def unattempted(trusted: NotebookNode) -> Marks:
 
 
 def mark(
-    grafted: Graft,
-    limits: Limits | None = None,
-    on_question: Callable[[str], None] = lambda question: None,
-    sandbox: Sandbox | None = None,
+    grafted: Graft, limits: Limits | None = None, on_question: Callable[[str], None] = lambda question: None
 ) -> Marks:
-    """Mark grafted answers; `on_question` is told whose cell begins. Nothing is run if nothing was attempted.
+    """Mark the answers of somebody who is trusted; `on_question` is told whose cell begins.
 
-    Raises CourseError if the solution itself does not run here.
+    Nothing is run if nothing was attempted. Raises CourseError if the solution itself does not run here.
     """
-    marking = _Marking(grafted, limits or Limits(), on_question, sandbox)
-    marking.run_answers()
-    marking.run_again()
-    if grafted.checks is not None:
-        marking.ask_checks(marking.unexplained())
+    marking = _Marking(grafted, limits or Limits(), on_question=on_question)
+    marking.run(marking.attempted, ("check", "graded"))
     return marking.judge()
 
 
 def decide(grafted: Graft, limits: Limits, sandbox: Sandbox | None) -> tuple[Marks, Unexplained]:
     """The marks of a stranger's answers with every point final, and what `explain` needs to find more words.
 
-    No check, which holds the answer, enters a kernel. Raises CourseError as `mark` does.
+    No check, which holds the answer, enters a kernel. A question whose graded cell asks what code is like, and so must
+    believe the process it runs in, comes before all other answers. Raises CourseError as `mark` does.
     """
-    marking = _Marking(grafted, limits, sandbox=sandbox)
-    marking.run_answers()
+    marking = _Marking(grafted, limits, sandbox)
+    marking.run(marking.attempted, ("graded",), marking.inside)
     marking.run_again()
-    wanting = marking.unexplained()
-    return marking.judge(), Unexplained({name: marking.cells[name] for name in wanting}, tuple(marking.without))
+    wanting = {name: marking.cells[name] for name in marking.attempted if _wants_words(marking.cells[name])}
+    return marking.judge(), Unexplained(wanting, tuple(marking.without))
 
 
 def explain(grafted: Graft, marks: Marks, found: Unexplained, limits: Limits, sandbox: Sandbox | None) -> Marks:
     """The marks that `decide` gave, with what checks say of wrong answers; no point changes."""
-    marking = _Marking(grafted, limits, sandbox=sandbox)
+    marking = _Marking(grafted, limits, sandbox)
     marking.cells.update({name: dict(cells) for name, cells in found.cells.items()})
     marking.without += found.without
-    marking.ask_checks(found.cells)
+    marking.run([name for name in marking.attempted if name in found.cells], ("check",))
     told = {one.question: one for one in marking.judge().questions if one.question in found.cells}
     return replace(marks, questions=tuple(told.get(one.question, one) for one in marks.questions))
 
 
 class _Marking:
-    """The runs that one submission's marks are made from; `cells` holds what they found, by question and kind of cell.
-
-    Its steps are taken in the order in which they stand here.
-    """
+    """The runs that a submission's marks are made from; `cells` holds what they found, by question and kind of cell."""
 
     def __init__(
         self,
         grafted: Graft,
         limits: Limits,
-        on_question: Callable[[str], None] = lambda question: None,
         sandbox: Sandbox | None = None,
+        on_question: Callable[[str], None] = lambda question: None,
     ) -> None:
-        self.grafted, self.limits, self.sandbox = grafted, limits, sandbox
-        self.on_question = on_question
+        self.grafted, self.limits, self.sandbox, self.on_question = grafted, limits, sandbox, on_question
         self.attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
         cells = (*grafted.trusted.cells, grafted.checks)
         self.owners = {cell.id: kind_of(cell) for cell in cells if cell is not None}
         self.cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
         self.expected = {q.name: q.expected for q in grafted.questions}
-        self.inside = [q.name for q in grafted.questions if _judged_inside(q)]
-        self.setup = setup_texts(grafted.trusted)
-        self.gives_library = any(LIBRARY_GIVEN.search(cell) for cell in self.setup)
-        self.reaching = _read_answers(grafted, self.setup)
+        # What their graded cells print are words, yes to each property, that a process may say without any work.
+        self.inside = [
+            name for name, text in self.expected.items() if all(line.endswith(": yes") for line in text.splitlines())
+        ]
+        # Where more of the library is given than checks, what it computes is in the process, for who reaches for it.
+        self.gives_library = any(LIBRARY_GIVEN.search(cell) for cell in setup_texts(grafted.trusted))
+        self.reaching = {q.name: grafted.reaching(q) for q in grafted.questions}
         self.without: list[str] = []  # answers that ended the kernel
 
-    def run_answers(self) -> None:
-        """Run all answers with their graded cells; where the learner is trusted, with their checks.
+    def run(self, questions: Collection[str], kinds: Sequence[str], first: Sequence[str] = ()) -> None:
+        """Run the cells of these kinds, without whatever ends the kernel, until all had their turn.
 
-        A question whose graded cell asks what code is like, and so must believe the process it runs in, comes before
-        all other answers.
+        Those of the questions named `first` come before all other answers.
         """
-        if self.grafted.checks is None:
-            self._run(self.attempted, ("check", "graded"))
-        else:
-            self._run(self.attempted, ("graded",), self.inside)
-
-    def run_again(self) -> None:
-        """Run a question by itself where an earlier answer may have bent what it ran in, or left it no memory.
-
-        One that is judged inside and builds on an answer before it is run behind those, if none of them reaches others.
-        """
-        if self.sandbox is None and self.grafted.checks is None:
-            return
-        order = [*(name for name in self.inside if name in self.attempted), *self.attempted]
-        for name in self.attempted:
-            earlier = order[: order.index(name)]
-            bent = any(self.reaching[one] for one in earlier)
-            found = self.cells[name]
-            starved = bool(earlier) and any(verdict.verdict in ("died", "excess") for verdict in found.values())
-            if name in self.inside and _needs_others(found):
-                others = [one for one in self.grafted.answers if one != name and self.reaching[one]]
-                alone = self._by_itself(name, others)
-            elif starved or (bent and (name in self.inside or not _passed(found))):
-                alone = self._by_itself(name, [one for one in self.grafted.answers if one != name])
-            else:
-                continue
-            expected = self.expected[name]
-            garbled = _is_garbled(found, expected) and not _is_garbled(alone, expected)
-            if name in self.inside or garbled or _passed(alone):
-                self.cells[name] = alone
-
-    def unexplained(self) -> list[str]:
-        """The questions of which only a check can say more."""
-        return [name for name in self.attempted if _wants_words(self.cells[name])]
-
-    def ask_checks(self, questions: Collection[str]) -> None:
-        """Run the checks of these questions, in a kernel that decides no mark."""
-        self._run([name for name in self.attempted if name in questions], ("check",))
-
-    def judge(self) -> Marks:
-        """The marks that the runs amount to."""
-        return Marks(self.grafted.topic, tuple(map(self._mark_of, self.grafted.questions)), self.grafted.notes)
-
-    def _run(self, questions: Collection[str], kinds: Sequence[str], first: Sequence[str] = ()) -> None:
-        """Run the cells of these kinds, without whatever ends the kernel, until all had their turn."""
         todo = list(questions)
         while todo:
             notebook = self.grafted.notebook(todo, self.without, kinds, first)
@@ -244,55 +192,102 @@ class _Marking:
                 break
             kind, culprit = self.owners[last.cell]
             if not culprit:  # a trusted cell: an answer before it is to blame
-                culprit = _last_answer(verdicts, self.owners)
+                begun = [self.owners[verdict.cell] for verdict in verdicts]
+                answers = [question for what, question in begun if what == "answer"]
+                if not answers:
+                    why = f"cell {last.cell} of the solution does not run here ({last.verdict})"
+                    raise CourseError(f"{why}; run `course doctor`")
+                culprit = answers[-1]
                 self.cells[culprit]["answer"] = last
             if kind not in ("check", "graded"):  # the definitions in an answer that ran through may serve later ones
                 self.without.append(culprit)
             done = {name for name in todo if kinds[-1] in self.cells[name]}
             todo = [question for question in todo if question != culprit and question not in done]
 
-    def _by_itself(self, name: str, without: Collection[str]) -> dict[str, CellVerdict]:
-        self.on_question(name)
-        notebook = self.grafted.notebook([name], without, ("graded",))
-        verdicts = run_notebook(notebook, self.limits, sandbox=self.sandbox)
-        return {self.owners[v.cell][0]: v for v in verdicts if self.owners[v.cell][1] == name}
+    def run_again(self) -> None:
+        """Run a question by itself where an earlier answer may have bent what it ran in, or left it no memory.
+
+        One that is judged inside and builds on an answer before it is run behind those, if none of them reaches others.
+        """
+        order = [*(name for name in self.inside if name in self.attempted), *self.attempted]
+        for name in self.attempted:
+            earlier = order[: order.index(name)]
+            bent = any(self.reaching[one] for one in earlier)
+            found = self.cells[name]
+            starved = bool(earlier) and any(verdict.verdict in ("died", "excess") for verdict in found.values())
+            without = [one for one in self.grafted.answers if one != name]
+            if name in self.inside and _needs_others(found):
+                without = [one for one in without if self.reaching[one]]
+            elif not (starved or (bent and (name in self.inside or not _passed(found)))):
+                continue
+            notebook = self.grafted.notebook([name], without, ("graded",))
+            verdicts = run_notebook(notebook, self.limits, sandbox=self.sandbox)
+            alone = {self.owners[v.cell][0]: v for v in verdicts if self.owners[v.cell][1] == name}
+            expected = self.expected[name]
+            garbled = _is_garbled(found, expected) and not _is_garbled(alone, expected)
+            if name in self.inside or garbled or _passed(alone):
+                self.cells[name] = alone
+
+    def judge(self) -> Marks:
+        """The marks that the runs amount to."""
+        return Marks(self.grafted.topic, tuple(map(self._mark_of, self.grafted.questions)), self.grafted.notes)
 
     def _mark_of(self, question: Question) -> QuestionMark:
-        mark = _question_mark(question, self.grafted, self.cells[question.name], self.limits)
-        if mark.outcome is not Outcome.CORRECT:
-            return mark
-        borrowed = borrows(self.grafted.answers[question.name].source, self.setup)
-        if borrowed:
-            return replace(mark, outcome=Outcome.WRONG, points=0, diagnosis=BORROWED.format(name=borrowed))
-        # Where more of the library is given than checks, what it computes is in the process, for who reaches for it.
-        reaching = self.reaching[question.name]
-        if reaching and (question.name in self.inside or self.gives_library):
-            why = f"Held: it passes, but it {reaching}. A teacher has to look at it before it earns points."
-            return replace(mark, points=0, diagnosis=why, flags=(*mark.flags, f"held: it {reaching}"))
-        return mark
+        name, answer = question.name, self.grafted.answers[question.name]
+        outcome, points, said, flags, counts = Outcome.NOT_ATTEMPTED, 0, "", answer.flags, NO_COUNTS
+        if answer.attempted:
+            outcome, said = self._judge(question)
+            missing = re.search(r"NameError: name '(\w+)' is not defined", said)
+            if missing and defines(self.grafted.unmarked, [missing[1]]):
+                said += f" Only answer cells are marked: move what defines `{missing[1]}` into this one."
+            said = said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
+            # What steers a terminal, or turns the writing round, is shown as a question mark.
+            said = "".join(one if one.isprintable() else "?" for one in said)
+        graded = self.cells[name].get("graded")
+        if graded is not None and graded.verdict in ("passed", "differs"):  # it ran to its end
+            counts = count(name, graded.text, question.expected)
+        if outcome is Outcome.CORRECT:
+            borrowed, reaching = self.grafted.borrowed(question), self.reaching[name]
+            if borrowed:
+                outcome, said = Outcome.WRONG, BORROWED.format(name=borrowed)
+            elif reaching and (name in self.inside or self.gives_library):
+                said = f"Held: it passes, but it {reaching}. A teacher has to look at it before it earns points."
+                flags += (f"held: it {reaching}",)
+            else:
+                points = question.points
+        return QuestionMark(name, question.title, outcome, points, question.points, said, flags, counts)
 
-
-def _read_answers(grafted: Graft, setup: Sequence[str]) -> dict[str, str]:
-    """The first thing by which each answer reaches what others run in, or ""."""
-    known = frozenset[str]().union(*map(given_names, setup))
-    taken = frozenset[str]().union(*map(bound_names, setup))
-    found = {}
-    for question in grafted.questions:
-        own = {*question.defines}
-        found[question.name] = reaches(grafted.answers[question.name].source, known | own, taken - own)
-    return found
-
-
-def _judged_inside(question: Question) -> bool:
-    """Whether what a graded cell prints are words, yes to each property, that a process may say without any work."""
-    return all(line.endswith(": yes") for line in question.expected.splitlines())
+    def _judge(self, question: Question) -> tuple[Outcome, str]:
+        """The outcome of an attempted question, and the words for it."""
+        cells = self.cells[question.name]
+        graded, answered = cells.get("graded"), cells.get("answer")
+        feedback = FEEDBACK.search(cells["check"].text) if "check" in cells else None
+        said, message = (Outcome(feedback[1].lower()), feedback[2]) if feedback else (None, "")
+        if _passed(cells):
+            if self.grafted.checks is None and said in (Outcome.WRONG, Outcome.CRASHED):
+                return said, message  # the notebook's own inputs count too
+            return Outcome.CORRECT, ""
+        for verdict in cells.values():
+            if verdict.fatal:
+                return Outcome.CRASHED, STOPPED[verdict.verdict].format(seconds=self.limits.cell, what=verdict.text)
+        if answered is not None and answered.error:
+            line = f", in line {answered.line} of the answer cell" if answered.line else ""
+            return Outcome.CRASHED, f"{answered.error}{line}"
+        outcome = _printed_outcome(graded)
+        if said is outcome:
+            return outcome, message
+        if outcome is Outcome.CRASHED:
+            return outcome, (graded.error if graded else "") or _first_difference(graded, question.expected)
+        if outcome is Outcome.WRONG:
+            where = "Right for the inputs of the check, not for others" if said is Outcome.CORRECT else "Not for these"
+            call, equals, value = _first_difference(graded, question.expected).partition(" = ")
+            return outcome, f"{where}: `{call}`" + (f" returned {value}" if equals else "")
+        return outcome, "There are still dots in it."
 
 
 def _needs_others(cells: Mapping[str, CellVerdict]) -> bool:
     """Whether an answer that ran first failed for want of a name."""
-    answer, graded = cells.get("answer"), cells.get("graded")
-    missing = [one for one in (answer, graded) if one is not None and "NameError" in f"{one.error} {one.text}"]
-    return bool(missing) and not _passed(cells)
+    return not _passed(cells) and any("NameError" in f"{one.error} {one.text}" for one in cells.values())
 
 
 def _passed(cells: Mapping[str, CellVerdict]) -> bool:
@@ -305,12 +300,6 @@ def _wants_words(cells: Mapping[str, CellVerdict]) -> bool:
     return not ended and not _passed(cells)
 
 
-def _said(cells: Mapping[str, CellVerdict]) -> tuple[str, str]:
-    """(outcome, message) that the check said; ("", "") if it said nothing."""
-    said = FEEDBACK.search(cells["check"].text) if "check" in cells else None
-    return (said[1].lower(), said[2]) if said is not None else ("", "")
-
-
 def _is_garbled(cells: Mapping[str, CellVerdict], expected: str) -> bool:
     """Whether a graded cell shows something else than results for the inputs it was given, right or wrong."""
     graded = cells.get("graded")
@@ -321,60 +310,6 @@ def _is_garbled(cells: Mapping[str, CellVerdict], expected: str) -> bool:
         return [re.split(" = |: ", line)[0] for line in text.splitlines()]
 
     return inputs(graded.text) != inputs(expected)
-
-
-def _last_answer(verdicts: list[CellVerdict], owners: Mapping[str, tuple[str, str]]) -> str:
-    answers = [owners[v.cell][1] for v in verdicts if owners[v.cell][0] == "answer"]
-    if not answers:
-        last = verdicts[-1]
-        raise CourseError(f"cell {last.cell} of the solution does not run here ({last.verdict}); run `course doctor`")
-    return answers[-1]
-
-
-def _question_mark(
-    question: Question, grafted: Graft, cells: Mapping[str, CellVerdict], limits: Limits
-) -> QuestionMark:
-    answer, graded = grafted.answers[question.name], cells.get("graded")
-    outcome, diagnosis, counts = Outcome.NOT_ATTEMPTED, "", NO_COUNTS
-    if answer.attempted:
-        outcome, diagnosis = _judge(question, grafted, cells, limits)
-        missing = re.search(r"NameError: name '(\w+)' is not defined", diagnosis)
-        if missing and defines(grafted.unmarked, [missing[1]]):
-            diagnosis += f" Only answer cells are marked: move what defines `{missing[1]}` into this one."
-    if graded is not None and graded.verdict in ("passed", "differs"):  # it ran to its end
-        counts = count(question.name, graded.text, question.expected)
-    points = question.points if outcome is Outcome.CORRECT else 0
-    said = diagnosis if len(diagnosis) <= LONGEST else diagnosis[: LONGEST - 1] + "…"
-    # What steers a terminal, or turns the writing round, is shown as a question mark.
-    said = "".join(one if one.isprintable() else "?" for one in said)
-    return QuestionMark(question.name, question.title, outcome, points, question.points, said, answer.flags, counts)
-
-
-def _judge(question: Question, grafted: Graft, cells: Mapping[str, CellVerdict], limits: Limits) -> tuple[Outcome, str]:
-    """The outcome of an attempted question, and the words for it."""
-    graded, answered = cells.get("graded"), cells.get("answer")
-    if graded is not None and graded.verdict == "passed":
-        said, message = _said(cells)
-        refused = grafted.checks is None and said in (Outcome.WRONG.value, Outcome.CRASHED.value)
-        return (Outcome(said), message) if refused else (Outcome.CORRECT, "")  # the notebook's own inputs count too
-    for verdict in cells.values():
-        if verdict.fatal:
-            return Outcome.CRASHED, STOPPED[verdict.verdict].format(seconds=limits.cell, what=verdict.text)
-    (said, message), outcome = _said(cells), _printed_outcome(graded)
-    if answered is not None and answered.error:
-        line = f", in line {answered.line} of the answer cell" if answered.line else ""
-        return Outcome.CRASHED, f"{answered.error}{line}"
-    if said == outcome.value:
-        return outcome, message
-    if outcome is Outcome.CRASHED:
-        return outcome, (graded.error if graded else "") or _first_difference(graded, question.expected)
-    if outcome is Outcome.WRONG:
-        where = (
-            "Right for the inputs of the check, not for others" if said == Outcome.CORRECT.value else "Not for these"
-        )
-        call, equals, value = _first_difference(graded, question.expected).partition(" = ")
-        return outcome, f"{where}: `{call}`" + (f" returned {value}" if equals else "")
-    return outcome, "There are still dots in it."
 
 
 def _printed_outcome(graded: CellVerdict | None) -> Outcome:

@@ -94,12 +94,12 @@ def with_needs(
         after: of those that stand after it, which count where nothing before defines a name.
         known: names that are there, and that nothing taken may bind: those of the set-up and of questions.
     """
-    wanted = needed_names(source) - frozenset(known)
+    wanted = needed_names(source).difference(known)
     if not wanted:
         return source, ()
     cells = [*((1, text) for text in after), *((0, text) for text in before)]
-    parts = [(rank, part) for rank, text in cells for part in _parts(text) if not part.binds & frozenset(known)]
-    places = _closure(wanted, [part for _, part in parts], {*known, *bound_names(source)})
+    parts = [(rank, part) for rank, text in cells for part in _parts(text) if part.binds.isdisjoint(known)]
+    places = _closure(wanted, [part for _, part in parts], bound_names(source))
     taken = [part for _, part in sorted((parts[place] for place in places), key=lambda one: one[0])]
     names = sorted({name for part in taken for name in part.binds})
     return "\n\n".join([*(part.text for part in taken), source]), tuple(names)

@@ -12,7 +12,7 @@ import ast
 import builtins
 import sys
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from classroom import PACKAGES
@@ -105,7 +105,7 @@ class _Unusual(Exception):
     """Says what is not plain."""
 
 
-def _own_nodes(nodes: list[ast.AST]) -> Iterator[ast.AST]:
+def _own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """These nodes and all in them, without the insides of functions, classes and comprehensions."""
     waiting = list(nodes)
     while waiting:
@@ -117,40 +117,31 @@ def _own_nodes(nodes: list[ast.AST]) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def _bindings(nodes: Collection[ast.AST]) -> set[str]:
+def _bound_by(node: ast.AST) -> str:
+    """The name that a node binds by itself, or ""."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return node.name
+        case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar():
+            return node.name or ""
+        case ast.Name(ctx=ast.Store() | ast.Del()):
+            return node.id
+        case ast.alias():
+            return (node.asname or node.name).split(".")[0]
+        case ast.MatchMapping():
+            return node.rest or ""
+        case ast.arg():
+            return node.arg
+    return ""
+
+
+def _bindings(nodes: Iterable[ast.AST]) -> set[str]:
     """The names that a scope with these nodes binds."""
-    found: set[str] = set()
-    for node in _own_nodes(list(nodes)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-            found.add(node.id)
-        elif isinstance(node, ast.alias):
-            found.add((node.asname or node.name).split(".")[0])
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            found.add(node.name)
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            found.add(node.rest)
-    return found
-
-
-def _all_bindings(tree: ast.AST) -> Iterator[str]:
-    """The names that a cell binds anywhere."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.arg):
-            yield node.arg
-        yield from _bindings([node])
-
-
-def _first(function: ast.FunctionDef | ast.Lambda) -> str:
-    named = [*function.args.posonlyargs, *function.args.args]
-    return named[0].arg if named else ""
+    return {*map(_bound_by, _own_nodes(nodes))} - {""}
 
 
 def _arguments(function: _Function) -> set[str]:
-    given = function.args
-    named = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-    return {argument.arg for argument in named if argument is not None}
+    return {part.arg for part in ast.iter_child_nodes(function.args) if isinstance(part, ast.arg)}
 
 
 class _Look(ast.NodeVisitor):
@@ -160,7 +151,7 @@ class _Look(ast.NodeVisitor):
         self.known = known
         self.bound = _bindings(tree.body)
         imports = _bindings([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)])
-        names = set(_all_bindings(tree))
+        names = set(map(_bound_by, ast.walk(tree)))
         for name in sorted(names):  # by an assignment a class gets a special method as well
             if name.startswith("__") and name not in DUNDERS:
                 raise _Unusual(f"defines `{name}`")
@@ -185,11 +176,11 @@ class _Look(ast.NodeVisitor):
         self.lent |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
         self.method = ""  # the method around, if its first argument is self
 
-    def _own(self, value: ast.AST) -> bool:
+    def _own(self, value: ast.AST | None) -> bool:
         """Whether an expression is self, or super() with nothing but a class of the cell and self."""
         return _is_self(value) or self._is_super(value)
 
-    def _is_super(self, value: ast.AST) -> bool:
+    def _is_super(self, value: ast.AST | None) -> bool:
         if not isinstance(value, ast.Call) or _name(value.func) != "super" or value.keywords:
             return False
         classes = [one for one in value.args[:1] if isinstance(one, ast.Name) and one.id in self.classes]
@@ -208,14 +199,11 @@ class _Look(ast.NodeVisitor):
             raise _Unusual(f"uses `{name}`")
 
     def _plain_getattr(self, node: ast.Name) -> bool:
-        call = self.parents.get(node)
-        if not isinstance(call, ast.Call) or call.func is not node or len(call.args) < 2:
-            return False
-        name = call.args[1]
-        if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
-            return False
-        self._allow_attribute(name.value, call.args[0])
-        return True
+        match self.parents.get(node):
+            case ast.Call(func=function, args=[value, ast.Constant(value=str(name)), *_]) if function is node:
+                self._allow_attribute(name, value)
+                return True
+        return False
 
     def visit_Global(self, node: ast.Global) -> None:
         """The cell's own."""
@@ -228,20 +216,16 @@ class _Look(ast.NodeVisitor):
         """No way out of the answer, no setting of what belongs to others."""
         named = self.parents.get(node)
         of_a_name = node.attr == "__class__" and isinstance(named, ast.Attribute) and named.attr == "__name__"
-        if isinstance(node.ctx, ast.Load):
-            if node.attr != "__name__" and not of_a_name:
-                self._allow_attribute(node.attr, node.value)
-        else:
+        read = isinstance(node.ctx, ast.Load)
+        if not (read and (node.attr == "__name__" or of_a_name)):
             self._allow_attribute(node.attr, node.value)
-            mine = _is_self(node.value) and self.method and self.method not in self.lent
-            if not mine and node.attr not in SETTABLE:
-                raise _Unusual(f"sets `{ast.unparse(node)}`")
+        mine = _is_self(node.value) and self.method and self.method not in self.lent
+        if not (read or mine or node.attr in SETTABLE):
+            raise _Unusual(f"sets `{ast.unparse(node)}`")
         self.generic_visit(node)
 
     def _allow_attribute(self, name: str, value: ast.AST | None) -> None:
-        if name == "__init__" and value is not None and self._is_super(value):
-            return
-        if name in self.private and value is not None and self._own(value):
+        if (name == "__init__" and self._is_super(value)) or (name in self.private and self._own(value)):
             return
         if name in REACHING or (name.startswith(REACHING_PREFIXES) and name not in SAFE_SETTERS):
             raise _Unusual(f"uses `.{name}`")
@@ -274,36 +258,33 @@ class _Look(ast.NodeVisitor):
         """A function or a method: a scope of its own."""
         if getattr(node, "type_params", None):
             raise _Unusual("uses type parameters")
-        first = _first(node)
+        positional = [*node.args.posonlyargs, *node.args.args]
+        first = positional[0].arg if positional else ""
         if "self" in (_arguments(node) - {first}) | _bindings(node.body) or (
             node.name == "__init__" and first != "self"
         ):
             raise _Unusual("gives `self` another meaning")
-        for outside in (*node.decorator_list, *filter(None, [node.returns])):
+        for outside in (*node.decorator_list, *filter(None, [node.returns]), node.args):
             self.visit(outside)
-        self._function(node, node.body)
+        before = self.method
+        if first == "self":
+            self.method = node.name if isinstance(self.parents[node], ast.ClassDef) else ""
+        self._within(_arguments(node) | _bindings(node.body), node.body)
+        self.method = before
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         """A scope of its own."""
         if "self" in _arguments(node):
             raise _Unusual("gives `self` another meaning")
-        self._function(node, [node.body])
+        self.visit(node.args)
+        self._within(_arguments(node) | _bindings([node.body]), [node.body])
 
-    def _function(self, node: ast.FunctionDef | ast.Lambda, body: Collection[ast.AST]) -> None:
-        for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
-            self.visit(default)
-        for argument in ast.walk(node.args):
-            if isinstance(argument, ast.arg) and argument.annotation is not None:
-                self.visit(argument.annotation)
-        before = self.method
-        if _first(node) == "self":
-            in_class = isinstance(self.parents.get(node), ast.ClassDef) and isinstance(node, ast.FunctionDef)
-            self.method = node.name if in_class and isinstance(node, ast.FunctionDef) else ""
-        self.scopes.append(_arguments(node) | _bindings(body))
-        for child in body:
-            self.visit(child)
+    def _within(self, names: set[str], nodes: Iterable[ast.AST]) -> None:
+        """Visit what is in a scope that binds these names."""
+        self.scopes.append(names)
+        for node in nodes:
+            self.visit(node)
         self.scopes.pop()
-        self.method = before
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """No metaclass."""
@@ -313,9 +294,7 @@ class _Look(ast.NodeVisitor):
 
     def visit_ListComp(self, node: _Comprehension) -> None:
         """A scope of its own."""
-        self.scopes.append(_bindings([generator.target for generator in node.generators]))
-        self.generic_visit(node)
-        self.scopes.pop()
+        self._within(_bindings([generator.target for generator in node.generators]), ast.iter_child_nodes(node))
 
     visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
 
@@ -343,8 +322,7 @@ class _Look(ast.NodeVisitor):
         root = target
         while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
             root = root.func if isinstance(root, ast.Call) else root.value
-        local = isinstance(root, ast.Name) and any(root.id in scope for scope in self.scopes)
-        if isinstance(root, ast.Name) and not local and root.id not in self.bound:
+        if isinstance(root, ast.Name) and not any(root.id in names for names in (self.bound, *self.scopes)):
             raise _Unusual(f"changes what outlives the call (`{shown}`)")
 
     def _odd(self, node: ast.AST) -> None:
@@ -353,7 +331,7 @@ class _Look(ast.NodeVisitor):
     visit_TryStar = visit_AsyncFunctionDef = visit_AsyncFor = visit_AsyncWith = visit_Await = visit_TypeAlias = _odd
 
 
-def _is_self(node: ast.AST) -> bool:
+def _is_self(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 

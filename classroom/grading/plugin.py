@@ -110,7 +110,7 @@ def _write(item: pytest.Item, **content: object) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Note that a cell begins, so that a killed run still names its culprit; give set-up cells time to import."""
-    _write(item, event="start")
+    _write(item)
     asked = item.config.getoption("--course-cell-seconds")
     trusted = not item.cell.metadata.get("course")  # type: ignore[attr-defined]
     item.config.option.nbval_cell_timeout = max(asked, SETUP_SECONDS) if trusted else asked
@@ -128,7 +128,6 @@ def pytest_runtest_makereport(
         error = next((o for o in outputs if o.output_type == "error"), None)
         _write(
             item,
-            event="end",
             verdict=verdict,
             text=_text(outputs),
             error=f"{error.ename}: {error.evalue}".split("\n")[0][:LONGEST_TEXT] if error else "",

@@ -86,9 +86,7 @@ def run_notebook(
         finally:
             _end(process, family)
         lines = _lines(verdicts)
-        found = [
-            CellVerdict(x["cell"], x["verdict"], x["text"], x["error"], x["line"]) for x in lines if "verdict" in x
-        ]
+        found = [CellVerdict(**line) for line in lines if "verdict" in line]
         if len(lines) > 2 * len(found):  # a cell began and never ended
             found.append(CellVerdict(lines[-1]["cell"], verdict, why))
         if not found:
@@ -108,7 +106,7 @@ def _wait(
     seconds: float,
     on_cell: Callable[[str], None],
     family: set[psutil.Process],
-    sandbox: Sandbox | None = None,
+    sandbox: Sandbox | None,
 ) -> tuple[str, str]:
     """Wait for the end, or for the end of what is allowed; collect the process's descendants in `family`.
 
@@ -116,18 +114,17 @@ def _wait(
     """
     own, told, looks = OwnTime(None), 0, 0
     while process.is_alive():
-        begun = [line["cell"] for line in _lines(verdicts) if line["event"] == "start"]
+        begun = [line["cell"] for line in _lines(verdicts) if "verdict" not in line]
         for cell in begun[told:]:
             on_cell(cell)
         told = len(begun)
         if looks % 10 == 0:
             _add_children(process, family)
         looks += 1
-        excess = (sandbox.excess() or _flooded(process)) if sandbox else None
-        if own.process is None and sandbox is not None:
-            own.process = sandbox.kernel()
-        if excess:
-            return "excess", excess
+        if sandbox is not None:
+            if excess := sandbox.excess() or _flooded(process):
+                return "excess", excess
+            own.process = own.process or sandbox.kernel()
         if own.look() > seconds:
             return "timeout", ""
         time.sleep(0.1)

@@ -60,7 +60,6 @@ class _Found:
     saved: float
     data: bytes | None
     problem: str
-    passed_over: bool = False  # its name is no notebook's: it counts where its learner handed in nothing else
 
 
 def collect(source: Path) -> list[Submission]:
@@ -75,19 +74,20 @@ def collect(source: Path) -> list[Submission]:
         CourseError: there is no such folder or zip, or no submission in it.
     """
     if source.is_dir():
-        found, packed = list(_in_folder(source)), False
+        found = list(_in_folder(source))
     elif zipfile.is_zipfile(source):
-        found, packed = list(_in_zip(source)), True
+        found = list(_in_zip(source))
     elif source.exists():
         raise CourseError(f"{source} is neither a folder nor a zip; name one that holds the submissions")
     else:
         raise CourseError(f"{source} is not there; name the folder or zip that holds the submissions")
     found, wrapper = _without_wrapper(found)
     by_learner: dict[tuple[str, str], list[_Found]] = defaultdict(list)
-    for one in sorted(found, key=lambda one: one.passed_over):
-        if not (one.passed_over and by_learner[_learner(one.place)]):
+    for one in sorted(found, key=lambda one: _passed_over(one.place) is not None):
+        if not (_passed_over(one.place) and by_learner[_learner(one.place)]):
             by_learner[_learner(one.place)].append(one)
-    if not packed and any(len(one.place.parts) > 1 for one in found):  # folders are learners: one may hold no notebook
+    # Folders are learners, and one may hold no notebook.
+    if source.is_dir() and any(len(one.place.parts) > 1 for one in found):
         inside = source.joinpath(*wrapper)
         for name in sorted(entry.name for entry in os.scandir(inside) if entry.is_dir(follow_symlinks=False)):
             if not name.startswith((".", "__")):
@@ -165,11 +165,14 @@ def _is_submission(place: PurePosixPath) -> bool:
 
 
 def _passed_over(place: PurePosixPath) -> _Found | None:
-    """What is said of a file whose name is not quite a notebook's; None if it is one."""
+    """What is said of a file whose name is not quite a notebook's; None if it is one.
+
+    It counts where its learner handed in nothing else.
+    """
     if place.suffix.lower() == ".ipynb" and not place.name.startswith("."):
         return None
     why = "its name must end in .ipynb and not begin with a dot"
-    return _Found(place, 0.0, None, f"{short(_shown(place.name))} was not marked: {why}", passed_over=True)
+    return _Found(place, 0.0, None, f"{short(_shown(place.name))} was not marked: {why}")
 
 
 def _in_folder(folder: Path) -> Iterator[_Found]:
@@ -220,10 +223,10 @@ def _in_zip(path: Path) -> Iterator[_Found]:
             for message in messages:
                 start, name, saved = json.loads(message)
                 place = PurePosixPath(name)
-                problem, passed_over, unpacked = json.loads(next(messages))
-                data = next(messages) if unpacked else None
+                problem = json.loads(next(messages))
+                data = None if problem else next(messages)
                 left -= len(data or b"")
-                yield _Found(place, saved, data, problem, passed_over)
+                yield _Found(place, saved, data, problem)
                 place, start = None, start + 1
             return
         except TookTooMuch as error:
@@ -237,26 +240,25 @@ def _in_zip(path: Path) -> Iterator[_Found]:
 def _members(name: str, path: str, start: int, largest: int, left: int) -> Iterator[bytes]:
     """In the process with limits: of each member from this one on where it lies, then what is said of it, its bytes."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-            if len(entries) > MOST_FILES:
-                raise CourseError(f"{name} holds more than {MOST_FILES:,} files; grade it in parts")
-            for number, entry in list(enumerate(entries))[start:]:
-                # A name is taken apart, never used as a path: ".." and drive letters lead nowhere.
-                parts = [part for part in re.split(r"[/\\]", entry.filename) if part not in ("", ".", "..")]
-                place = PurePosixPath(*parts) if parts else PurePosixPath("unnamed")
-                if _is_submission(place):
-                    saved = float("".join(f"{part:02}" for part in entry.date_time))  # orders as time does
-                    yield json.dumps([number, str(place), saved]).encode()
-                    one = _passed_over(place) or _read_entry(archive, entry, place, saved, min(largest, left))
-                    left -= len(one.data or b"")
-                    yield json.dumps([one.problem, one.passed_over, one.data is not None]).encode()
-                    if one.data is not None:
-                        yield one.data
-    except CourseError:
-        raise
+        archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise CourseError(f"{name} cannot be read as a zip: {error}") from None
+    with archive:
+        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+        if len(entries) > MOST_FILES:
+            raise CourseError(f"{name} holds more than {MOST_FILES:,} files; grade it in parts")
+        for number, entry in list(enumerate(entries))[start:]:
+            # A name is taken apart, never used as a path: ".." and drive letters lead nowhere.
+            parts = [part for part in re.split(r"[/\\]", entry.filename) if part not in ("", ".", "..")]
+            place = PurePosixPath(*parts) if parts else PurePosixPath("unnamed")
+            if _is_submission(place):
+                saved = float("".join(f"{part:02}" for part in entry.date_time))  # orders as time does
+                yield json.dumps([number, str(place), saved]).encode()
+                one = _passed_over(place) or _read_entry(archive, entry, place, saved, min(largest, left))
+                left -= len(one.data or b"")
+                yield json.dumps(one.problem).encode()
+                if one.data is not None:
+                    yield one.data
 
 
 def _read_entry(

@@ -248,12 +248,12 @@ class TestRun:
         process = CONTEXT.Process(target=subprocess.run, args=([sys.executable, "-c", "import time; time.sleep(99)"],))
         process.start()
         verdicts, family, told = tmp_path / "verdicts", set(), []
-        verdicts.write_text('{"event": "start", "cell": "a"}\n{"event": "sta')
+        verdicts.write_text('{"cell": "a"}\n{"ce')
         for _ in range(100):
             if psutil.Process(process.pid).children():
                 break
             time.sleep(0.1)
-        assert _wait(process, verdicts, 0.3, told.append, family) == ("timeout", "")
+        assert _wait(process, verdicts, 0.3, told.append, family, None) == ("timeout", "")
         assert told == ["a"]
         _end(process, family)
         assert process.exitcode is not None

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from multiples import answer, right, wrong
 from nbformat import NotebookNode
 
+from classroom.grading import graft as grafting
 from classroom.grading import intake
 from classroom.grading.graft import NBVAL_MARKER, defines, without_markers
 from classroom.grading.intake import Bounds, read
@@ -100,15 +101,20 @@ def mutated(number: int) -> bytes:
     return data
 
 
+def content_of(data: bytes) -> dict[str, Any]:
+    """What is in a file, read without a process."""
+    made: dict[str, Any] = json.loads(next(intake._read(data, "x.ipynb", notebooks()[1], Bounds())))
+    return made
+
+
 def here(number: int) -> dict[str, Any] | str:
     """What is in a mutated notebook, or the line that is said of it, without a process."""
     try:
-        found = intake._content(mutated(number), "x.ipynb", notebooks()[1], Bounds())
+        made = content_of(mutated(number))
     except CourseError as error:
         return str(error)
     except Exception as error:
         raise AssertionError(f"number {number}: {error!r}") from error
-    made: dict[str, Any] = json.loads(json.dumps(found))
     return made
 
 
@@ -179,11 +185,10 @@ def test_an_answer_that_a_reading_fails_for_costs_itself_alone(monkeypatch: pyte
             raise ValueError("Unable to avoid backslash in f-string expression part")
         return ""
 
-    monkeypatch.setattr(intake, "reaches", fails)
-    made = intake._content(to_text(notebooks()[0]).encode(), "x.ipynb", notebooks()[1], Bounds())
-    answers: Any = dict(made["answers"])  # type: ignore[call-overload]
+    monkeypatch.setattr(grafting, "reaches", fails)
+    answers = dict(content_of(to_text(notebooks()[0]).encode())["answers"])
     assert [name for name, (_, attempted, _) in answers.items() if attempted] == ["one"]
-    assert answers["two"][2] == ("its answer cannot be read (ValueError)",)
+    assert answers["two"][2] == ["its answer cannot be read (ValueError)"]
 
 
 PARTS = [*"# \t\n\r\x0b\x0c\x1c\x85\u2028x", "NBVAL_SKIP", "NBVAL_IGNORE_OUTPUT"]

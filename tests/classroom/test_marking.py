@@ -4,13 +4,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from multiples import NAMES, answer, right, wrong
+from multiples import NAMES, answer, mark_stranger, right, wrong
 from nbformat import NotebookNode
 
 from classroom.grading import mark as marking
 from classroom.grading.graft import Graft, graft, kind_of
-from classroom.grading.mark import mark
-from classroom.grading.run import CellVerdict
+from classroom.grading.run import CellVerdict, Limits
 from classroom.grading.secret import checks_cell
 from classroom.notebooks import as_notebook, read_notebook
 from classroom.questions.core import Outcome
@@ -57,7 +56,7 @@ def test_no_kernel_is_sent_a_graded_cell_after_any_was_sent_a_check(
     said = {"check-two": CellVerdict("check-two", "passed", "Wrong: You added; multiply.")}
     kernels = Kernels(differs | dies | said)
     monkeypatch.setattr(marking, "run_notebook", kernels)
-    marks = mark(grafted(course, **answers), sandbox=object())  # type: ignore[arg-type]
+    marks = mark_stranger(grafted(course, **answers), Limits(), None)
     first = next(i for i, sent in enumerate(kernels.sent) if {"check", "course"} & {*kinds(sent)})
     assert len(kernels.sent) > first > 2  # what a dead kernel cost was run again before
     assert not any("graded" in kinds(sent) for sent in kernels.sent[first:])
@@ -71,7 +70,7 @@ def test_no_kernel_is_sent_a_graded_cell_after_any_was_sent_a_check(
 def test_where_all_is_right_no_check_is_sent_at_all(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = Kernels({})
     monkeypatch.setattr(marking, "run_notebook", kernels)
-    marks = mark(grafted(course, **{name: right(name) for name in NAMES}))
+    marks = mark_stranger(grafted(course, **{name: right(name) for name in NAMES}), Limits(), None)
     assert marks.points == marks.out_of
     assert [kinds(sent).count("check") + kinds(sent).count("course") for sent in kernels.sent] == [0]
 
@@ -81,7 +80,7 @@ def test_what_is_judged_inside_runs_in_a_kernel_that_has_run_nothing_of_this_lea
 ) -> None:
     kernels = Kernels({})
     monkeypatch.setattr(marking, "run_notebook", kernels)
-    mark(grafted(course, inside="four", **{name: right(name) for name in NAMES}))
+    mark_stranger(grafted(course, inside="four", **{name: right(name) for name in NAMES}), Limits(), None)
     (sent,) = kernels.sent
     assert [cell for cell in sent if kinds([cell])[0] in ("answer", "graded")][:3] == [
         "answer-four", "graded-four", "answer-one",
@@ -103,6 +102,6 @@ def test_a_right_answer_that_needs_another_is_run_behind_those_that_reach_nobody
 
     monkeypatch.setattr(marking, "run_notebook", run)
     answers = {name: right(name) for name in NAMES} | {"one": before + right("one")}
-    marks = mark(grafted(course, inside="four", **answers), sandbox=object())  # type: ignore[arg-type]
+    marks = mark_stranger(grafted(course, inside="four", **answers), Limits(), None)
     found = {one.question: one for one in marks.questions}
     assert found["four"].points == points

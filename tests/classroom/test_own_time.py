@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from multiples import answer, build_course
+from multiples import answer, build_course, mark_stranger
 from nbformat import NotebookNode
 
 from classroom.grading import own_time, sandbox
 from classroom.grading.graft import graft
-from classroom.grading.mark import QuestionMark, mark
+from classroom.grading.mark import QuestionMark
 from classroom.grading.own_time import LEAST, OwnTime, child_of, waited
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Sandbox
@@ -80,7 +80,7 @@ def beside_hogs(course: tuple[NotebookNode, NotebookNode]) -> Iterator[Callable[
         def marked(source: str) -> QuestionMark:
             exercise, solution = course
             grafted = dataclasses.replace(graft(answer(exercise, three=source), solution), checks=checks_cell())
-            found = mark(grafted, Limits(cell=2), sandbox=box)
+            found = mark_stranger(grafted, Limits(cell=2), box)
             return next(one for one in found.questions if one.question == "three")
 
         box._processors = box._processors[:1]

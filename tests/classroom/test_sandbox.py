@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from multiples import answer, build_course, cell_of
+from multiples import answer, build_course, cell_of, mark_stranger
 
 from classroom.grading import run, sandbox
 from classroom.grading.graft import graft
-from classroom.grading.mark import QuestionMark, mark, with_partial_points
+from classroom.grading.mark import QuestionMark, with_partial_points
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Sandbox
 from classroom.grading.secret import checks_cell, reference
@@ -46,7 +46,7 @@ def test_an_answer_is_told_its_slip_though_a_later_one_takes_its_helper_away(box
         "four": "def four(n):\n    return 28 if n == 7 else 20 if n == 5 else 0",
     }
     grafted = dataclasses.replace(graft(answer(exercise, **answers), reference(solution, "s")), checks=checks_cell())
-    found = {one.question: one for one in mark(grafted, Limits(cell=20), sandbox=box).questions}
+    found = {one.question: one for one in mark_stranger(grafted, Limits(cell=20), box).questions}
     assert (found["two"].outcome, found["two"].diagnosis) == (Outcome.WRONG, "You added; multiply.")
     assert found["three"].outcome is Outcome.CORRECT
     assert found["four"].diagnosis.startswith("Right for the inputs of the check, not for others: `four(")
@@ -68,7 +68,7 @@ def test_a_solution_earns_every_point_in_a_sandbox(topic: str, box: Sandbox) -> 
     for cell in exercise.cells:
         cell.source = answers.get(cell.id, cell.source)
     grafted = dataclasses.replace(graft(exercise, reference(solution, "a seed")), checks=checks_cell())
-    marks = mark(grafted, Limits(cell=120, whole=600), sandbox=box)
+    marks = mark_stranger(grafted, Limits(cell=120, whole=600), box)
     assert marks.points == marks.out_of, marks
     assert with_partial_points(marks) == marks
     assert all(q.counts.right == q.counts.inputs for q in marks.questions)
@@ -107,7 +107,7 @@ def mark_03(box: Sandbox, **answers: str) -> dict[str, QuestionMark]:
     """The marks of exercise 03 with these answers."""
     exercise, trusted = (parse_notebook(text.encode(), "exercise 03") for text in exercise_03())
     grafted = dataclasses.replace(graft(answer(exercise, **answers), trusted), checks=checks_cell())
-    return {one.question: one for one in mark(grafted, Limits(cell=60), sandbox=box).questions}
+    return {one.question: one for one in mark_stranger(grafted, Limits(cell=60), box).questions}
 
 
 def solution_of(question: str) -> str:
