@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 from classroom.grading import intake
 from classroom.grading.graft import short
 from classroom.grading.library import trusted_imports
-from classroom.grading.mark import FORM, Marks, QuestionMark, Unexplained, decide, explain, read_back, unattempted
+from classroom.grading.mark import FORM, Marks, QuestionMark, Unexplained, decide, explain, read_kept, unattempted
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, Sandbox
 from classroom.grading.secret import checks_cell
@@ -177,14 +177,8 @@ def file_name(learner: str, number: str = "") -> str:
 
 def read_results(folder: Path) -> dict[tuple[str, str], Result]:
     """What is graded already, by learner; a damaged file is as if it were not there, and is made again."""
-    found = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            result = read_back(Result, json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue
-        found[result.learner, result.number] = result
-    return found
+    results = [read_kept(Result, path) for path in sorted(folder.glob("*.json"))]
+    return {(result.learner, result.number): result for result in results if result is not None}
 
 
 def write_result(folder: Path, result: Result) -> None:

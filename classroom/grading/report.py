@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from classroom.grading.graft import Graft, graft, kind_of
-from classroom.grading.mark import FORM, Marks, mark, read_back, with_partial_points
+from classroom.grading.mark import FORM, Marks, mark, read_kept, with_partial_points
 from classroom.grading.run import Limits
 from classroom.notebooks import chosen, read_notebook, to_text
 from classroom.questions.core import Outcome
@@ -167,12 +167,7 @@ def _key(grafted: Graft) -> str:
 
 
 def _read_cache(root: Path) -> dict[str, Marks]:
-    """What is remembered; nothing if the file is absent or was damaged, as it can be made again."""
-    try:
-        content = json.loads((root / CACHE).read_text(encoding="utf-8"))
-        return {key: read_back(Marks, marks) for key, marks in content.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+    return read_kept(Mapping[str, Marks], root / CACHE) or {}
 
 
 def _marks_shown(marks: Marks, submission: Path, root: Path, hints: Mapping[str, Sequence[str]]) -> Group:

@@ -118,33 +118,28 @@ def _fork(connection: socket.socket, listener: socket.socket, kernels: dict[sock
 def _become_kernel(
     libc: Any, asked: dict[str, Any], keeper: socket.socket, connection_file: dict[str, Any], given: dict[str, int]
 ) -> NoReturn:
-    try:
-        _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        os.sched_setaffinity(0, asked["processors"])
-        limits = _shut_in(libc, asked)
-        for name, value in asked["rlimits"].items():
-            resource.setrlimit(getattr(resource, name), (value, value))
-        _become_nobody(libc, asked["uid"], limits, keeper)
-        os.setsid()
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(nowhere, descriptor)
-        last = 2
-        for descriptor in sorted(given.values()):
-            os.closerange(last + 1, descriptor)
-            last = descriptor
-        os.closerange(last + 1, 4096)
-        os.chdir(asked["scratch"])
-        place = Path(asked["scratch"]) / "kernel.json"
-        place.write_text(json.dumps(connection_file))
-        _bind_to_given(given)
-        from ipykernel.kernelapp import launch_new_instance
+    _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    os.sched_setaffinity(0, asked["processors"])
+    limits = _shut_in(libc, asked)
+    for name, value in asked["rlimits"].items():
+        resource.setrlimit(getattr(resource, name), (value, value))
+    _become_nobody(libc, asked["uid"], limits, keeper)
+    os.setsid()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    last = 2
+    for descriptor in (*sorted(given.values()), 4096):
+        os.closerange(last + 1, descriptor)
+        last = descriptor
+    os.chdir(asked["scratch"])
+    place = Path(asked["scratch"]) / "kernel.json"
+    place.write_text(json.dumps(connection_file))
+    _bind_to_given(given)
+    from ipykernel.kernelapp import launch_new_instance
 
-        launch_new_instance(argv=["-f", str(place), *asked["argv"]])
-    except Exception as error:  # noqa: BLE001 - said, and the process ends
-        print(f"no kernel: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-    finally:
-        os._exit(1)
+    launch_new_instance(argv=["-f", str(place), *asked["argv"]])
+    os._exit(1)
 
 
 def _bind_to_given(given: dict[str, int]) -> None:
