@@ -30,6 +30,7 @@ from course_utils.units import CourseError
 
 TRIES = 2  # a submission whose marking fails through no visible fault of its own is tried this often
 LONGEST_FAILURE = 300  # characters of why a submission could not be marked
+KILLED = "the process that marked it was killed, more than once; mark it by hand"  # why, where it ends every process
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,6 @@ def in_two_passes(tasks: Sequence[Task], grade: Callable[[Sequence[Task]], Itera
             known[who] = replace(known[who], decided=result)
         yield result
     yield from grade([task for task in known.values() if task.decided is not None])
-
-
-def lost(task: Task) -> Result:
-    """The result of a submission that ended every process that marked it."""
-    return unmarked(task, "the process that marked it was killed, more than once; mark it by hand")
 
 
 def unmarked(task: Task, failed: str) -> Result:

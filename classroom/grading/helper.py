@@ -22,6 +22,7 @@ from typing import NoReturn
 
 from classroom.execution import import_path
 from classroom.grading.batch import (
+    KILLED,
     TRIES,
     Result,
     Task,
@@ -29,7 +30,6 @@ from classroom.grading.batch import (
     grade_one,
     in_two_passes,
     in_words,
-    lost,
     unmarked,
 )
 from classroom.grading.temporary import one_folder
@@ -104,7 +104,7 @@ def grade_in_helper(task: Task) -> Result:
         except (OSError, EOFError, pickle.UnpicklingError):  # it was killed, perhaps by what it marked
             if helper.given_up:
                 break
-    return lost(task)
+    return unmarked(task, KILLED)
 
 
 def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:

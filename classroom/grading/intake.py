@@ -21,7 +21,7 @@ from nbformat import NotebookNode
 
 from classroom.grading.graft import Answer, Graft, graft, read_questions, setup_texts
 from classroom.grading.plain import borrows, bound_names, reaches
-from classroom.grading.warm import CONTEXT, start_warming
+from classroom.grading.warm import CONTEXT
 from classroom.notebooks import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
@@ -66,7 +66,6 @@ def confined(
 
     Raises the CourseError that the work raises, TookTooMuch for what else ends it, OSError if no process can be had.
     """
-    start_warming()
     ours, theirs = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(target=_serve, args=(theirs, work, given, bounds), daemon=True)  # type: ignore[attr-defined]
     process.start()

@@ -26,7 +26,6 @@ if sys.platform != "win32":
 
 PREFIX = "course-grade-"
 YOUNG = 5.0  # seconds: a folder may be locked a little later than it is made
-ENDING = ("SIGTERM", "SIGHUP")
 
 
 @contextlib.contextmanager
@@ -57,7 +56,7 @@ def one_folder() -> Iterator[Path]:
         os._exit(128 + number)
 
     here = threading.current_thread() is threading.main_thread()
-    asked = [getattr(signal, name) for name in ENDING if here and hasattr(signal, name)]
+    asked = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if here and hasattr(signal, name)]
     handlers = {number: signal.signal(number, end) for number in asked}
     # Where multiprocessing keeps its sockets: else it makes a folder, and complains at exit that somebody removed it.
     forking = multiprocessing.process.current_process()._config  # type: ignore[attr-defined]

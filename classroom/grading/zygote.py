@@ -58,7 +58,10 @@ def serve(control: str, *warm: str) -> NoReturn:
                 connection.close()
             elif not one.recv(4096):
                 os.kill(kernels[one], signal.SIGKILL)
-        _collect(kernels)
+        for connection, keeper in list(kernels.items()):
+            if os.waitpid(keeper, os.WNOHANG)[0]:  # it has ended: hang up
+                connection.close()
+                del kernels[connection]
 
 
 def _listen(path: Path) -> socket.socket:
@@ -66,14 +69,6 @@ def _listen(path: Path) -> socket.socket:
     listener.bind(str(path))
     listener.listen(64)
     return listener
-
-
-def _collect(kernels: dict[socket.socket, int]) -> None:
-    """Hang up on kernels that have ended."""
-    for connection, child in list(kernels.items()):
-        if os.waitpid(child, os.WNOHANG)[0]:
-            connection.close()
-            del kernels[connection]
 
 
 def _fork(connection: socket.socket, listener: socket.socket, kernels: dict[socket.socket, int]) -> int:
