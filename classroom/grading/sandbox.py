@@ -171,7 +171,7 @@ class Sandbox:
             said = (home / "log").read_text(errors="replace").strip().splitlines() or ["no message"]
             raise CourseError(f"the sandbox did not start ({said[-1][:200]}); {WAYS_OUT}")
         self._bwrap = psutil.Process(process.pid)
-        self._own = {self._bwrap, *self._bwrap.children(recursive=True)}
+        self._own = {process.pid, *(child.pid for child in self._bwrap.children(recursive=True))}
         self._zygote = child_of(child_of(process.pid))  # bubblewrap runs it in a second process of its own
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ class Sandbox:
     def kernel_processes(self) -> list[psutil.Process]:
         """All processes of all kernels that run here now."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            return [process for process in self._bwrap.children(recursive=True) if process not in self._own]
+            return [process for process in self._bwrap.children(recursive=True) if process.pid not in self._own]
         return []
 
     def excess(self) -> str | None:
