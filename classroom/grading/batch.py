@@ -7,30 +7,30 @@ keeps one warm sandbox for all its tasks.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from nbformat import NotebookNode
 
 from classroom.grading import intake
 from classroom.grading.graft import short
 from classroom.grading.library import trusted_imports
-from classroom.grading.mark import FORM, Marks, QuestionMark, Unexplained, decide, explain, read_back, unattempted
+from classroom.grading.mark import FORM, Marks, QuestionMark, Unexplained, decide, explain, read_kept, unattempted
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, Sandbox
 from classroom.grading.secret import checks_cell
 from classroom.grading.submissions import Submission
-from classroom.grading.warm import start_warming
 from classroom.notebooks import parse_notebook
 from course_utils.files import write_whole
 from course_utils.units import CourseError
 
 TRIES = 2  # a submission whose marking fails through no visible fault of its own is tried this often
 LONGEST_FAILURE = 300  # characters of why a submission could not be marked
+KILLED = "the process that marked it was killed, more than once; mark it by hand"  # why, where it ends every process
 
 
 @dataclass(frozen=True)
@@ -74,36 +74,40 @@ class Result:
 
 def grade_one(task: Task) -> Result:
     """One pass over one submission in this process's sandbox. Never raises for what a submission does."""
-    submission, reference = task.submission, parse_notebook(task.reference.encode(), "the reference")
-
-    def result(marks: Marks, problem: str = "", unexplained: Unexplained | None = None) -> Result:
-        marks = dataclasses.replace(marks, notes=(*submission.notes, *marks.notes))
-        who = submission.learner, submission.number
-        return Result(*who, submission.file, task.key, marks, problem, unexplained=unexplained)
-
-    if submission.data is None:
-        return result(unattempted(reference), submission.problem)
     said = ""
     for _ in range(TRIES):
         try:
-            grafted = intake.read(submission.data, submission.file, reference)
-        except CourseError as error:
-            return unmarked(task, str(error)) if task.decided else result(unattempted(reference), str(error))
-        except Exception as error:  # noqa: BLE001 - no process could be had to read it in
-            said = in_words(error)
-            continue
-        grafted = dataclasses.replace(grafted, checks=checks_cell())
-        try:
-            sandbox, decided = _sandbox(task) if task.confinement else None, task.decided
-            if decided is not None and decided.unexplained is not None:
-                marks = explain(grafted, decided.marks, decided.unexplained, task.limits, sandbox)
-                return dataclasses.replace(decided, marks=marks, unexplained=None)
-            marks, found = decide(grafted, task.limits, sandbox)
-            return result(marks, unexplained=found if found.cells else None)
+            return _graded(task)
         except Exception as error:  # noqa: BLE001 - whatever it is, it costs this submission alone
             said = in_words(error)
             give_up_sandbox()
     return unmarked(task, said)
+
+
+def _graded(task: Task) -> Result:
+    submission, decided = task.submission, task.decided
+    reference = parse_notebook(task.reference.encode(), "the reference")
+    if submission.data is None:
+        return _result(task, unattempted(reference), submission.problem)
+    try:
+        grafted = intake.read(submission.data, submission.file, reference)
+    except CourseError as error:
+        return unmarked(task, str(error)) if decided else _result(task, unattempted(reference), str(error))
+    grafted = replace(grafted, checks=checks_cell())
+    sandbox = _sandbox(task, reference)
+    if decided is not None and decided.unexplained is not None:
+        marks = explain(grafted, decided.marks, decided.unexplained, task.limits, sandbox)
+        return replace(decided, marks=marks, unexplained=None)
+    marks, found = decide(grafted, task.limits, sandbox)
+    return _result(task, marks, unexplained=found if found.cells else None)
+
+
+def _result(
+    task: Task, marks: Marks, problem: str = "", failed: str = "", unexplained: Unexplained | None = None
+) -> Result:
+    whose = task.submission
+    marks = replace(marks, notes=(*whose.notes, *marks.notes))
+    return Result(whose.learner, whose.number, whose.file, task.key, marks, problem, failed, unexplained)
 
 
 def in_words(error: BaseException) -> str:
@@ -112,25 +116,24 @@ def in_words(error: BaseException) -> str:
     return short(error if known else f"{type(error).__name__}: {error}", LONGEST_FAILURE)
 
 
-_kept: dict[str, Sandbox] = {}  # this worker's, made for one exercise
+_kept: dict[object, Sandbox] = {}  # this process's, by what was asked for: one at most
 
 
-def _sandbox(task: Task) -> Sandbox:
-    """This process's sandbox, made when it is first asked for, and anew for another exercise."""
-    names = trusted_imports(parse_notebook(task.reference.encode(), "the reference"))
-    kept = _kept.get("sandbox")
-    if kept is None or (kept.limits, kept.names, kept.hidden) != (task.confinement, names, task.hidden):
+def _sandbox(task: Task, reference: NotebookNode) -> Sandbox | None:
+    """This process's sandbox, if one is asked for: made for the first task, and anew for another exercise."""
+    if task.confinement is None:
+        return None
+    asked = trusted_imports(reference), task.confinement, task.hidden
+    if asked not in _kept:
         give_up_sandbox()
-        start_warming()
-        _kept["sandbox"] = Sandbox(task.confinement, os.getpid() % 4096, names, task.hidden).__enter__()
-    return _kept["sandbox"]
+        _kept[asked] = Sandbox(*asked)
+    return _kept[asked]
 
 
 def give_up_sandbox() -> None:
     """End this process's sandbox; the next marking makes another."""
-    sandbox = _kept.pop("sandbox", None)
-    if sandbox is not None:
-        sandbox.__exit__(None, None, None)
+    while _kept:
+        _kept.popitem()[1].close()
 
 
 def in_two_passes(tasks: Sequence[Task], grade: Callable[[Sequence[Task]], Iterator[Result]]) -> Iterator[Result]:
@@ -144,26 +147,19 @@ def in_two_passes(tasks: Sequence[Task], grade: Callable[[Sequence[Task]], Itera
     for result in grade([task for task in tasks if task.decided is None]):
         who = result.learner, result.number
         if result.unexplained is not None:
-            known[who] = dataclasses.replace(known[who], decided=result)
+            known[who] = replace(known[who], decided=result)
         yield result
     yield from grade([task for task in known.values() if task.decided is not None])
 
 
-def lost(task: Task) -> Result:
-    """The result of a submission that ended every process that marked it."""
-    return unmarked(task, "the process that marked it was killed, more than once; mark it by hand")
-
-
 def unmarked(task: Task, failed: str) -> Result:
     """The result of a submission that could not be marked for this reason, or whose marks could not be explained."""
-    submission, decided = task.submission, task.decided
+    decided = task.decided
     if decided is not None:
         note = f"What is wrong with an answer could not be looked for: {failed}"
-        marks = dataclasses.replace(decided.marks, notes=(*decided.marks.notes, note))
-        return dataclasses.replace(decided, marks=marks, unexplained=None)
-    marks = unattempted(parse_notebook(task.reference.encode(), "the reference"))
-    marks = dataclasses.replace(marks, notes=submission.notes)
-    return Result(submission.learner, submission.number, submission.file, task.key, marks, failed=failed)
+        marks = replace(decided.marks, notes=(*decided.marks.notes, note))
+        return replace(decided, marks=marks, unexplained=None)
+    return _result(task, unattempted(parse_notebook(task.reference.encode(), "the reference")), failed=failed)
 
 
 # -- results on disk ---------------------------------------------------------------------------------------------------
@@ -177,19 +173,13 @@ def file_name(learner: str, number: str = "") -> str:
 
 def read_results(folder: Path) -> dict[tuple[str, str], Result]:
     """What is graded already, by learner; a damaged file is as if it were not there, and is made again."""
-    found = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            result = read_back(Result, json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue
-        found[result.learner, result.number] = result
-    return found
+    results = [read_kept(Result, path) for path in sorted(folder.glob("*.json"))]
+    return {(result.learner, result.number): result for result in results if result is not None}
 
 
 def write_result(folder: Path, result: Result) -> None:
     """One learner's result, whole."""
-    text = json.dumps(dataclasses.asdict(result), indent=1, sort_keys=True) + "\n"
+    text = json.dumps(asdict(result), indent=1, sort_keys=True) + "\n"
     write_whole(folder / f"{file_name(result.learner, result.number)}.json", text)
 
 

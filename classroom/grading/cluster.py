@@ -24,7 +24,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 from classroom import PACKAGES, ROOT
-from classroom.grading.batch import Result, Task, lost, unmarked
+from classroom.grading.batch import KILLED, Result, Task, in_words, unmarked
 from classroom.grading.helper import grade_in_helper
 from classroom.grading.sandbox import why_not
 from course_utils.units import CourseError
@@ -148,11 +148,11 @@ def grade_on_cluster(
                     raise UnfitWorker(f"{became}; then call again, what is marked stays marked")
                 elif isinstance(became, KilledWorker):
                     if alone:
-                        yield lost(task)
+                        yield unmarked(task, KILLED)
                     else:
                         suspected.append(task)
                 else:
-                    yield unmarked(task, f"{type(became).__name__}: {became}".splitlines()[0])
+                    yield unmarked(task, in_words(became))
     except (CancelledError, OSError):
         raise CourseError("the scheduler was lost; call again when it is back, what is marked stays marked") from None
     finally:

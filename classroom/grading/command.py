@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from classroom.grading.mark import with_partial_points
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, why_not
 from classroom.grading.secret import reference
-from classroom.grading.submissions import Submission, collect
+from classroom.grading.submissions import collect
 from classroom.grading.summary import summary_page
 from classroom.grading.temporary import one_folder
 from classroom.notebooks import chosen, outline, read_notebook, to_text
@@ -86,29 +86,21 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     problem = None if options.no_sandbox or options.scheduler else why_not()
     if problem is not None:
         raise CourseError(problem)
-    out: Path = options.out
-    _prepare(out, options.submissions)
-    submissions = collect(options.submissions)
-    overrides = gradebook.read_overrides(options.overrides) if options.overrides else {}
+    _prepare(options.out, options.submissions)
     try:
-        return _grade_all(root, solutions[topic], submissions, overrides, options, console)
+        return _grade_all(root, solutions[topic], options, console)
     except OSError as error:
-        what = f"{error.filename or out}: {error.strerror or error}"
+        what = f"{error.filename or options.out}: {error.strerror or error}"
         raise CourseError(
             f"{short(what, LONGEST_FAILURE)}; call again when that is mended, what is marked stays marked"
         ) from None
 
 
-def _grade_all(
-    root: Path,
-    solution: Path,
-    submissions: list[Submission],
-    overrides: Mapping[tuple[str, str], tuple[float, str]],
-    options: argparse.Namespace,
-    console: Console,
-) -> int:
-    """Everything from the reference to the pages."""
+def _grade_all(root: Path, solution: Path, options: argparse.Namespace, console: Console) -> int:
+    """Everything from the submissions to the pages."""
     out: Path = options.out
+    submissions = collect(options.submissions)
+    overrides = gradebook.read_overrides(options.overrides) if options.overrides else {}
     text, partial_before, partial = _reference(solution, out, options, console)
     limits = Limits(cell=options.seconds, whole=max(Limits().whole, 12 * options.seconds))
     confinement = None if options.no_sandbox else Confinement()

@@ -22,6 +22,7 @@ from typing import NoReturn
 
 from classroom.execution import import_path
 from classroom.grading.batch import (
+    KILLED,
     TRIES,
     Result,
     Task,
@@ -29,7 +30,6 @@ from classroom.grading.batch import (
     grade_one,
     in_two_passes,
     in_words,
-    lost,
     unmarked,
 )
 from classroom.grading.temporary import one_folder
@@ -37,8 +37,7 @@ from classroom.grading.temporary import one_folder
 SERVE = "from classroom.grading import helper; helper.serve()"
 IDLE = 60.0  # seconds without a task after which a helper gives its sandbox's memory back
 _all: set[Helper] = set()
-_unused: list[Helper] = []
-_lock = threading.Lock()
+_own = threading.local()  # of a thread that has tasks: its `helper`
 
 
 class Helper:
@@ -52,18 +51,23 @@ class Helper:
         )  # fmt: skip
         _all.add(self)
 
-    @property
-    def alive(self) -> bool:
-        """Whether it has not ended."""
-        return self._process.poll() is None
+    def is_ready(self) -> bool:
+        """Whether it takes a task; one that has ended is closed."""
+        if self._process.poll() is not None:
+            self.close()
+        return self in _all
 
     def grade(self, task: Task) -> Result:
         """Have a submission marked. Raises OSError, EOFError or UnpicklingError if the process ends before it is."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        pickle.dump(task, self._process.stdin)
-        self._process.stdin.flush()
-        result: Result = pickle.load(self._process.stdout)
+        try:
+            pickle.dump(task, self._process.stdin)
+            self._process.stdin.flush()
+            result: Result = pickle.load(self._process.stdout)
+        except BaseException:  # what it sends from now on would be taken for the next result
+            self.close()
+            raise
         return result
 
     def close(self) -> None:
@@ -90,23 +94,17 @@ class Helper:
 
 
 def grade_in_helper(task: Task) -> Result:
-    """Mark one submission in a helper of this process: one that is at leisure, or a new one."""
+    """Mark one submission in this thread's helper, or in a new one if that has ended."""
     for _ in range(TRIES):
-        helper = _take()
+        helper: Helper | None = getattr(_own, "helper", None)
+        if helper is None or not helper.is_ready():
+            helper = _own.helper = Helper()
         try:
-            result = helper.grade(task)
+            return helper.grade(task)
         except (OSError, EOFError, pickle.UnpicklingError):  # it was killed, perhaps by what it marked
-            helper.close()
             if helper.given_up:
                 break
-            continue
-        except BaseException:
-            helper.close()
-            raise
-        with _lock:
-            _unused.append(helper)
-        return result
-    return lost(task)
+    return unmarked(task, KILLED)
 
 
 def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
@@ -134,16 +132,6 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
         threads.shutdown()
 
 
-def _take() -> Helper:
-    with _lock:
-        while _unused:
-            helper = _unused.pop()
-            if helper.alive:
-                return helper
-            helper.close()
-    return Helper()
-
-
 @one_folder()
 def serve() -> None:
     """Mark what comes until nothing more can come."""
@@ -156,12 +144,7 @@ def serve() -> None:
     threading.Thread(target=_read, args=(source, tasks), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt, queue.Empty, BrokenPipeError):
         while True:
-            task = tasks.get(timeout=IDLE)
-            try:
-                result = grade_one(task)
-            except Exception as error:  # noqa: BLE001 - it costs this submission alone
-                result = unmarked(task, in_words(error))
-            pickle.dump(result, target)
+            pickle.dump(grade_one(tasks.get(timeout=IDLE)), target)
             target.flush()
     give_up_sandbox()
 

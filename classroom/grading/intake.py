@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from nbformat import NotebookNode
 
 from classroom.grading.graft import Answer, Graft, graft, read_questions
-from classroom.grading.warm import CONTEXT, start_warming
+from classroom.grading.warm import CONTEXT
 from classroom.notebooks import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
@@ -65,7 +65,6 @@ def confined(
 
     Raises the CourseError that the work raises, TookTooMuch for what else ends it, OSError if no process can be had.
     """
-    start_warming()
     ours, theirs = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(target=_serve, args=(theirs, work, given, bounds), daemon=True)  # type: ignore[attr-defined]
     process.start()

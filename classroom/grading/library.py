@@ -48,20 +48,14 @@ def trusted_imports(notebook: NotebookNode) -> frozenset[str]:
     return frozenset(found)
 
 
-def copy_without_answers(target: Path, names: Collection[str] | None = None) -> frozenset[str]:
-    """Copy to a folder the modules of the library that these imports lead to; without names, those of all graded cells.
+def copy_without_answers(target: Path, names: Collection[str]) -> frozenset[str]:
+    """Copy to a folder the modules of the library that these imports lead to.
 
     Topic checks are copied as stubs. A data file goes with the module beside it whose text names it. Returns the names
     of all modules that are imported on the way, ours and others'.
     """
-    if names is None:
-        names = [
-            f"lessons.{path.parent.name}.{path.stem}"
-            for name in ("graded", "checks")
-            for path in ROOT.glob(f"lessons/*/{name}.py")
-        ]
     stubs = topic_checks()
-    finder = _follow({*names, ZYGOTE})
+    finder = Finder({*names, ZYGOTE})
     for module in finder.files():
         text = module.read_text(encoding="utf-8")
         place = target / module.relative_to(ROOT)
@@ -73,13 +67,15 @@ def copy_without_answers(target: Path, names: Collection[str] | None = None) -> 
     return frozenset({*names, *finder.modules, *finder.badmodules})
 
 
-def modules_of(names: Collection[str]) -> set[Path]:
-    """The files of all modules of ours that these names lead to; also through checks, whose true text comes later."""
-    return _follow(names).files()
+class Finder(ModuleFinder):
+    """Follows imports from these names on, from text to text, without running any; none but ours."""
 
-
-class _Finder(ModuleFinder):
-    """Follows imports, from text to text, without running any; none but ours."""
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__([str(ROOT)])
+        for name in names:
+            if name.split(".")[0] in PACKAGES:
+                with contextlib.suppress(ImportError):  # it may be a name in a module
+                    self.import_hook(name)
 
     def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
         """Where a module lies. Raises ImportError for one of others, which `badmodules` keeps."""
@@ -88,14 +84,5 @@ class _Finder(ModuleFinder):
         return super().find_module(name, path, parent)
 
     def files(self) -> set[Path]:
-        """Those of the modules that were found."""
+        """Those of the modules that were found; of checks too, whose true text comes later."""
         return {Path(m.__file__) for m in self.modules.values() if m.__file__}  # type: ignore[attr-defined]
-
-
-def _follow(names: Collection[str]) -> _Finder:
-    finder = _Finder([str(ROOT)])
-    for name in names:
-        if name.split(".")[0] in PACKAGES:
-            with contextlib.suppress(ImportError):  # it may be a name in a module
-                finder.import_hook(name)
-    return finder

@@ -7,9 +7,11 @@ everybody are final. docs/architecture.md has the whole way from file to mark.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
+from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -90,6 +92,14 @@ def read_back(kind: Any, data: Any) -> Any:
     if kinds := get_type_hints(kind) if is_dataclass(kind) else {}:
         return kind(**{name: read_back(kinds[name], one) for name, one in data.items()})
     return Outcome(data) if kind is Outcome else Counts(*data) if kind is Counts else data
+
+
+def read_kept(kind: Any, path: Path) -> Any:
+    """`read_back` of a file; None if it is absent or was damaged, as it can be made again."""
+    try:
+        return read_back(kind, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def with_partial_points(marks: Marks) -> Marks:

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from classroom.grading.graft import Graft, graft, kind_of
-from classroom.grading.mark import FORM, Marks, mark, read_back, with_partial_points
+from classroom.grading.mark import FORM, Marks, mark, read_kept, with_partial_points
 from classroom.grading.run import Limits
 from classroom.notebooks import chosen, read_notebook, to_text
 from classroom.questions.core import Outcome
@@ -38,6 +38,7 @@ STYLE = {
     Outcome.CORRECT: "green",
 }
 SIGNS = {Outcome.NOT_ATTEMPTED: "·", Outcome.WRONG: "✗", Outcome.CRASHED: "!", Outcome.CORRECT: "✓"}  # without colour
+PARTIAL = "give partial points, as a teacher may: for the inputs that are right"
 CACHE = Path(".course") / "marks.json"
 
 
@@ -55,7 +56,7 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
     parser.add_argument(
         "--seconds", type=float, default=Limits().cell, help="time a cell may take (default: %(default)g)"
     )
-    _add_partial(parser)
+    parser.add_argument("--partial", action="store_true", help=PARTIAL)
     options = parser.parse_args(list(args))
     if options.seconds <= 0:
         raise CourseError("--seconds must be more than 0")
@@ -70,10 +71,12 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
             return 1
     correct = True
     for submission, trusted in pairs:
-        marks = _mark_now(_read(submission, trusted), root, console, Limits(cell=options.seconds))
+        grafted = _read(submission, trusted)
+        marks = _mark_now(grafted, root, console, Limits(cell=options.seconds))
         marks = with_partial_points(marks) if options.partial else marks
-        console.print(_marks_shown(marks, submission, root, _hints(read_notebook(trusted))))
-        for line in _remarks(marks):
+        console.print(_marks_shown(marks, submission, root, _hints(grafted.trusted)))
+        flags = [f"{q.title}: {flag}." for q in marks.questions for flag in q.flags]
+        for line in (*marks.notes, *flags):  # what was not as it was handed out
             console.print(line, style="yellow", markup=False)
         correct = correct and marks.points == marks.out_of
     return 0 if correct else 1
@@ -82,7 +85,7 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
 def progress_command(args: Sequence[str], root: Path, console: Console | None = None) -> int:
     """`course progress`: all exercises at a glance; only those that changed since are run. Raises CourseError."""
     parser = argparse.ArgumentParser(prog="course progress", description="All exercises at a glance.")
-    _add_partial(parser)
+    parser.add_argument("--partial", action="store_true", help=PARTIAL)
     options = parser.parse_args(list(args))
     console = console or Console()
     table = Table(title="Exercises", title_justify="left", box=HORIZONTALS)
@@ -114,12 +117,6 @@ def progress_command(args: Sequence[str], root: Path, console: Console | None = 
     return 0
 
 
-def _add_partial(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--partial", action="store_true", help="give partial points, as a teacher may: for the inputs that are right"
-    )
-
-
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -143,13 +140,11 @@ def _find_pair(name: str, root: Path) -> tuple[Path, Path]:
 
 
 def _read(submission: Path, trusted: Path) -> Graft:
+    answered, solution = read_notebook(submission), read_notebook(trusted)
     try:
-        return graft(read_notebook(submission), read_notebook(trusted))
+        return graft(answered, solution)
     except CourseError as error:
-        known = str(error)
-        raise CourseError(
-            known if known.startswith((str(submission), str(trusted))) else f"{submission}: {known}"
-        ) from None
+        raise CourseError(f"{submission}: {error}") from None
 
 
 # -- marks -----------------------------------------------------------------------------------------------------------
@@ -172,12 +167,7 @@ def _key(grafted: Graft) -> str:
 
 
 def _read_cache(root: Path) -> dict[str, Marks]:
-    """What is remembered; nothing if the file is absent or was damaged, as it can be made again."""
-    try:
-        content = json.loads((root / CACHE).read_text(encoding="utf-8"))
-        return {key: read_back(Marks, marks) for key, marks in content.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+    return read_kept(Mapping[str, Marks], root / CACHE) or {}
 
 
 def _marks_shown(marks: Marks, submission: Path, root: Path, hints: Mapping[str, Sequence[str]]) -> Group:
@@ -212,8 +202,3 @@ def _hints(trusted: NotebookNode) -> dict[str, list[str]]:
         if kind == "hint" and symptom:
             found.setdefault(question, []).append(unescape(re.sub(r"</?code>", "`", symptom[1])).rstrip("."))
     return found
-
-
-def _remarks(marks: Marks) -> list[str]:
-    """What was not as it was handed out."""
-    return [*marks.notes, *(f"{q.title}: {flag}." for q in marks.questions for flag in q.flags)]

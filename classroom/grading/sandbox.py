@@ -25,8 +25,6 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 
@@ -130,78 +128,62 @@ def _kind() -> list[str]:
 
 
 class Sandbox:
-    """A warm sandbox from which kernels are forked, for a `with` statement.
+    """A warm sandbox from which kernels are forked, until it is closed.
 
     Args:
-        limits: what each kernel may take.
-        slot: keeps the users of several sandboxes apart.
         names: imports of trusted cells (`library.trusted_imports`): the library is there as far as these lead.
+        limits: what each kernel may take.
         hidden: files and folders that must not be seen from inside wherever they lie, such as other submissions.
 
     Raises CourseError if it cannot be made here.
     """
 
-    def __init__(
-        self,
-        limits: Confinement | None = None,
-        slot: int = 0,
-        names: Collection[str] | None = None,
-        hidden: Collection[str] = (),
-    ) -> None:
-        self.limits = limits or Confinement()
-        self.uid = FIRST_UID + slot if os.geteuid() == 0 else None
-        self.names, self.hidden = names, hidden
-
-    def __enter__(self) -> Self:
+    def __init__(self, names: Collection[str], limits: Confinement, hidden: Collection[str] = ()) -> None:
         problem = why_not()
         if problem is not None:
             raise CourseError(problem)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._seat, self._processors = _take_processor()
-        self._home = Path(tempfile.mkdtemp(prefix="course-"))
-        try:
-            self._start()
-        except OSError as error:
-            self.__exit__(None, None, None)
-            raise CourseError(f"the sandbox could not be made: {error.strerror or error}") from None
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
+        self.limits = limits
+        with contextlib.ExitStack() as made:
+            try:
+                self._start(names, hidden, made)
+            except OSError as error:
+                raise CourseError(f"the sandbox could not be made: {error.strerror or error}") from None
+            self._made = made.pop_all()
 
-    def _start(self) -> None:
-        package, self.sockets = self._home / "package", self._home / "s"
+    def _start(self, names: Collection[str], hidden: Collection[str], made: contextlib.ExitStack) -> None:
+        seat, self._processors = _take_processor()
+        made.enter_context(seat)
+        home = Path(made.enter_context(tempfile.TemporaryDirectory(prefix="course-", ignore_cleanup_errors=True)))
+        package, self._sockets = home / "package", home / "s"
         package.mkdir(mode=0o755)
-        self.sockets.mkdir()
-        imported = copy_without_answers(package, self.names)
+        self._sockets.mkdir()
+        imported = copy_without_answers(package, names)
         command = [sys.executable, "-m", "classroom.grading.zygote", f"{SOCKETS}/control", *to_warm(imported)]
-        with (self._home / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                sandboxed(command, self.sockets, package, self.hidden),
+        with (home / "log").open("wb") as log:
+            process = subprocess.Popen(
+                sandboxed(command, self._sockets, package, hidden),
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
             )  # fmt: skip
-        assert self._process.stdout is not None
-        if self._process.stdout.readline().strip() != b"ready":
-            said = (self._home / "log").read_text(errors="replace").strip().splitlines() or ["no message"]
+        made.enter_context(process)
+        made.callback(process.kill)  # its namespace ends with it, and every process in that
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != b"ready":
+            said = (home / "log").read_text(errors="replace").strip().splitlines() or ["no message"]
             raise CourseError(f"the sandbox did not start ({said[-1][:200]}); {WAYS_OUT}")
-        self._own = {self._process.pid, *(child.pid for child in psutil.Process(self._process.pid).children(True))}
-        self._zygote = child_of(child_of(self._process.pid))  # bubblewrap runs it in a second process of its own
+        self._bwrap = psutil.Process(process.pid)
+        self._own = {process.pid, *(child.pid for child in self._bwrap.children(recursive=True))}
+        self._zygote = child_of(child_of(process.pid))  # bubblewrap runs it in a second process of its own
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self._process.kill()  # its namespace ends with it, and every process in that
-            self._process.wait()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-        self._seat.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+    def close(self) -> None:
+        """End all that runs here, and leave no file."""
+        self._made.close()
 
     def environment(self) -> dict[str, str]:
         """Environment variables that make jupyter_client start its kernels here."""
+        # Sandboxes are of different processes, and so have different users.
+        uid = FIRST_UID + os.getpid() % 4096 if os.geteuid() == 0 else None
         request = {
-            "outside": str(self.sockets), "sockets": SOCKETS, "uid": self.uid, "scratch": SCRATCH,
+            "outside": str(self._sockets), "sockets": SOCKETS, "uid": uid, "scratch": SCRATCH,
             "scratch_bytes": self.limits.scratch_bytes, "scratch_files": self.limits.scratch_files,
             "rlimits": self.limits.rlimits(), "processors": self._processors, "zygote": self._zygote,
         }  # fmt: skip
@@ -221,9 +203,8 @@ class Sandbox:
 
     def kernel_processes(self) -> list[psutil.Process]:
         """All processes of all kernels that run here now."""
-        assert self._process is not None
         with contextlib.suppress(psutil.NoSuchProcess):
-            return [p for p in psutil.Process(self._process.pid).children(recursive=True) if p.pid not in self._own]
+            return [process for process in self._bwrap.children(recursive=True) if process.pid not in self._own]
         return []
 
     def excess(self) -> str | None:

@@ -104,18 +104,15 @@ texts = {texts}
 
 
 class Served(importlib.abc.InspectLoader):
+    def find_spec(self, name, path=None, target=None):
+        if name in texts:
+            return importlib.util.spec_from_loader(name, self)
+
     def get_source(self, name):
         return texts[name]
 
 
-class Finder:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name in texts:
-            return importlib.util.spec_from_loader(name, Served())
-
-
-sys.meta_path.insert(0, Finder)
+sys.meta_path.insert(0, Served())
 stubs = {{name: sys.modules.pop(name, None) for name in texts}}
 for name, stub in stubs.items():
     if stub is not None:

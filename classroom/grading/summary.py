@@ -7,11 +7,10 @@ The one room of grading that draws.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from classroom.grading.batch import Result
 from classroom.grading.gradebook import PAGES
@@ -47,31 +46,32 @@ class QuestionFacts:
 def question_facts(results: Sequence[Result]) -> list[QuestionFacts]:
     """The facts of every question, over those that could be marked."""
     marked = [result for result in results if not result.failed]
-    points = np.array([[q.points for q in result.marks.questions] for result in marked], dtype=float)
     facts = []
     for index, question in enumerate(results[0].marks.questions):
         column = [result.marks.questions[index] for result in marked]
         tried = [q.points / q.out_of for q in column if q.outcome is not Outcome.NOT_ATTEMPTED]
         said = Counter(q.diagnosis for q in column if q.diagnosis and q.outcome in (Outcome.WRONG, Outcome.CRASHED))
-        own = points[:, index] if len(marked) else np.zeros(0)
+        own = [q.points for q in column]
+        others = [result.marks.points - q.points for result, q in zip(marked, column, strict=True)]
         facts.append(
             QuestionFacts(
                 question.question,
                 question.title,
                 {outcome: sum(q.outcome is outcome for q in column) for outcome in Outcome},
-                float(np.mean(tried)) if tried else math.nan,
-                correlation(own, points.sum(axis=1) - own if len(marked) else own),
+                statistics.fmean(tried) if tried else math.nan,
+                correlation(own, others),
                 said.most_common(NAMED),
             )
         )
     return facts
 
 
-def correlation(one: np.ndarray, other: np.ndarray) -> float:
+def correlation(one: Sequence[float], other: Sequence[float]) -> float:
     """Pearson's correlation; NaN where either does not vary."""
-    if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
+    try:
+        return statistics.correlation(one, other)
+    except statistics.StatisticsError:
         return math.nan
-    return float(np.corrcoef(one, other)[0, 1])
 
 
 def distribution(results: Sequence[Result]) -> dict[str, int]:
@@ -91,7 +91,7 @@ def summary_page(results: Sequence[Result]) -> str:
     """The class as one self-contained HTML page."""
     facts = question_facts(results)
     totals = [result.marks.points for result in results if not result.failed]
-    middle = f", median {np.median(totals):g} of {results[0].marks.out_of} points" if totals else ""
+    middle = f", median {statistics.median(totals):g} of {results[0].marks.out_of} points" if totals else ""
     pictures = [side_by_side(distribution(results), "learners", f"{len(totals)} marked{middle}")]
     known = {fact.question: round(100 * fact.difficulty) for fact in facts if not math.isnan(fact.difficulty)}
     if known:

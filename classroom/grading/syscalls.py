@@ -67,14 +67,14 @@ def program(machine: str) -> bytes:
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
 
 
-def refuse() -> bool:
+def refuse() -> None:
     """Refuse these calls to this process and all it starts, for good; it must have given up new privileges.
 
-    Returns False where the machine or its Linux has no such filter. Raises OSError if Linux takes it not.
+    Does nothing where the machine or its Linux has no such filter. Raises OSError if Linux takes it not.
     """
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
-        return False
+        return
     code = program(machine)
 
     class Program(ctypes.Structure):
@@ -82,8 +82,6 @@ def refuse() -> bool:
 
     libc = ctypes.CDLL(None, use_errno=True)
     asked = Program(len(code) // 8, code)
-    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(asked), 0, 0) == 0:
-        return True
-    if ctypes.get_errno() in (errno.EINVAL, errno.ENOSYS):  # Linux was built without
-        return False
-    raise OSError(ctypes.get_errno(), "seccomp filter")
+    refused = libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(asked), 0, 0) != 0
+    if refused and ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):  # Linux was built without
+        raise OSError(ctypes.get_errno(), "seccomp filter")

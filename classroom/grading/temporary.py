@@ -26,7 +26,6 @@ if sys.platform != "win32":
 
 PREFIX = "course-grade-"
 YOUNG = 5.0  # seconds: a folder may be locked a little later than it is made
-ENDING = ("SIGTERM", "SIGHUP")
 
 
 @contextlib.contextmanager
@@ -57,12 +56,17 @@ def one_folder() -> Iterator[Path]:
         os._exit(128 + number)
 
     here = threading.current_thread() is threading.main_thread()
-    asked = [getattr(signal, name) for name in ENDING if here and hasattr(signal, name)]
+    asked = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if here and hasattr(signal, name)]
     handlers = {number: signal.signal(number, end) for number in asked}
+    # Where multiprocessing keeps its sockets: else it makes a folder, and complains at exit that somebody removed it.
+    forking = multiprocessing.process.current_process()._config  # type: ignore[attr-defined]
+    sockets, forking["tempdir"] = forking.get("tempdir"), str(folder)
     try:
-        with _sockets_in(folder):
-            yield folder
+        yield folder
     finally:
+        forking["tempdir"] = sockets
+        with contextlib.suppress(OSError):  # the process that it forks from, before its socket goes
+            multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
         for number, handler in handlers.items():
             signal.signal(number, handler)
         os.environ.pop("TMPDIR")
@@ -72,20 +76,6 @@ def one_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         if locked is not None:
             os.close(locked)
-
-
-@contextlib.contextmanager
-def _sockets_in(folder: Path) -> Iterator[None]:
-    """Have multiprocessing keep its sockets in this folder, and stop the process it forks from before that goes."""
-    own = multiprocessing.process.current_process()._config  # type: ignore[attr-defined]
-    before = own.get("tempdir")
-    own["tempdir"] = str(folder)  # else it makes one, and complains at exit that somebody removed it
-    try:
-        yield
-    finally:
-        own["tempdir"] = before
-        with contextlib.suppress(OSError):
-            multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 def _clear_dead() -> None:

@@ -6,37 +6,26 @@ The forked processes run nothing of a submission: its code is in a kernel, which
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.forkserver
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-PRELOADED = "classroom.grading.preloaded"
 FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
+CONTEXT.set_forkserver_preload(["classroom.grading.preloaded"])
 
 
-def start_warming() -> None:
-    """Start the process that runs are forked from, and do not wait for it."""
-    if FORKS:
-        multiprocessing.set_forkserver_preload([PRELOADED])
-        multiprocessing.forkserver.ensure_running()
-
-
-def start_pytest(
-    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], output: Path
-) -> BaseProcess:
+def start_pytest(arguments: list[str], folder: Path, environment: Mapping[str, str], output: Path) -> BaseProcess:
     """A process, forked where it can be, in which pytest runs in this folder; what it prints goes to a file."""
-    start_warming()
-    given = (list(arguments), str(folder), dict(environment), str(output))
+    given = arguments, folder, environment, output
     process: BaseProcess = CONTEXT.Process(target=_run, args=given)  # type: ignore[attr-defined]
     process.start()
     return process
 
 
-def _run(arguments: list[str], folder: str, environment: dict[str, str], output: str) -> None:
+def _run(arguments: list[str], folder: Path, environment: Mapping[str, str], output: Path) -> None:
     stream = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for target, source in ((0, nothing), (1, stream), (2, stream)):

@@ -3,8 +3,8 @@
 Runs inside a bubblewrap sandbox of its own (`sandbox.sandboxed`) and is trusted: it never runs a line of a
 submission. Each child shuts itself in (`_shut_in`, `_become_nobody`) before it becomes an ordinary IPython kernel.
 
-Talks to `provisioner` over one Unix socket: a line of JSON asks for a kernel, closing the connection ends it, and the
-zygote closes it when the kernel has ended.
+Talks to `provisioner` over one Unix socket: a line of JSON asks for a kernel, closing the connection ends it, and it is
+closed here when the kernel has ended. Each kernel has a keeper, which it is forked from and which sees to that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import gc
 import json
 import os
 import resource
-import select
 import signal
 import socket
 import sys
@@ -44,21 +43,16 @@ def serve(control: str, *warm: str) -> NoReturn:
         with contextlib.suppress(ImportError):
             __import__(name)
     gc.freeze()  # else each kernel would look through all of it for garbage, and so copy it
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers: Linux forgets those that have ended
     listener = _listen(Path(control))
     print("ready", flush=True)
-    kernels: dict[socket.socket, int] = {}
     while True:
-        readable, _, _ = select.select([listener, *kernels], [], [], 0.1)
-        for one in readable:
-            if one is listener:
-                connection, _ = listener.accept()
-                with contextlib.suppress(OSError, ValueError, KeyError):
-                    kernels[connection] = _fork(connection, listener, kernels)
-                    continue
-                connection.close()
-            elif not one.recv(4096):
-                os.kill(kernels[one], signal.SIGKILL)
-        _collect(kernels)
+        connection, _ = listener.accept()
+        with contextlib.suppress(OSError):
+            if os.fork() == 0:
+                listener.close()
+                _keep(connection)
+        connection.close()
 
 
 def _listen(path: Path) -> socket.socket:
@@ -68,26 +62,11 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
-def _collect(kernels: dict[socket.socket, int]) -> None:
-    """Hang up on kernels that have ended."""
-    for connection, child in list(kernels.items()):
-        if os.waitpid(child, os.WNOHANG)[0]:
-            connection.close()
-            del kernels[connection]
-
-
-def _fork(connection: socket.socket, listener: socket.socket, kernels: dict[socket.socket, int]) -> int:
-    """Read what is asked for, and fork a keeper, which forks the kernel; returns the keeper's id."""
-    connection.settimeout(5)
-    asked = json.loads(connection.makefile("r").readline())
-    connection.settimeout(None)
-    keeper = os.fork()
-    if keeper:
-        return keeper
-    status = 1
+def _keep(connection: socket.socket) -> NoReturn:
+    """Fork the kernel that is asked for; end it when whoever asked hangs up, and hang up when it has ended."""
     try:
-        for other in (connection, listener, *kernels):
-            other.close()
+        signal.signal(signal.SIGCHLD, lambda *_: os._exit(0))  # the kernel has ended
+        asked = json.loads(connection.makefile("r").readline())
         libc = ctypes.CDLL(None, use_errno=True)
         _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         # Whoever is to talk to the kernel connects to these: made here, where no kernel can put others in their place.
@@ -100,7 +79,9 @@ def _fork(connection: socket.socket, listener: socket.socket, kernels: dict[sock
         ours, theirs = socket.socketpair()
         kernel = os.fork()  # the first process of the new process namespace: when it ends, all in it do
         if kernel == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             ours.close()
+            connection.close()
             _become_kernel(libc, asked, theirs, connection_file, given)
         theirs.close()
         if ours.recv(1):  # it is in its user namespace, and has mounted a /proc where it is process 1
@@ -108,43 +89,39 @@ def _fork(connection: socket.socket, listener: socket.socket, kernels: dict[sock
                 Path(f"/proc/1/{kind}").write_text(f"{asked['uid']} {asked['uid']} 1")
             ours.sendall(b"!")
         ours.close()
-        status = os.waitstatus_to_exitcode(os.waitpid(kernel, 0)[1]) & 0xFF
+        connection.recv(1)  # nothing more is sent: whoever asked has hung up
+        os.kill(kernel, signal.SIGKILL)
     except Exception as error:  # noqa: BLE001 - said, and the process ends
         print(f"no kernel: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     finally:
-        os._exit(status)
+        os._exit(1)
 
 
 def _become_kernel(
     libc: Any, asked: dict[str, Any], keeper: socket.socket, connection_file: dict[str, Any], given: dict[str, int]
 ) -> NoReturn:
-    try:
-        _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        os.sched_setaffinity(0, asked["processors"])
-        limits = _shut_in(libc, asked)
-        for name, value in asked["rlimits"].items():
-            resource.setrlimit(getattr(resource, name), (value, value))
-        _become_nobody(libc, asked["uid"], limits, keeper)
-        os.setsid()
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(nowhere, descriptor)
-        last = 2
-        for descriptor in sorted(given.values()):
-            os.closerange(last + 1, descriptor)
-            last = descriptor
-        os.closerange(last + 1, 4096)
-        os.chdir(asked["scratch"])
-        place = Path(asked["scratch"]) / "kernel.json"
-        place.write_text(json.dumps(connection_file))
-        _bind_to_given(given)
-        from ipykernel.kernelapp import launch_new_instance
+    _call(libc.prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    os.sched_setaffinity(0, asked["processors"])
+    limits = _shut_in(libc, asked)
+    for name, value in asked["rlimits"].items():
+        resource.setrlimit(getattr(resource, name), (value, value))
+    _become_nobody(libc, asked["uid"], limits, keeper)
+    os.setsid()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    last = 2
+    for descriptor in (*sorted(given.values()), 4096):
+        os.closerange(last + 1, descriptor)
+        last = descriptor
+    os.chdir(asked["scratch"])
+    place = Path(asked["scratch"]) / "kernel.json"
+    place.write_text(json.dumps(connection_file))
+    _bind_to_given(given)
+    from ipykernel.kernelapp import launch_new_instance
 
-        launch_new_instance(argv=["-f", str(place), *asked["argv"]])
-    except Exception as error:  # noqa: BLE001 - said, and the process ends
-        print(f"no kernel: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-    finally:
-        os._exit(1)
+    launch_new_instance(argv=["-f", str(place), *asked["argv"]])
+    os._exit(1)
 
 
 def _bind_to_given(given: dict[str, int]) -> None:

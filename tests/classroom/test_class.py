@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from multiples import NAMES, answer, right, wrong
+from multiples import NAMES, answer, imports_of_every_exercise, right, wrong
 from nbformat import NotebookNode
 from rich.console import Console
 from test_gradebook import made, rows
@@ -60,7 +60,7 @@ class TestSecret:
         assert "0123-a-long-seed" not in to_text(with_tokens(solution, "0123-a-long-seed"))
 
     def test_the_library_without_answers_still_runs_every_graded_cell(self, tmp_path: Path) -> None:
-        copy_without_answers(tmp_path)
+        copy_without_answers(tmp_path, imports_of_every_exercise())
         stubs = {path.parent.name for path in topic_checks(tmp_path)} - {"shared"}
         graded = {path.parent.name for path in tmp_path.glob("lessons/*/graded.py")}
         assert {"memory", "stride"} <= stubs <= graded

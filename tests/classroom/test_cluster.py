@@ -230,14 +230,14 @@ class TestHelper:
         reference = (course / "solutions" / "01_multiples.ipynb").read_text()
         one = task("ann", reference, problem="no notebook was handed in")
         assert grade_in_helper(one) == grade_one(one)
-        (kept,) = helper._unused
+        kept = helper._own.helper
         assert grade_in_helper(one) == grade_one(one)
-        assert helper._unused == [kept]
+        assert helper._own.helper is kept
         kept._process.kill()
         kept._process.wait()
         assert grade_in_helper(one) == grade_one(one)
-        (other,) = helper._unused
-        assert other is not kept
+        other = helper._own.helper
+        assert helper._all == {other} != {kept}
         other.close()
         assert other._process.wait(timeout=20) == 0
 
@@ -248,7 +248,6 @@ class TestHelper:
                 return super().grade(task)
 
         monkeypatch.setattr(helper, "Helper", Killed)
-        monkeypatch.setattr(helper, "_unused", [])
         one = task("ann", (course / "solutions" / "01_multiples.ipynb").read_text())
         assert grade_in_helper(one).failed.startswith("the process that marked it was killed, more than once")
 

@@ -74,7 +74,7 @@ def test_no_file_of_a_lesson_is_shown_that_checks_alone_lead_to(copied, monkeypa
         monkeypatch.setattr(library, "ROOT", own)  # where checks are stubs, and lead nowhere
         stubs = topic_checks(own)
         packages = {path.with_name("__init__.py") for path in stubs}
-        led = library.modules_of({*names, library.ZYGOTE}) | {*stubs} | packages
+        led = library.Finder({*names, library.ZYGOTE}).files() | {*stubs} | packages
         assert not any(ast.parse(path.read_text()).body[1:] for path in packages)  # a docstring is all they hold
         assert not {path.relative_to(folder) for path in {*(own / "lessons").rglob("*.py")} - led}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import subprocess
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from multiples import answer, build_course, mark_stranger
+from multiples import answer, build_course, imports_of_every_exercise, mark_stranger
 from nbformat import NotebookNode
 
 from classroom.grading import own_time, sandbox
@@ -18,7 +19,7 @@ from classroom.grading.graft import graft
 from classroom.grading.mark import QuestionMark
 from classroom.grading.own_time import LEAST, OwnTime, child_of, waited
 from classroom.grading.run import Limits
-from classroom.grading.sandbox import Sandbox
+from classroom.grading.sandbox import Confinement, Sandbox
 from classroom.grading.secret import checks_cell
 from classroom.notebooks import read_notebook
 from classroom.questions.core import Outcome
@@ -75,7 +76,7 @@ def course(tmp_path: Path) -> tuple[NotebookNode, NotebookNode]:
 @pytest.fixture
 def beside_hogs(course: tuple[NotebookNode, NotebookNode]) -> Iterator[Callable[[str], QuestionMark]]:
     """The mark of an answer to `three` in a sandbox whose processor others burn, each in a session of its own."""
-    with Sandbox() as box:
+    with contextlib.closing(Sandbox(imports_of_every_exercise(), Confinement())) as box:
 
         def marked(source: str) -> QuestionMark:
             exercise, solution = course

@@ -21,7 +21,7 @@ import pytest
 from right_answers import questions_of
 
 import course_utils
-from classroom.grading.library import modules_of, topic_checks, trusted_imports
+from classroom.grading.library import Finder, topic_checks, trusted_imports
 from classroom.notebooks import read_notebook
 from classroom.questions.functions import Check
 
@@ -50,7 +50,7 @@ def reachable(topic: str) -> list[str]:
     if ASKED == "library":
         every = [found.name for found in pkgutil.walk_packages(course_utils.__path__, "course_utils.")]
         return [name for name in every if name not in {*UNTRIED, *named(topic_checks())}]
-    reached = modules_of(trusted_imports(read_notebook(ROOT / "solutions" / f"{topic}.ipynb")))
+    reached = Finder(trusted_imports(read_notebook(ROOT / "solutions" / f"{topic}.ipynb"))).files()
     return named(reached - {*topic_checks()})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -12,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from multiples import answer, build_course, cell_of, mark_stranger
+from multiples import answer, build_course, cell_of, imports_of_every_exercise, mark_stranger
 
 from classroom.grading import run, sandbox
 from classroom.grading.graft import graft
 from classroom.grading.mark import QuestionMark, with_partial_points
 from classroom.grading.run import Limits
-from classroom.grading.sandbox import Sandbox
+from classroom.grading.sandbox import Confinement, Sandbox
 from classroom.grading.secret import checks_cell, reference
 from classroom.notebooks import parse_notebook, read_notebook, to_text
 from classroom.questions.core import Outcome
@@ -33,7 +34,7 @@ ALWAYS = {TOPICS[0], TOPICS[-1]}  # each takes some 20 seconds of processor time
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Sandbox]:
-    with Sandbox() as made:
+    with contextlib.closing(Sandbox(imports_of_every_exercise(), Confinement())) as made:
         yield made
 
 
@@ -143,8 +144,8 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(tmp_path: Path, monk
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(sandbox, "copy_without_answers", full)
-    with pytest.raises(CourseError) as raised, Sandbox():
-        pytest.fail("made")
+    with pytest.raises(CourseError) as raised:
+        Sandbox(frozenset(), Confinement())
     assert str(raised.value) == "the sandbox could not be made: No space left on device"
     assert os.listdir(tmp_path) == []
 
