@@ -182,7 +182,7 @@ def _check_questions(cells: Sequence[SourceCell]) -> None:
             raise cell.error(f"{cell.kind} of unknown question {cell.question!r}; {hint}")
         if cell.kind == "hint" and not re.match(r"\*\*.+?\*\*", cell.text):
             raise cell.error("a hint begins with the symptom it is for, in bold: `**My number is too small.** …`")
-        if cell.kind != "answer" and cell.kind not in ("text", "question", "hint"):
+        if cell.kind in ("code", "check", "graded"):
             for number, line in enumerate(cell.text.splitlines()):
                 if line.strip() in (BEGIN, END):
                     raise cell.error(f"`{line.strip()}` stands outside an answer cell", cell.first_line + number)
@@ -233,17 +233,12 @@ def split_answer(cell: SourceCell) -> tuple[str, str]:
 
 def _dots(cell: SourceCell, tree: ast.Module, begin: int, end: int, indent: str) -> list[str]:
     """The lines that stand in for the solution between two lines of a cell."""
-
-    def inside(node: ast.stmt) -> bool:
-        return begin < node.lineno and (node.end_lineno or node.lineno) < end
-
-    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
-    if any(f.lineno < begin < (f.end_lineno or 0) for f in functions):
+    spans = [(node, node.lineno, node.end_lineno or 0) for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    around = [node for node, first, last in spans if first < begin < last]
+    if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in around):
         return [f"{indent}return {DOTS}"]
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt) and inside(node) and node.col_offset == len(indent):
-            names += [n for n in _names(node) if n not in names]
+    inside = [node for node, first, last in spans if begin < first and last < end and node.col_offset == len(indent)]
+    names = dict.fromkeys(name for node in inside for name in _names(node))
     if not names:
         raise cell.error("this solution neither stands in a function nor names anything", cell.first_line + begin - 1)
     return [f"{indent}{name} = {DOTS}" for name in names]
@@ -296,7 +291,8 @@ def _with_counts(cell: SourceCell, exercise: Sequence[SourceCell]) -> SourceCell
 
 def _notebook(topic: str, kind: str, cells: Sequence[SourceCell]) -> Planned:
     counts: dict[str, int] = {}
-    points = {c.question: c.options["points"] for c in cells if c.kind == "question"}
+    asked = [cell for cell in cells if cell.kind == "question"]
+    points = {cell.question: cell.options["points"] for cell in asked}
     made: list[NotebookNode] = []
     lines: dict[str, tuple[str, int]] = {}
     for cell in cells:
@@ -309,8 +305,7 @@ def _notebook(topic: str, kind: str, cells: Sequence[SourceCell]) -> Planned:
         made.append(_cell(cell, kind, identity, points.get(cell.question, 0)))
         lines[identity] = (cell.file, cell.first_line)
     if points:
-        asked = [c for c in cells if c.kind == "question"]
-        minutes = sum(c.options["minutes"] for c in asked)
+        minutes = sum(cell.options["minutes"] for cell in asked)
         made[0].source += f"\n\n*{len(asked)} questions, {sum(points.values())} points, about {minutes} minutes*"
     metadata = {**NOTEBOOK_METADATA, "course": {"kind": kind, "topic": topic}}
     if kind == "lesson":
