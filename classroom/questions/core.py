@@ -236,7 +236,25 @@ class Holding(Protocol):
         """Properties by name: for the check and the graded cell alike."""
 
 
-def unfinished(seen: object) -> bool:
-    """Whether a look met dots: in what was returned, or as the type of what was returned or made."""
+def judged(
+    answer: object, given: Callable[..., Any] | None, look: Callable[[Callable[..., Any]], Holding]
+) -> tuple[Outcome, Any]:
+    """How an answer fares by what it does, and what the look found, or the error that was raised; else None.
+
+    Args:
+        answer: what the learner gave.
+        given: what `look` is given for it; None for an answer that is nothing of the kind asked for, which is wrong.
+        look: what it does. Raises whatever the learner's code raises.
+    """
+    if has_dots(answer):
+        return Outcome.NOT_ATTEMPTED, None
+    if given is None:
+        return Outcome.WRONG, None
+    try:
+        seen = look(given)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's code may raise anything
+        return Outcome.NOT_ATTEMPTED if is_about_dots(error) else Outcome.CRASHED, error
     returned = getattr(seen, "returned", None)
-    return has_dots(returned) or "ellipsis" in (returned, getattr(seen, "kind", None))
+    if has_dots(returned) or "ellipsis" in (returned, getattr(seen, "kind", None)):  # the type of what came back
+        return Outcome.NOT_ATTEMPTED, seen
+    return Outcome.CORRECT if all(seen.holds.values()) else Outcome.WRONG, seen
