@@ -148,7 +148,7 @@ def _check_options(cell: SourceCell) -> None:
 
 
 def _parse(cell: SourceCell) -> ast.Module:
-    """The syntax tree of a code cell, magics included. Raises AuthoringError at the line of a syntax error."""
+    """The syntax tree of a code cell, magics included, with the file's lines. Raises AuthoringError at a line of it."""
     try:
         code = TransformerManager().transform_cell(cell.text)  # type: ignore[no-untyped-call]
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -156,7 +156,7 @@ def _parse(cell: SourceCell) -> ast.Module:
     except SyntaxError as error:
         raise cell.error(f"syntax error: {error.msg}", cell.first_line + (error.lineno or 1) - 1) from None
     assert isinstance(tree, ast.Module)
-    return tree
+    return ast.increment_lineno(tree, cell.first_line - 1)
 
 
 # -- questions -------------------------------------------------------------------------------------------------------
@@ -183,9 +183,9 @@ def _check_questions(cells: Sequence[SourceCell]) -> None:
         if cell.kind == "hint" and not re.match(r"\*\*.+?\*\*", cell.text):
             raise cell.error("a hint begins with the symptom it is for, in bold: `**My number is too small.** …`")
         if cell.kind in ("code", "check", "graded"):
-            for number, line in enumerate(cell.text.splitlines()):
+            for number, line in enumerate(cell.text.splitlines(), start=cell.first_line):
                 if line.strip() in (BEGIN, END):
-                    raise cell.error(f"`{line.strip()}` stands outside an answer cell", cell.first_line + number)
+                    raise cell.error(f"`{line.strip()}` stands outside an answer cell", number)
     if questions and cells[0].kind != "text":
         raise cells[0].error("an exercise begins with a text cell: its title")
     for name, cell in questions.items():
@@ -208,31 +208,30 @@ def split_answer(cell: SourceCell) -> tuple[str, str]:
     solution: list[str] = []
     stub: list[str] = []
     begun: int | None = None
-    regions = 0
-    for number, line in enumerate(cell.text.splitlines(), start=1):
-        marker, at = line.strip(), cell.first_line + number - 1
-        if marker == BEGIN:
+    lines = cell.text.splitlines()
+    for number, line in enumerate(lines, start=cell.first_line):
+        if line.strip() == BEGIN:
             if begun is not None:
-                raise cell.error(f"`{BEGIN}` inside a solution that began at line {cell.first_line + begun - 1}", at)
+                raise cell.error(f"`{BEGIN}` inside a solution that began at line {begun}", number)
             begun = number
-        elif marker == END:
+        elif line.strip() == END:
             if begun is None:
-                raise cell.error(f"`{END}` without `{BEGIN}`", at)
+                raise cell.error(f"`{END}` without `{BEGIN}`", number)
             stub += _dots(cell, tree, begun, number, indent=line[: -len(line.lstrip())])
-            begun, regions = None, regions + 1
+            begun = None
         else:
             solution.append(line)
             if begun is None:
                 stub.append(line)
     if begun is not None:
-        raise cell.error(f"`{BEGIN}` is never closed; add `{END}`", cell.first_line + begun - 1)
-    if not regions:
+        raise cell.error(f"`{BEGIN}` is never closed; add `{END}`", begun)
+    if solution == lines:
         raise cell.error(f"the answer to {cell.question!r} has no `{BEGIN}` … `{END}`")
     return "\n".join(solution), "\n".join(stub)
 
 
 def _dots(cell: SourceCell, tree: ast.Module, begin: int, end: int, indent: str) -> list[str]:
-    """The lines that stand in for the solution between two lines of a cell."""
+    """The lines that stand in for the solution between two lines of the file."""
     spans = [(node, node.lineno, node.end_lineno or 0) for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     around = [node for node, first, last in spans if first < begin < last]
     if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in around):
@@ -240,7 +239,7 @@ def _dots(cell: SourceCell, tree: ast.Module, begin: int, end: int, indent: str)
     inside = [node for node, first, last in spans if begin < first and last < end and node.col_offset == len(indent)]
     names = dict.fromkeys(name for node in inside for name in _names(node))
     if not names:
-        raise cell.error("this solution neither stands in a function nor names anything", cell.first_line + begin - 1)
+        raise cell.error("this solution neither stands in a function nor names anything", begin)
     return [f"{indent}{name} = {DOTS}" for name in names]
 
 
