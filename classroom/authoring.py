@@ -148,7 +148,7 @@ def _check_options(cell: SourceCell) -> None:
 
 
 def _parse(cell: SourceCell) -> ast.Module:
-    """The syntax tree of a code cell, magics included. Raises AuthoringError at the line of a syntax error."""
+    """The syntax tree of a code cell, magics included, with the file's lines. Raises AuthoringError at a line of it."""
     try:
         code = TransformerManager().transform_cell(cell.text)  # type: ignore[no-untyped-call]
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -156,7 +156,7 @@ def _parse(cell: SourceCell) -> ast.Module:
     except SyntaxError as error:
         raise cell.error(f"syntax error: {error.msg}", cell.first_line + (error.lineno or 1) - 1) from None
     assert isinstance(tree, ast.Module)
-    return tree
+    return ast.increment_lineno(tree, cell.first_line - 1)
 
 
 # -- questions -------------------------------------------------------------------------------------------------------
@@ -182,10 +182,10 @@ def _check_questions(cells: Sequence[SourceCell]) -> None:
             raise cell.error(f"{cell.kind} of unknown question {cell.question!r}; {hint}")
         if cell.kind == "hint" and not re.match(r"\*\*.+?\*\*", cell.text):
             raise cell.error("a hint begins with the symptom it is for, in bold: `**My number is too small.** …`")
-        if cell.kind != "answer" and cell.kind not in ("text", "question", "hint"):
-            for number, line in enumerate(cell.text.splitlines()):
+        if cell.kind in ("code", "check", "graded"):
+            for number, line in enumerate(cell.text.splitlines(), start=cell.first_line):
                 if line.strip() in (BEGIN, END):
-                    raise cell.error(f"`{line.strip()}` stands outside an answer cell", cell.first_line + number)
+                    raise cell.error(f"`{line.strip()}` stands outside an answer cell", number)
     if questions and cells[0].kind != "text":
         raise cells[0].error("an exercise begins with a text cell: its title")
     for name, cell in questions.items():
@@ -208,44 +208,38 @@ def split_answer(cell: SourceCell) -> tuple[str, str]:
     solution: list[str] = []
     stub: list[str] = []
     begun: int | None = None
-    regions = 0
-    for number, line in enumerate(cell.text.splitlines(), start=1):
-        marker, at = line.strip(), cell.first_line + number - 1
-        if marker == BEGIN:
+    lines = cell.text.splitlines()
+    for number, line in enumerate(lines, start=cell.first_line):
+        if line.strip() == BEGIN:
             if begun is not None:
-                raise cell.error(f"`{BEGIN}` inside a solution that began at line {cell.first_line + begun - 1}", at)
+                raise cell.error(f"`{BEGIN}` inside a solution that began at line {begun}", number)
             begun = number
-        elif marker == END:
+        elif line.strip() == END:
             if begun is None:
-                raise cell.error(f"`{END}` without `{BEGIN}`", at)
+                raise cell.error(f"`{END}` without `{BEGIN}`", number)
             stub += _dots(cell, tree, begun, number, indent=line[: -len(line.lstrip())])
-            begun, regions = None, regions + 1
+            begun = None
         else:
             solution.append(line)
             if begun is None:
                 stub.append(line)
     if begun is not None:
-        raise cell.error(f"`{BEGIN}` is never closed; add `{END}`", cell.first_line + begun - 1)
-    if not regions:
+        raise cell.error(f"`{BEGIN}` is never closed; add `{END}`", begun)
+    if solution == lines:
         raise cell.error(f"the answer to {cell.question!r} has no `{BEGIN}` … `{END}`")
     return "\n".join(solution), "\n".join(stub)
 
 
 def _dots(cell: SourceCell, tree: ast.Module, begin: int, end: int, indent: str) -> list[str]:
-    """The lines that stand in for the solution between two lines of a cell."""
-
-    def inside(node: ast.stmt) -> bool:
-        return begin < node.lineno and (node.end_lineno or node.lineno) < end
-
-    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
-    if any(f.lineno < begin < (f.end_lineno or 0) for f in functions):
+    """The lines that stand in for the solution between two lines of the file."""
+    spans = [(node, node.lineno, node.end_lineno or 0) for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    around = [node for node, first, last in spans if first < begin < last]
+    if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in around):
         return [f"{indent}return {DOTS}"]
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt) and inside(node) and node.col_offset == len(indent):
-            names += [n for n in _names(node) if n not in names]
+    inside = [node for node, first, last in spans if begin < first and last < end and node.col_offset == len(indent)]
+    names = dict.fromkeys(name for node in inside for name in _names(node))
     if not names:
-        raise cell.error("this solution neither stands in a function nor names anything", cell.first_line + begin - 1)
+        raise cell.error("this solution neither stands in a function nor names anything", begin)
     return [f"{indent}{name} = {DOTS}" for name in names]
 
 
@@ -296,7 +290,8 @@ def _with_counts(cell: SourceCell, exercise: Sequence[SourceCell]) -> SourceCell
 
 def _notebook(topic: str, kind: str, cells: Sequence[SourceCell]) -> Planned:
     counts: dict[str, int] = {}
-    points = {c.question: c.options["points"] for c in cells if c.kind == "question"}
+    asked = [cell for cell in cells if cell.kind == "question"]
+    points = {cell.question: cell.options["points"] for cell in asked}
     made: list[NotebookNode] = []
     lines: dict[str, tuple[str, int]] = {}
     for cell in cells:
@@ -309,8 +304,7 @@ def _notebook(topic: str, kind: str, cells: Sequence[SourceCell]) -> Planned:
         made.append(_cell(cell, kind, identity, points.get(cell.question, 0)))
         lines[identity] = (cell.file, cell.first_line)
     if points:
-        asked = [c for c in cells if c.kind == "question"]
-        minutes = sum(c.options["minutes"] for c in asked)
+        minutes = sum(cell.options["minutes"] for cell in asked)
         made[0].source += f"\n\n*{len(asked)} questions, {sum(points.values())} points, about {minutes} minutes*"
     metadata = {**NOTEBOOK_METADATA, "course": {"kind": kind, "topic": topic}}
     if kind == "lesson":

@@ -7,6 +7,7 @@ else.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -23,6 +24,7 @@ from course_utils.units import format_bytes
 
 DISTRIBUTION = "course-utils"
 FIX_INSTALL = 'in the course\'s folder run: python -m pip install -c constraints.txt -e ".[lab]"'
+FIX_PYTHON = "install a Python in that range, remove the folder .venv, run make lab again"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -67,21 +69,20 @@ def check_requirements() -> Iterator[Finding]:
     except ImportError:
         yield Finding("FAIL", "packaging is not installed, so no version could be compared.", FIX_INSTALL)
         return
-    yield check_python(metadata["Requires-Python"], platform.python_version())
+    yield check_version("Python", platform.python_version(), metadata["Requires-Python"], FIX_PYTHON)
     for text in requirements:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": "lab"}):
             yield check_requirement(text)
 
 
-def check_python(required: str, version: str) -> Finding:
-    """Whether a Python `version` such as 3.11.7 is in the `required` range."""
+def check_version(name: str, version: str, required: str, fix: str = FIX_INSTALL) -> Finding:
+    """Whether a `version` such as 3.11.7 is in the `required` range."""
     from packaging.specifiers import SpecifierSet
 
     if SpecifierSet(required).contains(version, prereleases=True):
-        return Finding("OK", f"Python {version}")
-    fix = "install a Python in that range, remove the folder .venv, run make lab again"
-    return Finding("FAIL", f"Python is {version}; needs {required}.", fix)
+        return Finding("OK", f"{name} {version}")
+    return Finding("FAIL", f"{name} is {version}; needs {required}.", fix)
 
 
 def check_requirement(text: str) -> Finding:
@@ -93,9 +94,7 @@ def check_requirement(text: str) -> Finding:
         version = importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:
         return Finding("FAIL", f"{requirement.name} is not installed.", FIX_INSTALL)
-    if not requirement.specifier.contains(version, prereleases=True):
-        return Finding("FAIL", f"{requirement.name} is {version}; needs {requirement.specifier}.", FIX_INSTALL)
-    return Finding("OK", f"{requirement.name} {version}")
+    return check_version(requirement.name, version, str(requirement.specifier))
 
 
 def check_torch() -> Finding:
@@ -151,35 +150,28 @@ def check_folders(root: Path | None) -> Iterator[Finding]:
         return
     for name in ("notebooks", "exercises"):
         folder = root / name
-        if not folder.is_dir():
-            yield Finding("FAIL", f"there is no folder {folder}.", f"restore it: git checkout -- {name}")
-            continue
         try:
-            with tempfile.TemporaryFile(dir=folder):
-                pass
+            tempfile.TemporaryFile(dir=folder).close()
+            yield Finding("OK", f"the folder {name} can be written")
+        except (FileNotFoundError, NotADirectoryError):
+            yield Finding("FAIL", f"there is no folder {folder}.", f"restore it: git checkout -- {name}")
         except OSError:
             yield Finding("FAIL", f"{folder} cannot be written.", "change its owner or permissions, or clone elsewhere")
-        else:
-            yield Finding("OK", f"the folder {name} can be written")
 
 
 def describe_machine() -> Iterator[Finding]:
     """What the machine has that the lessons can use and do not need: CUDA, cores, memory."""
-    try:
+    with contextlib.suppress(ImportError, OSError):  # check_torch has said so
         import torch
-    except (ImportError, OSError):
-        pass  # check_torch has said so
-    else:
+
         if torch.cuda.is_available():
             properties = torch.cuda.get_device_properties(0)
             yield Finding("info", f"GPU: {properties.name}, {format_bytes(properties.total_memory, 1)}")
         else:
             yield Finding("info", "GPU: none that torch can use; no part of the course needs one")
-    try:
+    with contextlib.suppress(ImportError):  # check_requirements has said so
         import psutil
-    except ImportError:
-        pass  # check_requirements has said so
-    else:
+
         memory = psutil.virtual_memory()
         yield Finding(
             "info",

@@ -24,11 +24,10 @@ from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 from tqdm import tqdm
 
 from classroom import ROOT
-from classroom.notebooks import as_notebook
+from classroom.notebooks import WIDGET_VIEW, as_notebook
 
 CELL_TIMEOUT = 300  # seconds; a lesson's longest cell trains a small network
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
-WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class CellFailed(Exception):
@@ -59,11 +58,7 @@ def kernel_environment() -> dict[str, str]:
 
 
 def execute(
-    notebook: NotebookNode,
-    folder: Path,
-    label: str,
-    progress: bool = True,
-    variables: Mapping[str, str] | None = None,
+    notebook: NotebookNode, folder: Path, label: str, variables: Mapping[str, str] | None = None
 ) -> NotebookNode:
     """An executed copy of a notebook, normalised, with these environment variables beside the usual ones.
 
@@ -76,13 +71,15 @@ def execute(
         resources={"metadata": {"path": str(folder)}}, extra_arguments=["--log-level=ERROR"],
     )  # fmt: skip
     codes = sum(cell.cell_type == "code" for cell in notebook.cells)
-    with tqdm(total=codes, desc=label, unit="cell", leave=False, disable=None if progress else True) as bar:
+    begun = notebook.cells[:1]  # a kernel may die before any cell
+    client.on_cell_execute = lambda cell, **_: begun.append(cell)
+    with tqdm(total=codes, desc=label, unit="cell", leave=False, disable=None) as bar:  # none where nobody watches
         client.on_cell_executed = lambda **_: bar.update()
         try:
             with _own_signals(client):
                 client.execute(env=kernel_environment() | dict(variables or {}), cleanup_kc=True)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-            raise _failure(notebook, error) from None
+            raise _failure(begun[-1], error) from None
         except KeyboardInterrupt:
             client.shutdown_kernel = "immediate"  # at exit: a kernel that may finish its cell prints that it cannot
             raise
@@ -92,11 +89,9 @@ def execute(
 @contextmanager
 def _own_signals(client: NotebookClient) -> Iterator[None]:
     """Leave SIGINT and SIGTERM to whoever handles them here: nbclient takes both, then fails at them."""
-    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    in_main = threading.current_thread() is threading.main_thread()  # no other may set a handler
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if in_main}
     ours = {number: handler for number, handler in found.items() if callable(handler)}
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def take_back(**_: object) -> None:
         for number, handler in ours.items():
@@ -109,20 +104,16 @@ def _own_signals(client: NotebookClient) -> Iterator[None]:
         take_back()
 
 
-def _failure(notebook: NotebookNode, error: Exception) -> CellFailed:
-    """Which cell failed, at which line, and why, in one line."""
-    run = [c for c in notebook.cells if c.cell_type == "code" and (c.execution_count or c.outputs)]
+def _failure(cell: NotebookNode, error: Exception) -> CellFailed:
+    """At which line this cell failed, and why, in one line."""
+    line, what, message = 1, "the kernel died", str(error)
     if isinstance(error, CellExecutionError):
-        # The failing cell is the one with the error among its outputs.
-        for cell in run:
-            for output in cell.outputs:
-                if output.output_type == "error":
-                    line = line_of_error(output.traceback) or 1
-                    return CellFailed(cell.id, line, f"{error.ename}: {_one_line(error.evalue)}")
-    unrun = [c for c in notebook.cells if c.cell_type == "code" and c.source.strip() and c not in run]
-    cell = (unrun or run or notebook.cells)[0]
-    what = "ran too long" if isinstance(error, CellTimeoutError) else "the kernel died"
-    return CellFailed(cell.id, 1, f"{what}: {_one_line(str(error))}")
+        traceback = [text for output in cell.outputs for text in output.get("traceback", [])]
+        line, what, message = line_of_error(traceback) or 1, error.ename, error.evalue
+    elif isinstance(error, CellTimeoutError):
+        what = "ran too long"
+    first = next(iter(message.strip().splitlines()), "no message")
+    return CellFailed(cell.id, line, f"{what}: {first}")
 
 
 def line_of_error(traceback: list[str]) -> int | None:
@@ -131,22 +122,13 @@ def line_of_error(traceback: list[str]) -> int | None:
     return int(found[1]) if found else None
 
 
-def _one_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[0] if lines else "no message"
-
-
 # -- same content, same bytes ----------------------------------------------------------------------------------------
 
 
 def normalise(notebook: NotebookNode, name: str) -> NotebookNode:
     """Replace what differs from run to run. `name` keeps widget ids of different notebooks apart."""
-    count = 0
-    for cell in notebook.cells:
-        cell.metadata.pop("execution", None)
-        if cell.cell_type != "code":
-            continue
-        count += 1
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for count, cell in enumerate(codes, start=1):
         cell.execution_count = count
         for output in cell.outputs:
             if "execution_count" in output:
@@ -170,12 +152,8 @@ def _rename_widgets(notebook: NotebookNode, name: str) -> NotebookNode:
 
 def same_where_compared(one: NotebookNode, other: NotebookNode) -> bool:
     """Whether two executed notebooks differ only in outputs that vary and are tagged so, such as measured times."""
-
-    def compared(notebook: NotebookNode) -> NotebookNode:
-        notebook = as_notebook(notebook)
-        for cell in notebook.cells:
-            if "nbval-ignore-output" in cell.metadata.get("tags", []):
-                cell.outputs = []
-        return notebook
-
-    return bool(compared(one) == compared(other))
+    one, other = as_notebook(one), as_notebook(other)
+    for cell in (*one.cells, *other.cells):
+        if "nbval-ignore-output" in cell.metadata.get("tags", []):
+            cell.outputs = []
+    return bool(one == other)

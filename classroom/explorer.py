@@ -108,10 +108,6 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         """What is said at once of settings whose view takes longer than a blink; nothing of others."""
         return ""
 
-    def settings(self) -> dict[str, str]:
-        """What every control says, by its name, as it is written on the screen."""
-        return {name: str(getattr(control, "label", None) or control.value) for name, control in self._controls.items()}
-
     def redraw(self, _change: object = None) -> None:
         """Show the present settings."""
         if waiting := self.pending():
@@ -132,8 +128,9 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         """What the last change of one control did to the number watched."""
         if view.number is None:
             return []
-        now, last = self.settings(), self._last
-        self._last = (now, view.number)
+        # What every control says, by its name, as it is written on the screen.
+        now = {name: str(getattr(control, "label", None) or control.value) for name, control in self._controls.items()}
+        last, self._last = self._last, (now, view.number)
         changed = [name for name in now if last is not None and now[name] != last[0][name]]
         if last is None or len(changed) != 1 or changed[0] in view.uncaused:
             return []

@@ -16,6 +16,7 @@ from nbformat import NotebookNode
 
 from course_utils.units import CourseError
 
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"  # the output that is a live widget
 KEPT = ("nbformat", "nbformat_minor", "cell_type", "id", "source")  # beside metadata, of what marking looks at
 
 

@@ -21,7 +21,8 @@ from typing import Any
 from nbformat import NotebookNode
 
 from classroom.deck import HIDE_CELL, HIDE_OUTPUT, NOTES, is_short
-from classroom.notebooks import chosen, read_notebook
+from classroom.doctor import FIX_INSTALL
+from classroom.notebooks import WIDGET_VIEW, chosen, read_notebook
 from course_utils.files import write_whole
 from course_utils.units import CourseError, format_bytes
 
@@ -34,28 +35,18 @@ REVEAL_FILES = {
 }
 WIDTH, HEIGHT = 1280, 720  # pixels of a slide's own canvas, which is scaled to the window
 MIN_WORDS, MIN_PICTURE_WORDS = 18, 14  # pixels on that canvas: 1/40 and about 1/50 of the height
-WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 @dataclass
 class Slide:
-    """One screen: its blocks of HTML, what the speaker alone sees, and whether it stands under the one before."""
+    """One screen: its blocks of HTML, and what the speaker alone sees."""
 
-    below: bool
     blocks: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Deck:
-    """A lesson's slides as a whole HTML file."""
-
-    html: str
-    slides: int
-
-
-def cut(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, list[Slide]]:
-    """A lesson's title, and its slides in order.
+def cut(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, list[list[Slide]]]:
+    """A lesson's title, and its slides in order, each with the subslides below it.
 
     A cell without a slide type continues the slide before it; a slide without a heading repeats the last one, small.
 
@@ -71,26 +62,27 @@ def cut(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, list[Sli
     if not all(cell.get("execution_count") for cell in codes):
         raise CourseError(f"{label} has cells that were not run; run them all and save, or `course build` it")
     title, heading = "", ""
-    slides: list[Slide] = []
+    stacks: list[list[Slide]] = []
     for cell in notebook.cells:
         kind, tags = cell.metadata.get("slideshow", {}).get("slide_type", "-"), cell.metadata.get("tags", [])
         kind = "notes" if NOTES in tags else kind
         if kind == "skip" or HIDE_CELL in tags or cell.cell_type == "raw":
             continue
         blocks = list(_blocks(cell, f"{label}, cell {cell.get('id', '?')}", folder))
-        if kind in ("slide", "subslide") or not slides:
+        if kind in ("slide", "subslide") or not stacks:
             own = re.match(r"<h[12][^>]*>(.*?)</h[12]>", blocks[0], re.DOTALL) if blocks else None
             title, heading = title or (own[1] if own else ""), own[1] if own else heading
-            slides.append(Slide(below=kind == "subslide" and bool(slides)))
-            if own is None and heading:
-                slides[-1].blocks.append(f'<p class="running">{heading}</p>')
+            if kind != "subslide" or not stacks:
+                stacks.append([])
+            stacks[-1].append(Slide([f'<p class="running">{heading}</p>'] if own is None and heading else []))
+        slide = stacks[-1][-1]
         if kind == "notes":
-            slides[-1].notes += blocks
+            slide.notes += blocks
         elif kind == "fragment":
-            slides[-1].blocks.append(f'<div class="fragment together">{"".join(blocks)}</div>')
+            slide.blocks.append(f'<div class="fragment together">{"".join(blocks)}</div>')
         else:
-            slides[-1].blocks += blocks
-    return re.sub(r"<[^>]+>", "", title), slides
+            slide.blocks += blocks
+    return re.sub(r"<[^>]+>", "", title), stacks
 
 
 def _blocks(cell: NotebookNode, where: str, folder: Path) -> Iterator[str]:
@@ -169,13 +161,10 @@ def _html(text: str) -> str:
     text = re.sub(r"<style scoped>.*?</style>", "", text, flags=re.DOTALL)  # pandas': not scoped in any browser
     folded = r"<details[^>]*>\s*<summary>.*?</summary>(.*?)</details>"
     # A short value ("824.58 MiB", "4 × 16") stays on one line; heads of columns may break.
-    text = re.sub(r"<(td|th)>([^<]{1,18})</\1>(?!\s*(?:<th|</tr>\s*</thead>))", _unbroken, text)
+    short = r"<(td|th)>([^<]{1,18})</\1>(?!\s*(?:<th|</tr>\s*</thead>))"
+    text = re.sub(short, lambda cell: cell[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     text = re.sub(r"<br>\s*<small>", "<small><br>", text)  # a slide without room leaves small print out, line and all
     return re.sub(folded, r'<div class="fragment together">\1</div>', text, flags=re.DOTALL).strip()
-
-
-def _unbroken(cell: re.Match[str]) -> str:
-    return cell[0].replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _read_reveal() -> dict[str, str]:
@@ -185,22 +174,15 @@ def _read_reveal() -> dict[str, str]:
         folder = Path(str(package.locate_file("sphinx_revealjs/_static/revealjs")))
         return {name: (folder / path).read_text(encoding="utf-8") for name, path in REVEAL_FILES.items()}
     except (importlib.metadata.PackageNotFoundError, OSError):
-        fix = 'python -m pip install -c constraints.txt -e ".[lab]"'
-        raise CourseError(f"slides need the package {REVEAL}, whole; in the course's folder run: {fix}") from None
+        raise CourseError(f"slides need the package {REVEAL}, whole; {FIX_INSTALL}") from None
 
 
-def make_deck(notebook: NotebookNode, label: str, folder: Path) -> Deck:
-    """One lesson as a self-contained HTML file. Arguments and errors as in `cut`."""
+def make_deck(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, int]:
+    """One lesson as a self-contained HTML file, and how many slides it has. Arguments and errors as in `cut`."""
     from jinja2 import Environment, PackageLoader
     from pygments.formatters import HtmlFormatter
 
-    title, slides = cut(notebook, label, folder)
-    stacks: list[list[Slide]] = []
-    for slide in slides:
-        if slide.below:
-            stacks[-1].append(slide)
-        else:
-            stacks.append([slide])
+    title, stacks = cut(notebook, label, folder)
     scripts = {name: re.sub("</(script|style)", r"<\\/\1", text, flags=re.I) for name, text in _read_reveal().items()}
     template = Environment(loader=PackageLoader("classroom", ""), autoescape=True).get_template("slides.html")
     html = template.render(
@@ -212,7 +194,7 @@ def make_deck(notebook: NotebookNode, label: str, folder: Path) -> Deck:
         pygments_css=HtmlFormatter().get_style_defs(".code"),
         **scripts,
     )
-    return Deck(html, len(slides))
+    return html, sum(map(len, stacks))
 
 
 def export(names: Sequence[str], root: Path, out: Path) -> None:
@@ -225,12 +207,12 @@ def export(names: Sequence[str], root: Path, out: Path) -> None:
     if not lessons:
         raise CourseError("there are no lessons in notebooks/; `course build` makes them")
     for path in map(lessons.__getitem__, chosen(names, lessons, "lesson")):
-        deck = make_deck(read_notebook(path), f"{path.parent.name}/{path.name}", path.parent)
+        html, slides = make_deck(read_notebook(path), f"{path.parent.name}/{path.name}", path.parent)
         target = out / f"{path.stem}.html"
         try:
-            write_whole(target, deck.html)
+            write_whole(target, html)
         except OSError as error:
             reason = error.strerror or error
             raise CourseError(f"{target} cannot be written: {reason}; choose another folder with --out") from None
-        counted = f"{deck.slides} slide{'' if deck.slides == 1 else 's'}"
-        print(f"{target}: {counted}, {format_bytes(len(deck.html.encode()), 1)}", flush=True)
+        counted = f"{slides} slide{'' if slides == 1 else 's'}"
+        print(f"{target}: {counted}, {format_bytes(len(html.encode()), 1)}", flush=True)

@@ -163,12 +163,6 @@ def shown(value: object) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-def told_apart(got: object, expected: object) -> tuple[str, str]:
-    """Two values as a message quotes them, with so many digits that they do not look alike."""
-    one, other = shown(got), shown(expected)
-    return (one, other) if one != other else (repr(got), repr(expected))
-
-
 def percent(share: float) -> str:
     """A share as the course writes it: 0.453 is "45 %"."""
     return f"{100 * share:.0f} %"
@@ -205,26 +199,20 @@ def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
         return {}
 
 
-def describe_crash(error: BaseException, answer: object) -> str:
+def describe_crash(error: BaseException, answer: Any) -> str:
     """What was raised and at which line of the learner's cell, without a traceback."""
     try:
         first = str(error).strip().splitlines()
     except Exception:  # noqa: BLE001 - an error of the learner's own may refuse to be shown
         first = []
     what = f"{type(error).__name__}: {first[0][:LONGEST]}" if first else type(error).__name__
-    code = getattr(inspect.unwrap(answer) if callable(answer) else answer, "__code__", None)
-    files = {code.co_filename} if code else {_file_of(answer)}
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
+    own = filter(inspect.isfunction, vars(answer).values()) if inspect.isclass(answer) else [inspect.unwrap(answer)]
+    file = next((part.__code__.co_filename for part in own if hasattr(part, "__code__")), None)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     if not frames or frames[-1].lineno is None:
         return what
     line = linecache.getline(frames[-1].filename, frames[-1].lineno).strip()
     return f"{what}, in line {frames[-1].lineno} of your cell" + (f": `{line}`" if line else "")
-
-
-def _file_of(answer: object) -> str | None:
-    """The file of a class's own methods."""
-    methods = vars(answer).values() if inspect.isclass(answer) else ()
-    return next((m.__code__.co_filename for m in methods if inspect.isfunction(m)), None)
 
 
 def is_about_dots(error: BaseException | None) -> bool:
@@ -240,7 +228,25 @@ class Holding(Protocol):
         """Properties by name: for the check and the graded cell alike."""
 
 
-def unfinished(seen: object) -> bool:
-    """Whether a look met dots: in what was returned, or as the type of what was returned or made."""
+def judged(
+    answer: object, given: Callable[..., Any] | None, look: Callable[[Callable[..., Any]], Holding]
+) -> tuple[Outcome, Any]:
+    """How an answer fares by what it does, and what the look found, or the error it raised, or None without a look.
+
+    Args:
+        answer: what the learner gave.
+        given: what `look` is given for it; None for an answer that is nothing of the kind asked for, which is wrong.
+        look: what it does. Raises whatever the learner's code raises.
+    """
+    if has_dots(answer):
+        return Outcome.NOT_ATTEMPTED, None
+    if given is None:
+        return Outcome.WRONG, None
+    try:
+        seen = look(given)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's code may raise anything
+        return Outcome.NOT_ATTEMPTED if is_about_dots(error) else Outcome.CRASHED, error
     returned = getattr(seen, "returned", None)
-    return has_dots(returned) or "ellipsis" in (returned, getattr(seen, "kind", None))
+    if has_dots(returned) or "ellipsis" in (returned, getattr(seen, "kind", None)):  # the type of what came back
+        return Outcome.NOT_ATTEMPTED, seen
+    return Outcome.CORRECT if all(seen.holds.values()) else Outcome.WRONG, seen

@@ -35,7 +35,6 @@ from classroom.questions.core import (
     is_about_dots,
     parameters,
     shown,
-    told_apart,
 )
 from classroom.questions.variants import story
 
@@ -167,7 +166,9 @@ class Check:
             if message := diagnosis(tries):
                 return message
         one, truth = self._smallest(answer, tries, lambda one, t: one.error is None and not equal(one.value, t))
-        found, expected = told_apart(one.value, truth)
+        found, expected = shown(one.value), shown(truth)
+        if found == expected:  # with all digits they do not look alike
+            found, expected = repr(one.value), repr(truth)
         if one.value is None:
             found = "nothing (`None`)"
         wants = f", expected {expected}" if self.tells_expected else ""

@@ -14,18 +14,17 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from IPython.utils.capture import capture_output
 
 from classroom.questions.borrowing import calls_noted
-from classroom.questions.core import Holding, as_number, attempt, has_dots, is_about_dots, unfinished
+from classroom.questions.core import Holding, Outcome, as_number, attempt, has_dots, is_about_dots, judged
 
 PRINTS_ALIKE = 1e-10  # relative difference, such as rounding makes, with which results must print alike
 NOT_ATTEMPTED = "not attempted"
 CRASHED = "crashed"
 BORROWED = "calls the course's own library"
-Seen = TypeVar("Seen", bound=Holding)
 _tokens: dict[str, str] = {}
 
 
@@ -126,10 +125,8 @@ class Graded(GradedCell):
             return [f"{self.question}: {CRASHED}: it is no function"]
         return [self._line(answer, arguments) for arguments in self.draw(draws_for(self.question))]
 
-    def is_steady(self, answer: object) -> bool:
+    def is_steady(self, answer: Any) -> bool:
         """Whether rounding cannot change a line of this answer, a right one: else other inputs are to be drawn."""
-        if not callable(answer):
-            return True
         with capture_output():
             results = [attempt(self.question, answer, arguments) for arguments in self.draw(draws_for(self.question))]
         return all(is_steady(one.value) for one in results)
@@ -149,7 +146,7 @@ class Graded(GradedCell):
 
 
 @dataclass(eq=False, repr=False)
-class GradedProperties(GradedCell, Generic[Seen]):
+class GradedProperties(GradedCell):
     """The graded cell of one question whose answer is judged by what it does: a line for each property, yes or no.
 
     Attributes:
@@ -162,22 +159,19 @@ class GradedProperties(GradedCell, Generic[Seen]):
 
     question: str
     accept: Callable[[object], Callable[..., Any] | None]
-    look: Callable[[Callable[..., Any], random.Random], Seen]
+    look: Callable[[Callable[..., Any], random.Random], Holding]
     kind: str = "network"
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
-        if has_dots(answer):
+        with capture_output():
+            outcome, found = judged(
+                answer, self.accept(answer), lambda given: self.look(given, draws_for(self.question))
+            )
+        if outcome is Outcome.NOT_ATTEMPTED:
             return [f"{self.question}: {NOT_ATTEMPTED}"]
-        given = self.accept(answer)
-        if given is None:
+        if found is None:
             return [f"{self.question}: {CRASHED}: it is no {self.kind}"]
-        try:
-            with capture_output():
-                seen = self.look(given, draws_for(self.question))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's code may raise anything
-            why = NOT_ATTEMPTED if is_about_dots(error) else f"{CRASHED}: {type(error).__name__}"
-            return [f"{self.question}: {why}"]
-        if unfinished(seen):
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        return [f"{name}: {'yes' if held else 'no'}" for name, held in seen.holds.items()]
+        if outcome is Outcome.CRASHED:
+            return [f"{self.question}: {CRASHED}: {type(found).__name__}"]
+        return [f"{name}: {'yes' if held else 'no'}" for name, held in found.holds.items()]

@@ -11,16 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from classroom.questions.core import (
-    Feedback,
-    Holding,
-    Outcome,
-    Slip,
-    describe_crash,
-    has_dots,
-    is_about_dots,
-    unfinished,
-)
+from classroom.questions.core import Feedback, Holding, Outcome, Slip, describe_crash, judged
 
 Seen = TypeVar("Seen", bound=Holding)
 
@@ -74,21 +65,13 @@ class PropertyCheck(ABC, Generic[Seen]):
         return next(one.message for one in self.slips if one.name == slip)
 
     def _judge(self, answer: object) -> tuple[Outcome, str]:
-        dots = Outcome.NOT_ATTEMPTED, f"Replace the dots in `{self.blank or self.name}`, run that cell, then this one."
-        if has_dots(answer):
-            return dots
         given = self.accept(answer)
+        outcome, found = judged(answer, given, self.look)
+        if outcome is Outcome.NOT_ATTEMPTED:
+            return outcome, f"Replace the dots in `{self.blank or self.name}`, run that cell, then this one."
         if given is None:
             what = "function itself, without calling it" if self.name == self.question else "class itself"
-            return Outcome.WRONG, f"Give the {what}: `check.{self.question}({self.name})`."
-        try:
-            seen = self.look(given)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a learner's code may raise anything
-            if is_about_dots(error):
-                return dots
-            return Outcome.CRASHED, f"{self.running} raised {describe_crash(error, answer)}"
-        if unfinished(seen):
-            return dots
-        if all(seen.holds.values()):
-            return Outcome.CORRECT, self.praise(seen)
-        return Outcome.WRONG, self.diagnose(seen, given)
+            return outcome, f"Give the {what}: `check.{self.question}({self.name})`."
+        if outcome is Outcome.CRASHED:
+            return outcome, f"{self.running} raised {describe_crash(found, answer)}"
+        return outcome, self.praise(found) if outcome is Outcome.CORRECT else self.diagnose(found, given)

@@ -10,17 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from classroom.questions.core import TOLERANCE, as_float, as_number, equal
 
 FACTORS = (2, 0.5, 4, 0.25, 8, 0.125)  # that are told besides one argument
 FEWEST = 4  # inputs: with fewer a coincidence is too likely
-_Change = tuple[int, object, str]  # which argument, what stands for it, what is said
-
-
-class _Other(int):
-    """The place of an argument that stands for another."""
+_Change = tuple[int, Callable[[tuple[Any, ...]], object], str]  # which argument, what stands for it, what is said
 
 
 def story(names: Sequence[str], reference: Callable[..., Any], cases: Sequence[tuple[Any, ...]], got: list[Any]) -> str:
@@ -44,15 +41,17 @@ def _changes(names: Sequence[str], cases: Sequence[tuple[Any, ...]]) -> Iterator
     numbers = [i for i in range(len(cases[0])) if all(as_number(case[i]) is not None for case in cases)]
     for i in range(len(cases[0])):
         if all(isinstance(case[i], bool) for case in cases):
-            yield from ((i, always, f"`{names[i]}` always {always}") for always in (True, False))
-    yield from ((i, 1, f"`{names[i]}` left out") for i in numbers)
-    yield from ((i, _Other(j), f"`{names[j]}` in place of `{names[i]}`") for i, j in itertools.permutations(numbers, 2))
+            yield i, lambda _: True, f"`{names[i]}` always True"
+            yield i, lambda _: False, f"`{names[i]}` always False"
+    yield from ((i, lambda _: 1, f"`{names[i]}` left out") for i in numbers)
+    for i, j in itertools.permutations(numbers, 2):
+        yield i, itemgetter(j), f"`{names[j]}` in place of `{names[i]}`"
 
 
 def _with(reference: Callable[..., Any], case: tuple[Any, ...], changes: Sequence[_Change]) -> object:
     arguments = list(case)
     for i, stands, _ in changes:
-        arguments[i] = case[stands] if isinstance(stands, _Other) else stands
+        arguments[i] = stands(case)
     try:
         return reference(*arguments)
     except (ArithmeticError, ValueError, IndexError):  # such arguments mean nothing

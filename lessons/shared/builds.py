@@ -10,7 +10,7 @@ from lessons.shared import rebuilt
 from lessons.shared.rebuilt import Original, RebuildLook
 
 
-class GradedBuild(GradedProperties[RebuildLook]):
+class GradedBuild(GradedProperties):
     """A line for each property of the network that the learner's function builds.
 
     Args:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import nn
 
-from classroom.questions.core import Holding
-from classroom.questions.properties import PropertyCheck
-
-Seen = TypeVar("Seen", bound=Holding)
+from classroom.questions.properties import PropertyCheck, Seen
 
 
 def network_maker(answer: object) -> Callable[[], nn.Module] | None:

@@ -145,7 +145,7 @@ def show(tab: Any, file: Path, html: str) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_the_slides_of_a_lesson(tab: Any, tmp_path: Path, lesson: Path) -> None:
-    show(tab, tmp_path / "slides.html", make_deck(read_notebook(lesson), lesson.name, lesson.parent).html)
+    show(tab, tmp_path / "slides.html", make_deck(read_notebook(lesson), lesson.name, lesson.parent)[0])
     tab.wait_for_function("() => window.Reveal?.isReady()")
     tab.add_style_tag(content=UNROLLED)
     tab.evaluate(UNHIDE)

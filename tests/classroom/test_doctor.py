@@ -48,7 +48,7 @@ def test_every_requirement_is_met_where_the_tests_run(capsys: pytest.CaptureFixt
     ],
 )
 def test_python_outside_the_range_fails(required: str, version: str, status: str) -> None:
-    finding = doctor.check_python(required, version)
+    finding = doctor.check_version("Python", version, required)
     assert finding.status == status
     assert version in finding.text
     assert bool(finding.fix) == (status == "FAIL")
