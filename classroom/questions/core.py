@@ -15,7 +15,7 @@ import math
 import numbers
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -146,9 +146,21 @@ def has_dots(value: object, within: tuple[object, ...] = ()) -> bool:
     """Whether the placeholder `...` is anywhere in a result; `within` are the collections it is in."""
     if isinstance(value, EllipsisType) or any(value is one for one in within):
         return isinstance(value, EllipsisType)
-    if not isinstance(value, Mapping | list | tuple | set):
-        return False
-    return any(has_dots(part, (*within, value)) for part in (value.values() if isinstance(value, Mapping) else value))
+    return any(has_dots(part, (*within, value)) for part in _parts(value))
+
+
+def holds_itself(value: object, within: tuple[object, ...] = ()) -> bool:
+    """Whether a collection is a part of itself, so that no comparison of it ends."""
+    if any(value is one for one in within):
+        return True
+    return any(holds_itself(part, (*within, value)) for part in _parts(value))
+
+
+def _parts(value: object) -> Iterable[object]:
+    """What a collection holds; nothing for what is none."""
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple | set) else ()
 
 
 def shown(value: object) -> str:
@@ -177,7 +189,9 @@ def attempt(name: str, function: Callable[..., Any], arguments: Sequence[Any]) -
     copies = copy.deepcopy(list(arguments))
     try:
         value = function(*copies)
-        # What cannot be compared or written down (a list in itself, say) is found here, not where it is judged.
+        # What cannot be compared or written down is found here, not where it is judged.
+        if holds_itself(value):
+            raise RecursionError("what it returned holds itself")
         has_dots(value), equal(value, value), repr(value)
         place = next((i for i, pair in enumerate(zip(arguments, copies, strict=True)) if not equal(*pair)), None)
         changed = "" if place is None else dict(enumerate(parameters(function))).get(place, f"argument {place + 1}")

@@ -18,7 +18,7 @@ from right_answers import CHECKS, GRADED, RIGHT, TOPICS, WRONG
 from classroom import ROOT
 from classroom.grading.mark import LONGEST
 from classroom.grading.secret import SERVE
-from classroom.questions.core import Outcome, Slip, as_number, equal, parameters, shown
+from classroom.questions.core import Outcome, Slip, as_number, equal, holds_itself, parameters, shown
 from classroom.questions.functions import Check
 from classroom.questions.graded import canonical, draws_for
 from lessons.many_gpus import checks as many_gpus
@@ -224,6 +224,15 @@ def test_no_answer_makes_a_check_or_a_graded_cell_raise(question, capsys):
         assert len(repr(feedback).splitlines()) == 1
         assert len(feedback.message) < 4000
         assert all(isinstance(line, str) for line in GRADED[question].lines(answer))
+
+
+def test_a_list_that_holds_itself_is_told_so():
+    """And not by Python, which finds out when no more calls fit: what runs then in between, such as garbage, fails."""
+    feedback = CHECKS["longest"](lambda *_: in_itself())
+    assert feedback.outcome is Outcome.CRASHED
+    assert "raised RecursionError: what it returned holds itself" in feedback.message
+    shared = [1]
+    assert not holds_itself([shared, [shared], {"a": shared}, ()])
 
 
 def ring_slip(start=0, later=None):
