@@ -141,6 +141,7 @@ def grade_on_cluster(
                 if became is None:
                     continue
                 task = flying.pop(future)
+                future.release()  # before the next task, or what is here would be made again when its worker is lost
                 if isinstance(became, Result):
                     yield became
                 elif isinstance(became, UnfitWorker | ImportError | AttributeError):

@@ -128,9 +128,10 @@ def noted(task: Task) -> Result:
 
 
 def test_what_is_lost_with_its_worker_before_it_is_fetched_is_marked_again(dask, course, tmp_path, monkeypatch) -> None:
-    fetch, lost = distributed.Future.result, set[str]()
+    fetch, lost, seen = distributed.Future.result, set[str](), list[distributed.Future]()
 
     def lose_then_fetch(future: distributed.Future, timeout: float | None = None) -> Result:
+        seen.append(future)  # as a slow collection of garbage does: what was fetched must not be kept for it
         if future.key not in lost and future.status == "finished" and len(lost) < 2:
             lost.add(future.key)
             (worker,) = future.client.who_has([future])[future.key]
