@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import itertools
 import re
@@ -9,18 +10,33 @@ import xml.etree.ElementTree as ET
 
 from course_utils.figures import Picture, scene
 from course_utils.figures.scene import Words, overlap
+from course_utils.units import CourseError
 
 
 @contextlib.contextmanager
 def one_move(explorer):
-    """Several controls of an explorer set as if they were one: it is drawn once, at the end."""
+    """Several controls of an explorer set as if they were one: it is drawn once, at the end.
+
+    Gives a function that returns the view which then is on the page, or raises what is said there in its place.
+    """
+    read, became = explorer.view, concurrent.futures.Future()
+
+    def view():
+        try:
+            became.set_result(read())
+        except CourseError as error:
+            became.set_exception(error)
+        return became.result()
+
     controls = explorer._controls.values()
     for control in controls:
         control.unobserve(explorer.redraw, names="value")
-    yield
+    yield became.result
     for control in controls:
         control.observe(explorer.redraw, names="value")
+    explorer.view = view
     explorer.redraw()
+    del explorer.view
 
 
 def words_of(picture):

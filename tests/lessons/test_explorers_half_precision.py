@@ -32,9 +32,9 @@ def halving_of(explorer):
 def test_every_corner_says_what_is_read(network, optimizer):
     explorer = half_explorer(network, 2, optimizer)
     for batch, card, precision in itertools.product((2, 128, 512), CARDS, HALVES):
-        with one_move(explorer):
+        with one_move(explorer) as moved:
             explorer.batch.value, explorer.device.value, explorer.precision.value = batch, card, precision
-        view, found, device = explorer.view(), halving_of(explorer), hardware.device(card)
+        view, found, device = moved(), halving_of(explorer), hardware.device(card)
         assert_well_laid(view.picture)
         words = " ".join(view.sentences)
         assert not re.search(r"\b(nan|inf|None)\b|-\d", words), words

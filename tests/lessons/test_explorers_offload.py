@@ -28,11 +28,11 @@ def test_every_corner_says_what_the_schedule_says(network):
     for batch, (card, link), policy, algorithm in settings:
         if algorithm == "m" and policy in ("dyn", "windowed"):
             continue
-        with one_move(explorer):
+        with one_move(explorer) as moved:
             explorer.batch.value, explorer.device.value, explorer.link.value = batch, card, link
             explorer.policy.value, explorer.algorithm.value = policy, algorithm
         try:
-            view = explorer.view()
+            view = moved()
         except CourseError as error:
             refused = str(error)
         else:

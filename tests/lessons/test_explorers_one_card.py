@@ -24,19 +24,20 @@ CORNERS = [
 
 
 def set_to(explorer, model, trained, optimizer, update, recompute, sequence, batch, card):
-    with one_move(explorer):
+    with one_move(explorer) as view:
         explorer.model.value, explorer.trained.value, explorer.optimizer.value = model, trained, optimizer
         explorer.update.value, explorer.recompute.value = update, recompute
         explorer.sequence.value, explorer.batch.value, explorer.device.value = sequence, batch, card
+    return view
 
 
 def test_every_corner_says_what_is_read():
     explorer = one_card_explorer()
     for corner in CORNERS:
-        set_to(explorer, *corner)
+        moved = set_to(explorer, *corner)
         model, trained, _, _, recompute, sequence, batch, name = corner
         assert "alert" not in explorer.words.value, explorer.words.value
-        view, card = explorer.view(), hardware.device(name)
+        view, card = moved(), hardware.device(name)
         assert_well_laid(view.picture)
         words = " ".join(view.sentences)
         assert not re.search(r"\b(nan|inf|None)\b|-\d", words.replace(model, "")), words

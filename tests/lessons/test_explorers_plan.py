@@ -29,9 +29,9 @@ def test_every_setting_says_what_is_read(shown: PlanExplorer) -> None:
     settings = [[value for _, value in control.options] if isinstance(control.options[0], tuple) else control.options
                 for control in (explorer.micro, explorer.precision, explorer.offload, explorer.segments)]  # fmt: skip
     for values in itertools.product(*settings):
-        with one_move(explorer):
+        with one_move(explorer) as moved:
             explorer.micro.value, explorer.precision.value, explorer.offload.value, explorer.segments.value = values
-        view, found = explorer.view(), explorer._problem.evaluate(explorer.plan)
+        view, found = moved(), explorer._problem.evaluate(explorer.plan)
         seen.add(explorer.plan)
         assert_well_laid(view.picture)
         words = " ".join(view.sentences)

@@ -32,14 +32,14 @@ def test_every_corner_says_what_is_read(network):
     assert network in OFFERED
     explorer = recompute_explorer(network, 2)
     for rule, (batch, card) in itertools.product(RULES_TRIED, ((2, "B200"), (256, "GTX 980"), (512, "P100"))):
-        with one_move(explorer):
+        with one_move(explorer) as moved:
             explorer.batch.value, explorer.device.value, explorer.rule.value = batch, card, rule
         device = hardware.device(card)
         if 'role="alert"' in explorer.words.value:
             assert rule == LEAST_TIME
             assert "take a smaller batch" in explorer.words.value
             continue
-        view = explorer.view()
+        view = moved()
         assert_well_laid(view.picture)
         words = " ".join(view.sentences)
         assert not re.search(r"\b(nan|inf|None)\b|-\d", words), words

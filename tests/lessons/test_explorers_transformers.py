@@ -29,10 +29,10 @@ def test_every_corner_says_what_is_read(name):
     for attention, recompute, (batch, card, loss) in itertools.product(
         ("eager", "fused"), ("none", "full"), ((1, "B200", IN_PIECES), (64, "T4", "all at once"))
     ):
-        with one_move(explorer):
+        with one_move(explorer) as moved:
             explorer.attention.value, explorer.recompute.value = attention, recompute
             explorer.batch.value, explorer.device.value, explorer.loss.value = batch, card, loss
-        view = explorer.view()
+        view = moved()
         assert_well_laid(view.picture)
         words = " ".join(view.sentences)
         assert not re.search(r"\b(nan|inf|None)\b| -\d", words), words
