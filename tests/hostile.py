@@ -8,6 +8,7 @@ submission, each in the place of another question.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from multiples import NAMES
@@ -29,6 +30,12 @@ class Hostile:
     alone: bool = False
     endless: bool = False  # ends by the time allowed for a cell
     may_end: bool = False  # the kernel may be gone before the graded cell, or just after: which is the machine's to say
+
+    @property
+    def reaches_the_machine(self) -> bool:
+        """Whether it asks the operating system for something, whose answer may depend on who is asking."""
+        asks = r"^[!%]|\b(os|ctypes|fcntl|mmap|open|resource|shutil|signal|socket|subprocess|threading)\b"
+        return bool(re.search(asks, self.source, re.MULTILINE))
 
     def instead_of(self, question: str) -> str:
         """The same for another question."""
@@ -452,11 +459,11 @@ ANSWERS = [
 ]
 
 
-def classes() -> dict[bool, list[dict[str, Hostile]]]:
+def classes(answers: Sequence[Hostile] = ANSWERS) -> dict[bool, list[dict[str, Hostile]]]:
     """Submissions for the class with little time for a cell (True) and for the other: question -> hostile answer."""
     made: dict[bool, list[dict[str, Hostile]]] = {}
     for endless in (True, False):
-        members = [one for one in ANSWERS if one.endless is endless]
+        members = [one for one in answers if one.endless is endless]
         shared = [one for one in members if not one.alone]
         groups = [shared[i : i + 4] for i in range(0, len(shared), 4)]
         made[endless] = [dict(zip(("two", "three", "four", "five"), group, strict=False)) for group in groups]

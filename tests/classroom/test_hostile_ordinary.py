@@ -1,4 +1,4 @@
-"""All hostile answers again, graded by a teacher who is an ordinary user: then all kernels have one user's number."""
+"""Graded by a teacher who is an ordinary user, so that all kernels have one user's number: what may notice, again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 import ordinary
 import psutil
 import pytest
-from hostile import ANSWERS, Hostile
+from hostile import ANSWERS, Hostile, classes, places
 from multiples import build_course
-from test_hostile import CLASSES, PLACES, Graded, costs_its_own_question_and_nothing_else, read_out, submission
+from test_hostile import Graded, costs_its_own_question_and_nothing_else, read_out, submission
 
 from classroom.grading import sandbox
 from classroom.notebooks import to_text
@@ -24,6 +24,9 @@ from classroom.notebooks import to_text
 TESTS = Path(__file__).resolve().parents[1]
 WHY_NOT = sandbox.why_not() or ordinary.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+NOTICING = [one for one in ANSWERS if one.reaches_the_machine]
+CLASSES = classes(NOTICING)
+PLACES = places(CLASSES)
 GRADE = """\
 import sys
 from pathlib import Path
@@ -70,6 +73,6 @@ def still_running() -> list[psutil.Process]:
     return [p for p in found if p.info["uids"].real == ordinary.UID and p.info["status"] != psutil.STATUS_ZOMBIE]
 
 
-@pytest.mark.parametrize("hostile", ANSWERS, ids=lambda one: one.name.replace(" ", "_"))
+@pytest.mark.parametrize("hostile", NOTICING, ids=lambda one: one.name.replace(" ", "_"))
 def test_an_answer_costs_its_own_question_and_nothing_else(hostile: Hostile, graded: dict[bool, Graded]) -> None:
     costs_its_own_question_and_nothing_else(hostile, PLACES[hostile.name], graded)
