@@ -12,11 +12,12 @@ LAB ?=
 FIRST := /lab/tree/notebooks/00_start_here.ipynb
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help lab test test-elsewhere bench picture clean
+.PHONY: help lab test test-thorough test-elsewhere bench picture clean
 
 help:
 	@echo "make lab     install, check the set-up, open JupyterLab on the lessons"
 	@echo "make test    install, then run every test"
+	@echo "make test-thorough   the same with more cases for each law"
 	@echo "make test-elsewhere  what computes with floats, as on older processors and on 1, 2 and 4 threads"
 	@echo "make bench   print accuracy and speed against other tools"
 	@echo "make picture draw the README's skyline anew"
@@ -28,12 +29,15 @@ lab: $(VENV)/lab.done
 
 # Threads of two processes that share the cores must not wait in loops for each other.
 test: export OMP_WAIT_POLICY := PASSIVE
-# tests/lessons/test_notebooks.py runs nbval over the notebooks: it compares every output that is not tagged as varying.
+# tests/lessons/test_notebooks.py runs nbval over the notebooks: it compares every output that is not tagged as varying;
+# tests/test_types.py runs mypy, tests/test_contracts.py lint-imports.
 test: $(VENV)/test.done
 	$(BIN)/python -m ruff check .
-	$(BIN)/python -m mypy
-	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+
+# Laws are tried on all of their cases, not on enough to meet each part of them (tests/amount.py).
+test-thorough: export COURSE_TESTS := thorough
+test-thorough: test
 
 # As far as this processor can pretend to be another. tests/lessons/test_elsewhere.py is the small part that `make test` runs.
 MACHINES ?= as-is AVX2:avx2 SSE41:default

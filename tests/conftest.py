@@ -11,7 +11,7 @@ settings.load_profile("course")
 
 # Files of a minute or more: begun first, so that no worker is alone with one at the end (`--no-loadscope-reorder`).
 LONGEST = (
-    "test_notebooks", "test_hostile", "test_hostile_ordinary", "test_checks", "test_language_steps", "test_elsewhere",
+    "test_notebooks", "test_types", "test_hostile", "test_hostile_ordinary", "test_checks", "test_language_steps", "test_elsewhere",
     "test_class", "test_browser", "test_sandbox", "test_cluster", "test_grading", "test_kept_steps", "test_recompute",
     "test_checks_functions", "test_recordings", "test_slides", "test_deck", "test_own_time", "test_two_passes",
 )  # fmt: skip

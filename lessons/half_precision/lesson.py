@@ -268,7 +268,7 @@ print(f"and in the forward pass, where the copies are alive: {in_forward / 1e6:+
 # %% [markdown] slide="slide"
 # ## Measure
 #
-# A real step, here: a small convolutional network, batch 256, in float32 and under autocast with *bfloat16*, the
+# A real step, here: a small convolutional network, batch 64, in float32 and under autocast with *bfloat16*, the
 # other format of 16 bits.
 
 # %% tags=["nbval-ignore-output"] folded=true
@@ -276,8 +276,8 @@ target = "cuda" if torch.cuda.is_available() else "cpu"
 peaks = {}
 for precision in ("float32", "bfloat16"):
     net, shape = networks.small_cnn(), (3, 32, 32)
-    traced = training_step(net, shape, 10, precision=precision, target=target).at(256)
-    measured = measure_step(net, shape, 10, 256, precision=precision)
+    traced = training_step(net, shape, 10, precision=precision, target=target).at(64)
+    measured = measure_step(net, shape, 10, 64, precision=precision)
     peaks[f"{precision}, trace"] = traced.peak_bytes / MIB
     peaks[f"{precision}, measured"] = measured.peak_bytes / MIB
 ways = ("trace", "measured")

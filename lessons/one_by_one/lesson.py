@@ -450,7 +450,7 @@ pd.DataFrame({"shape": block["shape"], "kept": block["saved feature maps"].map(f
 # %% [markdown] slide="slide"
 # ## Measure: memory, time, accuracy
 #
-# Handwritten digits of 16 × 16, four convolutions of 32 channels. Then a squeeze to 8 in front of the second
+# Handwritten digits of 8 × 8, four convolutions of 32 channels. Then a squeeze to 8 in front of the second
 # that widens at once, and one that stays narrow for two layers. For comparison a network that is narrow from
 # the start.
 
@@ -475,7 +475,7 @@ for name, variant in variants.items():
     print(f"{name}: {sum(p.numel() for p in variant.build().parameters()):,} parameters")
 
 # %% tags=["nbval-ignore-output"]
-trained = compare(variants, epochs=3, side=16)
+trained = compare(variants, epochs=3, side=8)
 trained.style.format(
     {
         "traced peak": format_bytes, "measured peak": format_bytes, "epoch seconds": "{:.2f}",

@@ -24,6 +24,7 @@
 # of 01. No GPU is needed.
 
 # %% slide="skip" folded=true
+from copy import deepcopy
 from dataclasses import replace
 
 import pandas as pd
@@ -290,13 +291,9 @@ side_by_side(rows, title="Six dense layers: what is not trained needs no state")
 # %% tags=["nbval-ignore-output"] folded=true
 x, y, test, labels = digits.load()
 turned, turned_test = (p.reshape(-1, 8, 8).flip(1).flatten(1) for p in (x, test))
-
-
-def known():
-    torch.manual_seed(0)
-    net = mlp((64, 256, 256, 10))
-    digits.train(net, x, y)
-    return net
+torch.manual_seed(0)
+known = mlp((64, 256, 256, 10))
+digits.train(known, x, y)
 
 
 def adapted(net, rank):
@@ -317,7 +314,7 @@ for name, change in {
     "as it is": None, "full": lambda net: net, "LoRA, rank 4": lambda net: adapted(net, 4),
     "LoRA, rank 1": lambda net: adapted(net, 1), "head alone": head_alone,
 }.items():  # fmt: skip
-    net = known()
+    net = deepcopy(known)
     if change is not None:
         net = change(net)
         digits.train(net, turned, y)

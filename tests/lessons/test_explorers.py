@@ -384,8 +384,13 @@ def test_an_answer_made_after_the_guess_is_shown_at_once(question):
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        ("10505", "both"), ("10650", ""), ("1500", "parameters"), ("1640", "parameters"), ("-390", "shrinks"),
-        ("10300", ""), ("3000", ""),
+        ("10505", "both"),
+        ("10650", ""),
+        ("1500", "parameters"),
+        ("1640", "parameters"),
+        ("-390", "shrinks"),
+        ("10300", ""),
+        ("3000", ""),
     ],
 )
 def test_a_guess_is_answered_with_the_thought_behind_it(question, number, said):

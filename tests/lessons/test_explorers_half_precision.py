@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from amount import every_pair
 from drawn import assert_well_laid, one_move
 
 from course_utils.machine import hardware
@@ -31,7 +32,7 @@ def halving_of(explorer):
 )
 def test_every_corner_says_what_is_read(network, optimizer):
     explorer = half_explorer(network, 2, optimizer)
-    for batch, card, precision in itertools.product((2, 128, 512), CARDS, HALVES):
+    for batch, card, precision in every_pair((2, 128, 512), CARDS, HALVES):
         with one_move(explorer) as moved:
             explorer.batch.value, explorer.device.value, explorer.precision.value = batch, card, precision
         view, found, device = moved(), halving_of(explorer), hardware.device(card)

@@ -7,6 +7,7 @@ import math
 import re
 
 import pytest
+from amount import every_pair
 from drawn import assert_well_laid, one_move, paths, words_of
 
 from course_utils.figures import role_bars
@@ -20,7 +21,7 @@ from lessons.many_gpus.links_figure import link_rates
 from lessons.many_gpus.ring_figure import ring_steps
 from lessons.shared.parallel import SCHEMES, STAGES, UNITS, ring_states
 
-CORNERS = list(itertools.product(("Tesla K40", "B200"), ("InfiniBand QDR", "NVLink 5"), (1, 2, 8), (2, 1024)))
+CORNERS = every_pair(("Tesla K40", "B200"), ("InfiniBand QDR", "NVLink 5"), (1, 2, 8), (2, 1024))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

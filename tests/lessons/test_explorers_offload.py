@@ -6,6 +6,7 @@ import itertools
 import re
 
 import pytest
+from amount import every_pair
 from drawn import assert_well_laid, one_move
 
 from course_utils.machine import hardware
@@ -24,7 +25,7 @@ def chosen(explorer):
 @pytest.mark.parametrize("network", OFFERED)
 def test_every_corner_says_what_the_schedule_says(network):
     explorer = offload_explorer(network, 8)
-    settings = itertools.product((8, 512), MACHINES, POLICIES, ("m", "p"))
+    settings = every_pair((8, 512), MACHINES, POLICIES, ("m", "p"))
     for batch, (card, link), policy, algorithm in settings:
         if algorithm == "m" and policy in ("dyn", "windowed"):
             continue

@@ -1,9 +1,9 @@
 """Explorer of lesson 05 at every corner: picture and words agree with the reading."""
 
-import itertools
 import re
 
 import pytest
+from amount import every_pair
 from drawn import assert_says_how_the_peak_moves, assert_sound, one_move, said_by
 
 from course_utils.networks import NETWORKS
@@ -46,7 +46,7 @@ def test_the_batch_is_never_traced(monkeypatch):
 def test_the_corners_of_every_control(network):
     layers = SQUEEZED[network]
     explorer = squeeze_explorer(network, layers[0])
-    ends = itertools.product((layers[0], layers[-1]), (CHANNELS[0], CHANNELS[-1]), (0, max(NARROW.values())), (1, 512))
+    ends = every_pair((layers[0], layers[-1]), (CHANNELS[0], CHANNELS[-1]), (0, max(NARROW.values())), (1, 512))
     for layer, channels, narrow, batch in ends:
         with one_move(explorer):
             explorer.layer.value, explorer.channels.value, explorer.narrow.value = layer, channels, narrow

@@ -1,9 +1,9 @@
 """Explorer of lesson 06 at every corner: picture and words agree with the reading."""
 
-import itertools
 import re
 
 import pytest
+from amount import every_pair
 from drawn import assert_says_how_the_peak_moves, assert_sound, drawn_by, one_move, said_by, words_of
 
 from course_utils.networks import NETWORKS
@@ -63,19 +63,18 @@ def test_the_corners_of_every_control(network):
     explorer = pool_explorer(network)
     places = (explorer.place.options[0], explorer.place.options[-1])
     precisions = ("float32", "float16") if network == "AlexNet" else ("float32",)
-    for place, kind, size, precision in itertools.product(places, POOL_KINDS, (0, 4), precisions):
-        for batch in (1, 512):
-            with one_move(explorer):
-                explorer.place.value, explorer.kind.value = place, kind
-                explorer.size.value, explorer.precision.value = size, precision
-                explorer.batch.value = batch
-            said = said_by(explorer)
-            if "alert" in explorer.words.value:
-                assert (place, size) == (EVERY_POOL, 4), said  # four times smaller three or five times: nothing is left
-                continue
-            assert_sound(explorer)
-            assert f"Batch {batch}, {precision}, {kind}" in said
-            assert_says_how_the_peak_moves(said, *explorer.change.peaks(batch))
+    for place, kind, size, precision, batch in every_pair(places, POOL_KINDS, (0, 4), precisions, (1, 512)):
+        with one_move(explorer):
+            explorer.place.value, explorer.kind.value = place, kind
+            explorer.size.value, explorer.precision.value = size, precision
+            explorer.batch.value = batch
+        said = said_by(explorer)
+        if "alert" in explorer.words.value:
+            assert (place, size) == (EVERY_POOL, 4), said  # four times smaller three or five times: nothing is left
+            continue
+        assert_sound(explorer)
+        assert f"Batch {batch}, {precision}, {kind}" in said
+        assert_says_how_the_peak_moves(said, *explorer.change.peaks(batch))
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """Explorer of lesson 04 at every corner: picture and words agree with the reading."""
 
-import itertools
 import re
 
 import pytest
+from amount import every_pair
 from drawn import assert_says_how_the_peak_moves, assert_sound, drawn_by, one_move, said_by, words_of
 
 from course_utils.networks import NETWORKS
@@ -60,7 +60,7 @@ def test_the_batch_is_never_traced(monkeypatch):
 def test_the_corners_of_every_control(network):
     layers = LAYERS[network]
     explorer = stride_explorer(network, layers[0])
-    corners = itertools.product((layers[0], layers[-1]), (STRIDES[0], STRIDES[-1]), DROPS.values(), (1, 512))
+    corners = every_pair((layers[0], layers[-1]), (STRIDES[0], STRIDES[-1]), DROPS.values(), (1, 512))
     for layer, stride, drop, batch in corners:
         with one_move(explorer):
             explorer.layer.value, explorer.stride.value, explorer.pool.value = layer, stride, drop

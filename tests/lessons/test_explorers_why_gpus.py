@@ -6,6 +6,7 @@ import itertools
 import re
 
 import pytest
+from amount import every_pair
 from drawn import assert_well_laid, one_move, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,7 +42,7 @@ def as_picture(explorer):
 
 
 def test_the_corners_of_every_control(explorer):
-    corners = itertools.product(
+    corners = every_pair(
         (SLOW.name, REFERENCE_CPU.name), ("GTX Titan", "B200"), (ON_THE_CARD, "PCIe 2.0 x16"),
         (INPUTS[0], INPUTS[-1]), (UNITS[0], UNITS[-1]), (BATCHES[0], BATCHES[-1]),
     )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from amount import share
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,7 +47,7 @@ def storages(ledger: Ledger) -> Counter[tuple[Any, ...]]:
     return Counter(life for life in lives if life[2])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=share(12), deadline=None)
 @given(
     family=st.sampled_from(list(SMALL)), options=OPTIONS, numbers=st.sampled_from(FORMATS),
     optimizer=st.sampled_from(["sgd", "adamw"]), more=st.integers(1, 2), keep=st.booleans(),

@@ -4,10 +4,9 @@ What is compared where (target "cpu", whole timeline; each batch is read from on
 for batch 1, as in use):
 
 - MemTracker on fake tensors, small networks and the 52 M dense net: all batches × all optimizers.
-- MemTracker, AlexNet, VGG-16, GoogLeNet, ResNet-50: every network at every batch, every network with every optimizer,
-  every optimizer at every batch; not every triple, which takes minutes: `python -m benchmarks exactness` runs the whole
-  product.
-- Live storages of real CPU tensors: small networks at 1, 2, 37 × all optimizers; large ones at 1 and 2, by turns.
+- MemTracker, AlexNet, VGG-16, GoogLeNet, ResNet-50: at a third of the batches, or all of them in `make test-thorough`,
+  with the optimizers by turns; `python -m benchmarks exactness` runs the whole product, which takes minutes.
+- Live storages of real CPU tensors: small networks at 1, 2, 37 × all optimizers; large ones at 2, thoroughly at 1 too.
 - Accumulated micro-batches, both witnesses: small networks by turns, AlexNet with MemTracker.
 - Random networks drawn by hypothesis, both witnesses: tests/library/test_random_networks.py.
 - bfloat16 autocast: MemTracker.
@@ -20,6 +19,7 @@ from functools import cache
 
 import pytest
 import torch
+from amount import THOROUGH, by_turns
 from oracles import LARGE, NETWORKS, SMALL, Case, blank, live_storages_timeline, mem_tracker_timeline
 from small_nets import on_meta, operators
 
@@ -71,7 +71,7 @@ def test_the_covering_choice_covers() -> None:
     assert len({(batch, optimizer) for _, batch, optimizer in BY_TURNS}) == 5 * 3
 
 
-@pytest.mark.parametrize(("name", "batch", "optimizer"), EVERYTHING + BY_TURNS)
+@pytest.mark.parametrize(("name", "batch", "optimizer"), [*EVERYTHING, *by_turns(BY_TURNS, 0)])
 def test_equals_mem_tracker(name: str, batch: int, optimizer: str) -> None:
     step = trace_of(name, optimizer)
     assert step.affine, step.why
@@ -83,7 +83,8 @@ def test_equals_mem_tracker(name: str, batch: int, optimizer: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "batch", "optimizer"),
-    [(name, batch, optimizer) for name in SMALL for batch in (1, 2, 37) for optimizer in OPTIMIZERS] + REAL_LARGE,
+    [(name, batch, optimizer) for name in SMALL for batch in (1, 2, 37) for optimizer in OPTIMIZERS]
+    + (REAL_LARGE if THOROUGH else [one for one in REAL_LARGE if one[1] == 2]),
 )
 def test_equals_live_storages_of_real_tensors(name: str, batch: int, optimizer: str) -> None:
     case = case_of(name, optimizer)

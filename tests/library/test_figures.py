@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
+from amount import every_pair
 from drawn import assert_well_laid, corners, paths, ticks, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -247,9 +248,7 @@ CORNERS = {
 }
 
 
-@pytest.mark.parametrize("name", CORNERS)
-@pytest.mark.parametrize("batch", [1, 100_000])
-@pytest.mark.parametrize("limit", [None, 1, 3 * GIB, 2**50])
+@pytest.mark.parametrize(("name", "batch", "limit"), every_pair(CORNERS, [1, 100_000], [None, 1, 3 * GIB, 2**50]))
 def test_corners(name, batch, limit):
     picture = skyline(CORNERS[name].at(batch), limit, before=CORNERS["vgg"].at(4))
     assert_well_laid(picture)

@@ -16,6 +16,7 @@ import awkward_nets
 import numpy as np
 import pytest
 import torch
+from amount import share
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_tensors import T, described, make
@@ -400,7 +401,7 @@ def test_every_shortcut_has_its_arguments() -> None:
 def test_a_shortcut_gives_what_the_kernels_give(operator: Any) -> None:
     taken = 0
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=share(80), deadline=None)
     @given(ARGUMENTS[operator])
     def holds(arguments: Arguments) -> None:
         nonlocal taken

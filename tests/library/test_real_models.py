@@ -12,6 +12,7 @@ from typing import Any
 import awkward_nets
 import pytest
 import torch
+from amount import by_turns
 from oracles import Case, live_storages_timeline
 from small_nets import Net, chain, operators
 from torch import Tensor, nn
@@ -654,8 +655,10 @@ def in_bfloat16(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     return lambda: build().to(torch.bfloat16)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "weights"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [(name, one) for i, name in enumerate(NETWORKS) for one in by_turns(["float32", "bfloat16", "weights"], i)],
+)
 def test_quick_fakes_are_those_of_torch(name: str, precision: str) -> None:
     from unittest import mock
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from amount import every_pair
 from drawn import assert_well_laid, canvas, paths, ticks, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,9 +69,7 @@ def test_whatever_the_seconds_labels_never_collide_and_no_role_goes_unnamed(time
         assert (role in named) == bool(ledger.matrix[:, code].any())
 
 
-@pytest.mark.parametrize("name", CORNERS)
-@pytest.mark.parametrize("batch", [1, 100_000])
-@pytest.mark.parametrize("limit", [None, 1, 3 * GIB])
+@pytest.mark.parametrize(("name", "batch", "limit"), every_pair(CORNERS, [1, 100_000], [None, 1, 3 * GIB]))
 def test_corners(name, batch, limit):
     ledger, before = CORNERS[name].at(batch), VGG_STEP.at(4)
     time, then = timed(ledger, over="PCIe 2.0 x16"), timed(before)
