@@ -11,9 +11,10 @@ settings.load_profile("course")
 
 # Files of a minute or more: begun first, so that no worker is alone with one at the end (`--no-loadscope-reorder`).
 LONGEST = (
-    "test_notebooks", "test_types", "test_hostile", "test_hostile_ordinary", "test_checks", "test_language_steps", "test_elsewhere",
-    "test_class", "test_browser", "test_sandbox", "test_cluster", "test_grading", "test_kept_steps", "test_recompute",
-    "test_checks_functions", "test_recordings", "test_slides", "test_deck", "test_own_time", "test_two_passes",
+    "test_notebooks", "test_types", "test_hostile", "test_checks", "test_browser", "test_accessibility", "test_cluster",
+    "test_hostile_ordinary", "test_exactness", "test_slides", "test_sandbox", "test_deck", "test_elsewhere",
+    "test_checks_functions", "test_class", "test_recompute", "test_recordings", "test_distributed", "test_plain",
+    "test_grading", "test_own_time", "test_authoring", "test_reference", "test_two_passes",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from amount import THOROUGH
 from multiples import answer, build_course, cell_of, imports_of_every_exercise, mark_stranger
 
 from classroom.grading import run, sandbox
@@ -55,9 +56,7 @@ def test_an_answer_is_told_its_slip_though_a_later_one_takes_its_helper_away(box
 
 def solutions() -> list[object]:
     """Every exercise; most are skipped, visibly, unless asked for."""
-    skip = pytest.mark.skipif(
-        not os.environ.get("COURSE_HOSTILE"), reason="COURSE_HOSTILE=1 grades all solutions, in some minutes"
-    )
+    skip = pytest.mark.skipif(not THOROUGH, reason="make test-thorough grades all solutions, in some minutes")
     return [pytest.param(topic, marks=[] if topic in ALWAYS else [skip]) for topic in TOPICS]
 
 
