@@ -8,7 +8,8 @@ and saves a still (picture and sentences) beside the live view, for where no ker
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from itertools import cycle
@@ -77,6 +78,8 @@ def _need(control: Any) -> float:
 class Explorer(widgets.VBox):  # type: ignore[misc]
     """Rows of controls, a picture, sentences. Subclasses make their controls, call `lay_out`, and define `view`."""
 
+    _waits = False
+
     def lay_out(self, rows: Sequence[tuple[str, Sequence[Any]]], controls: Mapping[str, Any]) -> None:
         """Put the controls in rows over picture and words, and draw the first view.
 
@@ -108,8 +111,19 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         """What is said at once of settings whose view takes longer than a blink; nothing of others."""
         return ""
 
+    @contextmanager
+    def in_one_move(self) -> Iterator[None]:
+        """Where several controls change, and nothing is drawn before the last has."""
+        waited, self._waits = self._waits, True
+        try:
+            yield
+        finally:
+            self._waits = waited
+
     def redraw(self, _change: object = None) -> None:
         """Show the present settings."""
+        if self._waits:
+            return
         if waiting := self.pending():
             self.figure.add_class(FAINT)
             self.words.value = f'<p style="{WORDS_STYLE}">{escape(waiting)}</p>'

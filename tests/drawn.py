@@ -28,12 +28,8 @@ def one_move(explorer):
             became.set_exception(error)
         return became.result()
 
-    controls = explorer._controls.values()
-    for control in controls:
-        control.unobserve(explorer.redraw, names="value")
-    yield became.result
-    for control in controls:
-        control.observe(explorer.redraw, names="value")
+    with explorer.in_one_move():
+        yield became.result
     explorer.view = view
     explorer.redraw()
     del explorer.view

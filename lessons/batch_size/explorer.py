@@ -133,7 +133,6 @@ class BatchExplorer(Explorer):
     def __init__(self, networks: Mapping[str, Network], start: Mapping[str, Any]) -> None:
         self._networks = networks
         self._steps: dict[tuple[str, str], Accumulation] = {}
-        self._recutting = False
         dropdown = widgets.Dropdown
         self.network = described(dropdown, "network", options=list(networks), value=start["network"])
         self.optimizer = described(dropdown, "optimizer", options=list(OPTIMIZERS), value=start["optimizer"])
@@ -167,15 +166,9 @@ class BatchExplorer(Explorer):
     def _recut(self, _change: object = None) -> None:
         """Offer the micro-batches that divide the new batch; keep the nearest to the one that was chosen."""
         sizes, before = micro_batches(self.wanted.value), self.micro.value
-        self._recutting = True
-        self.micro.options = [(f"{n:,}", n) for n in sizes]
-        self.micro.value = min(sizes, key=lambda n: (abs(n - before), n))
-        self._recutting = False
-
-    def redraw(self, change: object = None) -> None:
-        """Show the present settings, unless they are on their way to others."""
-        if not self._recutting:
-            super().redraw(change)
+        with self.in_one_move():
+            self.micro.options = [(f"{n:,}", n) for n in sizes]
+            self.micro.value = min(sizes, key=lambda n: (abs(n - before), n))
 
     def view(self) -> View:
         """Peak against time and the sentences of the present settings; the peak is watched."""

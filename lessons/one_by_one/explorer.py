@@ -42,7 +42,7 @@ class SqueezeExplorer(ChangeExplorer):
 
     def _offer_layers(self, _change: object) -> None:
         kept, layers = self.layer.value, SQUEEZED[self.network.value]
-        with self.hold_trait_notifications():
+        with self.in_one_move():
             self.layer.options = layers
             self.layer.value = kept if kept in layers else layers[0]
         self.redraw()

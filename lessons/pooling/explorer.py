@@ -49,7 +49,7 @@ class PoolExplorer(ChangeExplorer):
 
     def _offer_places(self, _change: object) -> None:
         kept, places = self.place.value, self._places()
-        with self.hold_trait_notifications():
+        with self.in_one_move():
             self.place.options = places
             self.place.value = kept if kept in places else places[0]
         self.redraw()

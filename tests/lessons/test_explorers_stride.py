@@ -48,6 +48,14 @@ def test_another_network_offers_its_own_layers():
     assert "the peak stays at" in said_by(explorer)
 
 
+def test_a_network_with_other_layers_is_drawn_once(monkeypatch):
+    explorer = stride_explorer("AlexNet", "conv2")
+    drawn, view = [], explorer.view
+    monkeypatch.setattr(explorer, "view", lambda: drawn.append(explorer.layer.value) or view())
+    explorer.network.value = "VGG-16"
+    assert drawn == ["conv1_1"]
+
+
 def test_the_batch_is_never_traced(monkeypatch):
     explorer = stride_explorer("AlexNet", "conv2")
     monkeypatch.setattr(changes, "training_step", lambda *_, **__: pytest.fail("traced"))
