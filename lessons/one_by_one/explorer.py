@@ -34,10 +34,10 @@ class SqueezeExplorer(ChangeExplorer):
         self.layer = described(dropdown, "1×1 before", options=layers, value=start["layer"])
         self.channels = described(dropdown, "channels", options=CHANNELS, value=start["channels"])
         self.narrow = described(dropdown, "stay narrow", options=NARROW, value=start["narrow"])
-        self.network.observe(self._offer_layers, names="value")
+        self.network.observe(self._offer_layers, names="value")  # before the base observes, which draws
         self.lay_out(
             [("1fr 1fr 1fr 1fr", [self.network, self.layer, self.channels, self.narrow]), ("1fr", [self.batch])],
-            {control.description: control for control in (self.layer, self.channels, self.narrow, self.batch)},
+            {one.description: one for one in (self.network, self.layer, self.channels, self.narrow, self.batch)},
         )
 
     def _offer_layers(self, _change: object) -> None:
@@ -45,7 +45,6 @@ class SqueezeExplorer(ChangeExplorer):
         with self.in_one_move():
             self.layer.options = layers
             self.layer.value = kept if kept in layers else layers[0]
-        self.redraw()
 
     @property
     def change(self) -> Change:

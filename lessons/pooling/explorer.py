@@ -33,8 +33,8 @@ class PoolExplorer(ChangeExplorer):
         self.kind = described(dropdown, "put there", options=POOL_KINDS, value=start["kind"])
         self.size = described(dropdown, "size", options=SIZES, value=start["size"] or 0)
         self.precision = described(dropdown, "precision", options=POOL_PRECISIONS, value=start["precision"])
-        self.network.observe(self._offer_places, names="value")
-        moving = (self.place, self.kind, self.size, self.precision, self.batch)
+        self.network.observe(self._offer_places, names="value")  # before the base observes, which draws
+        moving = (self.network, self.place, self.kind, self.size, self.precision, self.batch)
         self.lay_out(
             [
                 ("1fr 1fr 1fr", [self.network, self.place, self.precision]),
@@ -52,7 +52,6 @@ class PoolExplorer(ChangeExplorer):
         with self.in_one_move():
             self.place.options = places
             self.place.value = kept if kept in places else places[0]
-        self.redraw()
 
     def _made(self, kind: str, size: int) -> Change:
         return changes.pool(self.published, self.place.value, kind, size or None, self.precision.value)

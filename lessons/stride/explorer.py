@@ -34,10 +34,10 @@ class StrideExplorer(ChangeExplorer):
         self.layer = described(dropdown, "layer", options=layers, value=start["layer"])
         self.stride = described(dropdown, "stride", options=STRIDES, value=start["stride"])
         self.pool = described(dropdown, "next pool", options=DROPS, value=start["drop_pool"])
-        self.network.observe(self._offer_layers, names="value")
+        self.network.observe(self._offer_layers, names="value")  # before the base observes, which draws
         self.lay_out(
             [("1fr 1fr 1fr 1fr", [self.network, self.layer, self.stride, self.pool]), ("1fr", [self.batch])],
-            {control.description: control for control in (self.layer, self.stride, self.pool, self.batch)},
+            {one.description: one for one in (self.network, self.layer, self.stride, self.pool, self.batch)},
         )
 
     def _offer_layers(self, _change: object) -> None:
@@ -45,7 +45,6 @@ class StrideExplorer(ChangeExplorer):
         with self.in_one_move():
             self.layer.options = layers
             self.layer.value = kept if kept in layers else layers[0]
-        self.redraw()
 
     @property
     def _dropped(self) -> str | None:

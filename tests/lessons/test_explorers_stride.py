@@ -54,6 +54,10 @@ def test_a_network_with_other_layers_is_drawn_once(monkeypatch):
     monkeypatch.setattr(explorer, "view", lambda: drawn.append(explorer.layer.value) or view())
     explorer.network.value = "VGG-16"
     assert drawn == ["conv1_1"]
+    assert "Last move" not in said_by(explorer)  # two things changed, of which the layer is not the cause
+    explorer.layer.value = "conv3_1"
+    explorer.network.value = "ResNet-50"
+    assert "Last move, network VGG-16 to ResNet-50: the peak rises by" in said_by(explorer)
 
 
 def test_the_batch_is_never_traced(monkeypatch):
