@@ -40,12 +40,13 @@ from typing import Any
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from course_utils.trace.operators import READS_IN_ORDER
+from course_utils.trace.record import Event
 from course_utils.trace.shortcuts import SHORTCUTS
 
 # Bytes a cuBLAS handle asks of the allocator by default on cards before Hopper: 2 x 4096 KiB + 8 x 16 KiB
 # (CUBLAS_WORKSPACE_CONFIG ":4096:2:16:8"). On Hopper it is 32 MiB.
 CUBLAS_WORKSPACE = 2 * 4096 * 1024 + 8 * 16 * 1024
-MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addmv", "addbmm"})
 
 
 def flat_tensors(values: Any) -> list[Tensor]:
@@ -62,38 +63,25 @@ def flat_tensors(values: Any) -> list[Tensor]:
 # -- The differences of CUDA eager mode --------------------------------------------------------------------------
 
 
-def dropout_masks(ops: Iterable[tuple[str, list[int | None], list[int | None]]]) -> Iterator[int]:
+def dropout_masks(events: Iterable[Event]) -> Iterator[int]:
     """Storages that are one byte a value on CUDA: the float mask of an unfused, out-of-place dropout.
-
-    Args:
-        ops: (operator, storages read, storages written) in order.
 
     Yields:
         The storage of each mask: made by `empty_like`, filled by `bernoulli_`, and multiplied out of place.
     """
-    made: set[int | None] = set()
-    filled: set[int | None] = set()
-    for op, read, written in ops:
-        if op == "empty_like":
-            made.update(written)
-        elif op == "bernoulli_" and read[0] in made:
-            filled.add(read[0])
-        elif op == "mul_":  # in place: not fused
-            filled.difference_update(read)
-        elif op == "mul":
-            for mask in filled.intersection(read):
-                filled.discard(mask)
-                if mask is not None:
-                    yield mask
-
-
-READS_IN_ORDER = {
-    "native_layer_norm": 1,
-    "_fused_rms_norm": 1,
-    "native_layer_norm_backward": 2,
-    "_fused_rms_norm_backward": 2,
-    "roll": 1,
-}
+    made: set[int] = set()
+    filled: set[int] = set()
+    for event in events:
+        if event.op == "empty_like":
+            made.update(event.writes)
+        elif event.op == "bernoulli_":
+            filled.update(made.intersection(event.writes))
+        elif event.op == "mul_":  # in place: not fused
+            filled.difference_update(event.reads, event.writes)
+        elif event.op == "mul":
+            masks = filled.intersection(event.reads)
+            filled -= masks
+            yield from masks
 
 
 def scratch_on_cuda(operator: str, inputs: list[Tensor]) -> int:

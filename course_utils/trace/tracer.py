@@ -29,17 +29,8 @@ from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gr
 from course_utils.trace.fakes import Fakes
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.operators import SAME_AS_CPU
-from course_utils.trace.recorder import (
-    BACKWARD,
-    FAILED_IN,
-    FORWARD,
-    LOSS,
-    OPTIMIZER,
-    UPDATE,
-    Recorder,
-    Run,
-    follow_modules,
-)
+from course_utils.trace.record import BACKWARD, FORWARD, UPDATE, Event, Run
+from course_utils.trace.recorder import FAILED_IN, LOSS, OPTIMIZER, Recorder, follow_modules
 from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values, optimizer_cause
 
 Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map
@@ -160,18 +151,19 @@ class Tracer:
             recorder = self._steady(batch)
             if self.target == "cuda":
                 self.assumptions["kernels chosen as on the CPU, because on meta tensors it looks at values"] = None
-        same = not recorder.unlike_cpu and SAME_AS_CPU.issuperset(recorder.record.ops)
+        ran = {event.op for event in recorder.record.events}
+        same = not recorder.cpu_differences.found and ran <= SAME_AS_CPU
         if self.fake is None and self.target == "cpu" and not same:
             del recorder
             self._become_fake()
             recorder = self._steady(batch)
-        self._say_what_is_hidden(recorder.record.ops)
-        if self.fake is not None and recorder.view_overwritten:  # autograd replays the views of fake tensors
+        self._say_what_is_hidden({event.op for event in recorder.record.events})
+        if self.fake is not None and recorder.overwritten_views.found:  # autograd replays the views of fake tensors
             self.assumptions["a view written in place: without the two copies that its gradient may take"] = None
         (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
         return recorder.record
 
-    def _say_what_is_hidden(self, ops: list[str]) -> None:
+    def _say_what_is_hidden(self, ops: set[str]) -> None:
         """Recurrences run in kernels of libraries whose buffers no trace sees: their figures are estimates."""
         if self.target == "cpu" and "mkldnn_rnn_layer" in ops:
             self.assumptions["LSTM: without the workspace that the CPU's library keeps for the backward pass"] = None
@@ -207,9 +199,9 @@ class Tracer:
         record = recorder.record
         kept = []
         for index, reference in recorder.storages.items():
-            storage = reference()
-            if storage is not None and record.role[index] in (ROLE["feature maps"], ROLE["gradient maps"]):
-                kept.append((storage, record.shape[index], record.layer[index], record.is_map[index]))
+            storage, known = reference(), record.storages[index]
+            if storage is not None and known.role in (ROLE["feature maps"], ROLE["gradient maps"]):
+                kept.append((storage, known.shape, known.layer, known.is_map))
         return kept
 
     def _run_once(self, batch: int) -> Recorder:
@@ -223,7 +215,7 @@ class Tracer:
             inputs, named = self.step.make(batch, self.device, recorder.known)
             for parameter in self.parameters:
                 index = recorder.watch_tensor(parameter, ROLE["parameters"], self.owner[id(parameter)])
-                recorder.weight_made.add(index)
+                recorder.weight_copies.storages.add(index)
                 recorder.layer_of_parameter[id(parameter)] = self.owner[id(parameter)]
             for path, child in self.modules:
                 for value in (*child._buffers.values(), *vars(child).values()):
@@ -234,7 +226,7 @@ class Tracer:
             while self._left:  # emptied as it is read: nothing here may keep a storage alive
                 recorder.watch(self._left[0][0], self._left[0][1], ROLE["feature maps"], *self._left[0][2:])
                 del self._left[0]
-            record.event("start", FORWARD, self.name)
+            record.events.append(Event("start", FORWARD, self.name))
             handles = follow_modules(self.modules, recorder)
             kept: list[Any] = []  # what the model returned last, where it stays alive
             handles += self._follow_the_model(recorder, kept)
@@ -278,7 +270,7 @@ class Tracer:
                 if not training:
                     with self._autocast():
                         self.step.forward(model, inputs)
-                    record.event("end", FORWARD, self.name)
+                    record.events.append(Event("end", FORWARD, self.name))
                     recorder.closed = True
                     return
                 for _ in range(self.step.accumulate):
@@ -299,9 +291,9 @@ class Tracer:
             raise TraceError(self._explain(doing, error)) from error
         for parameter in self.parameters:
             if parameter.grad is not None:
-                mark_weight_gradient(recorder, recorder.index_of(parameter.grad), self.owner[id(parameter)])
-        for index, layer in recorder.accumulated:
-            mark_weight_gradient(recorder, index, layer)
+                mark_weight_gradient(record, recorder.index_of(parameter.grad), self.owner[id(parameter)])
+        for index, layer in recorder.accumulation.found:
+            mark_weight_gradient(record, index, layer)
         self._trained = [parameter for parameter in self.parameters if parameter.grad is not None]
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -335,7 +327,7 @@ class Tracer:
                 for value in tree_leaves(optimizer.state[parameter]):
                     if isinstance(value, Tensor) and (value.is_meta or not on_cuda):
                         state.append(recorder.watch_tensor(value, ROLE["optimizer state"], layer))
-            before = len(recorder.record.size)
+            before = len(recorder.record.storages)
             recorder.phase = UPDATE
             with no_garbage_collection(), recorder:
                 optimizer.step()

@@ -27,7 +27,7 @@ from course_utils.memory import Ledger, Tape
 from course_utils.networks.language import SHAPES, LanguageModel, Options, Shape
 from course_utils.trace import Spec
 from course_utils.trace.inputs import StepSpec
-from course_utils.trace.recorder import Run
+from course_utils.trace.record import Run
 from course_utils.trace.tracer import Tracer, no_garbage_collection
 from course_utils.units import CourseError, require_one_of
 from lessons.shared.kept_steps import KeptSteps
