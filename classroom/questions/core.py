@@ -124,6 +124,8 @@ def equal(got: object, expected: object) -> bool:
     one, other = as_list(got), as_list(expected)
     if one is not None and other is not None:
         return len(one) == len(other) and all(equal(a, b) for a, b in zip(one, other, strict=True))
+    if hasattr(got, "item") and getattr(got, "ndim", None) == 0:  # NumPy's texts and truths
+        got = got.item()
     return type(got) is type(expected) and bool(got == expected)
 
 

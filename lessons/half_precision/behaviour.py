@@ -168,6 +168,8 @@ class KeepSmall(PropertyCheck[scaled_loops.ScaledTraining]):
         counted = [slip for slip in alike if count == as_number(_slip_outcome(slip).returned)]
         for slip in counted or (() if seen.follows else alike):
             return slip.message
+        if seen.follows and as_number(seen.returned) == seen.skipped:
+            return f"The weights are right, but where no batch had to be skipped you returned {shown(seen.of_none)}."
         if seen.follows:
             returned = shown(seen.returned)
             return f"The weights are right, but you returned {returned}, and {seen.skipped} batch had to be skipped."

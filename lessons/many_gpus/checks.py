@@ -147,6 +147,7 @@ cheaper_split = Check(
         ([(16_777_216, 4_096), (128_000, 4_000)], 600, 8),  # 4,800 samples: too many
         ([(2_359_296, 100_352), (2_359_296, 4_608)], 16, 16),
         ([(9, 2), (7, 2)], 2, 2),
+        ([(5_000, 100)], 10, 4),  # more than 4 · 10 · 100, less than 2 · 3 · 10 · 100
     ],
     slips=[
         Slip("batch of one card", _chosen(lambda w, n, b, p: b * n < w),

@@ -123,6 +123,7 @@ least_link = Check(
         ([(8, 2.0)],),
         ([(0, 0.001), (70, 0.7), (600, 5.0), (90, 0.8)],),
         ([(4, 2.0), (9, 3.0)],),
+        ([(7, 2.0), (3, 1.0)],),  # 3.5
     ],
     slips=[
         Slip("all bytes over all seconds",
@@ -176,6 +177,7 @@ two_streams = Check(
         ([1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0], [4.0, 0.5, 3.0, 1.5]),
         ([7.0], [9.0], [2.0]),
         ([1.0, 1.0], [2.0, 2.0], [0.5, 3.0]),
+        ([0.25, 3.0], [0.5, 6.0], [1.0, 2.0]),  # beside the first layer's backward kernels comes nothing
     ],
     slips=[
         Slip("nothing beside anything", lambda f, b, c: sum(f) + sum(b) + 2 * sum(c),
