@@ -163,7 +163,7 @@ print(f"of which the card computes {format_seconds(dense.seconds - dense.idle_se
 print(f"and waits {format_seconds(dense.idle_seconds)}; beside the backward pass", end=" ")
 print(f"{format_seconds(dense.hidden_seconds)} of the link are hidden")
 
-# %% [markdown] slide="subslide"
+# %% [markdown]
 # Now a network of convolutions on the same cards:
 
 # %%

@@ -232,7 +232,7 @@ print(f"batch 256 from batches 2 and 4: {format_bytes(extrapolated)}")
 print(f"batch 256 traced:               {format_bytes(peak[256])}")
 print(f"off by {extrapolated / peak[256] - 1:.0%}")
 
-# %%
+# %% slide="subslide"
 turn = next(batch for batch in range(2, 65) if vgg_adam.at(batch).peak_phase == "backward")
 batch_lines(
     vgg_adam,

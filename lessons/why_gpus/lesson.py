@@ -89,11 +89,12 @@ guess
 # %% [markdown] slide="slide"
 # ## The machine
 #
-# Both computers, drawn to one scale. A *lane* does one multiply-add in each clock cycle.
+# Both computers, drawn to one scale.
 
 # %% [markdown] slide="notes"
-# What a maker sells as a "CUDA core" is one lane, and a core of a CPU has lanes too. A GPU's lanes stand in groups,
-# *streaming multiprocessors* (SMs), and each group runs its own threads: compare the SMs with a CPU's cores.
+# A *lane* does one multiply-add in each clock cycle. What a maker sells as a "CUDA core" is one lane, and a core of a
+# CPU has lanes too. A GPU's lanes stand in groups, *streaming multiprocessors* (SMs), and each group runs its own
+# threads: compare the SMs with a CPU's cores.
 
 # %% folded=true
 chips = [(chip, LAYOUTS[chip.name]) for chip in (REFERENCE_CPU, titan)]
