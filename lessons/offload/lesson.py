@@ -440,8 +440,7 @@ pd.DataFrame(rows, columns=columns).set_index("device")
 # %% [markdown] slide="slide"
 # ## The lines that overlap a copy
 #
-# A GPU works off a queue of kernels, called a *stream*. Two streams can run beside each other, so a copy on one
-# overlaps with the kernels on the other, if four things are right:
+# A GPU works off queues of kernels, *streams*. A copy on one overlaps with kernels on another, if four things are right:
 #
 # ```python
 # copies = torch.cuda.Stream()

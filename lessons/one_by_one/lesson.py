@@ -502,7 +502,7 @@ variants = {
 for name, variant in variants.items():
     print(f"{name}: {sum(p.numel() for p in variant.build().parameters()):,} parameters")
 
-# %% tags=["nbval-ignore-output"]
+# %% slide="subslide" tags=["nbval-ignore-output"]
 trained = compare(variants, epochs=3, side=8)
 trained.style.format(
     {
