@@ -20,6 +20,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
+from classroom import STILL
 from classroom.claims import VERDICTS
 from classroom.deck import HIDE_CELL, HIDE_OUTPUT, NOTES, is_short
 from classroom.doctor import FIX_INSTALL
@@ -96,9 +97,10 @@ def _blocks(cell: NotebookNode, where: str, folder: Path) -> tuple[list[str], li
     outputs = [] if HIDE_OUTPUT in tags else cell.outputs
     shown, spoken, speaks_for_itself = [], [], False
     for output in outputs:
-        block = _output(output, where)
-        speaks_for_itself |= WIDGET_VIEW in output.get("data", {}) or VERDICTS in block
-        if WIDGET_VIEW in output.get("data", {}) and "<figure>" in block and "fragment" not in block:
+        block, data = _output(output, where), output.get("data", {})
+        widget = WIDGET_VIEW in data or STILL in data.get("text/html", "")
+        speaks_for_itself |= widget or VERDICTS in block
+        if widget and "<figure>" in block and "fragment" not in block:
             # An explorer at rest: the picture's title is its finding, and no sentence asks for a move.
             spoken.append(re.sub(r"<figure>.*</figure>", "", block, flags=re.DOTALL))
             block = "".join(re.findall(r"<figure>.*</figure>", block, re.DOTALL))
@@ -163,6 +165,8 @@ def _plain(text: str) -> str:
 
 def _html(text: str) -> str:
     """An output's HTML for a slide: of a course picture the SVG alone; what is folded away comes at the next key."""
+    if text.startswith(f'<div class="{STILL}">'):  # no slide has a cell to run
+        text = re.sub(r'<p class="course-at-rest">.*?</p>', "", text).removesuffix("</div>").partition(">")[2]
     text = re.sub(
         r'<div class="course-picture">.*?<div hidden="hidden">(<svg.*?</svg>)</div></div>',
         r"<figure>\1</figure>",

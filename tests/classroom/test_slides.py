@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from classroom import cli
+from classroom import STILL, cli
 from classroom.claims import Claim, Finding, Verdicts
 from classroom.notebooks import read_notebook, to_text
 from classroom.slides import MIN_PICTURE_WORDS, MIN_WORDS, TEXT, Slide, cut, export, make_deck
@@ -114,9 +114,9 @@ def test_a_picture_is_its_svg_once_and_an_explorer_its_still() -> None:
 def test_an_explorer_s_sentences_are_spoken_wherever_they_are() -> None:
     picture = side_by_side({"a": 1.0, "b": 2.0}, "GiB").html
     for text in (f"{picture}<p>It fits.</p>", f"<p>It fits.</p>{picture}"):
-        (slide,) = slides_of(
-            cell("e()", outputs=[shown(**{"application_vnd.jupyter.widget-view+json": "{}"}, text_html=text)])
-        )
+        asked = f'<div class="{STILL}">{text}<p class="course-at-rest"><em>Run this cell.</em></p></div>'
+        (slide,) = slides_of(cell("e()", outputs=[shown(text_html=asked)]))
+        assert "Run" not in "".join(slide.blocks + slide.notes)
         assert "It fits." in "".join(slide.notes)
         assert "It fits." not in "".join(slide.blocks)
         assert "".join(slide.blocks).count("<svg") == 1
@@ -185,7 +185,7 @@ def test_a_slide_carries_a_sentence_or_a_picture_and_asks_for_no_key(lesson: Pat
         said = words_of(slide)
         where = f"{lesson.stem}, slide {number}, {' '.join(said)[:60]!r}"
         assert len(said) <= MOST_WORDS, f"{where}: {len(said)} words; speak some, in a cell with slide=\"notes\""
-        asks = re.search(r"\b(arrow keys?|mouse|slider|press|drag|click|run this cell|Tab)\b", " ".join(said))
+        asks = re.search(r"\b(arrow keys?|mouse|slider|press|drag|click|Run this cell|Tab)\b", " ".join(said))
         assert not asks, f"{where}: a picture does not answer to {asks[0] if asks else ''!r}; speak it"
 
 
