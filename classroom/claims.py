@@ -15,6 +15,7 @@ from classroom import ROOT
 from classroom.notebooks import topics
 from course_utils.units import CourseError
 
+VERDICTS = "course-verdicts"  # class of the table, whose last column a lecture speaks
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
 
 
@@ -90,7 +91,7 @@ class Verdicts:
             for claim, finding in self.rows
         )
         table = f"<colgroup>{widths}</colgroup><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-        return f"<table style='width:100%;font-size:inherit'>{table}</table>"
+        return f"<table class='{VERDICTS}' style='width:100%;font-size:inherit'>{table}</table>"
 
     def _link(self, claim: Claim) -> str:
         return f"<br><small><a href='{claim.lesson}.ipynb'>{claim.lesson[:2]}</a></small>" if self.links else ""

@@ -96,9 +96,11 @@ def run(argv: Sequence[str]) -> int:
 
         print(f"{new_lesson(options.number, ' '.join(options.topic), root)}: now `course build {options.number}`")
         return 0
+    from classroom import hours
     from classroom.authoring import build
 
     build(options.topics, root)
+    hours.fill(root)
     return 0
 
 
