@@ -1,6 +1,6 @@
 """`course new NN topic`: a lesson's folder which builds and passes, to be written over.
 
-It has one of each: a prediction, a figure, an explorer, and three questions. Its files are the texts in this folder, with
+It has a prediction, a figure, an explorer and three questions. Its files are the texts in this folder, with
 `{number}`, `{topic}`, `{title}` and `{name}` filled in; comments in them say what the tests ask.
 """
 
