@@ -1,9 +1,9 @@
 """`course links URL`: where a copy of the course opens without an installation, by the address it is hosted at.
 
-Binder builds from any git address that it can read, Codespaces and Colab from github.com alone, and nbgitpuller puts any
-git repository onto a JupyterHub whose packages somebody else installs. `--write` puts the links and the address into
-the README. What each service takes is written down in its own documentation: BinderHub's repository providers,
-GitHub's "Creating an 'Open in Codespaces' badge", Colab's "Using Google Colab with GitHub", nbgitpuller's "URL options".
+Binder builds from any git address that it can read, Codespaces and Colab from github.com alone, and nbgitpuller puts
+any git repository onto a JupyterHub whose packages somebody else installs. `--write` puts the links and the address
+into the README. What each service takes is in its own documentation: BinderHub's repository providers, GitHub's
+"Creating an 'Open in Codespaces' badge", Colab's "Using Google Colab with GitHub", nbgitpuller's "URL options".
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read_address(text: str) -> Repository:
     if ("/-/" in path) or (host == "github.com" and path.count("/") != 1):
         raise CourseError(f"{given!r} is a page inside a repository: write the repository's own, such as {EXAMPLE}")
     scheme, at = ("https", "") if parts.scheme == "ssh" else (parts.scheme, f":{port}" if port else "")
-    return Repository(host, path, f"{scheme}://{host}{at}/{path}")
+    return Repository(host, path, f"{scheme}://{host}{at}{parts.path.rstrip('/')}")
 
 
 def binder(repository: Repository, branch: str) -> str:
@@ -107,12 +107,11 @@ def nbgitpuller(repository: Repository, branch: str, hub: str) -> str:
 def said(repository: Repository, branch: str, hub: str) -> str:
     """All links as lines for a terminal, and why one is missing."""
     elsewhere = "only for repositories on github.com"
-    opened = colab(repository, branch)
-    cell = colab_cell(repository).replace("\n", "\n               ")
+    opened, paste = colab(repository, branch), colab_cell(repository).splitlines()
     lines = {
         "Binder": binder(repository, branch),
         "Codespaces": codespaces(repository) or elsewhere,
-        "Colab": f"{opened}\n             untested; paste this as its first cell:\n               {cell}" if opened else elsewhere,
+        "Colab": "\n  ".join([opened, "untested; the first cell must be", *paste]) if opened else elsewhere,
         "nbgitpuller": nbgitpuller(repository, branch, hub) if hub else "name your JupyterHub with --hub",
     }
     return "\n".join(f"{service:<13}{line}" for service, line in lines.items())
@@ -125,7 +124,7 @@ def filled(readme: str, repository: Repository, branch: str, hub: str) -> str:
         CourseError: it has no place for them.
     """
     if not LINKS.search(readme) or not CLONE.search(readme):
-        raise CourseError("README.md needs a line `git clone ADDRESS`, and the lines <!-- links --> and <!-- /links -->")
+        raise CourseError("README.md needs a line `git clone ADDRESS`, and lines <!-- links --> and <!-- /links -->")
     links = [f"[Binder]({binder(repository, branch)})"]
     if codespaces(repository):
         links.append(f"[Codespaces]({codespaces(repository)})")
@@ -150,12 +149,3 @@ def links_command(options: argparse.Namespace, root: Path) -> int:
         write_whole(readme, filled(readme.read_text(encoding="utf-8"), repository, options.branch, options.hub))
         print(f"written into {readme}")
     return 0
-
-
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """`course links` on the command line."""
-    links = commands.add_parser("links", help="links that open your copy of the course in Binder, Codespaces and others")
-    links.add_argument("url", metavar="URL", help=f"where your copy is hosted, such as {EXAMPLE}")
-    links.add_argument("--branch", default="main", help="which branch to open (default: main)")
-    links.add_argument("--hub", default="", metavar="URL", help="your JupyterHub, for a link by nbgitpuller")
-    links.add_argument("--write", action="store_true", help="put them into README.md too")

@@ -36,7 +36,7 @@ WINDOW = (1330, 1100)
 MARGIN = 14  # pixels around the explorer
 # Milliseconds that a frame is seen, the last ones at the turn, at the largest batch that fits, and at the beginning.
 UP, DOWN, TURN, FITS, BEGIN = 70, 70, 2000, 1500, 600
-BLOCK = re.compile(r"(<!-- picture: .*? -->\n).*?(<!-- /picture -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- picture -->\n).*?(<!-- /picture -->)", re.DOTALL)
 SLIDER = "batch"
 
 
@@ -105,8 +105,8 @@ def block() -> str:
     turn = _turn(frames)
     # A picture's first text is its title; the last lines are the way out and what the last move did.
     alt = (
-        f"An explorer: its batch slider moves, and the memory of a training step is redrawn, role by role. "
-        f"{heard[-1][0]}. {heard[turn][0]}. {heard[turn][-2]}"
+        f"Film of an explorer: its batch slider moves, and memory over a training step is redrawn. {heard[turn][0]}. "
+        f"{heard[turn][-2]}"
     )
     return (
         "<picture>\n"
@@ -118,10 +118,10 @@ def block() -> str:
     )
 
 
-def fill(readme: str) -> str:
+def filled(readme: str) -> str:
     """The README's text with the block as it must be."""
     if not BLOCK.search(readme):
-        raise CourseError("README.md has no lines <!-- picture: ... --> and <!-- /picture --> for the picture")
+        raise CourseError("README.md has no lines <!-- picture --> and <!-- /picture --> ")
     return BLOCK.sub(lambda found: found[1] + block() + found[2], readme)
 
 
@@ -209,7 +209,7 @@ def main() -> None:
         (ROOT / STILLS[dark]).write_bytes(still.getvalue())
         seconds = sum(frame.milliseconds for frame in frames) / 1000
         print(f"{MOVIES[dark]}: {len(frames)} frames, {seconds:.1f} s, {buffer.tell() / 1e6:.2f} MB")
-    write_whole(README, fill(README.read_text(encoding="utf-8")))
+    write_whole(README, filled(README.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":
