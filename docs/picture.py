@@ -34,6 +34,7 @@ MOVIES = {False: "docs/explorer.webp", True: "docs/explorer-dark.webp"}  # by: i
 STILLS = {False: "docs/explorer.png", True: "docs/explorer-dark.png"}  # for who asked for less motion
 WINDOW = (1330, 1100)
 MARGIN = 14  # pixels around the explorer
+SHOWN = 720  # pixels of the README's width: the lines under it are on the first screen
 # Milliseconds that a frame is seen, the last ones at the turn, at the largest batch that fits, and at the beginning.
 UP, DOWN, TURN, FITS, BEGIN = 70, 70, 2000, 1500, 600
 BLOCK = re.compile(r"(<!-- picture -->\n).*?(<!-- /picture -->)", re.DOTALL)
@@ -98,10 +99,8 @@ def kept(movie: Path) -> list[list[str]]:
     return found
 
 
-def block() -> str:
-    """The README's lines that show the movie, with what it says as alternative text."""
-    frames = story(memory_explorer())
-    heard = played(frames)
+def block(frames: Sequence[Frame], heard: Sequence[Sequence[str]]) -> str:
+    """The README's lines that show the movie, with what it says at the turn as alternative text."""
     turn = _turn(frames)
     # A picture's first text is its title; the last lines are the way out and what the last move did.
     alt = (
@@ -113,16 +112,16 @@ def block() -> str:
         f'<source media="(prefers-reduced-motion:reduce) and (prefers-color-scheme:dark)" srcset="{STILLS[True]}">\n'
         f'<source media="(prefers-reduced-motion:reduce)" srcset="{STILLS[False]}">\n'
         f'<source media="(prefers-color-scheme:dark)" srcset="{MOVIES[True]}">\n'
-        f'<img src="{MOVIES[False]}" alt="{escape(alt)}">\n'
+        f'<img width="{SHOWN}" src="{MOVIES[False]}" alt="{escape(alt)}">\n'
         "</picture>\n"
     )
 
 
-def filled(readme: str) -> str:
+def filled(readme: str, frames: Sequence[Frame], heard: Sequence[Sequence[str]]) -> str:
     """The README's text with the block as it must be."""
     if not BLOCK.search(readme):
-        raise CourseError("README.md has no lines <!-- picture --> and <!-- /picture --> ")
-    return BLOCK.sub(lambda found: found[1] + block() + found[2], readme)
+        raise CourseError("README.md has no lines <!-- picture --> and <!-- /picture -->")
+    return BLOCK.sub(lambda found: found[1] + block(frames, heard) + found[2], readme)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -209,7 +208,7 @@ def main() -> None:
         (ROOT / STILLS[dark]).write_bytes(still.getvalue())
         seconds = sum(frame.milliseconds for frame in frames) / 1000
         print(f"{MOVIES[dark]}: {len(frames)} frames, {seconds:.1f} s, {buffer.tell() / 1e6:.2f} MB")
-    write_whole(README, filled(README.read_text(encoding="utf-8")))
+    write_whole(README, filled(README.read_text(encoding="utf-8"), frames, heard))
 
 
 if __name__ == "__main__":
