@@ -104,7 +104,7 @@ def block(frames: Sequence[Frame], heard: Sequence[Sequence[str]]) -> str:
     turn = _turn(frames)
     # A picture's first text is its title; the last lines are the way out and what the last move did.
     alt = (
-        f"Film of an explorer: its batch slider moves, and memory over a training step is redrawn. {heard[turn][0]}. "
+        f"An explorer, filmed: its batch slider moves, memory over a training step is redrawn. {heard[turn][0]}. "
         f"{heard[turn][-2]}"
     )
     return (

@@ -66,9 +66,7 @@ def test_the_table_has_every_lesson_with_the_minutes_it_states() -> None:
     said = {
         topic: (number, title, int(lesson), int(exercise or 0)) for number, title, topic, lesson, exercise, _ in rows
     }
-    assert said == {
-        topic: (topic.split("_")[0], one.title, one.lesson, one.exercise) for topic, one in STATED.items()
-    }
+    assert said == {topic: (topic.split("_")[0], one.title, one.lesson, one.exercise) for topic, one in STATED.items()}
     assert list(said) == list(STATED)
     assert all(exercise in ("", topic) for _, _, topic, _, _, exercise in rows)
 
@@ -206,6 +204,16 @@ def test_the_command_on_a_model_of_ones_own_runs(
 def test_code_of_ones_own_runs_with_permissions_not_rights() -> None:
     for document in DOCUMENTS:
         assert not re.search(r"\b(your|its|their) rights\b", document.read_text(encoding="utf-8")), document.name
+
+
+def test_what_the_commands_name_is_there() -> None:
+    first = README.split("\n## Lessons")[0]
+    for file in ("environment.yml", "constraints.txt", ".devcontainer/install.sh"):
+        assert file in first
+        assert (ROOT / file).is_file()
+    environment = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    [name] = re.findall(r"conda activate ([\w-]+)", first)
+    assert f"\nname: {name}\n" in environment
 
 
 def test_windows_has_every_step_that_others_have() -> None:
