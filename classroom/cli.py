@@ -54,6 +54,11 @@ def make_parser() -> argparse.ArgumentParser:
     slides = commands.add_parser("slides", help="each lesson as one HTML file of slides that needs no network")
     slides.add_argument("topics", nargs="*", metavar="NN", help="lesson numbers such as 03; all when none is given")
     slides.add_argument("--out", type=Path, metavar="DIR", help="where to write them; slides/ in the course's folder")
+    links = commands.add_parser("links", help="links that open your copy of the course in Binder, Codespaces, others")
+    links.add_argument("url", metavar="URL", help="where it is hosted, such as https://github.com/OWNER/NAME")
+    links.add_argument("--branch", default="main", help="which branch to open (default: main)")
+    links.add_argument("--hub", default="", metavar="URL", help="your JupyterHub, for a link by nbgitpuller")
+    links.add_argument("--write", action="store_true", help="put them into README.md too")
     record = commands.add_parser("record", help="measure this machine's GPU for the lessons, in one file")
     record.add_argument("--out", type=Path, metavar="FILE", help="where to write; by default where lessons look")
     record.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu only tries the workings")
@@ -91,6 +96,10 @@ def run(argv: Sequence[str]) -> int:
 
         export(options.topics, root, options.out or root / "slides")
         return 0
+    if options.command == "links":
+        from classroom.links import links_command
+
+        return links_command(options, root)
     if options.command == "new":
         from classroom.new_lesson import new_lesson
 

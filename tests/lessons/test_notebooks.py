@@ -75,11 +75,17 @@ def test_long_code_is_folded_and_no_answer_stands_open_below_its_guess(topic):
             assert not opened, f"{where}: this reveal shows its answer below the guess; write `# %% folded=true`"
 
 
+def topics_of_tests_with(fixture, request):
+    """Those that this run asks about: all, or one with `make test TOPIC=04`."""
+    return {item.callspec.params["topic"] for item in request.session.items if fixture in item.fixturenames}
+
+
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
+def compared(tmp_path_factory, request):
     """What nbval finds of each cell of each executed notebook, "" where nothing differs; each has its own kernel."""
     report = tmp_path_factory.mktemp("nbval") / "cells.xml"
-    paths = [f"{folder}/{topic}.ipynb" for folder, topic in EXECUTED]
+    asked = topics_of_tests_with("compared", request)
+    paths = [f"{folder}/{topic}.ipynb" for folder, topic in EXECUTED if topic in asked]
     ran = nbval(*paths, "-p", "warm_kernels", f"--junitxml={report}")
     assert report.exists(), ran.stdout[-6000:] + ran.stderr[-2000:]
     found = defaultdict(list)
@@ -106,12 +112,14 @@ def test_nbval_finds_every_output_unchanged(folder, topic, compared):
 
 
 @pytest.fixture(scope="module")
-def unsolved():
+def unsolved(request):
     """All exercises executed as they are handed out, one after the other in one kernel.
 
     Their set-up cells run in a kernel of their own in the solutions.
     """
-    return execute(in_one_notebook({t: planned("exercises", t).cells for t in EXERCISES}), ROOT / "exercises", "all")
+    asked = topics_of_tests_with("unsolved", request)
+    cells = {topic: planned("exercises", topic).cells for topic in EXERCISES if topic in asked}
+    return execute(in_one_notebook(cells), ROOT / "exercises", "all")
 
 
 @pytest.mark.parametrize("topic", EXERCISES)
