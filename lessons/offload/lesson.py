@@ -48,6 +48,7 @@ from lessons.offload.efficiency import loss_by_efficiency
 from lessons.offload.explorer import offload_explorer
 from lessons.offload.published import LINK, comparison, sensitivity
 from lessons.offload.schedule_lanes import schedule_lanes
+from lessons.offload.search import simulate_2016
 from lessons.shared import digits
 from lessons.shared.offload_real import OffloadActivations
 
@@ -72,7 +73,7 @@ vgg = networks_of_2016["VGG-16"].at(128)
 
 
 def schedule(ledger, policy, algorithm="p", **more):
-    return simulate(ledger, card, policy, algorithm, LINK, accounting="2016", **more)
+    return simulate_2016(ledger, card, policy, algorithm, LINK, **more)
 
 
 kept = schedule(vgg, "none")

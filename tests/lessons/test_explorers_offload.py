@@ -10,10 +10,10 @@ from amount import every_pair
 from drawn import assert_well_laid, one_move
 
 from course_utils.machine import hardware
-from course_utils.techniques.offload import POLICIES, simulate
 from course_utils.units import CourseError, format_bytes, format_seconds
 from lessons.offload import explorer as offload
 from lessons.offload.explorer import BATCHES, FAST, OFFERED, SMALL, offload_explorer, sentences, waiting
+from lessons.offload.search import POLICIES, simulate_2016
 
 MACHINES = (("Titan X (Maxwell)", "PCIe 3.0 x16"), ("GTX 980", "PCIe 2.0 x16"), ("B200", "PCIe 5.0 x16"))
 
@@ -65,7 +65,7 @@ def test_every_corner_says_what_the_schedule_says(network):
 def test_the_schedule_is_what_simulate_gives():
     explorer = offload_explorer("AlexNet", 64, "conv", device="P100")
     ledger = explorer._step("AlexNet").at(64)
-    expected = simulate(ledger, "P100", "conv", "p", "PCIe 3.0 x16", accounting="2016")
+    expected = simulate_2016(ledger, "P100", "conv", "p", "PCIe 3.0 x16")
     assert chosen(explorer).total_seconds == expected.total_seconds
     assert chosen(explorer).peak_bytes == expected.peak_bytes
 
