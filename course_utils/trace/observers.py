@@ -135,9 +135,14 @@ class Accumulation(Observer):
     found: list[tuple[int | None, str]] = field(default_factory=list)  # (storage that is added, layer)
 
     def see(self, call: Call, record: Run) -> None:
-        """Note what is added while autograd stores a parameter's gradient."""
-        if call.phase == BACKWARD and parameter_of(call.node) is not None:
+        """Note what is added to a parameter's gradient; hooks of the parameter may add to other tensors."""
+        gradient = getattr(parameter_of(call.node), "grad", None)
+        if call.phase == BACKWARD and gradient is not None and _share(gradient, call.inputs[0]):
             self.found.append((call.read[1], call.layer))
+
+
+def _share(one: Tensor, other: Tensor) -> bool:
+    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
 
 
 def parameter_of(node: Any) -> Any:
