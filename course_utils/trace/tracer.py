@@ -29,6 +29,7 @@ from course_utils.trace.fakes import Fakes
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.known import LARGEST
 from course_utils.trace.operators import SAME_AS_CPU
+from course_utils.trace.observers import HostTensors
 from course_utils.trace.optimizers import MakeOptimizer, Numbers, UpdateTracer, as_on, state_of
 from course_utils.trace.record import BACKWARD, FORWARD, Event, Run
 from course_utils.trace.recorder import FAILED_IN, LOSS, OPTIMIZER, Recorder, follow_modules
@@ -265,6 +266,9 @@ class Tracer:
         recorder = Recorder(self.name, self.device, host_counts=self.target == "cpu" or fake, fake=fake)
         record, training = recorder.record, self.optimizer is not None
         self._recorder = recorder
+        if self.target == "cuda":
+            names = {t.untyped_storage()._cdata: name for name, t in self._shapes.tensors.items()}
+            recorder.observers.append(HostTensors(names))
         with no_garbage_collection(), self._shapes_only(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for buffer, values in self._values:

@@ -460,3 +460,43 @@ def test_a_compiled_network_is_traced_as_eager_and_says_so() -> None:
 
 def test_a_branch_on_a_batch_between_the_traced_ones_is_taken_for_granted() -> None:
     assert set(training_step(plain(), (8,), 5).assumptions) == STANDING
+
+
+# -- group norm on CUDA ----------------------------------------------------------------------------------------------
+
+
+def normed(channels: int, weights: bool, pixels: int, dtype: torch.dtype) -> nn.Module:
+    net = nn.Sequential(
+        nn.Conv1d(channels, channels, 1), nn.GroupNorm(channels // 4, channels, affine=weights), nn.Flatten(),
+        nn.Linear(channels * pixels, 5),
+    )  # fmt: skip
+    return net.to(dtype)
+
+
+@pytest.mark.parametrize(
+    ("channels", "weights", "pixels", "dtype", "forward", "backward"),
+    [
+        # Numbers of 4 bytes that group_norm_kernel.cu makes for each channel of each sample, by hand; a group has four.
+        (8, True, 3, torch.float32, 2, 3 + 2 / 4),
+        (8, False, 3, torch.float32, 0, 2 + 2 / 4),
+        (8, True, 1, torch.float32, 0, 2 / 4),
+        (8, True, 3, torch.bfloat16, 2 + 2 / 4, 3 + 2 / 4),
+        # What seven published peaks of Liger-Kernel's script (128 samples, an A100) were found to lack; the ends.
+        (32, True, 512, torch.float32, 2, 57_344 / (4 * 128 * 32)),
+        (2048, True, 512, torch.float32, 2, 3_670_016 / (4 * 128 * 2048)),
+    ],
+)
+def test_group_norm_on_cuda_makes_factors_for_channels_and_groups(
+    channels: int, weights: bool, pixels: int, dtype: torch.dtype, forward: float, backward: float
+) -> None:
+    with torch.device("meta"):
+        net = normed(channels, weights, pixels, dtype)
+    options: dict[str, Any] = {"input_dtype": dtype, "optimizer": "sgd"}
+    on_cuda, on_cpu = (
+        training_step(net, (channels, pixels), 5, target=target, **options).at(128).timeline()
+        for target in ("cuda", "cpu")
+    )
+    maps = ["feature maps", "gradient maps"]
+    for name, count in (("native_group_norm", forward), ("native_group_norm_backward", backward)):
+        rows = [frame[frame["event"] == name][maps].to_numpy().sum() for frame in (on_cuda, on_cpu)]
+        assert rows[0] - rows[1] == 4 * 128 * channels * count
