@@ -122,7 +122,7 @@ class StepTrace:
         trace_at: traces the step anew at one batch (tens of milliseconds); used for batch 1, where tensors with a
             dimension of one may be laid out differently, and for networks that are not affine.
         affine: True where `tape` stands for every batch from 2 on.
-        assumptions: what the trace takes for granted of kernels that it cannot know; empty where nothing is assumed.
+        assumptions: what the trace takes for granted of kernels that it cannot know and of a step that it is not told.
         sizes: sizes that shapes of the input name, such as {"sequence": 1024}.
         resized: traces the step anew with other sizes.
     """

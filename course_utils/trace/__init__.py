@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.memory import StepTrace
+from course_utils.trace.assumptions import STANDING
 from course_utils.trace.copying import is_compiled
 from course_utils.trace.inputs import Spec, StepSpec, check_inputs
 from course_utils.trace.optimizers import OPTIMIZERS, MakeOptimizer
 from course_utils.trace.refusals import LeakError, TraceError, first_line
 from course_utils.trace.surroundings import no_garbage_collection
-from course_utils.trace.tracer import CLEARED, PRECISIONS, SAME_WAY, Tracer
+from course_utils.trace.tracer import PRECISIONS, Tracer
 from course_utils.units import require_one_of, require_whole
 
 __all__ = [
@@ -38,7 +39,6 @@ __all__ = [
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 TARGETS = ("cuda", "cpu")
-STANDING = frozenset({CLEARED, SAME_WAY})  # assumptions of almost every trace, which are not about its kernels
 
 
 def training_step(

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from course_utils.memory import ROLE
 from course_utils.trace import kernels
 from course_utils.trace.affine import Update
+from course_utils.trace.assumptions import ONE_FOR_ALL
 from course_utils.trace.copying import OnShapes, reached
 from course_utils.trace.fakes import Fakes
 from course_utils.trace.known import KnownValues
@@ -246,7 +247,7 @@ class Numbers(TorchDispatchMode):
             value = self.known.values(func, name, args, kwargs)
             if value is not NotImplemented:
                 return value
-            self.assume("the optimizer looks at numbers that depend on gradients or weights: each is taken to be 1")
+            self.assume(ONE_FOR_ALL)
             return 1.0
         out = func(*args, **kwargs)
         if isinstance(out, Tensor) and out.numel() == 1 and not _is_number(out):

@@ -21,15 +21,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from course_utils.memory import ROLE, Ledger, Tape
-from course_utils.trace import overrides
+from course_utils.trace import assumptions, overrides
 from course_utils.trace.affine import NotAffine, Update, make_tape
 from course_utils.trace.copying import MARK, OnShapes
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
 from course_utils.trace.fakes import Fakes
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.known import LARGEST
-from course_utils.trace.operators import SAME_AS_CPU
 from course_utils.trace.observers import HostTensors
+from course_utils.trace.operators import SAME_AS_CPU
 from course_utils.trace.optimizers import MakeOptimizer, Numbers, UpdateTracer, as_on, state_of
 from course_utils.trace.record import BACKWARD, FORWARD, Event, Run
 from course_utils.trace.recorder import FAILED_IN, LOSS, OPTIMIZER, Recorder, follow_modules
@@ -39,16 +39,7 @@ from course_utils.trace.surroundings import Draws, as_if_real, no_garbage_collec
 Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-COMPILED = "compiled, but traced as eager: a compiled step fuses operators, and mostly needs less"
-# What every trace of a training step takes for granted, unless it is told.
-CLEARED = (
-    'gradients are cleared between two steps; if between forward and backward, as in Lightning, say zero_grad="before '
-    'backward"; if they are zeroed and not freed, set_to_none=False'
-)
-SAME_WAY = "every batch runs the operators that the two traced batches run: no branch on a batch in between"
 ROUND_BATCH = 128  # tried when both fail: a network may ask for a multiple of something
-
-HIDDEN_BUFFERS = (nn.RNN, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell)  # of CUDA's kernels, and of the CPU's LSTM
 
 
 class Tracer:
@@ -65,6 +56,7 @@ class Tracer:
     ) -> None:
         self.step, self.optimizer, self.precision, self.target, self.name = step, optimizer, precision, target, name
         self.assumptions: dict[str, None] = {}
+        self._given: dict[str, None] = {}  # those of them that do not depend on sizes
         self.draws = Draws()
         self._recorder: Recorder | None = None
         self.batches = step.batches
@@ -80,7 +72,6 @@ class Tracer:
     def _set_up(self, module: nn.Module, fake: bool) -> None:
         self.fake = Fakes() if fake else None
         self.device = "cpu" if fake else "meta"
-        self._given: dict[str, None] = {}  # assumptions that do not depend on sizes
         shapes = self._shapes = self._copy(module)
         if self.optimizer is None:
             self.model.eval()
@@ -95,7 +86,7 @@ class Tracer:
             parts = [(f"{name}.{path}" if path else name, child) for path, child in network.named_modules()]
             self.modules += [(path, child) for path, child in parts if id(child) not in known]
             if self.target == "cuda":
-                self._given[f"{name}, which the step reaches outside of {self.name}: on the card too"] = None
+                self._given[assumptions.outside(name, self.name)] = None
         for path, child in self.modules:
             for parameter in child._parameters.values():
                 if parameter is not None and id(parameter) not in self.owner:
@@ -130,12 +121,8 @@ class Tracer:
 
         def empty(tensor: Tensor) -> Tensor:
             known = values.get(id(tensor))
-            if (
-                known is None
-                and is_real(tensor)
-                and (_is_index(tensor) or not tensor.dim())
-                and tensor.numel() <= LARGEST
-            ):
+            small = tensor.numel() <= LARGEST and (_is_index(tensor) or not tensor.dim())
+            if known is None and small and is_real(tensor):
                 known = tensor.detach().clone()
             with self._shapes_only():
                 twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
@@ -167,8 +154,10 @@ class Tracer:
         if isinstance(self._numbers, Numbers):
             for tensor, known in self._values:
                 self._numbers.known.tell(tensor, known)
+        shapes.memo.clear()
+        shapes.originals.clear()  # so that nobody's weights live as long as the trace
         if shapes.compiled:
-            self._given[COMPILED] = None
+            self._given[assumptions.COMPILED] = None
         return shapes
 
     # -- runs ----------------------------------------------------------------------------------------------------
@@ -196,28 +185,19 @@ class Tracer:
             self._become_fake()
             recorder = self._steady(batch)
             if self.target == "cuda":
-                self.assumptions["kernels chosen as on the CPU, because on meta tensors it looks at values"] = None
+                self._assume(assumptions.CHOSEN_ON_CPU)
         ran = {event.op for event in recorder.record.events}
         same = not recorder.cpu_differences.found and ran <= SAME_AS_CPU
         if self.fake is None and self.target == "cpu" and not same:
             del recorder
             self._become_fake()
             recorder = self._steady(batch)
-        self._say_what_is_hidden({event.op for event in recorder.record.events})
+        ran = {event.op for event in recorder.record.events}
+        self._assume(*assumptions.of_recurrences(self.modules, ran, self.target == "cuda", self.name))
         if self.fake is not None and recorder.overwritten_views.found:  # autograd replays the views of fake tensors
-            self.assumptions["a view written in place: without the two copies that its gradient may take"] = None
+            self._assume(assumptions.OVERWRITTEN_VIEW)
         (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
         return recorder.record
-
-    def _say_what_is_hidden(self, ops: set[str]) -> None:
-        """Recurrences run in kernels of libraries whose buffers no trace sees: their figures are estimates."""
-        if self.target == "cpu" and "mkldnn_rnn_layer" in ops:
-            self.assumptions["LSTM: without the workspace that the CPU's library keeps for the backward pass"] = None
-        if self.target == "cuda":
-            for path, child in self.modules:
-                if isinstance(child, HIDDEN_BUFFERS):
-                    said = f"{path or self.name} ({type(child).__name__}): traced cell by cell, while CUDA's kernel "
-                    self.assumptions[said + "keeps buffers of its own"] = None
 
     def _may_pass_as_fake(self, error: TraceError) -> bool:
         return self.target == "cpu" or (error.__cause__ is not None and needs_values(error.__cause__))
@@ -391,8 +371,8 @@ class Tracer:
             traced = UpdateTracer(self.optimizer, own, self.target == "cuda", self._assume)
             return traced.update(self._trained, [self.owner[id(p)] for p in self._trained])
 
-    def _assume(self, what: str) -> None:
-        self.assumptions[what] = None
+    def _assume(self, *texts: str) -> None:
+        self.assumptions.update(dict.fromkeys(texts))
 
     # -- from recordings to a tape -------------------------------------------------------------------------------
 
@@ -412,7 +392,7 @@ class Tracer:
     def _affine(self) -> tuple[Tape | None, str]:
         first, second = self.batches
         if self.optimizer is not None and self.step.zero_grad is None and self.step.set_to_none:
-            self.assumptions[CLEARED] = None
+            self._assume(assumptions.CLEARED)
         try:
             small = self.run(first)
         except TraceError as error:
@@ -431,7 +411,7 @@ class Tracer:
         if found is None or self.draws.seen:
             self._try_again(first)
         else:
-            self.assumptions[SAME_WAY] = None
+            self._assume(assumptions.SAME_WAY)
         return found, why
 
     def _try_again(self, batch: int) -> None:
@@ -440,10 +420,7 @@ class Tracer:
             runs = [self._run(batch) for _ in range(4 if self.draws.seen else 2)]
         peaks = [Ledger(self.name, self._tape(run, None), batch).peak_bytes for run in runs]
         if any(run != runs[0] for run in runs):
-            self.assumptions[
-                f"it draws random numbers in Python, and is another step every time: {len(runs)} steps at batch "
-                f"{batch} have their peaks from {min(peaks):,} to {max(peaks):,} bytes, and this is one of them"
-            ] = None
+            self._assume(assumptions.by_lot(batch, peaks))
 
     def _tape(self, small: Run, large: Run | None) -> Tape:
         return make_tape(small, large, self.batches, self._update(), self.layer_parameters, self.step.clears_at_end)

@@ -249,7 +249,7 @@ def test_the_default_says_where_it_takes_gradients_to_be_cleared() -> None:
     said, told = (training_step(plain(), (8,), 5, zero_grad=order).assumptions for order in (None, "end"))
     assert [text for text in said if "zero_grad" in text]
     assert not [text for text in told if "zero_grad" in text]
-    with pytest.raises(TraceError, match="^unknown zero_grad 'start': choose one of end, before backward, never$"):
+    with pytest.raises(TraceError, match=r"^unknown zero_grad 'start': choose one of end, before backward, never$"):
         training_step(plain(), (8,), 5, zero_grad="start")
 
 
