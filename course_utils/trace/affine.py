@@ -28,20 +28,21 @@ class Update:
     """The recording of one `optimizer.step()` on tensors of its own, to be set behind any backward pass."""
 
     record: Run
-    state: list[int]  # the storages of the optimizer's state
+    state: list[int]  # the storages of the optimizer's state, those included that take the place of others
     before: int  # how many storages existed before it ran
 
-    def after(self, first: int) -> Run:
-        """State and temporaries with events counted from `first` on, and `zero_grad` at the end."""
-        source, out = self.record, Run()
-        for lasting in (source.storages[index] for index in self.state):
-            out.storages.append(_moved(lasting, 0, ALIVE))
-        for made in source.storages[self.before :]:
-            death = min(made.death, len(source.events)) + first
-            out.storages.append(_moved(made, made.birth + first, death))
+    def after(self, first: int, clears: bool) -> Run:
+        """State and temporaries with events counted from `first` on, and `zero_grad` at the end if it `clears`."""
+        source, out, state = self.record, Run(), set(self.state)
+        for number, storage in enumerate(source.storages):
+            if number >= self.before or number in state:
+                kept = number in state and storage.death == ALIVE
+                birth = 0 if number < self.before else storage.birth + first
+                death = ALIVE if kept else min(storage.death, len(source.events)) + first
+                out.storages.append(_moved(storage, birth, death))
         # Without their work: torch has no formulas for an update's operators.
         out.events = [Event(event.op, UPDATE, event.layer, traffic=event.traffic) for event in source.events]
-        out.events.append(Event("zero_grad", UPDATE, OPTIMIZER))
+        out.events.append(Event("zero_grad" if clears else "end", UPDATE, OPTIMIZER))
         return out
 
 
@@ -55,6 +56,7 @@ def make_tape(
     batches: tuple[int, int],
     update: Update | None,
     layer_parameters: dict[str, int],
+    clears: bool = True,
 ) -> Tape:
     """The forward and backward pass, the update and zero_grad one after the other.
 
@@ -64,6 +66,7 @@ def make_tape(
         batches: the two batches, the smaller one first.
         update: the optimizer's step; None for inference.
         layer_parameters: layer -> number of parameters it owns.
+        clears: whether the step ends with a zero_grad that frees the gradients.
 
     Raises:
         NotAffine: the two runs differ by more than sizes that grow in proportion to the batch.
@@ -72,7 +75,7 @@ def make_tape(
         _check_same_step(small, large, batches)
     fits = _Lines(batches, large is not None)
     other = small if large is None else large
-    extra = Run() if update is None else update.after(len(small.events))
+    extra = Run() if update is None else update.after(len(small.events), clears)
     storages, events = [*small.storages, *extra.storages], [*small.events, *extra.events]
     ran_in = [event.layer for event in small.events]
     sizes = fits.fit(
@@ -94,7 +97,7 @@ def make_tape(
     end = len(events)  # one past the last event
     role = np.array([storage.role for storage in storages], dtype=np.int64)
     death = np.array([storage.death for storage in storages], dtype=np.int64)
-    if update is not None:
+    if update is not None and clears:
         death[(role == ROLE["weight gradients"]) & (death >= ALIVE)] = end - 1  # zero_grad frees them
     names = tuple(dict.fromkeys([*(event.layer for event in events), *(storage.layer for storage in storages)]))
     code = {name: index for index, name in enumerate(names)}

@@ -30,6 +30,9 @@ it. "By a T4" (A100, H100): peaks measured by others on a real card and publishe
 10. Layer norm, RMS norm and roll copy what is not contiguous before they read it: maps, and gradients such as those
    that a permutation or a sum hands back. Source: aten/native/cuda/layer_norm_kernel.cu,
    `LayerNormBackwardKernelImpl`; TensorTransformations.cu, `roll_cuda`. Confirmed: RMS norm's gradient, by an H100.
+11. Group norm makes factors for each channel of each sample, forward two and backward three, and two for each group.
+    Source: aten/native/cuda/group_norm_kernel.cu, `GroupNormKernelImplInternal` and
+    `GroupNormBackwardKernelImplInternal`. Confirmed: backward, by peaks of Liger-Kernel's seven sizes on an A100.
 """
 
 from __future__ import annotations
@@ -84,13 +87,34 @@ def dropout_masks(events: Iterable[Event]) -> Iterator[int]:
             yield from masks
 
 
-def scratch_on_cuda(operator: str, inputs: list[Tensor]) -> int:
-    """Bytes that an operator's kernel makes beside its results, and gives back when it ends: differences 7 and 10."""
+def scratch_on_cuda(operator: str, inputs: list[Tensor], outputs: list[Tensor]) -> int:
+    """Bytes that an operator's kernel makes beside its results, and gives back when it ends: differences 7, 10, 11."""
     if operator == "_softmax_backward_data":
         return inputs[0].nbytes
+    if operator == "native_group_norm":
+        return _group_norm_scratch(inputs[0], outputs[1], 2 if len(inputs) > 1 else 0, statistics=True)
+    if operator == "native_group_norm_backward":
+        _gradient, x, mean, _rstd, *weight = inputs
+        of_input = outputs[0].shape == x.shape
+        return _group_norm_scratch(x, mean, 2 + (1 if weight and of_input else 0), two_a_group=of_input)
     if operator not in READS_IN_ORDER:
         return 0
     return sum(tensor.nbytes for tensor in inputs[: READS_IN_ORDER[operator]] if not tensor.is_contiguous())
+
+
+def _group_norm_scratch(
+    x: Tensor, mean: Tensor, a_channel: int, statistics: bool = False, two_a_group: bool = False
+) -> int:
+    """`a_channel` numbers for each channel of each sample, none for one pixel; in half precision they are float32.
+
+    Forward `a` and `b`, and in half precision the statistics; backward `ds`, `db` and, for the gradient of the input,
+    `c1` a channel, `c2` and `c3` a group.
+    """
+    channels, half = x.shape[0] * x.shape[1], x.element_size() == 2
+    count = a_channel * channels if x.numel() > channels else 0
+    if two_a_group or (statistics and half):
+        count += 2 * mean.numel()
+    return count * (4 if half else x.element_size())
 
 
 def may_add_in_place(left: Tensor) -> bool:

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from course_utils.memory import ROLE
 from course_utils.trace import kernels
-from course_utils.trace.operators import NOTICED
+from course_utils.trace.operators import MIXES_DEVICES, NOTICED
 from course_utils.trace.record import BACKWARD, FORWARD, Run
 
 HALF = (torch.float16, torch.bfloat16)
@@ -98,6 +99,29 @@ class CpuDifferences(Observer):
 
 
 @dataclass
+class HostTensors(Observer):
+    """Tensors in host memory, made outside of the step, that a step on a card would fail on."""
+
+    names: dict[int, str]  # by the address of a storage
+
+    def see(self, call: Call, record: Run) -> None:
+        """Look for one that meets traced tensors; a number may, and what is moved or copied to them.
+
+        Raises:
+            ValueError: it names the tensor.
+        """
+        if len(call.inputs) < 2 or call.op in MIXES_DEVICES:
+            return
+        real = [t for t in call.inputs if type(t) is not FakeTensor and not t.is_meta and t.dim()]
+        if real and len(real) < len(call.inputs):
+            name = self.names.get(real[0].untyped_storage()._cdata)
+            what = f"a tensor of shape {tuple(real[0].shape)} in host memory"
+            raise ValueError(
+                f"{name + ', ' if name else ''}{what}, meets tensors on the card: create that one with device=x.device"
+            )
+
+
+@dataclass
 class OverwrittenViews(Observer):
     """Whether a view that gradients flow through was written in place."""
 
@@ -135,9 +159,14 @@ class Accumulation(Observer):
     found: list[tuple[int | None, str]] = field(default_factory=list)  # (storage that is added, layer)
 
     def see(self, call: Call, record: Run) -> None:
-        """Note what is added while autograd stores a parameter's gradient."""
-        if call.phase == BACKWARD and parameter_of(call.node) is not None:
+        """Note what is added to a parameter's gradient; hooks of the parameter may add to other tensors."""
+        gradient = getattr(parameter_of(call.node), "grad", None)
+        if call.phase == BACKWARD and gradient is not None and _share(gradient, call.inputs[0]):
             self.found.append((call.read[1], call.layer))
+
+
+def _share(one: Tensor, other: Tensor) -> bool:
+    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
 
 
 def parameter_of(node: Any) -> Any:

@@ -22,6 +22,7 @@ AUTOCAST: dict[str, list[str]] = {kind: names.split() for kind, names in _TABLES
 SAME_AS_CPU, VIEWS, WITH_RULES = _names("same_as_cpu"), _names("views"), _names("with_rules")
 NOTICED = {concern: _names("noticed", concern) for concern in _TABLES["noticed"]}
 WRITES_A_NUMBER, PARTIAL_SUMS = _names("writes_a_number"), _names("partial_sums")
+MIXES_DEVICES = _names("mixes_devices")
 MATRIX_PRODUCTS = _names("cuda", "matrix_products")
 READS_IN_ORDER: dict[str, int] = _TABLES["cuda"]["reads_in_order"]
 MADE_FROM_NOTHING = _names("known", "made")

@@ -159,6 +159,7 @@ class Recorder(TorchDispatchMode):
             return args[0].fake_device  # asked of fake tensors all the time
         operator = _operator(func)
         kwargs = kwargs or {}
+        to_host = operator.name == "_to_copy" and _goes_to_host(args[0], kwargs)
         if operator.takes_device and self.phase != UPDATE:
             kwargs = self._on_device(args, kwargs)
         follows = self.phase == FORWARD or (self.phase == BACKWARD and torch.is_grad_enabled())
@@ -174,6 +175,8 @@ class Recorder(TorchDispatchMode):
         if follows:
             self.known.follow(func, operator.name, args, kwargs, out, operator.writes)
         self._note(operator, args, out)
+        if to_host:
+            self._note_on_host(out)
         if operator.name == "scalar_tensor" and "pin_memory" not in kwargs:  # torch.scalar_tensor itself gives that
             self._number = self.index_of(out)
         return out
@@ -206,6 +209,17 @@ class Recorder(TorchDispatchMode):
             if self._is_counted(out):
                 self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], self.modules[-1], is_map=False)
 
+        elif self.phase == UPDATE and self.host_counts and isinstance(out, Tensor):
+            self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], OPTIMIZER, is_map=False)
+
+    def _note_on_host(self, out: Tensor) -> None:
+        """`x.cpu()`: on a CPU there is nothing to copy; on a card the copy takes nothing."""
+        if self.host_counts:
+            self.cpu_differences.found = True
+        elif (index := self.index_of(out)) is not None:
+            storage = self.record.storages[index]
+            storage.size, storage.role, storage.is_map = 0, ROLE["other"], False
+
     def _note(self, operator: _Operator, args: Any, out: Any) -> None:
         node = torch._C._current_autograd_node() if self.phase == BACKWARD else None
         recomputed = node is not None and torch.is_grad_enabled()
@@ -230,7 +244,7 @@ class Recorder(TorchDispatchMode):
             work=None if operator.counted is None else (operator.counted, [_shape(a) for a in args], _shape(out)),
             traffic=sum([tensor.nbytes for tensor in (*inputs, *outputs)]),
             recomputed=recomputed,
-            scratch=kernels.scratch_on_cuda(name, inputs),
+            scratch=kernels.scratch_on_cuda(name, inputs, outputs),
             reads=tuple([i for i in dict.fromkeys(read) if i is not None and i not in written]),
             writes=tuple(dict.fromkeys(written)),
         )
@@ -299,6 +313,11 @@ class Recorder(TorchDispatchMode):
         while sequence not in self._layer_of_node and sequence > 0:
             sequence -= 1  # a node whose operator made nothing: it belongs with the one before
         return self._layer_of_node.get(sequence, self.modules[0])
+
+
+def _goes_to_host(tensor: Tensor, kwargs: dict[str, Any]) -> bool:
+    device = kwargs.get("device")
+    return tensor.is_meta and device is not None and device.type == "cpu"
 
 
 def _shape(value: Any) -> Any:

@@ -28,7 +28,8 @@ from course_utils.networks.language import SHAPES, LanguageModel, Options, Shape
 from course_utils.trace import Spec
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.record import Run
-from course_utils.trace.tracer import Tracer, no_garbage_collection
+from course_utils.trace.surroundings import no_garbage_collection
+from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError, require_one_of
 from lessons.shared.kept_steps import KeptSteps
 from lessons.shared.stacked import SHORT, between, deepened, stepped_in_backward

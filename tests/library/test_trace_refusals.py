@@ -209,18 +209,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], dict[str, Any], str
         {"target": "cpu"},
         FORWARD_OF_NET,
     ),
-    "an optimizer that looks at values": (
-        plain,
-        ((8,),),
-        {"optimizer": torch.optim.Adafactor},
-        r"^the optimizer fails: it looks at the values of gradients or weights, .*\)$",
-    ),
-    "an optimizer that needs a device": (
-        plain,
-        ((8,),),
-        {"optimizer": partial(torch.optim.AdamW, fused=True)},
-        "^the optimizer fails: fused=True .* build it with fused=False$",
-    ),
     "an optimizer that wants a closure": (
         plain,
         ((8,),),
