@@ -129,7 +129,11 @@ class Workbench:
         if now.trains:
             yield from self._of_training(dtype)
         if dtype == "float32" and not now.four_bit:
-            lost = "an update below 1/256 of a weight is rounded away" if now.trains else "8 bits of each number"
+            lost = (
+                "an update below 1/256 of a weight is rounded away"
+                if now.trains
+                else "8 significant bits of each number"
+            )
             settings: dict[str, Any] = {"weights": "bfloat16", "precision": "float32"}
             yield Change("bfloat16 weights", lost, ROUNDING, settings)
         if not now.trains and network.tokens and network.blocks:
@@ -145,12 +149,12 @@ class Workbench:
     def _of_training(self, dtype: str) -> Iterator[Change]:
         now, network = self.settings, self.network
         if other := ONE_KERNEL.get(now.optimizer):
-            yield Change("fused update", "nothing: fused=True", TIME, {"optimizer": other})
+            yield Change("fused update", "nothing (fused=True)", TIME, {"optimizer": other})
         if now.optimizer in (*ONE_KERNEL, *ONE_KERNEL.values()) and now.accumulate == 1 and not now.in_backward:
             settings: dict[str, Any] = {
                 "in_backward": True, "accumulate": 1, "optimizer": ONE_KERNEL.get(now.optimizer, now.optimizer)
             }  # fmt: skip
-            cost = "no clipping by the norm of all gradients; each weight's update by a hook"
+            cost = "a hook a weight; no clipping by the norm of all gradients"
             yield Change("update in backward", cost, TIME, settings)
         if (micro := self._micro_batch()) and not now.in_backward:
             passes = now.batch // micro
@@ -159,9 +163,9 @@ class Workbench:
         if network.blocks and not now.checkpoint:
             yield Change(f"checkpointing of {network.blocks} blocks", self._again, TIME, {"checkpoint": True})
         if now.precision == "float32" and dtype == "float32":
-            yield Change("bfloat16 autocast", "8 bits in products", ROUNDING, {"precision": "bfloat16"})
+            yield Change("bfloat16 autocast", "products of 8 significant bits", ROUNDING, {"precision": "bfloat16"})
         if other := EIGHT_BIT.get(now.optimizer):
-            yield Change("8-bit Adam", "moments in 8 bits; bitsandbytes", ROUNDING, {"optimizer": other})
+            yield Change("8-bit Adam", "moments rounded to 8 bits (bitsandbytes)", ROUNDING, {"optimizer": other})
         if network.tokens and network.blocks and not now.rank:
             settings = {"rank": RANK, "in_backward": False}
             yield Change(f"LoRA {RANK}", partial(self._trained, settings), MODEL, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections import Counter
@@ -15,7 +16,6 @@ from torch.utils.checkpoint import checkpoint
 
 from course_utils.memory import StepTrace
 from course_utils.techniques.fine_tuning import adapt, blocks_of, stepped_in_backward
-from course_utils.trace.copies import copied
 from course_utils.trace_command.optimizers import UPDATES_ALONE, maker
 from course_utils.units import CourseError
 
@@ -144,7 +144,7 @@ def on_shapes(model: nn.Module) -> nn.Module:
         id(p): nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
         for p in model.parameters()
     }
-    return copied(model, memo)
+    return copy.deepcopy(model, memo)
 
 
 def dtype_of(model: nn.Module) -> str:

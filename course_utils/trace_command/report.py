@@ -63,7 +63,7 @@ def lines(report: Report) -> list[str]:
     found = [headline(report), parameters(report), "", "At the peak"]
     found += [f"  {role:<18}{format_bytes(count):>12}{count / ledger.peak_bytes:>7.0%}" for role, count in roles]
     found += ["", *counters(report)]
-    found += ["", "Largest layers: maps kept for the backward pass, parameters"]
+    found += ["", f"Largest layers: maps kept{purpose(report)}, parameters"]
     found += [f"  {name:<28}{kept:>12}{count:>16}" for name, kept, count in largest_layers(ledger)]
     found += ["", *verdict_lines(report)]
     rows = help_rows(report)
@@ -89,7 +89,12 @@ def headline(report: Report) -> str:
 def parameters(report: Report) -> str:
     """How many there are."""
     every, trained = report.parameters
-    return f"{every:,} parameters" + ("." if trained == every else f", {trained:,} of them trained.")
+    return f"{every:,} parameters" + (f", {trained:,} of them trained." if 0 < trained < every else ".")
+
+
+def purpose(report: Report) -> str:
+    """What maps are kept for: nothing is said of inference."""
+    return " for the backward pass" if report.parameters[1] else ""
 
 
 def counters(report: Report) -> list[str]:
@@ -104,8 +109,8 @@ def counters(report: Report) -> list[str]:
         kept = report.cache_bytes * ledger.batch
         lasting = format_bytes(kept + int(ledger.by_role()["parameters"]))
         found.append(
-            f"Keys and values are {format_bytes(kept)} of it, {format_bytes(report.cache_bytes)} a sequence; they and the "
-            f"weights, {lasting}, stay while further tokens are made."
+            f"Keys and values are {format_bytes(kept)} of it, {format_bytes(report.cache_bytes)} a sequence; with the "
+            f"weights, {lasting}, they stay while further tokens are made."
         )
     return found
 
@@ -140,7 +145,7 @@ def help_rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
     """For each change or set: name, peak, what it saves, how that is known, the verdict, what it costs."""
     before, first = report.ledger.peak_bytes, report.cheapest
     tried = [] if report.verdict is not None else report.sets  # a set that was traced in vain is no help
-    rest = [one for one in (*report.helps, *tried) if one is not first]
+    rest = [one for one in (*report.helps, *tried) if one is not first and one.peak_bytes < before]
     return [
         (
             one.name, format_bytes(one.peak_bytes), format_bytes(before - one.peak_bytes), one.known,
@@ -152,8 +157,10 @@ def help_rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
 
 def notes(report: Report) -> list[str]:
     """What is assumed and what was left out."""
+    vain = [one.name for one in report.helps if one.peak_bytes >= report.ledger.peak_bytes]
+    saved = [f"Saves nothing here: {', '.join(vain)}."] if vain else []
     why = [f"This batch was traced by itself: {report.why}."] if report.why else []
-    return [*report.notes, *why, *(f"Assumed: {text}." for text in report.assumptions)]
+    return [*saved, *report.notes, *why, *(f"Assumed: {text}." for text in report.assumptions)]
 
 
 def as_json(report: Report) -> dict[str, Any]:
