@@ -10,6 +10,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from torch import nn
 
@@ -25,10 +26,18 @@ from course_utils.trace_command.optimizers import NAMES
 from course_utils.trace_command.report import Report, as_json, lines, page
 from course_utils.units import GIB, CourseError, require_whole
 
+LARGEST_CARD = 1000  # GiB; a number above it is a name cut short
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """What is wrong with the command line, as one line."""
+        raise CourseError(f"{message}: course trace --help says what there is")
+
 
 def parser() -> argparse.ArgumentParser:
     """The command line of `course trace`."""
-    found = argparse.ArgumentParser(
+    found = _Parser(
         prog="course trace",
         description="Trace one training step of your own network without running it: who owns the memory, whether it "
         "fits a card, and what would help. The builder is your code, and runs with your rights.",
@@ -175,15 +184,17 @@ def settings_of(options: argparse.Namespace) -> Settings:
         )
     if options.lora and options.qlora:
         raise CourseError("give either --lora or --qlora, not both")
+    optimizer = options.optimizer if ":" in options.optimizer else options.optimizer.lower()
+    inference = options.inference or optimizer == "none"
     training = {"--accumulate": options.accumulate > 1, "--checkpoint": options.checkpoint, "--lora": options.lora,
                 "--in-backward": options.in_backward}  # fmt: skip
-    if options.inference and (wrong := [name for name, given in training.items() if given]):
+    if inference and (wrong := [name for name, given in training.items() if given]):
         raise CourseError(f"--inference trains nothing: leave out {wrong[0]}")
     weights = options.weights or ("bfloat16" if options.qlora else "")
     return Settings(
-        options.batch, "none" if options.inference else options.optimizer, options.precision, weights,
+        options.batch, "none" if inference else optimizer, options.precision, weights,
         options.sequence or 0, options.accumulate, options.checkpoint,
-        0 if options.inference else options.lora or options.qlora, bool(options.qlora), options.in_backward,
+        0 if inference else options.lora or options.qlora, bool(options.qlora), options.in_backward,
     )  # fmt: skip
 
 
@@ -236,6 +247,8 @@ def card_of(text: str | None) -> Device | int | None:
         size = float(text.lower().removesuffix("gib").removesuffix("gb"))
     except ValueError:
         return hardware.device(text)
+    if size > LARGEST_CARD and (names := [one.name for one in hardware.devices() if text in one.name]):
+        raise CourseError(f"no card has {size:,.0f} GiB: did you mean {' or '.join(names)}?")
     if not 0 < size < float("inf"):
         raise CourseError(f"--card must be a name or more than 0 GiB, got {text!r}")
     return int(size * GIB)

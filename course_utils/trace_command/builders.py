@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.memory import StepTrace
-from course_utils.trace import Spec, training_step
+from course_utils.trace import Spec, TraceError, training_step
 from course_utils.trace.huggingface import training_step as trace_transformer
 from course_utils.trace_command.names import reason, resolved
 from course_utils.trace_command.network import Network, Settings, dtype_of
@@ -65,6 +65,18 @@ def own(name: str, model: nn.Module, shape: tuple[int, ...], dtype: str, classes
         raise CourseError(f"--loss {loss} is no function of (model, x), but of type {type(function).__name__}")
 
     def trace(model: nn.Module, settings: Settings, optimizer: Any) -> StepTrace:
+        try:
+            return traced(model, settings, optimizer)
+        except TraceError as error:
+            if isinstance(error.__cause__, CourseError):
+                raise error.__cause__ from None
+            if not whole and "scalar types: Long" in str(error):
+                raise CourseError(f"{name} reads token ids: write --input int64:{','.join(map(str, shape))}") from error
+            if str(error).startswith("the criterion fails"):
+                raise CourseError(f"{error}; for another loss write --loss MODULE:FUNCTION of (model, x)") from error
+            raise
+
+    def traced(model: nn.Module, settings: Settings, optimizer: Any) -> StepTrace:
         kept = dtype_of(model)
         # What enters half-precision weights must be of their dtype, unless autocast sees to it.
         cast = not whole and settings.precision == "float32" and kept != "float32"
