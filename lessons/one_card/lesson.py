@@ -41,12 +41,13 @@ from course_utils.memory import ROLES
 from course_utils.networks import mlp
 from course_utils.networks.language import SHAPES
 from course_utils.techniques.capacity import fit
+from course_utils.techniques.fine_tuning import LoRA
 from course_utils.trace import training_step
 from course_utils.units import GB, GIB, MIB, format_bytes, format_seconds
 from lessons.claims import judge
 from lessons.one_card import serving
 from lessons.one_card.explorer import one_card_explorer
-from lessons.one_card.fine_tuning import METHODS, LoRA, Method, step, trainable_bytes
+from lessons.one_card.fine_tuning import METHODS, Method, step, trainable_bytes
 from lessons.shared import digits
 from lessons.shared.parallel import sent_bytes, sharded, state_bytes
 from lessons.shared.roofline import Reached, roofline
