@@ -9,13 +9,12 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	$$name -c '$(SUPPORTED)' 2>/dev/null && echo $$name && break; done)
 # More options for JupyterLab: make lab LAB="--no-browser --port=9999"
 LAB ?=
-FIRST := /lab/tree/notebooks/00_start_here.ipynb
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help lab test test-thorough test-elsewhere bench picture clean
 
 help:
-	@echo "make lab     install, check the set-up, open JupyterLab on the lessons"
+	@echo "make lab     install, check the set-up, open JupyterLab on your copies of the lessons"
 	@echo "make test    install, then run every test: about 16 minutes on two cores"
 	@echo "make test TOPIC=04   those that lesson 04 touches: a minute or two"
 	@echo "make test-thorough   the same with more cases for each law"
@@ -25,8 +24,7 @@ help:
 	@echo "make clean   remove what these commands installed"
 
 lab: $(VENV)/lab.done
-	@$(BIN)/python -m classroom.cli doctor
-	@$(BIN)/python -m jupyterlab --notebook-dir=. --LabApp.default_url=$(FIRST) $(LAB)
+	@$(BIN)/python -m classroom.cli lab $(LAB)
 
 # Threads of two processes that share the cores must not wait in loops for each other.
 test: export OMP_WAIT_POLICY := PASSIVE

@@ -17,8 +17,9 @@ from pkgutil import resolve_name
 from course_utils import __version__
 from course_utils.units import CourseError
 
-# Commands that read their own arguments and mark: what does the work of each.
-MARKING = {
+# Commands that read their own arguments and work in the course's folder: what does the work of each.
+OWN_ARGUMENTS = {
+    "lab": "classroom.lab:lab_command",
     "check": "classroom.grading.report:check_command",
     "progress": "classroom.grading.report:progress_command",
     "grade": "classroom.grading.command:grade_command",
@@ -34,10 +35,12 @@ def find_root(start: Path) -> Path | None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser for the top level; `check` and `progress` read their own arguments."""
+    """The parser for the top level; those in `OWN_ARGUMENTS` and `trace` read their own arguments."""
     parser = argparse.ArgumentParser(prog="course", description="Tools for the course's learners and authors.")
     parser.add_argument("--version", action="version", version=f"course {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands.add_parser("lab", add_help=False, help="open JupyterLab on your own copies of the lessons, in work/")
+    commands.add_parser("work", help="bring your copies in work/ up to date, as `course lab` does first")
     commands.add_parser("doctor", help="check that everything the course needs is here, with a fix for what is not")
     build = commands.add_parser("build", help="write notebooks, exercises and solutions from lessons/ (for authors)")
     build.add_argument(
@@ -71,7 +74,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one subcommand and return its exit code. Raises CourseError, and SystemExit 2 for a wrong command line."""
     parser = make_parser()
     options, rest = parser.parse_known_args(argv)
-    if rest and options.command not in (*MARKING, "trace"):
+    if rest and options.command not in (*OWN_ARGUMENTS, "trace"):
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     root = find_root(Path.cwd())
     if options.command == "doctor":
@@ -88,9 +91,14 @@ def run(argv: Sequence[str]) -> int:
         return trace_command(argv[1:])
     if root is None:
         raise CourseError("the course's folder is not here; change to the folder you cloned, and run it there")
-    if options.command in MARKING:
-        command: Callable[[Sequence[str], Path], int] = resolve_name(MARKING[options.command])
+    if options.command in OWN_ARGUMENTS:
+        command: Callable[[Sequence[str], Path], int] = resolve_name(OWN_ARGUMENTS[options.command])
         return command(rest, root)
+    if options.command == "work":
+        from classroom.lab import work_command
+
+        work_command(root)
+        return 0
     if options.command == "slides":
         from classroom.slides import export
 
