@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.batch_size.behaviour import accumulate as accumulate
@@ -339,3 +340,5 @@ saturated_from = Check(
     ],
     takeaway="Beyond saturation a larger batch buys memory trouble and no time.",
 )  # fmt: skip
+
+check = CheckCell(globals())

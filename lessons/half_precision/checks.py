@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.half_precision.behaviour import keep_small as keep_small
@@ -349,3 +350,5 @@ next_scales = Check(
     ],
     takeaway="The rule needs no tuning: it climbs until it overflows, steps back, and skips one update each time.",
 )  # fmt: skip
+
+check = CheckCell(globals())

@@ -24,7 +24,6 @@ import math
 
 import torch
 
-from lessons.half_precision import checks as check
 from lessons.half_precision.judge import half_loss, loses_small
 
 # %% [markdown] question="recipe_bytes" points=2 difficulty=1 minutes=5
@@ -52,7 +51,9 @@ def recipe_bytes(parameters, optimizer, recipe):
 
 
 # %% check="recipe_bytes"
-check.recipe_bytes(recipe_bytes)
+from lessons.half_precision.checks import check
+
+check("recipe_bytes")
 
 # %% [markdown] hint="recipe_bytes"
 # **My mixed recipe takes as much as float32, or less.** It keeps everything that float32 keeps. What does it add?
@@ -84,7 +85,9 @@ def share_left(map_values, pool_values):
 
 
 # %% check="share_left"
-check.share_left(share_left)
+from lessons.half_precision.checks import check
+
+check("share_left")
 
 # %% [markdown] hint="share_left"
 # **I get 0.5.** Write down the bytes of one pooled value with its index, in float32 and in half precision. Is the
@@ -122,7 +125,9 @@ def smallest_update(weight, fraction_bits, lowest_exponent):
 
 
 # %% check="smallest_update"
-check.smallest_update(smallest_update)
+from lessons.half_precision.checks import check
+
+check("smallest_update")
 
 # %% [markdown] hint="smallest_update"
 # **It is right for 1 and wrong for 1.5 or 0.75.** Between which two powers of two does 1.5 lie? The lower one
@@ -170,7 +175,9 @@ def loss_scale(gradients, share):
 
 
 # %% check="loss_scale"
-check.loss_scale(loss_scale)
+from lessons.half_precision.checks import check
+
+check("loss_scale")
 
 # %% [markdown] hint="loss_scale"
 # **My scale is too large.** Do you count the zeros? They stay 0 at any scale. Is every gradient asked for, or a
@@ -219,7 +226,9 @@ def next_scales(overflows, scale, interval):
 
 
 # %% check="next_scales"
-check.next_scales(next_scales)
+from lessons.half_precision.checks import check
+
+check("next_scales")
 
 # %% [markdown] hint="next_scales"
 # **My first number is wrong.** Note the scale of a step before you change it for the next one.
@@ -269,7 +278,9 @@ def keep_small(model, optimizer, batches, scale, max_norm):
 
 
 # %% check="keep_small"
-check.keep_small(keep_small)
+from lessons.half_precision.checks import check
+
+check("keep_small")
 
 # %% [markdown] hint="keep_small"
 # **The check says that nothing is scaled.** The scale has to be there before the backward pass: a gradient that has

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.many_gpus.behaviour import ring_average as ring_average
@@ -277,3 +278,5 @@ shard_factors = Check(
     ],
     takeaway="DDP averages over cards, a loss averages over samples. Where the parts are equal the two agree.",
 )  # fmt: skip
+
+check = CheckCell(globals())

@@ -11,11 +11,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from classroom.questions.waiting import run_apart
 from lessons.shared.tensors import own_kind
 
 Program = Callable[..., Any]
@@ -197,11 +199,7 @@ def run(program: Program, cards: int, numbers: int, seed: int = 0) -> Ring:
             errors[rank] = error
         wire.ended()
 
-    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(cards)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_apart(*(partial(one, rank) for rank in range(cards)))
     for error in errors:
         if error is not None and not isinstance(error, Silence):
             raise error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.offload.behaviour import keep_outside as keep_outside
@@ -290,3 +291,5 @@ leaves_with = Check(
     ],
     takeaway="The last reader in the forward pass is the first in the backward pass: the map must be back for it.",
 )  # fmt: skip
+
+check = CheckCell(globals())

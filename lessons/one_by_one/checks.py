@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.shared.checks import BytesCheck
@@ -263,3 +264,5 @@ bottleneck = RebuildCheck(
     ],
     takeaway="Two layers at a quarter of the width pay for the map that the squeeze adds, and then some.",
 )
+
+check = CheckCell(globals())

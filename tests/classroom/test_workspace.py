@@ -305,7 +305,7 @@ def test_a_copy_that_was_deleted_comes_anew(clone: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_one_line(clone: Path) -> None:
     shutil.rmtree(clone / "work")
     (clone / "work").write_text("a file")
-    with pytest.raises(CourseError, match="work.* cannot be written"):
+    with pytest.raises(CourseError, match=r"work.* cannot be written"):
         bring_up_to_date(clone)
 
 
