@@ -44,7 +44,9 @@ def make_parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="check that everything the course needs is here, with a fix for what is not")
     build = commands.add_parser("build", help="write notebooks, exercises and solutions from lessons/ (for authors)")
     build.add_argument(
-        "topics", nargs="*", metavar="NN",
+        "topics",
+        nargs="*",
+        metavar="NN",
         help="topic numbers such as 03, executed again; without any, all whose source changed",
     )
     new = commands.add_parser("new", help="write the folder of a new lesson, which builds and passes (for authors)")

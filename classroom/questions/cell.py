@@ -74,9 +74,9 @@ class CheckCell:
                 watch.join()  # nothing interrupts what comes after
         except KeyboardInterrupt as stop:
             took = time.monotonic() - begun
-            how = f"It had not ended after {took:.0f} s" if took >= self.seconds else f"Stopped after {took:.0f} s"
-            where = place_in(stop, answer)
-            return Feedback(question, Outcome.CRASHED, f"{how}{where}. Is there a loop that does not end?")
+            how = f"Stopped after {took:.0f} s" if took < self.seconds else f"It had not ended after {self.seconds:g} s"
+            said = f"{how}{place_in(stop, answer)}. Is there a loop that does not end?"
+            return Feedback(question, Outcome.CRASHED, said)
         missing = MISSING.search(feedback.message) if feedback.outcome is Outcome.CRASHED else None
         if missing and missing[1] in self._given():
             hint = f"`{missing[1]}` comes from a cell of this notebook that was not run since the kernel started"
@@ -109,10 +109,9 @@ class LastRun:
 
     def words(self, name: str) -> str:
         """What whoever ran the failed text should know."""
-        earlier = f" What `{name}` is now comes from In [{self.judged}], so it was not judged." if self.judged else ""
-        return (
-            f"The cell of `{name}` failed when it last ran, as In [{self.failed}].{earlier} Mend it and run it first."
-        )
+        failed = f"The cell of `{name}` failed when it last ran, as In [{self.failed}]."
+        earlier = f" `{name}` is still what In [{self.judged}] made it, and was not judged." if self.judged else ""
+        return f"{failed}{earlier} Mend it and run it first."
 
 
 def last_run(name: str, answer: object, inputs: Sequence[str]) -> LastRun:

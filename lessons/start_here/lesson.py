@@ -280,9 +280,11 @@ memory_explorer("AlexNet", batch=256, card_gib=2)
 # | *correct* | right, also for inputs that you did not try |
 
 # %% [markdown] slide="notes"
-# For points, save the notebook and run two commands in a terminal, in the course's folder. `course check 03` marks
-# exercise 03 on other inputs; `course progress` shows all exercises at a glance. Installed with `make lab`, the
-# command is `.venv/bin/course`.
+# For points, save the notebook and open a terminal here in JupyterLab (*File*, *New*, *Terminal*). `course check 03`
+# marks exercise 03 on other inputs; `course progress` shows all exercises at a glance.
+#
+# Notebooks and exercises that you open in this way are your own copies, in the folder `work`. Change what you like:
+# when the course is mended, `git pull` and `make lab` bring the mended lessons, and your answers move over to them.
 
 # %% [markdown] slide="slide"
 # ## Recap
