@@ -33,10 +33,14 @@ def lab_command(options: Sequence[str], root: Path) -> int:
     work_command(root)
     from classroom.workspace import WORK
 
+    return run(jupyterlab(root / WORK, options), environment(os.environ))
+
+
+def run(command: list[str], variables: Mapping[str, str]) -> int:
+    """Run JupyterLab until it ends; where the system can, in place of this process. Returns its exit code."""
     sys.stdout.flush()
-    command, variables = jupyterlab(root / WORK, options), environment(os.environ)
     if os.name != "nt":  # it then gets every signal, and asks about Ctrl-C, itself
-        os.execve(sys.executable, command, variables)
+        os.execve(command[0], command, variables)
     process = subprocess.Popen(command, env=variables)
     while True:
         try:
