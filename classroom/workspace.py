@@ -25,7 +25,7 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from classroom.grading.graft import kind_of
-from classroom.notebooks import as_notebook, parse_notebook, read_notebook, to_text
+from classroom.notebooks import as_notebook, parse_notebook, read_notebook, to_text, topics
 from course_utils.files import write_whole
 from course_utils.units import CourseError
 
@@ -136,7 +136,8 @@ def _shipped(root: Path) -> list[Path]:
 
 def _answered_in_place(root: Path) -> list[str]:
     """The exercises of the course's own folder that hold answers."""
-    return [path.stem for path in sorted((root / "exercises").glob("*.ipynb")) if _attempted(path)]
+    answered = [path.stem for path in sorted((root / "exercises").glob("*.ipynb")) if _attempted(path)]
+    return [topic for topic in answered if topic in topics(root)]
 
 
 def _bring_one(file: str, data: bytes, own: Path, before: Handed | None, now: Handed) -> Change | None:
