@@ -35,7 +35,7 @@ STILLS = {False: "docs/explorer.png", True: "docs/explorer-dark.png"}  # for who
 WINDOW = (1330, 1100)
 MARGIN = 14  # pixels around the explorer
 SHOWN = 720  # pixels of the README's width: the lines under it are on the first screen
-# Milliseconds: of all frames that move together, and of the ones at the turn, at the largest batch that fits, at the end.
+# Milliseconds: of all frames that move, together; of the one at the turn, at the largest batch that fits, at the end.
 MOVING, TURN, FITS, END = 3710, 2000, 1500, 600
 BLOCK = re.compile(r"(<!-- picture -->\n).*?(<!-- /picture -->)", re.DOTALL)
 SLIDER = "batch"
