@@ -35,8 +35,8 @@ STILLS = {False: "docs/explorer.png", True: "docs/explorer-dark.png"}  # for who
 WINDOW = (1330, 1100)
 MARGIN = 14  # pixels around the explorer
 SHOWN = 720  # pixels of the README's width: the lines under it are on the first screen
-# Milliseconds that a frame is seen, the last ones at the turn, at the largest batch that fits, and at the beginning.
-UP, DOWN, TURN, FITS, BEGIN = 70, 70, 2000, 1500, 600
+# Milliseconds: of all frames that move, together; of the one at the turn, at the largest batch that fits, at the end.
+MOVING, TURN, FITS, END = 3710, 2000, 1500, 600
 BLOCK = re.compile(r"(<!-- picture -->\n).*?(<!-- /picture -->)", re.DOTALL)
 SLIDER = "batch"
 
@@ -63,9 +63,11 @@ def story(explorer: MemoryExplorer) -> list[Frame]:
     too_much = 1.03 * explorer.limit_bytes
     last = next(b for b in range(fits, explorer.batch.max, 5) if explorer.step.at(b).peak_bytes > too_much)
     first = last - 10 * math.ceil((last - fits + 30) / 10)
-    seen = {last: TURN, fits: FITS, first: BEGIN}
-    up = [Frame("ArrowRight", 2, b, seen.get(b, UP) if b == last else UP) for b in range(first + 2, last + 1, 2)]
-    return [*up, *(Frame("PageDown", 1, b, seen.get(b, DOWN)) for b in range(last - 5, first - 1, -5))]
+    ways = [("ArrowRight", 2, batch) for batch in range(first + 2, last + 1, 2)]
+    ways += [("PageDown", 1, batch) for batch in range(last - 5, first - 1, -5)]
+    held = {("ArrowRight", 2, last): TURN, ("PageDown", 1, fits): FITS, ("PageDown", 1, first): END}
+    pace = MOVING // (len(ways) - len(held))
+    return [Frame(*way, held.get(way, pace)) for way in ways]
 
 
 def _turn(frames: Sequence[Frame]) -> int:
@@ -104,7 +106,7 @@ def block(frames: Sequence[Frame], heard: Sequence[Sequence[str]]) -> str:
     turn = _turn(frames)
     # A picture's first text is its title; the last lines are the way out and what the last move did.
     alt = (
-        f"An explorer, filmed: its batch slider moves, memory over a training step is redrawn. {heard[turn][0]}. "
+        f"An explorer, filmed: the batch slider moves, the step's memory is redrawn. {heard[turn][0]}. "
         f"{heard[turn][-2]}"
     )
     return (

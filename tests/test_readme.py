@@ -3,9 +3,12 @@
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from PIL import Image
+from torch import Tensor, nn
 
 from classroom.hours import stated, total
 from classroom.links import filled as with_links
@@ -186,6 +189,27 @@ def test_the_code_on_a_model_of_ones_own_runs(capsys: pytest.CaptureFixture[str]
     assert len(code.strip().splitlines()) <= 10
     exec(compile(code, "README.md", "exec"), {"model": vgg16()})
     assert capsys.readouterr().out.startswith(("It fits", "It is tight", "It does not fit"))
+
+
+class Tagger(nn.Module):
+    """Takes tokens with their labels and returns an object with a loss, as language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(50, 8), nn.Linear(8, 5)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> SimpleNamespace:
+        scores: Tensor = self.head(self.embed(tokens))
+        return SimpleNamespace(loss=nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten()))
+
+
+def test_the_code_of_the_page_on_tracing_runs() -> None:
+    page = (ROOT / "docs/trace.md").read_text(encoding="utf-8")
+    images, _transformers, anything = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(compile(images, "trace.md", "exec"), {"model": vgg16()})
+    names: dict[str, Any] = {"model": Tagger()}
+    exec(compile(anything, "trace.md", "exec"), names)
+    assert names["step"].at(2).peak_bytes > 2 * 1024 * 8 * 4  # at least the embedded tokens
 
 
 def test_the_command_on_a_model_of_ones_own_runs(

@@ -1,6 +1,6 @@
 """`course trace`: a network of the reader's own, traced from the terminal, and what would help it onto a card.
 
-Every figure is the library's. The builder's code runs here, with the rights of whoever runs the command.
+Every figure is the library's. The builder's code runs here, with the permissions of whoever runs the command.
 `builders` finds the network, `network` traces it under `Settings`, `changes` tries others, `report` says it.
 """
 
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     found = _Parser(
         prog="course trace",
         description="Trace one training step of your own network without running it: who owns the memory, whether it "
-        "fits a card, and what would help. The builder is your code, and runs with your rights.",
+        "fits a card, and what would help. The builder is your code, and runs with your permissions.",
         allow_abbrev=False,
     )
     add = found.add_argument
