@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles import Timeline, last_step_timeline
+from oracles import Case, Timeline, last_step_timeline, live_storages_timeline
 from small_nets import Net, chain
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -368,6 +368,30 @@ def test_hooks_and_state_of_modules_equal_real_tensors(build: Callable[[], nn.Mo
     step = training_step(build(), (8,), 5, make, target="cpu")
     assert step.affine, step.why
     assert traced(step) == expected
+
+
+def without_the_diagonal(out: Tensor, y: Tensor) -> Tensor:
+    """The contrastive loss of SimCLR: of every sample to all others."""
+    similar = out @ out.T
+    same = torch.eye(len(out), dtype=torch.bool, device=out.device)
+    return similar[~same].view(len(out), -1).logsumexp(-1).mean()
+
+
+def test_a_mask_of_known_values_indexes_as_on_real_tensors() -> None:
+    make = functools.partial(torch.optim.SGD, lr=0.1)
+    step = training_step(plain(), (8,), optimizer=make, target="cpu", criterion=without_the_diagonal)
+    assert traced(step, 7) == real(plain(), make, loss=without_the_diagonal, batch=7)
+    timeline = training_step(plain(), (8,), criterion=without_the_diagonal, optimizer=make).at(7).timeline()
+    rows = timeline[timeline["event"] == "index"]
+    assert rows["gradient maps"].tolist() == [8 * 2 * 42]  # the places of 42 values, a row and a column each
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("norm", [lambda: nn.LayerNorm(16), lambda: nn.GroupNorm(4, 16)])
+def test_norms_with_float32_weights_keep_float32_statistics_on_the_cpu(norm: Any, precision: str) -> None:
+    build = lambda: nn.Sequential(nn.Linear(8, 16), norm(), nn.Linear(16, 5))  # noqa: E731
+    expected = live_storages_timeline(Case(build, (8,), 5, precision=precision), BATCH)
+    assert traced(training_step(build(), (8,), 5, "sgd", precision, "cpu")) == expected
 
 
 # -- what the step reaches outside of the network ----------------------------------------------------------------------
