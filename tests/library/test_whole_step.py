@@ -423,6 +423,17 @@ def test_a_teacher_of_the_loss_counts_as_real_tensors_do(precision: str) -> None
     assert all(p.device.type == "cpu" and p.grad is None for p in teacher)
 
 
+def test_gradients_of_a_teacher_that_is_not_frozen_are_alive_all_the_time() -> None:
+    make = functools.partial(torch.optim.SGD, lr=0.1)
+    teacher = copy.deepcopy(TEACHER).requires_grad_()
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(out, teacher(torch.zeros(len(out), 8, device=out.device)))
+
+    step = training_step(plain(), (8,), 5, make, target="cpu", criterion=loss)
+    assert traced(step) == real(plain(), make, *teacher.parameters(), loss=loss, steps=3)
+
+
 def test_a_teacher_in_a_closure_and_one_that_a_helper_names_are_found_too() -> None:
     teacher = copy.deepcopy(TEACHER)
 
