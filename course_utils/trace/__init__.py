@@ -20,7 +20,7 @@ from course_utils.trace.assumptions import STANDING
 from course_utils.trace.copying import is_compiled
 from course_utils.trace.inputs import Spec, StepSpec, check_inputs
 from course_utils.trace.optimizers import OPTIMIZERS, MakeOptimizer
-from course_utils.trace.refusals import LeakError, TraceError, first_line
+from course_utils.trace.refusals import LeakError, TraceError, cause
 from course_utils.trace.surroundings import no_garbage_collection
 from course_utils.trace.tracer import PRECISIONS, Tracer
 from course_utils.units import require_one_of, require_whole
@@ -213,7 +213,7 @@ def _criterion(criterion: Criterion, classes: int | None, name: str, training: b
         except Exception as error:
             what = f"of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
             raise TraceError(
-                f"the criterion fails on an output {what} and y of shape {tuple(y.shape)}: {first_line(error)}"
+                f"the criterion fails on an output {what} and y of shape {tuple(y.shape)}: {cause(error)}"
             ) from error
 
     return loss

@@ -98,7 +98,8 @@ def make_tape(
     role = np.array([storage.role for storage in storages], dtype=np.int64)
     death = np.array([storage.death for storage in storages], dtype=np.int64)
     if update is not None and clears:
-        death[(role == ROLE["weight gradients"]) & (death >= ALIVE)] = end - 1  # zero_grad frees them
+        born = np.array([storage.birth for storage in storages]) > 0
+        death[(role == ROLE["weight gradients"]) & born & (death >= ALIVE)] = end - 1  # zero_grad frees them
     names = tuple(dict.fromkeys([*(event.layer for event in events), *(storage.layer for storage in storages)]))
     code = {name: index for index, name in enumerate(names)}
 

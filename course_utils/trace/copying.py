@@ -28,7 +28,7 @@ MARK = "course_marks_gradients"  # attribute of a function that is no hook of th
 _PLAIN = (dict, list, tuple, set, OrderedDict, defaultdict)
 
 
-def parts(value: Any) -> Iterator[tuple[str, Any]]:
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """What a value holds on to, by name: members, attributes, and what a function closes over or names."""
     if isinstance(value, dict):
         yield from (("", key) for key in value if not isinstance(key, _ATOMS))
@@ -65,7 +65,7 @@ def _global_names(code: CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*own, *inner]))
 
 
-def reached(value: Any, kinds: type | tuple[type, ...]) -> Iterator[Any]:
+def reached(value: Any, kinds: type | tuple[type, ...], through_functions: bool = True) -> Iterator[Any]:
     """Everything of these kinds that a value holds on to, itself included, each once."""
     waiting, seen = [value], set()
     while waiting:
@@ -75,7 +75,8 @@ def reached(value: Any, kinds: type | tuple[type, ...]) -> Iterator[Any]:
         seen.add(id(value))
         if isinstance(value, kinds):
             yield value
-        waiting += [part for _, part in parts(value) if not isinstance(part, _ATOMS)]
+        if through_functions or not isinstance(value, FunctionType):
+            waiting += [part for _, part in _parts(value) if not isinstance(part, _ATOMS)]
 
 
 def is_compiled(module: nn.Module) -> bool:
@@ -124,7 +125,7 @@ class OnShapes:
                 if isinstance(value, Tensor):
                     self._stand_in(value)
                 elif name not in _OWN and not name.endswith("_hooks") and type(value) in _PLAIN and value:
-                    new = [tensor for tensor in reached(value, Tensor) if id(tensor) not in self.memo]
+                    new = [t for t in reached(value, Tensor, through_functions=False) if id(t) not in self.memo]
                     self.held += map(self._stand_in, new)
         twin = self._deepcopy(module, children)
         self.originals.append(module)
@@ -217,9 +218,12 @@ class OnShapes:
             made = [self(one, name) for one in value]
             return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
         try:
-            twin = self.tell(value, copy.copy(value))
+            twin = copy.copy(value)
         except Exception:  # noqa: BLE001 - anything may refuse to be copied; what it holds is then met as it is
             return value
+        if twin is value:
+            return value
+        self.tell(value, twin)
         if isinstance(value, dict):
             twin.clear()
             twin.update((self(key), self(one, key if isinstance(key, str) else name)) for key, one in value.items())

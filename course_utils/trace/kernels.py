@@ -40,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -91,6 +92,8 @@ def scratch_on_cuda(operator: str, inputs: list[Tensor], outputs: list[Tensor]) 
     """Bytes that an operator's kernel makes beside its results, and gives back when it ends: differences 7, 10, 11."""
     if operator == "_softmax_backward_data":
         return inputs[0].nbytes
+    if operator == "index" and len(inputs) == 2 and inputs[1].dtype == torch.bool:
+        return 8 * inputs[1].dim() * outputs[0].shape[0]  # its places (TensorAdvancedIndexing.cpp, `expandTensors`)
     if operator == "native_group_norm":
         return _group_norm_scratch(inputs[0], outputs[1], 2 if len(inputs) > 1 else 0, statistics=True)
     if operator == "native_group_norm_backward":

@@ -61,6 +61,19 @@ class KnownValues:
         with self._real():
             return entry[1].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
+    def without_masks(self, indices: list[Tensor | None], device: str) -> list[Tensor | None]:
+        """Indices in which a mask of known values is as many index tensors as it has dimensions, of as many places."""
+        found: list[Tensor | None] = []
+        for index in indices:
+            mask = self.of(index) if index is not None and index.dtype in (torch.bool, torch.uint8) else None
+            if index is None or mask is None:
+                found.append(index)
+                continue
+            with self._real():
+                places = int(torch.count_nonzero(mask))
+            found += [torch.empty(places, dtype=torch.int64, device=device) for _ in range(mask.dim())]
+        return found
+
     def follow(self, func: Any, name: str, args: Any, kwargs: dict[str, Any], out: Any, writes: bool) -> None:
         """Carry the values of an operator that has run on shapes, if they follow from what is known."""
         if not self._flat and name not in MADE_FROM_NOTHING and name not in FILLED:

@@ -130,6 +130,8 @@ class Recorder(TorchDispatchMode):
         key = storage._cdata
         if key in self.alive:
             return self.alive[key]
+        if any(isinstance(n, torch.SymInt) for n in shape):
+            raise ValueError("a nested tensor")
         index = self.record.born(storage.nbytes(), shape, role, layer, is_map)
         self.alive[key] = index
 
@@ -183,6 +185,8 @@ class Recorder(TorchDispatchMode):
 
     def _run(self, func: Any, operator: _Operator, args: Any, kwargs: dict[str, Any], values: Any) -> Any:
         """The operator's result: of known values, by a shortcut, or as torch makes it."""
+        if operator.name == "index" and values is NotImplemented:
+            args = (args[0], self.known.without_masks(args[1], self.device))
         if isinstance(values, Tensor):
             return torch.empty(values.shape, dtype=values.dtype, device=self.device)
         if operator.shortcut is not None:

@@ -94,6 +94,7 @@ class Tracer:
                     self.layer_parameters[layer] = self.layer_parameters.get(layer, 0) + parameter.numel()
         self.everything = [p for _, child in self.modules for p in child._parameters.values() if p is not None]
         self._trained: list[nn.Parameter] = []  # the parameters that get a gradient
+        self._lasting: list[nn.Parameter] = []  # those with a gradient when a step begins; the optimizer clears its own
         self.assumptions.update(self._given)
         self._updates: dict[tuple[int, ...], Update] = {}  # by the parameters that get a gradient
         self._left: list[Left] = []  # what the last run left in the modules
@@ -212,13 +213,11 @@ class Tracer:
         self._left = []
 
     def _steady(self, batch: int) -> Recorder:
-        if self.optimizer is not None and not self.step.clears_at_end and not self._trained:
-            self._run_once(batch)  # which parameters have gradients
         for _ in range(4):
-            found = _sizes(self._left)
+            found = _sizes(self._left), len(self._lasting)
             recorder = self._run_once(batch)
             self._left = self._left_behind(recorder)
-            if _sizes(self._left) == found:
+            if (_sizes(self._left), len(self._lasting)) == found:
                 return recorder
             # Either the module keeps tensors for its next step, which must then start with them; or, in a process's
             # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
@@ -258,7 +257,7 @@ class Tracer:
                 index = recorder.watch_tensor(parameter, ROLE["parameters"], self.owner[id(parameter)])
                 recorder.weight_copies.storages.add(index)
                 recorder.layer_of_parameter[id(parameter)] = self.owner[id(parameter)]
-            for parameter in () if self.step.clears_at_end else self._trained:
+            for parameter in self._lasting:
                 parameter.grad = torch.empty_like(parameter)
                 recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], self.owner[id(parameter)])
             for path, child in self.modules:
@@ -350,6 +349,8 @@ class Tracer:
         for index, layer in recorder.accumulation.found:
             mark_weight_gradient(record, index, layer)
         self._trained = [parameter for parameter in self.parameters if parameter.grad is not None]
+        cleared = {*map(id, self.parameters)} if self.step.clears_at_end else set()
+        self._lasting = [p for p in self.everything if p.grad is not None and id(p) not in cleared]
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.precision == "float32":

@@ -638,9 +638,7 @@ def test_what_is_traced_on_meta_tensors_for_the_cpu_is_the_same_on_fake_ones() -
 
     seen: set[str] = set()
     for name, (build, shape, options) in NETWORKS.items():
-        with mock.patch.object(
-            tracer, "Fakes", side_effect=AssertionError(f"{name} is traced on fake tensors")
-        ):
+        with mock.patch.object(tracer, "Fakes", side_effect=AssertionError(f"{name} is traced on fake tensors")):
             meta = training_step(build(), shape, None, "sgd", target="cpu", **options).at(5).tape
         with mock.patch.object(tracer, "SAME_AS_CPU", frozenset()):  # nothing is: everything runs on fake tensors
             fake = training_step(build(), shape, None, "sgd", target="cpu", **options).at(5).tape

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles import Timeline, last_step_timeline
+from oracles import Case, Timeline, last_step_timeline, live_storages_timeline
 from small_nets import Net, chain
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -370,6 +370,30 @@ def test_hooks_and_state_of_modules_equal_real_tensors(build: Callable[[], nn.Mo
     assert traced(step) == expected
 
 
+def without_the_diagonal(out: Tensor, y: Tensor) -> Tensor:
+    """The contrastive loss of SimCLR: of every sample to all others."""
+    similar = out @ out.T
+    same = torch.eye(len(out), dtype=torch.bool, device=out.device)
+    return similar[~same].view(len(out), -1).logsumexp(-1).mean()
+
+
+def test_a_mask_of_known_values_indexes_as_on_real_tensors() -> None:
+    make = functools.partial(torch.optim.SGD, lr=0.1)
+    step = training_step(plain(), (8,), optimizer=make, target="cpu", criterion=without_the_diagonal)
+    assert traced(step, 7) == real(plain(), make, loss=without_the_diagonal, batch=7)
+    timeline = training_step(plain(), (8,), criterion=without_the_diagonal, optimizer=make).at(7).timeline()
+    rows = timeline[timeline["event"] == "index"]
+    assert rows["gradient maps"].tolist() == [8 * 2 * 42]  # the places of 42 values, a row and a column each
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("norm", [lambda: nn.LayerNorm(16), lambda: nn.GroupNorm(4, 16)])
+def test_norms_with_float32_weights_keep_float32_statistics_on_the_cpu(norm: Any, precision: str) -> None:
+    build = lambda: nn.Sequential(nn.Linear(8, 16), norm(), nn.Linear(16, 5))  # noqa: E731
+    expected = live_storages_timeline(Case(build, (8,), 5, precision=precision), BATCH)
+    assert traced(training_step(build(), (8,), 5, "sgd", precision, "cpu")) == expected
+
+
 # -- what the step reaches outside of the network ----------------------------------------------------------------------
 
 TEACHER = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 5)).requires_grad_(False)
@@ -397,6 +421,17 @@ def test_a_teacher_of_the_loss_counts_as_real_tensors_do(precision: str) -> None
     assert on_cuda.at(BATCH).matrix[0, ROLE["parameters"]] == without + bytes_
     assert any(text.startswith("TEACHER, which the step reaches outside of Net") for text in on_cuda.assumptions)
     assert all(p.device.type == "cpu" and p.grad is None for p in teacher)
+
+
+def test_gradients_of_a_teacher_that_is_not_frozen_are_alive_all_the_time() -> None:
+    make = functools.partial(torch.optim.SGD, lr=0.1)
+    teacher = copy.deepcopy(TEACHER).requires_grad_()
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(out, teacher(torch.zeros(len(out), 8, device=out.device)))
+
+    step = training_step(plain(), (8,), 5, make, target="cpu", criterion=loss)
+    assert traced(step) == real(plain(), make, *teacher.parameters(), loss=loss, steps=3)
 
 
 def test_a_teacher_in_a_closure_and_one_that_a_helper_names_are_found_too() -> None:
