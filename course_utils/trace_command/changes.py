@@ -146,7 +146,8 @@ class Workbench:
         now, network = self.settings, self.network
         if other := ONE_KERNEL.get(now.optimizer):
             yield Change("fused update", "nothing (fused=True)", TIME, {"optimizer": other})
-        if now.optimizer in (*ONE_KERNEL, *ONE_KERNEL.values()) and now.accumulate == 1 and not now.in_backward:
+        alone = now.accumulate == 1 and not now.in_backward and now.zero_grad in ("", "end")
+        if alone and now.optimizer in (*ONE_KERNEL, *ONE_KERNEL.values()):
             settings: dict[str, Any] = {
                 "in_backward": True, "accumulate": 1, "optimizer": ONE_KERNEL.get(now.optimizer, now.optimizer)
             }  # fmt: skip
@@ -154,10 +155,7 @@ class Workbench:
             yield Change("update in backward", cost, TIME, settings)
         if (micro := self._micro_batch()) and not now.in_backward:
             passes = now.batch // micro
-            cost = f"{passes} passes an update" + (
-                ", each with the statistics of its own batch" if network.norms else ""
-            )
-            alters = UPDATE if network.norms else TIME
+            alters, cost = UPDATE if network.norms else TIME, f"{passes} passes an update"
             yield Change(f"accumulation, {passes:,} × {micro:,}", cost, alters, {"accumulate": passes})
         if network.blocks and not now.checkpoint:
             yield Change(f"checkpointing of {network.blocks} blocks", self._again, TIME, {"checkpoint": True})
