@@ -21,7 +21,7 @@ from course_utils.techniques.capacity import CONTEXT_BYTES, largest_batch
 from course_utils.trace import PRECISIONS
 from course_utils.trace_command.builders import DTYPES, build, own, transformer
 from course_utils.trace_command.changes import Help, Workbench
-from course_utils.trace_command.network import WEIGHTS, Network, Settings
+from course_utils.trace_command.network import CLEARED, WEIGHTS, Network, Settings
 from course_utils.trace_command.optimizers import NAMES
 from course_utils.trace_command.report import Report, as_json, lines, page
 from course_utils.units import GIB, CourseError, require_whole
@@ -68,6 +68,10 @@ def parser() -> argparse.ArgumentParser:
     add("--checkpoint", action="store_true", help="run every block again in the backward pass")
     add("--lora", type=int, default=0, metavar="RANK", help="train LoRA beside the linear layers of the blocks")
     add("--qlora", type=int, default=0, metavar="RANK", help="the same with those layers in 4 bits, the rest bfloat16")
+    add(
+        "--zero-grad", choices=CLEARED, default="", metavar="WHERE",
+        help="where gradients are cleared: at the end of a step (default), before-backward as in Lightning, or never",
+    )  # fmt: skip
     add("--in-backward", action="store_true", help="update each weight as soon as its gradient is there")
     add("--inference", action="store_true", help="no training: the forward pass; with --hf a prompt, its cache kept")
     add = found.add_argument_group("the answer").add_argument
@@ -122,7 +126,7 @@ def make_report(options: argparse.Namespace) -> Report:
     singles = bench.singles()
     sets = bench.sets(singles)
     model = network.changed(settings)
-    if settings.trains and any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules()):
+    if settings.trains and network.norms:
         bench.notes.append("The network has batch norms: a smaller or an accumulated batch is another update.")
     if settings.rank or settings.four_bit:
         bench.notes.append("Adapters have the dtype of the weights beside them and no dropout.")
@@ -161,6 +165,7 @@ def in_words(network: Network, settings: Settings) -> str:
         found.append(f"{settings.precision} autocast")
     if settings.rank:
         found.append(f"LoRA {settings.rank}")
+    found += [f"gradients cleared {CLEARED[settings.zero_grad]}"] if settings.zero_grad else []
     found += ["checkpointing"] * settings.checkpoint + ["update in backward"] * settings.in_backward
     return ", ".join(found)
 
@@ -194,7 +199,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return Settings(
         options.batch, "none" if inference else optimizer, options.precision, weights,
         options.sequence or 0, options.accumulate, options.checkpoint,
-        0 if inference else options.lora or options.qlora, bool(options.qlora), options.in_backward,
+        0 if inference else options.lora or options.qlora, bool(options.qlora), options.in_backward, options.zero_grad,
     )  # fmt: skip
 
 

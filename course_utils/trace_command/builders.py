@@ -13,7 +13,7 @@ from course_utils.memory import StepTrace
 from course_utils.trace import Spec, TraceError, training_step
 from course_utils.trace.huggingface import training_step as trace_transformer
 from course_utils.trace_command.names import reason, resolved
-from course_utils.trace_command.network import Network, Settings, dtype_of
+from course_utils.trace_command.network import CLEARED, Network, Settings, dtype_of
 from course_utils.units import CourseError
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64", "int64", "int32")}
@@ -82,7 +82,8 @@ def own(name: str, model: nn.Module, shape: tuple[int, ...], dtype: str, classes
         cast = not whole and settings.precision == "float32" and kept != "float32"
         x = DTYPES[kept if cast else dtype]
         common: dict[str, Any] = {
-            "optimizer": optimizer, "precision": settings.precision, "accumulate": settings.accumulate, "name": name
+            "optimizer": optimizer, "precision": settings.precision, "accumulate": settings.accumulate, "name": name,
+            "zero_grad": CLEARED.get(settings.zero_grad),
         }  # fmt: skip
         if function is not None:
             return training_step(model, inputs=Spec(shape, x), loss=function, **common)
@@ -150,7 +151,8 @@ def transformer(path: Path, sequence: int | None) -> Network:
 
     def trace(model: nn.Module, settings: Settings, optimizer: Any) -> StepTrace:
         return trace_transformer(
-            model, settings.sequence, optimizer, settings.precision, accumulate=settings.accumulate
-        )
+            model, settings.sequence, optimizer, settings.precision, accumulate=settings.accumulate,
+            zero_grad=CLEARED.get(settings.zero_grad),
+        )  # fmt: skip
 
     return Network(type(model).__name__, model, trace, tokens=True, cached=True)

@@ -23,10 +23,10 @@ from course_utils.trace_command.optimizers import EIGHT_BIT, ONE_KERNEL
 from course_utils.units import CourseError
 
 TRACED, COMPUTED = "traced", "computed"
-# What a change alters, the cheapest first: time alone, how numbers are rounded, the update, what is trained or read.
+# What a change alters, the cheapest first: time, how numbers are rounded, the update, what is trained or read.
 TIME, ROUNDING, UPDATE, MODEL = range(4)
 RANK = 16
-ALTERS = ("time alone", "rounding", "the update", "the model or its task")
+ALTERS = ("time", "rounding", "the update", "the model or its task")
 LARGEST_SET = 3  # changes in a set
 TRIED = 5  # sets that are traced in search of one that fits; they are tried from the cheapest on
 
@@ -129,11 +129,7 @@ class Workbench:
         if now.trains:
             yield from self._of_training(dtype)
         if dtype == "float32" and not now.four_bit:
-            lost = (
-                "an update below 1/256 of a weight is rounded away"
-                if now.trains
-                else "8 significant bits of each number"
-            )
+            lost = "an update below 1/512 of its weight is lost" if now.trains else "8 significant bits"
             settings: dict[str, Any] = {"weights": "bfloat16", "precision": "float32"}
             yield Change("bfloat16 weights", lost, ROUNDING, settings)
         if not now.trains and network.tokens and network.blocks:
@@ -150,7 +146,8 @@ class Workbench:
         now, network = self.settings, self.network
         if other := ONE_KERNEL.get(now.optimizer):
             yield Change("fused update", "nothing (fused=True)", TIME, {"optimizer": other})
-        if now.optimizer in (*ONE_KERNEL, *ONE_KERNEL.values()) and now.accumulate == 1 and not now.in_backward:
+        alone = now.accumulate == 1 and not now.in_backward and now.zero_grad in ("", "end")
+        if alone and now.optimizer in (*ONE_KERNEL, *ONE_KERNEL.values()):
             settings: dict[str, Any] = {
                 "in_backward": True, "accumulate": 1, "optimizer": ONE_KERNEL.get(now.optimizer, now.optimizer)
             }  # fmt: skip
@@ -158,8 +155,8 @@ class Workbench:
             yield Change("update in backward", cost, TIME, settings)
         if (micro := self._micro_batch()) and not now.in_backward:
             passes = now.batch // micro
-            cost = f"{passes} passes an update"
-            yield Change(f"accumulation, {passes:,} × {micro:,}", cost, TIME, {"accumulate": passes})
+            alters, cost = UPDATE if network.norms else TIME, f"{passes} passes an update"
+            yield Change(f"accumulation, {passes:,} × {micro:,}", cost, alters, {"accumulate": passes})
         if network.blocks and not now.checkpoint:
             yield Change(f"checkpointing of {network.blocks} blocks", self._again, TIME, {"checkpoint": True})
         if now.precision == "float32" and dtype == "float32":
@@ -186,7 +183,8 @@ class Workbench:
         tape = self.at(replace(self.settings, checkpoint=True)).tape
         flops = tape.event_flops[:, 0] + tape.event_flops[:, 1] * self.ledger.batch
         again = flops[tape.recomputed].sum()
-        return f"{again / (flops.sum() - again):.0%} more arithmetic"
+        twice = "; batch norms count each batch twice" if self.network.norms else ""
+        return f"{again / (flops.sum() - again):.0%} more arithmetic{twice}"
 
     def _trained(self, settings: dict[str, Any]) -> str:
         model = self.network.changed(replace(self.settings, **settings))

@@ -19,6 +19,7 @@ from course_utils.techniques.fine_tuning import adapt, blocks_of, stepped_in_bac
 from course_utils.trace_command.optimizers import UPDATES_ALONE, maker
 from course_utils.units import CourseError
 
+CLEARED = {"end": "end", "before-backward": "before backward", "never": "never"}  # as `training_step` calls it
 WEIGHTS = ("float32", "bfloat16", "float16")
 
 
@@ -37,6 +38,7 @@ class Settings:
         rank: of LoRA; 0 for none.
         four_bit: whether the linear layers of the blocks keep their weights in 4 bits.
         in_backward: whether each weight is updated as soon as its gradient is whole.
+        zero_grad: where gradients are cleared, a key of CLEARED; empty where it is not said.
     """
 
     batch: int
@@ -49,6 +51,7 @@ class Settings:
     rank: int = 0
     four_bit: bool = False
     in_backward: bool = False
+    zero_grad: str = ""
 
     @property
     def trains(self) -> bool:
@@ -80,6 +83,11 @@ class Network:
         return len(blocks_of(self.model))
 
     @functools.cached_property
+    def norms(self) -> bool:
+        """Whether it has batch norms, whose result depends on what is in the batch."""
+        return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.model.modules())
+
+    @functools.cached_property
     def _steps(self) -> dict[Settings, StepTrace]:
         return {}
 
@@ -95,6 +103,8 @@ class Network:
         """
         if settings.in_backward and settings.accumulate > 1:
             raise CourseError("an update within the backward pass leaves no gradients to accumulate")
+        if settings.in_backward and settings.zero_grad not in ("", "end"):
+            raise CourseError("an update within the backward pass clears each gradient there: leave out --zero-grad")
         if settings.in_backward and settings.optimizer not in UPDATES_ALONE:
             raise CourseError(
                 f"an update within the backward pass is one weight's, and {settings.optimizer} makes temporaries of "

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from course_utils.techniques.fine_tuning import blocks_of, eight_bit, fused, on_host
+from course_utils.techniques.fine_tuning import blocks_of, eight_bit, on_host
 from course_utils.trace import OPTIMIZERS as DEFAULTS
 from course_utils.trace import MakeOptimizer
 from course_utils.trace_command.names import resolved
 from course_utils.units import CourseError
 
-# Torch's own four as they are by default on a GPU (`foreach`), which makes temporaries as large as the weights.
+# Torch's own four are as they are by default on a GPU (`foreach`), which makes temporaries as large as the weights.
 ONE_KERNEL = {"adam": "adam-fused", "adamw": "adamw-fused"}  # the same update without them
 EIGHT_BIT = {name: f"{name.removesuffix('-fused')}-8bit" for name in (*ONE_KERNEL, *ONE_KERNEL.values())}
 MADE: dict[str, MakeOptimizer] = {
-    **dict.fromkeys(ONE_KERNEL.values(), fused),
+    "adam-fused": lambda parameters: torch.optim.Adam(parameters, fused=True),
+    "adamw-fused": lambda parameters: torch.optim.AdamW(parameters, fused=True),
     **dict.fromkeys(EIGHT_BIT.values(), eight_bit),
     "adamw-cpu": on_host,
     "adafactor": lambda parameters: torch.optim.Adafactor(parameters),
@@ -51,21 +51,14 @@ class Lion(torch.optim.Optimizer):
                 average.mul_(0.99).add_(weight.grad, alpha=0.01)
 
 
-class _MuonAndAdamW(torch.optim.Optimizer):
+def _muon(model: nn.Module) -> MakeOptimizer:
     """Muon for the matrices of the blocks, AdamW for all else: Jordan, "Muon" (2024)."""
-
-    def __init__(self, parameters: list[nn.Parameter], matrices: list[bool]) -> None:
-        super().__init__(parameters, {})
-        hidden = [p for p, is_matrix in zip(parameters, matrices, strict=True) if is_matrix]
-        others = [p for p, is_matrix in zip(parameters, matrices, strict=True) if not is_matrix]
-        self.parts: list[torch.optim.Optimizer] = [torch.optim.Muon(hidden)] if hidden else []
-        self.parts += [torch.optim.AdamW(others, foreach=True)] if others else []
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Both, one after the other."""
-        for part in self.parts:
-            part.step()
-            self.state.update(part.state)
+    inside = {id(p) for block in blocks_of(model) for p in block.parameters() if p.dim() == 2}
+    trained = [p for p in model.parameters() if p.requires_grad]
+    hidden, others = ([p for p in trained if (id(p) in inside) is wanted] for wanted in (True, False))
+    if not hidden:
+        raise CourseError("muon is for the matrices of repeated blocks, and there are none")
+    return lambda _: [torch.optim.Muon(hidden), *([torch.optim.AdamW(others)] if others else [])]
 
 
 def maker(name: str, model: nn.Module) -> str | MakeOptimizer:
@@ -79,10 +72,7 @@ def maker(name: str, model: nn.Module) -> str | MakeOptimizer:
     if name in MADE:
         return MADE[name]
     if name == "muon":
-        hidden = {id(p) for block in blocks_of(model) for p in block.parameters() if p.dim() == 2}
-        if not hidden:
-            raise CourseError("muon is for the matrices of repeated blocks, and there are none")
-        return partial(_MuonAndAdamW, matrices=[id(p) in hidden for p in model.parameters() if p.requires_grad])
+        return _muon(model)
     if ":" not in name:
         raise CourseError(
             f"no optimizer is called {name!r}: choose one of {', '.join(NAMES)}, or write MODULE:FUNCTION of your own"

@@ -103,7 +103,8 @@ def counters(report: Report) -> list[str]:
     reserved = ledger.reserved_bytes()
     found = [
         f"PyTorch would report {format_bytes(ledger.allocated_bytes())} allocated and {format_bytes(reserved)} "
-        f"reserved; nvidia-smi {format_bytes(reserved + context)}, with {format_bytes(context)} of context."
+        f"reserved; nvidia-smi {format_bytes(reserved + context)}, with {format_bytes(context)} of context"
+        + (", but for the scratch memory of convolutions." if ledger.tape.convolutions.any() else ".")
     ]
     if report.cache_bytes:
         kept = report.cache_bytes * ledger.batch
@@ -129,7 +130,7 @@ def way_out(report: Report) -> str | None:
         return None
     if (one := report.cheapest) is None:
         return "No change below makes it fit, nor any set of up to three that was worth tracing."
-    return f"The gentlest way that makes it fit: {one.name}. It alters {ALTERS[one.alters]}."
+    return f"The gentlest way that makes it fit: {one.name} ({one.cost})."
 
 
 def largest_layers(ledger: Ledger) -> list[tuple[str, str, str]]:
