@@ -159,7 +159,9 @@ graded.unbeaten(unbeaten)
 def least_time(plans, room):
     """Name of the fastest plan that fits and trains the same network, or None."""
     # BEGIN SOLUTION
-    seconds = {name: time for name, (size, time, same) in plans.items() if same and size <= room}
+    seconds = {
+        name: time for name, (size, time, same) in plans.items() if same and size <= room
+    }
     return min(seconds, key=seconds.get, default=None)
     # END SOLUTION
 
