@@ -55,7 +55,7 @@ def batch_lines(
     moments = [f"{_stretch(own)} the peak is in the {phase} phase" for phase, own in regimes]
     said = f"{title}. Peak memory against batch size, stacked by role; {'; '.join(moments)}"
     if limit_bytes is not None and fits is not None:
-        said += f"; batches up to about {fits:,} fit the {card_name(limit_bytes)}"
+        said += f"; batches up to {fits:,} fit the {card_name(limit_bytes)}"
     scene = Scene(WIDTH, 430, said + ".")
     top = write_title(scene, title) + 26
     left, right, bottom = 62.0, WIDTH - 176.0, 430 - 62.0
