@@ -173,7 +173,7 @@ print(
 # A plateau, the weights, and a needle: the logits of 2,048 tokens, at the loss, with 14 bytes each as in lesson 13.
 
 # %%
-skyline(lora, card.memory_bytes, limit=card.name)
+skyline(lora, card)
 
 # %% [markdown] slide="slide"
 # ## By hand: LoRA

@@ -123,7 +123,7 @@ class RecomputeExplorer(Explorer):
         plain, cut = chain.step(), chain.step(segments)
         before, after = (predict_step(step.at(batch), device) for step in (plain, cut))
         picture = skyline(
-            after.ledger, device.memory_bytes, before.ledger, _title(before, after, self.rule.value), device.name,
+            after.ledger, device, before.ledger, _title(before, after, self.rule.value), device.name,
             before_name="all kept", time=after, before_time=before,
         )  # fmt: skip
         said = sentences(before, after, (largest_batch(plain, device), largest_batch(cut, device)))

@@ -170,7 +170,7 @@ class TransformerExplorer(Explorer):
         peak = format_bytes(ledger.peak_bytes)
         title = f"{shape.name}, {batch:,} × {sequence:,}: {peak}, {share} of it {found.largest}"
         return View(
-            skyline(ledger, device.memory_bytes, title=title, limit=device.name), said, ledger.peak_bytes,
+            skyline(ledger, device, title=title, limit=device.name), said, ledger.peak_bytes,
             uncaused=["card"],
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 from drawn import assert_well_laid, one_move
 
 from course_utils.machine import hardware
-from course_utils.techniques.capacity import CONTEXT_BYTES, fit
+from course_utils.techniques.capacity import fit, room_for_tensors
 from course_utils.units import CourseError, format_bytes
 from lessons.one_card import fine_tuning
 from lessons.one_card.explorer import AFTER, EACH, NOTHING, TRAINED, WITHIN, one_card_explorer
@@ -44,7 +44,7 @@ def test_every_corner_says_what_is_read():
         ledger = step(model, explorer.method, sequence, batch, recompute == EACH)
         assert f"{model}, {batch:,} × {sequence:,} tokens: peak {format_bytes(ledger.peak_bytes)}" in words
         assert fit(ledger, card).sentence in words
-        longest = longest_sequence(model, explorer.method, card.memory_bytes - CONTEXT_BYTES, batch, recompute == EACH)
+        longest = longest_sequence(model, explorer.method, room_for_tensors(card), batch, recompute == EACH)
         assert (f"up to {longest:,} tokens" if longest else "No sequence fits") in words
         assert explorer.method.trained == TRAINED[trained][0]
 
