@@ -101,8 +101,8 @@ class Fit:
 
     @property
     def limit_bytes(self) -> int:
-        """What the card has for tensors that are to fit: the line in a figure."""
-        return self.card_bytes - self.context.most
+        """What the card has for tensors that are to fit, 0 if nothing: the line in a figure."""
+        return max(0, self.card_bytes - self.context.most)
 
     @property
     def spare_bytes(self) -> int:

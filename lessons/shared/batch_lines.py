@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words
+from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words, text_width
 from course_utils.figures.style import (
     BAND_COLUMN,
     COLUMN_GAP,
@@ -60,9 +60,10 @@ def batch_lines(
         said += f"; batches up to {fits:,} fit the {card_name(limit_bytes)}"
     scene = Scene(WIDTH, 430, said + ".")
     top = write_title(scene, title) + 26
-    left, right, bottom = 62.0, WIDTH - 176.0, 430 - 62.0
+    named = "" if limit_bytes is None else f"{card_name(limit_bytes)} − context"
+    left, right, bottom = 62.0, WIDTH - max(176.0, text_width(f"↑ {named}", SIZE, True) + COLUMN_GAP + 8), 430 - 62.0
     highest = max(levels[-1, -1], levels[:, -1].max())
-    shown = line is not None and line < 2.5 * highest
+    shown = line is not None and 0 < line < 2.5 * highest
     scale = ByteScale(1.15 * max(highest, line if line is not None and shown else 0.0, 1.0), bottom - top)
 
     def x_of(batch: float) -> float:
@@ -112,9 +113,9 @@ def batch_lines(
             rows.append((role, ROLE_COLOURS[role], leader))
     roof = label_column(scene, right, bottom, rows)
     if limit_bytes is not None and crossing is not None:
-        name_limit(scene, right, crossing, roof, f"{card_name(limit_bytes)} − context")
+        name_limit(scene, right, crossing, roof, named)
     elif limit_bytes is not None:
-        scene.add(Words(right + COLUMN_GAP, top - 8, f"↑ {card_name(limit_bytes)} − context", SIZE, bold=True))
+        scene.add(Words(right + COLUMN_GAP, top - 8, f"↑ {named}", SIZE, bold=True))
     return Picture.from_scene(scene)
 
 

@@ -102,7 +102,7 @@ def test_what_is_said_of_the_batch_shown_and_of_the_largest_is_one_verdict(card,
     assert way_out == found.words
     assert fit(step.at(found.tight + 1), card * GIB).state == NO
     assert ("It does not fit" in state) == (batch > found.tight)
-    if batch <= found.fits and batch % found.stride == 0 or batch == found.some:
+    if (batch <= found.fits and batch % found.stride == 0) or batch == found.some:
         assert "It fits" in state
     if batch > found.some and batch % found.stride == 0:
         assert "It fits" not in state

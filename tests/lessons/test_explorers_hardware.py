@@ -113,7 +113,7 @@ def test_a_batch_no_card_holds():
     b200 = next(fit for fit in on_cards(explorer.step, 100_000, devices()) if fit.device.name == "B200")
     assert shown(explorer).endswith(
         f"B200, the largest that does not hold it, lacks {format_bytes(-b200.verdict.spare_bytes)}; "
-        f"batches up to about {b200.largest_batch:,} fit it."
+        f"batches up to {b200.largest_batch:,} fit it."
     )
     assert fit(explorer.step.at(b200.largest_batch), b200.device).state == FITS
     assert fit(explorer.step.at(b200.largest_batch + 1), b200.device).state != FITS
