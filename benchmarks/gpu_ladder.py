@@ -9,8 +9,8 @@ fused, and `zero_grad` that keeps the gradients, as in the second of two micro-b
 every kernel at once: the context is "eager". Blocks, allocator and scratch memory are those of `capacity.fit`.
 
 What was chosen, and from what: two bounds of the context, from reports of people who looked
-(`course_utils.machine.context`); none was moved to suit a row. Rows are told apart by a hash of their name, and both
-halves are reported, so that whoever moves a number next can look at one half alone.
+(`course_utils.machine.context`); none was moved to suit a row, although all rows were seen. A hash of the name parts them
+into halves, both reported, so that whoever moves a number next can look at the first alone.
 
 Another file of the same columns, `python -m benchmarks.gpu_ladder FILE`, is judged by the same rules.
 """
@@ -65,8 +65,8 @@ class Verdict:
     left_mib: int
 
     @property
-    def held_out(self) -> bool:
-        """Whether the row is of the half that nobody may look at while choosing a number."""
+    def second(self) -> bool:
+        """Whether the row is of the second half."""
         return hashlib.sha256(self.model.encode()).digest()[-1] % 2 == 1
 
 
@@ -134,8 +134,8 @@ def gpu_ladder(path: Path = LADDER) -> None:
     del kept
     parts = {
         "all": found,
-        "half to look at": [one for one in found if not one.held_out],
-        "half held out": [one for one in found if one.held_out],
+        "first half": [one for one in found if not one.second],
+        "second half": [one for one in found if one.second],
     }
     table = Table(title=f"{CARD.name}: what ran and what failed, and what is said of it", title_justify="left")
     said = {name: rates(part) for name, part in parts.items()}

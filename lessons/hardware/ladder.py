@@ -12,7 +12,7 @@ def ladder(rows: str = "all") -> dict[str, int]:
     """Counts over the rows of timm's search: networks, met, ran, failed, and "ran fits", "failed no" and the like.
 
     Args:
-        rows: "all", "half to look at" or "half held out".
+        rows: "all", "first half" or "second half".
     """
     found: dict[str, int] = json.loads(LADDER_FOUND.read_text(encoding="utf-8"))["rates"][rows]
     return found

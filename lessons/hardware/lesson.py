@@ -289,7 +289,7 @@ for name, step in steps.items():
 # reports with their sources. A step must do with the most that was seen, if it is to *fit*; the answer is *no* only
 # where even the least is too much.
 
-# %% folded=true
+# %% slide="skip" folded=true
 seen = pd.DataFrame(reports())[["name", "architecture", "year", "loading", "mib"]]
 seen.columns = ["card", "architecture", "reported", "kernels are loaded", "context, MiB"]
 seen.set_index("card").sort_values("context, MiB")
@@ -311,9 +311,10 @@ print(f"                  context, at most       {format_bytes(CONTEXT_BYTES):>1
 # this size, gets through; where it runs short it first gives back what it holds unused, as PyTorch's does. *Tight*:
 # neither. The gaps may be in the way, the context may be too large, or there may be no room for the scratch memory
 # (*workspace*) of fast convolutions. How much these want is a guess, from one rounded figure of 2016.
-#
-# How often is it wrong? In 2022 the author of timm searched the largest batch of several hundred networks on an RTX
-# 3090. A batch either ran or failed. Beside 151 of these networks, drawn at random:
+
+# %% [markdown] slide="subslide"
+# **How often is the verdict wrong?** In 2022 the author of timm searched the largest batch of several hundred networks on
+# an RTX 3090, with every kernel loaded at once. A batch either ran or failed. For a random sample of the networks:
 
 # %% folded=true
 said = ladder()
@@ -321,7 +322,7 @@ rows = [
     [kind, said[kind], said[f"{kind} fits"], said[f"{kind} tight"], said[f"{kind} no"]]
     for kind in ("ran", "failed")
 ]
-print(f"the largest batch was found for {said['met']} of {said['networks']} networks")
+print(f"the largest of the batches tried: found for {said['met']} of {said['networks']} networks")
 columns = ["batches that …", "of them", "said: fits", "tight", "no"]
 pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
