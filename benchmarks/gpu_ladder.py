@@ -9,8 +9,8 @@ fused, and `zero_grad` that keeps the gradients, as in the second of two micro-b
 every kernel at once: the context is "eager". Blocks, allocator and scratch memory are those of `capacity.fit`.
 
 What was chosen, and from what: two bounds of the context, from reports of people who looked
-(`course_utils.machine.context`); none was moved to suit a row, although all rows were seen. A hash of the name parts them
-into halves, both reported, so that whoever moves a number next can look at the first alone.
+(`course_utils.machine.context`); none was moved to suit a row, although all rows were seen. A hash of the name parts
+them into halves, both reported, so that whoever moves a number next can look at the first alone.
 
 Another file of the same columns, `python -m benchmarks.gpu_ladder FILE`, is judged by the same rules.
 """

@@ -24,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from course_utils.allocator import ROUND, Requests
+from course_utils.allocator import LARGE_SEGMENT, ROUND, Requests
 from course_utils.machine.context import CONTEXT_BYTES, Context, context, known_context
 from course_utils.machine.hardware import Device
 from course_utils.memory import Ledger, StepTrace
@@ -36,9 +36,9 @@ __all__ = [
     "CardFit", "Context", "Demand", "Fit", "card_name", "cheapest", "context", "demand", "fit", "known_context",
     "largest_batch", "on_cards", "room_for_tensors", "smallest", "spare_bytes", "with_room",
 ]  # fmt: skip
-# A step whose tensors are at most this share of what the context leaves is taken to fit without a replay: in the
-# networks of the course the allocator reserves at most 1.51 times the peak of the tensors, where there is room.
-CERTAIN = 5 / 8
+# A step whose tensors are at most this share of what the context leaves, but for a few segments, is taken to fit
+# without a replay: in the networks of the course the allocator reserves at most 1.51 times the peak, if it can.
+CERTAIN, SEGMENTS = 5 / 8, 4 * LARGE_SEGMENT
 LOOKS = 64  # batches at most that are looked at between that one and the one above which none can fit
 
 FITS, TIGHT, NO, CANNOT = "fits", "tight", "no", "cannot compute in it"
@@ -323,7 +323,7 @@ def largest_batch(step: StepTrace, card: Device | float, taken: Context | None =
     key = held, taken.least, taken.most
     if key not in step._largest:
         tight, top = (with_room(step, held, size) for size in (taken.least, taken.most))
-        sure = with_room(step, CERTAIN * (held - taken.most), 0)
+        sure = with_room(step, CERTAIN * (held - taken.most - SEGMENTS), 0)
         stride = 2 ** max(0, math.ceil(math.log2(max(1, (top - sure) / LOOKS))))
         looked = range(sure + stride - sure % stride, top + 1, stride)
 

@@ -12,7 +12,7 @@ from course_utils.figures import Picture
 from course_utils.machine.hardware import device, devices
 from course_utils.networks import NETWORKS, Network
 from course_utils.techniques import capacity
-from course_utils.techniques.capacity import ALLOCATOR, FITS, NO, TENSORS, TIGHT, demand, fit, on_cards
+from course_utils.techniques.capacity import ALLOCATOR, FITS, NO, TENSORS, TIGHT, demand, fit, largest_batch, on_cards
 from course_utils.units import GIB, CourseError, format_bytes
 from lessons.hardware import explorer as explorers
 from lessons.hardware.cards import CardBar, cards
@@ -116,7 +116,9 @@ def test_a_batch_no_card_holds():
         f"batches up to {b200.largest_batch:,} fit it."
     )
     assert fit(explorer.step.at(b200.largest_batch), b200.device).state == FITS
-    assert fit(explorer.step.at(b200.largest_batch + 1), b200.device).state != FITS
+    found = largest_batch(explorer.step, b200.device)
+    assert found.fits == b200.largest_batch < found.tight
+    assert fit(explorer.step.at(found.fits + found.stride), b200.device).state != FITS
 
 
 def test_what_is_said_of_a_tight_card_and_of_one_without_a_price(explorer):
