@@ -49,12 +49,12 @@ COLOURS = ("#d55e00", "#0072b2", "#009e73")
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# GPT-2, the small one: 124 million parameters, twelve layers, 2019.
+# GPT-2, the small one: 124 million parameters, twelve layers, 2019. We train it with AdamW and every number in
+# *bfloat16*, two bytes. A batch is 8 texts of 1,024 *tokens*.
 
 # %% [markdown] slide="notes"
-# We train it with every number in *bfloat16*, two bytes: parameters, gradients and AdamW's two moments are 950 MiB
-# together. Attention is written out, product by product, as it was in 2019. A batch is 8 texts of 1,024 *tokens*,
-# pieces of words, each a number below 50,257.
+# Parameters, gradients and AdamW's two moments are 950 MiB together. Attention is written out, product by product, as it
+# was in 2019. Tokens are pieces of words, each a number below 50,257.
 
 # %%
 guess = predict("How much memory does one training step need at its peak?", unit="GiB")
