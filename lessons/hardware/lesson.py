@@ -322,7 +322,8 @@ rows = [
     [kind, said[kind], said[f"{kind} fits"], said[f"{kind} tight"], said[f"{kind} no"]]
     for kind in ("ran", "failed")
 ]
-print(f"the largest of the batches tried: found for {said['met']} of {said['networks']} networks")
+networks = f"{said['met']} of {said['networks']} networks"
+print(f"the largest of the batches tried: found for {networks}")
 columns = ["batches that …", "of them", "said: fits", "tight", "no"]
 pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
