@@ -75,7 +75,7 @@ def test_no_move_traces_and_a_policy_already_seen_is_not_made_again(monkeypatch)
     monkeypatch.setattr(offload, "training_step", lambda *_, **__: pytest.fail("traced again"))
     for batch, policy in itertools.product(BATCHES, POLICIES):
         explorer.batch.value, explorer.policy.value = batch, policy
-    monkeypatch.setattr(offload, "simulate_work", lambda *_, **__: pytest.fail("simulated again"))
+    monkeypatch.setattr(offload, "schedule_2016", lambda *_, **__: pytest.fail("simulated again"))
     explorer.batch.value = 128
     for policy in POLICIES:
         explorer.policy.value = policy
