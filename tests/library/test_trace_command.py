@@ -204,6 +204,16 @@ def by_hand(name: str) -> StepTrace:
 
     if name.startswith("accumulation"):
         return training_step(net, **image, accumulate=4)
+    if name == "update in backward":
+        for parameter in text.parameters():
+            optimizer = torch.optim.AdamW([parameter])
+
+            def update(weight: Any, optimizer: torch.optim.Optimizer = optimizer) -> None:
+                optimizer.step()
+                optimizer.zero_grad()
+
+            parameter.register_post_accumulate_grad_hook(update)
+        return training_step(text, **words | {"optimizer": lambda parameters: []})
     if "LoRA" in name:
         text.requires_grad_(False)
         text = text.bfloat16() if name == "QLoRA 16" else text
@@ -228,10 +238,11 @@ def by_hand(name: str) -> StepTrace:
     [
         ("checkpointing of 4 blocks", 64), ("bfloat16 autocast", 64), ("bfloat16 weights", 64), ("8-bit Adam", 64),
         ("a batch of 32", 32), ("accumulation, 4 × 16", 16), ("LoRA 16", 8), ("QLoRA 16", 8),
+        ("update in backward", 8),
     ],
 )  # fmt: skip
 def test_each_saving_is_that_of_the_step_with_this_change_written_by_hand(own: Path, name: str, batch: int) -> None:
-    bench = bench_of(*(LANGUAGE if "LoRA" in name else NET))
+    bench = bench_of(*(LANGUAGE if "LoRA" in name or "backward" in name else NET))
     wanted = name.replace("4 × 16", "2 × 32")
     change = next(one for one in bench.changes() if one.name == wanted)
     if wanted != name:
@@ -241,7 +252,7 @@ def test_each_saving_is_that_of_the_step_with_this_change_written_by_hand(own: P
 
 
 def test_an_update_in_backward_leaves_no_gradient_to_the_update(own: Path) -> None:
-    bench = bench_of(*LANGUAGE, "--optimizer", "adamw-fused")
+    bench = bench_of(*LANGUAGE)
     ledger = bench.at(replace(bench.settings, in_backward=True))
     gradients = ledger.matrix[:, ROLE["weight gradients"]]
     assert 0 < gradients.max() < bench.ledger.matrix[:, ROLE["weight gradients"]].max()
@@ -356,7 +367,7 @@ def test_where_gradients_are_cleared(own: Path) -> None:
     assert ledger.matrix[0][ROLE["weight gradients"]] == 4 * n
     assert bench_of(*LANGUAGE).ledger.matrix[0][ROLE["weight gradients"]] == 0
     with pytest.raises(CourseError, match="leave out --zero-grad"):
-        bench_of(*LANGUAGE, "--zero-grad", "never", "--in-backward", "--optimizer", "adamw-fused")
+        bench_of(*LANGUAGE, "--zero-grad", "never", "--in-backward")
 
 
 def test_trained_parameters_are_those_of_the_adapters(own: Path) -> None:
@@ -422,7 +433,7 @@ def test_what_the_trace_assumes_and_why_is_printed(own: Path, capsys: pytest.Cap
         ([*NET, "--optimizer", "muon"], "muon is for the matrices of repeated blocks, and there are none"),
         ([*NET, "--lora", "8"], "LoRA and 4-bit weights are for linear layers in repeated blocks, and there are none"),
         ([*LANGUAGE, "--lora", "8", "--qlora", "8"], "give either --lora or --qlora, not both"),
-        ([*NET, "--in-backward"], "adamw makes temporaries of all: choose one of adam-fused, adamw-fused"),
+        ([*NET, "--in-backward", "--optimizer", "adam-fused"], "adam-fused cannot be traced within the backward pass"),
         ([*NET, "--accumulate", "3"], "--accumulate must divide the batch, and 3 does not divide 64"),
         ([*NET, "--inference", "--checkpoint"], "--inference trains nothing: leave out --checkpoint"),
         (["own_nets:square", "--input", "3", "--checkpoint"], "square has no list of blocks to checkpoint"),
