@@ -12,6 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import lab
 import pytest
 import torch
 from torch import nn
@@ -27,7 +28,7 @@ from course_utils.trace import Spec, training_step
 from course_utils.trace_command import changes
 from course_utils.trace_command.builders import build
 from course_utils.trace_command.changes import COMPUTED, Workbench
-from course_utils.trace_command.report import as_json, lines
+from course_utils.trace_command.report import as_json, lines, page
 from course_utils.units import GIB, CourseError, format_bytes
 
 OWN = """
@@ -141,18 +142,31 @@ def bench_of(*arguments: str) -> Workbench:
 
 
 def test_in_a_process_of_its_own_it_prints_roles_layers_verdict_and_what_would_help(own: Path) -> None:
-    page = own / "page.html"
-    done = run(own, *NET, "--card", "RTX 4090", "--html", str(page))
+    written = own / "page.html"
+    done = run(own, *NET, "--card", "RTX 4090", "--html", str(written))
     assert (done.returncode, done.stderr) == (0, "")
     said = done.stdout
     helps = ("checkpointing of 4 blocks", "8-bit Adam", "accumulation, 2 × 32", "a batch of 32", "bfloat16 autocast")
     for words in ("feature maps", "blocks.0.conv", "RTX 4090: It fits", "atch that fits", *helps):
         assert words in said
-    text = page.read_text(encoding="utf-8")
+    text = written.read_text(encoding="utf-8")
     assert text.count("<svg") == 1
     assert not re.search(r"(src|href)=\"?https?:|<script|@import", text)
     assert "RTX 4090: It fits" in text
     assert "<title>net</title>" in text
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(bool(lab.missing()), reason=lab.missing())
+def test_the_page_fits_a_phone(own: Path) -> None:
+    report = command.make_report(options(*LANGUAGE, "--card", "0.004", "--context", "0"))
+    (own / "page.html").write_text(page(report, command.card_of("0.004")), encoding="utf-8")
+    with lab.browser(width=400) as shown:
+        shown.goto((own / "page.html").as_uri())
+        wide = "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > 400)"
+        assert shown.evaluate("document.documentElement.scrollWidth") == 400
+        assert shown.evaluate(f"{wide}.length") == 0
+        assert len(report.helps) > 5
 
 
 def test_in_a_process_of_its_own_bad_input_is_one_line_and_no_traceback(own: Path) -> None:
