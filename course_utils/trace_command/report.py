@@ -103,8 +103,7 @@ def counters(report: Report) -> list[str]:
     reserved = ledger.reserved_bytes()
     found = [
         f"PyTorch would report {format_bytes(ledger.allocated_bytes())} allocated and {format_bytes(reserved)} "
-        f"reserved; nvidia-smi {format_bytes(reserved + context)}, with {format_bytes(context)} of context at most"
-        + (", but for the scratch memory of convolutions." if ledger.tape.convolutions.any() else ".")
+        f"reserved; nvidia-smi {format_bytes(reserved + context)}, with {format_bytes(context)} of context at most."
     ]
     if report.cache_bytes:
         kept = report.cache_bytes * ledger.batch
@@ -113,6 +112,8 @@ def counters(report: Report) -> list[str]:
             f"Keys and values are {format_bytes(kept)} of it, {format_bytes(report.cache_bytes)} a sequence; with the "
             f"weights, {lasting}, they stay while further tokens are made."
         )
+    if ledger.tape.convolutions.any():
+        found.append("Not counted there: the scratch memory that the library's convolutions ask PyTorch for.")
     return found
 
 
