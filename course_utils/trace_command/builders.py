@@ -150,11 +150,14 @@ def transformer(path: Path, sequence: int | None) -> Network:
     if tokens and not sequence:
         raise CourseError("--sequence is missing: tokens in a sample, such as --sequence 1024")
 
+    pair = getattr(config, "is_encoder_decoder", False)
+
     def trace(model: nn.Module, settings: Settings, optimizer: Any) -> StepTrace:
+        if pair and not settings.trains:
+            raise CourseError("of an encoder with a decoder training alone can be traced: leave out --inference")
         return trace_transformer(
             model, settings.sequence or None, optimizer, settings.precision, accumulate=settings.accumulate,
             zero_grad=CLEARED.get(settings.zero_grad),
         )  # fmt: skip
 
-    cached = tokens and not getattr(config, "is_encoder_decoder", False)
-    return Network(type(model).__name__, model, trace, tokens, cached)
+    return Network(type(model).__name__, model, trace, tokens, cached=tokens and not pair)
