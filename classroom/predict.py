@@ -103,7 +103,10 @@ class Prediction(widgets.VBox):  # type: ignore[misc]
 
     def __init__(self, question: str, unit: str = "MiB") -> None:
         self.question, self.unit = question, unit
-        self.field = widgets.Text(placeholder="a number", continuous_update=False, layout=widgets.Layout(width="10em"))
+        self.field = widgets.Text(
+            description="your guess", placeholder="a number", continuous_update=False,
+            style={"description_width": "initial"}, layout=widgets.Layout(width="16em"),
+        )  # fmt: skip
         self.button = widgets.Button(description="Predict", layout=widgets.Layout(width="7em"))
         self.line = widgets.HTML()
         asked = widgets.HTML(f"{WIDGET_HEAD}<p><b>Predict.</b> {escape(question)}</p>")

@@ -1,7 +1,7 @@
 """Explorer of lesson 07: which batch, and how to get there on a card that cannot take it at once.
 
 Its controls choose a traced step, a device and a wanted batch; the reading is `accumulation.Accumulation`, the picture
-a `figures.plane` of peak against time. Only notebooks, tests and `explorers/__init__.py` import this module.
+a `figures.plane` of peak against time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Its controls make a `plan.Plan`, the reading is the `Evaluation` of its problem, the picture a `figures.plane` of memory
 against time with every other combination of the controls. All of them are judged when it is made, so that a move reads
-what is known. Only notebooks, tests and `explorers/__init__.py` import this module.
+what is known.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Explorer of lesson 08: what is gained by halving, in memory and in time, and what does not shrink.
 
 Its controls choose a step traced in float32 and in halves (`trace`), a batch and a device; the reading is a
-`precision.Halving`, the picture a `figures.skyline` with float32 as an outline. Only notebooks, tests and
-`explorers/__init__.py` import this module.
+`precision.Halving`, the picture a `figures.skyline` with float32 as an outline.
 """
 
 from __future__ import annotations

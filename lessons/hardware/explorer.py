@@ -1,7 +1,7 @@
 """Explorer of lesson 02: what a training step needs, and which cards of the catalogue hold it.
 
 Its controls choose a traced step (`trace`) and a batch, the reading is `capacity.on_cards`, the picture
-`figures.cards`. Only notebooks, tests and `explorers/__init__.py` import this module.
+`figures.cards`.
 """
 
 from __future__ import annotations

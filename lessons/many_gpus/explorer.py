@@ -1,8 +1,7 @@
 """Explorer of lesson 11: what more cards bring, and how the work should be split.
 
 Its controls choose a traced step, cards, their link, a scheme and the batch of each; the reading is
-`parallel.on_cards`, the picture `figures.card_lanes`. Only notebooks, tests and
-`explorers/__init__.py` import this module.
+`parallel.on_cards`, the picture `figures.card_lanes`.
 """
 
 from __future__ import annotations

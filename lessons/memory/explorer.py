@@ -1,8 +1,7 @@
 """Explorer of lesson 03: where the memory of a training step goes, and whether it fits a card.
 
 Its controls choose a traced step (`trace`) and a batch, the readings are a `memory.Ledger` and, where a device is
-chosen, its `speed.StepTime`; the picture is a `figures.skyline`. Only notebooks, tests and
-`explorers/__init__.py` import this module.
+chosen, its `speed.StepTime`; the picture is a `figures.skyline`.
 """
 
 from __future__ import annotations
@@ -206,7 +205,8 @@ class MemoryExplorer(Explorer):
     def _hold(self, change: Any) -> None:
         """A device chosen brings its own memory as the card; another card can be chosen after it."""
         if change["new"] != OPERATORS:
-            self.card.value = hardware.device(change["new"]).memory_bytes / GIB
+            with self.in_one_move():
+                self.card.value = hardware.device(change["new"]).memory_bytes / GIB
 
     def _keep(self, _change: object = None) -> None:
         try:

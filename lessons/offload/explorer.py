@@ -1,8 +1,7 @@
 """Explorer of lesson 09: when the copy hides behind the computation, and which policy loses least.
 
 Its controls choose a traced step, what moves and how, and the machine; the reading is an `offload.Schedule` in the
-accounting of 2016, the picture `figures.schedule_lanes`. Only notebooks, tests and `explorers/__init__.py` import this
-module.
+accounting of 2016, the picture `figures.schedule_lanes`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Explorer of lesson 05: where to squeeze, to how many channels, and for how long.
 
-Its controls choose a `changes.squeeze` and a batch. Only notebooks, tests and `explorers/__init__.py` import it.
+Its controls choose a `changes.squeeze` and a batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Explorer of lesson 14: what can be fine-tuned on one card, and which choice buys it.
 
 Its controls choose a model, what is trained, an optimizer, a batch and a card; the picture is the peak by role
-(`figures.role_bars`) beside that of training everything. Only notebooks, tests and `explorers/__init__.py` import this
-module.
+(`figures.role_bars`) beside that of training everything.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from course_utils.machine import hardware
 from course_utils.memory import Ledger
 from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, Fit, demand, fit, spare_bytes
 from course_utils.units import CourseError, format_bytes, require_one_of
-from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, Method, is_kept, longest_sequence, step
+from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, Method, longest_sequence, step
 
 MODELS = ("TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3.2-3B", "Llama-3-8B")
 TRAINED = {
@@ -82,7 +81,6 @@ class OneCardExplorer(Explorer):
     """Controls over a fine-tuning step and its peak by role; see `one_card_explorer`."""
 
     def __init__(self, start: dict[str, Any]) -> None:
-        self._traced: set[tuple[object, ...]] = set()
         dropdown, slider = widgets.Dropdown, widgets.SelectionSlider
         cards = [item.name for item in hardware.devices() if item.memory_gb >= SMALLEST]
         self.model = described(dropdown, "model", options=MODELS, value=start["model"])
@@ -109,17 +107,6 @@ class OneCardExplorer(Explorer):
         """What the controls choose."""
         trained, base = TRAINED[self.trained.value]
         return Method(trained, base, self.optimizer.value, self.update.value == WITHIN)
-
-    def pending(self) -> str:
-        """Steps that are not kept are traced."""
-        model, batch, recompute = self.model.value, self.batch.value, self.recompute.value == EACH
-        try:
-            asked = [(model, method, batch == 1, recompute, self.precision.value) for method in (WHOLE, self.method)]
-        except CourseError:
-            return ""
-        new = [each for each in asked if each not in self._traced and not is_kept(*each)]
-        self._traced.update(new)
-        return "This step is traced now, which takes some seconds." if new else ""
 
     def view(self) -> View:
         """Bars and sentences of the present settings; the peak is watched."""

@@ -1,6 +1,6 @@
 """Explorer of lesson 06: what stands where a pool stood, and what that adds and saves.
 
-Its controls choose a `changes.pool` and a batch. Only notebooks, tests and `explorers/__init__.py` import this module.
+Its controls choose a `changes.pool` and a batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Explorer of lesson 04: which layer gets the stride, and what becomes of the factor s² at the peak.
 
-Its controls choose a `changes.stride` and a batch. Only notebooks, tests and `explorers/__init__.py` import it.
+Its controls choose a `changes.stride` and a batch.
 """
 
 from __future__ import annotations

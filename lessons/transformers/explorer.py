@@ -1,7 +1,7 @@
 """Explorer of lesson 13: what breaks the budget of a transformer's training step, and the cheapest way out.
 
 Its controls choose a model and how it runs (`language_steps`), a batch of texts and a card; the picture is a
-`figures.skyline`. Only notebooks, tests and `explorers/__init__.py` import this module.
+`figures.skyline`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from course_utils.memory import ROLE, Ledger
 from course_utils.networks.language import ATTENTION, RECOMPUTE, SHAPES, Options, Shape
 from course_utils.techniques.capacity import FITS, Fit, fit, with_room
 from course_utils.units import CourseError, format_bytes
-from lessons.shared.language_steps import FORMATS, is_kept, kept_step
+from lessons.shared.language_steps import FORMATS, kept_step
 
 OFFERED = ("GPT2", "GPT2-medium", "GPT2-XL", "SmolLM2-135M", "TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3-8B")
 SEQUENCES = (128, 256, 512, 1024, 2048, 4096, 8192)
@@ -119,7 +119,6 @@ class TransformerExplorer(Explorer):
 
     def __init__(self, shapes: Mapping[str, Shape], start: Mapping[str, Any]) -> None:
         self._shapes = shapes
-        self._traced: set[tuple[object, ...]] = set()
         dropdown, slider = widgets.Dropdown, widgets.SelectionSlider
         cards = [item.name for item in hardware.devices()]
         self.model = described(dropdown, "model", options=list(shapes), value=start["model"])
@@ -149,13 +148,6 @@ class TransformerExplorer(Explorer):
     def _step(self) -> tuple[Shape, int, Options, str, str]:
         shape, sequence = self._shapes[self.model.value], self.sequence.value
         return shape, sequence, self.options, self.numbers.value, self.optimizer.value
-
-    def pending(self) -> str:
-        """Steps that are not kept are traced."""
-        if self._step in self._traced or is_kept(*self._step):
-            return ""
-        self._traced.add(self._step)
-        return "This step is traced now, which takes a second or two."
 
     def view(self) -> View:
         """Skyline and sentences of the present settings; the peak is watched."""

@@ -1,8 +1,7 @@
 """Explorer of lesson 01: who wins, CPU or GPU, on a network with one hidden layer, and from which batch on.
 
 Its controls choose a network (`hidden_layer`), a batch, two devices and a link; the reading is two
-`crossover.BatchTimes`, the picture a `figures.plane`. Only notebooks, tests and `explorers/__init__.py` import this
-module.
+`crossover.BatchTimes`, the picture a `figures.plane`.
 """
 
 from __future__ import annotations
