@@ -12,7 +12,7 @@ import base64
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from itertools import cycle
 from typing import Any
@@ -21,13 +21,14 @@ import ipywidgets as widgets
 
 from classroom.predict import WIDGET_HEAD
 from course_utils.figures import Picture
-from course_utils.units import CourseError, format_bytes
+from course_utils.units import CourseError, as_written, format_bytes
 
 DESCRIPTION_WIDTH = 5.5  # em, of the words before a control, unless they are longer
 FAINT = "course-faint"  # a class: a widget's layout knows no opacity
 STYLE = (
     f"<style>.course-widget .{FAINT}{{opacity:.35}}.course-words p{{font-size:1.15em;max-width:60em;line-height:1.5;"
-    "margin:0}.course-words{margin:.4em 2px}</style>"
+    "margin:0}.course-words{margin:.4em 2px;min-height:8.7em}.course-explorer .widget-html-content{overflow-x:auto}"
+    "</style>"
 )
 SLOW = 0.15  # seconds after which a move says that it is being worked on, before anybody wonders
 AT_REST = '<p class="course-at-rest"><em>Run this cell (Shift+Enter) to move it.</em></p>'
@@ -44,6 +45,7 @@ class View:
         what: its name with the article, as in "the peak rises by 3 MiB".
         write: how a difference of it is written.
         uncaused: names of controls whose moves do not change it by their nature, and of which nothing is said.
+        advised: what the last sentence advises, control by control: its name, and the value to set it to.
     """
 
     picture: Picture
@@ -52,6 +54,7 @@ class View:
     what: str = "the peak"
     write: Callable[[float], str] = format_bytes
     uncaused: Sequence[str] = ()
+    advised: Mapping[str, object] = field(default_factory=dict)
 
 
 def described(kind: type[Any], description: str, width: str = "", **options: Any) -> Any:
@@ -144,7 +147,7 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
             return
         self.figure.remove_class(FAINT)
         self.figure.value = view.picture.svg
-        lines = "<br>".join(escape(line) for line in [*view.sentences, *self._last_move(view)])
+        lines = "<br>".join(escape(as_written(line)) for line in [*view.sentences, *self._last_move(view)])
         self.words.value = f'<p aria-live="polite">{lines}</p>'
 
     @contextmanager
@@ -187,10 +190,10 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
             view = self.view()
         except CourseError as error:
             return {**bundle, "text/plain": str(error)}
-        lines = "<br>".join(escape(line) for line in view.sentences)
+        said = [as_written(line) for line in view.sentences]
         return {
             **bundle,
-            "text/html": f"<p>{lines}</p>{view.picture.html}{AT_REST}",
+            "text/html": f"<p>{'<br>'.join(map(escape, said))}</p>{view.picture.html}{AT_REST}",
             "image/png": base64.b64encode(view.picture.png).decode(),
-            "text/plain": "\n".join(view.sentences),
+            "text/plain": "\n".join(said),
         }

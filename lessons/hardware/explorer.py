@@ -56,7 +56,7 @@ def _which(fits: Sequence[CardFit]) -> str:
         if tight:
             return f"No card surely holds it; on {_names(tight)} it is tight: its tensors fit, not all else."
         return "No card here holds it."
-    have = f"{len(good)} of {len(fits)} cards {'has' if len(good) == 1 else 'have'} room."
+    have = f"{len(good)} of {len(fits)} cards {'holds' if len(good) == 1 else 'hold'} it."
     if cheap is None:
         return f"{have} The smallest is {priced(least.device)}; no price of any of them is confirmed."
     if cheap.device == least.device:
@@ -80,7 +80,7 @@ def _else(fits: Sequence[CardFit]) -> str:
     missing = f"{name}, the largest that does not hold it, lacks {format_bytes(-near.verdict.spare_bytes)}"
     if near.largest_batch:
         return f"{missing}; batches up to about {near.largest_batch:,} fit it."
-    return f"{missing}, and not even one sample fits: it takes a leaner optimizer, smaller inputs or a larger card."
+    return f"{missing}, and not even one sample fits."
 
 
 def _names(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ chosen, its `speed.StepTime`; the picture is a `figures.skyline`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,13 @@ def _state(ledger: Ledger, verdict: Fit) -> str:
     return f"{head} Memory runs out in the {ledger.phases[event]} phase{layer}."
 
 
+def _card(size_gib: float) -> str:
+    """A card's size; one that is not round with the name of the device that has it."""
+    names = [one.name for one in hardware.devices() if one.memory_bytes == size_gib * GIB]
+    size = f"{size_gib:.4g} GiB"
+    return size if size_gib in CARDS_GIB or not names else f"{size}, {names[0]}"
+
+
 def _article(card: str) -> str:
     return f"an {card}" if card.startswith(("8", "11 ", "80")) else f"a {card}"
 
@@ -65,7 +73,7 @@ def _culprit(ledger: Ledger, verdict: Fit) -> str:
     role, stays = str(shares.idxmax()), int(shares[list(STAYS)].sum())
     verb = "are" if role.endswith("s") else "is"
     share = percent(shares[role], ledger.peak_bytes)
-    rest = f"{format_bytes(stays)} of parameters, optimizer state and weight gradients stay whatever the batch"
+    rest = f"{format_bytes(stays)} of parameters, optimizer state and weight gradients do not grow with the batch"
     if verdict.state != NO:
         return f"{role.capitalize()} {verb} {share} of it; {rest}."
     if not verdict.holds(stays):
@@ -84,8 +92,7 @@ def _way_out(step: StepTrace, ledger: Ledger, limit_bytes: float) -> str:
         return batches.words
     least = step.at(1).peak_bytes
     return (
-        f"No batch fits: one sample alone needs {format_bytes(least)}, and the context comes on top. "
-        "It takes a smaller image, a leaner optimizer or a larger card."
+        f"No batch fits: one sample alone needs {format_bytes(least)}, and the context comes on top."
     )
 
 
@@ -136,7 +143,7 @@ class MemoryExplorer(Explorer):
         self.device = described(dropdown, "axis", "4em", options=axes, value=start["device"])
         self.device.tooltip = "What the axis shows: one operator after another, or the time predicted for a device"
         held = {hardware.device(name).memory_bytes / GIB for name in known}
-        cards = [(f"{card:g} GiB", card) for card in sorted({*CARDS_GIB, *held, start["card_gib"]})]
+        cards = [(_card(size), size) for size in sorted({*CARDS_GIB, *held, start["card_gib"]})]
         self.card = described(dropdown, "card", "4em", options=cards, value=start["card_gib"])
         sizes = [(f"{side} × {side}", side) for side in sorted({*PICTURE_SIZES, size})]
         self.size = described(widgets.SelectionSlider, "image", options=sizes, value=size, continuous_update=False)
@@ -200,7 +207,12 @@ class MemoryExplorer(Explorer):
             before_time=kept.time_on(name) if kept else None,
         )
         said = sentences(step, ledger, self.limit_bytes)
-        return View(picture, (*said, time_sentence(time)) if time else said, ledger.peak_bytes, uncaused=UNCAUSED)
+        advised: dict[str, object] = {}
+        with suppress(CourseError):  # memory that does not grow with the batch
+            fits = largest_batch(step, self.limit_bytes).fits
+            advised = {"batch": fits} if 0 < fits <= self.batch.max else advised
+        all_said = (*said, time_sentence(time)) if time else said
+        return View(picture, all_said, ledger.peak_bytes, uncaused=UNCAUSED, advised=advised)
 
     def _hold(self, change: Any) -> None:
         """A device chosen brings its own memory as the card; another card can be chosen after it."""

@@ -18,7 +18,7 @@ from lessons.shared.language_steps import kept_step, language_step
 from lessons.transformers.explorer import IN_PIECES, LOGITS, MAPS, SCORES, STATES, culprits, transformer_explorer
 
 SMALL = {
-    "GPT2": replace(SHAPES["GPT2"], layers=6),
+    "GPT-2": replace(SHAPES["GPT-2"], layers=6),
     "Llama": replace(SHAPES["Llama-3.2-1B"], layers=6),
 }
 
@@ -47,7 +47,7 @@ def test_every_corner_says_what_is_read(name):
 
 @pytest.mark.parametrize("loss", [0, 16])
 @pytest.mark.parametrize("attention", ATTENTION)
-@pytest.mark.parametrize("name", ["GPT2", "GPT2-XL", "Llama-3.2-1B", "Llama-3-8B"])
+@pytest.mark.parametrize("name", ["GPT-2", "GPT-2 XL", "Llama-3.2-1B", "Llama-3-8B"])
 def test_no_map_of_a_layer_is_taken_for_logits_and_no_query_for_a_score(name, attention, loss):
     """The bounds are by hand: 14 bytes a logit, a part of them alive; no score where attention is fused."""
     shape, options = SHAPES[name], Options(attention, pieces=loss)
@@ -62,13 +62,13 @@ def test_no_map_of_a_layer_is_taken_for_logits_and_no_query_for_a_score(name, at
 
 
 def test_in_pieces_scores_are_the_largest_part():
-    shape, options = SHAPES["GPT2"], Options("eager", pieces=16)
+    shape, options = SHAPES["GPT-2"], Options("eager", pieces=16)
     found = culprits(kept_step(shape, 1024, options, "bfloat16", "adamw").at(8), shape, 1024, 16)
     assert found.largest == SCORES
 
 
 def test_culprits_are_who_they_are():
-    shape = SMALL["GPT2"]
+    shape = SMALL["GPT-2"]
     logits = 14 * 4 * 1024 * shape.vocabulary  # two bytes of the logits, and three tensors in float32
     eager = culprits(language_step(shape, 1024, Options("eager")).at(4), shape, 1024, 0).parts
     assert eager[LOGITS] == logits
@@ -82,7 +82,7 @@ def test_culprits_are_who_they_are():
 
 
 def test_a_move_of_batch_or_card_traces_nothing(monkeypatch):
-    explorer = transformer_explorer("GPT2", 256, shapes=SMALL)
+    explorer = transformer_explorer("GPT-2", 256, shapes=SMALL)
     monkeypatch.setattr(language_steps, "training_step", None)
     explorer.batch.value = 16
     explorer.device.value = "B200"
@@ -107,7 +107,7 @@ def test_steps_that_are_kept_are_not_traced(monkeypatch):
 
 
 def test_it_says_at_once_that_a_step_is_traced():
-    explorer = transformer_explorer("GPT2", 256, shapes=SMALL)
+    explorer = transformer_explorer("GPT-2", 256, shapes=SMALL)
     said = []
     explorer.words.observe(lambda change: said.append(change["new"]), names="value")
     explorer.sequence.value = 128
@@ -124,4 +124,4 @@ def test_it_refuses_what_it_does_not_know():
     ):  # fmt: skip
         with pytest.raises(CourseError):
             transformer_explorer(**wrong)
-    assert "image/png" in transformer_explorer("GPT2", 256, shapes=SMALL)._repr_mimebundle_()
+    assert "image/png" in transformer_explorer("GPT-2", 256, shapes=SMALL)._repr_mimebundle_()
