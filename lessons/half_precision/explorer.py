@@ -136,7 +136,9 @@ class HalfExplorer(Explorer):
         title = _title(halving, self.precision.value)
         picture = skyline(half, device.memory_bytes, full, title, device.name, before_name="float32")
         said = sentences(halving, device, self.precision.value)
-        return View(picture, said, half.peak_bytes, uncaused=["precision", "device"])
+        lacks = self.precision.value == "bfloat16" and not device.bfloat16
+        advised = {"precision": "float16"} if lacks else {}
+        return View(picture, said, half.peak_bytes, uncaused=["precision", "device"], advised=advised)
 
 
 def _title(halving: Halving, precision: str) -> str:

@@ -64,14 +64,24 @@ def _which(fits: Sequence[CardFit]) -> str:
     return f"{have} The smallest is {priced(least.device)}, the cheapest of confirmed price {priced(cheap.device)}."
 
 
+def _short(fits: Sequence[CardFit]) -> CardFit | None:
+    """Of the cards that compute in this precision and do not hold the step, the largest."""
+    short = [fit for fit in fits if fit.state not in (FITS, CANNOT)]
+    return max(short, key=lambda fit: fit.device.memory_bytes, default=None)
+
+
+def _else_batch(fits: Sequence[CardFit]) -> int:
+    """The batch that the last sentence names; 0 if it names none."""
+    near = _short(fits)
+    return 0 if near is None or near.state == TIGHT else near.largest_batch or 0
+
+
 def _else(fits: Sequence[CardFit]) -> str:
-    able = [fit for fit in fits if fit.state != CANNOT]
-    if not able:
+    if all(fit.state == CANNOT for fit in fits):
         return "None of them computes in bfloat16: take float16."
-    short = [fit for fit in able if fit.state != FITS]
-    if not short:
+    near = _short(fits)
+    if near is None:
         return "Every card that computes in this precision holds it: the network does not decide which card you need."
-    near = max(short, key=lambda fit: fit.device.memory_bytes)
     name = near.device.name
     if near.largest_batch is None:
         return f"{name} does not, and a smaller batch would not help: memory does not grow with the batch."
@@ -162,7 +172,9 @@ class HardwareExplorer(Explorer):
         asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices)
         lines = {"tensors": float(asked.tensors), "with context": float(asked.least)}
         picture = cards(bars(fits), lines, title(step, batch, fits), ("at launch", "fits up to"))
-        return View(picture, sentences(step, batch, asked, fits), asked.tensors)
+        fewer = _else_batch(fits)
+        advised = {"batch": fewer} if fewer else {}
+        return View(picture, sentences(step, batch, asked, fits), asked.tensors, advised=advised)
 
 
 def hardware_explorer(

@@ -39,11 +39,12 @@ from lessons.memory.explorer import memory_explorer
 from lessons.offload.explorer import OFFERED as MOVED
 from lessons.offload.explorer import offload_explorer
 from lessons.one_by_one.explorer import SQUEEZED, squeeze_explorer
-from lessons.one_card.explorer import EACH, one_card_explorer
+from lessons.one_card.explorer import EACH, WITHIN, one_card_explorer
 from lessons.one_card.fine_tuning import step as fine_tuning_step
 from lessons.pooling.explorer import NETWORK_NAMES, pool_explorer
 from lessons.recompute.explorer import LEAST_TIME, LOWEST, NOTHING, recompute_explorer, segments_of
 from lessons.shared.language_steps import kept_step
+from lessons.shared.parallel import SCHEMES, STAGES
 from lessons.stride.explorer import LAYERS, stride_explorer
 from lessons.transformers.explorer import transformer_explorer
 from lessons.why_gpus.crossover import batch_times
@@ -63,6 +64,7 @@ class Case:
         tried: by the name of a control, the values of its corners; its first and last if not given.
         helps: whether a view is better than the one whose advice it follows.
         refused: what a setting that cannot be says, as a pattern; "" if there is none.
+        impossible: such a setting.
         still: controls of which a move traces nothing.
         searched: where the words say that nothing lowers the number, the controls that they mean.
         wrong: starts that no control can take, and what is said of them.
@@ -73,6 +75,7 @@ class Case:
     tried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     helps: Callable[[View, View], bool] = lambda before, after: (after.number or 0) < (before.number or 0)
     refused: str = ""
+    impossible: Mapping[str, Any] = field(default_factory=dict)
     still: Sequence[str] = ("batch",)
     searched: Sequence[str] = ()
     wrong: Sequence[tuple[Mapping[str, Any], str]] = ()
@@ -241,7 +244,7 @@ CASES = {
     ),
     "memory": Case(
         memory_explorer, memory, {"network": list(NETWORKS), "axis": ["operators", "GTX Titan", "B200"]}, _fits,
-        refused="input_shape|does not compute in float16", still=("batch", "card"),
+        refused="input_shape|does not compute in float16", impossible={"image": 32, "network": "AlexNet"}, still=("batch", "card"),
         wrong=[
             UNKNOWN, ({"optimizer": "lion"}, "unknown optimizer 'lion': choose one of sgd, momentum, adam, adamw"),
             ({"precision": "int8"}, "unknown precision 'int8'"), ({"batch": 0}, "batch must be a whole number of 1"),
@@ -269,6 +272,7 @@ CASES = {
         pool_explorer, change,
         {"network": list(NETWORK_NAMES), "put there": ["max pool", "average pool", "nothing"], "precision": ["float32"]},
         refused="fails in the forward pass",  # four times smaller three or five times: nothing is left
+        impossible={"place": "every pool", "size": 4},
         wrong=[
             UNKNOWN, ({"place": "pool9"}, "unknown place 'pool9'"), ({"size": 5}, "unknown size 5"),
             ({"kind": "median pool"}, "unknown kind 'median pool': choose one of max pool, average pool"),
@@ -303,7 +307,7 @@ CASES = {
         {"network": list(MOVED), "batch": [8, 128, 256, 512], "policy": list(POLICIES),
          "device": ["Titan X (Maxwell)", "GTX 980", "B200"]},
         helps=lambda _, after: after.sentences[2] == "No plan that fits is faster.",
-        refused="take a smaller batch", still=("batch", "policy", "algorithm", "device", "link"),
+        refused="take a smaller batch", impossible={"policy": "dyn", "batch": 512}, still=("batch", "policy", "algorithm", "device", "link"),
         wrong=[
             UNKNOWN, ({"policy": "some"}, "unknown policy 'some': choose one of none, all"),
             ({"algorithm": "q"}, "unknown algorithm 'q': choose one of m, p"), ({"link": "USB"}, "no link called 'USB'"),
@@ -314,7 +318,8 @@ CASES = {
         recompute_explorer, recomputed,
         {"network": ["VGG-16", "GoogLeNet", "AlexNet", "52 M dense net"], "batch": [2, 512],
          "recompute": [NOTHING, "4 even segments", LOWEST, LEAST_TIME], "device": ["GTX 980", "B200"]},
-        refused="take a smaller batch", still=("device",),
+        refused="take a smaller batch", impossible={"recompute": LEAST_TIME, "batch": 512, "device": "GTX 980"},
+        still=("device",),
         wrong=[
             UNKNOWN, ({"rule": "4 even segment"}, "unknown rule '4 even segment': choose one of none: keep all"),
             ({"batch": 3}, "unknown batch 3: choose one of 2, 8"), ({"device": "Voodoo 2"}, "no device called"),
@@ -323,11 +328,12 @@ CASES = {
     "many_gpus": Case(
         cards_explorer, on_many,
         {"network": ["AlexNet", "VGG-16", "52 M dense net", "GoogLeNet"], "cards": [1, 2, 8],
-         "scheme": list(cards_explorer.__globals__["SCHEMES"])},
+         "scheme": list(SCHEMES)},
         helps=lambda before, after: "to spare" in after.sentences[0] and (
             (after.number or 0) >= (before.number or 0) or "too much" in before.sentences[0]
         ),
-        refused="too few for 8 stages", still=("batch a card", "cards", "scheme", "link", "device"),
+        refused="too few for 8 stages", impossible={"network": "52 M dense net", "scheme": STAGES, "cards": 8},
+        still=("batch a card", "cards", "scheme", "link", "device"),
         wrong=[
             UNKNOWN, ({"scheme": "magic"}, "unknown scheme 'magic': choose one of data parallel"),
             ({"cards": 9}, "unknown number of cards 9: choose one of 1, 2"),
@@ -357,7 +363,9 @@ CASES = {
          "train": ["all weights", "the head alone", "LoRA", "LoRA, base in 4 bits"], "weights": ["bfloat16"],
          "optimizer": ["AdamW", "8-bit AdamW", "AdamW, state on the CPU", "AdamW, torch's default"],
          "card": ["GTX 1080", "RTX 4090", "B200"]},
-        refused="one weight at a time", still=("batch", "card", "sequence", "optimizer", "train", "update"),
+        refused="one weight at a time|takes sequences of",
+        impossible={"update": WITHIN, "optimizer": "AdamW, torch's default"},
+        still=("batch", "card", "sequence", "optimizer", "train", "update"),
         searched=("train", "optimizer", "update", "recompute"),
         wrong=[
             ({"model": "GPT-5"}, "unknown model 'GPT-5'"), ({"trained": "nothing"}, "unknown trained 'nothing'"),
@@ -405,7 +413,7 @@ def test_at_its_corners_it_says_what_is_read_and_its_advice_helps(name: str) -> 
         control: case.tried.get(control, (Place(0), Place(-1)) if control in dependent else ends(widget))
         for control, widget in explorer._controls.items()
     }
-    refused = advised = 0
+    advised = 0
     for values in every_pair(*choices.values()):
         setting = dict(zip(choices, values, strict=True))
         try:
@@ -413,8 +421,6 @@ def test_at_its_corners_it_says_what_is_read_and_its_advice_helps(name: str) -> 
         except CourseError as error:
             assert case.refused, (setting, error)
             assert re.search(case.refused, str(error)), (setting, error)
-            assert FAINT in explorer.figure._dom_classes
-            refused += 1
             continue
         words = " ".join(view.sentences)
         assert not re.search(r"\b(nan|inf|None)\b|(?<!\w) -\d", words), words
@@ -433,7 +439,6 @@ def test_at_its_corners_it_says_what_is_read_and_its_advice_helps(name: str) -> 
                         assert set_to(explorer, {control: value}).number >= view.number, (setting, control, value)
                     except CourseError:
                         continue
-    assert (refused > 0) == bool(case.refused)
     assert advised or name in ("why_gpus", "recompute")
 
 
@@ -448,15 +453,35 @@ def test_every_control_changes_picture_or_words_and_only_the_first_time_is_trace
     monkeypatch.setattr(Tracer, "run", lambda tracer, batch: traces.append(tracer.name) or run(tracer, batch))
     for control, widget in explorer._controls.items():
         before, start = (explorer.figure.value, explorer.words.value), widget.value
-        options = values_of(widget)
-        widget.value = next(option for option in (*case.tried.get(control, ()), *options) if option != start)
+        others = [value for value in (*case.tried.get(control, ()), *values_of(widget)) if value != start]
+        if not others:  # the only processor
+            continue
+        other = others[0] if hasattr(widget, "options") else start + 1
+        widget.value = other
         assert (explorer.figure.value, explorer.words.value) != before, control
         assert not (control in case.still and traces), (control, traces)
         widget.value = start
         traces.clear()
-        widget.value = next(option for option in (*case.tried.get(control, ()), *options) if option != start)
+        widget.value = other
         widget.value = start
         assert traces == [], f"{control} is traced again"
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.refused])
+def test_what_cannot_be_is_one_line_over_the_old_picture_and_the_next_move_draws_again(name: str) -> None:
+    case = CASES[name]
+    explorer = case.make()
+    start = {control: explorer._controls[control].value for control in case.impossible}
+    picture = explorer.figure.value
+    with pytest.raises(CourseError, match=case.refused) as refused:
+        set_to(explorer, case.impossible)
+    assert "\n" not in str(refused.value)
+    assert (explorer.figure.value, FAINT in explorer.figure._dom_classes) == (picture, True)
+    assert 'role="alert"' in explorer.words.value
+    assert explorer._repr_mimebundle_()["text/plain"] == str(refused.value)
+    set_to(explorer, start)
+    assert FAINT not in explorer.figure._dom_classes
+    assert "alert" not in explorer.words.value
 
 
 @every_explorer
