@@ -19,7 +19,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from classroom.predict import WIDGET_HEAD
+from classroom.predict import WIDGET_HEAD, still
 from course_utils.figures import Picture
 from course_utils.units import CourseError, as_written, format_bytes
 
@@ -31,7 +31,6 @@ STYLE = (
     "</style>"
 )
 SLOW = 0.15  # seconds after which a move says that it is being worked on, before anybody wonders
-AT_REST = '<p class="course-at-rest"><em>Run this cell (Shift+Enter) to move it.</em></p>'
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         said = [as_written(line) for line in view.sentences]
         return {
             **bundle,
-            "text/html": f"<p>{'<br>'.join(map(escape, said))}</p>{view.picture.html}{AT_REST}",
+            "text/html": still(f"<p>{'<br>'.join(map(escape, said))}</p>{view.picture.html}", "to move it"),
             "image/png": base64.b64encode(view.picture.png).decode(),
             "text/plain": "\n".join(said),
         }

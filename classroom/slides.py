@@ -20,9 +20,10 @@ from typing import Any
 
 from nbformat import NotebookNode
 
+from classroom import STILL
 from classroom.deck import HIDE_CELL, HIDE_OUTPUT, NOTES, is_short
 from classroom.doctor import FIX_INSTALL
-from classroom.notebooks import WIDGET_VIEW, chosen, read_notebook
+from classroom.notebooks import chosen, read_notebook
 from course_utils.files import write_whole
 from course_utils.units import CourseError, format_bytes
 
@@ -92,7 +93,7 @@ def _blocks(cell: NotebookNode, where: str, folder: Path) -> Iterator[str]:
         return
     tags = cell.metadata.get("tags", [])
     # A widget's code says nothing that the widget does not.
-    if is_short(cell) and not any(WIDGET_VIEW in output.get("data", {}) for output in cell.outputs):
+    if is_short(cell) and not any(STILL in output.get("data", {}).get("text/html", "") for output in cell.outputs):
         yield _code(cell.source)
     if HIDE_OUTPUT not in tags:
         for output in cell.outputs:
@@ -152,6 +153,8 @@ def _plain(text: str) -> str:
 
 def _html(text: str) -> str:
     """An output's HTML for a slide: of a course picture the SVG alone; what is folded away comes at the next key."""
+    if text.startswith(f'<div class="{STILL}">'):  # no slide has a cell to run
+        text = re.sub(r'<p class="course-at-rest">.*?</p>', "", text).removesuffix("</div>").partition(">")[2]
     text = re.sub(
         r'<div class="course-picture">.*?<div hidden="hidden">(<svg.*?</svg>)</div></div>',
         r"<figure>\1</figure>",

@@ -18,7 +18,7 @@ from amount import every_pair
 from drawn import assert_well_laid, one_move
 from test_plan import TITAN_X, problem
 
-from classroom.explorer import AT_REST, FAINT, Explorer, View
+from classroom.explorer import FAINT, Explorer, View
 from course_utils.machine import hardware
 from course_utils.machine.hardware import REFERENCE_CPU
 from course_utils.machine.speed import predict_step
@@ -491,7 +491,7 @@ def test_its_still_reads_without_a_kernel(name: str) -> None:
     assert bundle["text/plain"].split("\n") == list(explorer.view().sentences)
     assert bundle["image/png"]
     html = bundle["text/html"]
-    assert html.index("<p>") < html.index('class="course-picture"') < html.index(AT_REST)
+    assert html.index("<p>") < html.index('class="course-picture"') < html.index("Run this cell (Shift+Enter) to move it.")
 
 
 @pytest.mark.parametrize(
