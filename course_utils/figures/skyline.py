@@ -87,6 +87,7 @@ def skyline(
     before_name: str = "before",
     time: StepTime | None = None,
     before_time: StepTime | None = None,
+    part: tuple[str, int] | None = None,
 ) -> Picture:
     """Memory over one training step, stacked by role, with a card's limit across it.
 
@@ -102,6 +103,8 @@ def skyline(
         time: the predicted time of this step, `predict_step(ledger, device)`. The horizontal axis is then time: every
             operator as wide as the seconds it takes, the transfer before the step if there is one.
         before_time: the predicted time of `before`, drawn on the same scale; needed where both are given.
+        part: a part of the peak that is no role, such as the logits: its name, and its bytes. A bracket marks how much
+            of the stack that is, from the top down.
 
     Raises:
         CourseError: a time that is another step's, or an outline that has no time where the axis is time.
@@ -130,6 +133,8 @@ def skyline(
         heading = f"alive over the {format_seconds(time.total_seconds)} predicted for {time.device.name}"
     plot = _Plot(scene, ledger, limit_bytes, events, ghost, heading, head + 26, right)
     plot.draw()
+    if part is not None:
+        plot.bracket(*part)
     plot.label(name, ghost_name)
     return Picture.from_scene(scene)
 
@@ -229,6 +234,29 @@ class _Plot:
         if self.ghost is not None:
             outline = [_steps(self.ghost.edges, self.y(self.ghost.total))]
             self.scene.add(Lines(outline, PAPER, 4), Lines(outline, INK, 1.8, dashed=True))
+
+    def bracket(self, name: str, count: int) -> None:
+        """Mark so many bytes at the peak, from the top of the stack down, and name them with their share."""
+        event = int(np.argmax(self.total))
+        x = float(self.events.edges[event] + self.events.edges[event + 1]) / 2 + 9
+        top, low = float(self.y(self.total[event])), float(self.y(self.total[event] - count))
+        line = [[(x - 5, top), (x, top), (x, low), (x - 5, low)]]
+        self.scene.add(Lines(line, PAPER, 5), Lines(line, INK, 1.8))
+        text = f"{name}: {percent(count, self.ledger.peak_bytes)} of the peak"
+        width, box = text_width(text, SIZE, True), self._clear()
+        heights = np.linspace(top + SIZE, max(low, top + SIZE), 9)
+        places = [Words(x + 10, y, text, SIZE, bold=True) for y in heights if x + 10 + width < self.right]
+        places += [Words(x - 22, y, text, SIZE, "end", bold=True) for y in heights if x - 22 - width > LEFT]
+        words = self.scene.place(sorted(places, key=lambda one: self._over_bands(one.box)), box)
+        if words is not None:  # over the bands it has paper behind it
+            left, above, right, below = words.box
+            behind = [(left - 3, above), (right + 3, above), (right + 3, below), (left - 3, below)]
+            self.scene.items.insert(-1, Area(behind, PAPER))
+
+    def _over_bands(self, box: Box) -> float:
+        """Over how many pixels of its height a box covers the stack, at most."""
+        roof = self.y(self.total[self.events.at(np.arange(box[0], min(box[2], self.events.end), 4.0))])
+        return max(0.0, box[3] - float(roof.min(initial=self.bottom)))
 
     def _draw_axis(self) -> None:
         unit = self.scale.unit[1]

@@ -154,9 +154,11 @@ class TransformerExplorer(Explorer):
         said = sentences(ledger, verdict, sequence, found, advice, with_room(step, device))
         share = percent(found.parts[found.largest], ledger.peak_bytes)
         peak = format_bytes(ledger.peak_bytes)
+        # Weights, states and other maps are bands of the picture; logits and scores are parts of them.
+        part = (found.largest, found.parts[found.largest]) if found.largest in (LOGITS, SCORES) else None
         title = f"{shape.name}, {batch:,} × {sequence:,}: {peak}, {share} of it {found.largest}"
         return View(
-            skyline(ledger, device.memory_bytes, title=title, limit=device.name), said, ledger.peak_bytes,
+            skyline(ledger, device.memory_bytes, title=title, limit=device.name, part=part), said, ledger.peak_bytes,
             uncaused=["card"], advised=advised,
         )  # fmt: skip
 
