@@ -27,8 +27,7 @@ DESCRIPTION_WIDTH = 5.5  # em, of the words before a control, unless they are lo
 FAINT = "course-faint"  # a class: a widget's layout knows no opacity
 STYLE = (
     f"<style>.course-widget .{FAINT}{{opacity:.35}}.course-words p{{font-size:1.15em;max-width:60em;line-height:1.5;"
-    "margin:0}.course-words{margin:.4em 2px;min-height:8.7em}.course-explorer .widget-html-content{overflow-x:auto}"
-    "</style>"
+    "margin:0}.course-words{margin:.4em 2px;min-height:8.7em}</style>"
 )
 SLOW = 0.15  # seconds after which a move says that it is being worked on, before anybody wonders
 

@@ -44,7 +44,11 @@ THEME = {
     ),
 }
 WIDTH = 960  # pixels of a full picture: the width of a notebook's column
-NARROWEST = 600  # pixels that it is never made smaller than: its words are 10 pixels high then
+# On a phone it is this wide, so that its words are 10 pixels high and not 6, and is moved sideways.
+ON_A_PHONE = (
+    "@media(max-width:600px){.course-picture{overflow-x:auto}"
+    ".course-picture svg{min-width:600px;max-width:none!important}}"
+)
 FONT = "DejaVu Sans"  # comes with matplotlib, so a PNG is the same everywhere; wider than most, so estimates are safe
 LINE_HEIGHT = 1.25  # of the font size
 
@@ -225,9 +229,7 @@ def _svg_element(width: float, box: tuple[float, float], alt: str, body: str) ->
     """An SVG element `width` pixels wide whose contents are drawn on `box` units."""
     theme = ";".join(f"--{name}:var({css})" for name, (css, _) in THEME.items())
     # 14 px is JupyterLab's text size: there the picture has its own size, and it grows with larger text in a lecture.
-    # Narrower than NARROWEST it is moved sideways: its words could not be read.
-    wide = f"width:{width / 14:.2f}em;max-width:max(100%,{min(width, NARROWEST) / 14:.2f}em)"
-    style = f"{theme};{wide};height:auto;display:block"
+    style = f"{theme};width:{width / 14:.2f}em;max-width:100%;height:auto;display:block"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(alt)}" '
         f'viewBox="0 0 {box[0]:g} {box[1]:g}" style="{style}" '
@@ -342,7 +344,7 @@ class Picture:
         image = base64.b64encode(self.png).decode()
         return (
             '<div class="course-picture"><style>.course-picture>img{display:none}.course-picture>div{display:block}'
-            ".course-picture{overflow-x:auto}</style>"
+            f"{ON_A_PHONE}</style>"
             f'<img alt="{escape(self.alt)}" width="{self.width:g}" src="data:image/png;base64,{image}">'
             f'<div hidden="hidden">{self.svg}</div></div>'
         )
