@@ -44,6 +44,7 @@ class View:
         write: how a difference of it is written.
         uncaused: names of controls whose moves do not change it by their nature, and of which nothing is said.
         advised: what the last sentence advises, control by control: its name, and the value to set it to.
+        whole: the same with what takes longer to read, drawn as soon as this is on the page; None if nothing does.
     """
 
     picture: Picture
@@ -53,6 +54,7 @@ class View:
     write: Callable[[float], str] = format_bytes
     uncaused: Sequence[str] = ()
     advised: Mapping[str, object] = field(default_factory=dict)
+    whole: Callable[[], View] | None = None
 
 
 def described(kind: type[Any], description: str, width: str = "", **options: Any) -> Any:
@@ -143,9 +145,15 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
             self.figure.add_class(FAINT)
             self.words.value = f'<p role="alert"><b>{escape(str(error))}</b></p>'
             return
+        last_move = self._last_move(view)
+        self._show(view, last_move)
+        if view.whole is not None:
+            self._show(view.whole(), last_move)
+
+    def _show(self, view: View, last_move: Sequence[str]) -> None:
         self.figure.remove_class(FAINT)
         self.figure.value = view.picture.svg
-        lines = "<br>".join(escape(as_written(line)) for line in [*view.sentences, *self._last_move(view)])
+        lines = "<br>".join(escape(as_written(line)) for line in [*view.sentences, *last_move])
         self.words.value = f'<p aria-live="polite">{lines}</p>'
 
     @contextmanager
@@ -188,6 +196,7 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
             view = self.view()
         except CourseError as error:
             return {**bundle, "text/plain": str(error)}
+        view = view.whole() if view.whole is not None else view
         said = [as_written(line) for line in view.sentences]
         return {
             **bundle,

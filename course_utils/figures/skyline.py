@@ -314,6 +314,10 @@ class _Plot:
         for code in np.flatnonzero(self.events.matrix.any(axis=0)):
             share = f"{percent(shares.iloc[code], self.ledger.peak_bytes)} of the peak"
             floor, roof = self.y(self.levels[event, code]), self.y(self.levels[event, code + 1])
+            if self.ghost is not None:  # words keep to the larger side of an outline that crosses the band
+                line = self.y(self.ghost.total[self.ghost.at(columns)])
+                crossed, low = (roof < line) & (line < floor), floor - line > line - roof
+                floor, roof = np.where(crossed & ~low, line - 3, floor), np.where(crossed & low, line + 3, roof)
             if not any(
                 write_on_band(self.scene, columns, floor, roof, blocked, lines, ROLE_COLOURS[ROLES[code]], crossing)
                 for lines in ([ROLES[code], share], [ROLES[code]])

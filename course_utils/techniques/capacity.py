@@ -303,7 +303,7 @@ class CardFit:
 
 
 def on_cards(
-    step: StepTrace, batch: int, devices: Iterable[Device], context_bytes: int = CONTEXT_BYTES
+    step: StepTrace, batch: int, devices: Iterable[Device], context_bytes: int = CONTEXT_BYTES, largest: bool = True
 ) -> list[CardFit]:
     """How a step stands on every device, in their order.
 
@@ -312,6 +312,7 @@ def on_cards(
         batch: samples in the batch.
         devices: such as `course_utils.machine.hardware.devices()`.
         context_bytes: what the driver takes of each.
+        largest: whether to find the largest batch of each too, which takes most of the time; None stands for it if not.
 
     Raises:
         CourseError: batch is not a whole number of 1 or more.
@@ -324,7 +325,8 @@ def on_cards(
             verdicts[room] = asked.on(room)
         verdict = replace(verdicts[room], card=device.name)
         state = CANNOT if step.precision == "bfloat16" and not device.bfloat16 else verdict.state
-        found.append(CardFit(device, state, verdict, _largest(step, device, context_bytes)))
+        most = _largest(step, device, context_bytes) if largest else None
+        found.append(CardFit(device, state, verdict, most))
     return found
 
 

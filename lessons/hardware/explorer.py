@@ -13,6 +13,7 @@ import ipywidgets as widgets
 import torch
 
 from classroom.explorer import Explorer, View, described
+from course_utils.figures import Picture
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.memory import StepTrace
@@ -97,13 +98,13 @@ def _names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def bars(fits: Sequence[CardFit]) -> list[CardBar]:
-    """One bar a card, by memory, then by year."""
+def bars(fits: Sequence[CardFit], unknown: str = "any") -> list[CardBar]:
+    """One bar a card, by memory, then by year; `unknown` is what stands for a largest batch that there is not."""
 
     def note(fit: CardFit) -> str:
         if fit.state == CANNOT:
             return "no bfloat16"
-        return "any" if fit.largest_batch is None else f"{fit.largest_batch:,}" if fit.largest_batch else "none"
+        return unknown if fit.largest_batch is None else f"{fit.largest_batch:,}" if fit.largest_batch else "none"
 
     ordered = sorted(fits, key=lambda fit: (fit.device.memory_bytes, fit.device.year))
     return [
@@ -131,6 +132,7 @@ class HardwareExplorer(Explorer):
     def __init__(self, networks: Mapping[str, Network], devices: Sequence[Device], start: Mapping[str, Any]) -> None:
         self._networks, self._devices = networks, tuple(devices)
         self._steps: dict[tuple[str, str, str], StepTrace] = {}
+        self._known: set[tuple[str, str, str]] = set()  # the steps whose largest batches were found
         dropdown = widgets.Dropdown
         self.network = described(dropdown, "network", options=list(networks), value=start["network"])
         self.optimizer = described(
@@ -168,13 +170,28 @@ class HardwareExplorer(Explorer):
 
     def view(self) -> View:
         """Bars and sentences of the present settings; the peak of the tensors is watched."""
+        key = (self.network.value, self.optimizer.value, self.precision.value)
+        if key in self._known:
+            return self._whole()
+        self._known.add(key)
+        step, batch = self.step, self.batch.value
+        asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices, largest=False)
+        said = (*sentences(step, batch, asked, fits)[:2], "The largest batch of each card is looked for.")
+        return View(self._drawn(asked, fits, "…"), said, asked.tensors, whole=self._whole)
+
+    def _whole(self) -> View:
+        """With the largest batch of each card, which takes longer to find than all else."""
         step, batch = self.step, self.batch.value
         asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices)
-        lines = {"tensors": float(asked.tensors), "with context": float(asked.least)}
-        picture = cards(bars(fits), lines, title(step, batch, fits), ("at launch", "fits up to"))
         fewer = _else_batch(fits)
         advised = {"batch": fewer} if fewer else {}
-        return View(picture, sentences(step, batch, asked, fits), asked.tensors, advised=advised)
+        said = sentences(step, batch, asked, fits)
+        return View(self._drawn(asked, fits, "any"), said, asked.tensors, advised=advised)
+
+    def _drawn(self, asked: Demand, fits: Sequence[CardFit], unknown: str) -> Picture:
+        lines = {"tensors": float(asked.tensors), "with context": float(asked.least)}
+        head = title(self.step, self.batch.value, fits)
+        return cards(bars(fits, unknown), lines, head, ("at launch", "fits up to"))
 
 
 def hardware_explorer(

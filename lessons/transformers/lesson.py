@@ -549,7 +549,7 @@ transformer_explorer()
 
 # %% [markdown]
 # Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT-2 XL onto the
-# 24 GiB card. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
+# RTX 4090, with 24 GB. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
 
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>

@@ -398,7 +398,7 @@ def set_to(explorer: Any, setting: Mapping[str, Any]) -> View:
             control = explorer._controls[name]
             control.value = values_of(control)[value.place] if isinstance(value, Place) else value
     view: View = shown()
-    return view
+    return view.whole() if view.whole is not None else view
 
 
 @dataclass(frozen=True)
