@@ -72,7 +72,7 @@ def _row(widths: Sequence[str], controls: Sequence[Any]) -> Any:
         control.layout.width, control.layout.max_width = "auto", "100%"
         control.layout.flex = f"{width.removesuffix('fr')} 1 {need:.1f}em"
     lines = [controls[i : i + columns] for i in range(0, len(controls), columns)]
-    layout = {"flex_flow": "row wrap", "max_width": "68em", "grid_gap": "0 .7em"}
+    layout = {"flex_flow": "row wrap", "max_width": "68em", "grid_gap": "0 .3em"}
     boxes = [widgets.Box(list(line), layout=widgets.Layout(**layout)) for line in lines]
     return boxes[0] if len(boxes) == 1 else widgets.VBox(boxes)
 

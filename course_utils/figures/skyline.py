@@ -117,7 +117,7 @@ def skyline(
     ghost_name = f"{before_name}: {format_bytes(before.peak_bytes)}" if before else ""
     if before_time is not None:
         ghost_name += f", {format_seconds(before_time.total_seconds)}"
-    named = max(text_width(f"↑ {name}", SIZE, True), text_width(ghost_name, SIZE) + 16)
+    named = max(text_width(f"↑ {name}", SIZE, True), text_width(ghost_name, SIZE) + 20)
     column = max(text_width("weight gradients", SIZE) + 20, named) + COLUMN_GAP + 8
     right = WIDTH - min(column, WIDTH / 2)
     if time is None:
@@ -417,5 +417,5 @@ class _Plot:
             else:
                 y = min(line, roof)
                 self.scene.add(Lines([[(x - 10, y), (x + 10, y)]], INK, 1.8, dashed=True))
-                self.scene.add(Words(x + 14, y + 0.35 * SIZE, before_name, SIZE))
+                self.scene.add(Words(x + 18, y + 0.35 * SIZE, before_name, SIZE))
                 roof = y - COLUMN_ROW

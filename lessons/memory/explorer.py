@@ -57,11 +57,9 @@ def _state(ledger: Ledger, verdict: Fit) -> str:
     return f"{head} Memory runs out in the {ledger.phases[event]} phase{layer}."
 
 
-def _card(size_gib: float) -> str:
-    """A card's size; one that is not round with the name of the device that has it."""
-    names = [one.name for one in hardware.devices() if one.memory_bytes == size_gib * GIB]
-    size = f"{size_gib:.4g} GiB"
-    return size if size_gib in CARDS_GIB or not names else f"{size}, {names[0]}"
+def _cards(size_gib: float) -> list[tuple[str, float]]:
+    """The sizes that are offered, as written: the usual ones and this one, such as that of the device chosen."""
+    return [(f"{size:.4g} GiB", size) for size in sorted({*CARDS_GIB, size_gib})]
 
 
 def _article(card: str) -> str:
@@ -91,9 +89,7 @@ def _way_out(step: StepTrace, ledger: Ledger, limit_bytes: float) -> str:
     if batches.tight:
         return batches.words
     least = step.at(1).peak_bytes
-    return (
-        f"No batch fits: one sample alone needs {format_bytes(least)}, and the context comes on top."
-    )
+    return f"No batch fits: one sample alone needs {format_bytes(least)}, and the context comes on top."
 
 
 def time_sentence(time: StepTime) -> str:
@@ -142,9 +138,7 @@ class MemoryExplorer(Explorer):
         axes = [("operators in order", OPERATORS), *((f"time on {name}", name) for name in known)]
         self.device = described(dropdown, "axis", "4em", options=axes, value=start["device"])
         self.device.tooltip = "What the axis shows: one operator after another, or the time predicted for a device"
-        held = {hardware.device(name).memory_bytes / GIB for name in known}
-        cards = [(_card(size), size) for size in sorted({*CARDS_GIB, *held, start["card_gib"]})]
-        self.card = described(dropdown, "card", "4em", options=cards, value=start["card_gib"])
+        self.card = described(dropdown, "card", "4em", options=_cards(start["card_gib"]), value=start["card_gib"])
         sizes = [(f"{side} × {side}", side) for side in sorted({*PICTURE_SIZES, size})]
         self.size = described(widgets.SelectionSlider, "image", options=sizes, value=size, continuous_update=False)
         most = max(LARGEST_BATCH, start["batch"])
@@ -217,8 +211,10 @@ class MemoryExplorer(Explorer):
     def _hold(self, change: Any) -> None:
         """A device chosen brings its own memory as the card; another card can be chosen after it."""
         if change["new"] != OPERATORS:
+            size = hardware.device(change["new"]).memory_bytes / GIB
             with self.in_one_move():
-                self.card.value = hardware.device(change["new"]).memory_bytes / GIB
+                self.card.options = _cards(size)
+                self.card.value = size
 
     def _keep(self, _change: object = None) -> None:
         try:
