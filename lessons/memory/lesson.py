@@ -78,14 +78,16 @@ layers = nn.Sequential(
 step = training_step(
     layers, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu"
 )
-passes = step.at(batch=4).timeline().query("phase != 'update'").set_index(["phase", "event"])
-passes.drop(columns=["layer", "workspace", "other"]).map("{:,}".format)
+passes = step.at(batch=4).timeline().query("phase != 'update'").set_index("event")
+roles = ["parameters", "weight gradients", "input", "feature maps", "gradient maps"]
+passes[roles].map("{:,}".format)
 
 # %% [markdown]
 # Read that table from top to bottom: it is a training step without its update, one operator a row, and what is alive
 # after it.
 #
-# - Parameters are there all the time, and so is *optimizer state* (momentum keeps one number for every parameter).
+# - Parameters are there all the time, and so is *optimizer state*, which the table leaves out: momentum keeps one
+#   number for every parameter, 3,232 bytes again.
 # - *Feature maps*, the outputs of layers, appear in the forward pass. The first convolution's is gone as soon as the
 #   second convolution has one. The ReLU's, 32,768 bytes, stays until the backward pass has been through the ReLU.
 # - *Gradient maps*, the gradients of those outputs, and *weight gradients* appear in the backward pass.
