@@ -9,31 +9,32 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	$$name -c '$(SUPPORTED)' 2>/dev/null && echo $$name && break; done)
 # More options for JupyterLab: make lab LAB="--no-browser --port=9999"
 LAB ?=
-FIRST := /lab/tree/notebooks/00_start_here.ipynb
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help lab test test-thorough test-elsewhere bench picture clean
 
 help:
-	@echo "make lab     install, check the set-up, open JupyterLab on the lessons"
-	@echo "make test    install, then run every test"
+	@echo "make lab     install, check the set-up, open JupyterLab on your copies of the lessons"
+	@echo "make test    install, then run every test: about 16 minutes on two cores"
+	@echo "make test TOPIC=04   those that lesson 04 touches: a minute or two"
 	@echo "make test-thorough   the same with more cases for each law"
 	@echo "make test-elsewhere  what computes with floats, as on older processors and on 1, 2 and 4 threads"
 	@echo "make bench   print accuracy and speed against other tools"
-	@echo "make picture draw the README's skyline anew"
+	@echo "make picture film the explorer for the README, in a minute"
 	@echo "make clean   remove what these commands installed"
 
 lab: $(VENV)/lab.done
-	@$(BIN)/python -m classroom.cli doctor
-	@$(BIN)/python -m jupyterlab --notebook-dir=. --LabApp.default_url=$(FIRST) $(LAB)
+	@$(BIN)/python -m classroom.cli lab $(LAB)
 
 # Threads of two processes that share the cores must not wait in loops for each other.
 test: export OMP_WAIT_POLICY := PASSIVE
 # tests/lessons/test_notebooks.py runs nbval over the notebooks: it compares every output that is not tagged as varying;
 # tests/test_types.py runs mypy, tests/test_contracts.py lint-imports.
+# With TOPIC=04, what lesson 04 touches alone (tests/one_lesson.py), and no mypy.
+TOPIC ?=
 test: $(VENV)/test.done
 	$(BIN)/python -m ruff check .
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(if $(TOPIC),-p one_lesson --topic $(TOPIC))
 
 # Laws are tried on all of their cases, not on enough to meet each part of them (tests/amount.py).
 test-thorough: export COURSE_TESTS := thorough
@@ -54,8 +55,8 @@ test-elsewhere: $(VENV)/test.done
 bench: $(VENV)/test.done
 	@$(BIN)/python -m benchmarks
 
-picture: $(VENV)/lab.done
-	@$(BIN)/python -m docs.skyline
+picture: $(VENV)/test.done
+	@$(BIN)/python -m docs.picture
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

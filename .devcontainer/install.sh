@@ -7,3 +7,4 @@ make .venv/created
 .venv/bin/python -m pip install --quiet "uv>=0.8,<1"
 .venv/bin/python -m uv pip install --quiet --python .venv/bin/python --torch-backend cpu -c constraints.txt torch
 make .venv/lab.done
+.venv/bin/course work

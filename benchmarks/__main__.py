@@ -6,13 +6,14 @@
     offload    the schedule of offload to host memory beside the published figures, and its sensitivity
     gpu_peaks  peaks measured by others on a T4 beside the trace, written down for lesson 13 (needs the extra "zoo")
     gpu_layers peaks of single layers, measured by others on an A100 and an H100, beside the trace
+    peers      what fitcheck, accelerate and DeepSpeed say of ten language models beside the trace (needs "zoo")
     zoo        models that nobody here wrote, traced and run for real (needs the extra "zoo")
     exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
     latency    key press to changed pixels of every explorer, in a real JupyterLab
     times      the predicted time of a step beside published GPU times and steps measured here (quiet machine)
     grading    a class of 200 graded end to end, and beside nbgrader where it is installed (an hour or so)
 
-The last six run only when named.
+The last seven run only when named.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import estimator, gpu_layers, gpu_peaks, offload, zoo
+from benchmarks import estimator, gpu_layers, gpu_peaks, offload, peers, zoo
 
 HERE = Path(__file__).resolve().parent
 QUICK = {
@@ -33,6 +34,7 @@ QUICK = {
 }
 SLOW = {
     "gpu_peaks": gpu_peaks.gpu_peaks,
+    "peers": peers.peers,
     "zoo": zoo.zoo,
     "exactness": estimator.exactness,
     "latency": lambda: subprocess.run([sys.executable, HERE / "latency.py"], check=True),

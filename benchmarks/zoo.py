@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from benchmarks.zoo_models import BATCH, LENGTH, LOOK_FOR_PADDING, Loss, Model, families
 from course_utils.memory import StepTrace
+from course_utils.trace import STANDING
 from course_utils.trace import training_step as trace
 from course_utils.trace.huggingface import training_step as trace_transformers
 from course_utils.units import CourseError
@@ -105,8 +106,8 @@ def _try(model: Model, outcome: Outcome) -> None:
     outcome.milliseconds.append(took)
     if traced == real:
         outcome.exact += 1
-    elif step.assumptions:
-        outcome.labelled.append(f"{model.name}: {'; '.join(step.assumptions)}")
+    elif said := [text for text in step.assumptions if text not in STANDING]:
+        outcome.labelled.append(f"{model.name}: {'; '.join(said)}")
     else:
         outcome.different.append(model.name)
 

@@ -22,7 +22,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from classroom import deck, execution
-from classroom.notebooks import as_notebook, chosen, outline, read_notebook, to_text, topics
+from classroom.notebooks import as_notebook, chosen, read_notebook, to_text, topics
 from course_utils.files import write_whole
 from course_utils.units import CourseError
 
@@ -34,7 +34,7 @@ COLUMNS = 95  # of code that a notebook's window shows; a longer line scrolls si
 # What a cell may be, by the metadata key that says so, and whether it is text.
 KINDS = {"question": True, "answer": False, "check": False, "hint": True, "graded": False}
 NUMBERS = ("points", "difficulty", "minutes")
-SLIDE_TYPES = ("slide", "subslide", "fragment", "skip", "notes", "-")
+SLIDE_TYPES = ("slide", "subslide", "fragment", "skip", "notes")
 NBVAL_TAGS = ("nbval-ignore-output", "nbval-check-output", "nbval-skip", "nbval-raises-exception")
 
 NOTEBOOK_METADATA = {
@@ -308,6 +308,7 @@ def _notebook(topic: str, kind: str, cells: Sequence[SourceCell]) -> Planned:
         made[0].source += f"\n\n*{len(asked)} questions, {sum(points.values())} points, about {minutes} minutes*"
     metadata = {**NOTEBOOK_METADATA, "course": {"kind": kind, "topic": topic}}
     if kind == "lesson":
+        deck.join_slides(made)
         metadata[deck.METADATA_KEY] = deck.live_style(made)
     return Planned(as_notebook(new_notebook(cells=made, metadata=metadata)), lines)  # type: ignore[no-untyped-call]
 
@@ -362,7 +363,8 @@ def build(names: Sequence[str], root: Path) -> None:
     Everything is read and checked before anything is executed, and executed before anything is written: a build that
     fails writes nothing. A file is written whole, and only when it changes.
     New figures in outputs tagged `nbval-ignore-output` are no change: delete the file to renew them. Without names, a
-    notebook that is executed and whose source is as it was is left alone; name its topic to execute it again.
+    notebook whose code is as it was keeps its outputs and is not executed; name its topic to execute it again, as after
+    a change of the library.
     Raises AuthoringError, also for an exercise that holds somebody's answers, which would be lost.
     """
     plans = {topic: plan(topic, root) for topic in chosen(names, topics(root), "topic")}
@@ -382,16 +384,29 @@ def _make(topic: str, made: dict[str, Planned], root: Path, again: bool) -> Iter
         notebook, lines = made[folder].notebook, made[folder].lines
         path, executed = root / folder / f"{topic}.ipynb", folder != "exercises"
         path.parent.mkdir(exist_ok=True)  # the kernel runs there
-        if executed and not again and path.exists() and outline(read_notebook(path)) == outline(notebook):
-            print(f"{folder}/{path.name}: its source is as it was")
-            continue
-        if executed:
+        kept = _with_outputs(notebook, read_notebook(path)) if executed and not again and path.exists() else None
+        if kept is not None:
+            notebook = kept
+        elif executed:
             try:
                 notebook = execution.execute(notebook, path.parent, f"{folder}/{path.name}")
             except execution.CellFailed as failure:
                 file, line = lines[failure.cell_id]
                 raise AuthoringError(f"{file}:{line + failure.line - 1}: {failure}") from None
         yield path, notebook
+
+
+def _with_outputs(notebook: NotebookNode, old: NotebookNode) -> NotebookNode | None:
+    """A planned notebook with the outputs of an executed one; None if their code differs, or not all of it was run."""
+    made = as_notebook(notebook)
+    new, ran = ([cell for cell in one.cells if cell.cell_type == "code"] for one in (made, old))
+    if [cell.source for cell in new] != [cell.source for cell in ran] or not all(c.execution_count for c in ran):
+        return None
+    for cell, executed in zip(new, ran, strict=True):
+        cell.outputs, cell.execution_count = executed.outputs, executed.execution_count
+    if "widgets" in old.metadata:
+        made.metadata.widgets = old.metadata.widgets
+    return made
 
 
 def _refuse_to_lose_answers(path: Path) -> None:

@@ -15,6 +15,7 @@ from classroom import ROOT
 from classroom.notebooks import topics
 from course_utils.units import CourseError, as_written
 
+VERDICTS = "course-verdicts"  # class of the table, whose last column a lecture speaks
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
 
 
@@ -92,7 +93,8 @@ class Verdicts:
         )
         table = f"<colgroup>{widths}</colgroup><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
         # JupyterLab fixes the widths of columns, so that a verdict would run into what comes after it.
-        return f"<table style='width:100%;table-layout:auto;font-size:inherit'>{table}</table>"
+        style = "width:100%;table-layout:auto;font-size:inherit"
+        return f"<table class='{VERDICTS}' style='{style}'>{table}</table>"
 
     def _link(self, claim: Claim) -> str:
         return f"<br><small><a href='{claim.lesson}.ipynb'>{claim.lesson[:2]}</a></small>" if self.links else ""

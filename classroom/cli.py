@@ -17,8 +17,9 @@ from pkgutil import resolve_name
 from course_utils import __version__
 from course_utils.units import CourseError
 
-# Commands that read their own arguments and mark: what does the work of each.
-MARKING = {
+# Commands that read their own arguments and work in the course's folder: what does the work of each.
+OWN_ARGUMENTS = {
+    "lab": "classroom.lab:lab_command",
     "check": "classroom.grading.report:check_command",
     "progress": "classroom.grading.report:progress_command",
     "grade": "classroom.grading.command:grade_command",
@@ -34,14 +35,18 @@ def find_root(start: Path) -> Path | None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser for the top level; `check` and `progress` read their own arguments."""
+    """The parser for the top level; those in `OWN_ARGUMENTS` and `trace` read their own arguments."""
     parser = argparse.ArgumentParser(prog="course", description="Tools for the course's learners and authors.")
     parser.add_argument("--version", action="version", version=f"course {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands.add_parser("lab", add_help=False, help="open JupyterLab on your own copies of the lessons, in work/")
+    commands.add_parser("work", help="bring your copies in work/ up to date, as `course lab` does first")
     commands.add_parser("doctor", help="check that everything the course needs is here, with a fix for what is not")
     build = commands.add_parser("build", help="write notebooks, exercises and solutions from lessons/ (for authors)")
     build.add_argument(
-        "topics", nargs="*", metavar="NN",
+        "topics",
+        nargs="*",
+        metavar="NN",
         help="topic numbers such as 03, executed again; without any, all whose source changed",
     )
     new = commands.add_parser("new", help="write the folder of a new lesson, which builds and passes (for authors)")
@@ -54,6 +59,11 @@ def make_parser() -> argparse.ArgumentParser:
     slides = commands.add_parser("slides", help="each lesson as one HTML file of slides that needs no network")
     slides.add_argument("topics", nargs="*", metavar="NN", help="lesson numbers such as 03; all when none is given")
     slides.add_argument("--out", type=Path, metavar="DIR", help="where to write them; slides/ in the course's folder")
+    links = commands.add_parser("links", help="links that open your copy of the course in Binder, Codespaces, others")
+    links.add_argument("url", metavar="URL", help="where it is hosted, such as https://github.com/OWNER/NAME")
+    links.add_argument("--branch", default="main", help="which branch to open (default: main)")
+    links.add_argument("--hub", default="", metavar="URL", help="your JupyterHub, for a link by nbgitpuller")
+    links.add_argument("--write", action="store_true", help="put them into README.md too")
     record = commands.add_parser("record", help="measure this machine's GPU for the lessons, in one file")
     record.add_argument("--out", type=Path, metavar="FILE", help="where to write; by default where lessons look")
     record.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu only tries the workings")
@@ -66,7 +76,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one subcommand and return its exit code. Raises CourseError, and SystemExit 2 for a wrong command line."""
     parser = make_parser()
     options, rest = parser.parse_known_args(argv)
-    if rest and options.command not in (*MARKING, "trace"):
+    if rest and options.command not in (*OWN_ARGUMENTS, "trace"):
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     root = find_root(Path.cwd())
     if options.command == "doctor":
@@ -83,22 +93,33 @@ def run(argv: Sequence[str]) -> int:
         return trace_command(argv[1:])
     if root is None:
         raise CourseError("the course's folder is not here; change to the folder you cloned, and run it there")
-    if options.command in MARKING:
-        command: Callable[[Sequence[str], Path], int] = resolve_name(MARKING[options.command])
+    if options.command in OWN_ARGUMENTS:
+        command: Callable[[Sequence[str], Path], int] = resolve_name(OWN_ARGUMENTS[options.command])
         return command(rest, root)
+    if options.command == "work":
+        from classroom.lab import work_command
+
+        work_command(root)
+        return 0
     if options.command == "slides":
         from classroom.slides import export
 
         export(options.topics, root, options.out or root / "slides")
         return 0
+    if options.command == "links":
+        from classroom.links import links_command
+
+        return links_command(options, root)
     if options.command == "new":
         from classroom.new_lesson import new_lesson
 
         print(f"{new_lesson(options.number, ' '.join(options.topic), root)}: now `course build {options.number}`")
         return 0
+    from classroom import hours
     from classroom.authoring import build
 
     build(options.topics, root)
+    hours.fill(root)
     return 0
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 METADATA_KEY = "@deathbeds/jupyterlab-fonts"
+LAYER_KEY, LAYER = "jupyterlab-slideshow", {"layer": "slide"}
 PRESENTING = "body[data-jp-deck-mode='presenting'] &"  # & is the notebook's panel
 HIDE_CODE, HIDE_OUTPUT, HIDE_CELL = "remove-input", "remove-output", "remove-cell"  # Jupyter Book's names for these
 NOTES = "speaker-notes"  # the tag of a cell that only the speaker sees
@@ -40,3 +41,16 @@ def live_style(cells: Sequence[NotebookNode]) -> dict[str, Any]:
         hidden = (f'{PRESENTING} .jp-Cell[data-jpf-cell-id="{identity}"] .jp-Cell-inputWrapper' for identity in long)
         rules[", ".join(hidden)] = {"display": "none"}
     return {"styles": {":root": rules}}
+
+
+def join_slides(cells: Sequence[NotebookNode]) -> None:
+    """Mark the cells that continue a slide as its layers, in place: they come with it.
+
+    At a cell without a slide type the space bar would stop, though the cell is on the screen already. The last slide's
+    cells stay as they are: the extension would put its layers on the first slide.
+    """
+    kinds = [cell.metadata.get("slideshow", {}).get("slide_type") for cell in cells]
+    last = max((i for i, kind in enumerate(kinds) if kind in ("slide", "subslide")), default=0)
+    for cell, kind in zip(cells[1:last], kinds[1:last], strict=True):
+        if kind is None:
+            cell.metadata[LAYER_KEY] = dict(LAYER)

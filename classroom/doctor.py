@@ -144,19 +144,23 @@ def _same_interpreter(first: str, second: str) -> bool:
 
 
 def check_folders(root: Path | None) -> Iterator[Finding]:
-    """Whether `notebooks` and `exercises` under `root` exist and a file can be written in them."""
+    """Whether `root` has `notebooks` and `exercises`, and `work`, for the learner's copies, is there or can be made."""
     if root is None:
         yield Finding("FAIL", "the course's folder is not here.", "change to the folder you cloned, and run it there")
         return
     for name in ("notebooks", "exercises"):
-        folder = root / name
-        try:
-            tempfile.TemporaryFile(dir=folder).close()
-            yield Finding("OK", f"the folder {name} can be written")
-        except (FileNotFoundError, NotADirectoryError):
-            yield Finding("FAIL", f"there is no folder {folder}.", f"restore it: git checkout -- {name}")
-        except OSError:
-            yield Finding("FAIL", f"{folder} cannot be written.", "change its owner or permissions, or clone elsewhere")
+        if (root / name).is_dir():
+            yield Finding("OK", f"the folder {name} is here")
+        else:
+            yield Finding("FAIL", f"there is no folder {root / name}.", f"restore it: git checkout -- {name}")
+    work = root / "work"
+    try:
+        tempfile.TemporaryFile(dir=work if work.exists() else root).close()
+        yield Finding("OK", "your copies can be written in the folder work")
+    except NotADirectoryError:
+        yield Finding("FAIL", f"{work} is no folder.", "rename it")
+    except OSError:
+        yield Finding("FAIL", f"{work} cannot be written.", "change its owner or permissions, or clone elsewhere")
 
 
 def describe_machine() -> Iterator[Finding]:

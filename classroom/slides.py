@@ -2,7 +2,7 @@
 
 A lesson's saved outputs are shown, nothing is run: pictures as their SVG, explorers as their stills. Slides are cut by
 the cells' slide types. What Python cannot know, how tall a text comes out, is settled in the page: the script in
-`slides.html` gives each slide the largest text that fits, and pictures the room that is left.
+`slides.html` gives tables the largest print that fits, and pictures the room that is left; text has one size.
 
 Markdown and code are rendered by nbconvert and Pygments; reveal.js comes from the package sphinx-revealjs, of which
 nothing else is used.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from classroom import STILL
+from classroom.claims import VERDICTS
 from classroom.deck import HIDE_CELL, HIDE_OUTPUT, NOTES, is_short
 from classroom.doctor import FIX_INSTALL
 from classroom.notebooks import chosen, read_notebook
@@ -35,7 +36,8 @@ REVEAL_FILES = {
     "licence": "LICENSE",
 }
 WIDTH, HEIGHT = 1280, 720  # pixels of a slide's own canvas, which is scaled to the window
-MIN_WORDS, MIN_PICTURE_WORDS = 18, 14  # pixels on that canvas: 1/40 and about 1/50 of the height
+TEXT = 28  # pixels on that canvas, of every slide's text
+MIN_WORDS, MIN_PICTURE_WORDS = 18, 14  # of tables and of pictures: 1/40 and about 1/50 of the height
 
 
 @dataclass
@@ -69,7 +71,7 @@ def cut(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, list[lis
         kind = "notes" if NOTES in tags else kind
         if kind == "skip" or HIDE_CELL in tags or cell.cell_type == "raw":
             continue
-        blocks = list(_blocks(cell, f"{label}, cell {cell.get('id', '?')}", folder))
+        blocks, spoken = _blocks(cell, f"{label}, cell {cell.get('id', '?')}", folder)
         if kind in ("slide", "subslide") or not stacks:
             own = re.match(r"<h[12][^>]*>(.*?)</h[12]>", blocks[0], re.DOTALL) if blocks else None
             title, heading = title or (own[1] if own else ""), own[1] if own else heading
@@ -83,21 +85,31 @@ def cut(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, list[lis
             slide.blocks.append(f'<div class="fragment together">{"".join(blocks)}</div>')
         else:
             slide.blocks += blocks
+        slide.notes += spoken
     return re.sub(r"<[^>]+>", "", title), stacks
 
 
-def _blocks(cell: NotebookNode, where: str, folder: Path) -> Iterator[str]:
-    """A cell as blocks of HTML: text; or code if it is short, then what it put out."""
+def _blocks(cell: NotebookNode, where: str, folder: Path) -> tuple[list[str], list[str]]:
+    """A cell as blocks of HTML, text, or code if it is short and then its outputs; and what of it is spoken instead."""
     if cell.cell_type == "markdown":
-        yield _markdown(cell.source, where, folder)
-        return
+        return [_short_values(_markdown(cell.source, where, folder))], []
     tags = cell.metadata.get("tags", [])
-    # A widget's code says nothing that the widget does not.
-    if is_short(cell) and not any(STILL in output.get("data", {}).get("text/html", "") for output in cell.outputs):
-        yield _code(cell.source)
-    if HIDE_OUTPUT not in tags:
-        for output in cell.outputs:
-            yield _output(output, where)
+    outputs = [] if HIDE_OUTPUT in tags else cell.outputs
+    shown, spoken, speaks_for_itself = [], [], False
+    for output in outputs:
+        block, data = _output(output, where), output.get("data", {})
+        widget = STILL in data.get("text/html", "")
+        speaks_for_itself |= widget or VERDICTS in block
+        if widget and "<figure>" in block and "fragment" not in block:
+            # An explorer at rest: the picture's title is its finding, and no sentence asks for a move.
+            spoken.append(re.sub(r"<figure>.*</figure>", "", block, flags=re.DOTALL))
+            block = "".join(re.findall(r"<figure>.*</figure>", block, re.DOTALL))
+        elif VERDICTS in block:
+            spoken.append(block)
+            block = re.sub(r"<t[hd][^>]*>((?!</t[hd]>).)*</t[hd]></tr>", "</tr>", re.sub(r"<col [^>]*>", "", block))
+        shown.append(block)
+    # The code of a widget or a verdict says nothing that these do not.
+    return [_code(cell.source)] * (is_short(cell) and not speaks_for_itself) + shown, spoken
 
 
 def _markdown(text: str, where: str, folder: Path) -> str:
@@ -162,12 +174,17 @@ def _html(text: str) -> str:
         flags=re.DOTALL,
     )
     text = re.sub(r"<style scoped>.*?</style>", "", text, flags=re.DOTALL)  # pandas': not scoped in any browser
+    if re.search(r"<td>-?\d{5,}</td>", text) and ">year</th>" not in text:  # pandas writes 119432
+        text = re.sub(r"(?<=<td>)-?\d{4,}(?=</td>)", lambda number: f"{int(number[0]):,}", text)
+    text = _short_values(text)
     folded = r"<details[^>]*>\s*<summary>.*?</summary>(.*?)</details>"
-    # A short value ("824.58 MiB", "4 × 16") stays on one line; heads of columns may break.
-    short = r"<(td|th)>([^<]{1,18})</\1>(?!\s*(?:<th|</tr>\s*</thead>))"
-    text = re.sub(short, lambda cell: cell[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     text = re.sub(r"<br>\s*<small>", "<small><br>", text)  # a slide without room leaves small print out, line and all
     return re.sub(folded, r'<div class="fragment together">\1</div>', text, flags=re.DOTALL).strip()
+
+
+def _short_values(text: str) -> str:
+    """A table's HTML in which a short value ("824.58 MiB", "1.2e-38") stays on one line; heads of columns may break."""
+    return re.sub(r"<(td|th)([^>]*)>([^<]{1,18}</\1>)(?!\s*(?:<th|</tr>\s*</thead>))", r'<\1 class="short"\2>\3', text)
 
 
 def _read_reveal() -> dict[str, str]:
@@ -193,6 +210,7 @@ def make_deck(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, in
         stacks=stacks,
         width=WIDTH,
         height=HEIGHT,
+        text=TEXT,
         least={"words": MIN_WORDS, "picture": MIN_PICTURE_WORDS},
         pygments_css=HtmlFormatter().get_style_defs(".code"),
         **scripts,

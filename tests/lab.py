@@ -10,14 +10,15 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from classroom.lab import environment, jupyterlab
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 START_SECONDS = 90
@@ -41,23 +42,15 @@ def missing() -> str:
     return "" if chromium() else "needs Chromium on the PATH (or COURSE_CHROMIUM=/its/path)"
 
 
-def _settings(folder: Path) -> None:
-    """No questions about news, and every cell in the page, seen or not."""
-    for name, values in {
-        "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
-        "notebook-extension/tracker": {"windowingMode": "none"},
-    }.items():
-        file = folder / "@jupyterlab" / f"{name}.jupyterlab-settings"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(values), encoding="utf-8")
-
-
 @contextmanager
 def server(root: Path, scratch: Path) -> Iterator[str]:
-    """JupyterLab over the folder `root`, with all it writes under `scratch`; gives its address, ends all kernels."""
+    """JupyterLab over the folder `root` as `course lab` starts it; gives its address, ends all kernels.
+
+    What it writes lies under `scratch`. Its settings are those that learners begin with, and no others.
+    """
     runtime = scratch / "runtime"
-    environment = {
-        **os.environ,
+    variables = {
+        **environment(os.environ),
         "JUPYTER_CONFIG_DIR": str(scratch / "config"),
         "JUPYTER_DATA_DIR": str(scratch / "data"),
         "JUPYTER_RUNTIME_DIR": str(runtime),
@@ -67,13 +60,12 @@ def server(root: Path, scratch: Path) -> Iterator[str]:
         "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")])),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
-    _settings(scratch / "settings")
     options = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
-    options += ["--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True", f"--ServerApp.root_dir={root}"]
+    options += ["--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
     log = scratch / "server.log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "jupyterlab", *options]
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT, cwd=root)
+        command = jupyterlab(root, options)
+        process = subprocess.Popen(command, env=variables, stdout=output, stderr=subprocess.STDOUT, cwd=root)
     try:
         yield _address(process, runtime, log)
     finally:
@@ -142,6 +134,14 @@ def run_all(page: Any) -> None:
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
     page.wait_for_function(IDLE, timeout=CELLS_SECONDS * 1000)
     page.set_default_timeout(60_000)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for what no page shows. Raises AssertionError."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it has not come"
+        time.sleep(0.1)
 
 
 def error_outputs(page: Any) -> list[str]:

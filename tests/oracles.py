@@ -202,13 +202,18 @@ def blank(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 def live_storages_timeline(case: Case, batch: int) -> Timeline:
     """The second step of a real run on the CPU."""
     parts, step = make_step(case, batch)
+    return last_step_timeline([*parts[0].parameters(), *parts[0].buffers(), *parts[1:]], step)
+
+
+def last_step_timeline(tensors: list[Any], step: Callable[[], None], steps: int = 2) -> Timeline:
+    """The last of so many real steps on the CPU; `tensors` exist before."""
     live = LiveStorages()
-    live.see([*parts[0].parameters(), *parts[0].buffers(), *parts[1:]])
+    live.see(tensors)
     sampler = _Sampler(live.bytes, live.see)
     with _no_garbage_collection(), sampler:
-        step()
-        sampler.on = True
-        step()
+        for number in range(steps):
+            sampler.on = number == steps - 1
+            step()
     return sampler.samples
 
 

@@ -124,10 +124,3 @@ def test_the_scripts_that_install_are_valid_shell(script: str) -> None:
 def test_requires_python_is_what_the_documents_promise() -> None:
     supported = SpecifierSet(PROJECT["requires-python"])
     assert [minor for minor in range(8, 16) if supported.contains(f"3.{minor}.0")] == [11, 12, 13]
-
-
-@pytest.mark.parametrize("name", ["Makefile", "README.md"])
-def test_jupyterlab_opens_on_a_lesson_that_is_there(name: str) -> None:
-    [opened] = re.findall(r"/lab/tree/(\S+)", (ROOT / name).read_text(encoding="utf-8"))
-    assert opened == "notebooks/00_start_here.ipynb"
-    assert (ROOT / opened).is_file()

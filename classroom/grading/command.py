@@ -3,8 +3,9 @@
     course grade SUBMISSIONS --exercise 03 --out DIR
 
 DIR keeps everything: `grading.json` and `reference.ipynb` (the seed and what right answers print: not for learners),
-`results/` (one file a learner), `feedback/` (one page a learner), `summary.html`, the gradebooks, and `changes.csv`
-when a mark differs from the grading before. Started again, it redoes nothing that is finished.
+`results/` (one file a learner), `feedback/` (one page a learner), `summary.html`, the gradebooks, `overrides.csv` (the
+last that was given), and `changes.csv` when a mark differs from the grading before. Started again, it redoes nothing
+that is finished.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import re
 import secrets
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -38,6 +40,7 @@ from classroom.grading.batch import (
 from classroom.grading.graft import short
 from classroom.grading.helper import grade_all
 from classroom.grading.mark import with_partial_points
+from classroom.grading.overrides import check, overridden, read_overrides
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, why_not
 from classroom.grading.secret import reference
@@ -62,14 +65,14 @@ def make_parser() -> argparse.ArgumentParser:
     add("--exercise", required=True, metavar="NN", help="number of the exercise, such as 03")
     add("--out", type=Path, required=True, metavar="DIR", help="where everything is kept")
     add("--seed", help="what inputs are drawn from; a random one by default, kept in DIR")
-    add("--jobs", type=int, help="markings at a time (default: one for each processor of this machine or the cluster)")
+    add("--jobs", type=int, help="markings at a time (default: one for each processor this may use, or of the cluster)")
     add("--scheduler", metavar="ADDRESS", help="have the workers of this Dask cluster mark, such as tcp://HOST:8786")
     add("--seconds", type=float, default=Limits().cell, help="time for a cell (default: %(default)g)")
     add(
         "--partial", action=argparse.BooleanOptionalAction, default=None,
         help="partial points for the inputs an answer is right for; as before by default, at first none",
     )  # fmt: skip
-    add("--overrides", type=Path, help="CSV with the columns learner, question, points, reason")
+    add("--overrides", type=Path, help="CSV with the columns learner, question, points, reason; kept in DIR")
     add("--no-sandbox", action="store_true", help="run the files as they are: only for files you trust")
     return parser
 
@@ -100,7 +103,9 @@ def _grade_all(root: Path, solution: Path, options: argparse.Namespace, console:
     """Everything from the submissions to the pages."""
     out: Path = options.out
     submissions = collect(options.submissions)
-    overrides = gradebook.read_overrides(options.overrides) if options.overrides else {}
+    kept = out / "overrides.csv"
+    overrides_before = read_overrides(kept) if kept.exists() else []
+    overrides = read_overrides(options.overrides) if options.overrides else overrides_before
     text, partial_before, partial = _reference(solution, out, options, console)
     limits = Limits(cell=options.seconds, whole=max(Limits().whole, 12 * options.seconds))
     confinement = None if options.no_sandbox else Confinement()
@@ -108,17 +113,22 @@ def _grade_all(root: Path, solution: Path, options: argparse.Namespace, console:
     tasks = [Task(submission, text, limits, confinement, hidden) for submission in submissions]
     before = read_results(out / "results")
     results = _grade(tasks, before, options, console)
+    ordered = [_pointed(results[key], partial) for key in sorted(results)]
+    check(overrides, ordered, options.overrides or kept)
+    if options.overrides:
+        write_whole(kept, options.overrides.read_bytes())
+    ordered = [overridden(result, overrides) for result in ordered]
     changes = [
-        [result.learner, old.question, old.points, new.points]
-        for who, result in results.items()
-        if who in before
-        for old, new in changed_marks(_pointed(before[who], partial_before), _pointed(result, partial))
+        [result.learner, result.number, old.question, old.points, new.points]
+        for result in ordered
+        if (was := before.get((result.learner, result.number)))
+        for old, new in changed_marks(overridden(_pointed(was, partial_before), overrides_before), result)
     ]
     (out / "changes.csv").unlink(missing_ok=True)  # of an earlier call
     if changes:
-        write_whole(out / "changes.csv", gradebook.table([["learner", "question", "before", "now"], *changes]))
+        head = ["learner", "number", "question", "before", "now"]
+        write_whole(out / "changes.csv", gradebook.table([head, *changes]))
         console.print(f"{len(changes)} marks differ from the grading before: {out / 'changes.csv'}")
-    ordered = gradebook.override([_pointed(results[key], partial) for key in sorted(results)], overrides)
     _write(ordered, out)
     failed = [result for result in ordered if result.failed]
     for result in failed:
@@ -216,13 +226,20 @@ def _grade(
 def _results(tasks: list[Task], jobs: int | None, scheduler: str | None) -> Iterator[Result]:
     """Results as they are ready, from this machine or from a cluster: all marks first, then the words of checks."""
     if scheduler is None or not tasks:
-        yield from grade_all(tasks, jobs or os.cpu_count() or 1)
+        yield from grade_all(tasks, jobs or processors())
         return
     from classroom.grading.cluster import connect, grade_on_cluster, inspect_workers
 
     with connect(scheduler) as client:
         inspect_workers(client, sandboxed=tasks[0].confinement is not None)
         yield from in_two_passes(tasks, lambda some: grade_on_cluster(client, some, jobs))
+
+
+def processors() -> int:
+    """How many this process may use, which on a shared machine or in a container may be fewer than there are."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _write(results: list[Result], out: Path) -> None:

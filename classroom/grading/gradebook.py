@@ -10,15 +10,12 @@ import csv
 import io
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from classroom.grading.batch import Result
-from classroom.grading.partial import whole
-from course_utils.units import CourseError
 
 PAGES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -90,53 +87,6 @@ def canvas_csv(results: Sequence[Result], assignment: str) -> str:
     possible = ["    Points Possible", "", "", "", "", results[0].marks.out_of]
     rows = [[r.learner, r.number, "", "", "", r.marks.points] for r in results if not r.failed]
     return table([head, possible, *rows])
-
-
-# -- overrides ---------------------------------------------------------------------------------------------------------
-
-
-def read_overrides(path: Path) -> dict[tuple[str, str], tuple[float, str]]:
-    """(learner, question) -> (points, reason), from a CSV with the columns learner, question, points, reason.
-
-    Raises CourseError for a missing column, a row without a reason, or points that are no whole or half number.
-    """
-    found = {}
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            missing = sorted({"learner", "question", "points", "reason"} - set(reader.fieldnames or []))
-            if missing:
-                need = "it needs learner, question, points, reason"
-                raise CourseError(f"{path} has no column {missing[0]!r}; {need}")
-            for number, row in enumerate(reader, start=2):
-                points, reason = (row["points"] or "").strip(), (row["reason"] or "").strip()
-                if not re.fullmatch(r"\d+(\.[05])?", points, re.ASCII):
-                    raise CourseError(f"{path}, line {number}: points must be whole or half ones, got {points!r}")
-                if not reason:
-                    raise CourseError(f"{path}, line {number}: an override needs a reason")
-                found[row["learner"], row["question"]] = (whole(float(points)), reason)
-    except (OSError, UnicodeDecodeError) as error:
-        raise CourseError(f"{path} cannot be read: {error}") from None
-    return found
-
-
-def override(results: Sequence[Result], overrides: Mapping[tuple[str, str], tuple[float, str]]) -> list[Result]:
-    """The results with the teacher's points in place of those computed. Raises CourseError for one that fits nobody."""
-    known = {(r.learner, q.question): q for r in results for q in r.marks.questions}
-    for (learner, question), (points, _) in overrides.items():
-        if (learner, question) not in known:
-            raise CourseError(f"an override is for {learner!r}, question {question!r}: there is no such")
-        if points > known[learner, question].out_of:
-            raise CourseError(f"an override gives {learner!r} {points:g} of {known[learner, question].out_of} points")
-    changed = []
-    for result in results:
-        questions = []
-        for q in result.marks.questions:
-            points, reason = overrides.get((result.learner, q.question), (q.points, ""))
-            by_hand = f"{points:g} points by the teacher in place of {q.points:g}: {reason}"
-            questions.append(replace(q, points=points, flags=(*q.flags, by_hand) if reason else q.flags))
-        changed.append(replace(result, marks=replace(result.marks, questions=tuple(questions))))
-    return changed
 
 
 # -- feedback ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import sys
 import tomllib
 from collections.abc import Collection, Iterable, Iterator
@@ -30,6 +31,8 @@ JUDGES = frozenset({"check", "checks", "graded"})
 OTHERS = (
     {*dir(builtins)} - BUILTINS - {"copyright", "credits", "dir", "help", "input", "license"}
 ) | {"In", "Out", "exit", "get_ipython", "quit"}  # fmt: skip
+# Where IPython may cut a line and Python does not: a comment up to one of these would end there, and code follow.
+OTHER_LINE_ENDS = re.compile("\r(?!\n)|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 SETTABLE = frozenset({"grad", "inplace", "padding", "requires_grad", "stride"})  # of any object
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -47,6 +50,8 @@ def reaches(source: str, known: Collection[str], taken: Collection[str] = ()) ->
     tree = parsed(source)
     if tree is None:
         return "is no plain Python"
+    if OTHER_LINE_ENDS.search(source):
+        return "separates lines by something other than a newline"
     try:
         _Look(frozenset(known), frozenset(taken), tree).visit(tree)
     except _Unusual as found:

@@ -28,6 +28,7 @@ from classroom.grading.mark import FORM, Marks, mark, read_kept, with_partial_po
 from classroom.grading.run import Limits
 from classroom.notebooks import chosen, read_notebook, to_text
 from classroom.questions.core import Outcome
+from classroom.workspace import WORK, learners_file
 from course_utils.files import write_whole
 from course_utils.units import CourseError
 
@@ -67,7 +68,7 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
         pairs = [(saved, trusted) for saved, trusted in _all_pairs(root) if saved.exists()]
         pairs = [pair for pair in pairs if any(answer.attempted for answer in _read(*pair).answers.values())]
         if not pairs:
-            console.print("Nothing attempted yet: open a notebook in exercises/, replace some dots, and save.")
+            console.print(f"Nothing attempted yet: open a notebook in {WORK}/exercises/, replace some dots, and save.")
             return 1
     correct = True
     for submission, trusted in pairs:
@@ -78,6 +79,7 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
         flags = [f"{q.title}: {flag}." for q in marks.questions for flag in q.flags]
         for line in (*marks.notes, *flags):  # what was not as it was handed out
             console.print(line, style="yellow", markup=False)
+        console.print(Rule(style="dim"), Text(_next_step(marks, root)), sep="\n")
         correct = correct and marks.points == marks.out_of
     return 0 if correct else 1
 
@@ -122,7 +124,7 @@ def progress_command(args: Sequence[str], root: Path, console: Console | None = 
 
 def _all_pairs(root: Path) -> list[tuple[Path, Path]]:
     """(exercise, solution) for every exercise of the course, in order."""
-    return [(root / "exercises" / s.name, s) for s in sorted((root / "solutions").glob("*.ipynb"))]
+    return [(learners_file(root, s.stem), s) for s in sorted((root / "solutions").glob("*.ipynb"))]
 
 
 def _find_pair(name: str, root: Path) -> tuple[Path, Path]:
@@ -188,9 +190,21 @@ def _marks_shown(marks: Marks, submission: Path, root: Path, hints: Mapping[str,
         if q.outcome in (Outcome.WRONG, Outcome.CRASHED) and hints.get(q.question):
             said.append(f"Hints below it, open the one that fits: {' / '.join(hints[q.question])}")
         parts += [Padding(Text(line), (0, 0, 0, 3)) for line in said]
-    if marks.points < marks.out_of:
-        parts += [Rule(style="dim"), Text("Mend one answer, save the notebook, and check again.", style="dim")]
     return Group(*parts)
+
+
+def _next_step(marks: Marks, root: Path) -> str:
+    """What to do next, in one line: mend the first wrong answer, go on with the next question or the next lesson."""
+    wrong = [q for q in marks.questions if q.outcome in (Outcome.WRONG, Outcome.CRASHED)]
+    if wrong:
+        return f"Next: mend {wrong[0].title}, save the notebook, and check again."
+    left = [q for q in marks.questions if q.outcome is Outcome.NOT_ATTEMPTED]
+    if left:
+        return f"Nothing to mend, {len(left)} to go. Next: {left[0].title}."
+    if marks.points < marks.out_of:
+        return "All are right. What was said above keeps points back: mend that, save the notebook, and check again."
+    later = sorted(path.name for path in (root / "notebooks").glob("*.ipynb") if path.stem > marks.topic)
+    return f"All are right. Next: {WORK}/notebooks/{later[0]}" if later else "All are right, and this is the last."
 
 
 def _hints(trusted: NotebookNode) -> dict[str, list[str]]:

@@ -25,6 +25,7 @@ if sys.platform != "win32":
     import fcntl
 
 PREFIX = "course-grade-"
+ROUNDS = 5  # of ending processes: one may start another while it is ended
 YOUNG = 5.0  # seconds: a folder may be locked a little later than it is made
 
 
@@ -46,11 +47,13 @@ def one_folder() -> Iterator[Path]:
     os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
 
     def end(number: int, frame: FrameType | None) -> None:
-        children = psutil.Process().children(recursive=True)
-        for child in children:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
-        psutil.wait_procs(children, timeout=5)
+        for _ in range(ROUNDS):
+            if not (ours := _started(folder)):
+                break
+            for process in ours:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(ours, timeout=5)
         shutil.rmtree(folder, ignore_errors=True)
         print("course: interrupted; files already written are whole", file=sys.stderr, flush=True)
         os._exit(128 + number)
@@ -76,6 +79,16 @@ def one_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         if locked is not None:
             os.close(locked)
+
+
+def _started(folder: Path) -> set[psutil.Process]:
+    """Processes that this one started and that are alive, with those whose parents are gone: they know the folder."""
+    found = set(psutil.Process().children(recursive=True))
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get("TMPDIR") == str(folder):
+                found.add(process)
+    return found
 
 
 def _clear_dead() -> None:

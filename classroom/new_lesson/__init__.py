@@ -1,6 +1,7 @@
-"""`course new NN topic`: a lesson's folder with three questions, which builds and passes, to be written over.
+"""`course new NN topic`: a lesson's folder which builds and passes, to be written over.
 
-Its files are the texts in this folder, with `{number}`, `{topic}` and `{title}` filled in.
+It has a prediction, a figure, an explorer and three questions. Its files are the texts in this folder, with
+`{number}`, `{topic}`, `{title}` and `{name}` filled in; comments in them say what the tests ask.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def new_lesson(number: str, topic: str, root: Path) -> Path:
     folder = root / "lessons" / topic
     if taken or folder.exists():
         raise CourseError(f"{taken or folder.name} is there already; choose another number or name")
-    names = {"number": number, "topic": topic, "title": topic.replace("_", " ").capitalize()}
+    words = topic.replace("_", " ")
+    names = {
+        "number": number, "topic": topic, "title": words.capitalize(), "name": words.title().replace(" ", ""),
+    }  # fmt: skip
     for path in Path(__file__).parent.glob("*.py.txt"):
         write_whole(folder / path.stem, path.read_text(encoding="utf-8").format(**names))
     contents = root / "lessons" / "contents.txt"

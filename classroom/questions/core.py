@@ -52,6 +52,14 @@ COLOURS = {
     Outcome.CORRECT: "var(--jp-success-color1, #2e7d32)",
 }
 
+# JupyterLab marks a cell that was edited since it ran. Where the answer's, just above its check, is, the check says so.
+EDITED = (
+    "<style>.jp-CodeCell.jp-mod-dirty+.jp-CodeCell [data-edited]::after"
+    "{content:attr(data-edited);display:block;margin-top:.3em;font-weight:bold}</style>"
+    '<div data-edited="The cell above was edited since. This is about its earlier text: run that cell, then this one.">'
+    "</div>"
+)
+
 
 @dataclass(frozen=True)
 class Feedback:
@@ -69,7 +77,7 @@ class Feedback:
         return (
             f'<div role="status" style="border-left: 4px solid {COLOURS[self.outcome]}; padding: 0.3em 0.8em; '
             'color: var(--jp-content-font-color1, inherit); max-width: 60em">'
-            f"<strong>{self.outcome.value.capitalize()}:</strong> {message}</div>"
+            f"<strong>{self.outcome.value.capitalize()}:</strong> {message}{EDITED}</div>"
         )
 
 
@@ -124,6 +132,8 @@ def equal(got: object, expected: object) -> bool:
     one, other = as_list(got), as_list(expected)
     if one is not None and other is not None:
         return len(one) == len(other) and all(equal(a, b) for a, b in zip(one, other, strict=True))
+    if hasattr(got, "item") and getattr(got, "ndim", None) == 0:  # NumPy's texts and truths
+        got = got.item()
     return type(got) is type(expected) and bool(got == expected)
 
 
@@ -220,13 +230,23 @@ def describe_crash(error: BaseException, answer: Any) -> str:
     except Exception:  # noqa: BLE001 - an error of the learner's own may refuse to be shown
         first = []
     what = f"{type(error).__name__}: {first[0][:LONGEST]}" if first else type(error).__name__
-    own = filter(inspect.isfunction, vars(answer).values()) if inspect.isclass(answer) else [inspect.unwrap(answer)]
-    file = next((part.__code__.co_filename for part in own if hasattr(part, "__code__")), None)
+    return what + place_in(error, answer)
+
+
+def place_in(error: BaseException, answer: object) -> str:
+    """At which line of the learner's cell something was raised, as the end of a sentence; "" where nobody can tell."""
+    file = file_of(answer)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     if not frames or frames[-1].lineno is None:
-        return what
+        return ""
     line = linecache.getline(frames[-1].filename, frames[-1].lineno).strip()
-    return f"{what}, in line {frames[-1].lineno} of your cell" + (f": `{line}`" if line else "")
+    return f", in line {frames[-1].lineno} of your cell" + (f": `{line}`" if line else "")
+
+
+def file_of(answer: Any) -> str | None:
+    """The file, or the cell in place of one, that a function or a class was defined in; None where nobody can tell."""
+    own = filter(inspect.isfunction, vars(answer).values()) if inspect.isclass(answer) else [inspect.unwrap(answer)]
+    return next((part.__code__.co_filename for part in own if hasattr(part, "__code__")), None)
 
 
 def is_about_dots(error: BaseException | None) -> bool:

@@ -42,6 +42,7 @@ SIZE, TITLE_SIZE = 16.0, 19.0  # pixels at notebook width: 12 and 14 point
 ROW = 27.0  # pixels from one bar to the next
 BAR = 19.0  # pixels a bar is high
 BAND_COLUMN = 4.0  # pixels between the columns at which bands are sampled for room
+HEADROOM, LIMIT_HEADROOM = 1.19, 1.25  # upper end of an axis of bytes: so many times the peak, or the limit
 COLUMN_GAP, COLUMN_ROW = 16.0, 1.35 * SIZE  # of the column of names beside a plot: its distance, its line height
 
 Floats = npt.NDArray[np.float64]
@@ -85,6 +86,20 @@ class ByteScale:
     def pixels(self, count: float) -> float:
         """Length of so many bytes."""
         return count / self.top * self.length
+
+
+def axis_top(peak_bytes: float, limit_bytes: float | None) -> float:
+    """Upper end of an axis of bytes: room above the peak, and steady while a slider moves.
+
+    With a limit it is 1.25 times the limit, so that the picture grows against a line that stands still; halved as often
+    as a small peak allows, times √2 as often as a large one needs.
+    """
+    needed = max(peak_bytes, 1.0) * HEADROOM
+    if not limit_bytes:
+        return needed
+    steady = LIMIT_HEADROOM * limit_bytes
+    doublings = float(np.log2(needed / steady))
+    return float(steady * 2.0 ** (np.ceil(doublings) if doublings < 0 else np.ceil(2 * doublings) / 2))
 
 
 def write_title(scene: Scene, title: str) -> float:

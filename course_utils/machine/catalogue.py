@@ -1,7 +1,8 @@
 """A csv file whose every cell is checked when it is read: a fault is one line that names file, line and column.
 
-Rows name the publications their values are from in the column `sources`; values computed from others are listed in
-`derived` as "COLUMN: how; COLUMN: how". An empty cell is a value nobody confirmed.
+Rows name the publications their values are from in the column `sources`, and in `address` and `quote` where one of them
+is read and what it says; values computed from others are listed in `derived` as "COLUMN: how; COLUMN: how". An empty
+cell is a value nobody confirmed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import csv
 import difflib
 import math
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -71,6 +73,31 @@ def one_of(*choices: str) -> Callable[[str], str]:
 def yes(text: str) -> bool:
     """The words "yes" and "no"."""
     return one_of("yes", "no")(text) == "yes"
+
+
+def address(text: str) -> str:
+    """An address of the web."""
+    if not re.fullmatch(r"https?://[^\s/]+\.[^\s/]+/\S*", text):
+        raise ValueError(f"{text!r} is no address such as https://example.org/page")
+    return text
+
+
+def check_quote(row: Row, columns: Sequence[str]) -> None:
+    """A row's quotation holds one of its figures in these columns, to 1 % and in whatever thousand of the unit.
+
+    Raises:
+        CourseError: it holds none, or there is a quotation without an address, or an address without one.
+    """
+    if not row["address"] and not row["quote"]:
+        return
+    if not (row["address"] and row["quote"]):
+        row.fault("quote", "an address and a quotation come together: say where, and what is written there")
+    words = re.findall(r"\d[\d.,]*", row["quote"])
+    written = {word.rstrip(".,").replace(",", mark) for word in words for mark in ("", ".")}
+    numbers = [float(text) * unit for text in written if text.count(".") < 2 for unit in (0.001, 1, 1000)]
+    figures = [row[column] * row.get("dies", 1) ** power for column in columns if row[column] for power in (0, 1)]
+    if not any(math.isclose(number, figure, rel_tol=0.01) for number in numbers for figure in figures):
+        row.fault("quote", f"holds none of this row's {', '.join(columns)}: quote the words that do")
 
 
 def read_rows(path: Path, columns: dict[str, Column]) -> Iterator[Row]:

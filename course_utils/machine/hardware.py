@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from course_utils.machine.catalogue import Column, number, one_of, read_rows, whole, yes
+from course_utils.machine.catalogue import Column, address, check_quote, number, one_of, read_rows, whole, yes
 from course_utils.units import GB, GIB, CourseError, require_one_of
 
 Float64 = npt.NDArray[np.float64]
@@ -66,6 +66,8 @@ class Device:
         pcie: generation of its link; None if not confirmed.
         launch_usd: price at launch, of the whole card; None if not confirmed.
         sources: the publications the values are from.
+        address: where one of them is read; "" where no address is known.
+        quote: what it says there, word for word; … stands for what is left out.
         derived: values computed from others, and how.
         remarks: other versions, and what sources disagree on.
         measured: whether the rates are what was measured, not published peaks.
@@ -86,6 +88,8 @@ class Device:
     pcie: int | None = None
     launch_usd: float | None = None
     sources: str
+    address: str = ""
+    quote: str = ""
     derived: str = ""
     remarks: str = ""
     measured: bool = False
@@ -159,6 +163,8 @@ class Link:
         practical_gb_s: what somebody measured in use; None where nobody confirmed any. No prediction takes it.
         sources: where both are from.
         derived: how a figure was computed, where no source says it.
+        address: where one source is read; "" where no address is known.
+        quote: what it says there, word for word.
     """
 
     name: str
@@ -167,6 +173,8 @@ class Link:
     practical_gb_s: float | None
     sources: str
     derived: str = ""
+    address: str = ""
+    quote: str = ""
 
     @property
     def bytes_per_s(self) -> float:
@@ -262,6 +270,8 @@ DEVICE_COLUMNS = {
     "pcie": Column(whole, None),
     "launch_usd": Column(number, None),
     "sources": Column(str),
+    "address": Column(address, ""),
+    "quote": Column(str, ""),
     "derived": Column(str, ""),
     "remarks": Column(str, ""),
 }
@@ -271,6 +281,8 @@ LINK_COLUMNS = {
     "nominal_gb_s": Column(number),
     "practical_gb_s": Column(number, None),
     "sources": Column(str),
+    "address": Column(address, ""),
+    "quote": Column(str, ""),
     "derived": Column(str, ""),
 }
 
@@ -313,6 +325,7 @@ def load_devices(path: Path) -> tuple[Device, ...]:
             row.fault("usable_gb", "is above memory_gb: no program can have more than the card carries")
         if row["pcie"] is not None and row["pcie"] not in {item.generation for item in links()}:
             row.fault("pcie", f"generation {row['pcie']} is not in {LINKS_FILE.name}")
+        check_quote(row, ("bandwidth_gb_s", "float32_tflops", "tensor_tflops", "launch_usd"))
         found.append(Device(**row))
     return tuple(found)
 
@@ -327,5 +340,6 @@ def load_links(path: Path) -> tuple[Link, ...]:
     for row in read_rows(path, LINK_COLUMNS):
         if row["practical_gb_s"] is not None and row["practical_gb_s"] > row["nominal_gb_s"]:
             row.fault("practical_gb_s", "is above nominal_gb_s: no link is faster in use than on paper")
+        check_quote(row, ("nominal_gb_s", "practical_gb_s"))
         found.append(Link(**row))
     return tuple(found)

@@ -9,26 +9,26 @@ and `course_utils.trace.kernels` know what real kernels do differently, `course_
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from course_utils.memory import StepTrace
+from course_utils.trace.assumptions import STANDING
+from course_utils.trace.copying import is_compiled
 from course_utils.trace.inputs import Spec, StepSpec, check_inputs
-from course_utils.trace.refusals import LeakError, TraceError, first_line
-from course_utils.trace.tracer import (
-    OPTIMIZERS,
-    PRECISIONS,
-    MakeOptimizer,
-    Tracer,
-    no_garbage_collection,
-)
+from course_utils.trace.optimizers import OPTIMIZERS, MakeOptimizer
+from course_utils.trace.refusals import LeakError, TraceError, cause
+from course_utils.trace.surroundings import no_garbage_collection
+from course_utils.trace.tracer import PRECISIONS, Tracer
 from course_utils.units import require_one_of, require_whole
 
 __all__ = [
     "OPTIMIZERS",
     "PRECISIONS",
+    "STANDING",
     "Criterion",
     "LeakError",
     "MakeOptimizer",
@@ -54,6 +54,8 @@ def training_step(
     sizes: dict[str, int] | None = None,
     keep_output: bool = False,
     accumulate: int = 1,
+    zero_grad: str | None = None,
+    set_to_none: bool = True,
     criterion: Criterion = nn.functional.cross_entropy,
     input_dtype: torch.dtype = torch.float32,
     target_shape: tuple[int | str, ...] = (),
@@ -75,7 +77,8 @@ def training_step(
         input_shape: shape of one sample of x, without the batch dimension, which comes first.
         classes: columns the output must have; None does not check.
         optimizer: "sgd", "momentum", "adam", "adamw", or a function of a list of parameters that returns a
-            `torch.optim.Optimizer`; None traces inference: forward only, eval mode, no gradients.
+            `torch.optim.Optimizer` or a list of them, which may as well be made of the module's own parameters; None
+            traces inference: forward only, eval mode, no gradients. All tensors that an optimizer holds count as state.
         precision: "float32", or "bfloat16"/"float16" for autocast. The weights keep the dtype they have.
         target: whose kernels: "cuda" (eager mode, one GPU) or "cpu". `course_utils.trace.kernels` lists the
         differences.
@@ -86,6 +89,10 @@ def training_step(
             `out = model(x); loss = criterion(out, y); loss.backward()`. It costs the bytes of those outputs that the
             backward pass does not keep anyway: nothing much for 1000 classes, the logits of a language model else.
         accumulate: micro-batches whose gradients are added up before the update.
+        zero_grad: where gradients are cleared: "end", after the update or before the next forward pass, which is the
+            same (the default, which `StepTrace.assumptions` says); "before backward", as in Lightning, where the last
+            step's live through the forward pass; or "never".
+        set_to_none: whether clearing frees them, as it does by itself; if not, they are overwritten with zeros.
         criterion: (output, y) -> scalar loss.
         input_dtype: dtype of x, torch.int64 for token ids.
         target_shape: shape of one sample of y; () for one class label a sample.
@@ -98,6 +105,7 @@ def training_step(
     for what, value, known in (
         ("precision", precision, list(PRECISIONS)),
         ("target", target, list(TARGETS)),
+        ("zero_grad", zero_grad or "end", ["end", "before backward", "never"]),
     ):
         require_one_of(what, value, known, TraceError)
     if optimizer is not None and not callable(optimizer) and optimizer not in OPTIMIZERS:
@@ -118,7 +126,7 @@ def training_step(
     lazy = [n for n, p in module.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
     if lazy:
         raise TraceError(f"{lazy[0]} has no shape yet: run the network once on a sample, then trace it")
-    name = name or type(module).__name__
+    name = name or type(module._orig_mod if is_compiled(module) else module).__name__
     if inputs is None:
         specs = _short(input_shape, input_dtype, target_shape, target_dtype)
         step = StepSpec(
@@ -131,6 +139,7 @@ def training_step(
         if optimizer is not None and loss is None:
             raise TraceError("inputs needs a loss: loss=lambda model, batch: ..., which returns one number")
         step = StepSpec(inputs, _call, loss or _call, sizes or {}, accumulate, keep_output)
+    step = replace(step, zero_grad=zero_grad, set_to_none=set_to_none)
     check_inputs(step.inputs, step.sizes)
     settings: dict[str, object] = {
         "input_shape": input_shape, "optimizer": optimizer, "precision": precision, "target": target,
@@ -204,7 +213,7 @@ def _criterion(criterion: Criterion, classes: int | None, name: str, training: b
         except Exception as error:
             what = f"of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
             raise TraceError(
-                f"the criterion fails on an output {what} and y of shape {tuple(y.shape)}: {first_line(error)}"
+                f"the criterion fails on an output {what} and y of shape {tuple(y.shape)}: {cause(error)}"
             ) from error
 
     return loss

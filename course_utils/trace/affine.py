@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
 from course_utils.memory import ROLE, Int64, Tape
-from course_utils.trace.recorder import ALIVE, OPTIMIZER, UPDATE, Run
+from course_utils.trace.record import ALIVE, UPDATE, Event, Run, Storage
+from course_utils.trace.recorder import OPTIMIZER
 
 
 class NotAffine(Exception):
@@ -25,25 +28,26 @@ class Update:
     """The recording of one `optimizer.step()` on tensors of its own, to be set behind any backward pass."""
 
     record: Run
-    state: list[int]  # the storages of the optimizer's state
+    state: list[int]  # the storages of the optimizer's state, those included that take the place of others
     before: int  # how many storages existed before it ran
 
-    def after(self, first: int) -> Run:
-        """State and temporaries with events counted from `first` on, and `zero_grad` at the end."""
-        source, out = self.record, Run()
-        for index in [*self.state, *range(self.before, len(source.size))]:
-            lasting = index < self.before
-            out.size.append(source.size[index])
-            out.shape.append(source.shape[index])
-            out.role.append(source.role[index])
-            out.layer.append(source.layer[index])
-            out.is_map.append(source.is_map[index])
-            out.birth.append(0 if lasting else source.birth[index] + first)
-            out.death.append(ALIVE if lasting else min(source.death[index], len(source.ops)) + first)
-        for op, layer, traffic in zip(source.ops, source.event_layer, source.traffic, strict=True):
-            out.event(op, UPDATE, layer, None, traffic)
-        out.event("zero_grad", UPDATE, OPTIMIZER)
+    def after(self, first: int, clears: bool) -> Run:
+        """State and temporaries with events counted from `first` on, and `zero_grad` at the end if it `clears`."""
+        source, out, state = self.record, Run(), set(self.state)
+        for number, storage in enumerate(source.storages):
+            if number >= self.before or number in state:
+                kept = number in state and storage.death == ALIVE
+                birth = 0 if number < self.before else storage.birth + first
+                death = ALIVE if kept else min(storage.death, len(source.events)) + first
+                out.storages.append(_moved(storage, birth, death))
+        # Without their work: torch has no formulas for an update's operators.
+        out.events = [Event(event.op, UPDATE, event.layer, traffic=event.traffic) for event in source.events]
+        out.events.append(Event("zero_grad" if clears else "end", UPDATE, OPTIMIZER))
         return out
+
+
+def _moved(storage: Storage, birth: int, death: int) -> Storage:
+    return Storage(storage.size, storage.shape, storage.role, storage.layer, storage.is_map, birth, death)
 
 
 def make_tape(
@@ -52,6 +56,7 @@ def make_tape(
     batches: tuple[int, int],
     update: Update | None,
     layer_parameters: dict[str, int],
+    clears: bool = True,
 ) -> Tape:
     """The forward and backward pass, the update and zero_grad one after the other.
 
@@ -61,6 +66,7 @@ def make_tape(
         batches: the two batches, the smaller one first.
         update: the optimizer's step; None for inference.
         layer_parameters: layer -> number of parameters it owns.
+        clears: whether the step ends with a zero_grad that frees the gradients.
 
     Raises:
         NotAffine: the two runs differ by more than sizes that grow in proportion to the batch.
@@ -69,56 +75,65 @@ def make_tape(
         _check_same_step(small, large, batches)
     fits = _Lines(batches, large is not None)
     other = small if large is None else large
-    fixed, slope = fits.fit("the size of a tensor", small.size, other.size, small.layer)
-    traffic = fits.fit("the traffic", small.traffic, other.traffic, small.event_layer)
+    extra = Run() if update is None else update.after(len(small.events), clears)
+    storages, events = [*small.storages, *extra.storages], [*small.events, *extra.events]
+    ran_in = [event.layer for event in small.events]
+    sizes = fits.fit(
+        "the size of a tensor",
+        [storage.size for storage in small.storages],
+        [storage.size for storage in other.storages],
+        [storage.layer for storage in small.storages],
+    )
+    fixed, per_sample = _followed(sizes, [storage.size for storage in extra.storages])
+    traffic = fits.fit(
+        "the traffic", [event.traffic for event in small.events], [event.traffic for event in other.events], ran_in
+    )
     shapes = {
         layer: tuple(
             zip(*(c.tolist() for c in fits.fit("the shape", shape, other.layer_shapes[layer], [layer])), strict=True)
         )
         for layer, shape in small.layer_shapes.items()
     }
-    extra = Run() if update is None else update.after(len(small.ops))
-    end = len(small.ops) + len(extra.ops)  # one past the last event
-    role = np.array([*small.role, *extra.role], dtype=np.int64)
-    death = np.array([*small.death, *extra.death], dtype=np.int64)
-    if update is not None:
-        death[(role == ROLE["weight gradients"]) & (death >= ALIVE)] = end - 1  # zero_grad frees them
-    layers = [*small.layer, *extra.layer]
-    event_layers = [*small.event_layer, *extra.event_layer]
-    names = tuple(dict.fromkeys([*event_layers, *layers]))
+    end = len(events)  # one past the last event
+    role = np.array([storage.role for storage in storages], dtype=np.int64)
+    death = np.array([storage.death for storage in storages], dtype=np.int64)
+    if update is not None and clears:
+        born = np.array([storage.birth for storage in storages]) > 0
+        death[(role == ROLE["weight gradients"]) & born & (death >= ALIVE)] = end - 1  # zero_grad frees them
+    names = tuple(dict.fromkeys([*(event.layer for event in events), *(storage.layer for storage in storages)]))
     code = {name: index for index, name in enumerate(names)}
 
     def count_flops() -> Int64:
-        # Nothing is counted for the update: torch has no formulas for its operators.
         counted = np.zeros((end, 2), dtype=np.int64)
-        lines = fits.fit("the arithmetic", small.flops(), other.flops(), small.event_layer)
-        counted[: len(small.ops)] = np.stack(lines, axis=1)
+        lines = fits.fit("the arithmetic", small.flops(), other.flops(), ran_in)
+        counted[: len(small.events)] = np.stack(lines, axis=1)
         return counted
 
-    def padded(values: Int64, more: Iterable[int]) -> Int64:
-        return np.concatenate([values, np.array(list(more), dtype=np.int64)])
-
     return Tape(
-        fixed=padded(fixed, extra.size),
-        per_sample=padded(slope, [0] * len(extra.size)),
+        fixed=fixed,
+        per_sample=per_sample,
         role=role,
-        layer=np.array([code[name] for name in layers], dtype=np.int64),
-        birth=np.array([*small.birth, *extra.birth], dtype=np.int64),
+        layer=np.array([code[storage.layer] for storage in storages], dtype=np.int64),
+        birth=np.array([storage.birth for storage in storages], dtype=np.int64),
         death=np.minimum(death, end),
-        is_map=np.array([*small.is_map, *extra.is_map], dtype=np.bool_),
-        event_ops=(*small.ops, *extra.ops),
-        event_phase=np.array([*small.phase, *extra.phase], dtype=np.int64),
-        event_layer=np.array([code[name] for name in event_layers], dtype=np.int64),
-        event_traffic=np.stack(
-            [padded(traffic[0], extra.traffic), padded(traffic[1], [0] * len(extra.traffic))], axis=1
-        ),
-        recomputed=np.array([*small.recomputed, *extra.recomputed], dtype=np.bool_),
+        is_map=np.array([storage.is_map for storage in storages], dtype=np.bool_),
+        event_ops=tuple(event.op for event in events),
+        event_phase=np.array([event.phase for event in events], dtype=np.int64),
+        event_layer=np.array([code[event.layer] for event in events], dtype=np.int64),
+        event_traffic=np.stack(_followed(traffic, [event.traffic for event in extra.events]), axis=1),
+        recomputed=np.array([event.recomputed for event in events], dtype=np.bool_),
         layer_names=names,
         layer_shapes=shapes,
         layer_parameters=layer_parameters,
         count_flops=count_flops,
-        uses=np.array(small.uses, dtype=np.int64).reshape(-1, 3),
+        uses=np.array(small.uses(), dtype=np.int64).reshape(-1, 3),
     )
+
+
+def _followed(lines: tuple[Int64, Int64], flat: list[int]) -> tuple[Int64, Int64]:
+    """(fixed, per sample) of a step whose update, at its end, is the same at every batch."""
+    fixed, per_sample = lines
+    return np.append(fixed, np.array(flat, dtype=np.int64)), np.append(per_sample, np.zeros(len(flat), dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -147,19 +162,24 @@ class _Lines:
 def _check_same_step(small: Run, large: Run, batches: tuple[int, int]) -> None:
     """Raise NotAffine unless both runs did the same in the same order, each tensor growing by rows at most."""
     first, second = batches
-    if small.ops != large.ops:
-        differing = [i for i, (a, b) in enumerate(zip(small.ops, large.ops, strict=False)) if a != b]
-        at = differing[0] if differing else min(len(small.ops), len(large.ops)) - 1
-        raise NotAffine(f"{small.event_layer[at]} runs other operators at batch {first} than at {second}")
-    ours, theirs = (
-        (run.role, run.layer, run.birth, run.death, run.event_layer, run.layer_shapes.keys(), run.uses, run.recomputed)
-        for run in (small, large)
-    )
-    if ours != theirs:
+    ran, ran_then = ([event.op for event in run.events] for run in (small, large))
+    if ran != ran_then:
+        differing = [i for i, (a, b) in enumerate(zip(ran, ran_then, strict=False)) if a != b]
+        at = differing[0] if differing else min(len(ran), len(ran_then)) - 1
+        raise NotAffine(f"{small.events[at].layer} runs other operators at batch {first} than at {second}")
+    if _lives(small) != _lives(large):
         raise NotAffine(f"tensors live differently at batch {first} than at {second}")
-    for shape, other, layer in zip(small.shape, large.shape, small.layer, strict=True):
+    for storage, grown in zip(small.storages, large.storages, strict=True):
+        shape, other, layer = storage.shape, grown.shape, storage.layer
         growth = [b - a for a, b in zip(shape, other, strict=True) if a != b] if len(shape) == len(other) else [0, 0]
         if len(growth) > 1:
             raise NotAffine(f"a tensor in {layer} grows in more than one dimension with the batch")
         if growth and growth[0] % (second - first):
             raise NotAffine(f"a tensor in {layer} does not grow by whole rows with the batch")
+
+
+def _lives(run: Run) -> tuple[Any, ...]:
+    """All that must be the same at every batch, but for the operators themselves."""
+    of_storage = attrgetter("role", "layer", "birth", "death")
+    of_event = attrgetter("layer", "reads", "writes", "recomputed")
+    return list(map(of_storage, run.storages)), list(map(of_event, run.events)), run.layer_shapes.keys()

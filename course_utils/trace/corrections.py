@@ -6,49 +6,52 @@ import math
 
 from course_utils.memory import ROLE
 from course_utils.trace import kernels
-from course_utils.trace.recorder import BACKWARD, FORWARD, Recorder
+from course_utils.trace.operators import MATRIX_PRODUCTS, PARTIAL_SUMS
+from course_utils.trace.record import ALIVE, BACKWARD, FORWARD, Run, Storage
+from course_utils.trace.recorder import Recorder
 
 
-def mark_weight_gradient(recorder: Recorder, gradient: int | None, layer: str) -> None:
+def mark_weight_gradient(record: Run, gradient: int | None, layer: str) -> None:
     """Give the storage of a gradient, and the partial sums it was added up from, the role of a weight gradient."""
-    record = recorder.record
-    waiting = [gradient]
+    waiting = [] if gradient is None else [gradient]
     while waiting:
-        index = waiting.pop()
-        if index is None or record.role[index] != ROLE["gradient maps"]:
+        storage = record.storages[waiting.pop()]
+        if storage.role != ROLE["gradient maps"]:
             continue
-        record.role[index], record.layer[index] = ROLE["weight gradients"], layer
-        op = record.ops[record.birth[index]]
-        if op in ("add", "_to_copy", "clone"):
-            waiting.extend(recorder.made_from.get(index, []))
+        storage.role, storage.layer = ROLE["weight gradients"], layer
+        maker = record.events[storage.birth]
+        if maker.op in PARTIAL_SUMS:
+            waiting.extend(maker.reads)
 
 
 def as_on_cpu(recorder: Recorder) -> None:
     """What the CPU's kernels keep beside the shapes they return."""
-    record = recorder.record
-    seen: set[int] = set()
-    for index, birth in enumerate(record.birth):
-        if birth < len(record.ops) and record.ops[birth] == "_embedding_bag" and not record.is_map[index]:
-            if birth not in seen and record.size[index]:
-                record.size[index] += (
-                    8  # made one longer, then cut (aten/native/EmbeddingBag.cpp, `make_offset2bag_out`)
-                )
-            seen.add(birth)
+    storages = recorder.record.storages
+    for event in recorder.record.events:
+        if event.op == "_embedding_bag":
+            indices = [storages[i] for i in event.writes if not storages[i].is_map]
+            if indices and indices[0].size:
+                # made one longer, then cut (aten/native/EmbeddingBag.cpp, `make_offset2bag_out`)
+                indices[0].size += 8
 
 
 def as_on_cuda(recorder: Recorder) -> None:
     """Apply the differences of CUDA eager mode that `course_utils.trace.kernels` lists to a recording."""
     record = recorder.record
-    for mask in kernels.dropout_masks(recorder.reads):
-        record.size[mask], record.is_map[mask] = math.prod(record.shape[mask]), False
-    for event, left, total in reversed(recorder.sums):
-        if record.death[left] == event + 1 and record.role[left] == record.role[total]:
-            record.death[left], record.size[total] = record.death[total], 0
-    for event, size in recorder.scratch:
-        index = record.storage(size, (size,), ROLE["gradient maps"], record.event_layer[event], is_map=False)
-        record.birth[index], record.death[index] = event, event + 1
+    for number in kernels.dropout_masks(record.events):
+        mask = record.storages[number]
+        mask.size, mask.is_map = math.prod(mask.shape), False
+    for number, left, total in reversed(recorder.branch_sums.found):
+        first, both = record.storages[left], record.storages[total]
+        if first.death == number + 1 and first.role == both.role:
+            first.death, both.size = both.death, 0
+    for number, event in enumerate(record.events):
+        if event.scratch:
+            _add(record, event.scratch, "gradient maps", event.layer, birth=number, death=number + 1)
     for phase in (FORWARD, BACKWARD):
-        if any(op in kernels.MATRIX_PRODUCTS and p == phase for op, p in zip(record.ops, record.phase, strict=True)):
-            size = kernels.CUBLAS_WORKSPACE
-            index = record.storage(size, (size,), ROLE["workspace"], "cuBLAS", is_map=False)
-            record.birth[index] = 0
+        if any(event.phase == phase and event.op in MATRIX_PRODUCTS for event in record.events):
+            _add(record, kernels.CUBLAS_WORKSPACE, "workspace", "cuBLAS", birth=0)
+
+
+def _add(record: Run, size: int, role: str, layer: str, birth: int, death: int = ALIVE) -> None:
+    record.storages.append(Storage(size, (size,), ROLE[role], layer, is_map=False, birth=birth, death=death))

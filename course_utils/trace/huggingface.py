@@ -34,6 +34,7 @@ def training_step(
     mask: bool = False,
     keep_output: bool = True,
     accumulate: int = 1,
+    zero_grad: str | None = None,
     name: str | None = None,
 ) -> StepTrace:
     """Trace `out = model(**batch); out.loss.backward(); optimizer.step(); optimizer.zero_grad()` of a model as it is.
@@ -49,6 +50,7 @@ def training_step(
         mask: whether the batch has an attention mask, all ones.
         keep_output: `out`, with the logits, stays alive to the end of the step, as in the loop above.
         accumulate: micro-batches whose gradients are added up before the update.
+        zero_grad: as `course_utils.trace.training_step` takes it.
         name: what tables and pictures call it; the class name if not given.
 
     Raises:
@@ -59,7 +61,7 @@ def training_step(
     if inputs is None:
         inputs = _batch_of(model, sequence, mask, labels=optimizer is not None)
     try:
-        step = _trace(model, sequence, optimizer, precision, target, inputs, keep_output, accumulate, name)
+        step = _trace(model, sequence, optimizer, precision, target, inputs, keep_output, accumulate, zero_grad, name)
     except TraceError as error:
         if "pad_token_id" not in str(error):
             raise
@@ -76,11 +78,11 @@ def training_step(
 
 def _trace(
     model: nn.Module, sequence: int | None, optimizer: Any, precision: str, target: str, inputs: dict[str, Spec],
-    keep_output: bool, accumulate: int, name: str | None,
+    keep_output: bool, accumulate: int, zero_grad: str | None, name: str | None,
 ) -> StepTrace:  # fmt: skip
     return trace(
         model, None, None, optimizer, precision, target, inputs=inputs, loss=_loss, keep_output=keep_output,
-        sizes={} if sequence is None else {"sequence": sequence}, accumulate=accumulate,
+        sizes={} if sequence is None else {"sequence": sequence}, accumulate=accumulate, zero_grad=zero_grad,
         name=name or type(_inner(model)).__name__,
     )  # fmt: skip
 

@@ -65,6 +65,8 @@ class StepSpec:
         names: of the tensors in tables, in the order of the tree.
         labels: how many of the last tensors only the loss needs.
         told: what to call the input in messages.
+        zero_grad: when gradients are cleared: "end", "before backward" or "never"; None for "end", as is assumed.
+        set_to_none: whether clearing frees them; if not, they are overwritten with zeros.
     """
 
     inputs: Any
@@ -76,6 +78,18 @@ class StepSpec:
     names: tuple[str, ...] = ()
     labels: int = 0
     told: str = ""
+    zero_grad: str | None = None
+    set_to_none: bool = True
+
+    @property
+    def clears_at_end(self) -> bool:
+        """Whether no gradient is alive from one step to the next."""
+        return self.zero_grad in (None, "end") and self.set_to_none
+
+    @property
+    def clears_before_backward(self) -> bool:
+        """Whether the last step's gradients are freed between the forward and the backward pass."""
+        return self.zero_grad == "before backward" and self.set_to_none
 
     def make(self, batch: int, device: str, known: KnownValues) -> tuple[Any, list[tuple[str, Tensor]]]:
         """The batch, and its tensors by name."""

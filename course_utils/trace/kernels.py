@@ -30,6 +30,9 @@ it. "By a T4" (A100, H100): peaks measured by others on a real card and publishe
 10. Layer norm, RMS norm and roll copy what is not contiguous before they read it: maps, and gradients such as those
    that a permutation or a sum hands back. Source: aten/native/cuda/layer_norm_kernel.cu,
    `LayerNormBackwardKernelImpl`; TensorTransformations.cu, `roll_cuda`. Confirmed: RMS norm's gradient, by an H100.
+11. Group norm makes factors for each channel of each sample, forward two and backward three, and two for each group.
+    Source: aten/native/cuda/group_norm_kernel.cu, `GroupNormKernelImplInternal` and
+    `GroupNormBackwardKernelImplInternal`. Confirmed: backward, by peaks of Liger-Kernel's seven sizes on an A100.
 """
 
 from __future__ import annotations
@@ -37,15 +40,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from course_utils.trace.operators import READS_IN_ORDER
+from course_utils.trace.record import Event
 from course_utils.trace.shortcuts import SHORTCUTS
 
 # Bytes a cuBLAS handle asks of the allocator by default on cards before Hopper: 2 x 4096 KiB + 8 x 16 KiB
 # (CUBLAS_WORKSPACE_CONFIG ":4096:2:16:8"). On Hopper it is 32 MiB.
 CUBLAS_WORKSPACE = 2 * 4096 * 1024 + 8 * 16 * 1024
-MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addmv", "addbmm"})
 
 
 def flat_tensors(values: Any) -> list[Tensor]:
@@ -62,47 +67,57 @@ def flat_tensors(values: Any) -> list[Tensor]:
 # -- The differences of CUDA eager mode --------------------------------------------------------------------------
 
 
-def dropout_masks(ops: Iterable[tuple[str, list[int | None], list[int | None]]]) -> Iterator[int]:
+def dropout_masks(events: Iterable[Event]) -> Iterator[int]:
     """Storages that are one byte a value on CUDA: the float mask of an unfused, out-of-place dropout.
-
-    Args:
-        ops: (operator, storages read, storages written) in order.
 
     Yields:
         The storage of each mask: made by `empty_like`, filled by `bernoulli_`, and multiplied out of place.
     """
-    made: set[int | None] = set()
-    filled: set[int | None] = set()
-    for op, read, written in ops:
-        if op == "empty_like":
-            made.update(written)
-        elif op == "bernoulli_" and read[0] in made:
-            filled.add(read[0])
-        elif op == "mul_":  # in place: not fused
-            filled.difference_update(read)
-        elif op == "mul":
-            for mask in filled.intersection(read):
-                filled.discard(mask)
-                if mask is not None:
-                    yield mask
+    made: set[int] = set()
+    filled: set[int] = set()
+    for event in events:
+        if event.op == "empty_like":
+            made.update(event.writes)
+        elif event.op == "bernoulli_":
+            filled.update(made.intersection(event.writes))
+        elif event.op == "mul_":  # in place: not fused
+            filled.difference_update(event.reads, event.writes)
+        elif event.op == "mul":
+            masks = filled.intersection(event.reads)
+            filled -= masks
+            yield from masks
 
 
-READS_IN_ORDER = {
-    "native_layer_norm": 1,
-    "_fused_rms_norm": 1,
-    "native_layer_norm_backward": 2,
-    "_fused_rms_norm_backward": 2,
-    "roll": 1,
-}
-
-
-def scratch_on_cuda(operator: str, inputs: list[Tensor]) -> int:
-    """Bytes that an operator's kernel makes beside its results, and gives back when it ends: differences 7 and 10."""
+def scratch_on_cuda(operator: str, inputs: list[Tensor], outputs: list[Tensor]) -> int:
+    """Bytes that an operator's kernel makes beside its results, and gives back when it ends: differences 7, 10, 11."""
     if operator == "_softmax_backward_data":
         return inputs[0].nbytes
+    if operator == "index" and len(inputs) == 2 and inputs[1].dtype == torch.bool:
+        return 8 * inputs[1].dim() * outputs[0].shape[0]  # its places (TensorAdvancedIndexing.cpp, `expandTensors`)
+    if operator == "native_group_norm":
+        return _group_norm_scratch(inputs[0], outputs[1], 2 if len(inputs) > 1 else 0, statistics=True)
+    if operator == "native_group_norm_backward":
+        _gradient, x, mean, _rstd, *weight = inputs
+        of_input = outputs[0].shape == x.shape
+        return _group_norm_scratch(x, mean, 2 + (1 if weight and of_input else 0), two_a_group=of_input)
     if operator not in READS_IN_ORDER:
         return 0
     return sum(tensor.nbytes for tensor in inputs[: READS_IN_ORDER[operator]] if not tensor.is_contiguous())
+
+
+def _group_norm_scratch(
+    x: Tensor, mean: Tensor, a_channel: int, statistics: bool = False, two_a_group: bool = False
+) -> int:
+    """`a_channel` numbers for each channel of each sample, none for one pixel; in half precision they are float32.
+
+    Forward `a` and `b`, and in half precision the statistics; backward `ds`, `db` and, for the gradient of the input,
+    `c1` a channel, `c2` and `c3` a group.
+    """
+    channels, half = x.shape[0] * x.shape[1], x.element_size() == 2
+    count = a_channel * channels if x.numel() > channels else 0
+    if two_a_group or (statistics and half):
+        count += 2 * mean.numel()
+    return count * (4 if half else x.element_size())
 
 
 def may_add_in_place(left: Tensor) -> bool:

@@ -16,32 +16,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from course_utils.trace.operators import FILLED, MADE_FROM_NOTHING
+
 LARGEST = 2**22  # elements of whole numbers and truth values that are carried
 LARGEST_FLOAT = 2**20
-
-# Made out of nothing, or like a tensor in shape alone.
-_MADE = frozenset(
-    {
-        "arange",
-        "zeros",
-        "ones",
-        "full",
-        "scalar_tensor",
-        "eye",
-        "tril_indices",
-        "triu_indices",
-        "linspace",
-        "lift_fresh",
-    }
-)
-_LIKE: dict[str, float | None] = {
-    "zeros_like": 0,
-    "new_zeros": 0,
-    "ones_like": 1,
-    "new_ones": 1,
-    "full_like": None,
-    "new_full": None,
-}
 
 
 class KnownValues:
@@ -83,13 +61,26 @@ class KnownValues:
         with self._real():
             return entry[1].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
+    def without_masks(self, indices: list[Tensor | None], device: str) -> list[Tensor | None]:
+        """Indices in which a mask of known values is as many index tensors as it has dimensions, of as many places."""
+        found: list[Tensor | None] = []
+        for index in indices:
+            mask = self.of(index) if index is not None and index.dtype in (torch.bool, torch.uint8) else None
+            if index is None or mask is None:
+                found.append(index)
+                continue
+            with self._real():
+                places = int(torch.count_nonzero(mask))
+            found += [torch.empty(places, dtype=torch.int64, device=device) for _ in range(mask.dim())]
+        return found
+
     def follow(self, func: Any, name: str, args: Any, kwargs: dict[str, Any], out: Any, writes: bool) -> None:
         """Carry the values of an operator that has run on shapes, if they follow from what is known."""
-        if not self._flat and name not in _MADE and name not in _LIKE:
+        if not self._flat and name not in MADE_FROM_NOTHING and name not in FILLED:
             return
-        if name in _LIKE:
+        if name in FILLED:
             if out.numel() <= LARGEST_FLOAT:
-                fill = _LIKE[name]
+                fill = FILLED[name]
                 self.tell(out, args[-1] if fill is None else fill)
             return
         results = [out] if isinstance(out, Tensor) else out if isinstance(out, (tuple, list)) else []
@@ -126,7 +117,7 @@ class KnownValues:
                 if any(a is None for a in argument):
                     return NotImplemented
             known.append(argument)
-        if (not tensors and name not in _MADE) or torch.Tag.nondeterministic_seeded in func.tags:
+        if (not tensors and name not in MADE_FROM_NOTHING) or torch.Tag.nondeterministic_seeded in func.tags:
             return NotImplemented
         options = {key: value for key, value in kwargs.items() if key not in ("device", "pin_memory", "layout")}
         if any(isinstance(value, Tensor) for value in options.values()):

@@ -79,18 +79,18 @@ def _register() -> Any:
     library: Any = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some stand in for another rule
-        for name, run in (("scaled_dot_product_attention", _attention), ("softmax.int", _softmax)):
+        for name, (on_cuda, on_cpu) in CHOSEN.items():
             plain = _overload(name).decompose
-            library.impl(name, _in_traces(run, plain), "AutogradCPU")
-            on_cpu = _attention_of_cpu if run is _attention else plain
-            library.impl(name, _in_traces(run, plain, on_cpu), "AutogradMeta")
+            library.impl(name, _in_traces(on_cuda, plain), "AutogradCPU")
+            library.impl(name, _in_traces(on_cuda, plain, on_cpu), "AutogradMeta")
         for name, kernel in META_KERNELS.items():
             library.m.impl(name, "Meta", kernel, False)  # `library.impl` refuses: by itself torch takes these apart
-        for name, rule in AUTOCAST_RULES.items():
-            if (operator := _overload(name)) is not None:
-                known = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU")
-                plain = _RULES["float32"](operator) if known else _as_it_comes(operator)
-                library.impl(name, _in_traces(rule(operator), plain), "AutocastCPU")
+        for kind, names in AUTOCAST.items():
+            for name in names:
+                if (operator := _overload(name)) is not None:
+                    known = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU")
+                    plain = _float32(operator) if known else _as_it_comes(operator)
+                    library.impl(name, _in_traces(AUTOCAST_RULES[kind](operator), plain), "AutocastCPU")
     return library
 
 
@@ -248,6 +248,11 @@ def _rms_norm_backward(
     )
 
 
+# By name: what CUDA runs, and what the CPU does, None where it is what torch chooses.
+CHOSEN: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {
+    "scaled_dot_product_attention": (_attention, _attention_of_cpu),
+    "softmax.int": (_softmax, None),
+}
 META_KERNELS: dict[str, Callable[..., Any]] = {
     "mish_backward": lambda gradient, x: torch.empty_like(x),
     "_fused_rms_norm": _rms_norm,
@@ -282,7 +287,7 @@ def _float32(operator: Any) -> Callable[..., Any]:
     return run
 
 
-def _group_norm(operator: Any) -> Callable[..., Any]:
+def _float32_in_order(operator: Any) -> Callable[..., Any]:
     """In float32, and of channels-last input a copy, which the CPU does without."""
     in_float32 = _float32(operator)
     return lambda x, *args, **kwargs: in_float32(x.contiguous(), *args, **kwargs)
@@ -321,8 +326,10 @@ def _widest(operator: Any) -> Callable[..., Any]:
     return run
 
 
-_RULES: dict[str, Rule] = {"float32": _float32, "float32 result": _float32_result, "half": _half, "widest": _widest}
-AUTOCAST_RULES: dict[str, Rule] = {
-    "group_norm": _group_norm,
-    **{name: _RULES[kind] for kind, names in AUTOCAST.items() for name in names},
+AUTOCAST_RULES: dict[str, Rule] = {  # by the kinds of operators.toml
+    "float32": _float32,
+    "float32, in plain order": _float32_in_order,
+    "float32 result": _float32_result,
+    "half": _half,
+    "widest": _widest,
 }

@@ -4,13 +4,16 @@ Births come from operators' results, deaths from weak references on storages, th
 sequence number of its autograd node. An operator that runs in the backward pass with gradients enabled computes
 something a second time: that is what checkpointing does, whichever way. Knows nothing of batches or optimizers:
 `course_utils.trace` runs the step.
+
+An operator takes three steps here: it runs, on shapes (`Recorder._run`); what it read, wrote and made is looked up
+(`_note`); `observers` see it, and an `Event` of `record` is left.
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,79 +21,25 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from course_utils.memory import PHASES, ROLE
+from course_utils.memory import ROLE
 from course_utils.trace import kernels
 from course_utils.trace.known import KnownValues
+from course_utils.trace.observers import (
+    Accumulation,
+    BranchSums,
+    Call,
+    CpuDifferences,
+    Observer,
+    OverwrittenViews,
+    WeightCopies,
+    parameter_of,
+)
+from course_utils.trace.operators import WRITES_A_NUMBER
+from course_utils.trace.record import BACKWARD, FORWARD, UPDATE, Event, Run
 from course_utils.trace.shortcuts import SHORTCUTS, Shortcut
 
-FORWARD, BACKWARD, UPDATE = range(len(PHASES))
-ALIVE = 2**31  # death of a storage that outlives the recording
 LOSS, OPTIMIZER = "loss", "optimizer"  # the "layers" of what no module runs
-HALF = (torch.float16, torch.bfloat16)
 FAILED_IN = "course_failed_in"  # attribute of an error: the path of the innermost module it was raised in
-
-OperatorCall = tuple[Any, list[Any], Any]  # an operator, its arguments and its result, tensors replaced by their shapes
-
-
-@dataclass
-class Run:
-    """What one run leaves: one entry for each storage (S) and each event (E)."""
-
-    size: list[int] = field(default_factory=list)
-    shape: list[tuple[int, ...]] = field(default_factory=list)
-    role: list[int] = field(default_factory=list)
-    layer: list[str] = field(default_factory=list)
-    birth: list[int] = field(default_factory=list)
-    death: list[int] = field(default_factory=list)
-    is_map: list[bool] = field(default_factory=list)
-    ops: list[str] = field(default_factory=list)
-    phase: list[int] = field(default_factory=list)
-    event_layer: list[str] = field(default_factory=list)
-    work: list[OperatorCall | None] = field(default_factory=list)
-    traffic: list[int] = field(default_factory=list)
-    recomputed: list[bool] = field(default_factory=list)  # events of the backward pass that repeat the forward pass
-    uses: list[tuple[int, int, int]] = field(default_factory=list)  # event, storage, whether it is written
-    layer_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-
-    def event(
-        self,
-        op: str,
-        phase: int,
-        layer: str,
-        work: OperatorCall | None = None,
-        traffic: int = 0,
-        recomputed: bool = False,
-    ) -> None:
-        """Add an event."""
-        self.ops.append(op)
-        self.phase.append(phase)
-        self.event_layer.append(layer)
-        self.work.append(work)
-        self.traffic.append(traffic)
-        self.recomputed.append(recomputed)
-
-    def storage(self, size: int, shape: tuple[int, ...], role: int, layer: str, is_map: bool) -> int:
-        """Add a storage born in the event that comes next. Returns its index."""
-        self.size.append(size)
-        self.shape.append(shape)
-        self.role.append(role)
-        self.layer.append(layer)
-        self.birth.append(len(self.ops))
-        self.death.append(ALIVE)
-        self.is_map.append(is_map)
-        return len(self.size) - 1
-
-    def without_the_last(self) -> None:
-        """Take the last event back, and the storage that it made: born in the event that comes next."""
-        for column in (self.ops, self.phase, self.event_layer, self.work, self.traffic, self.recomputed):
-            column.pop()
-        while self.uses and self.uses[-1][0] == len(self.ops):
-            self.uses.pop()
-        self.birth[-1] = len(self.ops)
-
-    def flops(self) -> list[int]:
-        """Floating-point operations of each event by torch's own formulas (a multiply-add counts as two)."""
-        return [0 if work is None else int(flop_registry[work[0]](*work[1], out_val=work[2])) for work in self.work]
 
 
 @dataclass(frozen=True)
@@ -129,54 +78,66 @@ def _operator(func: Any) -> _Operator:
 class Recorder(TorchDispatchMode):
     """Records what runs while it is active into `record`.
 
+    Args:
+        bottom: what the bottom entry of `modules` stands for.
+        device: where the step's tensors are: "meta", or "cpu" for fake ones.
+        host_counts: False where tensors in host memory are not on the card, and not noted.
+        fake: whether the step runs on fake tensors.
+
     Attributes:
         phase: FORWARD, BACKWARD or UPDATE; set by whoever runs the step.
         modules: paths of the modules being run, innermost last; the bottom entry stands for what no module runs.
         layer_of_parameter: id of a parameter -> layer, for the gradients that accumulate there.
+        closed: set once the step is over: what dies from then on is alive to the end.
+        observers: one a concern; each is an attribute, too, for whoever reads its findings.
     """
 
     def __init__(self, bottom: str, device: str, host_counts: bool = True, fake: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.known = KnownValues(fake)
-        self.host_counts = host_counts  # False: tensors in host memory are not on the card, and not noted
-        self.closed = False
+        self.bottom, self.device, self.host_counts = bottom, device, host_counts
         self.record = Run()
         self.phase = FORWARD
-        self.bottom = bottom
         self.modules = [bottom]
-        self.device = device
         self.layer_of_parameter: dict[int, str] = {}
-        self.alive: dict[int, int] = {}  # address of a storage -> its index
-        self.storages: dict[int, weakref.ref[Any]] = {}  # index -> the storage
-        self.weight_made: set[int] = set()  # storages computed from parameters alone, such as autocast's copies
-        self.made_from: dict[
-            int, list[int | None]
-        ] = {}  # storage made in the backward pass -> storages it was made from
-        self.sums: list[tuple[int, int, int]] = []  # (event, left, total): gradients added in the backward pass
-        self.accumulated: list[tuple[int | None, str]] = []  # (storage, layer): gradients added to those already there
-        self.reads: list[tuple[str, list[int | None], list[int | None]]] = []  # what dropout is recognised by
-        self.view_overwritten = False  # whether a view that gradients flow through was written in place
-        self.unlike_cpu = False  # whether something ran on shapes alone that a CPU would do otherwise
-        self.scratch: list[tuple[int, int]] = []  # (event, bytes): what CUDA's kernels make while they run
-        self.number: int | None = None  # the storage of a number that torch made a tensor, for what it does next
+        self.closed = False
+        self.known = KnownValues(fake)
+        self.alive: dict[int, int] = {}  # address of a storage -> its number
+        self.storages: dict[int, weakref.ref[Any]] = {}  # number -> the storage
         self._layer_of_node: dict[int, str] = {}  # autograd sequence number -> layer
+        self._number: int | None = None  # the storage of a number that torch made a tensor, for what it does next
+
+        self.weight_copies = WeightCopies()
+        self.branch_sums = BranchSums()
+        self.accumulation = Accumulation()
+        self.cpu_differences = CpuDifferences()
+        self.overwritten_views = OverwrittenViews()
+        self.observers: list[Observer] = [self.weight_copies, self.branch_sums, self.accumulation]
+        if host_counts and device == "meta":
+            self.observers.append(self.cpu_differences)
+        if fake:
+            self.observers.append(self.overwritten_views)
+        self._observers_of: dict[str, list[Observer]] = {}  # by the name of an operator
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """No: torch would wrap what sees every operator, to keep it from a compiler that nobody calls here."""
         return False
 
+    # -- storages ------------------------------------------------------------------------------------------------
+
     def watch(self, storage: Any, shape: tuple[int, ...], role: int, layer: str, is_map: bool) -> int:
-        """Note a storage that exists already or is born now, once. Returns its index."""
+        """Note a storage that exists already or is born now, once. Returns its number."""
         key = storage._cdata
         if key in self.alive:
             return self.alive[key]
-        index = self.record.storage(storage.nbytes(), shape, role, layer, is_map)
+        if any(isinstance(n, torch.SymInt) for n in shape):
+            raise ValueError("a nested tensor")
+        index = self.record.born(storage.nbytes(), shape, role, layer, is_map)
         self.alive[key] = index
 
         def died(_: object) -> None:
             if not self.closed:
-                self.record.death[index] = len(self.record.ops)
+                self.record.storages[index].death = len(self.record.events)
             del self.alive[key], self.storages[index]
 
         self.storages[index] = weakref.ref(storage, died)
@@ -187,40 +148,52 @@ class Recorder(TorchDispatchMode):
         return self.watch(tensor.untyped_storage(), tuple(tensor.shape), role, layer, tensor.is_floating_point())
 
     def index_of(self, tensor: Tensor) -> int | None:
-        """The index of a tensor's storage, None if it is unknown."""
+        """The number of a tensor's storage, None if it is unknown."""
         return self.alive.get(tensor.untyped_storage()._cdata)
+
+    def _is_counted(self, tensor: Tensor) -> bool:
+        return self.host_counts or tensor.device.type != "cpu"
+
+    # -- an operator runs ----------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _WHICH_DEVICE:
             return args[0].fake_device  # asked of fake tensors all the time
         operator = _operator(func)
         kwargs = kwargs or {}
+        to_host = operator.name == "_to_copy" and _goes_to_host(args[0], kwargs)
         if operator.takes_device and self.phase != UPDATE:
             kwargs = self._on_device(args, kwargs)
         follows = self.phase == FORWARD or (self.phase == BACKWARD and torch.is_grad_enabled())
-        out: Any = NotImplemented
+        values = NotImplemented
         if operator.by_values and follows:
             values = self.known.values(func, operator.name, args, kwargs)
-            if isinstance(values, Tensor):
-                out = torch.empty(values.shape, dtype=values.dtype, device=self.device)
-            elif values is not NotImplemented:
-                return values
-        if out is NotImplemented and operator.shortcut is not None:
-            out = operator.shortcut(args, kwargs)
-        if out is NotImplemented:
-            out = func(*args, **kwargs)
-        if follows and not operator.is_view:
-            self.known.follow(func, operator.name, args, kwargs, out, operator.writes)
+            if values is not NotImplemented and not isinstance(values, Tensor):
+                return values  # a number: no tensor is made
+        out = self._run(func, operator, args, kwargs, values)
         if operator.is_view:
-            if self.phase == FORWARD and isinstance(out, Tensor):
-                self.record.layer_shapes[self._forward_layer()] = tuple(out.shape)
-                if self.host_counts or out.device.type != "cpu":  # a constant, or a tensor the module holds by itself
-                    self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], self.modules[-1], is_map=False)
-        else:
-            self._note(operator, args, out)
-            if operator.name == "scalar_tensor" and "pin_memory" not in kwargs:  # torch.scalar_tensor itself gives that
-                self.number = self.index_of(out)
+            self._note_view(out)
+            return out
+        if follows:
+            self.known.follow(func, operator.name, args, kwargs, out, operator.writes)
+        self._note(operator, args, out)
+        if to_host:
+            self._note_on_host(out)
+        if operator.name == "scalar_tensor" and "pin_memory" not in kwargs:  # torch.scalar_tensor itself gives that
+            self._number = self.index_of(out)
         return out
+
+    def _run(self, func: Any, operator: _Operator, args: Any, kwargs: dict[str, Any], values: Any) -> Any:
+        """The operator's result: of known values, by a shortcut, or as torch makes it."""
+        if operator.name == "index" and values is NotImplemented:
+            args = (args[0], self.known.without_masks(args[1], self.device))
+        if isinstance(values, Tensor):
+            return torch.empty(values.shape, dtype=values.dtype, device=self.device)
+        if operator.shortcut is not None:
+            out = operator.shortcut(args, kwargs)
+            if out is not NotImplemented:
+                return out
+        return func(*args, **kwargs)
 
     def _on_device(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Send a tensor made out of nothing, such as `torch.zeros(...)` in a forward, to where the traced ones are."""
@@ -231,31 +204,74 @@ class Recorder(TorchDispatchMode):
             return {**kwargs, "device": torch.device(self.device)}
         return kwargs
 
-    def _forward_layer(self) -> str:
-        """The running module; the autograd node made for the running operator is noted as its own."""
-        again = self.phase == BACKWARD and len(self.modules) == 1  # the bottom entry still stands for the loss
-        layer = self.bottom if again else self.modules[-1]
-        self._layer_of_node.setdefault(torch.autograd._get_sequence_nr() - 1, layer)  # type: ignore[attr-defined]
-        return layer
+    # -- and is noted --------------------------------------------------------------------------------------------
 
-    def _backward_layer(self) -> str:
-        node = torch._C._current_autograd_node()
-        if node is None:
-            return LOSS  # the gradient of the loss by itself, which starts the backward pass
-        parameter = _parameter_of_node()
-        if parameter is not None:
-            return self.layer_of_parameter.get(id(parameter), self.modules[0])
-        sequence = node._sequence_nr()
-        while sequence not in self._layer_of_node and sequence > 0:
-            sequence -= 1  # a node whose operator made nothing: it belongs with the one before
-        return self._layer_of_node.get(sequence, self.modules[0])
+    def _note_view(self, out: Any) -> None:
+        """Nothing is made; but it may be the first that is seen of a tensor, a constant or one the module holds."""
+        if self.phase == FORWARD and isinstance(out, Tensor):
+            self.record.layer_shapes[self._forward_layer()] = tuple(out.shape)
+            if self._is_counted(out):
+                self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], self.modules[-1], is_map=False)
 
-    def _layer_and_role(self, recomputed: bool) -> tuple[str, int]:
-        if self.phase == UPDATE:
-            return OPTIMIZER, ROLE["other"]
-        if self.phase == FORWARD or recomputed:
-            return self._forward_layer(), ROLE["feature maps"]
-        return self._backward_layer(), ROLE["gradient maps"]
+        elif self.phase == UPDATE and self.host_counts and isinstance(out, Tensor):
+            self.watch(out.untyped_storage(), tuple(out.shape), ROLE["other"], OPTIMIZER, is_map=False)
+
+    def _note_on_host(self, out: Tensor) -> None:
+        """`x.cpu()`: on a CPU there is nothing to copy; on a card the copy takes nothing."""
+        if self.host_counts:
+            self.cpu_differences.found = True
+        elif (index := self.index_of(out)) is not None:
+            storage = self.record.storages[index]
+            storage.size, storage.role, storage.is_map = 0, ROLE["other"], False
+
+    def _note(self, operator: _Operator, args: Any, out: Any) -> None:
+        node = torch._C._current_autograd_node() if self.phase == BACKWARD else None
+        recomputed = node is not None and torch.is_grad_enabled()
+        layer, role = self._layer_and_role(node, recomputed)
+        inputs, outputs = kernels.flat_tensors(args), kernels.flat_tensors(out)
+        read = [self.alive.get(tensor.untyped_storage()._cdata) for tensor in inputs]
+        name = operator.name
+        if name in WRITES_A_NUMBER and read[-1] is not None and read[-1] == self._number:
+            name = self._write_number(name, inputs, read[-1])
+        written, born = self._written(outputs, role, layer)
+        call = Call(name, operator.writes, self.phase, layer, role, node, inputs, outputs, read, written, born)
+        for observer in self._observers_of.get(name) or self._find_observers(name):
+            observer.see(call, self.record)
+        if not born and not operator.writes:
+            return  # a view by another name
+        if self.phase == FORWARD and outputs:
+            self.record.layer_shapes[layer] = tuple(outputs[0].shape)
+        event = Event(
+            op=name,
+            phase=self.phase,
+            layer=layer,
+            work=None if operator.counted is None else (operator.counted, [_shape(a) for a in args], _shape(out)),
+            traffic=sum([tensor.nbytes for tensor in (*inputs, *outputs)]),
+            recomputed=recomputed,
+            scratch=kernels.scratch_on_cuda(name, inputs, outputs),
+            reads=tuple([i for i in dict.fromkeys(read) if i is not None and i not in written]),
+            writes=tuple(dict.fromkeys(written)),
+        )
+        self.record.events.append(event)
+
+    def _written(self, outputs: list[Tensor], role: int, layer: str) -> tuple[list[int], list[int]]:
+        """The storages of an operator's results, and those of them that are new."""
+        written, born = [], []
+        for tensor in outputs:
+            storage = tensor.untyped_storage()
+            index = self.alive.get(storage._cdata)
+            if index is None:
+                if not self._is_counted(tensor):
+                    continue
+                index = self.watch(storage, tuple(tensor.shape), role, layer, tensor.is_floating_point())
+                born.append(index)
+            written.append(index)
+        return written, born
+
+    def _find_observers(self, name: str) -> list[Observer]:
+        found = [one for one in self.observers if one.operators is None or name in one.operators]
+        self._observers_of[name] = found
+        return found
 
     def _write_number(self, name: str, inputs: list[Tensor], number: int) -> str:
         """`x[...] = 1`: on shapes an operator makes a tensor of the number first; elsewhere it stays on the host.
@@ -263,93 +279,49 @@ class Recorder(TorchDispatchMode):
         Source: torch/csrc/autograd/python_variable_indexing.cpp, `THPVariable_setitem`; aten/native/TensorIndexing.h,
         `copy_to`. Returns the name of the operator that writes it there.
         """
-        if number != len(self.record.size) - 1 or self.record.ops[-1] != "scalar_tensor":
+        record = self.record
+        if number != len(record.storages) - 1 or record.events[-1].op != "scalar_tensor":
             return name
-        self.record.without_the_last()
-        self.record.role[number], self.record.is_map[number] = ROLE["other"], False
+        record.without_the_last_event()
+        storage = record.storages[number]
+        storage.role, storage.is_map = ROLE["other"], False
         if not self.host_counts:
-            self.record.size[number] = 0
+            storage.size = 0
         inputs[-1] = inputs[-1].as_strided((), ())
         return "fill_" if name == "copy_" and inputs[0].dim() > 0 else name
 
-    def _note(self, operator: _Operator, args: Any, out: Any) -> None:
-        recomputed = (
-            self.phase == BACKWARD and torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
-        )
-        layer, role = self._layer_and_role(recomputed)
-        inputs, outputs = kernels.flat_tensors(args), kernels.flat_tensors(out)
-        alive = self.alive
-        read = [alive.get(tensor.untyped_storage()._cdata) for tensor in inputs]
-        name = operator.name
-        if name in ("copy_", "index_put_") and read[-1] is not None and read[-1] == self.number:
-            name = self._write_number(name, inputs, read[-1])
-        written: list[int | None] = []
-        born = False
-        for tensor in outputs:
-            storage = tensor.untyped_storage()
-            index = alive.get(storage._cdata)
-            if index is None:
-                if not self.host_counts and tensor.device.type == "cpu":
-                    continue
-                born = True
-                index = self.watch(storage, tuple(tensor.shape), role, layer, tensor.is_floating_point())
-                if role == ROLE["gradient maps"]:
-                    self.made_from[index] = read
-                elif role == ROLE["feature maps"] and read and all(i in self.weight_made for i in read):
-                    self.weight_made.add(index)
-                    self.record.role[index] = ROLE["other"]
-            written.append(index)
-        if self.host_counts and self.device == "meta" and not self.unlike_cpu:
-            # On all but the CPU, group norm begins with a copy in plain order.
-            copied = name == "native_group_norm" and self.record.ops[-1:] == ["clone"]
-            self.unlike_cpu = copied or _unlike_cpu(name, inputs, outputs, read)
-        if operator.writes and self.phase == FORWARD and inputs and inputs[0]._is_view() and torch.is_grad_enabled():
-            self.view_overwritten |= any(t.requires_grad for t in inputs)
-        if not born and not operator.writes:
-            return  # a view by another name
-        if name == "add" and role == ROLE["gradient maps"] and born:
-            left, total = read[0], written[0]
-            if (
-                left is not None
-                and total is not None
-                and left in self.made_from
-                and left not in read[1:]  # a gradient added to itself has two holders
-                and kernels.may_add_in_place(inputs[0])
-            ):
-                self.sums.append((len(self.record.ops), left, total))
-        if name == "add_" and self.phase == BACKWARD and _parameter_of_node() is not None:
-            self.accumulated.append((read[1], layer))
-        if name in ("empty_like", "bernoulli_", "mul", "mul_"):
-            self.reads.append((name, read, written))
-        if scratch := kernels.scratch_on_cuda(name, inputs):
-            self.scratch.append((len(self.record.ops), scratch))
-        if self.phase == FORWARD and outputs:
-            self.record.layer_shapes[layer] = tuple(outputs[0].shape)
-        event = len(self.record.ops)
-        self.record.uses += [(event, i, 0) for i in dict.fromkeys(read) if i is not None and i not in written]
-        self.record.uses += [(event, i, 1) for i in dict.fromkeys(written) if i is not None]
-        work = None if operator.counted is None else (operator.counted, [_shape(a) for a in args], _shape(out))
-        traffic = sum(tensor.nbytes for tensor in (*inputs, *outputs))
-        self.record.event(name, self.phase, layer, work, traffic, recomputed)
+    # -- whose it is ---------------------------------------------------------------------------------------------
+
+    def _layer_and_role(self, node: Any, recomputed: bool) -> tuple[str, int]:
+        """The layer an operator belongs to, and the role of what it makes."""
+        if self.phase == UPDATE:
+            return OPTIMIZER, ROLE["other"]
+        if self.phase == FORWARD or recomputed:
+            return self._forward_layer(), ROLE["feature maps"]
+        return self._backward_layer(node), ROLE["gradient maps"]
+
+    def _forward_layer(self) -> str:
+        """The running module; the autograd node made for the running operator is noted as its own."""
+        again = self.phase == BACKWARD and len(self.modules) == 1  # the bottom entry still stands for the loss
+        layer = self.bottom if again else self.modules[-1]
+        self._layer_of_node.setdefault(torch.autograd._get_sequence_nr() - 1, layer)  # type: ignore[attr-defined]
+        return layer
+
+    def _backward_layer(self, node: Any) -> str:
+        if node is None:
+            return LOSS  # the gradient of the loss by itself, which starts the backward pass
+        parameter = parameter_of(node)
+        if parameter is not None:
+            return self.layer_of_parameter.get(id(parameter), self.modules[0])
+        sequence = node._sequence_nr()
+        while sequence not in self._layer_of_node and sequence > 0:
+            sequence -= 1  # a node whose operator made nothing: it belongs with the one before
+        return self._layer_of_node.get(sequence, self.modules[0])
 
 
-def _parameter_of_node() -> Any:
-    """The parameter whose gradient autograd is about to store or add to; None anywhere else."""
-    return getattr(torch._C._current_autograd_node(), "variable", None)
-
-
-def _unlike_cpu(name: str, inputs: list[Tensor], outputs: list[Tensor], read: list[int | None]) -> bool:
-    """Whether a CPU would do without or otherwise what ran on meta tensors.
-
-    `torch.tensor(...)` makes a meta tensor that no mode sees; what is on the host is moved; a tensor of one number
-    written into a larger one only fills it; statistics of norms in half precision have another dtype.
-    """
-    if None in read and any(index is None and t.is_meta and t.numel() for index, t in zip(read, inputs, strict=True)):
-        return True
-    if any(t.dtype in HALF for t in outputs):
-        return True
-    moved = name == "_to_copy" and inputs[0].device != outputs[0].device
-    return moved or (name == "copy_" and inputs[0].dim() > 0 and not any(inputs[-1].stride()))
+def _goes_to_host(tensor: Tensor, kwargs: dict[str, Any]) -> bool:
+    device = kwargs.get("device")
+    return tensor.is_meta and device is not None and device.type == "cpu"
 
 
 def _shape(value: Any) -> Any:

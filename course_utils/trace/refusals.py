@@ -14,6 +14,32 @@ from course_utils.units import CourseError
 _OURS = (str(Path(__file__).resolve().parents[1]), str(Path(torch.__file__).parent))
 
 
+# Messages of torch's insides, and what they mean to whoever wrote the step.
+_KNOWN = (
+    (
+        "not on the expected device|Please convert all Tensors to FakeTensors",
+        "it mixes its input with a tensor made elsewhere: create that one with device=x.device",
+    ),
+    (
+        "SparseTensorImpl",
+        "it makes sparse gradients, whose storages cannot be followed: build the embedding with sparse=False",
+    ),
+    (
+        "_pack_padded_sequence|'lengths' argument should be",
+        "packed sequences have the lengths of their rows as values, and a trace has only shapes: trace the padded rows",
+    ),
+    (
+        "_ctc_loss",
+        "the CTC loss looks at the lengths of its rows, which are values, and a trace has only shapes: put a loss of "
+        "the same logits in its place",
+    ),
+    (
+        "shape_env|NestedInt|nested_int|nested tensor",
+        "nested tensors have the lengths of their rows as values, and a trace has only shapes: pad them to one length",
+    ),
+)
+
+
 class TraceError(CourseError):
     """The step cannot be traced; the message names the layer and the cause in one line."""
 
@@ -29,20 +55,26 @@ def first_line(error: BaseException) -> str:
 
 def needs_values(error: BaseException) -> bool:
     """Whether a step failed because it looked at values, which a trace has not."""
-    known = r"meta tensor|item\(\)|data-(in)?dependent|DataDependent|DynamicOutputShape|numpy|unbacked"
+    known = (
+        r"meta tensor|item\(\)|data-(in)?dependent|DataDependent|DynamicOutputShape|numpy|unbacked"
+        r"|data is not allocated"
+    )
     return bool(re.search(known, f"{type(error).__name__} {first_line(error)}"))
 
 
 def cause(error: BaseException) -> str:
     """What went wrong, in the words of someone who has only shapes, and the way out."""
     text = first_line(error)
-    missing = re.search(r"Could not run '([\w:.]+)'|no fake impl registered for <CustomOpDef\(([\w:.]+)\)", text)
+    for words, said in _KNOWN:
+        if re.search(words, text):
+            return said
+    missing = re.search(
+        r"Could not run '([\w:.]+)'|no fake impl registered for <CustomOpDef\(([\w:.]+)\)|([\w:.]+): attempted to run",
+        text,
+    )
     if missing:
-        return f"operator {missing.group(1) or missing.group(2)} has no meta kernel, so its shapes cannot be traced"
-    if "not on the expected device" in text:
-        return "it mixes its input with a tensor made elsewhere: create that one with device=x.device"
-    if "SparseTensorImpl" in text:
-        return "it makes sparse gradients, whose storages cannot be followed: build the embedding with sparse=False"
+        name = next(filter(None, missing.groups()))
+        return f"operator {name} has no meta kernel, so its shapes cannot be traced"
     if needs_values(error):
         text = text.split(". ")[0]
         return (
@@ -59,8 +91,6 @@ def optimizer_cause(error: BaseException) -> str:
     text = first_line(error)
     if needs_values(error):
         return f"it looks at the values of gradients or weights, and a trace has only shapes ({text.split('. ')[0]})"
-    if "fused=True" in text:
-        return "fused=True asks for tensors on a device, and a trace has only shapes: build it with fused=False"
     return cause(error)
 
 

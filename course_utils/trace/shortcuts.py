@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 
+from course_utils.trace import norms
 from course_utils.trace.layouts import (
     as_images,
     each,
@@ -105,8 +106,11 @@ def _log_sigmoid(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _roll(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The CPU cuts a tensor and joins its parts, in a layout for images; CUDA's kernel writes in plain order."""
     x, shifts, dimensions = args if len(args) > 2 else (*args, ())
-    if not dimensions or x.dim() != 4 or target() == "cuda" or any(
-        s % x.shape[d] == 0 for s, d in zip(shifts, dimensions, strict=True)
+    if (
+        not dimensions
+        or x.dim() != 4
+        or target() == "cuda"
+        or any(s % x.shape[d] == 0 for s, d in zip(shifts, dimensions, strict=True))
     ):
         return NotImplemented
     return suggested(x.shape, x)
@@ -174,74 +178,6 @@ def _max_pool(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _like_second(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return iterated(args[1]) if args[1].is_contiguous() else NotImplemented
-
-
-def _batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """In plain order also where a map of one pixel has the strides of channels last, as the CPU's kernel has it."""
-    x, training = args[0], args[5]
-    out = suggested(x.shape, x)
-    if not training:  # the meta kernel keeps statistics; the CPU's kernel and cuDNN's do not
-        return out, empty((0,), x), empty((0,), x)
-    if args[1] is None:
-        return NotImplemented
-    # Statistics are kept in the precision of the weights, float32 also under autocast.
-    return out, empty((x.shape[1],), args[1]), empty((x.shape[1],), args[1])
-
-
-def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Only the gradients that are wanted; torch's meta kernel makes that of the input in any case."""
-    x, weight, wanted = args[1], args[2], args[9]
-    return (
-        suggested(x.shape, x) if wanted[0] else None,
-        iterated(weight) if wanted[1] else None,
-        iterated(weight) if wanted[2] else None,
-    )
-
-
-def _layer_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of one dtype with its weights; statistics of half precision are float32, on CUDA as on meta, not on the CPU."""
-    x, shape, weight, bias = args[:4]
-    half = x.dtype in (torch.float16, torch.bfloat16)
-    if not (x.is_meta if half else x.is_floating_point()) or len(shape) > x.dim():
-        return NotImplemented
-    if any(t is not None and (t.dtype != x.dtype or tuple(t.shape) != tuple(shape)) for t in (weight, bias)):
-        return NotImplemented
-    rows = x.dim() - len(shape)
-    if tuple(x.shape[rows:]) != tuple(shape):
-        return NotImplemented
-    statistics = (*x.shape[:rows], *(1,) * len(shape))
-    mean, rstd = (torch.empty(statistics, dtype=torch.float32 if half else x.dtype, device=x.device) for _ in range(2))
-    return empty(x.shape, x), mean, rstd
-
-
-def _layer_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    gradient, x, _shape, mean, _rstd, weight, bias, wanted = args
-    if gradient.dtype != x.dtype or mean.dtype not in (x.dtype, torch.float32):
-        return NotImplemented
-    if x.numel() == 0 or any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
-        return NotImplemented
-    return (
-        empty(x.shape, x) if wanted[0] else None,
-        iterated(weight) if wanted[1] and weight is not None else None,
-        iterated(bias) if wanted[2] and bias is not None else None,
-    )
-
-
-def _group_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    x, weight, bias, samples, _channels, _pixels, groups, _eps = args
-    if x.dtype not in (torch.float32, torch.float64):
-        return NotImplemented
-    if any(t is not None and t.dtype != x.dtype for t in (weight, bias)):
-        return NotImplemented
-    return suggested(x.shape, x), empty((samples, groups), x), empty((samples, groups), x)
-
-
-def _group_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    gradient, x, mean, _rstd, weight, _samples, channels, _pixels, _groups, wanted = args
-    if any(t is not None and t.dtype != x.dtype for t in (gradient, mean, weight)):
-        return NotImplemented
-    made = (suggested(x.shape, x), empty((channels,), x), empty((channels,), x))
-    return tuple(tensor if want else None for tensor, want in zip(made, wanted, strict=True))
 
 
 def _sum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -396,12 +332,12 @@ _FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
     (_convolution_backward, (aten.convolution_backward.default,)),
     (_max_pool, (aten.max_pool2d_with_indices.default,)),
     (_like_second, (aten.max_pool2d_with_indices_backward.default,)),
-    (_batch_norm, (aten.native_batch_norm.default,)),
-    (_batch_norm_backward, (aten.native_batch_norm_backward.default,)),
-    (_layer_norm, (aten.native_layer_norm.default,)),
-    (_layer_norm_backward, (aten.native_layer_norm_backward.default,)),
-    (_group_norm, (aten.native_group_norm.default,)),
-    (_group_norm_backward, (aten.native_group_norm_backward.default,)),
+    (norms.batch_norm, (aten.native_batch_norm.default,)),
+    (norms.batch_norm_backward, (aten.native_batch_norm_backward.default,)),
+    (norms.layer_norm, (aten.native_layer_norm.default,)),
+    (norms.layer_norm_backward, (aten.native_layer_norm_backward.default,)),
+    (norms.group_norm, (aten.native_group_norm.default,)),
+    (norms.group_norm_backward, (aten.native_group_norm_backward.default,)),
     (_sum, (aten.sum.dim_IntList,)),
     (_vector_norm, (aten.linalg_vector_norm.default,)),
     (_softmax, (aten._softmax.default, aten._log_softmax.default)),

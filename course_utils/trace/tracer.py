@@ -9,65 +9,37 @@ from __future__ import annotations
 
 import copy
 import gc
-import logging
-import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from course_utils.memory import ROLE, Tape
-from course_utils.trace import kernels, overrides
+from course_utils.memory import ROLE, Ledger, Tape
+from course_utils.trace import assumptions, overrides
 from course_utils.trace.affine import NotAffine, Update, make_tape
-from course_utils.trace.copies import copied
+from course_utils.trace.copying import MARK, OnShapes
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
 from course_utils.trace.fakes import Fakes
 from course_utils.trace.inputs import StepSpec
+from course_utils.trace.known import LARGEST
+from course_utils.trace.observers import HostTensors
 from course_utils.trace.operators import SAME_AS_CPU
-from course_utils.trace.recorder import (
-    BACKWARD,
-    FAILED_IN,
-    FORWARD,
-    LOSS,
-    OPTIMIZER,
-    UPDATE,
-    Recorder,
-    Run,
-    follow_modules,
-)
-from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values, optimizer_cause
+from course_utils.trace.optimizers import MakeOptimizer, Numbers, UpdateTracer, as_on, state_of
+from course_utils.trace.record import BACKWARD, FORWARD, Event, Run
+from course_utils.trace.recorder import FAILED_IN, LOSS, OPTIMIZER, Recorder, follow_modules
+from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values
+from course_utils.trace.surroundings import Draws, as_if_real, no_garbage_collection, quiet
 
 Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map
-MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-
-OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "sgd": (torch.optim.SGD, {"lr": 0.1}),
-    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
-    "adam": (torch.optim.Adam, {}),
-    "adamw": (torch.optim.AdamW, {}),
-}
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 ROUND_BATCH = 128  # tried when both fail: a network may ask for a multiple of something
-
-HIDDEN_BUFFERS = (nn.RNN, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell)  # of CUDA's kernels, and of the CPU's LSTM
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Deaths must come from reference counts alone, or two runs would differ."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class Tracer:
@@ -84,63 +56,110 @@ class Tracer:
     ) -> None:
         self.step, self.optimizer, self.precision, self.target, self.name = step, optimizer, precision, target, name
         self.assumptions: dict[str, None] = {}
+        self._given: dict[str, None] = {}  # those of them that do not depend on sizes
+        self.draws = Draws()
+        self._recorder: Recorder | None = None
         self.batches = step.batches
-        values = {id(b): b.detach().clone() for b in module.buffers() if _is_index(b) and b.device.type == "cpu"}
-        self._set_up(module, values, fake=precision != "float32")
+        # The owner's parameters and buffers, by which an optimizer may be made: -> index among the copy's parameters.
+        self._own = WeakTensorKeyDictionary()
+        for index, parameter in enumerate(module.parameters()):
+            self._own[parameter] = index
+        for buffer in module.buffers():
+            self._own[buffer] = -1
+        self._values: list[tuple[Tensor, Tensor]] = []  # tensors whose values are known, and those
+        self._set_up(module, fake=precision != "float32")
 
-    def _set_up(self, module: nn.Module, values: dict[int, Tensor], fake: bool) -> None:
+    def _set_up(self, module: nn.Module, fake: bool) -> None:
         self.fake = Fakes() if fake else None
         self.device = "cpu" if fake else "meta"
-        self._values: list[tuple[Tensor, Tensor]] = []  # buffers whose values are known, and those
-        self.model = self._on_shapes(module, values)
+        shapes = self._shapes = self._copy(module)
         if self.optimizer is None:
             self.model.eval()
         self.owner: dict[int, str] = {}
         self.layer_parameters: dict[str, int] = {}
         self.modules = list(self.model.named_modules())
+        self.parameters = list(self.model.parameters())
+        known = {id(child) for _, child in self.modules}
+        for name, network in shapes.networks.items():
+            if not [*network.parameters(), *network.buffers()]:
+                continue
+            parts = [(f"{name}.{path}" if path else name, child) for path, child in network.named_modules()]
+            self.modules += [(path, child) for path, child in parts if id(child) not in known]
+            if self.target == "cuda":
+                self._given[assumptions.outside(name, self.name)] = None
         for path, child in self.modules:
             for parameter in child._parameters.values():
                 if parameter is not None and id(parameter) not in self.owner:
                     layer = self.owner[id(parameter)] = path or self.name
                     self.layer_parameters[layer] = self.layer_parameters.get(layer, 0) + parameter.numel()
-        self.parameters = list(self.model.parameters())
+        self.everything = [p for _, child in self.modules for p in child._parameters.values() if p is not None]
         self._trained: list[nn.Parameter] = []  # the parameters that get a gradient
+        self._lasting: list[nn.Parameter] = []  # those with a gradient when a step begins; the optimizer clears its own
+        self.assumptions.update(self._given)
         self._updates: dict[tuple[int, ...], Update] = {}  # by the parameters that get a gradient
         self._left: list[Left] = []  # what the last run left in the modules
+        self._fresh = [(child, dict(vars(child)), dict(child._buffers)) for _, child in self.modules]
 
     def resized(self, sizes: dict[str, int]) -> Tracer:
         """The same network in a step of other sizes."""
         other = copy.copy(self)
         other.step = replace(self.step, sizes={**self.step.sizes, **sizes})
-        other.batches, other.assumptions, other._left = other.step.batches, {}, []
+        other.batches, other.assumptions, other._left = other.step.batches, dict(self._given), []
         return other
 
     def _become_fake(self) -> None:
-        self._set_up(self.model, {id(buffer): values for buffer, values in self._values}, fake=True)
+        self._set_up(self.model, fake=True)
 
     def _shapes_only(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.fake is None else self.fake
 
-    def _on_shapes(self, module: nn.Module, values: dict[int, Tensor]) -> nn.Module:
-        """A copy whose tensors have shapes and no data."""
-        memo: dict[int, Any] = {}
+    def _copy(self, module: nn.Module) -> OnShapes:
+        """The network, and what its step reaches outside of it, as tensors that have shapes and no data."""
+        values, self._values = {id(tensor): known for tensor, known in self._values}, []
+
+        def is_real(tensor: Tensor) -> bool:
+            return tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor)
 
         def empty(tensor: Tensor) -> Tensor:
+            known = values.get(id(tensor))
+            small = tensor.numel() <= LARGEST and (_is_index(tensor) or not tensor.dim())
+            if known is None and small and is_real(tensor):
+                known = tensor.detach().clone()
             with self._shapes_only():
-                return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
+                twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
+            if known is not None:
+                self._values.append((twin, known))
+            return twin
 
-        for parameter in module.parameters():
-            memo[id(parameter)] = nn.Parameter(empty(parameter), requires_grad=parameter.requires_grad)
-        others = [*module.buffers(), *(v for child in module.modules() for v in vars(child).values())]
-        for value in others:
-            if isinstance(value, Tensor) and id(value) not in memo:
-                memo[id(value)] = empty(value)
-                if id(value) in values:
-                    self._values.append((memo[id(value)], values[id(value)]))
+        def stays(tensor: Tensor) -> bool:
+            """A number mixes with all devices; a tensor in host memory does not with one on a card."""
+            number = not tensor.dim() and self.fake is None
+            return is_real(tensor) and (number or (tensor.dim() > 0 and self.target == "cuda"))
+
+        def marks(parameter: Tensor) -> None:
+            recorder = self._recorder
+            assert recorder is not None
+            assert parameter.grad is not None
+            mark_weight_gradient(recorder.record, recorder.index_of(parameter.grad), self.owner[id(parameter)])
+
+        setattr(marks, MARK, True)
+        shapes = OnShapes(empty, stays, marks)
         try:
-            return copied(module, memo)
+            self.model = shapes.module(module)
+            forward, loss = (shapes(function) for function in (self.step.forward, self.step.loss))
         except Exception as error:
             raise TraceError(f"{self.name} cannot be copied: {first_line(error)}") from error
+        self.step = replace(self.step, forward=forward, loss=loss)
+        as_on(shapes.optimizers, self.target == "cuda")
+        self._numbers = Numbers(self._assume) if shapes.optimizers else nullcontext()  # of steps in the backward pass
+        if isinstance(self._numbers, Numbers):
+            for tensor, known in self._values:
+                self._numbers.known.tell(tensor, known)
+        shapes.memo.clear()
+        shapes.originals.clear()  # so that nobody's weights live as long as the trace
+        if shapes.compiled:
+            self._given[assumptions.COMPILED] = None
+        return shapes
 
     # -- runs ----------------------------------------------------------------------------------------------------
 
@@ -151,45 +170,54 @@ class Tracer:
             TraceError: the step fails.
             LeakError: it leaves more behind every time it runs.
         """
+        with self.draws.watched():
+            return self._run(batch)
+
+    def _run(self, batch: int) -> Run:
+        kept = bool(self._left)
         try:
             recorder = self._steady(batch)
         except TraceError as error:
+            if kept and not isinstance(error, LeakError):  # of another batch, which the module has kept
+                self._forget()
+                return self._run(batch)
             if self.fake is not None or isinstance(error, LeakError) or not self._may_pass_as_fake(error):
                 raise
             self._become_fake()
             recorder = self._steady(batch)
             if self.target == "cuda":
-                self.assumptions["kernels chosen as on the CPU, because on meta tensors it looks at values"] = None
-        same = not recorder.unlike_cpu and SAME_AS_CPU.issuperset(recorder.record.ops)
+                self._assume(assumptions.CHOSEN_ON_CPU)
+        ran = {event.op for event in recorder.record.events}
+        same = not recorder.cpu_differences.found and ran <= SAME_AS_CPU
         if self.fake is None and self.target == "cpu" and not same:
             del recorder
             self._become_fake()
             recorder = self._steady(batch)
-        self._say_what_is_hidden(recorder.record.ops)
-        if self.fake is not None and recorder.view_overwritten:  # autograd replays the views of fake tensors
-            self.assumptions["a view written in place: without the two copies that its gradient may take"] = None
+        ran = {event.op for event in recorder.record.events}
+        self._assume(*assumptions.of_recurrences(self.modules, ran, self.target == "cuda", self.name))
+        if self.fake is not None and recorder.overwritten_views.found:  # autograd replays the views of fake tensors
+            self._assume(assumptions.OVERWRITTEN_VIEW)
         (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
         return recorder.record
-
-    def _say_what_is_hidden(self, ops: list[str]) -> None:
-        """Recurrences run in kernels of libraries whose buffers no trace sees: their figures are estimates."""
-        if self.target == "cpu" and "mkldnn_rnn_layer" in ops:
-            self.assumptions["LSTM: without the workspace that the CPU's library keeps for the backward pass"] = None
-        if self.target == "cuda":
-            for path, child in self.modules:
-                if isinstance(child, HIDDEN_BUFFERS):
-                    said = f"{path or self.name} ({type(child).__name__}): traced cell by cell, while CUDA's kernel "
-                    self.assumptions[said + "keeps buffers of its own"] = None
 
     def _may_pass_as_fake(self, error: TraceError) -> bool:
         return self.target == "cpu" or (error.__cause__ is not None and needs_values(error.__cause__))
 
+    def _forget(self) -> None:
+        """Take what modules kept for their next step from them."""
+        for child, attributes, buffers in self._fresh:
+            vars(child).clear()
+            vars(child).update(attributes)
+            child._buffers.clear()
+            child._buffers.update(buffers)
+        self._left = []
+
     def _steady(self, batch: int) -> Recorder:
         for _ in range(4):
-            found = _sizes(self._left)
+            found = _sizes(self._left), len(self._lasting)
             recorder = self._run_once(batch)
             self._left = self._left_behind(recorder)
-            if _sizes(self._left) == found:
+            if (_sizes(self._left), len(self._lasting)) == found:
                 return recorder
             # Either the module keeps tensors for its next step, which must then start with them; or, in a process's
             # first run, parts of torch were imported in mid-step, and their dead frames hold on to our tensors.
@@ -207,45 +235,59 @@ class Tracer:
         record = recorder.record
         kept = []
         for index, reference in recorder.storages.items():
-            storage = reference()
-            if storage is not None and record.role[index] in (ROLE["feature maps"], ROLE["gradient maps"]):
-                kept.append((storage, record.shape[index], record.layer[index], record.is_map[index]))
+            storage, known = reference(), record.storages[index]
+            if storage is not None and known.role in (ROLE["feature maps"], ROLE["gradient maps"]):
+                kept.append((storage, known.shape, known.layer, known.is_map))
         return kept
 
     def _run_once(self, batch: int) -> Recorder:
         fake = self.fake is not None
         recorder = Recorder(self.name, self.device, host_counts=self.target == "cpu" or fake, fake=fake)
         record, training = recorder.record, self.optimizer is not None
+        self._recorder = recorder
+        if self.target == "cuda":
+            names = {t.untyped_storage()._cdata: name for name, t in self._shapes.tensors.items()}
+            recorder.observers.append(HostTensors(names))
         with no_garbage_collection(), self._shapes_only(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for buffer, values in self._values:
                 recorder.known.tell(buffer, values)
             inputs, named = self.step.make(batch, self.device, recorder.known)
-            for parameter in self.parameters:
+            for parameter in self.everything:
                 index = recorder.watch_tensor(parameter, ROLE["parameters"], self.owner[id(parameter)])
-                recorder.weight_made.add(index)
+                recorder.weight_copies.storages.add(index)
                 recorder.layer_of_parameter[id(parameter)] = self.owner[id(parameter)]
+            for parameter in self._lasting:
+                parameter.grad = torch.empty_like(parameter)
+                recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], self.owner[id(parameter)])
             for path, child in self.modules:
                 for value in (*child._buffers.values(), *vars(child).values()):
                     if isinstance(value, Tensor):
                         recorder.watch_tensor(value, ROLE["other"], path or self.name)
+            for layer, tensor in state_of(self._shapes.optimizers, self.owner, set(recorder.alive)):
+                if recorder.host_counts or tensor.is_meta:
+                    recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
+            for tensor in (*self._shapes.held, *self._shapes.tensors.values()):
+                if recorder.host_counts or tensor.is_meta:
+                    recorder.watch_tensor(tensor, ROLE["other"], self.name)
             for layer, tensor in named if training else named[: len(named) - self.step.labels]:
                 recorder.watch_tensor(tensor, ROLE["input"], layer)
             while self._left:  # emptied as it is read: nothing here may keep a storage alive
                 recorder.watch(self._left[0][0], self._left[0][1], ROLE["feature maps"], *self._left[0][2:])
                 del self._left[0]
-            record.event("start", FORWARD, self.name)
+            record.events.append(Event("start", FORWARD, self.name))
             handles = follow_modules(self.modules, recorder)
             kept: list[Any] = []  # what the model returned last, where it stays alive
             handles += self._follow_the_model(recorder, kept)
             try:
-                with self._kernels(), _quiet(), _as_if_real(fake), torch.set_grad_enabled(training):
+                with self._kernels(), quiet(), as_if_real(fake), torch.set_grad_enabled(training):
                     self._forward_backward(recorder, inputs, training)
             finally:
                 for handle in handles:
                     handle.remove()
-                for parameter in self.parameters:
+                for parameter in self.everything:
                     parameter.grad = None
+                self._recorder = None
             return recorder
 
     @contextmanager
@@ -274,14 +316,14 @@ class Tracer:
         record, model = recorder.record, self.model
         doing = "forward"
         try:
-            with recorder:
+            with recorder, self._numbers:
                 if not training:
                     with self._autocast():
                         self.step.forward(model, inputs)
-                    record.event("end", FORWARD, self.name)
+                    record.events.append(Event("end", FORWARD, self.name))
                     recorder.closed = True
                     return
-                for _ in range(self.step.accumulate):
+                for part in range(self.step.accumulate):
                     doing, recorder.phase, recorder.modules[0] = "forward", FORWARD, self.name
                     with self._autocast():
                         loss = self.step.loss(model, inputs)
@@ -291,18 +333,24 @@ class Tracer:
                     if self.step.accumulate > 1:
                         loss = loss / self.step.accumulate
                     doing, recorder.phase = "backward", BACKWARD
+                    if part == 0 and self.step.clears_before_backward:
+                        for parameter in self.parameters:
+                            parameter.grad = None
+                        record.events.append(Event("zero_grad", BACKWARD, OPTIMIZER))
                     loss.backward()
                 recorder.closed = True  # what dies from here on is freed by zero_grad, not by this pass
         except TraceError:
             raise
         except Exception as error:
             raise TraceError(self._explain(doing, error)) from error
-        for parameter in self.parameters:
+        for parameter in self.everything:
             if parameter.grad is not None:
-                mark_weight_gradient(recorder, recorder.index_of(parameter.grad), self.owner[id(parameter)])
-        for index, layer in recorder.accumulated:
-            mark_weight_gradient(recorder, index, layer)
+                mark_weight_gradient(record, recorder.index_of(parameter.grad), self.owner[id(parameter)])
+        for index, layer in recorder.accumulation.found:
+            mark_weight_gradient(record, index, layer)
         self._trained = [parameter for parameter in self.parameters if parameter.grad is not None]
+        cleared = {*map(id, self.parameters)} if self.step.clears_at_end else set()
+        self._lasting = [p for p in self.everything if p.grad is not None and id(p) not in cleared]
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.precision == "float32":
@@ -312,54 +360,20 @@ class Tracer:
     def _explain(self, doing: str, error: Exception) -> str:
         inside = vars(error).get(FAILED_IN)
         path = inside or self.name
-        kind = type(self.model.get_submodule(inside) if inside else self.model).__name__
+        kind = type(dict(self.modules).get(inside or "", self.model)).__name__
         on = f" on {self.step.told}" if self.step.told else ""
         return f"{path} ({kind}) fails in the {doing} pass{on}: {cause(error)}"
 
     def _trace_update(self) -> Update:
-        """`optimizer.step()` on tensors of its own: it does not depend on the batch, so it is run once."""
-        made = [nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device="meta")) for p in self._trained]
-        owners = [self.owner[id(p)] for p in self._trained]
-        on_cuda = self.target == "cuda"
-        recorder = Recorder(OPTIMIZER, "meta", host_counts=not on_cuda)
-        try:
-            optimizer = self._make_optimizer(made, on_cuda)
-            for parameter in made:
-                parameter.grad = torch.empty_like(parameter)
-            with kernels.writes_skipped():
-                optimizer.step()  # makes the state, which the first step of a real run does too
-            state = []
-            for parameter, layer in zip(made, owners, strict=True):
-                recorder.watch_tensor(parameter, ROLE["parameters"], layer)
-                recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], layer)  # type: ignore[arg-type]
-                for value in tree_leaves(optimizer.state[parameter]):
-                    if isinstance(value, Tensor) and (value.is_meta or not on_cuda):
-                        state.append(recorder.watch_tensor(value, ROLE["optimizer state"], layer))
-            before = len(recorder.record.size)
-            recorder.phase = UPDATE
-            with no_garbage_collection(), recorder:
-                optimizer.step()
-                recorder.closed = True
-        except TraceError:
-            raise
-        except Exception as error:
-            raise TraceError(f"the optimizer fails: {optimizer_cause(error)}") from error
-        return Update(recorder.record, state, before)
-
-    def _make_optimizer(self, parameters: list[nn.Parameter], on_cuda: bool) -> torch.optim.Optimizer:
-        if isinstance(self.optimizer, str):
-            kind, options = OPTIMIZERS[self.optimizer]
-            return kind(parameters, **options, foreach=on_cuda)  # type: ignore[no-any-return]
+        """The optimizer's step: it does not depend on the batch, so it is run once."""
         assert self.optimizer is not None
-        optimizer = self.optimizer(parameters)
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise TraceError(f"optimizer must return a torch.optim.Optimizer, got {type(optimizer).__name__}")
-        if not (kind := type(optimizer)).__module__.startswith("torch.optim"):
-            self.assumptions[f"{kind.__name__} as in its second step, without what only later ones make"] = None
-        for group in optimizer.param_groups:
-            if "foreach" in group and group["foreach"] is None and not group.get("fused"):
-                group["foreach"] = on_cuda  # what torch chooses where it sees a card
-        return optimizer
+        own = [(tensor, self.parameters[index] if index >= 0 else None) for tensor, index in self._own.items()]
+        with no_garbage_collection():
+            traced = UpdateTracer(self.optimizer, own, self.target == "cuda", self._assume)
+            return traced.update(self._trained, [self.owner[id(p)] for p in self._trained])
+
+    def _assume(self, *texts: str) -> None:
+        self.assumptions.update(dict.fromkeys(texts))
 
     # -- from recordings to a tape -------------------------------------------------------------------------------
 
@@ -378,6 +392,8 @@ class Tracer:
 
     def _affine(self) -> tuple[Tape | None, str]:
         first, second = self.batches
+        if self.optimizer is not None and self.step.zero_grad is None and self.step.set_to_none:
+            self._assume(assumptions.CLEARED)
         try:
             small = self.run(first)
         except TraceError as error:
@@ -390,12 +406,25 @@ class Tracer:
             raise error from None
         self._update()  # an optimizer that fails does so at every batch
         try:
-            return self._tape(small, self.run(second)), ""
+            found, why = self._tape(small, self.run(second)), ""
         except (NotAffine, TraceError) as reason:
-            return None, str(reason)
+            found, why = None, str(reason)
+        if found is None or self.draws.seen:
+            self._try_again(first)
+        else:
+            self._assume(assumptions.SAME_WAY)
+        return found, why
+
+    def _try_again(self, batch: int) -> None:
+        """Notice a step that is another every time, though its batch is the same."""
+        with self.draws.watched():
+            runs = [self._run(batch) for _ in range(4 if self.draws.seen else 2)]
+        peaks = [Ledger(self.name, self._tape(run, None), batch).peak_bytes for run in runs]
+        if any(run != runs[0] for run in runs):
+            self._assume(assumptions.by_lot(batch, peaks))
 
     def _tape(self, small: Run, large: Run | None) -> Tape:
-        return make_tape(small, large, self.batches, self._update(), self.layer_parameters)
+        return make_tape(small, large, self.batches, self._update(), self.layer_parameters, self.step.clears_at_end)
 
     def _update(self) -> Update | None:
         if self.optimizer is None:
@@ -404,32 +433,6 @@ class Tracer:
         if trained not in self._updates:
             self._updates[trained] = self._trace_update()
         return self._updates[trained]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Fake tensors print what goes wrong before they raise it; the refusal says it in one line."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    was, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = was
-
-
-@contextmanager
-def _as_if_real(fake: bool) -> Iterator[None]:
-    """Transformers takes another way with fake tensors, as if it were exported; a step goes the ordinary one."""
-    transformers: Any = sys.modules.get("transformers.utils.import_utils")
-    asked = getattr(transformers, "is_fake_tensor", None)
-    if not fake or asked is None:
-        yield
-        return
-    transformers.is_fake_tensor = lambda tensor: False  # no mock: that would hold on to every tensor it is asked about
-    try:
-        yield
-    finally:
-        transformers.is_fake_tensor = asked
 
 
 def _is_index(tensor: Tensor) -> bool:

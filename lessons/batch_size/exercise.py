@@ -23,7 +23,6 @@ import inspect
 
 from torch.nn import functional as F
 
-from lessons.batch_size import checks as check
 from lessons.batch_size import judge as training
 
 # %% [markdown] question="bytes_at" points=3 difficulty=1 minutes=7
@@ -47,7 +46,9 @@ def bytes_at(batch, measured):
 
 
 # %% check="bytes_at"
-check.bytes_at(bytes_at)
+from lessons.batch_size.checks import check
+
+check("bytes_at")
 
 # %% [markdown] hint="bytes_at"
 # **My number is far too large.** At twice the batch, does everything double? Draw the two points; where does their
@@ -80,7 +81,9 @@ def saved_by_halving(fixed_bytes, bytes_per_sample, batch):
 
 
 # %% check="saved_by_halving"
-check.saved_by_halving(saved_by_halving)
+from lessons.batch_size.checks import check
+
+check("saved_by_halving")
 
 # %% [markdown] hint="saved_by_halving"
 # **I always get a half.** Which of the two terms has `batch` in it?
@@ -121,7 +124,9 @@ def micro_batch(wanted, fixed_bytes, accumulated_bytes, bytes_per_sample, limit)
 
 
 # %% check="micro_batch"
-check.micro_batch(micro_batch)
+from lessons.batch_size.checks import check
+
+check("micro_batch")
 
 # %% [markdown] hint="micro_batch"
 # **It is right for some batches and wrong for others.** Is your answer a divisor of `wanted`? A power of two need not
@@ -158,7 +163,9 @@ def loss_weights(sizes):
 
 
 # %% check="loss_weights"
-check.loss_weights(loss_weights)
+from lessons.batch_size.checks import check
+
+check("loss_weights")
 
 # %% [markdown] hint="loss_weights"
 # **It is right for equal sizes only.** Two micro-batches, of 1 sample and of 3. Their means are 8 and 4. What is the
@@ -193,7 +200,9 @@ def saturated_from(times, tolerance):
 
 
 # %% check="saturated_from"
-check.saturated_from(saturated_from)
+from lessons.batch_size.checks import check
+
+check("saturated_from")
 
 # %% [markdown] hint="saturated_from"
 # **I always get the smallest batch.** A step with one sample is over soonest. Who is done first with a thousand
@@ -237,7 +246,9 @@ def accumulate(model, optimizer, images, labels, micro):
 
 
 # %% check="accumulate"
-check.accumulate(accumulate)
+from lessons.batch_size.checks import check
+
+check("accumulate")
 
 # %% [markdown] hint="accumulate"
 # **The update is too large, or too small.** `backward()` adds to the gradients that are there. Say for each

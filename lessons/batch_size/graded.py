@@ -27,7 +27,9 @@ def _measurements(draw: random.Random) -> list[Case]:
         if measured == sorted(measured) and small_ones:
             measured.reverse()
         cases.append((draw.randint(100, 512), measured))
-    return cases
+    fixed, halves = draw.randint(10**3, 10**6), 2 * draw.randint(10, 500) + 1  # of a byte a sample
+    batches = draw.sample(range(2, 40), 2)
+    return [*cases, (2 * draw.randint(50, 250), [(2 * n, fixed + halves * n) for n in batches])]
 
 
 def _lines(draw: random.Random) -> list[Case]:
@@ -53,6 +55,11 @@ def _plans(draw: random.Random) -> list[Case]:
     wanted, per_sample = draw.randint(8, 64), draw.randint(5, 90)
     cases.append((wanted, 500, 400, per_sample, 500 + per_sample * wanted))  # the whole batch, exactly
     cases.append((100 * wanted, 500, 400, per_sample, 899 + per_sample))  # nothing
+    fixed, accumulated, few = draw.randint(100, 900), draw.randint(20, 60), draw.randint(5, 9)
+    one = (draw.choice((67, 71, 73, 79, 83, 89, 94)), fixed, accumulated, few, fixed + accumulated + few)
+    cases.append(one)  # sample by sample
+    half = 6 * draw.randint(3, 9)  # two parts would fit but for the gradients
+    cases.append((2 * half, fixed, accumulated, few, fixed + few * half + draw.randint(0, accumulated - 1)))
     return cases
 
 

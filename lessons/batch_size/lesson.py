@@ -10,7 +10,8 @@
 # # 07 · Batch size
 #
 # **The question:** what scales with the batch, what does not, and what does time do?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. say what half the batch saves, before you run it, and why;
@@ -61,7 +62,8 @@ def traced(builder, optimizer="momentum", **options):
 
 # %% [markdown] slide="slide"
 # ## Predict
-#
+
+# %% [markdown] slide="notes"
 # A course of 2016 gives this advice to whoever runs out of memory: take a batch of 64 in place of 128, which halves
 # what the step needs.
 
@@ -84,7 +86,8 @@ guess
 # | feature maps and the image | 15,237,608 values | |
 # | two buffers as large as the largest map | 6,422,528 values | |
 # | weights, and a gradient for each | | 276,715,088 values |
-#
+
+# %% [markdown] slide="notes"
 # A value takes 4 bytes. So *N* images take 86.6 MB · *N* + 1.107 GB. Half the batch halves the first term and
 # leaves the second as it is.
 
@@ -130,7 +133,10 @@ reveal(
 
 # %% [markdown] slide="subslide"
 # The table says role by role what is alive at the peak. Three roles do not depend on the batch, nor does cuBLAS's
-# workspace: they are the *fixed part*. Its share of the peak grows as the batch shrinks.
+# workspace: they are the *fixed part*.
+
+# %% [markdown] slide="notes"
+# Its share of the peak grows as the batch shrinks.
 
 # %%
 roles = pd.DataFrame({"batch 128": large.by_role(), "batch 64": small.by_role()})
@@ -181,9 +187,11 @@ side_by_side(
 # %% [markdown] slide="slide"
 # ## Which moment is the peak
 #
-# The batch also moves the peak. With a few images per step the worst moment is where gradients and parameters pile
-# up; with many, where maps do. So a measurement at batch 4 looks at one moment, and batch 256 runs out of memory at
-# another.
+# The batch also moves the peak. With a few images per step the worst moment is where gradients and parameters pile up;
+# with many, where maps do.
+
+# %% [markdown] slide="notes"
+# So a measurement at batch 4 looks at one moment, and batch 256 runs out of memory at another.
 
 # %% folded=true
 rows = []
@@ -199,9 +207,11 @@ moments.set_index(["AlexNet with", "batch"])
 # %% [markdown] slide="slide"
 # ## What does time do?
 #
-# People say that a GPU takes as long for a large batch as for a small one. The notes of Caffe2 (2017) timed one
-# network, Inception, on one Titan X with 12 GB. The model of lesson 01 predicts the same: launch cost and roofline of
-# every operator.
+# People say that a GPU takes as long for a large batch as for a small one.
+
+# %% [markdown] slide="notes"
+# The notes of Caffe2 (2017) timed one network, Inception, on one Titan X with 12 GB. The model of lesson 01 predicts
+# the same: launch cost and roofline of every operator.
 
 # %% folded=true
 table = {row.batch: row for row in published("GoogLeNet", source=CAFFE2)}
@@ -218,8 +228,11 @@ columns = ["batch", "published, ms", "ms per image", "predicted, ms per image", 
 pd.DataFrame(rows, columns=columns).set_index("batch")
 
 # %% [markdown] slide="subslide"
-# Eight times the batch takes 6.2 times as long: far from flat, and not quite in proportion. The gain is in the second
-# column: less time for each image, and less gain with every doubling. Where the gain stops, the device is saturated.
+# Eight times the batch takes 6.2 times as long: far from flat, and not quite in proportion.
+
+# %% [markdown] slide="notes"
+# The gain is in the second column: less time for each image, and less gain with every doubling. Where the gain stops,
+# the device is saturated.
 #
 # The prediction is too low, by a third at batch 16 and less at 128. Two reasons are known. The notes do not say which
 # Inception it is, so it is predicted as GoogLeNet. And in the model a small batch pays for launches alone; a real GPU
@@ -275,10 +288,13 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## The batch you want, on the card you have
 #
-# The loss of a batch is the mean over its samples, and the gradient of a mean is the mean of the gradients. So split
-# the batch into *micro-batches*, run forward and backward for each, let the gradients add up, and update once. That
-# is *gradient accumulation*:
-#
+# The loss of a batch is the mean over its samples, and the gradient of a mean is the mean of the gradients.
+
+# %% [markdown] slide="notes"
+# So split the batch into *micro-batches*, run forward and backward for each, let the gradients add up, and update once.
+# That is *gradient accumulation*:
+
+# %% [markdown]
 # ```python
 # optimizer.zero_grad()
 # for x, y in micro_batches:
@@ -286,7 +302,8 @@ pd.DataFrame(rows) if rows else None
 #     loss.backward()                # adds to .grad, and frees the maps
 # optimizer.step()
 # ```
-#
+
+# %% [markdown] slide="notes"
 # By hand: losses 2, 4, 6, 8 have the mean 5. Two micro-batches have the means 3 and 7; half of each adds up to 5.
 
 # %% [markdown] slide="subslide"
@@ -329,15 +346,17 @@ for dtype in (torch.float32, torch.float64):
     largest, share = float((one - other).abs().max()), off(other, one)
     print(f"{dtype}: largest difference {largest:.0e}, {share:.0e} of the gradient's length")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Not exactly zero: adding the same numbers in another order rounds in other places. If it is rounding, it must shrink
 # by nine digits or so in *float64*, which has nine more. It does. A real difference would stay.
 
 # %% [markdown] slide="slide"
 # ## Four ways to get it wrong
 #
-# The first row is right, the other four are not. None of them crashes: the network trains, but on something else. The
-# last micro-batch is smaller here, as it is at the end of most data sets: 40, 40, 40 and 8 images.
+# The first row is right, the other four are not. None of them crashes: the network trains, but on something else.
+
+# %% [markdown] slide="notes"
+# The last micro-batch is smaller here, as it is at the end of most data sets: 40, 40, 40 and 8 images.
 
 # %% folded=true
 uneven = list(torch.arange(128).split(40))
@@ -357,15 +376,21 @@ rows = {
 pd.DataFrame.from_dict(rows, orient="index", columns=["length", "off by"])
 
 # %% [markdown]
-# The length is that of the gradient, the right one being 1. In the mean of means, each of the last 8 images counts
-# five times as much as any other. "Nothing divided" is four times that: with plain SGD, a learning rate four times as
-# large. Adam divides by the gradient's own size and hides it, until clipping meets a gradient of another scale.
+# The length is that of the gradient, the right one being 1.
+
+# %% [markdown] slide="notes"
+# In the mean of means, each of the last 8 images counts five times as much as any other. "Nothing divided" is four
+# times that: with plain SGD, a learning rate four times as large. Adam divides by the gradient's own size and hides it,
+# until clipping meets a gradient of another scale.
 
 # %% [markdown] slide="slide"
 # ## The layer that sees the batch
 #
-# *Batch norm* subtracts the mean of the batch and divides by its standard deviation. So its output for one image
-# depends on which others are in the batch, and a micro-batch of 32 has other statistics than the batch of 128.
+# *Batch norm* subtracts the mean of the batch and divides by its standard deviation.
+
+# %% [markdown] slide="notes"
+# So its output for one image depends on which others are in the batch, and a micro-batch of 32 has other statistics
+# than the batch of 128.
 
 # %% tags=["nbval-ignore-output"] folded=true
 norms = {
@@ -398,7 +423,7 @@ print(f"the first image's output moves by up to {(among_128 - among_32).abs().ma
 print(f"running statistics updated {at_once.num_batches_tracked} time at once,", end=" ")
 print(f"{in_four.num_batches_tracked} times in micro-batches")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # The *running statistics*, which eval mode uses, differ too: they move once for each micro-batch, so they forget four
 # times as fast. With batch norm, then, accumulation is training with the statistics of 32 images. Often that is good
 # enough; it is never the same. It is exact again with norms that look at one sample (group norm, layer norm), and with
@@ -407,7 +432,10 @@ print(f"{in_four.num_batches_tracked} times in micro-batches")
 # %% [markdown] slide="slide"
 # ## What does accumulation cost in memory?
 #
-# A batch of 128 is wanted, as two micro-batches of 64. Is the peak that of 64?
+# A batch of 128 is wanted, as two micro-batches of 64.
+
+# %% [markdown] slide="notes"
+# Is the peak that of 64?
 
 # %%
 guess_peak = predict(
@@ -418,9 +446,11 @@ guess_peak = predict(
 guess_peak
 
 # %% [markdown] slide="subslide"
-# By hand: in a plain step the weight gradients come one by one in the backward pass, while maps go. In the second
-# micro-batch *all* of them are there from its first layer on, 4 bytes a parameter. And each new gradient exists beside
-# the old one until it has been added.
+# By hand: in a plain step the weight gradients come one by one in the backward pass, while maps go.
+
+# %% [markdown] slide="notes"
+# In the second micro-batch *all* of them are there from its first layer on, 4 bytes a parameter. And each new gradient
+# exists beside the old one until it has been added.
 
 # %%
 vgg_twice = traced(networks.vgg16, accumulate=2, name="VGG-16").at(64)
@@ -468,7 +498,10 @@ skyline(
 
 # %% [markdown]
 # The peak has moved to the layer with the largest weight, fc6: there its old gradient and its new one are alive
-# together, while gradient maps are still small. A third micro-batch is like the second, and needs no more.
+# together, while gradient maps are still small.
+
+# %% [markdown] slide="notes"
+# A third micro-batch is like the second, and needs no more.
 
 # %% [markdown] slide="slide"
 # ## Measure
@@ -486,7 +519,7 @@ for name, (batch, parts) in cuts.items():
     rows.append((name, *sizes, f"{measured.peak_bytes / trace - 1:+.1%}"))
 pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_index("AlexNet")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # What the measured step needs beyond the trace is scratch memory of the kernels, which no tensor shows. And the table
 # shows a surprise: accumulation is meant to save memory, and 2 × 4 needs *more* than 8 at once. The gradients that it
 # keeps alive weigh more than the maps of four images.
@@ -495,7 +528,10 @@ pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_i
 # ## What does it cost in time?
 #
 # Two things: each image costs as much as in the smaller batch, and each micro-batch reads and writes all gradients to
-# add them up. Here are four ways to cut a batch of 256, predicted for a Titan X:
+# add them up.
+
+# %% [markdown] slide="notes"
+# Here are four ways to cut a batch of 256, predicted for a Titan X:
 
 # %% folded=true
 rows = []
@@ -514,14 +550,20 @@ columns = ["network", "256 as", "peak", "time"]
 pd.DataFrame(rows, columns=columns).set_index(columns[:2])
 
 # %% [markdown]
-# For the convolutional networks, micro-batches of a quarter cost next to no time. For the dense one, accumulation loses
-# on both counts. Remember from the table of 2017 that real small batches lose more time than this model says.
+# For the convolutional networks, micro-batches of a quarter cost next to no time.
+
+# %% [markdown] slide="notes"
+# For the dense one, accumulation loses on both counts. Remember from the table of 2017 that real small batches lose
+# more time than this model says.
 
 # %% [markdown] slide="slide"
 # ## And learning?
 #
-# The batch is also a choice of how to learn. We train small networks on real digits, in two comparisons that are often
-# confused: at the same number of *epochs*, or at the same number of *updates*.
+# The batch is also a choice of how to learn.
+
+# %% [markdown] slide="notes"
+# We train small networks on real digits, in two comparisons that are often confused: at the same number of *epochs*, or
+# at the same number of *updates*.
 
 
 # %% slide="skip" folded=true
@@ -547,8 +589,8 @@ runs += [learn(16, epochs=1), learn(256, epochs=12), learn(256, rate=4e-3)]
 columns = ["batch", "epochs", "updates", "rate", "measured peak", "accuracy (and range)"]
 pd.DataFrame(runs, columns=columns).set_index("batch")
 
-# %% [markdown] slide="subslide"
-# Read three things from it.
+# %% [markdown] slide="notes"
+# Read three things from the table.
 #
 # - 4 × 16 learns what 64 learns, in the memory of 16 and a little: the promise of accumulation, kept.
 # - At equal *epochs* (3) the large batch is behind. It was given fewer updates. At equal *updates* (60, and 81 for the
@@ -561,14 +603,16 @@ pd.DataFrame(runs, columns=columns).set_index("batch")
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **which batch, and how do I get there?** Choose a network, a card and the batch you want. Each point is
-# a way to cut it: up is memory, right is time. Hollow points do not fit. The words below say whether a point under the
-# line is *tight*.
+# One question: **which batch, and how do I get there?**
+
+# %% [markdown] slide="notes"
+# Choose a network, a card and the batch you want. Each point is a way to cut it: up is memory, right is time. Hollow
+# points do not fit. The words below say whether a point under the line is *tight*.
 
 # %% tags=["nbval-ignore-output"]
 batch_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Try three things. Find the best way to a batch of 1,024 on the GTX 980, which has 4 GiB. Switch to the dense net:
 # which way is the curve now? Take Adam: what does accumulation add to VGG-16 in small micro-batches, and why?
 
@@ -585,8 +629,11 @@ batch_explorer()
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Claims from articles and courses of 2016 and 2017, in our words. The verdicts are computed from the traces and from
-# the published times: see `lessons/batch_size/claims.py`, and `lessons/why_gpus/claims.py` for 54 and 55.
+# Claims from articles and courses of 2016 and 2017, in our words.
+
+# %% [markdown] slide="notes"
+# The verdicts are computed from the traces and from the published times: see `lessons/batch_size/claims.py`, and
+# `lessons/why_gpus/claims.py` for 54 and 55.
 
 # %%
 judge([26, 54, 55, 79, 80])
@@ -594,12 +641,14 @@ judge([26, 54, 55, 79, 80])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Maps scale with the batch; parameters, their gradients and the optimizer's state do not. Half the batch saves
-#    less than half, and each halving less than the last.
-# 2. Accumulation gives the update of the large batch, up to rounding, unless a layer looks at the batch. It costs the
-#    gradients' bytes during the forward pass, and time: little for convolutions, much for dense layers.
-# 3. Time for each image falls with the batch until the device is saturated. The batch for learning and the batch for
-#    the card are two choices.
+# 1. Maps scale with the batch; parameters, their gradients and the optimizer's state do not.
+# 2. Accumulation gives the update of the large batch, up to rounding, unless a layer looks at the batch.
+# 3. The batch for learning and the batch for the card are two choices.
+
+# %% [markdown] slide="notes"
+# Half the batch saves less than half, and each halving less than the last. Accumulation costs the gradients' bytes
+# during the forward pass, and time: little for convolutions, much for dense layers. Time for each image falls with the
+# batch until the device is saturated.
 #
 # Now the exercise: [exercises/07_batch_size.ipynb](../exercises/07_batch_size.ipynb). {questions}. Save,
 # then `course check 07` gives your marks.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.capstone import judge as planning
@@ -57,6 +58,7 @@ plan_bytes = BytesCheck(
         (128, 1, True, 512 * MB, 900 * MB, 300 * MB, 42 * MB, 50 * MB),
         (96, 3, True, 300 * MB, 626 * MB, 208 * MB, 2 * MB, 104 * MB),
         (8, 2, True, 1, 30, 20, 6, 7),
+        (8, 1, False, 1, 30, 20, 6, 7),
     ],
     slips=[
         Slip("maps of the whole batch", _wrong_bytes(maps_of=lambda batch, parts: batch),
@@ -175,6 +177,7 @@ unbeaten = Check(
         ({"only": (1, 1)},),
         ({"z": (3, 3), "y": (2, 4), "x": (5, 3), "w": (4, 5), "v": (1, 6)},),
         ({"b": (5, 2), "c": (3, 2)},),
+        ({"b": (5, 2), "a": (5, 1)},),
     ],
     slips=[
         Slip("all of them", lambda plans: sorted(plans, key=lambda name: (plans[name][1], plans[name][0])),
@@ -268,3 +271,5 @@ least_time = Check(
 
 for _question in (plan_bytes, update_seconds, unbeaten, least_time):
     _question.given = planning.GIVEN
+
+check = CheckCell(globals())

@@ -19,7 +19,6 @@
 # All memory is in bytes, all time in seconds.
 
 # %%
-from lessons.capstone import checks as check
 from lessons.capstone.plan import Plan, Problem, Refused, combinations, fastest, table
 
 # %% [markdown] question="plan_bytes" points=3 difficulty=1 minutes=8
@@ -49,7 +48,9 @@ def plan_bytes(batch, parts, half, context, fixed, accumulated, per_sample, copi
 
 
 # %% check="plan_bytes"
-check.plan_bytes(plan_bytes)
+from lessons.capstone.checks import check
+
+check("plan_bytes")
 
 # %% [markdown] hint="plan_bytes"
 # **My number is far too large with several parts.** How many samples are in the network at a time? And how many sets
@@ -86,7 +87,9 @@ def update_seconds(parts, forward, backward, copy_out, copy_back, update):
 
 
 # %% check="update_seconds"
-check.update_seconds(update_seconds)
+from lessons.capstone.checks import check
+
+check("update_seconds")
 
 # %% [markdown] hint="update_seconds"
 # **My number is too large.** A kernel of 3 s and a copy of 2 s begin together. When are both done?
@@ -124,7 +127,9 @@ def unbeaten(plans):
 
 
 # %% check="unbeaten"
-check.unbeaten(unbeaten)
+from lessons.capstone.checks import check
+
+check("unbeaten")
 
 # %% [markdown] hint="unbeaten"
 # **Too many names.** Draw the points, bytes upwards and seconds to the right. A point is beaten if another lies in the
@@ -162,7 +167,9 @@ def least_time(plans, room):
 
 
 # %% check="least_time"
-check.least_time(least_time)
+from lessons.capstone.checks import check
+
+check("least_time")
 
 # %% [markdown] hint="least_time"
 # **I get a plan that is faster than the right one.** Then something forbids it. What do the first and the third entry
@@ -203,7 +210,9 @@ def vgg_plan():
 
 
 # %% check="vgg_plan"
-check.vgg_plan(vgg_plan)
+from lessons.capstone.checks import check
+
+check("vgg_plan")
 
 # %% [markdown] hint="vgg_plan"
 # **It does not fit.** Which term is it that is too large: maps that wait, or those of the operator that runs? Only two
@@ -257,7 +266,9 @@ def find_plan(problem):
 
 
 # %% check="find_plan"
-check.find_plan(find_plan)
+from lessons.capstone.checks import check
+
+check("find_plan")
 
 # %% [markdown] hint="find_plan"
 # **It crashes with Refused.** That is an answer, not an accident: this network has a layer that looks at the batch.

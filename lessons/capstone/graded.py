@@ -19,7 +19,7 @@ def _plans(draw: random.Random) -> list[Case]:
     """Batches at once and in parts, in both precisions; even numbers, so that halves are whole."""
     cases: list[Case] = []
     for many, half in ((False, False), (True, False), (True, True), (False, True)):
-        parts = draw.choice([3, 4, 8]) if many else 1
+        parts = 1 if not many else draw.choice([3, 4, 8]) if half else 2
         fixed, accumulated, copies = (2 * draw.randint(50, 900) * MB for _ in "123")
         context, per_sample = draw.randint(200, 900) * MB, 2 * draw.randint(1, 50) * MB
         batch = parts * draw.randint(4, 64)
@@ -59,7 +59,7 @@ def _points(draw: random.Random) -> list[Case]:
 def _tables(draw: random.Random) -> list[Case]:
     """Plans that are too large and faster, that train something else and are faster, lean and slow ones."""
     cases: list[Case] = []
-    for exactly in (False, True):
+    for exactly in (False, True, False, True):
         room = draw.randint(20, 40)
         fast = round(draw.uniform(2, 3), 2)
         size = room if exactly else room - draw.randint(2, 5)

@@ -10,7 +10,8 @@
 # # 12 · Capstone: fit it on one card
 #
 # **The question:** VGG-16, a batch of 256, a card with 12 GiB. Which techniques bring it on, with the least time lost?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. tell techniques that train the same network from those that train another one;
@@ -56,7 +57,8 @@ TITAN, GEN3 = "Titan X (Maxwell)", "PCIe 3.0 x16"
 
 # %% [markdown] slide="slide"
 # ## Predict
-#
+
+# %% [markdown] slide="notes"
 # The plain step of VGG-16 with a batch of 256 peaks at 19.10 GiB. In 2016 it was brought onto a Titan X of 12 GiB by
 # moving maps to the host's memory. That lost 18 % of the speed.
 #
@@ -75,7 +77,10 @@ guess
 # ## The problem
 #
 # A `Problem` is a network, a batch and a card. A `Plan` says how the batch goes through it; what is not said is not
-# done. The plain plan first. The context of the driver counts too: 512 MiB, the course's assumption since lesson 02.
+# done. The plain plan first.
+
+# %% [markdown] slide="notes"
+# The context of the driver counts too: 512 MiB, the course's assumption since lesson 02.
 
 # %%
 vgg = Problem("VGG-16", 256, TITAN, GEN3)
@@ -110,8 +115,10 @@ try_it(vgg, Plan(256, changes=("stride",)), Plan(128), Plan(256, precision="bflo
 # | a smaller batch | no: another update |
 #
 # Whether 16 bits are the same update is for you to decide; this page computes the ranking with them and without.
-# Dropout draws other masks for micro-batches than for the whole batch. We count that as the same: in both, each image
-# gets a mask of its own.
+# Dropout draws other masks for micro-batches than for the whole batch.
+
+# %% [markdown] slide="notes"
+# We count that as the same: in both, each image gets a mask of its own.
 
 # %% [markdown] slide="slide"
 # ## By hand: how many at a time?
@@ -123,7 +130,8 @@ try_it(vgg, Plan(256, changes=("stride",)), Plan(128), Plan(256, precision="bflo
 # |---|---:|
 # | weights, momentum, all gradients, and fc6's new one beside its old one | 4 × (3 × 138.4 + 102.8) million |
 # | kept for each image: 13.5 million ReLU values, 1.5 million pooled ones with an index of 8 bytes each | 70 MiB |
-#
+
+# %% [markdown] slide="notes"
 # The first line is 2.1 GB, 1.93 GiB. The card leaves 11.5 GiB beside the context. (11.5 − 1.93) · 1,024 / 70 is 140
 # images. The largest divisor of 256 below it is 128.
 
@@ -140,8 +148,10 @@ print(f"the trace says {twice.largest_batch(vgg.room_bytes)}")
 # ## Each technique alone
 #
 # Memory by trace and schedule, time modelled on the Titan X. *Tight*: tensors and context fit; the gaps of PyTorch's
-# allocator, or the workspace that fast convolutions want, do not (lesson 02). *Lowest peak* are the segments that
-# lesson 10's search finds.
+# allocator, or the workspace that fast convolutions want, do not (lesson 02).
+
+# %% [markdown] slide="notes"
+# *Lowest peak* are the segments that lesson 10's search finds.
 
 # %% folded=true
 lowest = vgg.least_peak_segments
@@ -187,15 +197,21 @@ reveal(
 
 # %% [markdown]
 # Two techniques of this table do it alone. Recomputation comes down to a few hundred MiB below the card's limit, tight,
-# for some percent of time. Micro-batches (*gradient accumulation*) cost a few tenths of a percent, and with four of
-# them nothing is tight. The technique without a paper wins, and nobody has to write code for streams. Everything below says when
-# that is so, and when it is not.
+# for some percent of time.
+
+# %% [markdown] slide="notes"
+# Micro-batches (*gradient accumulation*) cost a few tenths of a percent, and with four of them nothing is tight. The
+# technique without a paper wins, and nobody has to write code for streams. Everything below says when that is so, and
+# when it is not.
 
 # %% [markdown] slide="slide"
 # ## Why does offload stop above the line?
 #
-# Offload can move what *waits*. It cannot move what the running operator reads and writes. Here is what is alive at
-# the worst moment of "offload all", the backward pass of relu1_2, and whether that operator uses it:
+# Offload can move what *waits*. It cannot move what the running operator reads and writes.
+
+# %% [markdown] slide="notes"
+# Here is what is alive at the worst moment of "offload all", the backward pass of relu1_2, and whether that operator
+# uses it:
 
 # %% folded=true
 schedule = vgg.schedule(Plan(256, offload="all"))
@@ -219,8 +235,11 @@ pd.DataFrame(rows, columns=columns).set_index("made by")
 
 # %% [markdown] slide="subslide"
 # Three of the large maps are in use: the operator reads its own output and the gradient that came down, and writes the
-# gradient that goes on. The fourth is not. It is `relu1_1`, fetched early (*prefetch*) for the convolution that comes
-# next, so that nobody waits for the copy. The same schedule with each tensor brought back on demand:
+# gradient that goes on. The fourth is not.
+
+# %% [markdown] slide="notes"
+# It is `relu1_1`, fetched early (*prefetch*) for the convolution that comes next, so that nobody waits for the copy.
+# The same schedule with each tensor brought back on demand:
 
 # %%
 rate, latency = vgg.link.bytes_per_s, vgg.device.launch_seconds
@@ -232,7 +251,8 @@ for way, one in (("fetched early", schedule), ("on demand", on_demand)):
 # %% [markdown] slide="subslide"
 # On demand the peak is a map lower, and every copy back is waited for in full. Prefetching hides that time, and memory
 # is its price.
-#
+
+# %% [markdown] slide="notes"
 # By hand: a map of group 1 has 64 · 224 · 224 values of 4 bytes, for 256 images 3.06 GiB. Three of them, and the
 # parameters, gradients, momentum and images that always stay:
 
@@ -244,7 +264,7 @@ print(f"3 × {format_bytes(one_map)} + {format_bytes(stays)} = {floor}")
 print(f"the card leaves {format_bytes(vgg.room_bytes)}")
 print(f"recomputing, lowest peak: {format_bytes(singles[-1].needs_bytes - vgg.context_bytes)}")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # This is a *floor*: no way to move or recompute maps gets below the working set of the largest operator. Recomputation
 # reaches it, and so does offload on demand, which waits. Two things lower the floor itself: fewer images at a time, and
 # fewer bytes a value. (ReLU in place, as the frameworks of 2016 had it, is not a third: the convolution below works with
@@ -279,12 +299,14 @@ print(f"together {format_bytes(saved[2])}, not {format_bytes(saved[0] + saved[1]
 # %% [markdown] slide="slide"
 # ## Every combination
 #
-# Four ways to cut the batch, two precisions, four policies of offload, three of recomputation. A plan is on the
-# *Pareto front* if no other needs as little memory in less time, or less memory in as little time.
+# Four ways to cut the batch, two precisions, four policies of offload, three of recomputation.
+
+# %% [markdown] slide="notes"
+# A plan is on the *Pareto front* if no other needs as little memory in less time, or less memory in as little time.
 #
 # Put in your own. Yours is the blue one.
 
-# %%
+# %% tags=["remove-input"]
 mine = Plan(256, micro_batch=64)
 
 # %% slide="subslide" folded=true
@@ -313,7 +335,7 @@ plan_plane(
 # %% slide="subslide"
 table(one for one in front if one.feasible)
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Read it from the left. Every plan on the front computes in 16 bits: not because this card is faster in them, it is
 # not, but because ReLU and pooling read and write half the bytes. The front is steep: from 9.5 GiB down to 3 GiB costs
 # two percent of time. Then it is flat, and each further 100 MiB costs much.
@@ -325,7 +347,8 @@ print(f"{exact}\nIt is the fastest of those that are equal {exact.equal_to}.")
 # ## How sure is the ranking?
 #
 # The times are modelled. Change one assumption at a time, and see which plans stay where they are.
-#
+
+# %% [markdown] slide="notes"
 # - *workspace*: the fastest convolutions take scratch memory, in 2016 about half of the maps they touch;
 # - *older link*: PCIe 2.0, 6 GB/s in place of 11.8;
 # - *twice the arithmetic*: the card computes twice as fast, and nothing else changes.
@@ -347,6 +370,8 @@ pd.DataFrame(rows, index=[str(plan) for plan in judged])
 
 # %% [markdown] slide="subslide"
 # What moves bytes over the link depends on the link, and the faster the card the less there is to hide a copy behind.
+
+# %% [markdown] slide="notes"
 # Micro-batches do not depend on the link, and little on the card: with twice the arithmetic they still cost less than
 # one percent.
 #
@@ -360,7 +385,10 @@ for batch in (64, 32, 16):
     print(f"Inception on a Titan X, {batch} at a time: {more:+.0%} an image against 128")
 
 # %% [markdown]
-# Even with that on top, 4 × 64 stays far from 18 %. And 2 × 128 pays next to nothing of it.
+# Even with that on top, 4 × 64 stays far from 18 %.
+
+# %% [markdown] slide="notes"
+# And 2 × 128 pays next to nothing of it.
 
 # %% [markdown] slide="slide"
 # ## Another network, another winner
@@ -380,8 +408,10 @@ table(resnet.evaluate(plan) for plan in others)
 
 # %% [markdown]
 # Batch norm rules micro-batches out. Recomputation, which VGG-16 could do without, is now the only way that is exact
-# and cheap. Offload that fits takes about twice as long. By hand, the seconds for all copies, against the seconds for all
-# kernels that could hide them:
+# and cheap. Offload that fits takes about twice as long.
+
+# %% [markdown] slide="notes"
+# By hand, the seconds for all copies, against the seconds for all kernels that could hide them:
 
 # %%
 for problem in (vgg, resnet):
@@ -393,9 +423,12 @@ for problem in (vgg, resnet):
 # %% [markdown] slide="slide"
 # ## Measure: all of it at once
 #
-# Does the update survive if everything is done together? A small network on real digits: the gradient of 128 images
-# at once, and of 4 × 32 with the first five layers recomputed and every kept map moved out and back. Here the "host" is
-# the same memory; the bytes are copied all the same.
+# Does the update survive if everything is done together?
+
+# %% [markdown] slide="notes"
+# A small network on real digits: the gradient of 128 images at once, and of 4 × 32 with the first five layers
+# recomputed and every kept map moved out and back. Here the "host" is the same memory; the bytes are copied all the
+# same.
 
 
 # %%
@@ -450,8 +483,11 @@ pd.DataFrame.from_dict(rows, orient="index", columns=["off by", "moved out", "mo
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **which techniques together?** Each point is a combination, hollow where it does not fit. Find the
-# fastest plan that is exact; then the one that needs the least memory; then the most expensive mistake.
+# One question: **which techniques together?**
+
+# %% [markdown] slide="notes"
+# Each point is a combination, hollow where it does not fit. Find the fastest plan that is exact; then the one that
+# needs the least memory; then the most expensive mistake.
 
 # %% tags=["nbval-ignore-output"]
 plan_explorer(vgg, mine)
@@ -459,8 +495,10 @@ plan_explorer(vgg, mine)
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# The claim this lesson began with, in our words. The verdict is computed in the accounting of 2016:
-# `lessons/offload/claims.py`.
+# The claim this lesson began with, in our words.
+
+# %% [markdown] slide="notes"
+# The verdict is computed in the accounting of 2016: `lessons/offload/claims.py`.
 
 # %%
 judge([32])
@@ -468,13 +506,15 @@ judge([32])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Only what is training-equivalent counts. Micro-batches, offload and recomputation are, 16 bits nearly; a stride
-#    is not, and micro-batches are not under batch norm.
-# 2. Each technique lowers another term: batch and precision lower the floor itself, the three maps of the largest
-#    operator; recomputation comes down to it; offload stays above it by what it fetches early. Savings do not add up,
-#    so judge the combination.
-# 3. The winner depends on network and card. Draw the plane, drop what is beaten, and ask which assumption the rest
-#    hangs on.
+# 1. Only what is training-equivalent counts.
+# 2. Savings do not add up, so judge the combination.
+# 3. The winner depends on network and card.
+
+# %% [markdown] slide="notes"
+# Micro-batches, offload and recomputation are training-equivalent, 16 bits nearly; a stride is not, and micro-batches
+# are not under batch norm. Each technique lowers another term: batch and precision lower the floor itself, the three
+# maps of the largest operator; recomputation comes down to it; offload stays above it by what it fetches early. Draw
+# the plane, drop what is beaten, and ask which assumption the rest hangs on.
 #
 # Now the exercise: [exercises/12_capstone.ipynb](../exercises/12_capstone.ipynb). {questions}. Save, then
 # `course check 12` gives your marks.

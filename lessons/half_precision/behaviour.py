@@ -75,6 +75,14 @@ def _in_float32(
     return len(batches) - len(small)
 
 
+def _outlier_left_out(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batches: Sequence[Batch], scale: float, max_norm: float
+) -> int:
+    small = [batch for batch in batches if batch[2] < 1]
+    scaled_loops.loses_small(model, optimizer, small, scale, max_norm)
+    return len(batches) - len(small)
+
+
 TOO_SHORT = (
     "Your steps are far too short: `max_norm` was compared with scaled gradients and cut them to almost nothing, or "
     "they were divided twice. Divide the gradients by `scale` once, before you clip them. Dividing the learning rate "
@@ -94,6 +102,12 @@ class KeepSmall(PropertyCheck[scaled_loops.ScaledTraining]):
             scaled_loops.loses_small,
             "The small gradients still become 0, and the outlier moves everything: nothing is scaled. Multiply the "
             "loss by `scale` before the backward pass.",
+        ),
+        Slip(
+            "no scaling, the outlier left out",
+            _outlier_left_out,
+            "You leave the outlier out, but the small gradients of the others still become 0: nothing is scaled. "
+            "Multiply the loss by `scale` before the backward pass.",
         ),
         Slip(
             "never unscaled",
@@ -168,6 +182,8 @@ class KeepSmall(PropertyCheck[scaled_loops.ScaledTraining]):
         counted = [slip for slip in alike if count == as_number(_slip_outcome(slip).returned)]
         for slip in counted or (() if seen.follows else alike):
             return slip.message
+        if seen.follows and as_number(seen.returned) == seen.skipped:
+            return f"The weights are right, but where no batch had to be skipped you returned {shown(seen.of_none)}."
         if seen.follows:
             returned = shown(seen.returned)
             return f"The weights are right, but you returned {returned}, and {seen.skipped} batch had to be skipped."

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.half_precision.behaviour import keep_small as keep_small
@@ -241,6 +242,8 @@ loss_scale = Check(
         ([-2.0, 2.0**-38], 1.0),
         ([2.0**-26, 1.0], 1.0),  # 4: twice as much is the middle
         ([1.4 * 2.0**-28, 1.0], 1.0),  # 8: rounded up
+        ([2.0**-26, 2.0**-27, 20_000.0], 0.6),  # 4 would keep enough if what overflows counted as lost
+        ([2.0**-25, 32_752.0], 1.0),  # 2: exactly 65504 is no overflow
     ],
     slips=[
         Slip("overflow forgotten", lambda g, share: min(_scales_kept(g, share, largest=math.inf), default=0),
@@ -318,6 +321,7 @@ next_scales = Check(
         ([NO, YES, NO, NO, NO, NO, YES, NO, NO, NO, NO, NO], 64, 4),
         ([NO], 64, 1),
         ([NO, NO], 64, 1),
+        ([YES, YES, YES, NO], 2, 4),  # 2, 1, 0.5, 0.25: a scale may be less than 1
     ],
     slips=[
         Slip("the scale after the step", functools.partial(_rule, after=True),
@@ -346,3 +350,5 @@ next_scales = Check(
     ],
     takeaway="The rule needs no tuning: it climbs until it overflows, steps back, and skips one update each time.",
 )  # fmt: skip
+
+check = CheckCell(globals())

@@ -24,7 +24,6 @@ import math
 
 import torch
 
-from lessons.half_precision import checks as check
 from lessons.half_precision.judge import half_loss, loses_small
 
 # %% [markdown] question="recipe_bytes" points=2 difficulty=1 minutes=5
@@ -52,7 +51,9 @@ def recipe_bytes(parameters, optimizer, recipe):
 
 
 # %% check="recipe_bytes"
-check.recipe_bytes(recipe_bytes)
+from lessons.half_precision.checks import check
+
+check("recipe_bytes")
 
 # %% [markdown] hint="recipe_bytes"
 # **My mixed recipe takes as much as float32, or less.** It keeps everything that float32 keeps. What does it add?
@@ -84,7 +85,9 @@ def share_left(map_values, pool_values):
 
 
 # %% check="share_left"
-check.share_left(share_left)
+from lessons.half_precision.checks import check
+
+check("share_left")
 
 # %% [markdown] hint="share_left"
 # **I get 0.5.** Write down the bytes of one pooled value with its index, in float32 and in half precision. Is the
@@ -122,7 +125,9 @@ def smallest_update(weight, fraction_bits, lowest_exponent):
 
 
 # %% check="smallest_update"
-check.smallest_update(smallest_update)
+from lessons.half_precision.checks import check
+
+check("smallest_update")
 
 # %% [markdown] hint="smallest_update"
 # **It is right for 1 and wrong for 1.5 or 0.75.** Between which two powers of two does 1.5 lie? The lower one
@@ -170,7 +175,9 @@ def loss_scale(gradients, share):
 
 
 # %% check="loss_scale"
-check.loss_scale(loss_scale)
+from lessons.half_precision.checks import check
+
+check("loss_scale")
 
 # %% [markdown] hint="loss_scale"
 # **My scale is too large.** Do you count the zeros? They stay 0 at any scale. Is every gradient asked for, or a
@@ -219,7 +226,9 @@ def next_scales(overflows, scale, interval):
 
 
 # %% check="next_scales"
-check.next_scales(next_scales)
+from lessons.half_precision.checks import check
+
+check("next_scales")
 
 # %% [markdown] hint="next_scales"
 # **My first number is wrong.** Note the scale of a step before you change it for the next one.
@@ -236,9 +245,9 @@ graded.next_scales(next_scales)
 # %% [markdown] question="keep_small" points=5 difficulty=3 minutes=15
 # ## 6. A loop that loses its small gradients
 #
-# The loop below trains a small network on the digits. Its loss is one term of several and weighs 1/1,000, so many
-# values of its gradient maps are too small for float16. One batch in it is an outlier whose gradients overflow when
-# they are scaled.
+# The loop below trains a small network on the digits. Its loss is a mean over 512 images and one term of several, with
+# a weight of about 1/1,000, so many values of its gradient maps are too small for float16. One batch in it is an
+# outlier whose gradients overflow when they are scaled.
 #
 # Repair the loop so that the weights end where float32's would: scale the loss by `scale`; *unscale*, which is to
 # divide the gradients by it; skip a batch whose gradients are not all finite; clip; step. Return how many batches
@@ -269,7 +278,9 @@ def keep_small(model, optimizer, batches, scale, max_norm):
 
 
 # %% check="keep_small"
-check.keep_small(keep_small)
+from lessons.half_precision.checks import check
+
+check("keep_small")
 
 # %% [markdown] hint="keep_small"
 # **The check says that nothing is scaled.** The scale has to be there before the backward pass: a gradient that has

@@ -46,7 +46,12 @@ def _gradients(draw: random.Random) -> list[Case]:
     tie = [2.0 ** -draw.randint(30, 34), -(2.0 ** -draw.randint(26, 29)), 2.0**-25, -1.0]
     middle = [2.0 ** -draw.randint(27, 36), 0.5, 0.0]  # scaled, it is 2**-25
     above = [draw.randint(110, 190) / 100 * 2.0 ** -draw.randint(27, 36), 0.25]  # scaled, it is rounded up
-    return [*cases, (tie, 0.75), ([0.5, -0.25, 0.0], 0.9), (middle, 1.0), (above, 1.0)]
+    power = draw.randint(1, 4)
+    edge = [2.0 ** -(24 + power), draw.choice((1, -1)) * 65504.0 / 2**power]  # scaled, it is float16's largest
+    too_large = [2.0**-26, 2.0**-27, 2.0**-27, draw.randint(17, 30) * 1000.0]  # 4 would lose it, and keep the others
+    return [
+        *cases, (tie, 0.75), ([0.5, -0.25, 0.0], 0.9), (middle, 1.0), (above, 1.0), (edge, 1.0), (too_large, 0.6)
+    ]  # fmt: skip
 
 
 def _flags(draw: random.Random) -> list[Case]:
@@ -55,7 +60,8 @@ def _flags(draw: random.Random) -> list[Case]:
         flags: list[bool] = [False] * (interval - 1) + [True] + [False] * (2 * interval + 1)
         flags += [draw.random() < 0.2 for _ in range(8)]
         cases.append((flags, 2 ** draw.randint(8, 16), interval))
-    return cases
+    calm = [False] * draw.randint(4, 6)  # grows with the first interval
+    return [*cases, (calm, 2 ** draw.randint(3, 9), 3), ([True] * draw.randint(3, 5) + calm, draw.choice((1, 2)), 3)]
 
 
 recipe_bytes = Graded("recipe_bytes", _parameters)

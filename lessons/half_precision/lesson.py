@@ -10,7 +10,8 @@
 # # 08 · Half precision
 #
 # **The question:** a 16-bit number takes half the bytes of a 32-bit one. Why is it not half the memory?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. read a 16-bit number bit by bit, and tell range from rounding;
@@ -74,8 +75,10 @@ guess
 # ## What a 16-bit number is
 #
 # A float of 16 bits is in *half precision*, a *half* for short. Like every float it is a sign, an *exponent* and a
-# *fraction*. The exponent says between which two powers of two the number lies; the fraction, how far along the way it
-# is.
+# *fraction*.
+
+# %% [markdown] slide="notes"
+# The exponent says between which two powers of two the number lies; the fraction, how far along the way it is.
 
 # %%
 bit_fields(
@@ -96,12 +99,16 @@ bit_fields(
 columns = ["exponent bits", "fraction bits", "largest", "smallest normal", "smallest"]
 formats()[[*columns, "spacing at 1", "digits"]]
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # - **Range** is the exponent: float16 ends at 65,504 above and at 6 · 10⁻⁸ below, losing digits one by one
 #   under its smallest *normal* number. bfloat16 has all of float32's range.
 # - **Rounding** is the fraction: float16 has 3 decimal digits, bfloat16 has 2.
-#
-# float16 fails by range, bfloat16 by rounding. Each failure has its own remedy.
+
+# %% [markdown]
+# float16 fails by range, bfloat16 by rounding.
+
+# %% [markdown] slide="notes"
+# Each failure has its own remedy.
 
 # %% [markdown] slide="slide"
 # ## By hand: what a parameter costs
@@ -116,7 +123,8 @@ formats()[[*columns, "spacing at 1", "digits"]]
 # | gradient | 4 | 2 | 4 |
 # | momentum | 4 | 4 | 4 |
 # | **together** | **12** | **12** | **14 at most** |
-#
+
+# %% [markdown] slide="notes"
 # Neither saves a byte for parameters. What is saved must come from the maps.
 
 # %% [markdown] slide="notes"
@@ -148,7 +156,8 @@ for name, size in {**terms, "together": by_hand}.items():
 
 # %% [markdown] slide="slide"
 # ## What autocast does
-#
+
+# %% [markdown] slide="notes"
 # Put `with torch.autocast("cuda", dtype=torch.float16):` around the forward pass, and PyTorch decides operator by
 # operator:
 #
@@ -221,7 +230,7 @@ for name, at in (("float32", vgg.full), ("half", vgg.half)):
     print(f"{name}: the peak is in the {at.peak_phase} pass of {at.peak_layer}")
 (table[(table != 0).any(axis=1)] / 2**20).round(0).astype(int)
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="notes"
 # - *Feature maps* halve, but for a few that float32's later moment has already freed.
 # - *Gradient maps* would halve too. Here they all but vanish, because at `fc6` there are only small ones yet.
 # - *Parameters* and *optimizer state* stay: updates happen in float32.
@@ -296,8 +305,11 @@ inside = [
 print("Measured above the trace:", ", ".join(inside))
 
 # %% [markdown]
-# That is scratch memory which kernels allocate and free inside. Every processor has its own kernels: one that cannot
-# compute in a format converts to float32, in buffers of its own. The digits below show float16 too.
+# That is scratch memory which kernels allocate and free inside.
+
+# %% [markdown] slide="notes"
+# Every processor has its own kernels: one that cannot compute in a format converts to float32, in buffers of its own.
+# The digits below show float16 too.
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
@@ -316,8 +328,10 @@ pd.DataFrame(rows) if rows else None
 # ## Range, on real gradients
 #
 # A small network learns the digits in float32. Then we look at the gradients of one batch: how large are they? Hollow
-# bars are numbers that float16 rounds to 0. The smallest number above 0 in float16 is 2⁻²⁴, and what is at most half of
-# it becomes 0.
+# bars are numbers that float16 rounds to 0.
+
+# %% [markdown] slide="notes"
+# The smallest number above 0 in float16 is 2⁻²⁴, and what is at most half of it becomes 0.
 
 # %%
 images, labels, _, _ = digits.images(side=8)
@@ -348,6 +362,8 @@ magnitudes(
 # ## Loss scaling
 #
 # Take the 64 training images that the network knows best. Their gradients are tiny, and float16 loses most of them.
+
+# %% [markdown] slide="notes"
 # The remedy: multiply the *loss* by a scale, run the backward pass, divide the weight gradients by it. Every gradient
 # is proportional to the loss, so nothing else changes.
 
@@ -411,9 +427,12 @@ for scale in (2.0**12, 5000.0):
 # %% [markdown] slide="slide"
 # ## Which scale?
 #
-# Too small, and gradients become 0. Too large, and they become infinite. `GradScaler` needs no choice: a step with an
-# infinite gradient is *skipped* and the scale halved; after a row of good steps it is doubled. The same loop on this
-# CPU, with a row of 20 in place of the usual 2,000, from a scale that is far too large:
+# Too small, and gradients become 0. Too large, and they become infinite.
+
+# %% [markdown] slide="notes"
+# `GradScaler` needs no choice: a step with an infinite gradient is *skipped* and the scale halved; after a row of good
+# steps it is doubled. The same loop on this CPU, with a row of 20 in place of the usual 2,000, from a scale that is far
+# too large:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(1)
@@ -458,7 +477,7 @@ for value, name in ((2048, "float16"), (256, "bfloat16")):
     one_more = torch.tensor(value, dtype=getattr(torch, name)) + 1
     print(f"{name + ':':9} {value:>4} + 1 = {one_more:.0f}, spacing {spacing(value, name):g}")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # A weight update is such a sum: a large number plus a small one. If the update is below half the spacing at the weight,
 # nothing happens. We take one step of gradient descent, rate 0.01, on the trained network and an ordinary batch:
 
@@ -543,8 +562,11 @@ print(f"{slower['float16 autocast, scaled']:.1f} times in float16 autocast.")
 # %% [markdown] slide="slide"
 # ## Which devices gain
 #
-# From the catalogue, TFLOP/s; "–" is not in the catalogue. The last column is what the model of lesson 01 makes of
-# them for VGG-16, batch 64: float32's time over half's. It is a prediction, and the next page says how good it is.
+# From the catalogue, TFLOP/s; "–" is not in the catalogue. The last column is what the model of lesson 01 makes of them
+# for VGG-16, batch 64: float32's time over half's.
+
+# %% [markdown] slide="notes"
+# It is a prediction, and the next page says how good it is.
 
 # %%
 vgg_64 = halving("VGG-16", 64)
@@ -601,9 +623,11 @@ reached = [(times - 1) / (modelled - 1) for times, modelled in both]
 print(f"Of the gain that is modelled, {min(reached):.0%} to {max(reached):.0%} was measured.")
 
 # %% [markdown]
-# The model is an upper bound on what tensor cores give: it lets every product run near its peak. Early kernels for
-# halves were poor, and small or odd shapes never fill a tensor core. Until you have measured, believe a factor of 1.4
-# to 3.
+# The model is an upper bound on what tensor cores give: it lets every product run near its peak.
+
+# %% [markdown] slide="notes"
+# Early kernels for halves were poor, and small or odd shapes never fill a tensor core. Until you have measured, believe
+# a factor of 1.4 to 3.
 
 # %% [markdown] slide="notes"
 # Sources, all as their READMEs stood: VGG-16 from u39kun's deep-learning-benchmark, 2017 to 2019, PyTorch 0.3 (V100,
@@ -635,13 +659,15 @@ pd.DataFrame(rows, columns=columns).set_index("network")
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **what do I gain by halving?** The outline is float32. Before each move say whether the peak will fall,
-# and whether the device gains time.
+# One question: **what do I gain by halving?**
+
+# %% [markdown] slide="notes"
+# The outline is float32. Before each move say whether the peak will fall, and whether the device gains time.
 
 # %% tags=["nbval-ignore-output"]
 half_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Try three things. Find the network that gains most and say which roles it hardly has. Give the dense net Adam: why
 # does nothing change? Compare AlexNet at batch 8 and at 512.
 
@@ -658,7 +684,10 @@ half_explorer()
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Two claims of 2016, in our words, with where they were published. The verdict is computed when the cell runs.
+# Two claims of 2016, in our words, with where they were published.
+
+# %% [markdown] slide="notes"
+# The verdict is computed when the cell runs.
 
 # %%
 judge([81, 82])
@@ -666,12 +695,14 @@ judge([81, 82])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Maps halve; weights, optimizer state, indices and input do not. The more a network is made of maps, the closer it
-#    comes to half, and a dense one grows.
-# 2. float16 loses small numbers to its range, which a loss scale repairs. Both formats lose small updates to rounding,
-#    which float32 master weights repair.
-# 3. Time is gained where the device has arithmetic for halves, and hardly anywhere else. What was measured is less
-#    than the rates promise.
+# 1. Maps halve; weights, optimizer state, indices and input do not.
+# 2. A loss scale repairs the range of float16; float32 master weights repair rounding.
+# 3. Time is gained where the device has arithmetic for halves.
+
+# %% [markdown] slide="notes"
+# The more a network is made of maps, the closer it comes to half, and a dense one grows. float16 loses small numbers to
+# its range; both formats lose small updates to rounding. Where the device has no arithmetic for halves hardly any time
+# is gained, and what was measured is less than the rates promise.
 #
 # Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}. Save,
 # then `course check 08` gives your marks.

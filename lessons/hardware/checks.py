@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip, percent
 from classroom.questions.functions import Check
 from course_utils.machine.hardware import devices
@@ -443,3 +444,5 @@ class HeadOnly(NetworkCheck[transfer.TransferComparison]):
 
 
 head_only = HeadOnly()
+
+check = CheckCell(globals())

@@ -24,7 +24,7 @@ import inspect
 import pandas as pd
 import torch
 
-from lessons.hardware import checks as check
+from lessons.hardware import checks
 from lessons.hardware.judge import Pretrained
 
 # %% [markdown] question="largest_parameters" points=3 difficulty=1 minutes=7
@@ -51,7 +51,9 @@ def largest_parameters(card_mib, buffer_mib, optimizer):
 
 
 # %% check="largest_parameters"
-check.largest_parameters(largest_parameters)
+from lessons.hardware.checks import check
+
+check("largest_parameters")
 
 # %% [markdown] hint="largest_parameters"
 # **I get 752,877,568 for a card of 6144 MiB, and the check wants less.** Write the update out: `v = 0.9 * v + g`,
@@ -92,7 +94,9 @@ def dense_parameters(sizes):
 
 
 # %% check="dense_parameters"
-check.dense_parameters(dense_parameters)
+from lessons.hardware.checks import check
+
+check("dense_parameters")
 
 # %% [markdown] hint="dense_parameters"
 # **My number is far too large.** Draw three layers of 2, 3 and 4 units and count the lines. There are 2 · 3 between the
@@ -119,7 +123,7 @@ graded.dense_parameters(dense_parameters)
 # that compute in it will do.
 
 # %%
-pd.DataFrame(check.catalogue(), dtype=object)
+pd.DataFrame(checks.catalogue(), dtype=object)
 
 
 # %% answer="cards_that_hold"
@@ -139,7 +143,9 @@ def cards_that_hold(cards, needed_gib, bfloat16):
 
 
 # %% check="cards_that_hold"
-check.cards_that_hold(cards_that_hold)
+from lessons.hardware.checks import check
+
+check("cards_that_hold")
 
 # %% [markdown] hint="cards_that_hold"
 # **It crashes with TypeError: '<' not supported between 'NoneType' and 'int'.** Sorting by price meets a card without
@@ -194,7 +200,9 @@ def frozen_step_bytes(layers, input_values, batch, optimizer):
 
 
 # %% check="frozen_step_bytes"
-check.frozen_step_bytes(frozen_step_bytes)
+from lessons.hardware.checks import check
+
+check("frozen_step_bytes")
 
 # %% [markdown] hint="frozen_step_bytes"
 # **It is right if only the last layer is trained, and wrong otherwise.** Walk up from the input with a variable
@@ -241,7 +249,9 @@ class HeadOnly(Pretrained):
 
 
 # %% check="head_only"
-check.head_only(HeadOnly)
+from lessons.hardware.checks import check
+
+check("head_only")
 
 # %% [markdown] hint="head_only"
 # **No gradient reaches the backbone any more, and the peak is still high.** When does autograd stop keeping maps?

@@ -10,7 +10,8 @@
 # # 02 · Which hardware, or none
 #
 # **The question:** what fits on this card, and what can I do without one?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. say how many parameters a card trains, and where the old rule for it goes wrong;
@@ -54,7 +55,8 @@ from lessons.shared.published import RENTALS
 
 # %% [markdown] slide="slide"
 # ## Predict
-#
+
+# %% [markdown] slide="notes"
 # The best card that a student could buy in 2013 had 6,144 MiB of memory.
 
 # %%
@@ -71,7 +73,8 @@ guess
 #
 # A widely read text of the time, *Which GPU for deep learning* (Dettmers, 2014), gave a *capacity rule*: what a card
 # trains, from its memory alone.
-#
+
+# %% [markdown] slide="notes"
 # - Take the card's memory, and keep 400 MB of it free.
 # - A parameter in float32 takes 4 bytes.
 # - Momentum keeps one number for every parameter: divide by 2.
@@ -84,8 +87,11 @@ print(f"the rule of 2014, / (4·2) {room // (4 * 2):>13,} parameters")
 # %% [markdown] slide="subslide"
 # ## By hand: the rule corrected
 #
-# Write SGD's update with momentum out: `v = 0.9 * v + g`, then `w = w - lr * v`. Three letters stand for a value of
-# every parameter: the weight `w`, the momentum `v`, and the *gradient* `g`, which the rule forgot.
+# Write SGD's update with momentum out: `v = 0.9 * v + g`, then `w = w - lr * v`.
+
+# %% [markdown] slide="notes"
+# Three letters stand for a value of every parameter: the weight `w`, the momentum `v`, and the *gradient* `g`, which
+# the rule forgot.
 
 # %% folded=true
 reveal(
@@ -110,9 +116,12 @@ reveal(
 # ## Adam: four values stay, five are there at the peak
 #
 # Adam keeps two averages in place of one: `m` of the gradient, `s` of its square. Weight, gradient, two averages: 16
-# bytes for each parameter *stay*. But look at the update, `w = w - lr * m / (sqrt(s) + eps)`. The root is a value of
-# its own. On a GPU PyTorch's default updates all parameters together, so for a moment there is a root for every one
-# of them. A trace of a dense network shows the worst moment of the update:
+# bytes for each parameter *stay*.
+
+# %% [markdown] slide="notes"
+# But look at the update, `w = w - lr * m / (sqrt(s) + eps)`. The root is a value of its own. On a GPU PyTorch's default
+# updates all parameters together, so for a moment there is a root for every one of them. A trace of a dense network
+# shows the worst moment of the update:
 
 # %%
 for name, stays in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m, s")):
@@ -132,14 +141,17 @@ for name, stays in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m,
 # ## The rule at work
 #
 # The text of 2014 tries its rule on a network for a contest: dense layers, 9,000 inputs, then 4,000, 4,000 and 32
-# units. It prints that this network has **512,128,000** weights, and that it fits a card of 1,536 MB.
+# units.
+
+# %% [markdown] slide="notes"
+# It prints that this network has **512,128,000** weights, and that it fits a card of 1,536 MB.
 #
 # What does the rule itself say of such a card?
 
 # %%
 print(f"{(1536 - 400) * 1024 * 1024 // (4 * 2):,} parameters at most")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Something is odd: 512 million do not go into 149 million. Either the network does not fit, or the rule is broken, or
 # the count is. Take a pencil before you run the next cell: three products and their sum.
 
@@ -158,7 +170,7 @@ for (a, b), product in zip(pairwise(sizes), products, strict=True):
 print(f"{'sum':<13} {sum(products):>12,}")
 print(f"{'printed':<13} {512_128_000:>12,}")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Compare the last two lines digit by digit, and say what happened, before you go on.
 
 # %% folded=true
@@ -212,6 +224,8 @@ side_by_side(
 # ## What both rules leave out
 #
 # Feature maps: the outputs of the layers, kept from the forward pass to the backward pass, one set for every sample.
+
+# %% [markdown] slide="notes"
 # By the rule of 2014, a 6 GB card trains 752 million parameters. None of these networks has a fifth of that. The last
 # one is a *transformer*, a small language model of 2019; its samples are texts of 1,024 *tokens*, pieces of words
 # (lesson 13).
@@ -251,7 +265,8 @@ pd.DataFrame(rows, columns=columns).set_index("network")
 # The rule in full has a part that stays and a part for every sample:
 #
 # > bytes a parameter · parameters + maps of one sample · batch ≤ card − what others take
-#
+
+# %% [markdown] slide="notes"
 # No count of parameters tells how large the maps are: VGG-16 and GPT-2 have about as many, and GPT-2's text needs many
 # times the maps of VGG-16's image. The trace tells. What does one more sample cost?
 
@@ -265,7 +280,8 @@ for name, step in steps.items():
 #
 # The 400 MB of 2014 were for what the driver and the libraries load for every process that uses the card: the
 # *context*. No tensor of yours is in it, and it cannot be computed.
-#
+
+# %% [markdown] slide="notes"
 # People who looked found 200 to 700 MB in 2019 (PyTorch's issue 28113), more than 1,000 MB before CUDA 11.7 and about
 # 300 MB since (issue 107667). The course assumes 512 MiB, and says so wherever it matters.
 #
@@ -279,7 +295,7 @@ print(f"                  gaps, if there is room {format_bytes(gaps):>10}")
 print(f"                  workspace, at most     {format_bytes(asked.workspace):>10}")
 print(f"                  context, assumed       {format_bytes(CONTEXT_BYTES):>10}")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Whether a step fits has three answers in this course, given by one function, `fit(ledger, card)`. *No*: tensors and
 # context are more than the card. *Fits*: the allocator, replayed on a card of this size, gets through; where it runs
 # short it first gives back what it holds unused, as PyTorch's does. *Tight*: the tensors would fit, but the gaps are in
@@ -297,8 +313,10 @@ print(*wrap(sentence(source), 90), sep="\n")
 # ## Sold and usable
 #
 # A card has less for programs than its box says: error correction and the driver take some before anybody counts. What
-# people's out-of-memory messages call *total capacity* is what there is. For the cards of the catalogue where a source
-# says so:
+# people's out-of-memory messages call *total capacity* is what there is.
+
+# %% [markdown] slide="notes"
+# For the cards of the catalogue where a source says so:
 
 # %% folded=true
 known = [card for card in devices() if card.usable_gb]
@@ -318,9 +336,11 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## Price and memory
 #
-# The course's catalogue, each value with its source, and an empty cell where nobody confirmed one. Prices are those of
-# the launch, in the dollars of that year: nothing is adjusted for inflation, and nobody sells a K40 at its launch price
-# today. Cards sold to laboratories and data centres are orange, those sold for games are blue.
+# The course's catalogue, each value with its source, and an empty cell where nobody confirmed one.
+
+# %% [markdown] slide="notes"
+# Prices are those of the launch, in the dollars of that year: nothing is adjusted for inflation, and nobody sells a K40
+# at its launch price today. Cards sold to laboratories and data centres are orange, those sold for games are blue.
 
 # %% slide="skip" folded=true
 cards = pd.DataFrame(devices())
@@ -377,7 +397,10 @@ plane(
 # ## Renting one
 #
 # Few people buy a card for one experiment. The table says what an hour of one GPU cost, on demand, on the day when
-# somebody wrote it down. These prices move from week to week: take the pattern, and look the numbers up.
+# somebody wrote it down.
+
+# %% [markdown] slide="notes"
+# These prices move from week to week: take the pattern, and look the numbers up.
 
 # %% folded=true
 rented = pd.DataFrame(RENTALS)
@@ -408,10 +431,13 @@ print(
 # ## Bandwidth and arithmetic by generation
 #
 # For each year, the best card so far in multiples of the best of 2013. *Half precision* computes with 16-bit numbers,
-# *halves* for short (lesson 08). From 2017 on its rate is that of *tensor cores*, units that multiply small matrices
-# as a whole and can keep the sums in float32. Much of the first leap comes from comparing float32 of 2013 with halves
-# on tensor cores, which is not the same arithmetic. The *sparse* rates of advertisements are left out: they count
-# multiplications by zero that are skipped.
+# *halves* for short (lesson 08).
+
+# %% [markdown] slide="notes"
+# From 2017 on its rate is that of *tensor cores*, units that multiply small matrices as a whole and can keep the sums
+# in float32. Much of the first leap comes from comparing float32 of 2013 with halves on tensor cores, which is not the
+# same arithmetic. The *sparse* rates of advertisements are left out: they count multiplications by zero that are
+# skipped.
 
 # %% slide="skip" folded=true
 rates = ["float32_tflops", "float16_tflops", "tensor_tflops"]
@@ -480,7 +506,7 @@ plane(
     f"times as fast on {most} threads",
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Threads share the memory's bandwidth, and some operators run on one thread only. Where other programs use the cores,
 # as on a shared machine, more threads can be slower: measure yours, and take the best.
 
@@ -490,8 +516,11 @@ torch.set_num_threads(int(threads["speed-up"].idxmax()))
 # %% [markdown] slide="slide"
 # ## Without a GPU, 2: a frozen backbone
 #
-# Somebody else has trained the network on a large data set. You keep its layers as they are, a *frozen backbone*, and
-# train only a new last layer, the *head*. This is *transfer learning*.
+# Somebody else has trained the network on a large data set.
+
+# %% [markdown] slide="notes"
+# You keep its layers as they are, a *frozen backbone*, and train only a new last layer, the *head*. This is *transfer
+# learning*.
 #
 # What does freezing save? A frozen parameter gets no gradient and no optimizer state. And if no gradient is needed
 # below the head, nothing needs the feature maps there.
@@ -553,8 +582,11 @@ reveal(
 
 # %% [markdown] slide="subslide"
 # By hand: all weights (528 MiB), the head's momentum (16 MiB), the images, and the *two* largest maps, since a layer's
-# input dies when its output is there. The peak has moved to the forward pass, where the head has no gradient yet. The
-# trace has 16 MiB more: a buffer that PyTorch sets aside for cuBLAS, the library that multiplies matrices.
+# input dies when its output is there.
+
+# %% [markdown] slide="notes"
+# The peak has moved to the forward pass, where the head has no gradient yet. The trace has 16 MiB more: a buffer that
+# PyTorch sets aside for cuBLAS, the library that multiplies matrices.
 
 # %% folded=true
 skyline(
@@ -597,8 +629,10 @@ pd.DataFrame(
 # %% [markdown] slide="subslide"
 # ## Run the backbone once
 #
-# In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same image in every epoch. So
-# run it once, store what comes out, and train the head on these *cached features*. The cell says what the head then
+# In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same image in every epoch.
+
+# %% [markdown] slide="notes"
+# So run it once, store what comes out, and train the head on these *cached features*. The cell says what the head then
 # needs, and how large the store is for ImageNet's images:
 
 # %%
@@ -610,8 +644,11 @@ print(f"head on cached features:   {format_bytes(alone.peak_bytes)}")
 print(f"the store:                 {format_bytes(images * 4096 * 4)}, on disk")
 
 # %% [markdown]
-# The price: every epoch sees the very same features. With *data augmentation*, where an image is cropped or flipped at
-# random each time, there are no fixed features to store.
+# The price: every epoch sees the very same features.
+
+# %% [markdown] slide="notes"
+# With *data augmentation*, where an image is cropped or flipped at random each time, there are no fixed features to
+# store.
 
 # %% [markdown] slide="subslide"
 # ## A trap: batch norm is not frozen by freezing its weights
@@ -638,7 +675,7 @@ def drift(in_training):
 print(f"train(), as model.train() leaves it: moves by up to {drift(True):.1f}")
 print(f"eval(), after model.train():         moves by up to {drift(False):.1f}")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # So a frozen backbone takes two lines: `backbone.requires_grad_(False)`, and `backbone.eval()` after each
 # `model.train()`.
 
@@ -685,6 +722,8 @@ pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 # ## Does the head learn enough?
 #
 # Real handwritten digits, enlarged to 16 × 16 pixels. A backbone of three convolutions is trained on the digits 0 to 4.
+
+# %% [markdown] slide="notes"
 # Then the digits 5 to 9, which it has never seen, are learned in three ways: everything from scratch; the head alone on
 # the frozen backbone; the head alone on a backbone of random weights, as a control.
 
@@ -736,7 +775,7 @@ formats["epoch seconds"] = format_seconds
 formats |= dict.fromkeys(["accuracy", "lowest", "highest"], "{:.1%}".format)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # The frozen backbone takes less memory and less time, and is right about as often: features learned on some digits
 # serve the others. The control shows that the training of the backbone does it, not the head alone.
 
@@ -747,8 +786,11 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # %% [markdown] slide="slide"
 # ## Without a GPU, 3: inference on the CPU
 #
-# Using a network is cheaper than training it. Without a backward pass about a third of the operations are left. And no map has
-# to wait for one, so two are alive at a time. `torch.inference_mode()` says that nothing will be differentiated.
+# Using a network is cheaper than training it. Without a backward pass about a third of the operations are left.
+
+# %% [markdown] slide="notes"
+# And no map has to wait for one, so two are alive at a time. `torch.inference_mode()` says that nothing will be
+# differentiated.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 small, shape, batch = networks.small_cnn(size=64), (3, 64, 64), 64
@@ -774,14 +816,19 @@ pd.DataFrame(
 ).set_index("small CNN, 64 images of 64 × 64")
 
 # %% [markdown]
-# Train on a rented or borrowed card, use the result at home. A network that needs a large card to learn often answers
-# on a laptop.
+# Train on a rented or borrowed card, use the result at home.
+
+# %% [markdown] slide="notes"
+# A network that needs a large card to learn often answers on a laptop.
 
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# **Which card do I need?** The solid line is what the tensors take, exactly; the dashed one adds the assumed context. A
-# card with a blue bar holds the step, on an orange one it is tight. Before each move: which card drops out next?
+# **Which card do I need?**
+
+# %% [markdown] slide="notes"
+# The solid line is what the tensors take, exactly; the dashed one adds the assumed context. A card with a blue bar
+# holds the step, on an orange one it is tight. Before each move: which card drops out next?
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -824,8 +871,10 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Claims from a blog of 2014 and a column of 2020, in our words, with where they were published. Each verdict is
-# computed when the cell runs, from a trace or from the catalogue.
+# Claims from a blog of 2014 and a column of 2020, in our words, with where they were published.
+
+# %% [markdown] slide="notes"
+# Each verdict is computed when the cell runs, from a trace or from the catalogue.
 
 # %%
 judge([13, 14, 17, 18, 47])
@@ -836,12 +885,14 @@ judge([13, 14, 17, 18, 47])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. With momentum a parameter takes 12 bytes (20 with Adam, of which 16 stay). Beside the parameters a card needs room
-#    for the feature maps of the batch, which only a trace tells, and for a context that nobody can compute.
-# 2. Recompute a printed number: three products showed that 512,128,000 has one digit too many. A card's memory is what
-#    programs can use, not what is sold.
-# 3. Without a GPU: use the cores, freeze everything below the head and put its norms into `eval()`, and let the CPU
-#    answer.
+# 1. With momentum a parameter takes 12 bytes, with Adam 20, of which 16 stay.
+# 2. Recompute a printed number.
+# 3. Without a GPU: use the cores, freeze everything below the head, and let the CPU answer.
+
+# %% [markdown] slide="notes"
+# Beside the parameters a card needs room for the feature maps of the batch, which only a trace tells, and for a context
+# that nobody can compute. Three products showed that 512,128,000 has one digit too many; and a card's memory is what
+# programs can use, not what is sold. Where layers are frozen, put their norms into `eval()`.
 #
 # Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). {questions}. Save,
 # then `course check 02` gives your marks.

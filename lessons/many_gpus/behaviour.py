@@ -190,6 +190,8 @@ class RingAverage(PropertyCheck[RingLook]):
         for slip, theirs in zip(self.by_value, _slip_looks(), strict=True):
             if all(_same(one, other) for one, other in zip(seen.rings, theirs.rings, strict=True)):
                 return slip.message
+        if all(ring.rounded for ring in seen.rings):
+            return "The mean was rounded on its way: keep and send the numbers in the `dtype` of `values`, float64."
         bad = next(ring for ring in seen.rings if not ring.averaged)
         where = "where the cards do not divide the numbers" if any(bad is ring for ring in seen.uneven) else "here"
         mean = torch.stack(bad.held).mean(dim=0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.many_gpus.behaviour import ring_average as ring_average
@@ -147,6 +148,7 @@ cheaper_split = Check(
         ([(16_777_216, 4_096), (128_000, 4_000)], 600, 8),  # 4,800 samples: too many
         ([(2_359_296, 100_352), (2_359_296, 4_608)], 16, 16),
         ([(9, 2), (7, 2)], 2, 2),
+        ([(5_000, 100)], 10, 4),  # more than 4 · 10 · 100, less than 2 · 3 · 10 · 100
     ],
     slips=[
         Slip("batch of one card", _chosen(lambda w, n, b, p: b * n < w),
@@ -276,3 +278,5 @@ shard_factors = Check(
     ],
     takeaway="DDP averages over cards, a loss averages over samples. Where the parts are equal the two agree.",
 )  # fmt: skip
+
+check = CheckCell(globals())

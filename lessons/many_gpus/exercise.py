@@ -19,7 +19,7 @@
 # All sizes are in bytes, all times in seconds. No second card, or process, is needed.
 
 # %%
-from lessons.many_gpus import checks as check
+from lessons.many_gpus import checks
 
 # %% [markdown] question="ring_bytes" points=2 difficulty=1 minutes=5
 # ## 1. What a card sends
@@ -37,7 +37,9 @@ def ring_bytes(parameters, cards):
 
 
 # %% check="ring_bytes"
-check.ring_bytes(ring_bytes)
+from lessons.many_gpus.checks import check
+
+check("ring_bytes")
 
 # %% [markdown] hint="ring_bytes"
 # **My number is half of it.** After *p* − 1 steps each card has one finished chunk. Who has the others?
@@ -73,7 +75,9 @@ def step_seconds(buckets, backward_seconds, update_seconds, cards, bytes_per_s):
 
 
 # %% check="step_seconds"
-check.step_seconds(step_seconds)
+from lessons.many_gpus.checks import check
+
+check("step_seconds")
 
 # %% [markdown] hint="step_seconds"
 # **My time is too long.** Does the link wait for the end of the backward pass? Draw two lanes, as in the lesson.
@@ -113,7 +117,9 @@ def cheaper_split(layers, batch, cards):
 
 
 # %% check="cheaper_split"
-check.cheaper_split(cheaper_split)
+from lessons.many_gpus.checks import check
+
+check("cheaper_split")
 
 # %% [markdown] hint="cheaper_split"
 # **It is right for AlexNet and wrong elsewhere.** Write both numbers down for 4,096 inputs, 1,000 units, and 300
@@ -154,7 +160,9 @@ def card_bytes(parameters, cards, stage):
 
 
 # %% check="card_bytes"
-check.card_bytes(card_bytes)
+from lessons.many_gpus.checks import check
+
+check("card_bytes")
 
 # %% [markdown] hint="card_bytes"
 # **Stage 0 or stage 3 is right and the others are not.** Which of the three parts goes first? The largest.
@@ -190,7 +198,9 @@ def shard_factors(sizes, reduction):
 
 
 # %% check="shard_factors"
-check.shard_factors(shard_factors)
+from lessons.many_gpus.checks import check
+
+check("shard_factors")
 
 # %% [markdown] hint="shard_factors"
 # **My factors are too small by the number of cards.** Two cards with one sample each, losses 2 and 4. DDP makes 3 of
@@ -233,7 +243,7 @@ def everything_to_everybody(rank, cards, values, send, receive):
     return total / cards
 
 
-check.ring_average(everything_to_everybody)
+checks.ring_average(everything_to_everybody)
 
 
 # %% answer="ring_average"
@@ -253,7 +263,9 @@ def ring_average(rank, cards, values, send, receive):
 
 
 # %% check="ring_average"
-check.ring_average(ring_average)
+from lessons.many_gpus.checks import check
+
+check("ring_average")
 
 # %% [markdown] hint="ring_average"
 # **I do not know which chunk to send.** In the first half card *c* sends chunk *c* − *step*, and adds what arrives to

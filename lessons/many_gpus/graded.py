@@ -39,7 +39,7 @@ def _networks(draw: random.Random) -> list[Case]:
     for _ in range(3):
         cards, batch = draw.randint(3, 8), draw.randint(16, 200)
         layers = []
-        for share in (0.2, 0.7, 1.5, 3.0, cards + 1.0, 1.0):
+        for share in (0.2, 0.7, 1.05, 1.5, 3.0, cards + 1.0, 1.0):
             inputs = draw.randint(100, 5_000)
             border = cards * batch * inputs
             layers.append((border if share == 1.0 else round(border * share), inputs))

@@ -10,7 +10,8 @@
 # # 11 · Many GPUs
 #
 # **The question:** which networks gain from data parallel, which from model parallel?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. say how many bytes a card sends in a step, and when they hide behind computation;
@@ -73,7 +74,8 @@ steps = {name: traced(name) for name in NAMES}
 
 # %% [markdown] slide="slide"
 # ## Predict
-#
+
+# %% [markdown] slide="notes"
 # Four GTX Titans of 2013 in one machine, joined at 6 GB/s, which is what PCIe 2.0 gives in use. Each card has a copy of
 # the network and its own 128 samples. After the backward pass the gradients are averaged, and all cards make the same
 # update.
@@ -91,7 +93,8 @@ guess
 #
 # *Data parallel*: every card computes a gradient, every card needs the mean of all. If one card collected *p*
 # gradients and sent the mean back, its link would carry them all.
-#
+
+# %% [markdown] slide="notes"
 # Instead the cards stand in a *ring*. Each cuts its gradient into *p* chunks and sends one chunk at a time to its
 # neighbour: *p* − 1 steps to add up, *p* − 1 to pass the sums on. This is a *ring all-reduce*. A card sends
 #
@@ -108,8 +111,11 @@ ring_steps(
 # %% [markdown] slide="slide"
 # ## By hand: the dense net
 #
-# 52,136,032 parameters of 4 bytes, 1.5 times, at 6 GB/s. And the computation: 2 operations a weight and sample
-# forward, twice that backward (less for the first layer, whose input needs no gradient), at 0.67 of 4.5 TFLOP/s.
+# 52,136,032 parameters of 4 bytes, 1.5 times, at 6 GB/s.
+
+# %% [markdown] slide="notes"
+# And the computation: 2 operations a weight and sample forward, twice that backward (less for the first layer, whose
+# input needs no gradient), at 0.67 of 4.5 TFLOP/s.
 
 # %%
 gradient_bytes = 4 * 52_136_032
@@ -145,8 +151,11 @@ reveal(
 
 # %% [markdown] slide="subslide"
 # Four cards are slower than one. In the trace the computation takes longer than by hand, with its launches and the
-# update's traffic, on one card as on four. So the link weighs less, though little of it passes beside the backward
-# pass: the largest gradient, the first layer's, is ready last. The link is the bottleneck both ways.
+# update's traffic, on one card as on four.
+
+# %% [markdown] slide="notes"
+# So the link weighs less, though little of it passes beside the backward pass: the largest gradient, the first layer's,
+# is ready last. The link is the bottleneck both ways.
 
 # %%
 print(f"dense net, one step: {format_seconds(dense.seconds)},", end=" ")
@@ -154,7 +163,7 @@ print(f"of which the card computes {format_seconds(dense.seconds - dense.idle_se
 print(f"and waits {format_seconds(dense.idle_seconds)}; beside the backward pass", end=" ")
 print(f"{format_seconds(dense.hidden_seconds)} of the link are hidden")
 
-# %% [markdown] slide="subslide"
+# %% [markdown]
 # Now a network of convolutions on the same cards:
 
 # %%
@@ -176,7 +185,10 @@ card_lanes(
 # ## Why convolutions gain
 #
 # A dense weight is used once for a sample. A weight of a convolution is used at every position of the map, and its
-# gradient is still sent once. So look at operations for each byte of gradient:
+# gradient is still sent once.
+
+# %% [markdown] slide="notes"
+# So look at operations for each byte of gradient:
 
 # %%
 rows = []
@@ -189,7 +201,7 @@ for name, step in steps.items():
 columns = ["batch 32 a card, 4 V100s", "gradients, MB", "operations a byte", PCIE_3, NVLINK]
 pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # VGG-16 has twenty times GoogLeNet's gradients and gains more: size is not what decides. GoogLeNet loses a little
 # because its gradients fill two buckets, and the second leaves when nothing is left to hide it. Twice the batch is twice
 # the operations a byte.
@@ -197,8 +209,10 @@ pd.DataFrame(rows, columns=columns).set_index(columns[0])
 # %% [markdown] slide="slide"
 # ## Which link?
 #
-# Between the cards of one machine there is PCIe, or NVIDIA's own *NVLink*. Between machines there is a network. The
-# course expects three quarters of each rate on paper, as for a card's own memory; white points were measured.
+# Between the cards of one machine there is PCIe, or NVIDIA's own *NVLink*. Between machines there is a network.
+
+# %% [markdown] slide="notes"
+# The course expects three quarters of each rate on paper, as for a card's own memory; white points were measured.
 
 # %% folded=true
 between = {
@@ -276,8 +290,11 @@ pd.DataFrame(rows, columns=["size", "published, µs", "modelled, µs", "error"])
 # %% [markdown] slide="slide"
 # ## Measure: two processes, one gradient
 #
-# Two real processes on this machine, each with half of 64 digits. They talk over *gloo*, PyTorch's library for
-# machines without GPUs, and run the ring of above. Does their average equal the gradient of one process on all 64?
+# Two real processes on this machine, each with half of 64 digits. They talk over *gloo*, PyTorch's library for machines
+# without GPUs, and run the ring of above.
+
+# %% [markdown] slide="notes"
+# Does their average equal the gradient of one process on all 64?
 
 # %% folded=true
 images, labels, _, _ = digits.images(side=8)
@@ -306,7 +323,7 @@ print(
     "by rounding" if off(halves["average"]) < 1e-5 else "truly",
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Both processes hold the same average, to a part in 100,000, which is what adding in another order costs in float32.
 
 # %% [markdown] slide="skip"
@@ -327,7 +344,8 @@ print(
 #
 # The gradient is the mean over all cards, so the update is that of the *global batch*, a card's batch times the cards.
 # Three things follow, and none of them shows in the speed.
-#
+
+# %% [markdown] slide="notes"
 # - **Batch norm** takes mean and variance over the samples that a card has, not over all. Two halves are then not the
 #   whole, as with micro-batches in lesson 07. `torch.nn.SyncBatchNorm` exchanges the sums, one more wait in each layer.
 # - **The global batch grows** with the cards, and there are fewer updates in an epoch. Whoever keeps the learning rate
@@ -361,6 +379,8 @@ print("with batch norm:   ", mean_of_halves_is_whole([torch.nn.BatchNorm1d(32)])
 #
 # *Model parallel*, today *tensor parallel*: the samples stay together, the weights are split. Each card has a share of
 # the *units* of a layer.
+
+# %% [markdown] slide="notes"
 # For that it needs the whole input, of all samples: the cards *gather* it before the layer, and after the layer's
 # backward they add up and scatter its gradient.
 #
@@ -385,7 +405,8 @@ print("the same loss:", abs(parts[0]["loss"] - alone["loss"]) < 1e-6)
 # |---|---|---:|
 # | by data: the gradient in a ring | 2 (*p* − 1)/*p* · *n* · *m* | 25.2 million |
 # | by units: the input gathered, its gradient scattered | 2 (*p* − 1) · *b* · *n* | 3.1 million |
-#
+
+# %% [markdown] slide="notes"
 # The second is smaller while **p · b < m**: while the whole batch is smaller than the layer has units. For a
 # convolution on a map of *H* × *W* with kernels of *k* × *k* it is *p* · *b* · *H* · *W* < *m* · *k*².
 
@@ -407,9 +428,12 @@ pd.DataFrame(rows, columns=["layer", "by data, MB", "by units, MB", "sends less"
 # ## One weird trick
 #
 # So do both: convolutions by data, dense layers by units (Krizhevsky, *One weird trick for parallelizing convolutional
-# neural networks*, 2014). The fourth way cuts the network into *stages*, a few layers on each card, and hands
-# micro-batches on: a *pipeline*, or *pipeline parallel*. While the first micro-batch is on its way down, the later
-# cards have nothing to do, and at the end the earlier ones: that idle time is the pipeline's *bubble*.
+# neural networks*, 2014).
+
+# %% [markdown] slide="notes"
+# The fourth way cuts the network into *stages*, a few layers on each card, and hands micro-batches on: a *pipeline*, or
+# *pipeline parallel*. While the first micro-batch is on its way down, the later cards have nothing to do, and at the
+# end the earlier ones: that idle time is the pipeline's *bubble*.
 
 # %%
 found = {
@@ -423,11 +447,13 @@ card_lanes(
     f"{found[MIXED].sent_bytes / found[DATA].sent_bytes:.0%} of the bytes",
 )
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="notes"
 # It sends a fifth, and is not faster, in this model: a dense layer cannot begin before its input is gathered, so the
 # card is taken to wait for every byte, while data parallel hides nearly all of its own. (Measured times of both on one
-# machine we have not found.) If the gradients go after the
-# backward pass, as in the simplest program, it is the other way round:
+# machine we have not found.)
+
+# %% [markdown] slide="subslide"
+# If the gradients go after the backward pass, as in the simplest program, it is the other way round:
 
 # %%
 side_by_side(
@@ -457,8 +483,11 @@ columns = ["dense net, 4 V100s", "link", "a card sends", "times as fast", "peak 
 pd.DataFrame(rows, columns=columns).set_index(columns[:2])
 
 # %% [markdown]
-# More than four times, with four cards? Each reads a quarter of the weights for all 512 samples. One card alone reads
-# all of them for 128, and this net is bound by bandwidth.
+# More than four times, with four cards?
+
+# %% [markdown] slide="notes"
+# Each reads a quarter of the weights for all 512 samples. One card alone reads all of them for 128, and this net is
+# bound by bandwidth.
 
 # %% [markdown] slide="slide"
 # ## Memory a card
@@ -472,7 +501,8 @@ pd.DataFrame(rows, columns=columns).set_index(columns[:2])
 # | 1 | optimizer state | 1 × |
 # | 2 | and gradients | 1 × |
 # | 3, *FSDP* | and parameters, gathered layer by layer when they run | 1.5 × |
-#
+
+# %% [markdown] slide="notes"
 # By hand, the paper's example: 7.5 billion parameters, half precision, Adam (2 + 2 + 12 bytes each), 64 cards.
 
 # %%
@@ -512,7 +542,8 @@ for name in ("52 M dense net", "VGG-16"):
 
 # %% [markdown] slide="slide"
 # ## When one card is not enough
-#
+
+# %% [markdown] slide="notes"
 # 1. **It fits, and is slow**: data parallel, PyTorch's `DistributedDataParallel`. Or run other experiments on the
 #    other cards: nothing is sent.
 # 2. **Maps do not fit**: smaller batch a card, half precision (08), recompute (10), offload (09). More cards only
@@ -520,7 +551,8 @@ for name in ("52 M dense net", "VGG-16"):
 # 3. **Parameters do not fit**: FSDP, `fully_shard`. Half as many bytes again on the link, so a fast one.
 # 4. **One layer does not fit**, or there are many machines: split by units inside a machine, stages between them.
 #    That is what the large libraries do; leave this course for them.
-#
+
+# %% [markdown]
 # From one card to two processes, this is what changes:
 
 # %%
@@ -532,7 +564,8 @@ print(inspect.getsource(train.wrapped))
 # ```
 # torchrun --standalone --nproc-per-node 2 -m lessons.many_gpus.distributed.train --mode ddp fsdp
 # ```
-#
+
+# %% [markdown] slide="notes"
 # Here both modes run for real on two processes, 64 digits a step, beside one process with the same 64.
 
 # %% folded=true
@@ -562,13 +595,15 @@ pd.DataFrame(rows, columns=columns).set_index("")
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **what do more cards bring, and how should the work be split?** Before each move say whether the card
-# will wait.
+# One question: **what do more cards bring, and how should the work be split?**
+
+# %% [markdown] slide="notes"
+# Before each move say whether the card will wait.
 
 # %% tags=["nbval-ignore-output"]
 cards_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Try three things. Find the smallest batch at which eight K40s still train ResNet-50 seven times as fast. From which
 # batch on does data parallel overtake one weird trick for AlexNet? Why does a faster device need a faster link?
 
@@ -584,8 +619,10 @@ cards_explorer()
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Four claims of 2014 to 2020, in our words. The verdicts are computed in `lessons/many_gpus/claims.py`; the others
-# on many cards are in Appendix A.
+# Four claims of 2014 to 2020, in our words.
+
+# %% [markdown] slide="notes"
+# The verdicts are computed in `lessons/many_gpus/claims.py`; the others on many cards are in Appendix A.
 
 # %%
 judge([4, 5, 9, 10])
@@ -593,11 +630,14 @@ judge([4, 5, 9, 10])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A ring all-reduce sends 2 (*p* − 1)/*p* of the gradient from each card. It costs time only where there is too
-#    little computation to hide it: dense networks, small batches, slow links.
-# 2. Splitting by units sends maps in place of gradients: less while the whole batch is smaller than the layer has
-#    units, and the card waits for it.
+# 1. A ring all-reduce sends 2 (*p* − 1)/*p* of the gradient from each card.
+# 2. Splitting by units sends maps in place of gradients.
 # 3. Data parallel saves no memory; ZeRO and FSDP share out parameters, gradients and optimizer state, never maps.
+
+# %% [markdown] slide="notes"
+# The all-reduce costs time only where there is too little computation to hide it: dense networks, small batches, slow
+# links. Maps are less than gradients while the whole batch is smaller than the layer has units, and the card waits for
+# them.
 #
 # Now the exercise: [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}. Save,
 # then `course check 11` gives your marks.

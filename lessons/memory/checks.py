@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.memory.behaviour import keep_less as keep_less
@@ -265,3 +266,5 @@ largest_batch = Check(
     ],
     takeaway="The peak moves as the batch grows. That is why it cannot be extrapolated from one small run.",
 )  # fmt: skip
+
+check = CheckCell(globals())

@@ -23,7 +23,6 @@ import inspect
 
 import torch  # noqa: F401 - for your answers
 
-from lessons.memory import checks as check
 from lessons.shared.rewrites import Watched
 
 # %% [markdown] question="map_bytes" points=2 difficulty=1 minutes=4
@@ -44,7 +43,9 @@ def map_bytes(batch, channels, height, width, value_bytes=4):
 
 
 # %% check="map_bytes"
-check.map_bytes(map_bytes)
+from lessons.memory.checks import check
+
+check("map_bytes")
 
 # %% [markdown] hint="map_bytes"
 # **My number is smaller by a whole factor.** Divide what it should be by what you have, on a small case by hand: 2
@@ -80,7 +81,9 @@ def training_bytes(parameters, optimizer):
 
 
 # %% check="training_bytes"
-check.training_bytes(training_bytes)
+from lessons.memory.checks import check
+
+check("training_bytes")
 
 # %% [markdown] hint="training_bytes"
 # **I have 8 bytes for momentum, and the check wants more.** Write the update out: `v = 0.9 * v + g`, `w = w - lr *
@@ -117,7 +120,9 @@ def pool_saved_bytes(batch, channels, height, width):
 
 
 # %% check="pool_saved_bytes"
-check.pool_saved_bytes(pool_saved_bytes)
+from lessons.memory.checks import check
+
+check("pool_saved_bytes")
 
 # %% [markdown] hint="pool_saved_bytes"
 # **My number is too large by 2 or by 4.** Draw 4 × 4 values and put 2 × 2 windows on them. Count the windows.
@@ -160,7 +165,9 @@ def network_wide(map_values, input_values, parameters, largest_map_values, batch
 
 
 # %% check="network_wide"
-check.network_wide(network_wide)
+from lessons.memory.checks import check
+
+check("network_wide")
 
 # %% [markdown] hint="network_wide"
 # **It is right for batch 1 and wrong for the rest.** Go through the list and ask of each line: does a second image
@@ -201,7 +208,9 @@ def largest_batch(events, limit):
 
 
 # %% check="largest_batch"
-check.largest_batch(largest_batch)
+from lessons.memory.checks import check
+
+check("largest_batch")
 
 # %% [markdown] hint="largest_batch"
 # **It crashes with ZeroDivisionError.** A moment that needs nothing per sample either fits at every batch or at
@@ -248,7 +257,9 @@ class KeepsLess(Watched):
 
 
 # %% check="keep_less"
-check.keep_less(KeepsLess)
+from lessons.memory.checks import check
+
+check("keep_less")
 
 # %% [markdown] hint="keep_less"
 # **I detached the maps and the peak has not moved.** Ask who still holds a map when its layer's backward pass is

@@ -57,7 +57,8 @@ def _moments(draw: random.Random) -> list[Case]:
     held = [(9 * low, 0), (low, steep)]  # what does not grow is beyond the limit, or just within
     many = draw.randint(20_000, 40_000)
     large = ([(low, 3), (9 * low, 1), (low, 0)], low + 3 * many + draw.randint(0, 2))
-    return [*cases, *nothing, (held, 9 * low - draw.randint(1, low)), (held, 9 * low), large]
+    slow = ([(low, 1), (low // 2, 0)], low + draw.randint(3, 99))  # a byte a sample
+    return [*cases, *nothing, (held, 9 * low - draw.randint(1, low)), (held, 9 * low), large, slow]
 
 
 map_bytes = Graded("map_bytes", _maps)

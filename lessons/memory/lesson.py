@@ -10,7 +10,8 @@
 # # 03 · Where the memory goes
 #
 # **The question:** which bytes are alive at the worst moment of a training step, and why?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. write down the bytes of any layer's output, parameters, gradients and optimizer state with a pencil;
@@ -41,7 +42,8 @@ from lessons.shared.beside import beside_trace
 
 # %% [markdown] slide="slide"
 # ## Predict
-#
+
+# %% [markdown] slide="notes"
 # Commit to a number first. A wrong guess that you remember teaches more than a right answer that you read.
 
 # %%
@@ -66,7 +68,8 @@ guess
 # | momentum | as many | 896 |
 # | input | 4 · 3 · 16 · 16 · 4 | 12,288 |
 # | output, the *feature map* | 4 · 8 · 16 · 16 · 4 | 32,768 |
-#
+
+# %% [markdown] slide="notes"
 # Everything that training keeps for the parameters is 2,688 bytes. The output alone is twelve times that, and it
 # grows with the batch, while the parameters do not. Check the table against the library. Behind the layer come a ReLU
 # and a second convolution, with 2,336 bytes of parameters of its own:
@@ -85,7 +88,8 @@ passes[roles].map("{:,}".format)
 # %% [markdown]
 # Read that table from top to bottom: it is a training step without its update, one operator a row, and what is alive
 # after it.
-#
+
+# %% [markdown] slide="notes"
 # - Parameters are there all the time, and so is *optimizer state*, which the table leaves out: momentum keeps one
 #   number for every parameter, 3,232 bytes again.
 # - *Feature maps*, the outputs of layers, appear in the forward pass. The first convolution's is gone as soon as the
@@ -100,8 +104,11 @@ passes[roles].map("{:,}".format)
 # %% [markdown] slide="slide"
 # ## By hand: all of VGG-16
 #
-# The same arithmetic for each of its layers, for one image: the 13 convolutions put out 13,547,520 values,
-# the 5 pools 1,530,368. What training keeps of them:
+# The same arithmetic for each of its layers, for one image: the 13 convolutions put out 13,547,520 values, the 5 pools
+# 1,530,368.
+
+# %% [markdown] slide="notes"
+# What training keeps of them:
 #
 # - every convolution's map once (the ReLU after it saves its output, the map before the ReLU dies): 4 bytes a
 #   value;
@@ -121,9 +128,12 @@ print(f"for the parameters    {format_bytes(3 * 4 * parameters):>10}")
 # %% [markdown] slide="slide"
 # ## Trace: the same step, every tensor
 #
-# `training_step` runs the step on shapes alone, with no data and no GPU, and notes each tensor's birth, death,
-# size, layer and role. It does so twice, at two batches far apart; as every size is a fixed part plus a part
-# per sample, that gives the step at any batch.
+# `training_step` runs the step on shapes alone, with no data and no GPU, and notes each tensor's birth, death, size,
+# layer and role.
+
+# %% [markdown] slide="notes"
+# It does so twice, at two batches far apart; as every size is a fixed part plus a part per sample, that gives the step
+# at any batch.
 
 # %%
 with torch.device("meta"):  # shapes without numbers: 138 million parameters, no memory
@@ -153,8 +163,11 @@ ledger.by_role().map(format_bytes).to_frame()
 # %% [markdown] slide="slide"
 # ## Reading a skyline
 #
-# Memory over the step, stacked by role. Feature maps pile up in the forward pass and melt away in the backward
-# pass, last made, first freed. The peak is neither at the beginning nor at the end.
+# Memory over the step, stacked by role. Feature maps pile up in the forward pass and melt away in the backward pass,
+# last made, first freed.
+
+# %% [markdown] slide="notes"
+# The peak is neither at the beginning nor at the end.
 
 # %%
 skyline(ledger, limit_bytes=12 * GIB)
@@ -171,7 +184,8 @@ skyline(ledger, limit_bytes=12 * GIB)
 # | feature maps | forward pass | when their layer's backward has run | yes |
 # | gradient maps | backward pass | as soon as they are used | yes |
 # | *workspace*, scratch memory of a kernel | when a kernel starts | when it ends; cuBLAS keeps its own | often |
-#
+
+# %% [markdown] slide="notes"
 # An eighth, *other*, is what an optimizer's update makes for a moment. With momentum that is next to nothing; with Adam
 # it decides at small batches, as a figure below shows. Here the peak falls where feature maps have hardly begun to go and weight gradients
 # have mostly come.
@@ -191,9 +205,11 @@ print(f"But {gone} of the maps it counts have gone: errors that nearly cancel.")
 # %% [markdown] slide="slide"
 # ## Which layers own it
 #
-# The dense layers own the parameters, the first convolutions own the maps. The layer `conv1_1` has 1,792
-# parameters, 7 KiB, and what follows from it is the widest bar in the figure. Halving *its* weights would save
-# nothing.
+# The dense layers own the parameters, the first convolutions own the maps. The layer `conv1_1` has 1,792 parameters, 7
+# KiB, and what follows from it is the widest bar in the figure.
+
+# %% [markdown] slide="notes"
+# Halving *its* weights would save nothing.
 
 # %%
 layer_bars(ledger)
@@ -201,9 +217,12 @@ layer_bars(ledger)
 # %% [markdown] slide="slide"
 # ## Why the peak must not be extrapolated
 #
-# Each moment of the step is a straight line in the batch. The *peak* is the highest of many such lines, and the
-# highest one changes. With Adam and a small batch the worst moment is the update, whose temporaries know
-# nothing of the batch; with a large one it is the backward pass.
+# Each moment of the step is a straight line in the batch. The *peak* is the highest of many such lines, and the highest
+# one changes.
+
+# %% [markdown] slide="notes"
+# With Adam and a small batch the worst moment is the update, whose temporaries know nothing of the batch; with a large
+# one it is the backward pass.
 
 # %%
 with torch.device("meta"):
@@ -215,7 +234,7 @@ print(f"batch 256 from batches 2 and 4: {format_bytes(extrapolated)}")
 print(f"batch 256 traced:               {format_bytes(peak[256])}")
 print(f"off by {extrapolated / peak[256] - 1:.0%}")
 
-# %%
+# %% slide="subslide"
 turn = next(batch for batch in range(2, 65) if vgg_adam.at(batch).peak_phase == "backward")
 batch_lines(
     vgg_adam,
@@ -228,9 +247,11 @@ batch_lines(
 # %% [markdown] slide="slide"
 # ## Two accountings: 2016 and today
 #
-# The papers of 2016 counted *network-wide*: every feature map is kept, two buffers as large as the largest map
-# are shared by all gradient maps, activations work in place, and there is no momentum in the sum. Rhu et al.
-# (2016) published 1.1 GB for AlexNet and about 14 GB for VGG-16, at batch 128.
+# The papers of 2016 counted *network-wide*: every feature map is kept, two buffers as large as the largest map are
+# shared by all gradient maps, activations work in place, and there is no momentum in the sum.
+
+# %% [markdown] slide="notes"
+# Rhu et al. (2016) published 1.1 GB for AlexNet and about 14 GB for VGG-16, at batch 128.
 
 # %%
 with torch.device("meta"):
@@ -241,8 +262,11 @@ accountings([alexnet.at(128), ledger], published)
 
 # %% [markdown] slide="subslide"
 # AlexNet's published figure comes out of the formula. VGG-16's is larger by the difference below, presumably because it
-# includes workspace. PyTorch needs less, as it frees maps and gradient maps on its way, and more, as its sum has
-# momentum and pool indices in it.
+# includes workspace.
+
+# %% [markdown] slide="notes"
+# PyTorch needs less, as it frees maps and gradient maps on its way, and more, as its sum has momentum and pool indices
+# in it.
 
 # %%
 for network in (alexnet.at(128), ledger):
@@ -260,7 +284,10 @@ for network in (alexnet.at(128), ledger):
 # %% [markdown] slide="slide"
 # ## Writing over the input
 #
-# An *in-place* ReLU writes over its input instead of making a new map. Everybody has read that it saves memory.
+# An *in-place* ReLU writes over its input instead of making a new map.
+
+# %% [markdown] slide="notes"
+# Everybody has read that it saves memory.
 
 # %%
 guess_inplace = predict(
@@ -289,7 +316,7 @@ reveal(
     ],
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # The convolution before the ReLU does not need its own output for the backward pass, so that map died anyway as
 # soon as the ReLU had run. In place or not, one map a layer stays. Measure, do not assume: without a backward pass the
 # peak can be the moment of a ReLU, with the map before it and the map after it, and there in place saves one of them.
@@ -298,9 +325,11 @@ reveal(
 # %% [markdown] slide="slide"
 # ## A layer that shrinks the maps and adds memory
 #
-# A 2 × 2 max-pool puts out a quarter of its input. Its input stays saved all the same, and the pool adds its
-# own output, and for every value of it an index: which of the four was the largest. PyTorch keeps that index as
-# a 64-bit integer.
+# A 2 × 2 max-pool puts out a quarter of its input.
+
+# %% [markdown] slide="notes"
+# Its input stays saved all the same, and the pool adds its own output, and for every value of it an index: which of the
+# four was the largest. PyTorch keeps that index as a 64-bit integer.
 
 # %%
 pools_saved = ledger.by_layer().set_index("layer").filter(like="pool", axis="index")
@@ -347,6 +376,10 @@ pd.DataFrame(rows, columns=columns).set_index("optimizer")
 # %% [markdown] slide="slide"
 # ## Three counters, three numbers
 #
+# *Allocated* are the tensors alive, *reserved* is what the allocator holds for them, and `nvidia-smi` shows the
+# driver's context as well.
+
+# %% [markdown] slide="notes"
 # Ask how much memory a job uses, and three places answer differently:
 #
 # - *allocated*: the tensors alive, `torch.cuda.memory_allocated()`. For tensors the trace is exact. Convolutions add
@@ -374,15 +407,18 @@ for batch in (64, 128):
 
 # %% [markdown] slide="slide"
 # ## Reading an out-of-memory error
-#
-# Where a request cannot be met, PyTorch gives back what it has cached and unused, tries again, and then raises. This
-# is such a message in PyTorch's words, with the figures that somebody posted (pytorch/pytorch, issue 16417, a comment
-# of March 2024):
-#
+
+# %% [markdown] slide="notes"
+# Where a request cannot be met, PyTorch gives back what it has cached and unused, tries again, and then raises. This is
+# such a message in PyTorch's words, with the figures that somebody posted (pytorch/pytorch, issue 16417, a comment of
+# March 2024):
+
+# %% [markdown]
 # > CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB is free.
 # > Including non-PyTorch memory, this process has 23.60 GiB memory in use. Of the allocated memory 22.90 GiB is
 # > allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but unallocated.
-#
+
+# %% [markdown] slide="notes"
 # Every number in it is one of the counters above. Put them into a sum:
 
 # %% folded=true
@@ -408,15 +444,22 @@ pd.Series(
 # %% [markdown] slide="subslide"
 # How to read it, in this order:
 #
-# 1. **Is the request itself too large?** If *asked for* is more than *free* and *unallocated* together, no order of the
+# 1. **Is the request itself too large?**
+# 2. **Is it fragmentation?**
+# 3. **Is it other programs?**
+# 4. **Is it allocated?**
+# 5. **Does it grow from step to step?**
+
+# %% [markdown] slide="notes"
+# 1. If *asked for* is more than *free* and *unallocated* together, no order of the
 #    blocks helps. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces smaller than that.
-# 2. **Is it fragmentation?** A large *reserved but unallocated* beside a small request says so. Start the program with
+# 2. A large *reserved but unallocated* beside a small request says so. Start the program with
 #    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then grow,
 #    so that gaps of different segments join. Here the gaps are 1 % of the card: it would win little.
-# 3. **Is it other programs?** `nvidia-smi` lists them. A notebook's kernel that was not shut down is one.
-# 4. **Is it allocated?** Here it is, 97 % of the card. Then ask *which role*, as this lesson does: trace the step, look
+# 3. `nvidia-smi` lists other programs. A notebook's kernel that was not shut down is one.
+# 4. Here 97 % of the card is allocated. Then ask *which role*, as this lesson does: trace the step, look
 #    at the skyline, and take the technique that lowers the tallest band. A smaller batch lowers maps, not parameters.
-# 5. **Does it grow from step to step?** Then something keeps tensors: a loss that is added up with its graph (use
+# 5. If it grows, something keeps tensors: a loss that is added up with its graph (use
 #    `loss.item()`), a list of outputs, a hook.
 
 # %% [markdown] slide="skip"
@@ -436,9 +479,11 @@ pd.Series(
 # %% [markdown] slide="slide"
 # ## Measure
 #
-# A real step, here: AlexNet on 8 random images, two steps, the second one measured. On a CPU the measurement
-# is every byte its allocator handed out, the scratch memory inside kernels included; on a GPU it is
-# `max_memory_allocated`.
+# A real step, here: AlexNet on 8 random images, two steps, the second one measured.
+
+# %% [markdown] slide="notes"
+# On a CPU the measurement is every byte its allocator handed out, the scratch memory inside kernels included; on a GPU
+# it is `max_memory_allocated`.
 
 # %% tags=["nbval-ignore-output"] folded=true
 measured = measure_step(networks.alexnet(), input_shape=(3, 224, 224), classes=1000, batch=8)
@@ -459,7 +504,7 @@ side_by_side(
     f"measurement is {difference:+.2%} from the trace",
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # What is left over is scratch memory: the convolution's kernels convert and pad into buffers of their own and
 # free them before they return. No tensor shows them. That is the *workspace* role, and the one thing in the
 # figure that depends on the kernel, the card and the library version. Our library counts the buffer that PyTorch
@@ -487,9 +532,11 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## What matters, and what does not
 #
-# Half the image's side quarters every map. Two classes in place of a thousand shave a sliver off the last
-# layer. More training images change nothing: a step holds one batch. A recurrent network keeps the maps of
-# every time step, and no more parameters.
+# Half the image's side quarters every map. Two classes in place of a thousand shave a sliver off the last layer. More
+# training images change nothing: a step holds one batch.
+
+# %% [markdown] slide="notes"
+# A recurrent network keeps the maps of every time step, and no more parameters.
 
 
 # %% folded=true
@@ -518,8 +565,10 @@ pd.Series(rows, name="memory").map(format_bytes).to_frame()
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **does it fit, and if not, which role is to blame?** Move the batch with the mouse or the arrow
-# keys. Before each move say what the peak will do.
+# One question: **does it fit, and if not, which role is to blame?**
+
+# %% [markdown] slide="notes"
+# Move the batch with the mouse or the arrow keys. Before each move say what the peak will do.
 
 # %% tags=["nbval-ignore-output"]
 memory_explorer()
@@ -542,8 +591,11 @@ memory_explorer()
 # %% [markdown] slide="slide"
 # ## Your own model
 #
-# Put yours in place of this one; the errors say which layer fails, and why. A model with several inputs, any loss and
-# any optimizer, or one of Hugging Face's as it is: see *Trace your own model* in the README.
+# Put yours in place of this one; the errors say which layer fails, and why.
+
+# %% [markdown] slide="notes"
+# A model with several inputs, any loss and any optimizer, or one of Hugging Face's as it is: see *Trace your own model*
+# in the README.
 
 
 # %%
@@ -566,9 +618,11 @@ skyline(mine.at(256))
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Five claims from articles and forums of 2014 to 2017, in our words, with where they were published. Each verdict is
-# computed when the cell runs: change a formula in `lessons/memory/claims.py`, and it changes. The others on memory
-# are in Appendix A.
+# Five claims from articles and forums of 2014 to 2017, in our words, with where they were published.
+
+# %% [markdown] slide="notes"
+# Each verdict is computed when the cell runs: change a formula in `lessons/memory/claims.py`, and it changes. The
+# others on memory are in Appendix A.
 
 # %%
 judge([22, 24, 27, 67, 71])
@@ -576,12 +630,14 @@ judge([22, 24, 27, 67, 71])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Feature maps, not parameters, fill the card: they wait from the forward pass for the backward pass of their
-#    layer.
-# 2. Each moment of a step is a fixed part plus a part per sample; the peak is the worst moment, and which
-#    moment that is changes.
-# 3. Allocated is computable, and exact for tensors; reserved is more, the driver's figure is more again: say which
-#    one you mean. Whether a step fits is a fourth question, with the answers *fits*, *tight* and *no*.
+# 1. Feature maps, not parameters, fill the card.
+# 2. The peak is the worst moment of the step, and which moment that is changes.
+# 3. Allocated, reserved and the driver's figure are three numbers: say which one you mean.
+
+# %% [markdown] slide="notes"
+# Maps wait from the forward pass for the backward pass of their layer. Each moment of a step is a fixed part plus a
+# part per sample. Allocated is computable, and exact for tensors; reserved is more, and the driver's figure is more
+# again. Whether a step fits is a fourth question, with the answers *fits*, *tight* and *no*.
 #
 # Now the exercise: [exercises/03_memory.ipynb](../exercises/03_memory.ipynb). {questions}. Save,
 # then `course check 03` gives your marks.

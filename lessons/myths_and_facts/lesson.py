@@ -10,7 +10,8 @@
 # # A · Myths and facts
 #
 # **The question:** of what people say about GPUs and memory, how much holds when it is computed?
-#
+
+# %% [markdown] slide="notes"
 # Here are all claims that the course judges, in the order of the texts they come from. Most come from five texts: a
 # blog of 2014, two articles, a forum thread and a course. The last come from pages about today's transformers. Each
 # claim is told in our words. Its verdict is not written here: it is derived, when the cell runs, from a number that the
@@ -76,7 +77,8 @@ reveal(
 
 # %% [markdown] slide="subslide"
 # ## The verdicts
-#
+
+# %% [markdown] slide="notes"
 # - **right**: the number says so too;
 # - **partly right**: one part holds, or it holds under conditions that were left out;
 # - **outdated**: true when it was written;
@@ -93,17 +95,25 @@ table.reindex(counts).fillna(0).astype(int)
 # %% [markdown] slide="slide"
 # ## Where claims go wrong
 #
+# 1. **A part is taken for the whole.**
+# 2. **Two accountings are mixed.**
+# 3. **What held for one year or machine ages.**
+# 4. **Size stands for another quantity.**
+# 5. **A limit is left out.**
+# 6. **A slip of the pen.**
+
+# %% [markdown] slide="notes"
 # Read the tables below for these six; between them they explain most of what is not right.
 #
-# 1. **A part is taken for the whole.** Parameters without gradients and momentum (12, 13), maps without parameters
+# 1. Parameters without gradients and momentum (12, 13), maps without parameters
 #    (79, 81): the ratio of the part is not the ratio of the step.
-# 2. **Two accountings are mixed.** All maps kept, as frameworks did in 2016, or what autograd keeps now (66).
-# 3. **What held for one year or machine ages.** Rates of a link, prices, cores, what software can do (25, 58, 63).
-# 4. **Size stands for another quantity.** Depth for parameters (24), data for memory (71), parameters for
+# 2. All maps kept, as frameworks did in 2016, or what autograd keeps now (66).
+# 3. Rates of a link, prices, cores, what software can do (25, 58, 63).
+# 4. Depth for parameters (24), data for memory (71), parameters for
 #    arithmetic (5).
-# 5. **A limit is left out.** It holds until the card saturates (54), above the crossover (52), in a chain of layers
+# 5. It holds until the card saturates (54), above the crossover (52), in a chain of layers
 #    (29), for as many inputs and units (94).
-# 6. **A slip of the pen.** A digit too many (14), layers miscounted (21, 23), one network's number given to another
+# 6. A digit too many (14), layers miscounted (21, 23), one network's number given to another
 #    (31).
 
 # %% [markdown] slide="skip"
@@ -159,7 +169,8 @@ verdicts[TODAY]
 #
 # training_step(model, (3, 224, 224), classes=1000).at(32).peak_bytes
 # ```
-#
+
+# %% [markdown] slide="notes"
 # [Lesson 03](03_memory.ipynb) shows how, with any model of your own.
 
 # %% [markdown] slide="slide"
@@ -167,5 +178,7 @@ verdicts[TODAY]
 #
 # 1. A claim is worth as much as the number behind it.
 # 2. Most of those that do not hold are right about a part, a year or a machine.
-# 3. What is computed can be computed again: change a formula, and the verdict follows. Where no number decides, the
-#    verdict is *open*, however likely the claim.
+# 3. What is computed can be computed again: change a formula, and the verdict follows.
+
+# %% [markdown] slide="notes"
+# Where no number decides, the verdict is *open*, however likely the claim.

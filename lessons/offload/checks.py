@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.offload.behaviour import keep_outside as keep_outside
@@ -123,6 +124,7 @@ least_link = Check(
         ([(8, 2.0)],),
         ([(0, 0.001), (70, 0.7), (600, 5.0), (90, 0.8)],),
         ([(4, 2.0), (9, 3.0)],),
+        ([(7, 2.0), (3, 1.0)],),  # 3.5
     ],
     slips=[
         Slip("all bytes over all seconds",
@@ -176,6 +178,7 @@ two_streams = Check(
         ([1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0], [4.0, 0.5, 3.0, 1.5]),
         ([7.0], [9.0], [2.0]),
         ([1.0, 1.0], [2.0, 2.0], [0.5, 3.0]),
+        ([0.25, 3.0], [0.5, 6.0], [1.0, 2.0]),  # beside the first layer's backward kernels comes nothing
     ],
     slips=[
         Slip("nothing beside anything", lambda f, b, c: sum(f) + sum(b) + 2 * sum(c),
@@ -288,3 +291,5 @@ leaves_with = Check(
     ],
     takeaway="The last reader in the forward pass is the first in the backward pass: the map must be back for it.",
 )  # fmt: skip
+
+check = CheckCell(globals())

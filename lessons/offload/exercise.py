@@ -23,7 +23,6 @@ import inspect
 
 import torch
 
-from lessons.offload import checks as check
 from lessons.offload import judge as saved
 
 # %% [markdown] question="copy_seconds" points=2 difficulty=1 minutes=5
@@ -42,7 +41,9 @@ def copy_seconds(batch, channels, height, width, gb_s):
 
 
 # %% check="copy_seconds"
-check.copy_seconds(copy_seconds)
+from lessons.offload.checks import check
+
+check("copy_seconds")
 
 # %% [markdown] hint="copy_seconds"
 # **My number is 4 times too small.** The link counts bytes.
@@ -77,7 +78,9 @@ def copy_over_kernel(kernel, stride, read, written, side, batch, tflop_s, gb_s):
 
 
 # %% check="copy_over_kernel"
-check.copy_over_kernel(copy_over_kernel)
+from lessons.offload.checks import check
+
+check("copy_over_kernel")
 
 # %% [markdown] hint="copy_over_kernel"
 # **I do not know where to begin.** One output value is a sum over `kernel` × `kernel` positions in each of `read`
@@ -112,7 +115,9 @@ def least_link(layers):
 
 
 # %% check="least_link"
-check.least_link(least_link)
+from lessons.offload.checks import check
+
+check("least_link")
 
 # %% [markdown] hint="least_link"
 # **My rate is too low.** With it, go through the layers one by one: which copy is late?
@@ -154,7 +159,9 @@ def two_streams(forward, backward, copies):
 
 
 # %% check="two_streams"
-check.two_streams(two_streams)
+from lessons.offload.checks import check
+
+check("two_streams")
 
 # %% [markdown] hint="two_streams"
 # **My number is too large.** Which of two things that begin together and both have to end decides?
@@ -203,7 +210,9 @@ def leaves_with(layers):
 
 
 # %% check="leaves_with"
-check.leaves_with(leaves_with)
+from lessons.offload.checks import check
+
+check("leaves_with")
 
 # %% [markdown] hint="leaves_with"
 # **I do not know how to begin.** In `example`, who reads `"stem"`? Which of them is the last to run?
@@ -255,7 +264,9 @@ def keep_outside(model, least, host):
 
 
 # %% check="keep_outside"
-check.keep_outside(keep_outside)
+from lessons.offload.checks import check
+
+check("keep_outside")
 
 # %% [markdown] hint="keep_outside"
 # **I do not know what to return.** Two functions, defined inside yours, the one that packs first. `unpack` gets tickets

@@ -21,11 +21,13 @@ from course_utils.machine.hardware import Device, Link
 from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import spare_bytes
-from course_utils.techniques.offload import ALGORITHMS, POLICIES, Schedule, Work, layerwise_2016, simulate_work
+from course_utils.techniques.offload import ALGORITHMS, Schedule, Work
 from course_utils.trace import training_step
 from course_utils.units import GB, CourseError, format_bytes, format_seconds, require_one_of
+from lessons.offload.frameworks_2016 import layerwise_2016
 from lessons.offload.published import LINK
 from lessons.offload.schedule_lanes import schedule_lanes
+from lessons.offload.search import POLICIES, schedule_2016
 
 BATCHES = (8, 16, 32, 64, 128, 256, 512)
 OFFERED = ("VGG-16", "AlexNet", "GoogLeNet", "ResNet-50")
@@ -50,7 +52,7 @@ class Plans:
         key = (policy, "p" if policy == "dyn" else algorithm)
         if key not in self._found:
             try:
-                self._found[key] = simulate_work(
+                self._found[key] = schedule_2016(
                     self.work, *key, self.link.bytes_per_s, latency=self.device.launch_seconds,
                     limit_bytes=self.device.memory_bytes,
                 )  # fmt: skip

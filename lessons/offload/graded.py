@@ -40,7 +40,7 @@ def _layers(draw: random.Random) -> list[Case]:
         layers += [(draw.randint(5, 9) * 10**8, 0.9), (10**7, 0.004), (draw.randint(2, 4) * 10**8, 0.01)]
         order = draw.sample(layers[1:], length - 1)
         cases.append(([layers[0], *order],))
-    return cases
+    return [*cases, ([(2 * draw.randint(20, 99) + 1, 2.0), (draw.randint(3, 19), 1.0)],)]  # a half byte a second
 
 
 def _steps(draw: random.Random) -> list[Case]:

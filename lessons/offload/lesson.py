@@ -11,7 +11,8 @@
 #
 # **The question:** a feature map made early waits for seconds until the backward pass needs it. It can wait in the
 # CPU's memory. When can the copy hide behind the computation?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. say from a layer's shape whether the copy of its input hides behind it;
@@ -47,6 +48,7 @@ from lessons.offload.efficiency import loss_by_efficiency
 from lessons.offload.explorer import offload_explorer
 from lessons.offload.published import LINK, comparison, sensitivity
 from lessons.offload.schedule_lanes import schedule_lanes
+from lessons.offload.search import simulate_2016
 from lessons.shared import digits
 from lessons.shared.offload_real import OffloadActivations
 
@@ -54,8 +56,11 @@ from lessons.shared.offload_real import OffloadActivations
 # ## The idea
 #
 # *Offload*: copy a feature map to the CPU's memory in the forward pass, free it on the card, and copy it back in time
-# for the backward pass. Rhu et al., *vDNN* (2016), did it for whole networks. Copies have a queue of their own,
-# a second *stream*, so they run beside kernels, over a link such as PCIe. The host needs room for all that leaves.
+# for the backward pass.
+
+# %% [markdown] slide="notes"
+# Rhu et al., *vDNN* (2016), did it for whole networks. Copies have a queue of their own, a second *stream*, so they run
+# beside kernels, over a link such as PCIe. The host needs room for all that leaves.
 #
 # Their card is a Maxwell Titan X, 12 GiB, on PCIe 3.0. As with memory (lesson 01), we count on three quarters of what a
 # link has on paper: 11.8 of 15.75 GB/s. Measured on four links it was 0.63
@@ -68,7 +73,7 @@ vgg = networks_of_2016["VGG-16"].at(128)
 
 
 def schedule(ledger, policy, algorithm="p", **more):
-    return simulate(ledger, card, policy, algorithm, LINK, accounting="2016", **more)
+    return simulate_2016(ledger, card, policy, algorithm, LINK, **more)
 
 
 kept = schedule(vgg, "none")
@@ -93,8 +98,10 @@ guess
 # %% [markdown] slide="slide"
 # ## By hand: one layer
 #
-# `conv1_2` reads 64 maps of 224 × 224 for each of 128 images, and writes as many, with kernels of 3 × 3. While it
-# runs, nobody changes its input: the copy may run beside it. Which takes longer?
+# `conv1_2` reads 64 maps of 224 × 224 for each of 128 images, and writes as many, with kernels of 3 × 3.
+
+# %% [markdown] slide="notes"
+# While it runs, nobody changes its input: the copy may run beside it. Which takes longer?
 
 # %%
 link = hardware.link(LINK).bytes_per_s  # bytes a second: 0.75 of those on paper
@@ -112,7 +119,8 @@ print(f"kernel: {operations / 1e9:.0f} GFLOP at {rate / 1e12:.2f} TFLOP/s: {kern
 # these cancel. What is left:
 #
 # **The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L**
-#
+
+# %% [markdown] slide="notes"
 # with kernels of k × k, C channels *written*, R operations and L bytes a second. (A stride of s divides the left side
 # by s², as fewer outputs are computed. A value has 4 bytes.)
 
@@ -123,7 +131,7 @@ for kernel, written in ((3, 64), (3, 128), (1, 64), (1, 512), (11, 64)):
     verdict = "hides" if kernel**2 * written >= needed else "does not hide"
     print(f"{kernel} × {kernel}, {written} channels: {kernel**2 * written:>5,}, {verdict}")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # The batch is not in it: a larger batch does not help the copy to hide. A pool computes next to nothing, so a copy
 # beside it never hides.
 
@@ -169,7 +177,7 @@ plane(
     title=f"One line for every convolution: k² · C ≥ {needed:.0f} lets its input's copy hide",
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Points off the line are kernels that memory bandwidth bounds, not arithmetic: slower than the rule thinks. The dashed
 # line is where the two times are equal.
 
@@ -177,7 +185,10 @@ plane(
 # ## A schedule of two streams
 #
 # Now the whole step. vDNN is strict: a layer begins when the copy beside the layer before it has ended. Read the lanes
-# from left to right; stripes are waits. Below, memory over the same time; the outline is the step with nothing moved.
+# from left to right; stripes are waits.
+
+# %% [markdown] slide="notes"
+# Below, memory over the same time; the outline is the step with nothing moved.
 
 # %%
 schedule_lanes(everything, card.memory_bytes, kept)
@@ -213,12 +224,16 @@ for reason, seconds in waits.items():
 
 # %% [markdown] slide="slide"
 # ## What moves: policies
+
+# %% [markdown] slide="notes"
+# Four policies:
 #
 # - **none**: nothing moves, and everything is allocated throughout, as in frameworks of 2016.
 # - **all**: every map before the dense layers.
 # - **conv**: what convolutions read. Their long kernels hide the copy; what only a pool reads stays.
 # - **dyn**: a search for the fastest plan that fits the card.
-#
+
+# %% [markdown]
 # Each with convolutions that are *memory-optimal* **(m)**, slower and without workspace, or *performance-optimal*
 # **(p)**. In the model (m) has half of (p)'s speed.
 
@@ -235,9 +250,11 @@ columns = ["policy", "peak, GB", "average, GB", "moved each way, GB", "step", "l
 pd.DataFrame(rows, columns=columns).set_index("policy")
 
 # %% [markdown]
-# *Lost* is counted as in 2016: 1 − fastest step / this step. Moving what convolutions read costs under two percent;
-# the slow algorithms cost half. Both policies have one peak: the backward pass of `conv1_2`, whose own maps and
-# workspace must be there in any case.
+# *Lost* is counted as in 2016: 1 − fastest step / this step.
+
+# %% [markdown] slide="notes"
+# Moving what convolutions read costs under two percent; the slow algorithms cost half. Both policies have one peak: the
+# backward pass of `conv1_2`, whose own maps and workspace must be there in any case.
 
 # %% [markdown] slide="skip"
 # ### conv (p): the same figure, hardly a wait
@@ -248,8 +265,10 @@ schedule_lanes(schedule(vgg, "conv"), card.memory_bytes, kept)
 # %% [markdown] slide="slide"
 # ## Who waits longest: reuse distance
 #
-# The *reuse distance* of a map is the time between its last use in the forward pass and its first in the backward
-# pass. The earlier a layer, the longer: its map is the largest, and the idlest.
+# The *reuse distance* of a map is the time between its last use in the forward pass and its first in the backward pass.
+
+# %% [markdown] slide="notes"
+# The earlier a layer, the longer: its map is the largest, and the idlest.
 
 # %% folded=true
 distance = {
@@ -283,8 +302,10 @@ print(f"\ntaken: {format_seconds(found.total_seconds)}, {found.loss:.1%} lost")
 schedule_lanes(found, card.memory_bytes, schedule(vgg_256, "none"))
 
 # %% [markdown]
-# 25 GiB become 11.75, and the step still trains on 256 images. One kernel without workspace, the backward pass of
-# `conv1_2`, makes the difference between fitting and not.
+# 25 GiB become 11.75, and the step still trains on 256 images.
+
+# %% [markdown] slide="notes"
+# One kernel without workspace, the backward pass of `conv1_2`, makes the difference between fitting and not.
 
 # %% [markdown] slide="slide"
 # ## Branches: when may a map leave?
@@ -304,7 +325,7 @@ for kernel in reads:
 leaves = next(copy for copy in google.copies if copy.tensor == tensor)
 print(f"{1000 * leaves.begins:6.1f} ms: its copy begins")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # The same in the backward pass, the other way round: four branches add to its gradient, and the map must be back for
 # the first of them.
 
@@ -315,15 +336,18 @@ print(f"{1000 * leaves.begins:6.1f} ms: its copy begins")
 google_kept = schedule(networks_of_2016["GoogLeNet"].at(128), "none")
 schedule_lanes(google, card.memory_bytes, google_kept)
 
-# %% [markdown]
-# Convolutions of 1 × 1, pools, and the concatenations that join branches read many bytes for little arithmetic. The copies alone take longer than all
-# kernels together.
+# %% [markdown] slide="notes"
+# Convolutions of 1 × 1, pools, and the concatenations that join branches read many bytes for little arithmetic. The
+# copies alone take longer than all kernels together.
 
 # %% [markdown] slide="slide"
 # ## A looser rule: a window
 #
 # Must a layer wait for the copy before it? Not if memory allows a few maps on their way at once: a *window*. Then only
-# the sum counts. VGG-16's copies take 46 % of its kernels' time, and all of them hide; GoogLeNet's take 143 %, and cannot.
+# the sum counts.
+
+# %% [markdown] slide="notes"
+# VGG-16's copies take 46 % of its kernels' time, and all of them hide; GoogLeNet's take 143 %, and cannot.
 
 # %%
 rows = []
@@ -341,8 +365,11 @@ pd.DataFrame(rows, columns=columns).set_index(["network", "window"])
 # %% [markdown] slide="slide"
 # ## The published figures
 #
-# The model's constants were chosen once, for every row. One of them is from a row of this table, marked *calibration*,
-# so that row tests nothing. What agrees within 6 %, and what does not?
+# The model's constants were chosen once, for every row.
+
+# %% [markdown] slide="notes"
+# One of them is from a row of this table, marked *calibration*, so that row tests nothing. What agrees within 6 %, and
+# what does not?
 
 # %%
 table = comparison(runs())
@@ -377,15 +404,18 @@ loss_by_efficiency(
     {"the model's": hardware.ARITHMETIC_EFFICIENCY},
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Nobody published which share of the peak those kernels reached, so the point's place is an assumption too. That a
 # model agrees with one such figure proves little. That it says what would change it is worth more.
 
 # %% [markdown] slide="slide"
 # ## And today?
 #
-# The rule needs only R and L. As everywhere in the course, L is three quarters of a link's rate on paper, and R two
-# thirds of a card's. In 16 bits a value has two bytes, and the rule is k² · C ≥ R / L:
+# The rule needs only R and L.
+
+# %% [markdown] slide="notes"
+# As everywhere in the course, L is three quarters of a link's rate on paper, and R two thirds of a card's. In 16 bits a
+# value has two bytes, and the rule is k² · C ≥ R / L:
 
 # %%
 rows = []
@@ -400,17 +430,18 @@ columns = ["device", "year", "link", "k² · C needed, float32", "float16, tenso
 pd.DataFrame(rows, columns=columns).set_index("device")
 
 # %% [markdown]
-# In plain float32 the need has been of the same order since 2016. On the tensor cores of the data-centre cards (V100,
-# T4, A100, H100) it is several times as much; those of the two RTX cards are nearer to their float32. TF32, the tensor
-# cores' format for float32 since the A100, has half the rate of float16 and twice the bytes, so its need is that of the
-# last column. A dense layer is a 1 × 1 convolution of one pixel: C outputs. In float16 on an H100 it takes more than
-# 10,000 of them.
+# In plain float32 the need has been of the same order since 2016.
+
+# %% [markdown] slide="notes"
+# On the tensor cores of the data-centre cards (V100, T4, A100, H100) it is several times as much; those of the two RTX
+# cards are nearer to their float32. TF32, the tensor cores' format for float32 since the A100, has half the rate of
+# float16 and twice the bytes, so its need is that of the last column. A dense layer is a 1 × 1 convolution of one
+# pixel: C outputs. In float16 on an H100 it takes more than 10,000 of them.
 
 # %% [markdown] slide="slide"
 # ## The lines that overlap a copy
 #
-# A GPU works off a queue of kernels, called a *stream*. Two streams can run beside each other, so a copy on one
-# overlaps with the kernels on the other, if four things are right:
+# A GPU works off queues of kernels, *streams*. A copy on one overlaps with kernels on another, if four things are right:
 #
 # ```python
 # copies = torch.cuda.Stream()
@@ -457,8 +488,11 @@ pd.DataFrame(rows, columns=columns).set_index("device")
 # ## The real thing
 #
 # Autograd asks two functions, if given: *pack* when it saves a tensor for the backward pass, *unpack* when it needs it.
-# `OffloadActivations` is built on these. On a GPU it copies on a stream of its own, through pinned memory, and fetches
-# ahead. Here, on a CPU, the same code moves real bytes to a second pool: everything but the overlap can be seen.
+# `OffloadActivations` is built on these.
+
+# %% [markdown] slide="notes"
+# On a GPU it copies on a stream of its own, through pinned memory, and fetches ahead. Here, on a CPU, the same code
+# moves real bytes to a second pool: everything but the overlap can be seen.
 
 
 # %%
@@ -543,7 +577,7 @@ side_by_side(
     title=f"Moving everything takes {fall:.0%} off the measured peak",
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # On demand the first pool holds less, because no map is fetched before the kernel that needs it. What is measured above
 # the trace is scratch memory of a convolution, as much as this processor's kernels take: with the maps gone, the peak
 # is where one runs. And the small network of lesson 08? It has two layers, and its peak is in one of them: nothing to
@@ -622,8 +656,10 @@ columns = ["maps", "peak, MiB", "ms a step", "accuracy", "same weights, bit by b
 pd.DataFrame(rows, columns=columns).set_index("maps")
 
 # %% [markdown]
-# The same weights to the last bit, so the same accuracy: offload changes where bytes wait and nothing else. Time here
-# is a CPU's, which has nothing to hide copies behind.
+# The same weights to the last bit, so the same accuracy: offload changes where bytes wait and nothing else.
+
+# %% [markdown] slide="notes"
+# Time here is a CPU's, which has nothing to hide copies behind.
 
 # %% [markdown] slide="skip"
 # ## On a GPU
@@ -650,7 +686,10 @@ if gpu is not None:
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **when can the copy hide?** Before each move say whether the waits become longer or shorter.
+# One question: **when can the copy hide?**
+
+# %% [markdown] slide="notes"
+# Before each move say whether the waits become longer or shorter.
 
 # %% tags=["nbval-ignore-output"]
 offload_explorer()
@@ -670,8 +709,10 @@ offload_explorer()
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Five claims of 2017, in our words. Each verdict is computed when the cell runs: change a formula in
-# `lessons/offload/claims.py`, and it changes.
+# Five claims of 2017, in our words.
+
+# %% [markdown] slide="notes"
+# Each verdict is computed when the cell runs: change a formula in `lessons/offload/claims.py`, and it changes.
 
 # %%
 judge([30, 31, 32, 33, 34])
@@ -679,12 +720,14 @@ judge([30, 31, 32, 33, 34])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A copy hides behind a convolution if k² · C ≥ 2 · R / L: wide 3 × 3 convolutions hide it, 1 × 1 convolutions
-#    and pools do not, and the batch has no say.
-# 2. A map leaves beside its last reader and must be back for the first in the backward pass; what moves, with which
-#    algorithm and how many at once decides between memory and time.
-# 3. Results are the same to the last bit. What it costs is time on the link, and tensor cores have outgrown links:
-#    in 16 bits a copy hides worse today than in 2016.
+# 1. A copy hides behind a convolution if k² · C ≥ 2 · R / L.
+# 2. A map leaves beside its last reader and must be back for the first in the backward pass.
+# 3. Results are the same to the last bit; what it costs is time on the link.
+
+# %% [markdown] slide="notes"
+# Wide 3 × 3 convolutions hide the copy, 1 × 1 convolutions and pools do not, and the batch has no say. What moves, with
+# which algorithm and how many at once decides between memory and time. Tensor cores have outgrown links: in 16 bits a
+# copy hides worse today than in 2016.
 #
 # Now the exercise: [exercises/09_offload.ipynb](../exercises/09_offload.ipynb). {questions}. Save, then
 # `course check 09` gives your marks.

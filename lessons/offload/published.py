@@ -16,10 +16,10 @@ import pandas as pd
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device, Link
 from course_utils.memory import StepTrace
-from course_utils.techniques.offload.policies import simulate_work
 from course_utils.techniques.offload.schedule import Schedule
-from course_utils.techniques.offload.work import layerwise_2016
 from course_utils.units import GB, GIB
+from lessons.offload.frameworks_2016 import layerwise_2016
+from lessons.offload.search import schedule_2016
 
 VDNN = "Rhu et al. 2016"
 CDMA = "Rhu et al. 2017"
@@ -93,7 +93,7 @@ class Runs:
         key = (network, batch, policy, algorithm, features_only)
         if key not in self._found:
             work = layerwise_2016(self.steps[network].at(batch), self.device, features_only=features_only)
-            self._found[key] = simulate_work(
+            self._found[key] = schedule_2016(
                 work,
                 policy,
                 algorithm,

@@ -22,7 +22,6 @@ from course_utils.figures.scene import (
     Words,
     text_width,
 )
-from course_utils.figures.skyline import axis_top
 from course_utils.figures.style import (
     BAND_COLUMN,
     COLUMN_GAP,
@@ -31,6 +30,7 @@ from course_utils.figures.style import (
     SIZE,
     ByteScale,
     Floats,
+    axis_top,
     label_column,
     name_limit,
     write_on_band,

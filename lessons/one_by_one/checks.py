@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.shared.checks import BytesCheck
@@ -132,7 +133,7 @@ def _fraction(inputs: int, outputs: int, kernel: int) -> float:
 break_even = Check(
     "break_even",
     _break_even,
-    cases=[(64, 64, 3), (256, 64, 3), (10, 10, 3), (192, 32, 5), (18, 2, 3), (36, 12, 3), (60, 10, 5)],
+    cases=[(64, 64, 3), (256, 64, 3), (10, 10, 3), (192, 32, 5), (18, 2, 3), (36, 12, 3), (60, 10, 5), (7, 2, 3)],
     slips=[
         Slip("not rounded", _fraction, "A number of channels is whole. Round down to the last one that still pays."),
         Slip("rounded up", lambda inputs, outputs, kernel: math.ceil(_fraction(inputs, outputs, kernel)),
@@ -263,3 +264,5 @@ bottleneck = RebuildCheck(
     ],
     takeaway="Two layers at a quarter of the width pay for the map that the squeeze adds, and then some.",
 )
+
+check = CheckCell(globals())

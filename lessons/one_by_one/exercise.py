@@ -21,7 +21,6 @@ import inspect
 
 from torch import nn
 
-from lessons.one_by_one import checks as check
 from lessons.shared.originals import wide
 
 # %% [markdown] question="after_squeeze" points=2 difficulty=1 minutes=6
@@ -42,7 +41,9 @@ def after_squeeze(side, channels, squeezed):
 
 
 # %% check="after_squeeze"
-check.after_squeeze(after_squeeze)
+from lessons.one_by_one.checks import check
+
+check("after_squeeze")
 
 # %% [markdown] hint="after_squeeze"
 # **My parameters are far too many.** Does the kernel change from one position to the next? Count the weights of
@@ -77,7 +78,9 @@ def bytes_added(batch, side, channels, squeezed, narrow):
 
 
 # %% check="bytes_added"
-check.bytes_added(bytes_added)
+from lessons.one_by_one.checks import check
+
+check("bytes_added")
 
 # %% [markdown] hint="bytes_added"
 # **I get a negative number for `narrow = 0`.** Which maps are there before and not after? The squeeze reads a
@@ -112,7 +115,9 @@ def break_even(inputs, outputs, kernel):
 
 
 # %% check="break_even"
-check.break_even(break_even)
+from lessons.one_by_one.checks import check
+
+check("break_even")
 
 # %% [markdown] hint="break_even"
 # **I do not know where to start.** Write the two sides: the convolution alone on the left; on the right the 1×1
@@ -157,7 +162,9 @@ def bottleneck():
 
 
 # %% check="bottleneck"
-check.bottleneck(bottleneck)
+from lessons.one_by_one.checks import check
+
+check("bottleneck")
 
 # %% [markdown] hint="bottleneck"
 # **The peak has risen.** Count the maps with 64 channels before and after. Which of your layers widens again,

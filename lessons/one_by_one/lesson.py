@@ -10,7 +10,8 @@
 # # 05 · 1×1 convolutions
 #
 # **The question:** what does squeezing channels save, and where?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. write down values and weights of a 1×1 convolution with a pencil;
@@ -43,7 +44,8 @@ from lessons.shared.layer_changes import layer_changes
 
 # %% [markdown] slide="slide"
 # ## Predict
-#
+
+# %% [markdown] slide="notes"
 # A *1×1 convolution* (also *pointwise* convolution) looks at one position at a time and mixes its channels: 64
 # numbers in, 32 out, the same weights everywhere. A *squeeze* is a 1×1 convolution that puts out fewer channels than
 # it reads; papers call it a *reduction* or, with the layer that widens again, a *bottleneck*.
@@ -69,7 +71,8 @@ guess
 # | fewer by | 1 − 96 / 256 | 62.5 % |
 # | weights | 1 · 1 · 256 · 96 | 24,576 |
 # | multiply-adds | 64 · 64 · 24,576 | 100,663,296 |
-#
+
+# %% [markdown] slide="notes"
 # 24,576 weights are 96 KiB. For each image the map shrinks by 2.5 MiB. A bargain?
 
 # %% slide="subslide"
@@ -85,15 +88,20 @@ print(f"{maps.numel():,} values in, {values:,} out, {weights:,} weights")
 # %% [markdown] slide="slide"
 # ## By hand: how long to stay narrow
 #
-# A run of convolutions with C channels. In front of one of them comes a squeeze to m; then k convolutions stay
-# at m channels, and the next one widens to C again. Counted in values for each position of the map:
-#
+# A run of convolutions with C channels.
+
+# %% [markdown] slide="notes"
+# In front of one of them comes a squeeze to m; then k convolutions stay at m channels, and the next one widens to C
+# again. Counted in values for each position of the map:
+
+# %% [markdown]
 # | | before | after |
 # |---|---:|---:|
 # | the squeeze | 0 | m |
 # | k convolutions | k · C | k · m |
 # | the one that widens | C | C |
-#
+
+# %% [markdown] slide="notes"
 # The difference is m + k · (m − C). With k = 0 it is always +m: a squeeze that widens at once only **adds** to what
 # is kept. With k = 1 it saves if m is below half of C, with k = 2 below two thirds.
 
@@ -191,8 +199,11 @@ skyline(narrow, before=published, title=title)
 # %% [markdown] slide="slide"
 # ## Break even
 #
-# By hand, one narrow layer pays below half of C, two pay below two thirds. Squeeze before `conv3_2` (C = 256) to
-# every width, for zero, one and two narrow layers, and let the trace say where each begins to pay:
+# By hand, one narrow layer pays below half of C, two pay below two thirds.
+
+# %% [markdown] slide="notes"
+# Squeeze before `conv3_2` (C = 256) to every width, for zero, one and two narrow layers, and let the trace say where
+# each begins to pay:
 
 # %% folded=true
 runs = {
@@ -235,7 +246,7 @@ plane(
 print(f"by hand: below {256 / 2:.0f} and below {2 / 3 * 256:.0f} channels; ", end="")
 print(f"by trace: up to {one} and up to {two}")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # One narrow layer crosses where the formula says, within a few channels: the weights that a squeeze saves are in the
 # trace and not in the formula. Two narrow layers pay well beyond two thirds: `pool3` behind them passes
 # the narrow maps on, with its indices, and is not in the formula either. Widening at once never pays.
@@ -243,9 +254,11 @@ print(f"by trace: up to {one} and up to {two}")
 # %% [markdown] slide="slide"
 # ## What it saves, below its break-even: arithmetic
 #
-# A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1 convolution does 1. Where C channels were
-# read and C were put out, the two layers that stand there now cost C · m + 9 · m · C in place of 9 · C · C. They are
-# cheaper as long as m is below nine tenths of C. Weights follow the same count.
+# A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1 convolution does 1.
+
+# %% [markdown] slide="notes"
+# Where C channels were read and C were put out, the two layers that stand there now cost C · m + 9 · m · C in place of
+# 9 · C · C. They are cheaper as long as m is below nine tenths of C. Weights follow the same count.
 
 # %% folded=true
 rows = {}
@@ -271,10 +284,13 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 # %% [markdown] slide="slide"
 # ## Where squeezes live: an Inception block
 #
-# GoogLeNet runs convolutions of several sizes side by side on the same input and joins what they put out. Without
-# squeezes the 5×5 branch alone would be expensive: 25 multiply-adds for each pair of channels. So each wide kernel has a
-# *reduction* in front of it:
-#
+# GoogLeNet runs convolutions of several sizes side by side on the same input and joins what they put out.
+
+# %% [markdown] slide="notes"
+# Without squeezes the 5×5 branch alone would be expensive: 25 multiply-adds for each pair of channels. So each wide
+# kernel has a *reduction* in front of it:
+
+# %% [markdown]
 # | branch of block 3a, which reads 192 channels | with reductions | without |
 # |---|---|---|
 # | 1 | 1×1 to 64 | 1×1 to 64 |
@@ -350,15 +366,19 @@ pd.DataFrame(
 ).T.rename_axis("Inception block 3a, maps of 28 × 28")
 
 # %% [markdown]
-# Far less arithmetic and fewer weights, and *more* memory: two maps are new and none went. The authors wanted
-# the arithmetic.
+# Far less arithmetic and fewer weights, and *more* memory: two maps are new and none went.
+
+# %% [markdown] slide="notes"
+# The authors wanted the arithmetic.
 
 # %% [markdown] slide="slide"
 # ## The other way round: a MobileNet block
 #
-# MobileNetV2 turns the bottleneck inside out: 1×1 from 24 to 144 channels, a 3×3 that treats each channel by
-# itself (*depthwise*), 1×1 back to 24. Narrow between blocks, wide inside. The arithmetic is small because the 3×3
-# mixes no channels. And the memory?
+# MobileNetV2 turns the bottleneck inside out: 1×1 from 24 to 144 channels, a 3×3 that treats each channel by itself
+# (*depthwise*), 1×1 back to 24. Narrow between blocks, wide inside.
+
+# %% [markdown] slide="notes"
+# The arithmetic is small because the 3×3 mixes no channels. And the memory?
 
 
 # %% folded=true
@@ -389,7 +409,7 @@ pd.DataFrame(
     }
 ).T.rename_axis("one block, maps of 56 × 56")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # This block was made for phones, and while it trains it keeps many times the maps of a plain convolution. Every wide map
 # is kept twice: ReLU6 keeps its input, and the convolution behind it keeps what ReLU6 put out. It was made for
 # *inference*, where no map is kept. Small in arithmetic and small in memory are two different things.
@@ -397,10 +417,11 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## ResNet-50 and ResNet-34
 #
-# A *block* of ResNet-34 is two 3×3 convolutions at full width, and adds its input to their output. A block of
-# ResNet-50, a *bottleneck*, squeezes by 1×1, does one 3×3 in the narrow, and widens by 1×1. Its squeezed layers are
-# as wide as those of ResNet-34.
-# Which needs more?
+# A *block* of ResNet-34 is two 3×3 convolutions at full width, and adds its input to their output.
+
+# %% [markdown] slide="notes"
+# A block of ResNet-50, a *bottleneck*, squeezes by 1×1, does one 3×3 in the narrow, and widens by 1×1. Its squeezed
+# layers are as wide as those of ResNet-34. Which needs more?
 
 # %% folded=true
 resnets = {
@@ -432,9 +453,12 @@ pd.DataFrame(
 ).T
 
 # %% [markdown]
-# Against the same block without a squeeze, the bottleneck saves a third of the memory and more than nine tenths
-# of the arithmetic. But nobody trains that block. What people did with the arithmetic they saved was to make
-# the maps between the blocks four times as wide, and *those* are what ResNet-50 keeps.
+# Against the same block without a squeeze, the bottleneck saves a third of the memory and more than nine tenths of the
+# arithmetic. But nobody trains that block.
+
+# %% [markdown] slide="notes"
+# What people did with the arithmetic they saved was to make the maps between the blocks four times as wide, and *those*
+# are what ResNet-50 keeps.
 
 # %% slide="subslide"
 layers = steps["ResNet-50: 256, squeezed to 64"].by_layer().set_index("layer")
@@ -443,16 +467,20 @@ block = block[block["saved feature maps"] > 2**20]
 pd.DataFrame({"shape": block["shape"], "kept": block["saved feature maps"].map(format_bytes)})
 
 # %% [markdown]
-# One block, `conv2_2`: behind each convolution stand a normalisation (lesson 07 takes it apart), which keeps its
-# input, and a ReLU, which keeps its output, so each of the three widths is kept twice. The two maps of 256 channels
-# outweigh the four of 64 by two to one.
+# One block, `conv2_2`: behind each convolution stand a normalisation (lesson 07 takes it apart), which keeps its input,
+# and a ReLU, which keeps its output, so each of the three widths is kept twice.
+
+# %% [markdown] slide="notes"
+# The two maps of 256 channels outweigh the four of 64 by two to one.
 
 # %% [markdown] slide="slide"
 # ## Measure: memory, time, accuracy
 #
-# Handwritten digits of 8 × 8, four convolutions of 32 channels. Then a squeeze to 8 in front of the second
-# that widens at once, and one that stays narrow for two layers. For comparison a network that is narrow from
-# the start.
+# Handwritten digits of 8 × 8, four convolutions of 32 channels. Then a squeeze to 8 in front of the second that widens
+# at once, and one that stays narrow for two layers.
+
+# %% [markdown] slide="notes"
+# For comparison a network that is narrow from the start.
 
 
 # %%
@@ -474,7 +502,7 @@ variants = {
 for name, variant in variants.items():
     print(f"{name}: {sum(p.numel() for p in variant.build().parameters()):,} parameters")
 
-# %% tags=["nbval-ignore-output"]
+# %% slide="subslide" tags=["nbval-ignore-output"]
 trained = compare(variants, epochs=3, side=8)
 trained.style.format(
     {
@@ -494,10 +522,12 @@ for name, row in trained.iloc[1:].iterrows():
     print(f"  accuracy {gained:+.1%}, {apart} the spread of the seeds")
 
 # %% [markdown] slide="subslide"
-# What to take from the table: the squeeze that widens at once has a *higher* peak than the wide network, the one
-# that stays narrow a lower one, and narrow from the start the lowest of all. What is saved has to be paid in
-# accuracy or in epochs: a network with fewer channels learns more slowly, so part of a gap would close with more
-# epochs. Three seeds and three epochs show large effects, not small ones.
+# What to take from the table: the squeeze that widens at once has a *higher* peak than the wide network, the one that
+# stays narrow a lower one, and narrow from the start the lowest of all.
+
+# %% [markdown] slide="notes"
+# What is saved has to be paid in accuracy or in epochs: a network with fewer channels learns more slowly, so part of a
+# gap would close with more epochs. Three seeds and three epochs show large effects, not small ones.
 #
 # What the measured peak has above the traced one is the workspace of the convolutions.
 
@@ -515,13 +545,15 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **where to squeeze, to how many channels, and for how long?** Before each move say whether
-# memory rises or falls.
+# One question: **where to squeeze, to how many channels, and for how long?**
+
+# %% [markdown] slide="notes"
+# Before each move say whether memory rises or falls.
 
 # %% tags=["nbval-ignore-output"]
 squeeze_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Try three things. Let layers stay narrow, none, one, two: when does the peak first fall? Find a squeeze that
 # costs memory *and* weights. Squeeze before `conv5_1`: why does the peak hardly care?
 
@@ -538,7 +570,10 @@ squeeze_explorer()
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# In our words, with where it was published. The verdict is computed when the cell runs.
+# In our words, with where it was published.
+
+# %% [markdown] slide="notes"
+# The verdict is computed when the cell runs.
 
 # %%
 judge([77])
@@ -546,12 +581,14 @@ judge([77])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A 1×1 convolution has a weight for each pair of channels, and none for position: the cheapest way to fewer
-#    channels.
-# 2. Its input stays and its output comes on top. Memory falls only downstream, in layers that stay narrow,
-#    until one widens again.
-# 3. Below its break-even (nine tenths of C where it widens at once) a squeeze saves arithmetic and weights. Networks
-#    have spent that on wider maps, so that blocks full of squeezes keep more memory, not less.
+# 1. A 1×1 convolution is the cheapest way to fewer channels.
+# 2. Its input stays and its output comes on top: memory falls only downstream, in layers that stay narrow.
+# 3. Below its break-even a squeeze saves arithmetic and weights.
+
+# %% [markdown] slide="notes"
+# It has a weight for each pair of channels, and none for position. Memory falls until a layer widens again. The
+# break-even is nine tenths of C where it widens at once. Networks have spent what they saved on wider maps, so that
+# blocks full of squeezes keep more memory, not less.
 #
 # Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}.
 # Save, then `course check 05` gives your marks.

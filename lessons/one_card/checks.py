@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from course_utils.units import GIB
@@ -288,3 +289,5 @@ tokens_per_second = Check(
     ],
     takeaway="Bandwidth bounds a small batch, and each sequence more shares the reading of the weights.",
 )  # fmt: skip
+
+check = CheckCell(globals())

@@ -7,8 +7,9 @@ import torch
 from classroom.claims import PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils.networks.language import SHAPES
 from course_utils.techniques.capacity import FITS, fit
+from course_utils.techniques.fine_tuning import BLOCK_4_BIT
 from course_utils.units import GB, GIB, format_bytes, in_gb
-from lessons.one_card.fine_tuning import BLOCK_4_BIT, METHODS, Method, step
+from lessons.one_card.fine_tuning import METHODS, Method, step
 from lessons.one_card.serving import cache_bytes
 from lessons.shared.sources import COOKBOOK, LITGPT, TORCHTUNE
 

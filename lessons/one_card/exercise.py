@@ -24,7 +24,6 @@ import inspect
 import torch  # noqa: F401 - for your answers
 from torch import nn
 
-from lessons.one_card import checks as check
 from lessons.one_card import judge
 
 # %% [markdown] question="kv_cache" points=2 difficulty=1 minutes=6
@@ -45,7 +44,9 @@ def kv_cache(layers, heads, kv_heads, head_size, tokens, batch):
 
 
 # %% check="kv_cache"
-check.kv_cache(kv_cache)
+from lessons.one_card.checks import check
+
+check("kv_cache")
 
 # %% [markdown] hint="kv_cache"
 # **My number is too large.** Which heads have keys and values of their own? And how many bytes has a value?
@@ -76,7 +77,9 @@ def lora_bytes(widths, rank):
 
 
 # %% check="lora_bytes"
-check.lora_bytes(lora_bytes)
+from lessons.one_card.checks import check
+
+check("lora_bytes")
 
 # %% [markdown] hint="lora_bytes"
 # **My number is thousands of times too large.** Write down both matrices of one product, and count the values of each.
@@ -113,7 +116,9 @@ def fixed_bytes(base, adapters, base_bits, state_bits):
 
 
 # %% check="fixed_bytes"
-check.fixed_bytes(fixed_bytes)
+from lessons.one_card.checks import check
+
+check("fixed_bytes")
 
 # %% [markdown] hint="fixed_bytes"
 # **It is right without adapters, and far too large with them.** What is frozen has no gradient. Does it have moments?
@@ -145,7 +150,9 @@ def longest_context(card, taken, token, batch):
 
 
 # %% check="longest_context"
-check.longest_context(longest_context)
+from lessons.one_card.checks import check
+
+check("longest_context")
 
 # %% [markdown] hint="longest_context"
 # **My number is negative.** Then the weights do not fit, and no token does.
@@ -179,7 +186,9 @@ def tokens_per_second(weights, cache, batch, flops, bandwidth, arithmetic):
 
 
 # %% check="tokens_per_second"
-check.tokens_per_second(tokens_per_second)
+from lessons.one_card.checks import check
+
+check("tokens_per_second")
 
 # %% [markdown] hint="tokens_per_second"
 # **My number is the same for every batch.** Which bytes are read once for all sequences, and which for each?
@@ -231,7 +240,9 @@ class Adapted(nn.Module):
 
 
 # %% check="adapt_layer"
-check.adapt_layer(Adapted)
+from lessons.one_card.checks import check
+
+check("adapt_layer")
 
 # %% [markdown] hint="adapt_layer"
 # **The output is not the same at the start.** A product is 0 if one of its two factors is.

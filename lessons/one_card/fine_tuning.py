@@ -1,187 +1,36 @@
-"""Ways to fine-tune a language model on one card, each as a training step that is traced.
+"""The ways to fine-tune of `course_utils.techniques.fine_tuning`, on published language models: each a step, traced.
 
-LoRA after Hu and others, "LoRA: Low-Rank Adaptation of Large Language Models" (2021); a base in 4 bits after Dettmers
-and others, "QLoRA" (2023); optimizer state in 8 bits after Dettmers and others, "8-bit Optimizers via Block-wise
-Quantization" (2022); the step within the backward pass after Lv and others, "Full Parameter Fine-tuning for Large
-Language Models with Limited Resources" (2023, LOMO). Weights are in one 16-bit format throughout, unless said.
-
-Traced: everything autograd and torch do. Counted: how many bytes 4-bit weights and 8-bit state have, that their kernels
-make what they return and nothing besides, and when a gradient goes that is used at once.
+Weights are in one 16-bit format throughout, unless said.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from course_utils.memory import Ledger, Tape
 from course_utils.networks.language import SHAPES, LanguageModel, Options, Shape
+from course_utils.techniques.fine_tuning import RANK, adapt, eight_bit, fused, on_host, stepped_in_backward
 from course_utils.trace import Spec
 from course_utils.trace.inputs import StepSpec
-from course_utils.trace.recorder import Run
-from course_utils.trace.tracer import Tracer, no_garbage_collection
+from course_utils.trace.record import Run
+from course_utils.trace.surroundings import no_garbage_collection
+from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError, require_one_of
 from lessons.shared.kept_steps import KeptSteps
-from lessons.shared.stacked import SHORT, between, deepened, stepped_in_backward
+from lessons.shared.stacked import SHORT, between, deepened
 
-RANK, ALPHA = 16, 32  # of LoRA here; the update is scaled by ALPHA / RANK
-ADAPTED = ("q", "k", "v", "project", "gate", "up", "down", "qkv")  # the products of a layer that get LoRA
-BLOCK_4_BIT, BLOCK_8_BIT = 64, 256  # values that share one float32 scale
-SMALLEST_8_BIT = 4096  # values a parameter has at least whose state is in 8 bits (bitsandbytes' min_8bit_size)
 TRACED_AT = (512, 1024)  # sequences traced, between and beyond which every size is on a straight line
 STEPS = Path(__file__).parent / "steps.xz"  # `python -m lessons.one_card.keep` writes it
 _kept = KeptSteps(STEPS)
-
-# The sixteen values of NF4 (QLoRA, appendix E).
-NF4 = (
-    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
-    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
-    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
-)  # fmt: skip
-
-
-class LoRA(nn.Module):
-    """A layer that stays as it is, and beside it a trained product of two thin matrices, 0 at the start.
-
-    Args:
-        base: what is kept, a map of the last dimension.
-        inputs: its width.
-        outputs: the width of its result.
-        rank: columns of the thin matrices.
-        like: a tensor whose dtype and device the thin matrices have.
-    """
-
-    def __init__(self, base: nn.Module, inputs: int, outputs: int, rank: int, like: Tensor) -> None:
-        super().__init__()
-        self.base = base.requires_grad_(False)
-        self.down = nn.Linear(inputs, rank, bias=False, dtype=like.dtype, device=like.device)
-        self.up = nn.Linear(rank, outputs, bias=False, dtype=like.dtype, device=like.device)
-        nn.init.zeros_(self.up.weight)
-        self.scale = ALPHA / RANK
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(…, inputs) to (…, outputs)."""
-        beside: Tensor = self.up(self.down(x.to(self.down.weight.dtype)))
-        kept: Tensor = self.base(x)
-        return kept + self.scale * beside
-
-
-class FourBit(nn.Module):
-    """A linear layer whose weight is kept in 4 bits a value, and made 16 bits wide whenever it is used.
-
-    Args:
-        linear: the layer to take over.
-        keeps: the wide copy is left to autograd, which holds it for the backward pass; else it is made twice, as
-            bitsandbytes does.
-    """
-
-    def __init__(self, linear: nn.Linear, keeps: bool = False) -> None:
-        super().__init__()
-        self.shape, self.keeps = (linear.out_features, linear.in_features), keeps
-        packed, scales = quantised(linear.weight.detach())
-        self.packed = nn.Parameter(packed, requires_grad=False)
-        self.scales = nn.Parameter(scales, requires_grad=False)
-        self.dtype = torch.bfloat16 if linear.weight.dtype == torch.bfloat16 else torch.float32
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(…, in) to (…, out)."""
-        x = x.to(self.dtype)
-        if self.keeps:
-            return F.linear(x, dequantised(self.packed, self.scales, self.shape, x.dtype))
-        product: Tensor = _Product.apply(x, self.packed, self.scales, self.shape)  # type: ignore[no-untyped-call]
-        return product
-
-
-class _Product(torch.autograd.Function):
-    """x Wᵀ with W from 4 bits, which the backward pass makes again: only the 4 bits wait for it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, packed: Tensor, scales: Tensor, shape: tuple[int, int]) -> Tensor:
-        ctx.save_for_backward(packed, scales)
-        ctx.shape = shape
-        return F.linear(x, dequantised(packed, scales, shape, x.dtype))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        packed, scales = ctx.saved_tensors
-        return gradient @ dequantised(packed, scales, ctx.shape, gradient.dtype), None, None, None
-
-
-def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A weight as NF4: two values a byte, and a float32 scale for every BLOCK_4_BIT of them.
-
-    Raises:
-        CourseError: its values are no whole number of blocks.
-    """
-    if weight.numel() % BLOCK_4_BIT:
-        raise CourseError(f"a weight of {weight.numel():,} values is no whole number of blocks of {BLOCK_4_BIT}")
-    if weight.is_meta:
-        bytes_ = torch.empty(weight.numel() // 2, dtype=torch.uint8, device="meta")
-        return bytes_, torch.empty(weight.numel() // BLOCK_4_BIT, device="meta")
-    blocks = weight.float().reshape(-1, BLOCK_4_BIT)
-    scales = blocks.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny)
-    nearest = (blocks / scales[:, None]).reshape(-1, 1).sub(torch.tensor(NF4)).abs().argmin(1).to(torch.uint8)
-    return nearest[0::2] * 16 + nearest[1::2], scales
-
-
-def dequantised(packed: Tensor, scales: Tensor, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """The weight of this shape and dtype. On shapes alone, one tensor: the kernel of bitsandbytes makes no other."""
-    if packed.is_meta:
-        return torch.empty(shape, dtype=dtype, device="meta")
-    codes = torch.stack((packed // 16, packed % 16), 1).flatten().long()
-    return (torch.tensor(NF4)[codes].reshape(-1, BLOCK_4_BIT) * scales[:, None]).reshape(shape).to(dtype)
-
-
-class OneKernel(torch.optim.Optimizer):
-    """An optimizer that updates each weight in one kernel, with nothing made besides. It counts: it does not train.
-
-    Args:
-        parameters: to be updated.
-        state: of a parameter, the tensors that the card keeps for it.
-    """
-
-    def __init__(self, parameters: Iterable[nn.Parameter], state: Callable[[nn.Parameter], list[Tensor]]) -> None:
-        super().__init__(parameters, {})
-        self._kept = state
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Make the state if there is none, and write the weights."""
-        weights = [parameter for group in self.param_groups for parameter in group["params"]]
-        for weight in weights:
-            if weight not in self.state:
-                self.state[weight] = dict(enumerate(self._kept(weight)))
-        with torch.no_grad():
-            torch._foreach_mul_(weights, 1.0)
-
-
-def eight_bit_state(parameter: Tensor) -> list[Tensor]:
-    """Both moments in 8 bits, with a float32 scale for each block; small parameters keep float32 ones."""
-    like = partial(torch.empty, device=parameter.device)
-    if parameter.numel() < SMALLEST_8_BIT:
-        return [like(parameter.shape), like(parameter.shape)]
-    blocks = -(-parameter.numel() // BLOCK_8_BIT)
-    return [like(parameter.shape, dtype=torch.uint8) for _ in range(2)] + [like(blocks) for _ in range(2)]
-
-
-def _fused(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return OneKernel(parameters, lambda parameter: [torch.empty_like(parameter), torch.empty_like(parameter)])
-
-
-def _eight_bit(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return OneKernel(parameters, eight_bit_state)
-
-
-def _on_host(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return OneKernel(parameters, lambda parameter: [])
 
 
 def _foreach(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -189,9 +38,9 @@ def _foreach(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
-    "AdamW": _fused,
-    "8-bit AdamW": _eight_bit,
-    "AdamW, state on the CPU": _on_host,
+    "AdamW": fused,
+    "8-bit AdamW": eight_bit,
+    "AdamW, state on the CPU": on_host,
     "AdamW, torch's default": _foreach,
 }
 TRAINED = ("all", "head", "lora")
@@ -244,20 +93,10 @@ def prepared(model: LanguageModel, method: Method) -> LanguageModel:
     """A model changed in place for a method: frozen, its layers' products in 4 bits or with LoRA beside them."""
     if method.trained == "all":
         return model
-    like = model.embedding.weight
-    model.requires_grad_(False)
+    rank = RANK if method.trained == "lora" else 0
+    adapt(model, rank, four_bit=method.base != "16 bits", keeps=method.base == "4 bits, copies kept")
     if method.trained == "head":
         model.head.requires_grad_(True)
-    for layer in model.layers:
-        for name in ADAPTED:
-            linear = getattr(layer, name, None)
-            if isinstance(linear, nn.Linear):
-                base: nn.Module = linear
-                if method.base != "16 bits":
-                    base = FourBit(linear, keeps=method.base == "4 bits, copies kept")
-                if method.trained == "lora":
-                    base = LoRA(base, linear.in_features, linear.out_features, RANK, like)
-                setattr(layer, name, base)
     if method.base == "4 bits, rest in float32":  # as peft's prepare_model_for_kbit_training leaves it
         for module in model.modules():
             for name, parameter in module.named_parameters(recurse=False):
@@ -285,7 +124,7 @@ def _recorded(
         model = prepared(shape.build(options, layers).to(DTYPES[dtype]), Method(trained, base))
     told = StepSpec([Spec(("sequence",), torch.int64)], _logits, _loss, {"sequence": sequence})
     with no_garbage_collection():
-        tracer = Tracer(model, told, _fused, "float32", "cuda", shape.name)
+        tracer = Tracer(model, told, fused, "float32", "cuda", shape.name)
         if single:
             return tracer, tracer.run(1), None
         low, high = tracer.batches

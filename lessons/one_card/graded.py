@@ -68,7 +68,7 @@ def _rates(draw: random.Random) -> list[Case]:
     for batch, cache in ((draw.randint(2, 6), 1e9), (draw.randint(20, 60), 1e8), (draw.randint(3000, 9000), 1e5)):
         weights = draw.randint(20, 160) * 1e8
         cases.append(
-            (weights, cache * draw.randint(1, 9), batch, weights * draw.randint(8, 12) / 10,
+            (weights, cache * draw.randint(1, 9), batch, weights * draw.choice((8, 9, 11, 12)) / 10,
              draw.randint(200, 3000) * 1e9, draw.randint(20, 60) * 1e12)
         )  # fmt: skip
     return cases

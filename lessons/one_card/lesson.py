@@ -11,7 +11,8 @@
 #
 # **The question:** an 8-billion-parameter model, a 24 GiB card: what can be trained, what can be served, and which
 # choice buys it?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. count what full fine-tuning keeps, and say which role each method takes away;
@@ -40,12 +41,13 @@ from course_utils.memory import ROLES
 from course_utils.networks import mlp
 from course_utils.networks.language import SHAPES
 from course_utils.techniques.capacity import fit
+from course_utils.techniques.fine_tuning import LoRA
 from course_utils.trace import training_step
 from course_utils.units import GB, GIB, MIB, format_bytes, format_seconds
 from lessons.claims import judge
 from lessons.one_card import serving
 from lessons.one_card.explorer import one_card_explorer
-from lessons.one_card.fine_tuning import METHODS, LoRA, Method, step, trainable_bytes
+from lessons.one_card.fine_tuning import METHODS, Method, step, trainable_bytes
 from lessons.shared import digits
 from lessons.shared.parallel import sent_bytes, sharded, state_bytes
 from lessons.shared.roofline import Reached, roofline
@@ -61,9 +63,11 @@ def roles(ledger):
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# Llama-3-8B in bfloat16: 8,030,261,248 weights of two bytes. It is fine-tuned with *LoRA*: all weights are frozen, and
-# small matrices beside them are trained, half a percent as many. One sequence of 2,048 tokens; every layer is computed
-# again in the backward pass, as in lesson 10.
+# Llama-3-8B in bfloat16: 8,030,261,248 weights of two bytes.
+
+# %% [markdown] slide="notes"
+# It is fine-tuned with *LoRA*: all weights are frozen, and small matrices beside them are trained, half a percent as
+# many. One sequence of 2,048 tokens; every layer is computed again in the backward pass, as in lesson 10.
 
 # %%
 guess = predict("How much memory does this training step need at its peak?", unit="GiB")
@@ -82,8 +86,11 @@ for what, size in by_hand.items():
 print(f"{'together':>12}: {format_bytes(sum(by_hand.values())):>10}, before a single map")
 
 # %% [markdown]
-# Eight bytes a weight. Mixed precision keeps the moments, and a second copy of the weights, in float32: 16 bytes, or
-# 18 where gradients are in float32 too. That is 120 GiB and more. A 24 GiB card holds the weights, and 8 GiB besides.
+# Eight bytes a weight.
+
+# %% [markdown] slide="notes"
+# Mixed precision keeps the moments, and a second copy of the weights, in float32: 16 bytes, or 18 where gradients are
+# in float32 too. That is 120 GiB and more. A 24 GiB card holds the weights, and 8 GiB besides.
 
 # %% [markdown] slide="slide"
 # ## Trace: seven ways out
@@ -100,13 +107,14 @@ role_bars(
     card.name,
 )
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="notes"
 # - *8-bit AdamW* keeps its moments in 8 bits, with a scale for every 256 of them.
 # - *State on the CPU* (optimizer offload): gradients go to the host, which updates the weights and sends them back.
 # - *Step in backward*: each weight is updated as soon as its gradient is there, and that gradient is let go.
 # - *Head alone* freezes every weight but those of the last product, which makes the logits.
 # - *4-bit base and LoRA* (QLoRA): the frozen weights of all layers in 4 bits, 0.5 bytes, and a scale for every 64.
-#
+
+# %% [markdown] slide="subslide"
 # None of the first three, which train all weights, is enough alone. The second and third together are.
 
 # %% slide="subslide" folded=true
@@ -138,9 +146,13 @@ reveal(
 # ## What was traced, and what was counted
 #
 # No card was there, and no 8 billion numbers. The trace runs on shapes, through five layers; the middle one is then
-# repeated until there are 32. That is exact, since equal layers do the same: the course's tests compare it with a trace
-# of the whole model, byte for byte.
-#
+# repeated until there are 32.
+
+# %% [markdown] slide="notes"
+# That is exact, since equal layers do the same: the course's tests compare it with a trace of the whole model, byte for
+# byte.
+
+# %% [markdown]
 # | traced | counted |
 # |---|---|
 # | every tensor of autograd, what frozen weights spare | how many bytes 4-bit weights and 8-bit moments have |
@@ -166,9 +178,11 @@ skyline(lora, card.memory_bytes, limit=card.name)
 # %% [markdown] slide="slide"
 # ## By hand: LoRA
 #
-# Hu and others (2021): beside a frozen linear layer of h inputs and k outputs stands an *adapter* of *rank* r. It is
-# two thin linear layers, h to r and r to k. The second begins at zero, so at first nothing changes. Trained are
-# r · (h + k) values in place of h · k. With rank 16, beside all seven products of a layer:
+# Hu and others (2021): beside a frozen linear layer of h inputs and k outputs stands an *adapter* of *rank* r.
+
+# %% [markdown] slide="notes"
+# It is two thin linear layers, h to r and r to k. The second begins at zero, so at first nothing changes. Trained are r
+# · (h + k) values in place of h · k. With rank 16, beside all seven products of a layer:
 
 # %%
 h, kv, inner, r = 4096, 1024, 14336, 16
@@ -198,7 +212,7 @@ role_bars(
     card.name,
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # A gradient must pass *through* every frozen layer to reach the adapters below it, so activations, norms and attention
 # keep what that needs. A frozen linear layer no longer needs its input, which served its weight gradient, but the
 # adapter beside it needs that same input. What does go is mostly one map for each norm, for the norm's own weight.
@@ -224,7 +238,7 @@ worse = [name for name in tiny if tiny[name].peak_bytes > tiny["base in 16 bits"
 role_bars({name: roles(ledger) for name, ledger in tiny.items()},
           f"{len(worse)} of 3 4-bit ways need more than a base in 16 bits")  # fmt: skip
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # *Copies kept*: autograd saves what the backward pass multiplies with, so all 16-bit copies wait for it, and the base
 # is there in 4 bits and in 16. bitsandbytes makes each copy a second time instead. *The rest in float32*: peft turns
 # norms, embedding and head to float32. What leaves a float32 norm is float32, so that most maps double. For a large
@@ -252,10 +266,12 @@ print(
 print(f"as long as the link needs: {enough:,.0f} tokens a step")
 
 # %% [markdown]
-# Arithmetic: 2 operations a weight and token forward, 2 again for the recomputed layers, 4 backward. Gradients can
-# leave while the backward pass is still at work; weights cannot come back before they are updated. That update is not
-# counted: the host reads and writes 14 bytes a weight, 112 GB, two seconds more where its memory gives 50 GB/s. More
-# tokens a step, by gradient accumulation, spread all of it: lesson 09's question, on another tensor.
+# Arithmetic: 2 operations a weight and token forward, 2 again for the recomputed layers, 4 backward.
+
+# %% [markdown] slide="notes"
+# Gradients can leave while the backward pass is still at work; weights cannot come back before they are updated. That
+# update is not counted: the host reads and writes 14 bytes a weight, 112 GB, two seconds more where its memory gives 50
+# GB/s. More tokens a step, by gradient accumulation, spread all of it: lesson 09's question, on another tensor.
 
 # %% [markdown] slide="slide"
 # ## Measure
@@ -325,17 +341,25 @@ pd.DataFrame(rows, columns=["trained", "values trained", "accuracy, upside down"
 )
 
 # %% [markdown]
-# With a twentieth of the values, rank 4 comes close to training all. How close depends on how far the new task is from
-# the old one: the rank bounds in how many directions a layer's result can change, not by how much.
+# With a twentieth of the values, rank 4 comes close to training all.
+
+# %% [markdown] slide="notes"
+# How close depends on how far the new task is from the old one: the rank bounds in how many directions a layer's result
+# can change, not by how much.
 
 # %% [markdown] slide="slide"
 # ## Serving: weights and the cache
 #
 # A model writes one token after the other. Each looks at the keys and values of all before it, so these are kept: the
-# *key–value cache*. In every layer a token leaves one key and one value for each key–value head:
-#
+# *key–value cache*.
+
+# %% [markdown] slide="notes"
+# In every layer a token leaves one key and one value for each key–value head:
+
+# %% [markdown]
 # > 2 · layers · key–value heads · values a head · bytes a value
-#
+
+# %% [markdown] slide="notes"
 # Llama-3-8B has 32 heads of 128 values, and only 8 key–value heads, each shared by four: *grouped-query attention*.
 
 # %%
@@ -382,16 +406,18 @@ plane(
     limits={"8,192 tokens": 8192},
 )  # fmt: skip
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # The model was trained for 8,192 positions, so one reader never gets near the memory's bound. A service does: more than
 # eight full sequences do not fit. Sharing heads gives four times the tokens.
 
 # %% [markdown] slide="slide"
 # ## Predict again
 #
-# The RTX 4090 is published to compute 165 TFLOP/s in 16 bits and to read 1,008 GB/s. As in lesson 01, count on two
-# thirds of the first and three quarters of the second. To write a token after 1,024 others takes two operations for
-# each of 7.5 billion weights (the embedding is looked up).
+# The RTX 4090 is published to compute 165 TFLOP/s in 16 bits and to read 1,008 GB/s.
+
+# %% [markdown] slide="notes"
+# As in lesson 01, count on two thirds of the first and three quarters of the second. To write a token after 1,024
+# others takes two operations for each of 7.5 billion weights (the embedding is looked up).
 
 # %%
 second = predict(
@@ -434,7 +460,7 @@ points = [Reached(name, p.flops, p.traffic, p.seconds(card)) for name, p in pass
 roofline(card, points, f"Decoding does {one.intensity:.1f} FLOP a byte, "
          f"prefill {points[-1].intensity:,.0f}", precision="float16")  # fmt: skip
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Points are where the model puts them, on the roof; what software reaches is below. Two operations for a weight of two
 # bytes are one operation a byte, and this card's ridge is at 146. So bandwidth decides, and fewer bits a weight make
 # decoding faster, though the arithmetic is the same.
@@ -470,8 +496,10 @@ plane(
 )
 
 # %% [markdown]
-# A line bends where the caches are as large as the weights. So memory decides twice: its size says how many sequences
-# fit, its bandwidth how fast they are.
+# A line bends where the caches are as large as the weights.
+
+# %% [markdown] slide="notes"
+# So memory decides twice: its size says how many sequences fit, its bandwidth how fast they are.
 
 # %% [markdown] slide="slide"
 # ## Measure: writing, here
@@ -507,15 +535,21 @@ columns = ["", "tokens/s", "roofline", "of it", "cache"]
 pd.DataFrame(rows, columns=columns).set_index("")
 
 # %% [markdown]
-# The roofline is a bound. It knows neither what it costs to start each operator nor that this plain cache is copied
-# whole for every token that joins it. Servers avoid the first with *CUDA graphs*, and the second with a cache that
-# grows page by page (*paged attention*).
+# The roofline is a bound.
+
+# %% [markdown] slide="notes"
+# It knows neither what it costs to start each operator nor that this plain cache is copied whole for every token that
+# joins it. Servers avoid the first with *CUDA graphs*, and the second with a cache that grows page by page (*paged
+# attention*).
 
 # %% [markdown] slide="slide"
 # ## Beyond one card
 #
 # Full fine-tuning in mixed precision, 16 bytes a weight, is beyond an 80 GB card. ZeRO and FSDP of lesson 11 share it
-# out. On eight cards, weights and gradients of 2 bytes, and 12 bytes for the moments and float32 weights:
+# out.
+
+# %% [markdown] slide="notes"
+# On eight cards, weights and gradients of 2 bytes, and 12 bytes for the moments and float32 weights:
 
 # %%
 rows = []
@@ -539,19 +573,24 @@ role_bars(bars, f"AdamW in 16 bits, stage 3: {format_bytes(last)} on each of eig
 
 # %% [markdown]
 # In stage 3 a layer's weights are gathered (*all-gather*) right before it runs, forward and once more backward, and let
-# go after it. Its gradient is whole until it has been summed and scattered (*reduce-scatter*). The embedding and the
-# head, 1 GB each, are the largest that are ever whole. Maps are each card's own.
+# go after it.
+
+# %% [markdown] slide="notes"
+# Its gradient is whole until it has been summed and scattered (*reduce-scatter*). The embedding and the head, 1 GB
+# each, are the largest that are ever whole. Maps are each card's own.
 
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **what can be trained on this card, and which choice buys it?** Before each move say which colour will
-# shrink.
+# One question: **what can be trained on this card, and which choice buys it?**
+
+# %% [markdown] slide="notes"
+# Before each move say which colour will shrink.
 
 # %% tags=["nbval-ignore-output"]
 one_card_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Try three things. Train all weights of Llama-3-8B on the RTX 4090. Find the longest sequence for LoRA with a base in
 # 4 bits. Keep every map, and say why LoRA no longer fits.
 
@@ -590,12 +629,14 @@ judge(range(89, 93))
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Full fine-tuning keeps eight bytes a weight or more, before any map. LoRA takes away gradients and moments, a 4-bit
-#    base most of the weights' bytes. Neither takes away more than a few maps; recomputation does.
-# 2. All weights of an 8-billion model train on 24 GiB if no gradient is kept and the moments live elsewhere. The price
-#    is the link, and an update on the host.
-# 3. Decoding reads all weights for one token a sequence: bandwidth bounds it, batching shares the reading, and the
-#    cache bounds the batch.
+# 1. Full fine-tuning keeps eight bytes a weight or more, before any map.
+# 2. All weights of an 8-billion model train on 24 GiB if no gradient is kept and the moments live elsewhere.
+# 3. Decoding reads all weights for one token a sequence.
+
+# %% [markdown] slide="notes"
+# LoRA takes away gradients and moments, a 4-bit base most of the weights' bytes. Neither takes away more than a few
+# maps; recomputation does. The price of training all weights is the link, and an update on the host. When decoding,
+# bandwidth is the bound, batching shares the reading, and the cache bounds the batch.
 #
 # Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
 # `course check 14` gives your marks.

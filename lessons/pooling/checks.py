@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.shared.checks import BytesCheck
@@ -314,3 +315,5 @@ pooled_well = RebuildCheck(
     ],
     takeaway="The earlier a pool, the more maps stand behind it. What it costs in accuracy is for the digits to say.",
 )
+
+check = CheckCell(globals())

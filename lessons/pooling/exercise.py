@@ -21,7 +21,6 @@ import inspect
 
 from torch import nn
 
-from lessons.pooling import checks as check
 from lessons.shared.originals import pooled_late
 
 # %% [markdown] question="pool_keeps" points=3 difficulty=2 minutes=8
@@ -46,7 +45,9 @@ def pool_keeps(kind, batch, channels, side, kernel, stride, value_bytes):
 
 
 # %% check="pool_keeps"
-check.pool_keeps(pool_keeps)
+from lessons.pooling.checks import check
+
+check("pool_keeps")
 
 # %% [markdown] hint="pool_keeps"
 # **It is right for float32 and wrong for float16.** Which of the two things kept are numbers of the network,
@@ -86,7 +87,9 @@ def route(values, gradients):
 
 
 # %% check="route"
-check.route(route)
+from lessons.pooling.checks import check
+
+check("route")
 
 # %% [markdown] hint="route"
 # **Whole rows of my result change together.** `[[0] * n] * m` is one row written down m times. Make a new list
@@ -124,7 +127,9 @@ def pool_balance(batch, channels, side, size, later):
 
 
 # %% check="pool_balance"
-check.pool_balance(pool_balance)
+from lessons.pooling.checks import check
+
+check("pool_balance")
 
 # %% [markdown] hint="pool_balance"
 # **My balance is too good.** Go through what exists with the pool and not without it. There are two things, and
@@ -172,7 +177,9 @@ def pooled_well():
 
 
 # %% check="pooled_well"
-check.pooled_well(pooled_well)
+from lessons.pooling.checks import check
+
+check("pooled_well")
 
 # %% [markdown] hint="pooled_well"
 # **PyTorch says that shapes cannot be multiplied.** The dense layer wants 4 × 4. How many halvings lead from 32

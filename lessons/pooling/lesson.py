@@ -10,7 +10,8 @@
 # # 06 · Pooling
 #
 # **The question:** why does the pool itself add memory while the network shrinks?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. say to the byte what a pool adds to what is kept in training, in any precision, and what for;
@@ -44,7 +45,8 @@ from lessons.shared.layer_changes import layer_changes
 
 # %% [markdown] slide="slide"
 # ## Predict
-#
+
+# %% [markdown] slide="notes"
 # A 2 × 2 max pool reads four values and puts out one. It has no parameters.
 
 # %%
@@ -59,8 +61,11 @@ guess
 # %% [markdown] slide="slide"
 # ## By hand: what a pool must remember
 #
-# Sixteen values, four windows. The pool puts out the largest value of each window, and beside it writes down
-# where it stood: the *pooling index*, the position counted row by row from 0 in the whole map.
+# Sixteen values, four windows.
+
+# %% [markdown] slide="notes"
+# The pool puts out the largest value of each window, and beside it writes down where it stood: the *pooling index*, the
+# position counted row by row from 0 in the whole map.
 
 # %%
 values = torch.tensor([[1.0, 2, 0, 9], [4, 3, 8, 7], [6, 1, 2, 1], [0, 5, 3, 4]])
@@ -96,7 +101,8 @@ pd.DataFrame(values.grad.numpy())
 #
 # - the value, because the next convolution needs its input: 4 bytes in float32;
 # - the index, a 64-bit integer: 8 bytes.
-#
+
+# %% [markdown] slide="notes"
 # PyTorch's pool holds on to its *input* as well, max pool and average pool alike. Here that costs nothing more, since
 # the input is what the ReLU before it put out, and the ReLU keeps that anyway: one tensor, kept for two. So the pool
 # adds 12 bytes a value, two thirds of them for positions that two bits could tell.
@@ -174,8 +180,11 @@ for pooled in (nn.functional.max_pool2d(maps, 2), nn.functional.avg_pool2d(maps,
 # ## ReLU first or pool first
 #
 # The ReLU of the largest of four values is the largest of their four ReLUs, so the two can be swapped without changing
-# any result. Does the order change the memory? Whoever comes first keeps the large map: the ReLU its output, which is the
-# pool's input too; or the pool its input, and then the ReLU a small output.
+# any result. Does the order change the memory?
+
+# %% [markdown] slide="notes"
+# Whoever comes first keeps the large map: the ReLU its output, which is the pool's input too; or the pool its input,
+# and then the ReLU a small output.
 
 
 # %%
@@ -202,7 +211,7 @@ pd.DataFrame(
     }
 ).T.rename_axis("behind conv1_2")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # With ReLU and pool alone nothing is gained: what one no longer keeps the other does, to the byte. Batch norm
 # is different. It keeps its *input*, a map of its own, and behind the pool that map has a quarter of the values. (Norm
 # and pool do not commute, so that is another network.)
@@ -264,9 +273,11 @@ title = (
 layer_changes(published, averaged, title=title)
 
 # %% [markdown] slide="subslide"
-# The peak falls by less than the indices. It stands in the backward pass at `relu4_3`: by then `pool4` and
-# `pool5` have been through their backward pass, and their indices are gone. What is not alive at the peak
-# cannot be saved there.
+# The peak falls by less than the indices. It stands in the backward pass at `relu4_3`: by then `pool4` and `pool5` have
+# been through their backward pass, and their indices are gone.
+
+# %% [markdown] slide="notes"
+# What is not alive at the peak cannot be saved there.
 
 # %%
 print(f"the peak stands at {published.peak_layer} in the {published.peak_phase} pass")
@@ -310,8 +321,11 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## Half the value, the whole index
 #
-# Half precision stores a value in 2 bytes (lesson 08 says how one trains like that). An index is an integer and
-# stays at 8 bytes. So a max pool keeps 10 bytes for every value of 2.
+# Half precision stores a value in 2 bytes (lesson 08 says how one trains like that). An index is an integer and stays
+# at 8 bytes.
+
+# %% [markdown] slide="notes"
+# So a max pool keeps 10 bytes for every value of 2.
 
 # %% folded=true
 halved = vgg16_with({}, precision="float16")
@@ -372,16 +386,20 @@ plane(
 )
 
 # %% [markdown] slide="subslide"
-# One convolution earlier saves about as much as giving up all the indices. From the third convolution on it
-# hardly matters which kind of pool it is: the peak has moved to the backward pass of the wide maps before the
-# pool, and at that moment its index is gone.
+# One convolution earlier saves about as much as giving up all the indices.
+
+# %% [markdown] slide="notes"
+# From the third convolution on it hardly matters which kind of pool it is: the peak has moved to the backward pass of
+# the wide maps before the pool, and at that moment its index is gone.
 
 # %% [markdown] slide="slide"
 # ## Measure: memory, time, accuracy
 #
-# Handwritten digits of 16 × 16. One network, one place after its second convolution; what stands there changes.
-# Then the max pool one convolution earlier. The head averages to 4 × 4, so that all have the same shapes behind
-# it.
+# Handwritten digits of 16 × 16. One network, one place after its second convolution; what stands there changes. Then
+# the max pool one convolution earlier.
+
+# %% [markdown] slide="notes"
+# The head averages to 4 × 4, so that all have the same shapes behind it.
 
 
 # %%
@@ -422,7 +440,8 @@ print(f"lowest traced peak: {peak.idxmin()}, {format_bytes(peak.min())}")
 
 # %% [markdown] slide="subslide"
 # Read the spread before the means: three seeds cannot order variants that lie within a few points of one another.
-#
+
+# %% [markdown] slide="notes"
 # The strided convolution has 1,040 parameters more than the pools. The digits are too few and too easy to show
 # whether that helps. On CIFAR-10 it hardly did: of two networks with as many convolutions, Springenberg et al. (2015,
 # table 3) report 9.31 % error for the one with max pools, and 9.08 % for the one with strides in place of them.
@@ -446,13 +465,15 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **what should stand where a pool stands?** Before each move, say what becomes of the maps and of
-# the indices.
+# One question: **what should stand where a pool stands?**
+
+# %% [markdown] slide="notes"
+# Before each move, say what becomes of the maps and of the indices.
 
 # %% tags=["nbval-ignore-output"]
 pool_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Try three things. Put nothing in place of `pool5`: does anything happen, and why not? Give `pool1` a size of 4
 # × 4. Go to float16 and replace every pool by an average pool: what share of the peak was that?
 
@@ -469,7 +490,10 @@ pool_explorer()
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# In our words, with where it was published. The verdict is computed when the cell runs.
+# In our words, with where it was published.
+
+# %% [markdown] slide="notes"
+# The verdict is computed when the cell runs.
 
 # %%
 judge([78])
@@ -477,12 +501,14 @@ judge([78])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A max pool adds its output and an int64 index for every value of it: 12 bytes in float32, 10 in half
-#    precision. Its input is kept too, which costs nothing where a ReLU in front keeps the same map.
-# 2. It shrinks everything downstream by the square of its size; that is what it is for, and the earlier it
-#    stands the more there is to shrink.
-# 3. Average pools and strided convolutions shrink as much and keep no index. An average pool learns nothing; a strided
-#    convolution does, and pays for it in parameters.
+# 1. A max pool adds its output and an int64 index for every value of it.
+# 2. It shrinks everything downstream by the square of its size.
+# 3. Average pools and strided convolutions shrink as much and keep no index.
+
+# %% [markdown] slide="notes"
+# That is 12 bytes for a value in float32, 10 in half precision. The pool's input is kept too, which costs nothing where
+# a ReLU in front keeps the same map. Shrinking is what a pool is for, and the earlier it comes the more there is to
+# shrink. An average pool learns nothing; a strided convolution does, and pays for it in parameters.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save,
 # then `course check 06` gives your marks.

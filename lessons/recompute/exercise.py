@@ -26,7 +26,6 @@ import math
 
 from torch.utils.checkpoint import checkpoint
 
-from lessons.recompute import checks as check
 from lessons.shared.rewrites import Tower
 
 # %% [markdown] question="chain_peak" points=2 difficulty=1 minutes=5
@@ -47,7 +46,9 @@ def chain_peak(layers, segments):
 
 
 # %% check="chain_peak"
-check.chain_peak(chain_peak)
+from lessons.recompute.checks import check
+
+check("chain_peak")
 
 # %% [markdown] hint="chain_peak"
 # **It is right for 36 layers in 6 segments and wrong for 10 in 3.** Ten layers in three segments are 4, 3 and 3.
@@ -76,7 +77,9 @@ def best_count(layers):
 
 
 # %% check="best_count"
-check.best_count(best_count)
+from lessons.recompute.checks import check
+
+check("best_count")
 
 # %% [markdown] hint="best_count"
 # **It is right for 36 and wrong for 10.** The root of 10 is no whole number. Write down the peaks for 2, 3 and 4
@@ -119,7 +122,9 @@ def cut_peak(outputs, cuts):
 
 
 # %% check="cut_peak"
-check.cut_peak(cut_peak)
+from lessons.recompute.checks import check
+
+check("cut_peak")
 
 # %% [markdown] hint="cut_peak"
 # **My number is too large.** Go through the segments from the first on and add up inputs as you pass them. Beside the
@@ -154,7 +159,9 @@ def extra_share(forward, backward, segments):
 
 
 # %% check="extra_share"
-check.extra_share(extra_share)
+from lessons.recompute.checks import check
+
+check("extra_share")
 
 # %% [markdown] hint="extra_share"
 # **My share is about three times too large.** A share of what? The step has two passes.
@@ -200,7 +207,9 @@ def least_again(outputs, seconds, limit):
 
 
 # %% check="least_again"
-check.least_again(least_again)
+from lessons.recompute.checks import check
+
+check("least_again")
 
 # %% [markdown] hint="least_again"
 # **How do I try all cuts?** `itertools.combinations(range(1, n), count)` gives every choice of `count` of them; let
@@ -244,7 +253,9 @@ class Recomputes(Tower):
 
 
 # %% check="recompute_blocks"
-check.recompute_blocks(Recomputes)
+from lessons.recompute.checks import check
+
+check("recompute_blocks")
 
 # %% [markdown] hint="recompute_blocks"
 # **The check says that the peak has not moved.** What runs in one `checkpoint(function, x, use_reentrant=False)` is one

@@ -16,6 +16,7 @@ NOT_THE_FIRST = (
     ([8, 8, 3, 6, 6, 5, 12], [2, 9, 9, 3, 1, 6, 8], 28),
     ([11, 5, 1, 3, 11, 1, 9], [1, 9, 9, 1, 8, 6, 9], 23),
 )
+ONLY_THE_LAST = ([5, 3, 3, 8, 4, 8, 5, 9], [8, 1, 5, 6, 3, 3, 6, 1], 22)
 
 
 def _chains(draw: random.Random) -> list[Case]:
@@ -60,7 +61,7 @@ def _limits(draw: random.Random) -> list[Case]:
     size = draw.randint(2, 9)
     seconds = [draw.randint(1, 9) for _ in range(8)]
     cases += [([size] * 8, seconds, size * units) for units in (4, 5, 6)]
-    for outputs, times, limit in NOT_THE_FIRST:
+    for outputs, times, limit in (*NOT_THE_FIRST, ONLY_THE_LAST):
         size, time = draw.randint(2, 9), draw.randint(2, 9)
         cases.append(([size * output for output in outputs], [time * t for t in times], size * limit))
     return cases

@@ -10,7 +10,8 @@
 # # 10 · Recompute instead of store
 #
 # **The question:** what does one extra forward pass buy?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. say what a *segment* keeps, what it computes again, and when;
@@ -53,10 +54,12 @@ def chain_of(name):
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# ResNet-50, batch 64, momentum: 5.38 GiB at the peak, most of it maps that wait for the backward pass. We may throw
-# maps away and compute them again when they are needed. Papers call this *checkpointing*, *activation checkpointing*
-# or *rematerialisation*: what is kept is a checkpoint, an activation is what this course calls a feature map. No layer
-# may run more than twice.
+# ResNet-50, batch 64, momentum: 5.38 GiB at the peak, most of it maps that wait for the backward pass.
+
+# %% [markdown] slide="notes"
+# We may throw maps away and compute them again when they are needed. Papers call this *checkpointing*, *activation
+# checkpointing* or *rematerialisation*: what is kept is a checkpoint, an activation is what this course calls a feature
+# map. No layer may run more than twice.
 
 # %%
 guess = predict(
@@ -69,14 +72,19 @@ guess
 # ## By hand: the square root
 #
 # A chain of n layers, each with an output of one unit. The backward pass wants all n. Cut the chain into k *segments*
-# of n/k layers. In the forward pass keep only what enters each segment: k units. The backward pass takes the segments
-# from the last to the first; each runs forward once more, from its input, and holds n/k units while it is at it.
-#
+# of n/k layers.
+
+# %% [markdown] slide="notes"
+# In the forward pass keep only what enters each segment: k units. The backward pass takes the segments from the last to
+# the first; each runs forward once more, from its input, and holds n/k units while it is at it.
+
+# %% [markdown]
 # | | units at the peak |
 # |---|---:|
 # | keep everything | n |
 # | k segments | k + n/k |
-#
+
+# %% [markdown] slide="notes"
 # With few segments the segment is large, with many the inputs are. Both are the same at k = √n, and the sum is then
 # smallest: 2√n. For 36 layers:
 
@@ -91,7 +99,10 @@ pd.DataFrame({"segments": counts, "inputs": counts, "one segment": [n // k for k
 # ## Trace: a chain of 36 equal layers
 #
 # Tanh needs its own output in the backward pass and nothing else: one unit a layer. The trace runs the chain through
-# PyTorch's own `torch.utils.checkpoint`, on shapes. The loss adds two units: a map of its own and a gradient.
+# PyTorch's own `torch.utils.checkpoint`, on shapes.
+
+# %% [markdown] slide="notes"
+# The loss adds two units: a map of its own and a gradient.
 
 # %% folded=true
 with torch.device("meta"):
@@ -119,15 +130,21 @@ plane(
 )  # fmt: skip
 
 # %% [markdown]
-# Points are traced, the line is the formula. The last segment is not dropped: the backward pass begins with it, so it
-# would be computed again at once. That is why 6 segments need 5 checkpoints.
+# Points are traced, the line is the formula.
+
+# %% [markdown] slide="notes"
+# The last segment is not dropped: the backward pass begins with it, so it would be computed again at once. That is why
+# 6 segments need 5 checkpoints.
 
 # %% [markdown] slide="slide"
 # ## Better than even
 #
 # While the *last* segment is computed again, all inputs are held. While the *first* is, the others are done and their
-# inputs gone. So the first segment may be longer. With lengths m, m − 1, m − 2, … every segment reaches the same
-# height, m + 1 or so, and they add up to about m²/2: for n layers that is √(2n) in place of 2√n.
+# inputs gone. So the first segment may be longer.
+
+# %% [markdown] slide="notes"
+# With lengths m, m − 1, m − 2, … every segment reaches the same height, m + 1 or so, and they add up to about m²/2: for
+# n layers that is √(2n) in place of 2√n.
 
 # %%
 best = equal.least_peak(batch)
@@ -141,8 +158,10 @@ print(f"√(2n) + 2 = {(2 * n) ** 0.5 + 2:.1f}      2√n + 2 = {2 * n**0.5 + 2:
 # ## Trace: ResNet-50
 #
 # Its 23 parts are the layers of the stem, 16 residual blocks and the head. A block is never cut. Below it is in four
-# even segments, over predicted time. The hills of the backward pass are the segments, each computed again; what runs
-# twice makes the figure wider.
+# even segments, over predicted time.
+
+# %% [markdown] slide="notes"
+# The hills of the backward pass are the segments, each computed again; what runs twice makes the figure wider.
 
 # %%
 resnet = chain_of("ResNet-50")
@@ -154,8 +173,10 @@ skyline(four, before=plain, before_name="all kept", time=four_time, before_time=
         f"{format_bytes(plain.peak_bytes)}, for {longer:.0%} more time")  # fmt: skip
 
 # %% [markdown] slide="subslide"
-# How many even segments are best? And where would they be, if they need not be even? `least_peak` finds the best of
-# all by dynamic programming over what each part keeps; the trace says what they come to.
+# How many even segments are best? And where would they be, if they need not be even?
+
+# %% [markdown] slide="notes"
+# `least_peak` finds the best of all by dynamic programming over what each part keeps; the trace says what they come to.
 
 # %%
 tried = (2, 3, 4, 6, 8, 12, 16, 19, 23)
@@ -181,9 +202,11 @@ reveal(
 # %% [markdown] slide="slide"
 # ## What runs twice
 #
-# This is all there is to it. A checkpointed segment runs forward without keeping its maps. When the backward pass asks
-# for the first of them, the segment runs again from its input, with the random numbers of the first time, and stops
-# as soon as the last map that is needed exists.
+# This is all there is to it. A checkpointed segment runs forward without keeping its maps.
+
+# %% [markdown] slide="notes"
+# When the backward pass asks for the first of them, the segment runs again from its input, with the random numbers of
+# the first time, and stops as soon as the last map that is needed exists.
 
 # %% folded=true
 with torch.device("meta"):
@@ -208,8 +231,11 @@ shown[["event", "phase", "layer", "again", "feature maps", "gradient maps", "tot
 # %% [markdown] slide="slide"
 # ## What one extra forward pass costs
 #
-# The backward pass of a convolution is two products, the forward pass one. So a step is about three, and one more
-# makes it four thirds. The table is modelled on a P100, at batch 64; *6 even* means six even segments:
+# The backward pass of a convolution is two products, the forward pass one. So a step is about three, and one more makes
+# it four thirds.
+
+# %% [markdown] slide="notes"
+# The table is modelled on a P100, at batch 64; *6 even* means six even segments:
 
 # %% folded=true
 rows = []
@@ -233,7 +259,7 @@ for name in ("VGG-16", "ResNet-50", "GoogLeNet", "AlexNet"):
     rows.append(row)
 pd.DataFrame(rows).set_index("network")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # *Lowest* is the lowest peak there is, *first tenth* the least time that takes a tenth off the peak (or comes down to
 # the lowest, if that is less than a tenth). Even segments pay nearly the whole forward pass. Well-chosen ones need not:
 # VGG-16 gets a lower peak than with even segments, for a fifth of their extra time, and its first tenth for well under
@@ -243,8 +269,10 @@ pd.DataFrame(rows).set_index("network")
 # ## Real layers are not equal
 #
 # VGG-16 keeps most of its bytes in its first layers. Its first convolution reads three channels, a ReLU and a pool
-# hardly compute: to run those again is nearly free. And a segment may end with a convolution, which does not run
-# again at all: its backward pass needs its input alone.
+# hardly compute: to run those again is nearly free.
+
+# %% [markdown] slide="notes"
+# And a segment may end with a convolution, which does not run again at all: its backward pass needs its input alone.
 
 # %%
 vgg = chain_of("VGG-16")
@@ -268,10 +296,12 @@ skyline(vgg_low, before=vgg_plain, before_name="all kept", time=vgg_low_time,
         f"{format_bytes(vgg_plain.peak_bytes)}, for {longer:.1%} more time")  # fmt: skip
 
 # %% [markdown] slide="subslide"
-# There is a floor. While the backward pass of one layer runs, three maps are alive, whatever was dropped elsewhere: a
-# convolution needs its *input* and the *gradient of its output*, and makes the *gradient of its input*. A ReLU needs
-# its output and the same two gradients. It is never four. Of all layers `conv1_2` has the longest three: 64 maps of
-# 224 × 224 each.
+# There is a floor.
+
+# %% [markdown] slide="notes"
+# While the backward pass of one layer runs, three maps are alive, whatever was dropped elsewhere: a convolution needs
+# its *input* and the *gradient of its output*, and makes the *gradient of its input*. A ReLU needs its output and the
+# same two gradients. It is never four. Of all layers `conv1_2` has the longest three: 64 maps of 224 × 224 each.
 
 # %%
 one_map = 4 * 128 * 64 * 224 * 224
@@ -283,15 +313,20 @@ print(f"with 3 × {format_bytes(one_map)}: {format_bytes(3 * one_map + everywher
 print(f"the lowest peak, traced: {format_bytes(vgg_low.peak_bytes)}, at {vgg_low.peak_layer}")
 
 # %% [markdown]
-# The best cuts of VGG-16 are at the floor, but for what kernels need for themselves. No other cut can do better; a
-# smaller batch can, since it makes every map smaller, and so can 16 bits a value.
+# The best cuts of VGG-16 are at the floor, but for what kernels need for themselves.
+
+# %% [markdown] slide="notes"
+# No other cut can do better; a smaller batch can, since it makes every map smaller, and so can 16 bits a value.
 
 # %% [markdown] slide="slide"
 # ## Too much of it
 #
 # What if every part is a segment? Then every part keeps its input, which is what the chain kept anyway. It costs a
-# forward pass and buys little. What if segments are cut again inside, and those again? Then a layer runs more than
-# twice, and the peak falls with the logarithm.
+# forward pass and buys little.
+
+# %% [markdown] slide="notes"
+# What if segments are cut again inside, and those again? Then a layer runs more than twice, and the peak falls with the
+# logarithm.
 
 
 # %% folded=true
@@ -352,7 +387,7 @@ print("with care:                        ", differing() or "nothing differs, to 
 print("preserve_rng_state=False:         ", differing(preserve_rng_state=False))
 print("plain torch.utils.checkpoint:     ", differing(keep_statistics=False))
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="notes"
 # - **Dropout** must drop the same values. `preserve_rng_state=True`, torch's default, sees to it.
 # - **Batch norm** updates its running statistics in every forward pass, so twice a step. Gradients do not see it;
 #   evaluation does. Our `checkpointed` holds them still the second time; torch does not.
@@ -408,6 +443,8 @@ side_by_side(
 
 # %% [markdown]
 # Where the measured peak is above the traced one, the rest is scratch memory that kernels allocate and free inside.
+
+# %% [markdown] slide="notes"
 # Time varies with the machine; no GPU recording of this network ships with this version of the course.
 
 # %% [markdown] slide="slide"
@@ -435,7 +472,10 @@ shown
 # ## Offload or recompute?
 #
 # Lesson 09 moved the maps to the host. Here are both techniques in one figure: ResNet-50, batch 64, on a P100. Each
-# point is a policy or a way to cut. Down and to the left is better.
+# point is a policy or a way to cut.
+
+# %% [markdown] slide="notes"
+# Down and to the left is better.
 
 
 # %% folded=true
@@ -470,7 +510,7 @@ plane(
     f"{extra_time(moved['conv']):+.0%} moves what convolutions read",
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Which of the two wins depends on the link and on the arithmetic behind each byte: a map that is cheap to compute is
 # recomputed, one that is expensive and used late is moved. Together they bring nothing here: the peak is in the segment
 # at work, and *both* moves what waits, the inputs of the other segments.
@@ -483,13 +523,16 @@ for name, ledger, step in (("four segments", four, recomputed), ("both", both, b
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **what does one extra forward pass buy?** The outline keeps everything. Before each move say whether the
-# peak will fall, and by how much the figure will grow to the right.
+# One question: **what does one extra forward pass buy?**
+
+# %% [markdown] slide="notes"
+# The outline keeps everything. Before each move say whether the peak will fall, and by how much the figure will grow to
+# the right.
 
 # %% tags=["nbval-ignore-output"]
 recompute_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Try three things. Find the number of even segments with the lowest peak for ResNet-50; then take *lowest peak*. Give
 # VGG-16 to *least time that fits* at batch 256 on a P100. Say why the dense net gains nothing.
 
@@ -506,17 +549,23 @@ recompute_explorer()
 # ## In PyTorch
 #
 # `torch.utils.checkpoint.checkpoint_sequential(net, 4, x, use_reentrant=False)` cuts an `nn.Sequential` into four even
-# segments, as the first column above has six. *Selective* checkpointing decides by operator instead of by layer: with
-# `create_selective_checkpoint_contexts` the results of products are kept, and only what is cheap to compute runs again.
-# That is the same thought as the best cuts, one level down. `activation_checkpointing_enable()` of a Hugging Face
-# model (in older releases `gradient_checkpointing_enable()`) makes each block of a transformer one segment.
+# segments, as the first column above has six.
+
+# %% [markdown] slide="notes"
+# *Selective* checkpointing decides by operator instead of by layer: with `create_selective_checkpoint_contexts` the
+# results of products are kept, and only what is cheap to compute runs again. That is the same thought as the best cuts,
+# one level down. `activation_checkpointing_enable()` of a Hugging Face model (in older releases
+# `gradient_checkpointing_enable()`) makes each block of a transformer one segment.
 
 # %% [markdown] slide="slide"
 # ## What is said of it
 #
 # Chen and others, *Training deep nets with sublinear memory cost* (2016), brought √n checkpoints to deep learning:
 # memory that grows with √n for one more forward pass, reported as 30 % more time for a residual network of 1,000
-# layers. Is that so here? ResNet-50, and chains of up to 100 equal layers:
+# layers.
+
+# %% [markdown] slide="notes"
+# Is that so here? ResNet-50, and chains of up to 100 equal layers:
 
 # %% folded=true
 extra, low_share = extra_time(even_time), extra_time(lowest_time)
@@ -539,12 +588,15 @@ pd.DataFrame(rows, columns=columns).set_index("layers")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A segment keeps its input and computes the rest again: k + n/k units for n equal layers, smallest at k = √n, and
-#    lower still with segments that get shorter towards the end.
-# 2. One extra forward pass is a third more time, if the backward pass takes twice as long as the forward one. Where
-#    layers keep much and compute little, as the first ones of VGG-16 do, short segments lower the peak for a few percent. ResNet-50's lowest peak costs nearly the third.
-# 3. Results stay the same to the last bit if random numbers are drawn again as before and running statistics are
-#    left alone.
+# 1. A segment keeps its input and computes the rest again: k + n/k units for n equal layers.
+# 2. One extra forward pass is a third more time, if the backward pass takes twice as long as the forward one.
+# 3. Results stay the same to the last bit.
+
+# %% [markdown] slide="notes"
+# The units are fewest at k = √n, and fewer still with segments that get shorter towards the end. Where layers keep much
+# and compute little, as the first ones of VGG-16 do, short segments lower the peak for a few percent; ResNet-50's
+# lowest peak costs nearly the third. For the same results random numbers must be drawn again as before, and running
+# statistics left alone.
 #
 # Now the exercise: [exercises/10_recompute.ipynb](../exercises/10_recompute.ipynb). {questions}. Save,
 # then `course check 10` gives your marks.

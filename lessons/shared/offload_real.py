@@ -148,7 +148,8 @@ class OffloadActivations:
     ) -> None:
         if policy == "dyn":
             raise CourseError(
-                "the search is made on the schedule: ask simulate(..., 'dyn') what fits, then choose none, conv or all"
+                "the search is made on the schedule: ask lesson 09's simulate_2016(..., 'dyn') what fits, then choose "
+                "none, conv or all"
             )
         if not callable(policy) and policy not in REAL_POLICIES:
             raise CourseError(

@@ -12,7 +12,6 @@ Nothing here knows a right answer.
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from classroom.questions.waiting import run_apart
 from course_utils.machine.speed import NO_KERNEL
 from lessons.shared.tensors import own_kind
 
@@ -199,9 +199,7 @@ def apart(work: Callable[[], Made]) -> Made:
         except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
             errors.append(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join()
+    run_apart(run)
     for error in errors:
         raise error
     return made[0]

@@ -10,7 +10,8 @@
 # # 00 · Start here
 #
 # **The question:** what will I be able to do, does my set-up work, and how do I read a skyline?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. say what the course teaches, and where to enter it;
@@ -71,20 +72,24 @@ doctor.show()
 # %% [markdown] slide="slide"
 # ## A training step
 #
-# Training repeats one thing, the *training step*. It takes a *batch*: some *samples*, images for example, with their
-# labels. It has three *phases*:
+# Training repeats one thing, the *training step*. It has three *phases*:
 #
 # - *forward*: each layer computes its output, up to the loss;
-# - *backward*: from the last layer to the first, the gradient of the loss with respect to each output and parameter;
+# - *backward*: gradients, from the last layer to the first;
 # - *update*: the optimizer changes the parameters.
-#
-# One step is like the next, so this course looks at one, closely.
+
+# %% [markdown] slide="notes"
+# A step takes a *batch*: some *samples*, images for example, with their labels. A gradient is that of the loss, with
+# respect to each output and each parameter. One step is like the next, so this course looks at one, closely.
 
 # %% [markdown] slide="slide"
 # ## The skyline of a tiny network
 #
-# A *skyline* is the memory in use over one training step, stacked by what it is for. Read it from left to right:
-# the phases stand under the axis, and the dot is the *peak*, the worst moment. A card must hold the peak.
+# A *skyline* is the memory in use over one training step, stacked by what it is for.
+
+# %% [markdown] slide="notes"
+# Read it from left to right: the phases stand under the axis, and the dot is the *peak*, the worst moment. A card must
+# hold the peak.
 
 # %%
 tiny = nn.Sequential(
@@ -114,17 +119,19 @@ skyline(step.at(batch=64))
 # | gradient maps | gradients with respect to those outputs, on their way back through the network |
 # | workspace | scratch memory that a computation takes and gives back |
 # | other | what is none of these: for example values that an optimizer makes for a moment while it updates |
-#
+
+# %% [markdown] slide="notes"
 # Feature maps are what others call *activations*. Follow them, the green band: it grows in the forward phase and
 # shrinks in the backward phase. That shape is the subject of half the course.
 
 # %% [markdown] slide="slide"
 # ## The skyline of a real one
 #
-# AlexNet in its form of 2014 (the first won the ImageNet contest of 2012), with 512 images of 224 × 224 in the batch. The
-# dashed line is the
-# *limit*, what the card holds. Where the skyline crosses it, training ends with *out of memory*. A little below it a
-# step may be *tight*: tensors are not all that needs room on the card. The title says which it is.
+# AlexNet in its form of 2014 (the first won the ImageNet contest of 2012), with 512 images of 224 × 224 in the batch.
+
+# %% [markdown] slide="notes"
+# The dashed line is the *limit*, what the card holds. Where the skyline crosses it, training ends with *out of memory*.
+# A little below it a step may be *tight*: tensors are not all that needs room on the card. The title says which it is.
 
 # %%
 with torch.device("meta"):  # shapes without numbers: no memory is taken here
@@ -134,7 +141,8 @@ skyline(alexnet.at(batch=512), limit_bytes=2 * GIB)
 
 # %% [markdown] slide="slide"
 # ## One round, first part: predict
-#
+
+# %% [markdown] slide="notes"
 # Every lesson asks for a number before it shows one. A wrong guess that you remember teaches more than a right
 # answer that you read.
 
@@ -152,7 +160,8 @@ guess
 #
 # A value takes 4 bytes. One output map is 64 × 64, there are 16 of them for each of 32 images:
 # 32 · 16 · 64 · 64 · 4 = 8,388,608 bytes, 8 MiB.
-#
+
+# %% [markdown] slide="notes"
 # The worst moment is in the backward phase, at the ReLU. Three things of that size are alive: the ReLU's output, kept
 # since the forward phase; the gradient that arrives for it; the gradient that it hands to the convolution. And the
 # images: 32 · 3 · 64 · 64 · 4 bytes, 1.5 MiB. (The convolution's own output is gone by then: for its gradient a ReLU
@@ -235,14 +244,19 @@ reveal(
 )
 
 # %% [markdown]
-# Where a measurement lies above the trace, the rest is workspace inside the kernels, which no tensor shows. Every
-# lesson says how far its numbers are apart, and why.
+# Where a measurement lies above the trace, the rest is workspace inside the kernels, which no tensor shows.
+
+# %% [markdown] slide="notes"
+# Every lesson says how far its numbers are apart, and why.
 
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# An explorer answers one question while you move it. This one: **does it fit on the card?** Click the handle of *batch*
-# or reach it with Tab, then press the right and left arrow keys. Say what the peak will do before each press.
+# An explorer answers one question while you move it. This one: **does it fit on the card?**
+
+# %% [markdown] slide="notes"
+# Click the handle of *batch* or reach it with Tab, then press the right and left arrow keys. Say what the peak will do
+# before each press.
 
 # %% tags=["nbval-ignore-output"]
 memory_explorer("AlexNet", batch=256, card_gib=2)
@@ -264,10 +278,13 @@ memory_explorer("AlexNet", batch=256, card_gib=2)
 # | *wrong* | it ran, and a number or property is off; where it can, the check names the slip |
 # | *crashed* | it raised an error, which is shown in one line |
 # | *correct* | right, also for inputs that you did not try |
+
+# %% [markdown] slide="notes"
+# For points, save the notebook and open a terminal here in JupyterLab (*File*, *New*, *Terminal*). `course check 03`
+# marks exercise 03 on other inputs; `course progress` shows all exercises at a glance.
 #
-# For points, save the notebook and run two commands in a terminal, in the course's folder. `course check 03` marks
-# exercise 03 on other inputs; `course progress` shows all exercises at a glance. Installed with `make lab`, the
-# command is `.venv/bin/course`.
+# Notebooks and exercises that you open in this way are your own copies, in the folder `work`. Change what you like:
+# when the course is mended, `git pull` and `make lab` bring the mended lessons, and your answers move over to them.
 
 # %% [markdown] slide="slide"
 # ## Recap
@@ -275,5 +292,6 @@ memory_explorer("AlexNet", batch=256, card_gib=2)
 # 1. A training step goes forward, backward, update; its skyline shows what is alive when, and what for.
 # 2. A card must hold the peak, and the limit line says whether it does.
 # 3. Guess, formula, trace and measurement stand side by side, and what separates them is explained.
-#
+
+# %% [markdown] slide="notes"
 # This lesson has no exercise. Go on with [01, Why GPUs help, and when they don't](01_why_gpus.ipynb).

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.shared.checks import BytesCheck
@@ -274,3 +275,5 @@ strided = RebuildCheck(
     takeaway="Where a stride stands in for a pool there is no index and no second map; what the maximum did is now up "
     "to the kernels.",
 )
+
+check = CheckCell(globals())

@@ -22,7 +22,6 @@ import inspect
 from torch import nn
 
 from lessons.shared.originals import pooled
-from lessons.stride import checks as check
 
 # %% [markdown] question="output_side" points=2 difficulty=1 minutes=6
 # ## 1. How many positions
@@ -43,7 +42,9 @@ def output_side(side, kernel, stride, padding):
 
 
 # %% check="output_side"
-check.output_side(output_side)
+from lessons.stride.checks import check
+
+check("output_side")
 
 # %% [markdown] hint="output_side"
 # **I am off by one.** Draw 8 values and a kernel of 3 at stride 2, without padding. Mark every place where the
@@ -82,7 +83,9 @@ def bytes_saved(batch, maps, first, stride):
 
 
 # %% check="bytes_saved"
-check.bytes_saved(bytes_saved)
+from lessons.stride.checks import check
+
+check("bytes_saved")
 
 # %% [markdown] hint="bytes_saved"
 # **My number is too large.** Which of the maps was made before the strided convolution ran? It reads that one
@@ -123,7 +126,9 @@ def times_smaller(fixed_bytes, maps_bytes, first, stride):
 
 
 # %% check="times_smaller"
-check.times_smaller(times_smaller)
+from lessons.stride.checks import check
+
+check("times_smaller")
 
 # %% [markdown] hint="times_smaller"
 # **I always get s².** Write the step as a sum with three terms: fixed, upstream, downstream. Which of them does
@@ -169,7 +174,9 @@ def strided():
 
 
 # %% check="strided"
-check.strided(strided)
+from lessons.stride.checks import check
+
+check("strided")
 
 # %% [markdown] hint="strided"
 # **PyTorch says that shapes cannot be multiplied.** The dense layer wants 64 maps of 4 × 4. Write the side

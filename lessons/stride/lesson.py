@@ -10,7 +10,8 @@
 # # 04 · Stride
 #
 # **The question:** what does skipping positions save, and what does it cost?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. say how large the output of any convolution is, rounding included;
@@ -45,7 +46,8 @@ from lessons.stride.positions import kernel_positions
 
 # %% [markdown] slide="slide"
 # ## Predict
-#
+
+# %% [markdown] slide="notes"
 # The *stride* of a convolution is how far its kernel moves from one position to the next. With stride 2 it
 # visits every second row and every second column.
 
@@ -70,10 +72,12 @@ guess
 # | 2 | 0 2 4 6 | 4 |
 # | 3 | 0 3 6 | 3 |
 # | 4 | 0 4 | 2 |
-#
+
+# %% [markdown] slide="notes"
 # The way is `side + 2 · padding − kernel` long, 7 here. It holds `way // stride` whole steps, and one position
 # more, the one before the first step:
-#
+
+# %% [markdown]
 # **side of the output = (side + 2 · padding − kernel) // stride + 1**
 
 # %% slide="subslide" folded=true
@@ -103,15 +107,21 @@ pd.DataFrame(rows, columns=columns).set_index("layer")
 
 # %% [markdown]
 # Both sides of the map shrink, so the *values* shrink by s²: 4 at stride 2, 16 at stride 4. That is almost exact,
-# because steps are whole. A side of 224 at stride 3 gives 75 positions and not 74.67. In AlexNet's first layer the
-# way is 224 + 2 · 2 − 11 = 217 long; at stride 4 the kernel makes 54 steps of 4 and stops one column short of the end.
+# because steps are whole.
+
+# %% [markdown] slide="notes"
+# A side of 224 at stride 3 gives 75 positions and not 74.67. In AlexNet's first layer the way is 224 + 2 · 2 − 11 = 217
+# long; at stride 4 the kernel makes 54 steps of 4 and stops one column short of the end.
 
 # %% [markdown] slide="slide"
 # ## By hand: all of VGG-16
 #
-# Lesson 03 counted what VGG-16 keeps for one image: the image itself, 13,547,520 values of convolutions, and
-# 1,530,368 of pools with an index of 8 bytes each. With stride 2 in `conv1_1` the image stays, and the rest
-# is a quarter. The kernels have the same weights at every stride, so the parameters stay too.
+# Lesson 03 counted what VGG-16 keeps for one image: the image itself, 13,547,520 values of convolutions, and 1,530,368
+# of pools with an index of 8 bytes each.
+
+# %% [markdown] slide="notes"
+# With stride 2 in `conv1_1` the image stays, and the rest is a quarter. The kernels have the same weights at every
+# stride, so the parameters stay too.
 
 # %%
 image, convolutions, pools, parameters = 3 * 224 * 224, 13_547_520, 1_530_368, 138_357_544
@@ -127,8 +137,11 @@ by_hand = fixed + 128 * (4 * image + maps / 4)
 # %% [markdown] slide="slide"
 # ## Trace
 #
-# In code the change is one line. VGG-16's head expects maps of 7 × 7 and now gets 3 × 3. Our network brings any map
-# to 7 × 7, here by repeating values, so that the dense layers keep their shape and the comparison stays fair.
+# In code the change is one line. VGG-16's head expects maps of 7 × 7 and now gets 3 × 3.
+
+# %% [markdown] slide="notes"
+# Our network brings any map to 7 × 7, here by repeating values, so that the dense layers keep their shape and the
+# comparison stays fair.
 
 
 # %%
@@ -197,9 +210,12 @@ print(f"A quarter of the old peak would be {format_bytes(published.peak_bytes / 
 # %% [markdown] slide="slide"
 # ## The same stride, four layers later
 #
-# Layer by layer, what is kept for the backward pass. *Downstream*, from the strided layer on, every map is a
-# quarter. Upstream nothing moves. The strided layer reads its input at fewer positions, but the input was made
-# at full size by the layer before, and has to be kept at full size for the backward pass.
+# Layer by layer, what is kept for the backward pass. *Downstream*, from the strided layer on, every map is a quarter.
+# Upstream nothing moves.
+
+# %% [markdown] slide="notes"
+# The strided layer reads its input at fewer positions, but the input was made at full size by the layer before, and has
+# to be kept at full size for the backward pass.
 
 # %%
 later = vgg16_with({"conv3_1": 2}).at(128)
@@ -246,8 +262,11 @@ for when, at in (("before:", published), ("after: ", late)):
     print(f"peak {when} {format_bytes(at.peak_bytes)}, {at.peak_phase}, {at.peak_layer}")
 
 # %% [markdown]
-# The maps of group 5 do shrink. But the peak stands in the backward pass at `relu4_3`: by then the maps of
-# group 5 are gone, whatever their size. A saving counts at the peak only if it is alive there.
+# The maps of group 5 do shrink. But the peak stands in the backward pass at `relu4_3`: by then the maps of group 5 are
+# gone, whatever their size.
+
+# %% [markdown] slide="notes"
+# A saving counts at the peak only if it is alive there.
 
 # %% [markdown] slide="slide"
 # ## A floor under every place
@@ -281,8 +300,10 @@ plane(
 # %% [markdown] slide="slide"
 # ## A stride in place of a pool
 #
-# Networks rarely add a stride. They put one in place of a pool, so that every later map keeps its shape. The pool
-# goes, with its output and its indices, and the map in front of it is made small from the start.
+# Networks rarely add a stride. They put one in place of a pool, so that every later map keeps its shape.
+
+# %% [markdown] slide="notes"
+# The pool goes, with its output and its indices, and the map in front of it is made small from the start.
 
 # %% folded=true
 swaps = {
@@ -314,7 +335,8 @@ skyline(
 # %% [markdown] slide="subslide"
 # It is another network. A max pool looks at all four positions and keeps the largest; a stride computes one of
 # them, and not the others.
-#
+
+# %% [markdown] slide="notes"
 # Springenberg et al. (*Striving for simplicity: the all convolutional net*, 2015, table 3) did this swap on
 # CIFAR-10 without data augmentation: the error went from 9.74 % with pools to 10.19 % with strides in the same
 # convolutions. Two larger networks had one more convolution at each of these places: 9.31 % with the pools behind
@@ -349,7 +371,7 @@ pd.DataFrame(
     columns=[f"stride {stride}" for stride in strides],
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # (The 97 % are the border: with 64 values the steps of 4 do not come out even, and the last row and column stay unread.)
 #
 # ResNet-50 halves its maps three times with a 1 × 1 kernel at stride 2 on the *shortcut*, the way on which a
@@ -387,15 +409,19 @@ table = pd.DataFrame(
 table.rename_axis("without the stride of")
 
 # %% [markdown]
-# The earlier the stride, the more hangs on it. And the arithmetic follows the maps: what a stride saves in memory
-# downstream, it saves in operations as well.
+# The earlier the stride, the more hangs on it.
+
+# %% [markdown] slide="notes"
+# And the arithmetic follows the maps: what a stride saves in memory downstream, it saves in operations as well.
 
 # %% [markdown] slide="slide"
 # ## Measure: memory, time, accuracy
 #
-# A small network on scikit-learn's handwritten digits, enlarged to 16 × 16. Its first convolution gets stride
-# 1, 2, 4 or 8; its head averages what arrives to 4 × 4, so all four have the same parameters. Each is
-# trained three times from different seeds.
+# A small network on scikit-learn's handwritten digits, enlarged to 16 × 16.
+
+# %% [markdown] slide="notes"
+# Its first convolution gets stride 1, 2, 4 or 8; its head averages what arrives to 4 × 4, so all four have the same
+# parameters. Each is trained three times from different seeds.
 
 
 # %%
@@ -436,8 +462,10 @@ for name, row in trained.iloc[1:].iterrows():
     print(f"  accuracy {gained:+.1%}, {apart} the spread of the seeds")
 
 # %% [markdown] slide="subslide"
-# Stride 2 is free here: a digit of 8 × 8 that was blown up to 16 × 16 holds nothing that every second position
-# misses. At stride 8 four positions are left of the whole image, and most of its values are never read.
+# Stride 2 is free here: a digit of 8 × 8 that was blown up to 16 × 16 holds nothing that every second position misses.
+
+# %% [markdown] slide="notes"
+# At stride 8 four positions are left of the whole image, and most of its values are never read.
 #
 # Three seeds tell a large effect from none, not a small one: differences of a point or two are noise. And what
 # a digit can spare, a photograph may not.
@@ -458,13 +486,15 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **which layer should get the stride, and what comes of s² at the peak?** Before each move say
-# whether the peak will fall, and by how much.
+# One question: **which layer should get the stride, and what comes of s² at the peak?**
+
+# %% [markdown] slide="notes"
+# Before each move say whether the peak will fall, and by how much.
 
 # %% tags=["nbval-ignore-output"]
 stride_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Try three things. Walk stride 2 from `conv1_1` to `conv5_3`: from which layer on does it save nothing? Set
 # `conv3_1` and compare strides 2, 3 and 4. Leave out the next pool: which maps have their old size again?
 
@@ -482,7 +512,10 @@ stride_explorer()
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# In our words, with where it was published. The verdict is computed when the cell runs.
+# In our words, with where it was published.
+
+# %% [markdown] slide="notes"
+# The verdict is computed when the cell runs.
 
 # %%
 judge([76])
@@ -490,11 +523,13 @@ judge([76])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A stride of s makes s² times fewer values of every map downstream, rounded to whole positions; the input it
-#    skips through is kept whole.
-# 2. The peak falls by less than s²: parameters stay, maps upstream stay, and a saving that is not alive at the
-#    peak does not count.
+# 1. A stride of s makes s² times fewer values of every map downstream.
+# 2. The peak falls by less than s².
 # 3. It costs nothing in parameters and changes the model: early strides save most, and throw away most.
+
+# %% [markdown] slide="notes"
+# Sizes are rounded to whole positions, and the input that a stride skips through is kept whole. At the peak parameters
+# stay, maps upstream stay, and a saving that is not alive then does not count.
 #
 # Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). {questions}. Save,
 # then `course check 04` gives your marks.

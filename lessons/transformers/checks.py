@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.shared.checks import BytesCheck
@@ -304,3 +305,5 @@ best_block = Check(
     ],
     takeaway="A layer that keeps much more than enters it wants small blocks; the neighbours say how flat the best is.",
 )  # fmt: skip
+
+check = CheckCell(globals())

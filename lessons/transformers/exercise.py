@@ -25,7 +25,6 @@ import inspect
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from lessons.transformers import checks as check
 from lessons.transformers.judge import Reader
 
 # %% [markdown] question="layer_bytes" points=2 difficulty=1 minutes=5
@@ -44,7 +43,9 @@ def layer_bytes(sequence, batch, hidden, heads):
 
 
 # %% check="layer_bytes"
-check.layer_bytes(layer_bytes)
+from lessons.transformers.checks import check
+
+check("layer_bytes")
 
 # %% [markdown] hint="layer_bytes"
 # **My number is twice too large.** 34 is bytes, not values.
@@ -74,7 +75,9 @@ def crossing(hidden, heads):
 
 
 # %% check="crossing"
-check.crossing(crossing)
+from lessons.transformers.checks import check
+
+check("crossing")
 
 # %% [markdown] hint="crossing"
 # **I have a fraction.** At the whole number below it the scores are still less. And if it is whole already?
@@ -116,7 +119,9 @@ def longest(layers, batch, hidden, heads, room):
 
 
 # %% check="longest"
-check.longest(longest)
+from lessons.transformers.checks import check
+
+check("longest")
 
 # %% [markdown] hint="longest"
 # **How do I solve for s?** You need not: the bytes grow with s, so try, doubling first and halving the gap then. Or
@@ -153,7 +158,9 @@ def logit_bytes(batch, sequence, vocabulary, upcast, out_kept):
 
 
 # %% check="logit_bytes"
-check.logit_bytes(logit_bytes)
+from lessons.transformers.checks import check
+
+check("logit_bytes")
 
 # %% [markdown] hint="logit_bytes"
 # **The four bytes of float32 are there, and it is too small.** How many tensors of that size does the text count?
@@ -194,7 +201,9 @@ def best_block(layers, enters, keeps):
 
 
 # %% check="best_block"
-check.best_block(best_block)
+from lessons.transformers.checks import check
+
+check("best_block")
 
 # %% [markdown] hint="best_block"
 # **I return a square root.** √n is for layers that keep as much as enters them, and any root is for blocks in
@@ -239,7 +248,9 @@ class InPieces(Reader):
 
 
 # %% check="loss_in_pieces"
-check.loss_in_pieces(InPieces)
+from lessons.transformers.checks import check
+
+check("loss_in_pieces")
 
 # %% [markdown] hint="loss_in_pieces"
 # **How do I begin?** Flatten maps and labels to one row a token, `split` both into pieces, and write a function of one

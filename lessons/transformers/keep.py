@@ -13,7 +13,7 @@ from itertools import product
 
 from course_utils.memory import Tape
 from course_utils.networks.language import ATTENTION, RECOMPUTE, SHAPES, Options
-from course_utils.trace.tracer import no_garbage_collection
+from course_utils.trace.surroundings import no_garbage_collection
 from lessons.shared.kept_steps import LENGTHS, write
 from lessons.shared.language_steps import FORMATS, KEPT, kept_name, tracer
 from lessons.shared.stacked import SHORT

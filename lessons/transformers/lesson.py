@@ -11,7 +11,8 @@
 #
 # **The question:** why does a longer sequence cost more than a larger batch, and what do flash attention and
 # checkpointing really save?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. count what one layer of a transformer keeps, term by term, and find each term in a trace;
@@ -48,9 +49,12 @@ COLOURS = ("#d55e00", "#0072b2", "#009e73")
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# GPT-2, the small one: 124 million parameters, twelve layers, 2019. We train it with every number in *bfloat16*, two
-# bytes: parameters, gradients and AdamW's two moments are 950 MiB together. Attention is written out, product by
-# product, as it was in 2019. A batch is 8 texts of 1,024 *tokens*, pieces of words, each a number below 50,257.
+# GPT-2, the small one: 124 million parameters, twelve layers, 2019.
+
+# %% [markdown] slide="notes"
+# We train it with every number in *bfloat16*, two bytes: parameters, gradients and AdamW's two moments are 950 MiB
+# together. Attention is written out, product by product, as it was in 2019. A batch is 8 texts of 1,024 *tokens*,
+# pieces of words, each a number below 50,257.
 
 # %%
 guess = predict("How much memory does one training step need at its peak?", unit="GiB")
@@ -60,9 +64,13 @@ guess
 # ## One layer by hand
 #
 # A text has *s* tokens, and a batch has *b* texts. Between layers every token is a row of *h* numbers, so that one
-# *hidden state* is sbh values, 2sbh bytes. Attention has several heads, *a* of them. Each compares every token with
-# every other: s × s *scores*, as²b values in all. What does a layer keep for its backward pass?
-#
+# *hidden state* is sbh values, 2sbh bytes.
+
+# %% [markdown] slide="notes"
+# Attention has several heads, *a* of them. Each compares every token with every other: s × s *scores*, as²b values in
+# all. What does a layer keep for its backward pass?
+
+# %% [markdown]
 # | attention keeps | values | bytes |
 # |---|---|---:|
 # | the input of its norm, and of the product that makes queries, keys, values | 2 · sbh | 4 sbh |
@@ -78,7 +86,8 @@ guess
 # | the input of its norm, and of its first product | 2 · sbh | 4 sbh |
 # | the input of GELU, and of its second product | 2 · 4sbh | 16 sbh |
 # | a dropout mask | sbh | 1 sbh |
-#
+
+# %% [markdown] slide="notes"
 # Together 34 sbh + 5 as²b, or **sbh (34 + 5as/h)** bytes: the formula of Korthikanti and others, *Reducing activation
 # recomputation in large transformer models* (2022). The first term grows with the tokens of the batch, whether they
 # are many texts or long ones. The second grows with the square of the length.
@@ -94,8 +103,11 @@ print(f"a layer {by_hand / MIB:,.0f} MiB, twelve layers {12 * by_hand / GIB:.2f}
 # ## The same layer traced
 #
 # `language_models` has GPT-2 as plain modules. *Eager* attention is written out, product by product; dropout is 0.1, as
-# GPT-2 was trained. What each part of one layer leaves alive for the backward pass (*the two sums* are the residual
-# connections: each half of a layer is added to what entered it):
+# GPT-2 was trained.
+
+# %% [markdown] slide="notes"
+# What each part of one layer leaves alive for the backward pass (*the two sums* are the residual connections: each half
+# of a layer is added to what entered it):
 
 # %% folded=true
 eager = Options(attention="eager", dropout=0.1)
@@ -115,14 +127,20 @@ table = pd.DataFrame(rows, index=["traced, bytes", "by hand, bytes"]).T.astype(i
 table.assign(difference=table.iloc[:, 0] - table.iloc[:, 1]).map("{:,}".format)
 
 # %% [markdown]
-# Every term of the formula is there, to the byte. The trace has 131,072 bytes more, which the paper leaves out: each of
-# the two norms keeps a mean and a 1/σ for every token, 8 bytes.
+# Every term of the formula is there, to the byte.
+
+# %% [markdown] slide="notes"
+# The trace has 131,072 bytes more, which the paper leaves out: each of the two norms keeps a mean and a 1/σ for every
+# token, 8 bytes.
 
 # %% [markdown] slide="slide"
 # ## What code keeps beyond the formula
 #
 # The formula is about one way to write a layer. PyTorch saves what its *operators* need, so the same mathematics
-# written with other operators keeps other tensors. One layer each, in units of sbh bytes, scores left out:
+# written with other operators keeps other tensors.
+
+# %% [markdown] slide="notes"
+# One layer each, in units of sbh bytes, scores left out:
 
 
 # %% folded=true
@@ -169,11 +187,16 @@ side_by_side(
 )
 
 # %% [markdown]
-# Eight operators keep what one fused kernel does not. Llama's norms compute in float32, and written out they keep
-# float32 copies. So no one number holds for every transformer, and compilers save memory too, since they fuse.
+# Eight operators keep what one fused kernel does not.
+
+# %% [markdown] slide="notes"
+# Llama's norms compute in float32, and written out they keep float32 copies. So no one number holds for every
+# transformer, and compilers save memory too, since they fuse.
 
 # %% [markdown] slide="slide"
 # ## The whole model
+#
+# Twelve layers are not all of it. What else is alive at the peak?
 
 # %% folded=true
 parameters = gpt2.parameters * 8 / GIB
@@ -214,8 +237,10 @@ skyline(step, title=f"GPT-2, 8 × 1,024 tokens: {format_bytes(step.peak_bytes)},
 # ## The tower: logits
 #
 # The model's last product, its *head*, gives each token one number, a *logit*, for each of the V tokens that there are,
-# the *vocabulary*: sbV values, here 8,192 × 50,257. The loss, a cross entropy, is computed in float32. What is alive of
-# that size at the peak?
+# the *vocabulary*: sbV values, here 8,192 × 50,257.
+
+# %% [markdown] slide="notes"
+# The loss, a cross entropy, is computed in float32. What is alive of that size at the peak?
 
 # %% folded=true
 tape, peak = step.tape, step.peak_event
@@ -236,15 +261,20 @@ print(f"{whole / values:.0f} bytes a logit")
 tower.map("{:,}".format).to_frame("bytes")
 
 # %% [markdown]
-# Two bytes a logit are what people count; fourteen are there. V is 65.4 times h, so the tower is 14 · 65.4 = 916
-# sbh bytes high. Without their scores all twelve layers keep 12 · 34 = 408.
+# Two bytes a logit are what people count; fourteen are there.
+
+# %% [markdown] slide="notes"
+# V is 65.4 times h, so the tower is 14 · 65.4 = 916 sbh bytes high. Without their scores all twelve layers keep 12 · 34
+# = 408.
 
 # %% [markdown] slide="slide"
 # ## A line that saves a tenth
 #
-# The first of the four is not needed: the backward pass works from log-softmax's output. It lives because the loop
-# says `out = model(ids, labels)`, and `out` holds the logits until the step is over. `loss = model(ids, labels).loss`
-# lets them go. SmolLM2-135M in 16 bits, every layer checkpointed, one text of 4,096 tokens:
+# The first of the four is not needed: the backward pass works from log-softmax's output.
+
+# %% [markdown] slide="notes"
+# It lives because the loop says `out = model(ids, labels)`, and `out` holds the logits until the step is over. `loss =
+# model(ids, labels).loss` lets them go. SmolLM2-135M in 16 bits, every layer checkpointed, one text of 4,096 tokens:
 
 # %%
 smol = Options(attention="eager", recompute="full")
@@ -259,8 +289,11 @@ print(f"One line saves {format_bytes(saved)}, {saved / alive.peak_bytes:.0%} of 
 # %% [markdown] slide="slide"
 # ## The loss in pieces
 #
-# The loss of a token needs the logits of that token alone. So compute logits and loss for a *piece* of the tokens, in
-# a checkpoint, and then for the next. The backward pass computes each piece's logits again, one piece at a time.
+# The loss of a token needs the logits of that token alone. So compute logits and loss for a *piece* of the tokens, in a
+# checkpoint, and then for the next.
+
+# %% [markdown] slide="notes"
+# The backward pass computes each piece's logits again, one piece at a time.
 
 # %%
 pieces = {}
@@ -276,8 +309,10 @@ side_by_side(
 # ## Eager against fused
 #
 # `scaled_dot_product_attention` computes the same in one fused kernel (*flash attention*), which works through the
-# scores tile by tile and never writes them to memory. Its backward pass computes the tiles again. Beside queries, keys,
-# values and output it keeps one float32 for each token and head.
+# scores tile by tile and never writes them to memory. Its backward pass computes the tiles again.
+
+# %% [markdown] slide="notes"
+# Beside queries, keys, values and output it keeps one float32 for each token and head.
 
 # %%
 flash = language_step("GPT-2", s, fused).at(b)
@@ -285,15 +320,18 @@ skyline(flash, before=step, before_name="eager",
         title=f"Fused attention: {format_bytes(flash.peak_bytes)} in place of "
         f"{format_bytes(step.peak_bytes)}")  # fmt: skip
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # What is left is 34 sbh a layer and the tower. So with flash attention the logits are the largest part of this peak.
 
 # %% [markdown] slide="slide"
 # ## Longer, or more?
 #
 # The same 8,192 tokens a step: 16 texts of 512, or one of 8,192 (for which GPT-2 gets more positions than it was
-# published with). All other maps depend on the number of tokens alone, so they stay as they are. Scores are as²b: half
-# as many texts, each twice as long, have twice as many scores.
+# published with).
+
+# %% [markdown] slide="notes"
+# All other maps depend on the number of tokens alone, so they stay as they are. Scores are as²b: half as many texts,
+# each twice as long, have twice as many scores.
 
 # %% folded=true
 lengths = (512, 1024, 2048, 4096, 8192)
@@ -315,6 +353,8 @@ plane(
 
 # %% [markdown] slide="subslide"
 # Where do the scores overtake the rest of a layer? Where 5as/h = 34, so s = 6.8 h/a: 6.8 times the width of a head.
+
+# %% [markdown] slide="notes"
 # Heads are 64 wide in every GPT-2, from the smallest to the largest.
 
 # %% folded=true
@@ -336,7 +376,10 @@ pd.DataFrame(rows).T
 # ## What a card holds
 #
 # Each line shows the largest batch whose peak fits what a card has left beside its CUDA context. Fused, only the number
-# of tokens counts: twice the length, half the batch. Eager, lines bend down, and a text can be too long for any batch.
+# of tokens counts: twice the length, half the batch.
+
+# %% [markdown] slide="notes"
+# Eager, lines bend down, and a text can be too long for any batch.
 
 # %% folded=true
 curves = []
@@ -357,8 +400,11 @@ plane(
 # ## Checkpoint the stack
 #
 # Lesson 10: of n equal layers keep √n inputs. But there a layer kept as much as entered it. Here 2 sbh enter and 34 sbh
-# are kept, 17 times as much. With blocks of g layers the peak is 2sbh · n/g + 34sbh · g, lowest at g = √(n/17). So
-# blocks of one layer are best up to 34 layers; `activation_checkpointing_enable()` of transformers (in older releases
+# are kept, 17 times as much.
+
+# %% [markdown] slide="notes"
+# With blocks of g layers the peak is 2sbh · n/g + 34sbh · g, lowest at g = √(n/17). So blocks of one layer are best up
+# to 34 layers; `activation_checkpointing_enable()` of transformers (in older releases
 # `gradient_checkpointing_enable()`) makes such blocks. GPT-2 XL has 48:
 
 # %%
@@ -375,7 +421,7 @@ for g in (1, 2, 3, 4):
     rows[f"blocks of {g}"] = row
 pd.DataFrame(rows).T
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # By hand, for 48 layers, pairs beat both their neighbours. So they do with 32 and 64 texts. With 8 they do not: as the
 # backward pass goes down, inputs of blocks die and *weight gradients* are born, 59 MiB a layer. Where a block's
 # gradients are more than its input, the peak is at the bottom layer: all gradients, and the maps of one block. (The
@@ -406,7 +452,7 @@ for name, way in {
     }  # fmt: skip
 pd.DataFrame(rows).T
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Fused attention *is* selective checkpointing, inside a kernel: it keeps as little, and is faster, since scores
 # that are never written are never read. Full checkpointing then saves 32 of the 34 sbh for a fifth more time. With it,
 # eager and fused have the same peak, at the loss: the scores of one layer at a time stay below the tower.
@@ -415,8 +461,10 @@ pd.DataFrame(rows).T
 # ## Measured on a GPU: a T4
 #
 # Others fine-tuned five models on a Tesla T4 and published the peaks to the byte: `fitcheck-llm` 0.3.1. They trained
-# LoRA (lesson 14) in float16, with every layer checkpointed. We traced the same Hugging Face models, twenty steps in
-# all. With eager attention:
+# LoRA (lesson 14) in float16, with every layer checkpointed.
+
+# %% [markdown] slide="notes"
+# We traced the same Hugging Face models, twenty steps in all. With eager attention:
 
 
 # %% folded=true
@@ -441,7 +489,8 @@ beside("efficient")
 
 # %% [markdown] slide="subslide"
 # ## What is missed, and why
-#
+
+# %% [markdown] slide="notes"
 # - **Ten rows agree to the byte.** Both columns count the allocator's *blocks*: each tensor is rounded up to 512 bytes.
 # - **Ten rows miss, by up to 2 MiB.** The allocator splits a large block only where more than 1 MiB would be left
 #   over. So a block can count up to 1 MiB that no tensor asked for. How many do depends on what the program had
@@ -468,9 +517,12 @@ print(f"{len(moved)} that some past changes: {within} measured within its range"
 # ## Measured on eight A100: the formula
 #
 # NVIDIA publishes the peaks of Megatron-LM's own tests: a GPT of twelve layers, h = 512, 8 heads, 4 × 1,024 tokens a
-# GPU. The formula counts 6 bytes a logit, a 16-bit one and one float32 copy, not the 14 of PyTorch's own loss. That it
-# fits says that their loss keeps fewer copies; how, we have not looked up. What a step adds to what is alive between
-# steps, against the formula:
+# GPU.
+
+# %% [markdown] slide="notes"
+# The formula counts 6 bytes a logit, a 16-bit one and one float32 copy, not the 14 of PyTorch's own loss. That it fits
+# says that their loss keeps fewer copies; how, we have not looked up. What a step adds to what is alive between steps,
+# against the formula:
 
 # %% folded=true
 m = MEGATRON_SHAPE
@@ -487,7 +539,7 @@ for run in MEGATRON:
     }  # fmt: skip
 pd.DataFrame(rows).T
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # <small>Golden values of NVIDIA/Megatron-LM at d98e8a64dd, `mem-max-allocated-bytes` less what is alive between steps.
 # The 36 of the second row is fitted: 34, and one hidden state more, perhaps the output that their fused kernel
 # keeps.</small>
@@ -495,9 +547,12 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="slide"
 # ## Train
 #
-# None of this changes what is learned. A small GPT reads the text of this course's own model file, a byte a token, on
-# this machine: the same losses, other maps. (Its embedding begins as PyTorch draws it, far larger than GPT-2's, and so
-# the first loss is far above that of blind guessing, ln 256 = 5.5.)
+# None of this changes what is learned.
+
+# %% [markdown] slide="notes"
+# A small GPT reads the text of this course's own model file, a byte a token, on this machine: the same losses, other
+# maps. (Its embedding begins as PyTorch draws it, far larger than GPT-2's, and so the first loss is far above that of
+# blind guessing, ln 256 = 5.5.)
 
 
 # %% tags=["nbval-ignore-output"] folded=true
@@ -540,14 +595,16 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **what breaks the budget, and what is the cheapest way out?** Before each move say which of layers,
-# scores and logits it touches. The explorer trains without dropout, as most models of today do: a score then keeps two
-# bytes and not five, and GPT-2 needs less than on the pages above.
+# One question: **what breaks the budget, and what is the cheapest way out?**
+
+# %% [markdown] slide="notes"
+# Before each move say which of layers, scores and logits it touches. The explorer trains without dropout, as most
+# models of today do: a score then keeps two bytes and not five, and GPT-2 needs less than on the pages above.
 
 # %% tags=["nbval-ignore-output"]
 transformer_explorer()
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT-2 XL onto the
 # RTX 4090, with 24 GB. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
 
@@ -572,11 +629,14 @@ judge(range(84, 89))
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A layer keeps 34 sbh bytes and 5 as²b of scores: a longer text costs more than more texts only through the scores,
-#    and fused attention does not write them.
-# 2. Then the logits are the peak, up to 14 bytes each. Let `out` go, and compute the loss in pieces.
-# 3. A layer keeps 17 times what enters it, so checkpoint every layer, or pairs where there are more than 34. Selective
-#    checkpointing is what a fused kernel does anyway.
+# 1. A layer keeps 34 sbh bytes and 5 as²b of scores, which fused attention does not write.
+# 2. Then the logits are the peak, up to 14 bytes each.
+# 3. A layer keeps 17 times what enters it, so checkpoint every layer.
+
+# %% [markdown] slide="notes"
+# A longer text costs more than more texts only through the scores. Against the logits, let `out` go, and compute the
+# loss in pieces. Where there are more than 34 layers, checkpoint pairs of them. Selective checkpointing is what a fused
+# kernel does anyway.
 #
 # Now the exercise: [exercises/13_transformers.ipynb](../exercises/13_transformers.ipynb). Six questions, 55 minutes.
 # Save, then `course check 13` gives your marks. Lesson 14 asks, on the same trace, what one card can train and serve.

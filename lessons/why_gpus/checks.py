@@ -13,6 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.shared.network_questions import NetworkCheck
@@ -99,6 +100,7 @@ crossover_batch = Check(
         (10, 50, 40, 20),  # a tie at the first sample
         (100, 1, 99, 50),  # never: a smaller fixed part, and behind at the first sample
         (300, 10, 200, 15),  # from the first sample on, though each takes longer
+        (10, 5, 8, 6),  # from the first sample on, by less than a sample takes
         (1_000, 50, 6_001_000, 10),  # late: 150,001
     ],
     slips=[
@@ -224,6 +226,8 @@ saturates_at = Check(
         ([1, 2], [4.0, 6.0], 0.25),
         ([2, 4, 8], [4.0, 6.0, 11.0], 0.25),  # exactly the share, then less
         ([4, 8, 16, 32], [40.0, 72.0, 141.0, 250.0], 0.05),  # 10, 2, 11 %
+        ([8, 32, 64], [10.0, 30.0, 58.0], 0.05),  # a step to four times the batch, which pays
+        ([8, 16, 32], [10.0, 30.0, 45.0], 0.05),  # a larger batch takes longer for each sample
     ],
     slips=[
         Slip("time of the batch", lambda b, t, share: _first(b, _gains(t), share),
@@ -425,3 +429,5 @@ def _same_output(make: Callable[[], nn.Module], kind: type[OneByOne]) -> bool:
 
 
 fewer_launches = FewerLaunches()
+
+check = CheckCell(globals())

@@ -23,7 +23,6 @@ import inspect
 
 import torch
 
-from lessons.why_gpus import checks as check
 from lessons.why_gpus.judge import OneByOne
 
 # %% [markdown] question="operator_seconds" points=3 difficulty=1 minutes=6
@@ -46,7 +45,9 @@ def operator_seconds(flops, traffic, flops_per_s, bytes_per_s, launch):
 
 
 # %% check="operator_seconds"
-check.operator_seconds(operator_seconds)
+from lessons.why_gpus.checks import check
+
+check("operator_seconds")
 
 # %% [markdown] hint="operator_seconds"
 # **My time is a little too long.** A kernel reads its next numbers while it multiplies the last ones. Which of the
@@ -84,7 +85,9 @@ def crossover_batch(cpu_fixed, cpu_per_sample, gpu_fixed, gpu_per_sample):
 
 
 # %% check="crossover_batch"
-check.crossover_batch(crossover_batch)
+from lessons.why_gpus.checks import check
+
+check("crossover_batch")
 
 # %% [markdown] hint="crossover_batch"
 # **It crashes with ZeroDivisionError.** If a sample takes both devices as long, no batch changes who is ahead. Who is
@@ -122,7 +125,9 @@ def speed_up(cpu_seconds, gpu_seconds, batch, sample_bytes, link_gb_s):
 
 
 # %% check="speed_up"
-check.speed_up(speed_up)
+from lessons.why_gpus.checks import check
+
+check("speed_up")
 
 # %% [markdown] hint="speed_up"
 # **My number is hardly different from the one without a transfer.** How many bytes are one batch? How many seconds is
@@ -166,7 +171,9 @@ def saturates_at(batches, milliseconds, share):
 
 
 # %% check="saturates_at"
-check.saturates_at(saturates_at)
+from lessons.why_gpus.checks import check
+
+check("saturates_at")
 
 # %% [markdown] hint="saturates_at"
 # **It always returns the first batch.** The time of a *batch* rises with the batch. What falls is the time for one
@@ -209,7 +216,9 @@ class AllAtOnce(OneByOne):
 
 
 # %% check="fewer_launches"
-check.fewer_launches(AllAtOnce)
+from lessons.why_gpus.checks import check
+
+check("fewer_launches")
 
 # %% [markdown] hint="fewer_launches"
 # **The output is not the original's.** Of what is the mean taken in the loop, and of what in yours? Compare the first

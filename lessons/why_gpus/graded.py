@@ -46,6 +46,9 @@ def _devices(draw: random.Random) -> list[Case]:
     cases.append((fixed, each, 3 * fixed, each))  # never
     cases.append((fixed, each, fixed - draw.randint(1, 99), each + draw.randint(100, 900)))  # never
     cases.append((fixed, each, fixed - draw.randint(100, 900), each + draw.randint(1, 99)))  # at first
+    less = draw.randint(2, 90)
+    cases.append((fixed, each, fixed - less, each + less - draw.choice((0, 1))))  # a tie at first, or ahead by 1
+    cases.append((fixed, each, fixed - less, each + less))  # a tie at first, then behind
     late = draw.randint(110_000, 180_000)
     cases.append((fixed, each + gain, fixed + gain * late - draw.randint(1, gain), each))  # at `late`
     return cases
@@ -81,6 +84,8 @@ def _tables(draw: random.Random) -> list[Case]:
     cases.append(([2, 4, 8], times, round((gain + gain / (1 - gain)) / 2, 5)))
     unit = 2.0 * draw.randint(1, 9)
     cases.append(([2, 4, 8], [2 * unit, 3 * unit, 5.5 * unit], 0.25))  # exactly the share is saved, then less
+    cases.append(([8, 32, 64], [5 * unit, 15 * unit, (29 + draw.random() / 2) * unit], 0.05))  # times four pays
+    cases.append(([8, 16, 32], [5 * unit, (14 + draw.random()) * unit, 22 * unit], 0.05))  # slower, then faster
     # 10 %, 2 %, and 11 % again.
     cases.append(([4, 8, 16, 32], [4 * unit, 7.2 * unit, 14.1 * unit, 25 * unit], draw.randint(30, 90) / 1000))
     return cases

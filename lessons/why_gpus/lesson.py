@@ -10,7 +10,8 @@
 # # 01 · Why GPUs help, and when they don't
 #
 # **The question:** where is the crossover between CPU and GPU?
-#
+
+# %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. say what a GPU has more of than a CPU, and why it needs so many threads;
@@ -72,7 +73,8 @@ def rough(batch):
 
 # %% [markdown] slide="slide"
 # ## Predict
-#
+
+# %% [markdown] slide="notes"
 # Somebody asked on a forum: is a network with one layer of 100 units small? Small enough for a CPU?
 
 # %%
@@ -87,9 +89,12 @@ guess
 # %% [markdown] slide="slide"
 # ## The machine
 #
-# Both computers, drawn to one scale. A *lane* does one multiply-add in each clock cycle. What a maker sells as a
-# "CUDA core" is one lane, and a core of a CPU has lanes too. A GPU's lanes stand in groups, *streaming
-# multiprocessors* (SMs), and each group runs its own threads: compare the SMs with a CPU's cores.
+# Both computers, drawn to one scale.
+
+# %% [markdown] slide="notes"
+# A *lane* does one multiply-add in each clock cycle. What a maker sells as a "CUDA core" is one lane, and a core of a
+# CPU has lanes too. A GPU's lanes stand in groups, *streaming multiprocessors* (SMs), and each group runs its own
+# threads: compare the SMs with a CPU's cores.
 
 # %% folded=true
 chips = [(chip, LAYOUTS[chip.name]) for chip in (REFERENCE_CPU, titan)]
@@ -106,9 +111,12 @@ machine(
 # %% [markdown] slide="subslide"
 # ## Why so many threads?
 #
-# A number from memory takes several hundred clock cycles to arrive. A CPU's core does all it can to shorten that wait
-# for its one or two threads: large caches, guesses at what comes next. An SM does little to shorten it. It holds up to
-# 2,048 threads, and while some wait for memory, others compute. This is called *latency hiding*.
+# A number from memory takes several hundred clock cycles to arrive.
+
+# %% [markdown] slide="notes"
+# A CPU's core does all it can to shorten that wait for its one or two threads: large caches, guesses at what comes
+# next. An SM does little to shorten it. It holds up to 2,048 threads, and while some wait for memory, others compute.
+# This is called *latency hiding*.
 #
 # That works only if there are enough threads. Take one product of a small layer, with a thread for each output:
 
@@ -117,7 +125,7 @@ outputs = 32 * 100  # a batch of 32, 100 units
 room = sms.units * sms.threads
 print(f"{outputs:,} threads on a card that holds {room:,}: {outputs / room:.0%}")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # (A real kernel may give a thread several outputs, or split one sum over several threads. The order of magnitude
 # stands: small work leaves most of the card without anything to do.)
 
@@ -132,8 +140,11 @@ small.insert(0, "time", small.pop("seconds").map(format_seconds))
 small.style.format({"GFLOP/s": "{:,.3g}", "times faster": "{:,.0f}"})
 
 # %% [markdown]
-# The chip is the same each time. Python's loop pays for every multiplication: find the number, look up its type, make
-# a new one. NumPy and torch pay once for the whole product, and then the chip does what it can.
+# The chip is the same each time.
+
+# %% [markdown] slide="notes"
+# Python's loop pays for every multiplication: find the number, look up its type, make a new one. NumPy and torch pay
+# once for the whole product, and then the chip does what it can.
 #
 # Each *operator* that is issued costs some time before any work is done, its **launch cost**. On a CPU it is some
 # microseconds, on a GPU more: the work has to be handed to another chip.
@@ -153,17 +164,22 @@ torch.set_num_threads(threads)
 
 # %% [markdown] slide="slide"
 # ## By hand: the time of one operator
-#
+
+# %% [markdown] slide="notes"
 # Three numbers of a device give the time of any operator:
-#
+
+# %% [markdown]
 # - the *launch cost*, in µs;
 # - the *arithmetic rate*, in TFLOP/s, 10¹² operations a second; a multiply-add is two operations;
 # - the *bandwidth* of its memory, in GB/s, 10⁹ bytes a second.
-#
+
+# %% [markdown] slide="notes"
 # It is launched, then computes and moves bytes at the same time. The slower of the two decides:
-#
+
+# %% [markdown]
 # > time = launch + max(operations / arithmetic rate, bytes / bandwidth)
-#
+
+# %% [markdown] slide="notes"
 # Williams, Waterman and Patterson (2009) called the limit that `max` sets the *roofline*.
 
 # %% [markdown] slide="subslide"
@@ -174,7 +190,8 @@ torch.set_num_threads(threads)
 # | operations | 2 · 32 · 784 · 100 | 5,017,600 |
 # | bytes read and written | 4 · (32 · 784 + 784 · 100 + 32 · 100) | 426,752 |
 # | *arithmetic intensity* | operations a byte | 11.8 |
-#
+
+# %% [markdown] slide="notes"
 # The two devices of the figure. Of a GPU's published peak the course expects two thirds, of its bandwidth three
 # quarters. The CPU's arithmetic rate is what it reached in cnn-benchmarks. A launch takes 5 to 15 µs on a GPU, and
 # the course takes the middle. Two numbers of the CPU are *assumed*, not measured on it: its bandwidth, 88.5 GB/s, and
@@ -193,7 +210,10 @@ for name, chip in (("CPU", REFERENCE_CPU), ("Titan X", titan)):
 pd.DataFrame(rows).T.map(format_seconds)
 
 # %% [markdown]
-# The card's arithmetic is far faster, and yet most of its time is the launch. These ratios are the lesson:
+# The card's arithmetic is far faster, and yet most of its time is the launch.
+
+# %% [markdown] slide="notes"
+# These ratios are the lesson:
 
 # %% folded=true
 slow, fast = rows["CPU"], rows["Titan X"]
@@ -206,7 +226,10 @@ print(f"the whole operator: {slow['time'] / fast['time']:.1f} times faster")
 # ## Trace: the whole step
 #
 # A training step of a network with one hidden layer is many operators: products, sums, a ReLU, the loss, and the
-# backward pass of all these. The trace knows each one's operations and bytes, so the model gives the time of the step.
+# backward pass of all these.
+
+# %% [markdown] slide="notes"
+# The trace knows each one's operations and bytes, so the model gives the time of the step.
 
 # %%
 forum_cpu = hidden_layer_step(inputs=4, units=100, target="cpu")
@@ -259,7 +282,10 @@ reveal(
 # ## Both in one figure
 #
 # Now let the batch grow. Below the crossover the CPU wins, above it the GPU. At first the times hardly grow: launches
-# take as long for one sample as for five. The CPU's time begins to grow first, the card's at some hundred samples.
+# take as long for one sample as for five.
+
+# %% [markdown] slide="notes"
+# The CPU's time begins to grow first, the card's at some hundred samples.
 
 
 # %% folded=true
@@ -304,9 +330,11 @@ for name, times in (("on the card", fast), ("over the link", linked)):
 # %% [markdown] slide="slide"
 # ## The queue
 #
-# So far each operator was launched, then ran, then came the next. A GPU does better. The host (the CPU that runs your
-# Python) puts operators into a queue and goes on at once; the card works them off in order. Launches are
-# *asynchronous*. The same numbers as before, 784 inputs and 100 units, drawn that way:
+# So far each operator was launched, then ran, then came the next. A GPU does better.
+
+# %% [markdown] slide="notes"
+# The host (the CPU that runs your Python) puts operators into a queue and goes on at once; the card works them off in
+# order. Launches are *asynchronous*. The same numbers as before, 784 inputs and 100 units, drawn that way:
 
 # %% folded=true
 digits = hidden_layer_step(784, 100)
@@ -347,8 +375,11 @@ print(f"without synchronize: {format_seconds(fast.host_seconds)}")
 print(f"with synchronize:    {format_seconds(fast.total_seconds)}")
 
 # %% [markdown]
-# `torch.cuda.synchronize()` waits until the card is done. So do `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:`,
-# which need a number from the card, and a loop that prints its loss in each step waits in each step. To time anything:
+# `torch.cuda.synchronize()` waits until the card is done.
+
+# %% [markdown] slide="notes"
+# So do `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:`, which need a number from the card, and a loop that prints
+# its loss in each step waits in each step. To time anything:
 
 
 # %%
@@ -392,7 +423,8 @@ print(format_seconds(seconds_of(lambda: left @ right, here)))
 # start, the GPU gains on it with every sample:
 #
 # > crossover = head start / gain for a sample
-#
+
+# %% [markdown] slide="notes"
 # For the network of the forum, 4 inputs and 100 units, with a pencil:
 
 # %%
@@ -409,6 +441,8 @@ print(f"= about {rough(head_start / gained)}")
 # ## How sure is that?
 #
 # Not very. The crossover is one difference divided by another, and the numbers behind both are known only roughly.
+
+# %% [markdown] slide="notes"
 # Let one number at a time go to either end of its range: 5 to 15 µs for a launch on the GPU, half to twice for the
 # CPU's launch and for its rates.
 
@@ -420,9 +454,11 @@ for what, ends in ranges.items():
 lowest, highest = (pick(sum(ranges.values(), ())) for pick in (min, max))
 
 # %% [markdown]
-# So the answer to the forum's question is a range: from several hundred samples to several thousand. A hundred units on
-# four inputs are small: with batches of 32 or 128 the CPU wins whichever end you take. But "100 units" alone says
-# little. Each crossover with its range:
+# So the answer to the forum's question is a range: from several hundred samples to several thousand.
+
+# %% [markdown] slide="notes"
+# A hundred units on four inputs are small: with batches of 32 or 128 the CPU wins whichever end you take. But "100
+# units" alone says little. Each crossover with its range:
 
 
 # %% folded=true
@@ -491,8 +527,11 @@ pd.DataFrame(parts, index=["launches", "work", "two copies", "step"]).map(format
 # %% [markdown] slide="slide"
 # ## When the batch time stays flat
 #
-# "The time of a batch does not grow with the batch", says another answer. Here is somebody's small network for
-# digits, measured in 2018, not modelled: the forward pass on a CPU and on a GTX 1080 Ti.
+# "The time of a batch does not grow with the batch", says another answer.
+
+# %% [markdown] slide="notes"
+# Here is somebody's small network for digits, measured in 2018, not modelled: the forward pass on a CPU and on a GTX
+# 1080 Ti.
 
 # %% folded=true
 cpu_ms, gpu_ms = published.DIGITS_CPU_MS, published.DIGITS_GPU_MS
@@ -571,8 +610,11 @@ plane(
 # %% [markdown] slide="slide"
 # ## What the link does to a speed-up
 #
-# Each sample brought over the link has to be worth it. For each byte of a sample, forward and backward do about as
-# many operations as the layer has units: ten units are not worth the trip. With 4,096 inputs:
+# Each sample brought over the link has to be worth it.
+
+# %% [markdown] slide="notes"
+# For each byte of a sample, forward and backward do about as many operations as the layer has units: ten units are not
+# worth the trip. With 4,096 inputs:
 
 # %% folded=true
 faster = {}
@@ -584,7 +626,10 @@ for units in (10, 100, 1000):
 pd.DataFrame(faster, dtype=float).T.rename_axis("times faster at batch 4,096").round(1)
 
 # %% [markdown]
-# Below 1 the transfer has eaten the gain, and more. Data that stays on the card for many steps pays once.
+# Below 1 the transfer has eaten the gain, and more.
+
+# %% [markdown] slide="notes"
+# Data that stays on the card for many steps pays once.
 
 # %% [markdown] slide="slide"
 # ## Measure: this machine's ceilings
@@ -597,7 +642,7 @@ ceilings = measure_ceilings("cpu", seconds=0.3)
 mine = ceilings.as_device()
 ceilings.table().style.format({"value": "{:,.3g}", "spread": "{:.0%}"}).hide(axis="index")
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # *Spread* is the distance between the quartiles. Where it is large, something else is running, and every number below
 # is uncertain by as much.
 
@@ -605,7 +650,10 @@ ceilings.table().style.format({"value": "{:,.3g}", "spread": "{:.0%}"}).hide(axi
 # ## VGG-16 under the roofline
 #
 # One image through VGG-16, each layer timed, and placed at its arithmetic intensity. The line is what this machine
-# allows: it rises with the bandwidth, and is flat at the arithmetic rate. Where they meet is the *ridge*.
+# allows: it rises with the bandwidth, and is flat at the arithmetic rate.
+
+# %% [markdown] slide="notes"
+# Where they meet is the *ridge*.
 
 # %% tags=["nbval-ignore-output"] folded=true
 with torch.device("meta"):
@@ -622,8 +670,11 @@ roofline(mine, layers, f"{title}half of them reach {shares[len(shares) // 2]:.0%
 
 # %% [markdown] slide="subslide"
 # A convolution uses each weight at every place of its map, 196 to 50,176 of them here: from `conv1_2` on that is 90
-# operations a byte or more, far right of the ridge. (`conv1_1` sums over three channels only.) A dense layer at batch 1 reads each weight for one multiply-add: half an operation a byte, so it waits for memory whatever the
-# chip can compute. A batch of 32 uses each weight 32 times. **That is what a batch is for.**
+# operations a byte or more, far right of the ridge. (`conv1_1` sums over three channels only.)
+
+# %% [markdown] slide="notes"
+# A dense layer at batch 1 reads each weight for one multiply-add: half an operation a byte, so it waits for memory
+# whatever the chip can compute. A batch of 32 uses each weight 32 times. **That is what a batch is for.**
 #
 # A point above the line is not magic: its kernel multiplies less than the formula says, its weights sat in a cache, or
 # the ceiling was measured while the machine was busy.
@@ -702,7 +753,7 @@ names = ["network", "batch", "CPU", "GPU", "GPU, with transfer"]
 measured = pd.DataFrame(contests, columns=names).set_index(["network", "batch"])
 measured.map(format_seconds) if contests else None
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # Others have published theirs. VGG-16, batch 16, forward and backward, from cnn-benchmarks, beside the model:
 
 # %% folded=true
@@ -726,9 +777,12 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# A large network is another world: see the last column. The model's arithmetic rates were read off the rows *Torch* and
-# *cuDNN 4.0*, so those prove nothing. The others show its limits: the K40's kernels reach less of their peak than it
-# believes, and since version 5 cuDNN's kernels for 3 × 3 (Winograd) multiply less than the formula says.
+# A large network is another world: see the last column.
+
+# %% [markdown] slide="notes"
+# The model's arithmetic rates were read off the rows *Torch* and *cuDNN 4.0*, so those prove nothing. The others show
+# its limits: the K40's kernels reach less of their peak than it believes, and since version 5 cuDNN's kernels for 3 × 3
+# (Winograd) multiply less than the formula says.
 
 # %% [markdown] slide="slide"
 # ## Fewer launches
@@ -749,20 +803,22 @@ side_by_side(
     "times faster at once, on this CPU",
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # On a CPU a launch is cheap, and it shows all the same. On a GPU it shows more. The last question of the exercise is
 # such a loop.
 
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **who wins?** Move inputs, units or batch with the mouse or the arrow keys. Before each move say which
-# way the crossover goes.
+# One question: **who wins?**
+
+# %% [markdown] slide="notes"
+# Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes.
 
 # %% tags=["nbval-ignore-output"]
 who_wins_explorer(cpu=mine)
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # The CPU is the one of 2014 at first; *this machine* is yours, as it was measured above. Try three things.
 # Find a network that the GPU wins with the data on the card and never over the link. Give the GPU a
 # batch of 1: how many units does it take until it wins? Change the card from the Titan X to a B200: why does the
@@ -781,8 +837,10 @@ who_wins_explorer(cpu=mine)
 # %% [markdown] slide="slide"
 # ## What people believe
 #
-# Claims from articles and forums of 2014 to 2020, in our words, with where they were published. Each verdict is
-# computed when the cell runs: change a formula in `lessons/why_gpus/claims.py`, and it changes.
+# Claims from articles and forums of 2014 to 2020, in our words, with where they were published.
+
+# %% [markdown] slide="notes"
+# Each verdict is computed when the cell runs: change a formula in `lessons/why_gpus/claims.py`, and it changes.
 
 # %%
 judge([36, 38, 52, 54, 59])
@@ -793,12 +851,14 @@ judge([36, 38, 52, 54, 59])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A GPU has more lanes, more bandwidth, and a launch to pay for each operator; it needs many threads to be busy. An
-#    operator costs its launch, and then arithmetic or bandwidth, whichever takes longer.
-# 2. The CPU has a head start, the GPU gains with every sample. The crossover is the head start divided by the gain. It
-#    is known to a factor of a few, and the link can move it out of reach.
-# 3. Launches are asynchronous: a clock needs `torch.cuda.synchronize()`. The time of a batch is flat while launches
-#    decide it or lanes are idle, and grows with the batch once the card is full.
+# 1. A GPU has more lanes, more bandwidth, and a launch to pay for each operator.
+# 2. The crossover is the CPU's head start divided by the GPU's gain for a sample.
+# 3. Launches are asynchronous: a clock needs `torch.cuda.synchronize()`.
+
+# %% [markdown] slide="notes"
+# A GPU needs many threads to be busy. An operator costs its launch, and then arithmetic or bandwidth, whichever takes
+# longer. The crossover is known to a factor of a few, and the link can move it out of reach. The time of a batch is
+# flat while launches decide it or lanes are idle, and grows with the batch once the card is full.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.

@@ -377,16 +377,29 @@ class TestBuild:
             build(["03"], root)
             assert data in (root / "notebooks" / "03_memory.ipynb").read_text()
 
-    def test_what_is_as_it_was_is_not_executed_again_unless_it_is_named(self, tmp_path, capsys):
-        root = write(tmp_path, exercise=None, lesson="# %%\nprint(open('../data').read())\n")
+    def test_what_has_the_same_code_keeps_its_outputs_unless_it_is_named(self, tmp_path, capsys):
+        code = "# %%\nprint(open('../data').read())\n"
+        root = write(tmp_path, exercise=None, lesson=code)
         (root / "data").write_text("one")
         build([], root)
         (root / "data").unlink()
         build([], root)
-        assert "as it was" in capsys.readouterr().out
-        assert "one" in (root / "notebooks" / "03_memory.ipynb").read_text()
+        assert capsys.readouterr().out.endswith("03_memory.ipynb: unchanged\n")
+        lesson, built = root / "lessons" / "memory" / "lesson.py", root / "notebooks" / "03_memory.ipynb"
+        lesson.write_text("# %% [markdown] slide=\"slide\"\n# # New\n\n" + code)
+        build([], root)
+        text, cell = read_notebook(built).cells
+        assert (text.source, cell.execution_count, cell.outputs[0].text) == ("# New", 1, "one\n")
         with pytest.raises(AuthoringError, match="FileNotFoundError"):
             build(["03"], root)
+        half = read_notebook(built)
+        half.cells[1].execution_count = None
+        built.write_text(to_text(half))
+        with pytest.raises(AuthoringError, match="FileNotFoundError"):
+            build([], root)
+        lesson.write_text(code.replace("print", "repr"))
+        with pytest.raises(AuthoringError, match="FileNotFoundError"):
+            build([], root)
 
     def test_a_cell_that_fails_is_an_authoring_error_and_leaves_the_old_file(self, tmp_path):
         root = write(

@@ -43,10 +43,10 @@ def streams_simulated(forward, backward, copies):
     seconds = np.array([*forward, *reversed(backward)], dtype=float)
     size = (np.array(copies) * 1000).astype(np.int64)
     work = Work(
-        name="chain", batch=1, accounting="2016", ops=("convolution",) * kernels, layers=("layer",) * kernels,
+        name="chain", batch=1, ops=("convolution",) * kernels, layers=("layer",) * kernels,
         phase=np.array([0] * layers + [1] * layers), begins_layer=np.ones(kernels, dtype=bool),
         convolution=np.ones(kernels, dtype=bool), fast=seconds, slow=seconds,
-        workspace=np.zeros(kernels, dtype=np.int64), static=False, size=size,
+        workspace=np.zeros(kernels, dtype=np.int64), size=size,
         role=np.full(layers, 4), owners=("map",) * layers, birth=np.zeros(layers, dtype=np.int64),
         death=np.full(layers, kernels), allowed=index >= 0, uses=np.array(uses),
     )  # fmt: skip

@@ -19,6 +19,7 @@ from axe import barriers
 from nbformat.v4 import new_code_cell, new_notebook
 
 from classroom import ROOT
+from course_utils import __version__
 
 pytestmark = [
     pytest.mark.browser,
@@ -157,6 +158,65 @@ def _every_slider_speaks(tab: Any) -> None:
     assert sum("Last move" in words for words in said) >= 10
 
 
+def test_course_is_found_in_jupyterlabs_own_terminal(served: tuple[Path, str]) -> None:
+    """As `course lab` starts it: from a folder that is not the course's, in the shell that a terminal starts."""
+    folder, address = served
+    with lab.browser() as tab:
+        tab.goto(f"{address}lab?reset")
+        tab.wait_for_function("() => window.jupyterapp?.restored.then(() => true)", timeout=lab.START_SECONDS * 1000)
+        tab.evaluate("() => window.jupyterapp.commands.execute('terminal:create-new')")
+        tab.locator(".jp-Terminal .xterm-helper-textarea").focus()
+        tab.keyboard.type("course --version > said.txt 2>&1; echo done > done.txt\n")
+        lab.wait_until(lambda: (folder / "done.txt").exists())
+    assert (folder / "said.txt").read_text() == f"course {__version__}\n"
+
+
+ANSWER = "def map_bytes(batch, channels, height, width, value_bytes=4):\n    "
+CHECK = 'from lessons.memory.checks import check\n\ncheck("map_bytes")'
+
+
+def _exercise(folder: Path, name: str, answer: str) -> None:
+    """A notebook of an answer and its check."""
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    cells = [new_code_cell(ANSWER + answer), new_code_cell(CHECK)]
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), folder / name)
+
+
+def test_a_check_says_so_when_its_answer_was_edited_and_not_run(served: tuple[Path, str]) -> None:
+    folder, address = served
+    _exercise(folder, "edited.ipynb", "return 0")
+    note = "getComputedStyle(document.querySelector('[data-edited]'), '::after').content"
+    with lab.browser() as tab:
+        lab.open_notebook(tab, address, "edited.ipynb")
+        lab.run_all(tab)
+        tab.locator("[data-edited]").wait_for(state="attached")
+        assert tab.evaluate(note) == "none"
+        tab.locator(".jp-CodeCell .cm-content").first.click()
+        tab.keyboard.press("Control+End")
+        tab.keyboard.type("1")
+        tab.wait_for_function(f"() => {note} !== 'none'")
+        assert "The cell above was edited since." in tab.evaluate(note)
+        _screenshots(tab, "edited")
+        tab.keyboard.press("Control+Enter")
+        tab.wait_for_function(f"() => {note} === 'none'")
+
+
+def test_the_stop_button_ends_a_check_in_one_line(served: tuple[Path, str]) -> None:
+    folder, address = served
+    _exercise(folder, "endless.ipynb", "open('begun.txt', 'w').close()\n    while True: pass")
+    with lab.browser() as tab:
+        lab.open_notebook(tab, address, "endless.ipynb")
+        tab.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        lab.wait_until(lambda: (folder / "begun.txt").exists())
+        tab.evaluate("() => void window.jupyterapp.commands.execute('notebook:interrupt-kernel')")
+        said = tab.locator("[role=status]", has_text="Crashed").first
+        said.wait_for()
+        line = "in line 3 of your cell: while True: pass. Is there a loop that does not end?"
+        assert re.fullmatch(rf"Crashed: Stopped after \d+ s, {re.escape(line)}", said.inner_text().strip())
+        tab.wait_for_function(lab.IDLE)
+        assert lab.error_outputs(tab) == []
+
+
 def test_before_anything_runs_every_picture_is_a_still(stills: list[dict[str, Any]]) -> None:
     assert len(stills) >= 3
     for still in stills:
@@ -278,3 +338,8 @@ def test_the_answer_waits_for_a_guess(page: Any) -> None:
     assert field.is_disabled()
     assert lab.error_outputs(page) == []
     _screenshots(page, "answered")
+
+
+def test_nothing_lies_over_a_new_readers_notebook(page: Any) -> None:
+    """JupyterLab's question about news would, in every first session."""
+    assert page.locator(".Toastify__toast").count() == 0

@@ -171,7 +171,35 @@ class TestCommand:
         hand_in("bob", "one", "two")
         assert "1 marks differ" in grade(course, folder, out)
         assert markings == ["ann", "bob", "bob"]
-        assert rows((out / "changes.csv").read_text())[1:] == [["bob", "two", "0", "1"]]
+        assert rows((out / "changes.csv").read_text())[1:] == [["bob", "", "two", "0", "1"]]
+
+    def test_overrides_hold_until_another_file_is_given(self, course, hand_in, markings, tmp_path) -> None:
+        folder, out = hand_in("ann", "one"), tmp_path / "out"
+        head, given = "learner,question,points,reason\n", tmp_path / "o.csv"
+        given.write_text(f"{head}ann,two,0.5,nearly right\n")
+
+        def total(*more: str) -> str:
+            grade(course, folder, out, "--seed", "7", *more)
+            return rows((out / "gradebook.csv").read_text())[1][9]
+
+        def changed() -> list[list[str]]:
+            return rows((out / "changes.csv").read_text())[1:] if (out / "changes.csv").exists() else []
+
+        assert total() == "1"
+        assert total("--overrides", str(given)) == "1.5"
+        assert changed() == [["ann", "", "two", "0", "0.5"]]
+        assert total() == "1.5"  # kept, as the seed is
+        assert changed() == []
+        given.write_text(head)
+        assert total("--overrides", str(given)) == "1"
+        assert changed() == [["ann", "", "two", "0.5", "0"]]
+        assert markings == ["ann"]
+
+    def test_as_many_at_a_time_as_processors_it_may_use(self, monkeypatch) -> None:
+        if not hasattr(command.os, "sched_getaffinity"):
+            pytest.skip("which processors a process may use is known on Linux only")
+        monkeypatch.setattr(command.os, "sched_getaffinity", lambda process: {3})
+        assert command.processors() == 1
 
     def test_a_damaged_result_is_made_again(self, course, hand_in, markings, tmp_path) -> None:
         folder, out = hand_in("ann", *NAMES), tmp_path / "out"
@@ -210,7 +238,7 @@ class TestCommand:
 
         assert total() == ["0", "5"]
         assert total("--partial") == ["0.5", "5.5"]
-        assert rows((out / "changes.csv").read_text())[1:] == [["ann", "six", "0", "0.5"]]
+        assert rows((out / "changes.csv").read_text())[1:] == [["ann", "", "six", "0", "0.5"]]
         assert total() == ["0.5", "5.5"]  # kept, as the seed is
         (page,) = (out / "feedback").iterdir()
         assert "0.5 of 1" in page.read_text()

@@ -1,4 +1,5 @@
-"""A lesson presented live by jupyterlab-slideshow: every slide comes, and an explorer on a slide answers the keyboard.
+"""A lesson presented live by jupyterlab-slideshow: each press of the space bar shows something, no slide is taller than
+the window, and an explorer on a slide answers the keyboard.
 
 With COURSE_SCREENSHOTS=folder the walk leaves a picture of every slide there.
 """
@@ -6,6 +7,7 @@ With COURSE_SCREENSHOTS=folder the walk leaves a picture of every slide there.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from itertools import chain
@@ -18,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from classroom import deck
 from classroom.authoring import plan
-from classroom.notebooks import read_notebook
+from classroom.notebooks import read_notebook, topics
 from classroom.slides import cut
 
 browser_test = pytest.mark.skipif(bool(lab.missing()), reason=f"browser tests: {lab.missing()}")
@@ -32,7 +34,8 @@ SLIDE = """() => {
   const text = shown.map(cell => cell.node.querySelector('p, li')).find(Boolean);
   return {
     active: notebook.activeCellIndex, cells: shown.map(cell => cell.model.id),
-    top: Math.min(...boxes.map(box => box.top)), right: Math.max(...boxes.map(box => box.right)),
+    top: Math.min(...boxes.map(box => box.top)), bottom: Math.max(...boxes.map(box => box.bottom)),
+    right: Math.max(...boxes.map(box => box.right)),
     size: text ? parseFloat(getComputedStyle(text).fontSize) : null,
   };
 }"""
@@ -60,14 +63,28 @@ def test_every_lesson_carries_it_and_no_exercise() -> None:
     assert deck.METADATA_KEY not in made["exercises"].notebook.metadata
 
 
-def test_notes_are_skipped_in_the_notebook_and_kept_for_the_speaker() -> None:
+@pytest.mark.parametrize("topic", topics(lab.REPOSITORY))
+def test_the_space_bar_stops_where_a_slide_begins_and_nowhere_else(topic: str) -> None:
+    cells = read_notebook(lab.REPOSITORY / "notebooks" / f"{topic}.ipynb").cells
+    kinds = [cell.metadata.get("slideshow", {}).get("slide_type") for cell in cells]
+    assert "notes" not in kinds, "a live deck stops at such a cell and shows nothing"
+    last = max(i for i, kind in enumerate(kinds) if kind in ("slide", "subslide"))
+    assert None not in kinds[last:], "the last slide has one cell: a layer of it would come on the first slide"
+    for cell, kind in zip(cells, kinds, strict=True):
+        assert (deck.LAYER_KEY in cell.metadata) is (kind is None)
+        if kind in ("slide", "subslide", "fragment") and cell.cell_type == "code":
+            assert cell.outputs or deck.is_short(cell), f"{cell.id} begins a slide and shows nothing"
+
+
+def test_notes_are_kept_for_the_speaker() -> None:
     lesson = read_notebook(LESSON)
-    kinds = [cell.metadata.get("slideshow", {}).get("slide_type") for cell in lesson.cells]
-    assert "notes" not in kinds  # a live deck stops there and shows nothing
     noted = [cell for cell in lesson.cells if deck.NOTES in cell.metadata.get("tags", [])]
-    assert noted
     slides = [*chain(*cut(lesson, "03", LESSON.parent)[1])]
-    assert sum(len(slide.notes) for slide in slides) == len(noted)
+    spoken = "\n".join(chain(*(slide.notes for slide in slides)))
+    assert noted
+    for cell in noted:
+        word = max(re.findall(r"\w+", cell.source), key=len)
+        assert word in spoken
 
 
 @pytest.fixture(scope="module")
@@ -106,22 +123,25 @@ def _shot(page: Any, name: str) -> None:
 
 @pytest.mark.browser
 @browser_test
-def test_the_space_bar_walks_every_slide_and_each_shows_its_top_in_large_text(page: Any) -> None:
+def test_each_press_of_the_space_bar_shows_another_slide_whole_in_large_text(page: Any) -> None:
     lesson = read_notebook(LESSON)
     slides = [*chain(*cut(lesson, "03", LESSON.parent)[1])]
     seen: list[list[str]] = []
-    for _ in range(3 * len(lesson.cells)):
-        slide = page.evaluate(SLIDE)
-        if slide["cells"] not in seen:
-            seen.append(slide["cells"])
-            where = f"slide {len(seen)}, cells {slide['cells']}"
-            assert slide["cells"], f"{where}: nothing on it"
-            assert slide["top"] >= -1, f"{where}: its top is {-slide['top']:.0f} px above the window"
-            assert slide["right"] <= 1281, f"{where}: sticks out to the right"
-            assert slide["size"] is None or slide["size"] >= 18, f"{where}: text of {slide['size']} px"
-            _shot(page, f"{len(seen):02d}")
+    looks: list[bytes] = []
+    for number in range(1, len(lesson.cells)):
+        slide, look = page.evaluate(SLIDE), page.screenshot()
+        where = f"slide {number}, cells {slide['cells']}"
+        assert slide["cells"], f"{where}: nothing on it"
+        assert look not in looks, f"{where}: the space bar changed nothing"
+        assert slide["top"] >= -1, f"{where}: its top is {-slide['top']:.0f} px above the window"
+        assert slide["bottom"] <= 721, f"{where}: {slide['bottom'] - 720:.0f} px too tall"
+        assert slide["right"] <= 1281, f"{where}: sticks out to the right"
+        assert slide["size"] is None or slide["size"] >= 18, f"{where}: text of {slide['size']} px"
+        seen.append(slide["cells"])
+        looks.append(look)
+        _shot(page, f"{number:02d}")
         page.keyboard.press("Space")
-        page.wait_for_timeout(50)
+        page.wait_for_timeout(200)  # what comes fades in for 0.1 s
         if page.evaluate(SLIDE)["active"] == slide["active"]:
             break
     assert len(seen) == len(slides)

@@ -140,8 +140,8 @@ def test_folders_missing_and_not_writable(tmp_path: Path, monkeypatch: pytest.Mo
     assert nowhere.status == "FAIL"
 
     (tmp_path / "notebooks").mkdir()
-    notebooks, exercises = doctor.check_folders(tmp_path)
-    assert notebooks.status == "OK"
+    notebooks, exercises, work = doctor.check_folders(tmp_path)
+    assert (notebooks.status, work.status) == ("OK", "OK")
     assert exercises.status == "FAIL"
     assert "git checkout" in exercises.fix
 
@@ -150,15 +150,19 @@ def test_folders_missing_and_not_writable(tmp_path: Path, monkeypatch: pytest.Mo
 
     # Not by chmod: a container's root writes everywhere.
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
-    notebooks, _ = doctor.check_folders(tmp_path)
-    assert notebooks.status == "FAIL"
-    assert "permissions" in notebooks.fix
+    *_, work = doctor.check_folders(tmp_path)
+    assert work.status == "FAIL"
+    assert "permissions" in work.fix
+    monkeypatch.undo()
+    (tmp_path / "work").touch()
+    *_, work = doctor.check_folders(tmp_path)
+    assert (work.status, work.fix) == ("FAIL", "rename it")
 
 
 def test_the_folders_check_leaves_nothing_behind(tmp_path: Path) -> None:
     for name in ("notebooks", "exercises"):
         (tmp_path / name).mkdir()
-    assert [finding.status for finding in doctor.check_folders(tmp_path)] == ["OK", "OK"]
+    assert [finding.status for finding in doctor.check_folders(tmp_path)] == ["OK", "OK", "OK"]
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

@@ -1,14 +1,12 @@
-"""What comes out of a grading: the gradebook in three forms, overrides, pages, the summary. Nothing is run."""
+"""What comes out of a grading: the gradebook in three forms, pages, the summary. Nothing is run."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-import re
 import unicodedata
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,15 +19,12 @@ from classroom.grading.gradebook import (
     cell,
     feedback_page,
     moodle_csv,
-    override,
     plain_csv,
-    read_overrides,
     table,
 )
 from classroom.grading.mark import Marks, QuestionMark
 from classroom.grading.summary import correlation, distribution, question_facts, summary_page
 from classroom.questions.core import Outcome
-from course_utils.units import CourseError
 
 # What begins a formula, or looks as if it did; what separates cells, or what a reader may leave out before one.
 LIKE_FORMULAS = [
@@ -95,40 +90,6 @@ class TestGradebook:
             assert "<script" not in page
             assert "default-src 'none'" in page
         assert feedback_page(result).count("&lt;script&gt;") >= 6
-
-
-class TestOverrides:
-    def write(self, path: Path, *lines: str) -> Path:
-        path.write_text("\n".join(["learner,question,points,reason", *lines]) + "\n")
-        return path
-
-    def test_the_teacher_has_the_last_word_and_it_shows(self, tmp_path: Path) -> None:
-        overrides = read_overrides(self.write(tmp_path / "o.csv", "ann,q1,1.5,nearly right"))
-        (ann,) = override([made("ann", [3, 0])], overrides)
-        assert ann.marks.points == 4.5
-        assert "1.5 points by the teacher in place of 0: nearly right" in feedback_page(ann)
-
-    @pytest.mark.parametrize(
-        ("line", "message"),
-        [
-            ("ann,q1,2,", "line 2: an override needs a reason"),
-            ("ann,q1,two,x", "line 2: points must be whole or half ones, got 'two'"),
-            ("ann,q1,-1,x", "line 2: points must be whole or half ones, got '-1'"),
-            ("ann,q1,1.2,x", "line 2: points must be whole or half ones, got '1.2'"),
-            ("ann,q9,1,x", "an override is for 'ann', question 'q9': there is no such"),
-            ("bob,q1,1,x", "an override is for 'bob'"),
-            ("ann,q1,4,x", "gives 'ann' 4 of 3 points"),
-        ],
-    )
-    def test_what_makes_no_sense_is_one_line(self, tmp_path: Path, line: str, message: str) -> None:
-        path = self.write(tmp_path / "o.csv", line)
-        with pytest.raises(CourseError, match=re.escape(message)):
-            override([made("ann", [3, 0])], read_overrides(path))
-
-    def test_a_missing_column_is_named(self, tmp_path: Path) -> None:
-        (tmp_path / "o.csv").write_text("learner,points\n")
-        with pytest.raises(CourseError, match="no column 'question'"):
-            read_overrides(tmp_path / "o.csv")
 
 
 class TestSummary:

@@ -343,7 +343,7 @@ class TestCommands:
         lines = [line.rstrip() for line in captured.get().splitlines()]
         assert f"   {said}" in lines
         assert "   Hints below it, open the one that fits: a / c" in lines
-        assert lines[-1] == "Mend one answer, save the notebook, and check again."
+        assert lines[-1] == "Next: mend 1. Times one, save the notebook, and check again."
 
     def test_check_and_progress_give_partial_points_when_asked(self, attempted, asked, monkeypatch):
         instead = report.mark
@@ -365,10 +365,30 @@ class TestCommands:
         moved.write_text((attempted / "exercises" / "01_multiples.ipynb").read_text())
         assert "mine.ipynb: 3 of 21" in run(report.check_command, [str(moved)], attempted)[1]
 
-    def test_check_returns_0_when_everything_is_right(self, attempted, asked):
+    def test_check_returns_0_when_everything_is_right_and_names_the_next_lesson(self, attempted, asked):
         path = attempted / "exercises" / "01_multiples.ipynb"
         path.write_text(to_text(answer(read_notebook(path), **{name: right(name) for name in NAMES})))
-        assert run(report.check_command, ["01"], attempted)[0] == 0
+        for lessons, step in (([], "this is the last."), (["01_multiples", "02_more"], "work/notebooks/02_more.ipynb")):
+            for name in lessons:
+                (attempted / "notebooks").mkdir(exist_ok=True)
+                (attempted / "notebooks" / f"{name}.ipynb").touch()
+            code, text = run(report.check_command, ["01"], attempted)
+            assert code == 0
+            assert text.rstrip().splitlines()[-1].startswith("All are right")
+            assert text.rstrip().endswith(step)
+
+    def test_check_never_asks_to_mend_what_is_not_wrong(self, attempted, asked):
+        text = run(report.check_command, ["01"], attempted)[1]
+        assert text.rstrip().splitlines()[-1].strip() == "Nothing to mend, 4 to go. Next: 3. Times three."
+
+    def test_the_copy_in_work_is_marked_and_the_courses_own_where_only_that_has_answers(self, attempted, asked):
+        own = attempted / "work" / "exercises" / "01_multiples.ipynb"
+        own.parent.mkdir(parents=True)
+        own.write_text((attempted / "exercises" / "02_more.ipynb").read_text().replace("02_more", "01_multiples"))
+        assert "exercises/01_multiples.ipynb: 3 of 21" in run(report.check_command, ["01"], attempted)[1]
+        own.write_text(to_text(answer(read_notebook(own), one=right("one"))))
+        assert "work/exercises/01_multiples.ipynb: 1 of 21" in run(report.check_command, ["01"], attempted)[1]
+        assert "1 of 42" in run(report.progress_command, [], attempted)[1]
 
     def test_what_was_flagged_is_shown(self, attempted, asked):
         path = attempted / "exercises" / "01_multiples.ipynb"

@@ -1,17 +1,20 @@
-"""A new lesson's folder: complete, its slips told apart, and nothing taken is overwritten."""
+"""A new lesson's folder: complete, its cells run, its slips are told apart, and nothing taken is overwritten."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from multiples import add_topic
 
+import lessons
 from classroom.authoring import plan
 from classroom.new_lesson import new_lesson
 from classroom.notebooks import topics
+from classroom.predict import Prediction
 from classroom.questions.core import Outcome
 from course_utils.units import CourseError
 
@@ -47,6 +50,26 @@ def test_it_builds_and_its_question_judges(root: Path) -> None:
             feedback = check(slip.function)
             assert (feedback.outcome, slip.message in feedback.message) == (Outcome.WRONG, True)
             assert cell.lines(slip.function) != right
+
+
+def test_its_lesson_predicts_draws_and_explores(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new_lesson("15", "sparse_nets", root)
+    monkeypatch.setattr(lessons, "__path__", [*lessons.__path__, str(root / "lessons")])
+    cells = plan("15_sparse_nets", root)["notebooks"].notebook.cells
+    names: dict[str, Any] = {}
+    for cell in cells:
+        if cell.cell_type == "code":
+            exec(cell.source, names)
+    assert isinstance(names["guess"], Prediction)
+    assert names["sizes"]["float32"] == 4 * 10**6 / 2**20
+    assert "title=" in next(cell.source for cell in cells if "side_by_side(" in cell.source)
+    explorer = names["sparse_nets_explorer"](count=1000, kind="float64")
+    assert explorer.view().number == 8000
+    explorer.kind.value = "float16"
+    assert explorer.view().number == 2000
+    assert "the memory falls by" in explorer.words.value
+    with pytest.raises(CourseError, match="unknown kind 'int8'"):
+        names["sparse_nets_explorer"](kind="int8")
 
 
 @pytest.mark.parametrize(

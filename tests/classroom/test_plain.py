@@ -23,6 +23,9 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from IPython.core.inputtransformer2 import TransformerManager
 from right_answers import GRADED, RIGHT
 
 from classroom.grading import plain
@@ -227,6 +230,28 @@ def test_what_learners_write_beside_an_answer_is_plain(beside: str) -> None:
     network = NETWORK.format(made=SUPER, body="pass")
     text = f"{network}\n{beside}" if "Net()" in beside else f"{beside}\n{network}"
     assert reaches(text, {"nn", "torch"}, {"nn", "torch"}) == ""
+
+
+LINE_ENDS = [chr(code) for code in range(0x3000) if len(f"a{chr(code)}b".splitlines()) == 2]
+
+
+@pytest.mark.parametrize("end", set(LINE_ENDS) - {"\n"}, ids=ascii)
+@pytest.mark.parametrize("start", ["%pwd", "!ls", "len?", "x"])
+def test_no_comment_ends_for_ipython_where_it_goes_on_for_python(start: str, end: str) -> None:
+    source = f"# notes{end}{start}{end}import os\ndef f():\n    return 1\n"
+    assert reaches(source, set())
+
+
+PIECES = [*LINE_ENDS, *"x? '();\\", "\r\n", "# ", "%pwd", "!ls", "x = 1", '"\"\"', ">>> ", "... "]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_what_ipython_compiles_of_plain_text_is_that_text(source: str) -> None:
+    if not reaches(source, {"x"}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = TransformerManager().transform_cell(source)
+        assert ast.dump(ast.parse(compiled)) == ast.dump(ast.parse(source))
 
 
 def test_what_an_answer_does_with_its_own_bends_nothing() -> None:

@@ -7,6 +7,7 @@ says by how much; COURSE_SCREENSHOTS=folder leaves a picture of every slide ther
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,13 +21,16 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from classroom import STILL, cli
+from classroom.claims import Claim, Finding, Verdicts
 from classroom.notebooks import read_notebook, to_text
-from classroom.slides import MIN_PICTURE_WORDS, MIN_WORDS, Slide, cut, export, make_deck
+from classroom.slides import MIN_PICTURE_WORDS, MIN_WORDS, TEXT, Slide, cut, export, make_deck
 from course_utils.figures import side_by_side
 from course_utils.units import CourseError
 
 LESSONS = sorted((lab.REPOSITORY / "notebooks").glob("*_*.ipynb"))
+EACH_LESSON = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 WINDOW, LARGER = (1280, 720), (1920, 1080)
+MOST_WORDS = 50  # of text on a slide; a picture, a table, code, printed lines and what is quoted come on top
 in_a_browser = pytest.mark.skipif(bool(lab.missing()), reason=f"browser tests: {lab.missing()}")
 
 
@@ -101,8 +105,38 @@ def test_a_picture_is_its_svg_once_and_an_explorer_its_still() -> None:
     made = html_of(cell("explorer()", outputs=[shown(text_html=text)]))
     assert made.count("<svg") == 1
     assert "<img" not in made
-    assert "It fits." in made
     assert "explorer" not in made
+
+
+def test_an_explorer_s_sentences_are_spoken_wherever_they_are() -> None:
+    picture = side_by_side({"a": 1.0, "b": 2.0}, "GiB").html
+    for text in (f"{picture}<p>It fits.</p>", f"<p>It fits.</p>{picture}"):
+        asked = f'<div class="{STILL}">{text}<p class="course-at-rest"><em>Run this cell.</em></p></div>'
+        (slide,) = slides_of(cell("e()", outputs=[shown(text_html=asked)]))
+        assert "Run" not in "".join(slide.blocks + slide.notes)
+        assert "It fits." in "".join(slide.notes)
+        assert "It fits." not in "".join(slide.blocks)
+        assert "".join(slide.blocks).count("<svg") == 1
+
+
+def test_a_verdict_shows_its_belief_and_its_evidence_is_spoken() -> None:
+    claim = Claim(1, "it halves", "Somebody (2016)", lambda: Finding("wrong", "a third", "weights stay."))
+    text = Verdicts(((claim, claim.judge()),))._repr_html_()
+    (slide,) = slides_of(cell("judge([1])", outputs=[shown(text_html=text)]))
+    table = "".join(slide.blocks)
+    assert "judge" not in table
+    for said, on_the_slide in (("it halves", True), ("Somebody", True), ("wrong", True), ("a third", False)):
+        assert (said in table) is on_the_slide
+    assert "a third. <i>weights stay.</i>" in slide.notes[0]
+
+
+def test_long_numbers_of_a_table_are_read_in_threes_and_years_as_they_are() -> None:
+    bytes_of = pd.DataFrame({"kept": [3232, 119432]})
+    assert "<td>3,232<" in (made := html_of(cell("", outputs=[shown(text_html=bytes_of.to_html())]))).replace(
+        ' class="short"', ""
+    )
+    assert "119,432" in made
+    assert "2016" in html_of(cell("", outputs=[shown(text_html=bytes_of.assign(year=2016).to_html())]))
 
 
 def test_what_is_folded_away_comes_with_the_next_key() -> None:
@@ -115,13 +149,11 @@ def test_short_values_of_a_table_stay_on_one_line_and_its_heads_break() -> None:
         {"measured peak": ["824.58 MiB"], "words": ["a sentence that may well be broken"]}, index=["4 × 16"]
     )
     made = html_of(cell("", outputs=[shown(text_html=table.to_html())]))
-    for whole in (
-        "824.58\N{NO-BREAK SPACE}MiB",
-        "4\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}16",
-        "measured peak",
-        "may well be",
-    ):
-        assert whole in made
+    for whole in ("824.58 MiB", "4 × 16"):
+        assert f'class="short">{whole}<' in made
+    for broken in ("measured peak", "a sentence that may well be broken"):
+        assert f">{broken}<" in made
+        assert f'class="short">{broken}<' not in made
 
 
 def test_links_to_files_of_the_course_are_words() -> None:
@@ -129,6 +161,41 @@ def test_links_to_files_of_the_course_are_words() -> None:
     assert "here and" in made
     assert 'href="https://pytorch.org"' in made
     assert "ipynb" not in made
+
+
+# -- what the lessons put on them --------------------------------------------------------------------------------------
+
+
+def words_of(slide: Slide) -> list[str]:
+    """The words of a slide's own text."""
+    html = "\n".join(slide.blocks)
+    beside = r"<(figure|table|pre|blockquote|h[1-3]|style)\b.*?</\1>|<p class=\"running\">.*?</p>"
+    text = re.sub(r"<[^>]+>", " ", re.sub(beside, " ", html, flags=re.DOTALL))
+    return [word for word in text.split() if re.search(r"[^\W\d_]", word)]
+
+
+@EACH_LESSON
+def test_a_slide_carries_a_sentence_or_a_picture_and_asks_for_no_key(lesson: Path) -> None:
+    slides = [*chain(*cut(read_notebook(lesson), lesson.name, lesson.parent)[1])]
+    assert (8 if lesson.name.startswith("A") else 14) <= len(slides) <= 25, "a lecture has 15 to 25 slides"
+    for number, slide in enumerate(slides, start=1):
+        said = words_of(slide)
+        where = f"{lesson.stem}, slide {number}, {' '.join(said)[:60]!r}"
+        assert len(said) <= MOST_WORDS, f"{where}: {len(said)} words; speak some, in a cell with slide=\"notes\""
+        asks = re.search(r"\b(arrow keys?|mouse|slider|press|drag|click|Run this cell|Tab)\b", " ".join(said))
+        assert not asks, f"{where}: a picture does not answer to {asks[0] if asks else ''!r}; speak it"
+
+
+def test_words_of_tables_pictures_code_and_quotes_are_not_counted() -> None:
+    assert words_of(
+        Slide(
+            [
+                '<p class="running">One</p>\n<h2>Two</h2>\n<p>Three <em>four</em> 5</p><blockquote>six</blockquote>',
+                '<table class="x"><tr><td>seven</td></tr></table><div class="code"><pre>eight</pre></div>',
+                "<figure><svg><text>nine</text></svg></figure><ul><li>ten</li></ul>",
+            ]
+        )
+    ) == ["Three", "four", "ten"]
 
 
 # -- what cannot be exported -----------------------------------------------------------------------------------------
@@ -223,6 +290,8 @@ LOOK = """least => {
     const factor = inPicture ? Math.hypot(matrix.a, matrix.b) / scale : 1;
     const size = parseFloat(getComputedStyle(parent).fontSize) * factor;
     const wanted = inPicture ? least[1] : least[0];
+    const plain = !inPicture && !parent.closest('h1, h2, h3, .running, table, pre, code, .slide-number');
+    if (plain && Math.abs(size - least[2]) > 0.1) faults.push(`${size.toFixed(1)} px text, not ${least[2]}: ${said}`);
     if (size < wanted - 0.1) faults.push(`${size.toFixed(1)} px words, at least ${wanted}: ${said.slice(0, 40)}`);
   }
   for (const picture of page.querySelectorAll('img, svg')) {
@@ -276,7 +345,7 @@ def walk(tab: Any, file: Path, shots: Path | None = None) -> tuple[list[str], in
         number = int(tab.evaluate("() => Reveal.getSlidePastCount() + 1"))
         heading = tab.evaluate("() => Reveal.getCurrentSlide().querySelector('h1, h2, .running')?.innerText ?? ''")
         seen[number] = heading
-        for fault in tab.evaluate(LOOK, [MIN_WORDS, MIN_PICTURE_WORDS]):
+        for fault in tab.evaluate(LOOK, [MIN_WORDS, MIN_PICTURE_WORDS, TEXT]):
             line = f"{file.stem}, slide {number}, {heading!r}: {fault}"
             faults += [line] if line not in faults else []
         if shots:
@@ -318,6 +387,7 @@ BAD = {
     "too wide": [cell("1", "slide", outputs=[shown(text_html=f"<p style='white-space:pre'>{'wide ' * 60}</p>")])],
     "a picture is missing": [cell("![gone](https://example.org/gone.png)", "slide")],
     "asks the network": [cell("![gone](https://example.org/gone.png)", "slide")],
+    "px text, not 28": [cell('<p style="font-size:24px">smaller than the others</p>', "slide")],
     "px words, at least 18": [cell('<p style="font-size:12px">small print</p>', "slide")],
     "px words, at least 14": [
         cell(
@@ -370,14 +440,14 @@ def test_a_wide_line_or_table_leaves_the_text_around_it_large(tab: Any, tmp_path
         file = tmp_path / "one.html"
         file.write_text(make_deck(notebook, "one", tmp_path)[0], encoding="utf-8")
         assert walk(tab, file)[0] == []
-        assert tab.locator(".page p").first.evaluate("text => getComputedStyle(text).fontSize") == "30px"
+        assert tab.locator(".page p").first.evaluate("text => getComputedStyle(text).fontSize") == f"{TEXT}px"
 
 
 @in_a_browser
 @pytest.mark.browser
-def test_text_and_pictures_shrink_to_what_is_left(tab: Any, tmp_path: Path) -> None:
+def test_a_picture_shrinks_to_what_the_text_leaves_and_code_leaves_first(tab: Any, tmp_path: Path) -> None:
     picture = side_by_side({str(i): float(i) for i in range(1, 16)}, "GiB")
-    few, many = cell("Short."), cell(PARAGRAPH * 2)
+    few, many = cell("Short."), cell(PARAGRAPH)
     code = cell("a = 1\n" * 8, outputs=[shown(text_html=picture.html)])
     sizes = []
     for text in (few, many):

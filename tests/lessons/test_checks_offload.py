@@ -3,10 +3,12 @@
 import itertools
 import re
 
+import numpy as np
 import torch
 
 from classroom.questions.core import Outcome
 from course_utils.machine import hardware
+from course_utils.techniques.offload import OUT
 from lessons.offload import checks as offload
 from lessons.offload import graded
 from lessons.offload import judge as saved
@@ -15,13 +17,19 @@ from lessons.offload.claims import runs
 
 
 def test_the_figures_in_takeaways_are_computed():
-    hiding = runs().get("VGG-16", 128, "all").hiding().set_index("layer")
+    schedule = runs().get("VGG-16", 128, "all")
+    work, seconds = schedule.work, schedule.ends - schedule.begins
+    layers = [*np.flatnonzero(work.begins_layer), work.kernels]  # where each begins
+    beside = []
+    for moved in (one for one in schedule.copies if one.direction == OUT):
+        following = next(kernel for kernel in layers if kernel > moved.beside)
+        beside.append((moved.bytes, float(seconds[moved.beside : following].sum())))
     copy = offload.copy_seconds.truth[0]
     assert f"takes {copy:.2f} s at 11.8 GB/s" in offload.copy_seconds.takeaway
     kernel = copy / offload.copy_over_kernel.reference(3, 1, 64, 64, 224, 128, 6.6 * 0.67, 11.8)
     assert f"{hardware.link('PCIe 3.0 x16').bytes_per_s / 1e9:.1f} GB/s" in offload.copy_seconds.takeaway
     assert f"conv1_2 runs for {kernel:.2f} s" in offload.copy_seconds.takeaway
-    wanted = offload.least_link.reference(list(zip(hiding["bytes"], hiding["kernels"], strict=True)))
+    wanted = offload.least_link.reference(beside)
     assert 11.5 < wanted / hardware.link("PCIe 3.0 x16").bytes_per_s < 12.5
     assert "twelve times as fast as PCIe 3.0" in offload.least_link.takeaway
 

@@ -2,6 +2,8 @@
 
 import re
 from collections import defaultdict
+from itertools import takewhile
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -28,6 +30,12 @@ def planned(folder, topic):
     return PLANS[topic][folder].notebook
 
 
+def place(folder, topic, cell):
+    """Where the author wrote a cell, as an editor opens it."""
+    file, line = PLANS[topic][folder].lines[cell.id]
+    return f"{file}:{line}"
+
+
 def question_cells(notebook, kind):
     return [cell for cell in notebook.cells if cell.metadata.get("course", {}).get("kind") == kind]
 
@@ -40,7 +48,10 @@ def test_a_notebook_is_what_its_source_gives(folder, topic):
 
 @pytest.mark.parametrize(("folder", "topic"), NOTEBOOKS)
 def test_no_notebook_lies_around_without_a_source(folder, topic):
-    assert {path.stem for path in (ROOT / folder).glob("*.ipynb")} == {t for f, t in NOTEBOOKS if f == folder}
+    there = {path.stem for path in (ROOT / folder).glob("*.ipynb")}
+    given = {t for f, t in NOTEBOOKS if f == folder}
+    assert not there - given, f"delete {folder}/{min(there - given)}.ipynb, or write its lessons/ folder"
+    assert not given - there, f"{folder}/{min(given - there)}.ipynb is missing; run `course build`"
 
 
 # Code that a reader types later: it stays open, however long.
@@ -54,16 +65,27 @@ TYPED_LATER = re.compile(
 def test_long_code_is_folded_and_no_answer_stands_open_below_its_guess(topic):
     for cell in planned("notebooks", topic).cells:
         if cell.cell_type == "code" and not cell.metadata.get("jupyter", {}).get("source_hidden"):
+            where = place("notebooks", topic, cell)
             lines = [line for line in cell.source.splitlines() if line.strip()]
-            assert len(lines) <= 12 or TYPED_LATER.match(lines[0]), cell.source
-            assert not re.search(r"^reveal\(", cell.source, re.MULTILINE)
+            assert len(lines) <= 12 or TYPED_LATER.match(lines[0]), (
+                f"{where}: {len(lines)} lines of code stay open, at most 12 may; write `# %% folded=true`, or if "
+                f"readers type this code later, add its first words to TYPED_LATER in {Path(__file__).name}"
+            )
+            opened = re.search(r"^reveal\(", cell.source, re.MULTILINE)
+            assert not opened, f"{where}: this reveal shows its answer below the guess; write `# %% folded=true`"
+
+
+def topics_of_tests_with(fixture, request):
+    """Those that this run asks about: all, or one with `make test TOPIC=04`."""
+    return {item.callspec.params["topic"] for item in request.session.items if fixture in item.fixturenames}
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
+def compared(tmp_path_factory, request):
     """What nbval finds of each cell of each executed notebook, "" where nothing differs; each has its own kernel."""
     report = tmp_path_factory.mktemp("nbval") / "cells.xml"
-    paths = [f"{folder}/{topic}.ipynb" for folder, topic in EXECUTED]
+    asked = topics_of_tests_with("compared", request)
+    paths = [f"{folder}/{topic}.ipynb" for folder, topic in EXECUTED if topic in asked]
     ran = nbval(*paths, "-p", "warm_kernels", f"--junitxml={report}")
     assert report.exists(), ran.stdout[-6000:] + ran.stderr[-2000:]
     found = defaultdict(list)
@@ -76,20 +98,28 @@ def compared(tmp_path_factory):
 def test_nbval_finds_every_output_unchanged(folder, topic, compared):
     # nbval passes a notebook without outputs in silence, so the notebook has to be an executed one.
     codes = [cell for cell in committed(folder, topic).cells if cell.cell_type == "code"]
-    assert all(cell.execution_count is not None for cell in codes)
-    assert not [cell.id for cell in codes for output in cell.outputs if output.output_type == "error"]
+    build = f"run `course build {topic.split('_')[0]}`"
+    assert all(cell.execution_count is not None for cell in codes), f"{folder}/{topic}.ipynb was not run; {build}"
+    failed = [cell.id for cell in codes for output in cell.outputs if output.output_type == "error"]
+    assert not failed, f"{folder}/{topic}.ipynb, cell {failed[0]}: its error was saved; mend it, then {build}"
     found = compared[f"{folder}.{topic}.ipynb"]
-    assert not any(found), "\n".join(found)[:6000]
-    assert len(found) == len(codes)
+    again = (
+        f"{folder}/{topic}.ipynb: outputs are not what they were. If the new ones are right, {build}; if they vary "
+        'from run to run or by processor, give the cell tags=["nbval-ignore-output"], or print what does not vary.\n'
+    )
+    assert not any(found), again + "\n".join(found)[:6000]
+    assert len(found) == len(codes), f"{folder}/{topic}.ipynb: nbval ran {len(found)} of {len(codes)} cells; {build}"
 
 
 @pytest.fixture(scope="module")
-def unsolved():
+def unsolved(request):
     """All exercises executed as they are handed out, one after the other in one kernel.
 
     Their set-up cells run in a kernel of their own in the solutions.
     """
-    return execute(in_one_notebook({t: planned("exercises", t).cells for t in EXERCISES}), ROOT / "exercises", "all")
+    asked = topics_of_tests_with("unsolved", request)
+    cells = {topic: planned("exercises", topic).cells for topic in EXERCISES if topic in asked}
+    return execute(in_one_notebook(cells), ROOT / "exercises", "all")
 
 
 @pytest.mark.parametrize("topic", EXERCISES)
@@ -99,33 +129,44 @@ class TestExercises:
         checks = [cell for cell in own if cell.metadata.get("course", {}).get("kind") == "check"]
         assert len(checks) == len(question_cells(planned("exercises", topic), "question"))
         for cell in checks:
-            (output,) = cell.outputs
-            assert output.data["text/plain"].startswith(f"{Outcome.NOT_ATTEMPTED.value.capitalize()}: ")
+            said = cell.outputs[0].get("data", {}).get("text/plain", "") if len(cell.outputs) == 1 else ""
+            assert said.startswith(f"{Outcome.NOT_ATTEMPTED.value.capitalize()}: "), (
+                f"exercise {topic}, {cell.id}: with the dots still in, the check must say *not attempted* and nothing "
+                f"else; it says {said[:200]!r} in {len(cell.outputs)} outputs. Does code outside of the answer use it?"
+            )
 
     def test_solved_every_check_is_content_and_every_question_is_graded(self, topic):
         solution = committed("solutions", topic)
         for cell in question_cells(solution, "check"):
-            assert cell.outputs[0].data["text/plain"].startswith("Correct: ")
+            said = cell.outputs[0].data["text/plain"]
+            assert said.startswith("Correct: "), f"{topic}, {cell.id}: the check refuses your own solution: {said}"
         for cell in question_cells(solution, "graded"):
-            (output,) = cell.outputs
-            assert output.text.strip()
-            assert not re.search("not attempted|crashed|changed", output.text)
+            said = "".join(output.get("text", "") for output in cell.outputs)
+            assert said.strip(), f"{topic}, {cell.id}: this graded cell prints nothing, so it cannot be marked"
+            wrong = re.search("not attempted|crashed|changed", said)
+            assert not wrong, f"{topic}, {cell.id}: your own solution is {wrong[0] if wrong else ''}: {said[:300]}"
 
     def test_it_asks_what_a_lesson_s_exercise_may_ask(self, topic):
         questions = question_cells(planned("exercises", topic), "question")
         text = "\n".join(cell.source for cell in questions)
         points = sum(cell.metadata.course.points for cell in questions)
         minutes = sum(map(int, re.findall(r"about (\d+) minutes?\*", text)))
-        assert 3 <= len(questions) <= 6, "an exercise has 3 to 6 questions"
-        assert 10 <= points <= 20, "an exercise has 10 to 20 points in all"
-        assert 30 <= minutes <= 60, "an exercise takes 30 to 60 minutes in all"
+        for count, least, most, what in (
+            (len(questions), 3, 6, "questions"), (points, 10, 20, "points"), (minutes, 30, 60, "minutes")
+        ):  # fmt: skip
+            asked = f"exercise {topic} has {count} {what}: write questions for {least} to {most} {what} in all"
+            assert least <= count <= most, asked
 
     def test_the_lesson_says_how_long_it_takes(self, topic):
         questions = question_cells(planned("exercises", topic), "question")
         minutes = sum(int(re.search(r"about (\d+) minutes?\*", cell.source)[1]) for cell in questions)
-        first, *_, last = [cell.source for cell in planned("notebooks", topic).cells if cell.cell_type == "markdown"]
-        assert re.search(rf"\b{minutes}\s+for\s+the\s+exercise", first), "write `{minutes} for the exercise` first"
-        assert re.search(rf"\b{minutes}\s+minutes", last), "write `{questions}` into the last text"
+        cells = planned("notebooks", topic).cells
+        opening = "\n".join(cell.source for cell in takewhile(lambda cell: cell.cell_type == "markdown", cells))
+        last = [cell.source for cell in cells if cell.cell_type == "markdown"][-1]
+        lesson = f"lessons/{topic.split('_', 1)[1]}/lesson.py"
+        asked = f"{lesson}: write `About 20 minutes, and {{minutes}} for the exercise.` before the first code"
+        assert re.search(rf"\b{minutes}\s+for\s+the\s+exercise", opening), asked
+        assert re.search(rf"\b{minutes}\s+minutes", last), f"{lesson}: write `{{questions}}` into the last text"
 
     def test_no_answer_is_given_away(self, topic):
         exercise, solution = planned("exercises", topic), planned("solutions", topic)
@@ -133,9 +174,11 @@ class TestExercises:
         for cell in question_cells(solution, "answer"):
             stub = set(cell.metadata.course.stub.splitlines())
             solving = [line.strip() for line in cell.source.splitlines() if line not in stub]
-            assert solving
+            question = cell.metadata.course.question
+            assert solving, f"{topic}, {question}: nothing is between `# BEGIN SOLUTION` and `# END SOLUTION`"
             told = [line for line in solving if re.search(r"\w", line) and line not in ("x = images", "return x")]
-            assert not [line for line in told if line in handed_out]
+            given = [line for line in told if line in handed_out]
+            assert not given, f"{topic}, {question}: the exercise as handed out holds the solution's line `{given[0]}`"
 
 
 def test_the_folder_of_a_new_lesson_keeps_to_all_that(tmp_path, monkeypatch):
@@ -146,6 +189,28 @@ def test_the_folder_of_a_new_lesson_keeps_to_all_that(tmp_path, monkeypatch):
     rules.test_it_asks_what_a_lesson_s_exercise_may_ask("15_sparsity")
     rules.test_the_lesson_says_how_long_it_takes("15_sparsity")
     rules.test_no_answer_is_given_away("15_sparsity")
+    test_long_code_is_folded_and_no_answer_stands_open_below_its_guess("15_sparsity")
+    for folder in ("notebooks", "solutions"):
+        test_texts_keep_the_course_voice(folder, "15_sparsity")
+
+
+def test_what_a_new_lesson_lacks_is_said_with_its_place(tmp_path, monkeypatch):
+    write_whole(tmp_path / "lessons" / "contents.txt", "")
+    lesson = new_lesson("15", "sparsity", tmp_path) / "lesson.py"
+    whole = lesson.read_text()
+    long = "# %%\n" + "".join(f"x{i} = {i}\n" for i in range(13)) + "\n# %% [markdown]\n# {questions}\n"
+    folded = test_long_code_is_folded_and_no_answer_stands_open_below_its_guess
+    told = TestExercises().test_the_lesson_says_how_long_it_takes
+    for text, test, said in (
+        (whole + long, folded, "lesson.py:.* 13 lines .*folded"),
+        (whole.replace("# %% folded=true", "# %%", 1), folded, "lesson.py:.* reveal .*folded=true"),
+        (whole.replace("{minutes} for", "30 for the lesson, for"), told, "About 20"),
+        (whole.replace("{questions}", ""), told, "{questions}"),
+    ):
+        lesson.write_text(text)
+        monkeypatch.setitem(PLANS, "15_sparsity", plan("15_sparsity", tmp_path))
+        with pytest.raises(AssertionError, match=said):
+            test("15_sparsity")
 
 
 @pytest.mark.parametrize(("folder", "topic"), EXECUTED)
@@ -154,4 +219,4 @@ def test_texts_keep_the_course_voice(folder, topic):
         if cell.cell_type == "markdown":
             prose = re.sub(r"`[^`]*`|<!--|!\[", "", cell.source)
             found = re.search(r"\b(simply|just|obviously)\b|[a-z]!(\s|$)", prose, re.IGNORECASE)
-            assert not found, f"{cell.id}: {found[0] if found else ''}"
+            assert not found, f"{place(folder, topic, cell)}: write it without {found[0] if found else ''!r}"

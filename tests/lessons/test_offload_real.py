@@ -552,7 +552,7 @@ def test_nested_in_itself_is_refused_and_in_another_the_inner_takes_its_part(off
     ("asked", "message"),
     [
         ({"policy": "some"}, "unknown policy 'some': choose one of none, all, conv, windowed"),
-        ({"policy": "dyn"}, "ask simulate"),
+        ({"policy": "dyn"}, "ask lesson 09's simulate_2016"),
         ({"window": 0}, "window must be 1 or more"),
     ],
 )

@@ -1,6 +1,7 @@
 """Fine-tuning and serving on one card: stacks extended exactly, methods traced, real LoRA, 4 bits, caches counted."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 from course_utils.machine.hardware import device
 from course_utils.memory import ROLE, Ledger
 from course_utils.networks.language import SHAPES, Options
+from course_utils.techniques.fine_tuning import NF4, FourBit, LoRA, dequantised, eight_bit_state, quantised
 from course_utils.units import GIB, CourseError
 from lessons.one_card import checks as one_card
 from lessons.one_card import fine_tuning, graded, serving
@@ -19,12 +21,8 @@ from lessons.one_card import judge as adapters
 from lessons.one_card.answers import RIGHT
 from lessons.one_card.fine_tuning import (
     METHODS,
-    FourBit,
-    LoRA,
     Method,
-    dequantised,
     prepared,
-    quantised,
     short_tape,
     step,
 )
@@ -131,7 +129,7 @@ class TestMethods:
         state = step("Llama-3-8B", "8-bit AdamW").by_role()["optimizer state"]
         assert state == 2 * n + 2 * 4 * n // 256
         assert small < n
-        assert sum(t.numel() * t.element_size() for t in fine_tuning.eight_bit_state(torch.empty(100))) == 800
+        assert sum(t.numel() * t.element_size() for t in eight_bit_state(torch.empty(100))) == 800
 
     def test_a_gradient_used_at_once_goes_at_once(self):
         """As a real step does, whose hook sets each gradient to None: the most bytes of gradients at a time."""
@@ -203,7 +201,7 @@ class TestRealModels:
         assert packed.nbytes == weight.numel() // 2
         assert scales.nbytes == weight.numel() // 16
         wide = dequantised(packed, scales, tuple(weight.shape), torch.float32)
-        largest_gap = max(b - a for a, b in zip(fine_tuning.NF4, fine_tuning.NF4[1:], strict=False)) / 2
+        largest_gap = max(b - a for a, b in pairwise(NF4)) / 2
         assert ((wide - weight).abs() <= largest_gap * scales[:, None] * 1.0001).all()
 
     @pytest.mark.parametrize("keeps", [True, False])

@@ -236,7 +236,7 @@ def test_no_other_room_compares_bytes_with_a_card():
         "lessons/shared/batch_lines.py": "where a line is drawn",
         "lessons/offload/schedule_lanes.py": "where a line is drawn",
         "lessons/memory/explorer.py": "where a line is crossed",
-        "course_utils/techniques/offload/policies.py": "frameworks of 2016, which planned every address",
+        "lessons/offload/search.py": "frameworks of 2016, which planned every address",
         "course_utils/techniques/recompute/chain.py": "a search below the bytes it is given",
         "classroom/grading/sandbox.py": "a process of the host",
     }

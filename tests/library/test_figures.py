@@ -24,7 +24,8 @@ from PIL import Image
 from course_utils import figures, networks
 from course_utils.figures import ROLE_COLOURS, accountings, layer_bars, scene, side_by_side, skyline, style
 from course_utils.figures.scene import Area, Lines, Picture, Scene, Words, text_width, wrap
-from course_utils.figures.skyline import axis_top, describe, finding
+from course_utils.figures.skyline import describe, finding
+from course_utils.figures.style import axis_top
 from course_utils.memory import ROLES
 from course_utils.techniques.capacity import TIGHT, card_name, demand, fit, largest_batch
 from course_utils.trace import training_step

@@ -42,6 +42,11 @@ def test_the_catalogue_is_in_order_of_the_years() -> None:
     assert [item.year for item in devices()] == sorted(item.year for item in devices())
 
 
+def test_every_device_names_a_page_that_it_quotes() -> None:
+    for item in devices():
+        assert item.address, f"{item.name}: give the address of its data sheet, and quote a figure of this row from it"
+
+
 # Every row again, typed from the publications apart from the file: year, GB and GB/s of one die, float32 and its clock,
 # plain float16, dense tensor rate, bfloat16, PCIe, launch price of the card. None is what nobody confirmed.
 CONFIRMED = {
@@ -203,8 +208,8 @@ FAULTS: list[tuple[Callable[[Rows], Rows], str]] = [
     (headed("memory_gb", "year"), "line 1, column year: appears twice"),
     (lambda rows: [row[:-1] for row in rows], "line 1, column remarks: is missing"),
     (lambda rows: [], "line 1, column name: is missing"),
-    (lambda rows: [rows[0], rows[1][:5]], "line 2, column usable_gb: 5 cells in a row of 17: an empty cell keeps"),
-    (lambda rows: [rows[0], [*rows[1], "x"]], "line 2, column remarks: 18 cells in a row of 17: a cell with a comma"),
+    (lambda rows: [rows[0], rows[1][:5]], "line 2, column usable_gb: 5 cells in a row of 19: an empty cell keeps"),
+    (lambda rows: [rows[0], [*rows[1], "x"]], "line 2, column remarks: 20 cells in a row of 19: a cell with a comma"),
     (lambda rows: [*rows[:3], rows[2], *rows[3:]], "line 4, column name: Tesla K40 has a row already"),
     (changed("sources", ""), "line 2, column sources: every value needs its source"),
     (changed("name", "  "), "line 2, column name: must not be empty"),
@@ -228,6 +233,11 @@ FAULTS: list[tuple[Callable[[Rows], Rows], str]] = [
     (changed("tensor_tflops", "1979 sparse", 17), "line 17, column tensor_tflops: '1979 sparse' is not a number"),
     (changed("tensor_tflops", "60", 17), "line 17, column tensor_tflops: is below float32_tflops"),
     (changed("usable_gb", "7"), "line 2, column usable_gb: is above memory_gb"),
+    (changed("address", "NVIDIA"), "line 2, column address: 'NVIDIA' is no address such as https://"),
+    (changed("address", ""), "line 2, column quote: an address and a quotation come together"),
+    (changed("quote", ""), "line 2, column quote: an address and a quotation come together"),
+    (changed("quote", "6 Go de mémoire"), "line 2, column quote: holds none of this row's bandwidth_gb_s, "),
+    (changed("bandwidth_gb_s", "325", 9), "line 9, column quote: holds none of this row's bandwidth_gb_s, "),
 ]  # fmt: skip
 
 
@@ -251,7 +261,8 @@ def test_every_optional_cell_may_be_empty_and_every_other_may_not(tmp_path: Path
         heading, *rows = csv.reader(file)
     row = next(row for row in rows if row[0] == "Tesla K40")
     for column, rule in hardware.DEVICE_COLUMNS.items():
-        cells = [("" if name == column else cell) for name, cell in zip(heading, row, strict=True)]
+        away = {"address", "quote"} if column in ("address", "quote") else {column}  # which come together
+        cells = [("" if name in away else cell) for name, cell in zip(heading, row, strict=True)]
         path = tmp_path / "one.csv"
         with path.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([heading, cells])

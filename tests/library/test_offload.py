@@ -24,16 +24,15 @@ from course_utils.techniques.offload import (
     REASONS,
     Schedule,
     Work,
-    layerwise_2016,
-    network_wide_2016,
+    policies,
     pytorch_step,
     run,
     simulate,
-    simulate_work,
 )
 from course_utils.techniques.offload.schedule import LATE, ON_DEMAND, SLOW_COPY
 from course_utils.trace import TraceError, training_step
 from course_utils.units import CourseError
+from lessons.offload.search import simulate_2016
 
 TITAN_X = hardware.device("Titan X (Maxwell)")
 GEN3 = "PCIe 3.0 x16"
@@ -76,7 +75,6 @@ def works(draw: Any) -> Work:
     return Work(
         name="made",
         batch=1,
-        accounting="pytorch",
         ops=("kernel",) * kernels,
         layers=tuple(f"layer{k}" for k in range(kernels)),
         phase=np.array([0] * forward + [1] * backward),
@@ -85,7 +83,6 @@ def works(draw: Any) -> Work:
         fast=fast,
         slow=np.where(convolution, 2 * fast, fast),
         workspace=np.where(convolution, draw(st.integers(0, 5)), 0),
-        static=False,
         size=np.array(sizes, dtype=np.int64),
         role=np.full(len(sizes), ROLE["feature maps"]),
         owners=tuple(f"tensor{s}" for s in range(len(sizes))),
@@ -176,12 +173,12 @@ def test_laws_on_random_networks(network: Any, policy: str, algorithm: str) -> N
     event, storage, _ = ledger.tape.uses.T
     assert (ledger.tape.birth[storage] <= event).all()
     assert (event < ledger.tape.death[storage]).all()
-    for accounting in ("pytorch", "2016"):
-        ways = {"link": GEN3, "accounting": accounting, "minimum_bytes": 0, "window": 2}
-        assert_lawful(simulate(ledger, TITAN_X, policy, algorithm, **ways))
-        none = simulate(ledger, TITAN_X, "none", "m", **ways)
-        expected = ledger.total if accounting == "pytorch" else ledger.network_wide_bytes()
-        assert (none.at_kernels == expected).all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policies, "MINIMUM_BYTES", 0)
+        for make in (simulate, simulate_2016):
+            assert_lawful(make(ledger, TITAN_X, policy, algorithm, GEN3, window=2))
+    assert (simulate(ledger, TITAN_X, "none", "m", GEN3).at_kernels == ledger.total).all()
+    assert (simulate_2016(ledger, TITAN_X, "none", "m", GEN3).at_kernels == ledger.network_wide_bytes()).all()
 
 
 # -- policy none is the ledger -----------------------------------------------------------------------------------------
@@ -196,10 +193,7 @@ def test_none_is_the_timeline_of_the_ledger(name: str) -> None:
         assert none.peak_bytes == ledger.peak_bytes
         assert none.peak_kernel == ledger.peak_event
         assert none.slowdown == pytest.approx(0)
-        assert none.total_seconds == pytest.approx(none.timeline()["seconds"].sum())
-    wide = simulate(ledger, TITAN_X, "none", "m", GEN3, accounting="2016")
-    assert set(wide.memory[1]) == {ledger.network_wide_bytes()}
-    assert wide.peak_bytes == wide.average_bytes == ledger.network_wide_bytes()
+        assert none.total_seconds == pytest.approx(float((none.ends - none.begins).sum()))
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
@@ -213,7 +207,6 @@ def chain(forward: list[float], backward: list[float], sizes: list[int], convolu
     return Work(
         name="chain",
         batch=1,
-        accounting="pytorch",
         ops=("convolution",) * kernels,
         layers=tuple(f"conv{layer}" for layer in [*range(layers), *reversed(range(layers))]),
         phase=np.array([0] * layers + [1] * layers),
@@ -222,7 +215,6 @@ def chain(forward: list[float], backward: list[float], sizes: list[int], convolu
         fast=np.array([*forward, *reversed(backward)]),
         slow=np.array([*forward, *reversed(backward)]),
         workspace=np.zeros(kernels, dtype=np.int64),
-        static=False,
         size=np.array(sizes),
         role=np.full(layers, ROLE["feature maps"]),
         owners=tuple(f"map{layer}" for layer in range(layers)),
@@ -264,12 +256,8 @@ def test_a_chain_takes_the_sums_of_the_longer_of_kernel_and_copy() -> None:
     assert level[np.searchsorted(times, seconds, side="right") - 1].tolist() == expected
     assert schedule.average_bytes == pytest.approx(sum(expected) / 27)
     assert schedule.peak_bytes == 8
-    # From the end of the layer that reads a map to the beginning of its backward pass; and what hides behind what.
+    # From the end of the layer that reads a map to the beginning of its backward pass.
     assert schedule.reuse_seconds.tolist() == [24 - 3, 20 - 7, 14 - 14]
-    assert schedule.hiding().to_numpy().tolist() == [
-        ["conv0", "map0", 2, 2.0, 3.0, True],
-        ["conv1", "map1", 6, 6.0, 4.0, False],
-    ]
 
 
 def test_what_nobody_fetches_is_copied_on_demand() -> None:
@@ -305,7 +293,8 @@ def test_a_prefetch_looks_no_further_than_the_next_convolution() -> None:
     for convolution, beside in ((True, "conv1 backward"), (False, "conv3 backward")):
         work = chain([9.0] * 4, [9.0] * 4, sizes, convolution)
         schedule = run(work, moved, np.ones(8, dtype=np.bool_), bytes_per_s=1.0)
-        assert schedule.transfers().set_index("direction").loc[BACK, "beside"] == beside
+        back = next(copy for copy in schedule.copies if copy.direction == BACK)
+        assert schedule.kernel_name(back.beside) == beside
 
 
 def test_a_window_lets_copies_lag_behind() -> None:
@@ -338,59 +327,7 @@ def test_a_joined_map_leaves_with_its_last_consumer() -> None:
     assert out.begins >= schedule.begins[readers[joined[0]][-1]]
 
 
-def test_vgg16_takes_what_the_sums_over_its_layers_say() -> None:
-    """The closed form: forward, the longer of each layer and its copy; backward, of each layer and the copy below it.
-
-    Layer times are read off the timeline; the copies, their order and the sums are worked out here, from the shapes.
-    """
-    batch, rate, latency = 64, 0.75 * 15.75e9, TITAN_X.launch_seconds
-    schedule = simulate(traced("VGG-16").at(batch), TITAN_X, "all", "p", GEN3, accounting="2016")
-    frame = schedule.timeline()
-    own = frame["layer"].str.replace("relu", "conv")  # an activation is a part of its convolution's layer
-    seconds = frame.groupby([frame["phase"], own])["seconds"].sum()
-    layers, copies, channels, size = [], [], 3, 224
-    for group, (count, width) in enumerate(networks.VGG_GROUPS, start=1):
-        for index in range(1, count + 1):
-            layers.append(f"conv{group}_{index}")
-            copies.append(4 * batch * channels * size**2 / rate + latency)
-            channels = width
-        layers.append(f"pool{group}")
-        copies.append(4 * batch * channels * size**2 / rate + latency)
-        size //= 2
-    forward = sum(max(seconds["forward"][layer], copy) for layer, copy in zip(layers, copies, strict=True))
-    rest = seconds["forward"].drop(layers).sum()
-    begins_backward = frame.loc[frame["phase"] == "backward", "begins"].iloc[0]
-    assert begins_backward == pytest.approx(forward + rest, rel=1e-9)
-
-    # Beside each layer the input of the layer below it returns; the first two beside the first kernels of the loss.
-    below = dict(zip(layers[1:], copies, strict=False)) | {"pool5": 0.0}
-    times = seconds["backward"]
-    first, second, *others = frame.loc[(frame["phase"] == "backward") & (own == "loss"), "seconds"]
-    backward = max(first, copies[-1]) + max(second, copies[-2]) + sum(others)
-    backward += sum(max(times[layer], below.get(layer, 0.0)) for layer in times.index if layer != "loss")
-    assert schedule.total_seconds - begins_backward == pytest.approx(backward, rel=1e-9)
-
-
 # -- what may move -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("batch", "all_gb", "conv_gb"), [(64, 3.9, 2.3), (128, 7.8, 4.6), (256, 15.6, 9.3)])
-def test_traffic_of_vgg16(batch: int, all_gb: float, conv_gb: float) -> None:
-    """Of 15,203,328 values a picture (all but pool5's output), or 9,081,856 (those that feed a convolution)."""
-    for policy, gb, values in (("all", all_gb, 15_203_328), ("conv", conv_gb, 9_081_856)):
-        traffic = simulate(traced("VGG-16").at(batch), TITAN_X, policy, "m", GEN3, accounting="2016").traffic_bytes()
-        assert traffic[OUT] == traffic[BACK] == 4 * batch * values
-        assert traffic[OUT] / 1e9 == pytest.approx(gb, abs=0.06)
-
-
-def test_working_set_of_vgg16_in_2016() -> None:
-    """With everything moved the peak is pool1's backward: its input and gradient, output and gradient, all weights."""
-    schedule = simulate(traced("VGG-16").at(256), TITAN_X, "all", "m", GEN3, accounting="2016")
-    big = 4 * 256 * 64 * 224 * 224
-    weights = 2 * 4 * 138_357_544
-    assert schedule.kernel_name(schedule.peak_kernel) == "pool1 backward"
-    # conv1_2's input may have begun to return: the copy overlaps the backward of the layer above.
-    assert schedule.peak_bytes == weights + 3 * big + big // 2
 
 
 def test_pytorch_keeps_input_and_moves_what_autograd_saves() -> None:
@@ -402,55 +339,14 @@ def test_pytorch_keeps_input_and_moves_what_autograd_saves() -> None:
     assert "input" not in owners
 
 
-def test_classifier_memory_is_left_out_on_request() -> None:
-    whole, part = (layerwise_2016(traced("AlexNet").at(128), TITAN_X, features_only=only) for only in (False, True))
-    none = [simulate_work(work, "none", "m", 1e10) for work in (whole, part)]
-    dense = 4 * (9216 * 4096 + 4096 + 4096 * 4096 + 4096 + 4096 * 1000 + 1000)
-    maps = 4 * 128 * (4096 + 4096 + 1000)
-    assert none[0].peak_bytes - none[1].peak_bytes == 2 * dense + maps
-    assert none[0].total_seconds == none[1].total_seconds
-
-
-# -- search ------------------------------------------------------------------------------------------------------------
-
-
-def vgg16_dyn(limit_bytes: float) -> Schedule:
-    ledger = traced("VGG-16").at(256)
-    return simulate(ledger, TITAN_X, "dyn", link=GEN3, accounting="2016", limit_bytes=limit_bytes)
-
-
-def test_dyn_takes_the_fastest_that_fits() -> None:
-    ledger = traced("VGG-16").at(256)
-    losses = []
-    for limit in (30e9, 15e9, 13e9):
-        schedule = vgg16_dyn(limit)
-        assert schedule.peak_bytes <= limit
-        losses.append(schedule.loss)
-    assert losses == sorted(losses)
-    assert losses[0] == pytest.approx(0)
-    assert vgg16_dyn(30e9).tried[-1].startswith("none (p)")
-    assert vgg16_dyn(15e9).tried[-1].startswith("conv (p)")
-    mixed = vgg16_dyn(13e9)
-    assert mixed.algorithm == "mixed"
-    slowed = [mixed.kernel_name(k) for k in np.flatnonzero(~mixed.fast)]
-    assert slowed == ["conv1_2 backward"]
-    assert mixed.total_seconds < simulate(ledger, TITAN_X, "all", "m", GEN3, accounting="2016").total_seconds
-
-
-def test_dyn_says_where_it_cannot_fit() -> None:
-    with pytest.raises(CourseError, match=r"VGG-16, batch 256: even with every map moved .* in pool1 backward, more"):
-        vgg16_dyn(12e9)
-
-
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"policy": "some"}, r"unknown policy 'some': choose one of none, all, conv, dyn, windowed"),
+        ({"policy": "some"}, r"unknown policy 'some': choose one of none, all, conv, windowed"),
         ({"algorithm": "x"}, r"unknown algorithm 'x'"),
-        ({"accounting": "1999"}, r"unknown accounting '1999'"),
         ({"policy": "windowed", "window": 0}, r"window must be 1 or more tensors, got 0"),
         ({"link": None}, r"nobody confirmed the link of Titan X \(Maxwell\): give one, such as PCIe 2.0 x16"),
     ],
@@ -476,21 +372,13 @@ def test_a_tensor_used_in_one_pass_cannot_move() -> None:
             run(work, np.array([True]), np.ones(2, dtype=np.bool_), rate, window=window)
 
 
-def test_network_wide_shares_two_gradient_buffers() -> None:
-    work = network_wide_2016(layerwise_2016(traced("VGG-16").at(64), TITAN_X))
-    buffers = work.size[work.role == ROLE["gradient maps"]]
-    assert buffers.tolist() == [4 * 64 * 64 * 224 * 224] * 2
-    assert not work.movable.any()
-
-
 def test_inference_has_nothing_to_move() -> None:
     with torch.device("meta"):
         ledger = training_step(networks.small_cnn(), (3, 32, 32), 10, optimizer=None).at(8)
-    for accounting in ("pytorch", "2016"):
-        for policy in ("all", "windowed", "dyn"):
-            schedule = simulate(ledger, TITAN_X, policy, link=GEN3, accounting=accounting)
-            assert not schedule.copies
-            assert schedule.slowdown == pytest.approx(0)
+    for policy in ("all", "windowed"):
+        schedule = simulate(ledger, TITAN_X, policy, link=GEN3)
+        assert not schedule.copies
+        assert schedule.slowdown == pytest.approx(0)
 
 
 # -- several micro-batches ---------------------------------------------------------------------------------------------

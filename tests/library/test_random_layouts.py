@@ -17,7 +17,7 @@ from small_nets import operators
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from course_utils.trace import training_step
+from course_utils.trace import STANDING, training_step
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -106,9 +106,9 @@ class Drawn(nn.Module):
 def test_maps_in_any_layout_equal_real_tensors(seed: int) -> None:
     net = Drawn(seed)
     step = training_step(net, (3, 8, 8), 5, "sgd", target="cpu")
-    if step.assumptions:
+    if said := set(step.assumptions) - STANDING:
         assert overwritten in net.steps
-        assert all("written in place" in what for what in step.assumptions)
+        assert all("written in place" in what for what in said)
         return
     for batch in (3, 16):
         real = live_storages_timeline(Case(partial(Drawn, seed), (3, 8, 8), 5), batch)

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from course_utils import networks
 from course_utils.memory import Ledger
-from course_utils.trace import Spec, training_step
+from course_utils.trace import STANDING, Spec, training_step
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -188,7 +188,7 @@ def test_equals_real_tensors(name: str) -> None:
     case, options = ON_THE_CPU[name]
     step = training_step(case.build(), case.input_shape, None, "sgd", target="cpu", **options)
     assert step.affine, step.why
-    assert step.assumptions == ()
+    assert STANDING.issuperset(step.assumptions)
     for batch in (1, 3, 16):
         assert operators(step.at(batch)) == live_storages_timeline(case, batch), batch
 
@@ -223,7 +223,7 @@ def test_a_view_written_in_place_is_labelled_where_it_is_traced_on_fake_tensors(
     net = Net(lambda net, x: overwrites_a_view(net, F.softplus(x)))  # no operator that is the same on meta tensors
     step = training_step(net, (8,), 5, "sgd", target="cpu")
     assert [what for what in step.assumptions if "a view written in place" in what]
-    assert not training_step(Net(chain), (8,), 5, "sgd", target="cpu").assumptions
+    assert STANDING.issuperset(training_step(Net(chain), (8,), 5, "sgd", target="cpu").assumptions)
 
 
 # -- CUDA --------------------------------------------------------------------------------------------------------------
@@ -638,9 +638,7 @@ def test_what_is_traced_on_meta_tensors_for_the_cpu_is_the_same_on_fake_ones() -
 
     seen: set[str] = set()
     for name, (build, shape, options) in NETWORKS.items():
-        with mock.patch.object(
-            tracer, "Fakes", side_effect=AssertionError(f"{name} is traced on fake tensors")
-        ):
+        with mock.patch.object(tracer, "Fakes", side_effect=AssertionError(f"{name} is traced on fake tensors")):
             meta = training_step(build(), shape, None, "sgd", target="cpu", **options).at(5).tape
         with mock.patch.object(tracer, "SAME_AS_CPU", frozenset()):  # nothing is: everything runs on fake tensors
             fake = training_step(build(), shape, None, "sgd", target="cpu", **options).at(5).tape

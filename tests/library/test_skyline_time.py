@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made_steps import VGG, made_step
 
 from course_utils.figures import ROLE_COLOURS, describe, skyline
-from course_utils.figures.skyline import LEFT
+from course_utils.figures.skyline_plot import LEFT
 from course_utils.machine.hardware import device
 from course_utils.machine.speed import predict_step
 from course_utils.memory import ROLES

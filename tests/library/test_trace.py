@@ -33,7 +33,7 @@ from torch.profiler import ProfilerActivity, profile
 from course_utils import networks
 from course_utils.memory import ROLE, ROLES, StepTrace, Tape
 from course_utils.trace import TraceError, training_step
-from course_utils.trace.copies import copied
+from course_utils.trace.copying import OnShapes
 from course_utils.trace.inputs import LARGE_BATCH
 
 # -- what is left alone ------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Tangled(nn.Module):
 @pytest.mark.parametrize("build", [small_but_complete, Tangled, networks.googlenet])
 def test_a_copy_is_what_deepcopy_makes(build: Callable[[], nn.Module]) -> None:
     net = build()
-    quick, plain = copied(net, {}), copy.deepcopy(net)
+    quick, plain = OnShapes(lambda tensor: tensor.detach().clone()).module(net), copy.deepcopy(net)
     assert everything(quick, {}) == everything(plain, {})
     mine, theirs = (
         {id(one) for child in whole.modules() for one in vars(child).values() if isinstance(one, (dict, list, set))}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,14 @@ from torch.utils.checkpoint import checkpoint
 from classroom import cli
 from course_utils import trace_command as command
 from course_utils.machine.hardware import device
-from course_utils.memory import ROLE
-from course_utils.techniques.capacity import fit, largest_batch
-from course_utils.trace import training_step
+from course_utils.memory import ROLE, StepTrace
+from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, NO, demand, fit, largest_batch
+from course_utils.techniques.fine_tuning import FourBit, LoRA, adapt, eight_bit
+from course_utils.trace import Spec, training_step
+from course_utils.trace_command import changes
+from course_utils.trace_command.builders import build
+from course_utils.trace_command.changes import COMPUTED, Workbench
+from course_utils.trace_command.report import as_json, lines
 from course_utils.units import GIB, CourseError, format_bytes
 
 OWN = """
@@ -61,12 +69,50 @@ def attends():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     return nn.Sequential(layer, nn.Flatten(), nn.Linear(3 * 8, 10))
 
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.act, self.down = nn.LayerNorm(64), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)
+    def forward(self, x):
+        return x + self.down(self.act(self.up(self.norm(x))))
+
+class Language(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.layers = nn.Embedding(320, 64), nn.ModuleList([Layer() for _ in range(3)])
+        self.head = nn.Linear(64, 320)
+    def forward(self, x, y=None):
+        x = self.embedding(x)
+        for layer in self.layers:
+            x = layer(x)
+        x = self.head(x)
+        return x if y is None else (x, nn.functional.cross_entropy(x.flatten(0, 1), y.flatten()))
+
+def language():
+    return Language()
+
+def pooled():
+    return nn.Sequential(nn.Embedding(320, 64), nn.Flatten(), nn.Linear(16 * 64, 10))
+
+def rebuilt(model, x):
+    return (model(x) - x).square().mean()
+
+def halves():
+    return nn.Sequential(nn.Linear(4096, 4096, False), nn.Linear(4096, 4096, False)).bfloat16()
+
+def adam_of(parameters):
+    return torch.optim.Adam(parameters, foreach=False)
+
+def square():
+    return nn.Linear(3, 3)
+
 def norms():
     return nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 10))
 
 number = 3
 """
 NET = ["own_nets:net", "--input", "3,32,32", "--classes", "10", "--batch", "64"]
+LANGUAGE = ["own_nets:language", "--input", "int64:16", "--batch", "8"]
 
 
 @pytest.fixture
@@ -89,18 +135,24 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False)
 
 
+def bench_of(*arguments: str) -> Workbench:
+    given = options(*arguments)
+    return Workbench(command.network_of(given), command.settings_of(given), command.card_of(given.card), CONTEXT_BYTES)
+
+
 def test_in_a_process_of_its_own_it_prints_roles_layers_verdict_and_what_would_help(own: Path) -> None:
     page = own / "page.html"
     done = run(own, *NET, "--card", "RTX 4090", "--html", str(page))
     assert (done.returncode, done.stderr) == (0, "")
     said = done.stdout
-    helps = ("checkpointing of 4 blocks", "8-bit Adam", "accumulation, 2 × 32", "a batch of 32", "bfloat16")
+    helps = ("checkpointing of 4 blocks", "8-bit Adam", "accumulation, 2 × 32", "a batch of 32", "bfloat16 autocast")
     for words in ("feature maps", "blocks.0.conv", "RTX 4090: It fits", "Batches up to about", *helps):
         assert words in said
     text = page.read_text(encoding="utf-8")
     assert text.count("<svg") == 1
     assert not re.search(r"(src|href)=\"?https?:|<script|@import", text)
     assert "RTX 4090: It fits" in text
+    assert "<title>net</title>" in text
 
 
 def test_in_a_process_of_its_own_bad_input_is_one_line_and_no_traceback(own: Path) -> None:
@@ -113,35 +165,36 @@ def test_in_a_process_of_its_own_bad_input_is_one_line_and_no_traceback(own: Pat
 
 def test_what_is_said_is_what_the_library_says(own: Path) -> None:
     report = command.make_report(options(*NET, "--optimizer", "adam", "--card", "T4"))
-    module = __import__("own_nets").net()
+    module = build("own_nets:net")
     step = training_step(module, (3, 32, 32), 10, optimizer="adam")
     ledger = step.at(64)
     assert report.verdict == fit(ledger, device("T4"))
     assert report.batches == largest_batch(step, device("T4"))
-    peaks = {one.name: one.peak_bytes for one in report.helps}
-    assert peaks["a batch of 32"] == step.at(32).peak_bytes
-    assert peaks["bfloat16"] == training_step(module, (3, 32, 32), 10, "adam", "bfloat16").at(64).peak_bytes
-    assert (
-        peaks["accumulation, 2 × 32"] == training_step(module, (3, 32, 32), 10, "adam", accumulate=2).at(32).peak_bytes
-    )
-    assert {one.name for one in report.helps if one.known == command.COMPUTED} == {"8-bit Adam", "offload of all maps"}
-    assert [one.peak_bytes for one in report.helps] == sorted(peaks.values())
-    said = "\n".join(command.lines(report))
-    assert f"Net, batch 64, adam, float32: {format_bytes(ledger.peak_bytes)} at the peak" in said
+    assert report.parameters == (sum(p.numel() for p in module.parameters()),) * 2
+    said = "\n".join(lines(report))
+    assert f"net, batch 64, adam, float32 weights: {format_bytes(ledger.peak_bytes)} at the peak" in said
+    assert f"{format_bytes(ledger.allocated_bytes())} allocated and {format_bytes(ledger.reserved_bytes())} res" in said
     for one in report.helps:
-        assert re.search(rf"{one.name} .*{format_bytes(one.peak_bytes)} .*{one.known}", said)
+        if one.peak_bytes >= ledger.peak_bytes:
+            assert re.search(rf"Saves nothing here: .*{one.name}", said)
+            continue
+        assert re.search(rf"{one.name} .*{format_bytes(one.peak_bytes)} .*{one.known}.*{re.escape(one.cost)}", said)
 
 
-def test_checkpointed_blocks_are_those_that_a_reader_would_write(own: Path) -> None:
-    """Traced through torch's own checkpoint, and the model forgets it afterwards."""
-    model = __import__("own_nets").net()
-    blocks = command.blocks_of(model)
-    assert blocks == list(model.blocks)
+def by_hand(name: str) -> StepTrace:
+    """Each change as a reader would write it into the step of `own_nets:net`, or of `own_nets:language`."""
+    net, text = build("own_nets:net"), build("own_nets:language")
+    image: dict[str, Any] = {"input_shape": (3, 32, 32), "classes": 10, "optimizer": "adamw"}
+    tokens = Spec((16,), torch.int64)
+    words: dict[str, Any] = {
+        "inputs": (tokens, Spec((16,), torch.int64)), "loss": lambda model, batch: model(*batch)[1],
+        "keep_output": True, "optimizer": "adamw",
+    }  # fmt: skip
 
-    class ByHand(nn.Module):
+    class Checkpointed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.net = model
+            self.net = net
 
         def forward(self, x: torch.Tensor) -> Any:
             x = self.net.stem(x)
@@ -149,66 +202,239 @@ def test_checkpointed_blocks_are_those_that_a_reader_would_write(own: Path) -> N
                 x = checkpoint(block, x, use_reentrant=False)
             return self.net.head(x.mean((2, 3)))
 
-    def trace(model: nn.Module, **settings: Any) -> Any:
-        return training_step(model, (3, 32, 32), 10, **settings)
+    if name.startswith("accumulation"):
+        return training_step(net, **image, accumulate=4)
+    if "LoRA" in name:
+        text.requires_grad_(False)
+        text = text.bfloat16() if name == "QLoRA 16" else text
+        for layer in text.layers:
+            for part in ("up", "down"):
+                linear = getattr(layer, part)
+                base = FourBit(linear) if name == "QLoRA 16" else linear
+                with torch.device("meta"):
+                    setattr(layer, part, LoRA(base, linear.in_features, linear.out_features, 16, linear.weight))
+        return training_step(text, **words)
+    return {
+        "checkpointing of 4 blocks": lambda: training_step(Checkpointed(), **image),
+        "bfloat16 autocast": lambda: training_step(net, **image, precision="bfloat16"),
+        "bfloat16 weights": lambda: training_step(net.bfloat16(), **image, input_dtype=torch.bfloat16),
+        "8-bit Adam": lambda: training_step(net, **image | {"optimizer": eight_bit}),
+        "a batch of 32": lambda: training_step(net, **image),
+    }[name]()
 
-    settings = {"optimizer": "sgd", "precision": "float32"}
-    plain = trace(model, **settings).at(64).peak_bytes
-    changed = command._checkpointed(model, blocks, trace, settings).at(64).peak_bytes
-    assert changed == trace(ByHand(), **settings).at(64).peak_bytes < plain
-    assert all("forward" not in vars(block) for block in blocks)
-    assert trace(model, **settings).at(64).peak_bytes == plain
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        ("checkpointing of 4 blocks", 64), ("bfloat16 autocast", 64), ("bfloat16 weights", 64), ("8-bit Adam", 64),
+        ("a batch of 32", 32), ("accumulation, 4 × 16", 16), ("LoRA 16", 8), ("QLoRA 16", 8),
+    ],
+)  # fmt: skip
+def test_each_saving_is_that_of_the_step_with_this_change_written_by_hand(own: Path, name: str, batch: int) -> None:
+    bench = bench_of(*(LANGUAGE if "LoRA" in name else NET))
+    wanted = name.replace("4 × 16", "2 × 32")
+    change = next(one for one in bench.changes() if one.name == wanted)
+    if wanted != name:
+        change = replace(change, settings={"accumulate": 4})
+    assert bench.with_changes(change).peak_bytes == by_hand(name).at(batch).peak_bytes
+    assert bench.at(bench.settings).peak_bytes == bench.ledger.peak_bytes  # the network is as it was
 
 
-def test_eight_bit_state_is_a_byte_a_value_and_a_scale_a_block() -> None:
-    step = training_step(nn.Linear(1000, 500, bias=True), (1000,), 500, optimizer="adam")
-    ledger = step.at(8)
-    found = command.eight_bit_state(ledger)
-    state = ledger.tape.role == ROLE["optimizer state"]
-    weight, values = 2, 1000 * 500  # moments; the bias of 500 values stays in 32 bits
-    assert ledger.size[state].sum() - found.size[state].sum() == weight * (3 * values - 4 * -(-values // 256))
-    assert (found.size[~state] == ledger.size[~state]).all()
+def test_an_update_in_backward_leaves_no_gradient_to_the_update(own: Path) -> None:
+    bench = bench_of(*LANGUAGE, "--optimizer", "adamw-fused")
+    ledger = bench.at(replace(bench.settings, in_backward=True))
+    gradients = ledger.matrix[:, ROLE["weight gradients"]]
+    assert 0 < gradients.max() < bench.ledger.matrix[:, ROLE["weight gradients"]].max()
+    assert gradients[-1] == 0
+
+
+@pytest.mark.parametrize("share", [0.95, 0.75, 0.6, 0.45, 0.3])
+def test_the_set_of_changes_named_first_fits_and_none_that_costs_less_does(own: Path, share: float) -> None:
+    """Beside all sets of up to two, traced one by one."""
+    bench = bench_of(*NET, "--batch", "4096")
+    bench.context_bytes, bench.card = 0, int(share * demand(bench.ledger, 0).tensors)
+    assert bench.verdict(bench.ledger).state == NO  # type: ignore[union-attr]
+    singles = bench.singles()
+    found = [one for one in (*singles, *bench.sets(singles)) if one.fits]
+    first = min(found, key=lambda one: one.price)
+    settings = replace(bench.settings, **{k: v for one in first.changes for k, v in one.settings.items()})
+    ledger = bench.at(settings)
+    assert fit(ledger, bench.card, context_bytes=0).state == FITS
+    assert ledger.peak_bytes == first.peak_bytes
+    for pair in combinations(bench.changes(), 2):
+        if not set(pair[0].settings) & set(pair[1].settings) and max(one.alters for one in pair) < first.alters:
+            assert not bench.with_changes(*pair).fits
+
+
+def test_without_a_card_one_pair_is_traced(own: Path) -> None:
+    bench = bench_of(*NET)
+    singles = bench.singles()
+    (pair,) = bench.sets(singles)
+    assert len(pair.changes) == 2
+    assert pair.peak_bytes <= min(one.peak_bytes for one in singles if one.alters <= changes.ROUNDING)
+
+
+def test_the_json_says_what_the_text_says(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["trace", *NET, "--card", "0.06", "--context", "0"]
+    assert cli.main([*line, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert cli.main(line) == 0
+    said = capsys.readouterr().out
+    assert found["card"]["state"] == NO
+    assert sum(found["roles_bytes"].values()) == found["peak_bytes"]
+    for role, count in found["roles_bytes"].items():
+        assert not count or re.search(rf"{role} +{format_bytes(count)} ", said)
+    for count in ("peak_bytes", "allocated_bytes", "reserved_bytes"):
+        assert format_bytes(found[count]) in said
+    assert found["card"]["sentence"] in said
+    assert f"{found['parameters']:,} parameters" in said
+    for one in (*found["changes"], found["cheapest"]):
+        if one["saves_bytes"] <= 0:
+            continue
+        name = re.escape(" + ".join(one["changes"]))
+        cells = rf"{format_bytes(one['peak_bytes'])} +{format_bytes(one['saves_bytes'])} +{one['known']}"
+        assert re.search(rf"{name} +{cells} +{one['verdict'] or ''}", said)
+    assert f"The gentlest way that makes it fit: {' + '.join(found['cheapest']['changes'])} (" in said
+
+
+def test_an_update_of_less_than_a_512th_is_lost_in_bfloat16() -> None:
+    weight = torch.arange(1, 2, 2**-7, dtype=torch.bfloat16)
+    assert torch.equal(weight + (weight.double() / 513).bfloat16(), weight)
+    assert not torch.equal(weight + (weight.double() / 500).bfloat16(), weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_eight_bit_state_is_a_byte_a_value_and_a_scale_a_block_whatever_the_weights(dtype: torch.dtype) -> None:
+    """By hand: two moments of 500,000 values and 1,954 blocks; the bias of 500 values keeps both in 32 bits."""
+    step = training_step(nn.Linear(1000, 500).to(dtype), (1000,), 500, optimizer=eight_bit, input_dtype=dtype)
+    assert step.at(8).by_role()["optimizer state"] == 2 * (500_000 + 4 * 1954) + 2 * 4 * 500
+
+
+def test_eight_bit_adam_of_half_precision_weights(own: Path) -> None:
+    """The review's two layers of 4096²: 2 × 2 moments × 4096² values × (1 + 4 / 256) bytes."""
+    line = ["own_nets:halves", "--input", "4096", "--batch", "2"]
+    bench = bench_of(*line, "--optimizer", "adamw-8bit")
+    assert bench.ledger.by_role()["optimizer state"] == 68_157_440
+    names = {one.name for one in bench_of(*line).changes()}
+    assert names.isdisjoint({"bfloat16 autocast", "bfloat16 weights"})
+    assert "halves, batch 2, adamw, bfloat16 weights: " in lines(command.make_report(options(*line)))[0]
+
+
+def test_a_language_model_of_ones_own(own: Path) -> None:
+    """Of logits, of the model's own loss and of a loss written by hand; labels of tokens or of samples."""
+    told = {loss: bench_of(*LANGUAGE, "--loss", loss).ledger for loss in ("tokens", "returned")}
+    assert told["tokens"].peak_bytes == told["returned"].peak_bytes == bench_of(*LANGUAGE).ledger.peak_bytes
+    labels = told["tokens"].by_role()["input"]
+    assert labels == 2 * 8 * 16 * 8  # ids and labels of 8 bytes
+    pooled = bench_of("own_nets:pooled", "--input", "int64:16", "--classes", "10", "--batch", "8").ledger
+    assert pooled.by_role()["input"] == 8 * 17 * 8
+    rebuilt = bench_of("own_nets:square", "--input", "3", "--loss", "own_nets:rebuilt", "--batch", "8").ledger
+    function = __import__("own_nets").rebuilt
+    step = training_step(nn.Linear(3, 3), inputs=Spec((3,)), loss=function, optimizer="adamw")
+    assert rebuilt.peak_bytes == step.at(8).peak_bytes
+
+
+def test_state_of_every_optimizer(own: Path) -> None:
+    """By hand, in float32 values of the weights: N in all, of them H in the matrices of the blocks."""
+    model = build("own_nets:language")
+    n = sum(p.numel() for p in model.parameters())
+    h = sum(p.numel() for p in model.layers.parameters() if p.dim() == 2)
+
+    def state(name: str) -> int:
+        return int(bench_of(*LANGUAGE, "--optimizer", name).ledger.matrix[-1][ROLE["optimizer state"]])
+
+    steps = len(list(model.parameters()))  # which a fused update counts on the card
+    values = {"sgd": 0, "momentum": n, "adam": 2 * n, "adamw-fused": 2 * n + steps, "adamw-cpu": 0, "lion": n}
+    values |= {"muon": h + 2 * (n - h), "own_nets:adam_of": 2 * n}
+    assert {name: state(name) // 4 for name in values} == values
+
+
+def test_where_gradients_are_cleared(own: Path) -> None:
+    """In Lightning's order the last step's live through the forward pass."""
+    ledger = bench_of(*LANGUAGE, "--zero-grad", "before-backward").ledger
+    n = sum(p.numel() for p in build("own_nets:language").parameters())
+    assert ledger.matrix[0][ROLE["weight gradients"]] == 4 * n
+    assert bench_of(*LANGUAGE).ledger.matrix[0][ROLE["weight gradients"]] == 0
+    with pytest.raises(CourseError, match="leave out --zero-grad"):
+        bench_of(*LANGUAGE, "--zero-grad", "never", "--in-backward", "--optimizer", "adamw-fused")
+
+
+def test_trained_parameters_are_those_of_the_adapters(own: Path) -> None:
+    given = options(*LANGUAGE, "--qlora", "4")
+    network, settings = command.network_of(given), command.settings_of(given)
+    every, trained = command.counted(network.changed(settings), settings)
+    n = sum(p.numel() for p in network.model.parameters())
+    assert trained == 3 * 2 * 4 * (64 + 256)
+    assert every == n + trained
+    with pytest.raises(CourseError, match="there are none"):
+        adapt(nn.Linear(3, 3))
 
 
 def test_a_builder_that_looks_at_numbers_is_built_for_real(own: Path) -> None:
-    model = command.build("own_nets:looks_at_numbers")
+    model = build("own_nets:looks_at_numbers")
     assert next(model.parameters()).device.type == "cpu"
-    assert next(command.build("own_nets:net").parameters()).device.type == "meta"
+    assert next(build("own_nets:net").parameters()).device.type == "meta"
 
 
-def test_batch_norms_and_what_is_not_known_are_said(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_batch_norms_and_what_is_left_out_are_said(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["trace", "own_nets:norms", "--input", "3", "--batch", "8", "--card", "RTX 4090"]) == 0
     said = capsys.readouterr().out
     assert "The network has batch norms: a smaller or an accumulated batch is another update." in said
-    assert "Not known, offload of all maps: nobody confirmed the link of RTX 4090" in said
+    assert "accumulation, 2 × 4 " in said
+    assert "Left out, offload: it depends on the link to the host" in said
+    report = command.make_report(options(*NET, "--card", "T4"))
+    assert [one.name for one in report.helps if one.known == COMPUTED] == ["offload of all maps"]
 
 
-def test_what_the_trace_assumes_is_printed(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assumed = training_step(command.build("own_nets:attends"), (3, 8), optimizer="adamw").assumptions
+def test_what_the_trace_assumes_and_why_is_printed(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assumed = training_step(build("own_nets:attends"), (3, 8), optimizer="adamw").assumptions
     assert assumed
     assert cli.main(["trace", "own_nets:attends", "--input", "3,8", "--batch", "8"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     for what in assumed:
         assert f"Assumed: {what}." in said
+    report = replace(command.make_report(options("own_nets:square", "--input", "3")), why="it says so")
+    assert "This batch was traced by itself: it says so." in lines(report)
+    assert as_json(report)["why"] == "it says so"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["own_nets"], "names no builder: write PACKAGE.MODULE:BUILDER"),
+        (["own_nets"], "names no builder: write PACKAGE.MODULE:NAME"),
         (["no_such_file:net"], "cannot import no_such_file (ModuleNotFoundError: No module named 'no_such_file')"),
         (["falls_over:net"], "cannot import falls_over (SystemExit: enough)"),
         (["own_nets:nett"], "own_nets has no 'nett': did you mean net"),
         (["own_nets:number"], "own_nets:number is no function that builds a network, but of type int"),
-        (["own_nets:nothing"], "own_nets:nothing returned no nn.Module, but a NoneType"),
+        (["own_nets:nothing"], "own_nets:nothing must return an nn.Module, got NoneType"),
         (["own_nets:net"], "--input is missing"),
         (["own_nets:net", "--input", "3,x"], "--input must be whole numbers with commas, such as 3,224,224; got '3,x'"),
+        (["own_nets:net", "--input", "int7:3"], "--input has no dtype 'int7': choose one of float32"),
         (["own_nets:net", "--input", "5,32,32"], "stem (Conv2d) fails in the forward pass"),
+        (["own_nets:language", "--input", "16"], "language reads token ids: write --input int64:16"),
+        ([*NET, "--precision", "bf16"], "invalid choice: 'bf16'"),
+        (["own_nets:square", "--input", "3,3"], "for another loss write --loss MODULE:FUNCTION of (model, x)"),
+        (["own_nets:net", "--sequence", "16"], "--sequence is for --hf; here write --input int64:16"),
+        (["own_nets:pooled", "--input", "int64:16"], "write --loss returned if model(x, y) returns the loss"),
+        ([*LANGUAGE, "--loss", "mean"], "'mean' names no loss, which is one of classes, tokens, returned or your own"),
+        ([*LANGUAGE, "--optimizer", "adamm"], "no optimizer is called 'adamm': choose one of sgd, momentum, adam"),
+        ([*NET, "--optimizer", "own_nets:number"], "is no function of a list of parameters, but of type int"),
+        ([*NET, "--optimizer", "muon"], "muon is for the matrices of repeated blocks, and there are none"),
+        ([*NET, "--lora", "8"], "LoRA and 4-bit weights are for linear layers in repeated blocks, and there are none"),
+        ([*LANGUAGE, "--lora", "8", "--qlora", "8"], "give either --lora or --qlora, not both"),
+        ([*NET, "--in-backward"], "adamw makes temporaries of all: choose one of adam-fused, adamw-fused"),
+        ([*NET, "--accumulate", "3"], "--accumulate must divide the batch, and 3 does not divide 64"),
+        ([*NET, "--inference", "--checkpoint"], "--inference trains nothing: leave out --checkpoint"),
+        (["own_nets:square", "--input", "3", "--checkpoint"], "square has no list of blocks to checkpoint"),
         ([*NET, "--card", "rtx409"], "no device called 'rtx409': did you mean RTX 4090"),
+        ([*NET, "--card", "4090"], "no card has 4,090 GiB: did you mean RTX 4090?"),
         ([*NET, "--card", "-3"], "--card must be a name or more than 0 GiB, got '-3'"),
-        ([*NET[:-1], "0"], "batch must be a whole number of 1 or more, got 0"),
+        ([*NET, "--context", "-1"], "--context must be 0 GiB or more, got -1"),
+        ([*NET[:-1], "0"], "--batch must be a whole number of 1 or more, got 0"),
         ([], "give either PACKAGE.MODULE:BUILDER or --hf CONFIG.json"),
         ([*NET, "--hf", "config.json"], "give either PACKAGE.MODULE:BUILDER or --hf CONFIG.json"),
+        (["--hf", "none.json", "--sequence", "8"], "there is no file none.json"),
+        (["--hf", "none.json", "--input", "8"], "--input is for a builder"),
         ([*NET, "--html", "own_nets.py/x.html"], "cannot write own_nets.py/x.html"),
     ],
 )
@@ -235,10 +461,14 @@ def test_a_transformer_by_its_config(own: Path) -> None:
     (own / "config.json").write_text(
         '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2, "n_embd": 64, "n_head": 2}'
     )
-    report = command.make_report(
-        options("--hf", "config.json", "--sequence", "128", "--batch", "4", "--precision", "bfloat16", "--card", "16")
-    )
+    line = ["--hf", "config.json", "--sequence", "128", "--batch", "4"]
+    report = command.make_report(options(*line, "--precision", "bfloat16", "--card", "16"))
     assert report.ledger.name == "GPT2LMHeadModel"
-    assert {"a batch of 2", "accumulation, 2 × 2", "checkpointing of 2 blocks", "8-bit Adam"} == {
-        one.name for one in report.helps
-    }
+    assert {one.name for one in report.helps} == {
+        "fused update", "update in backward", "accumulation, 2 × 2", "checkpointing of 2 blocks", "8-bit Adam",
+        "LoRA 16", "QLoRA 16", "bfloat16 weights", "a batch of 2", "64 tokens",
+    }  # fmt: skip
+    served = command.make_report(options(*line, "--inference", "--weights", "bfloat16"))
+    assert served.cache_bytes == 2 * 2 * 64 * 128 * 2  # keys and values, layers, width, tokens, bytes
+    assert served.ledger.peak_bytes > 4 * served.cache_bytes + 2 * served.parameters[0]
+    assert served.parameters[1] == 0

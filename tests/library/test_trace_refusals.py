@@ -69,6 +69,22 @@ def by_sign(net: Any, x: Tensor) -> Tensor:
     return chain(net, x) if x.sum() > 0 else -chain(net, x)
 
 
+def packed(net: Any, x: Tensor) -> Tensor:
+    rows = nn.utils.rnn.pack_padded_sequence(x, [2] * len(x), batch_first=True)
+    out: Tensor = net.c(net.a(rows.data))
+    return out
+
+
+def jagged(net: Any, x: Tensor) -> Tensor:
+    nested = torch.nested.nested_tensor_from_jagged(net.a(x), torch.arange(len(x) + 1))
+    out: Tensor = net.c(nested.values())
+    return out
+
+
+def ctc(out: Tensor, y: Tensor) -> Tensor:
+    return F.ctc_loss(out[None].log_softmax(-1), y[:, None], (1,) * len(out), (1,) * len(out))
+
+
 plain = partial(Net, chain)
 VALUES = "it depends on the values of its data, and a trace has only shapes"
 FORWARD_OF_NET = r"^Net \(Net\) fails in the forward pass on input_shape=\(8,\): "
@@ -209,17 +225,24 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], dict[str, Any], str
         {"target": "cpu"},
         FORWARD_OF_NET,
     ),
-    "an optimizer that looks at values": (
-        plain,
-        ((8,),),
-        {"optimizer": torch.optim.Adafactor},
-        r"^the optimizer fails: it looks at the values of gradients or weights, .*\)$",
+    "packed sequences": (
+        partial(Net, packed),
+        ((2, 8),),
+        {"target": "cpu"},
+        FORWARD_OF_NET.replace("8", "2, 8").replace(",\\)", "\\)")
+        + "packed sequences have the lengths .* trace the padded rows$",
     ),
-    "an optimizer that needs a device": (
+    "jagged tensors": (
+        partial(Net, jagged),
+        ((8,),),
+        {},
+        FORWARD_OF_NET + "nested tensors have .* pad them to one length$",
+    ),
+    "CTC": (
         plain,
         ((8,),),
-        {"optimizer": partial(torch.optim.AdamW, fused=True)},
-        "^the optimizer fails: fused=True .* build it with fused=False$",
+        {"criterion": ctc},
+        "^the criterion fails .*: the CTC loss looks at the lengths of its rows",
     ),
     "an optimizer that wants a closure": (
         plain,

@@ -14,7 +14,7 @@ import pandas as pd
 
 from course_utils.allocator import Requests
 from course_utils.machine.hardware import Float64
-from course_utils.memory import PHASES, ROLE, ROLES, Int64
+from course_utils.memory import ROLE, ROLES, Int64
 from course_utils.techniques.offload.work import BACKWARD, Bools, Work
 from course_utils.units import format_bytes, format_seconds
 
@@ -185,18 +185,14 @@ class Schedule:
         starts, over = np.append(self.begins, np.inf), np.concatenate([[0.0], self.ends[:-1], [np.inf]])
         workspace = self.workspace
         used = np.flatnonzero(workspace)
-        if work.static:
-            begins, ends, scratch_bytes = np.zeros(1), np.full(1, np.inf), workspace.max(initial=0, keepdims=True)
-        else:
-            begins, ends, scratch_bytes = self.begins[used], self.ends[used], workspace[used]
         changes = [  # seconds, bytes, role
             (self.begins[:1], np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)),
             (starts[work.birth], work.size, work.role),
             (over[work.death], -work.size, work.role),
             (self.released[moved], -work.size[moved], work.role[moved]),
             (self.returned[moved], work.size[moved], work.role[moved]),
-            (begins, scratch_bytes, np.full(len(begins), scratch)),
-            (ends, -scratch_bytes, np.full(len(begins), scratch)),
+            (self.begins[used], workspace[used], np.full(len(used), scratch)),
+            (self.ends[used], -workspace[used], np.full(len(used), scratch)),
         ]
         at, change, role = (np.concatenate(column) for column in zip(*changes, strict=True))
         inside = np.isfinite(at)
@@ -265,12 +261,9 @@ class Schedule:
     @cached_property
     def at_kernels(self) -> Int64:
         """(K,) bytes as each kernel begins to run; for policy "none" the timeline of the ledger."""
-        work, workspace = self.work, self.workspace
-        moved = np.flatnonzero(self.moved)
+        work, moved = self.work, np.flatnonzero(self.moved)
         away = self.away(self.begins[:, None], moved)
-        if work.static:
-            workspace = np.full(work.kernels, workspace.max(initial=0))
-        here: Int64 = work.levels + workspace - (away * work.size[moved]).sum(axis=1)
+        here: Int64 = work.levels + self.workspace - (away * work.size[moved]).sum(axis=1)
         return here
 
     def away(self, seconds: npt.ArrayLike, tensors: Int64) -> Bools:
@@ -279,7 +272,7 @@ class Schedule:
         free: Bools = (self.released[tensors] <= at) & (at < self.returned[tensors])
         return free
 
-    # How far apart uses are, and what a copy hides behind
+    # How far apart uses are
 
     @cached_property
     def reuse_seconds(self) -> Float64:
@@ -291,65 +284,3 @@ class Schedule:
         distance = self.begins[first] - self.ends[last]
         distance[(last < 0) | (first < 0)] = np.nan
         return distance
-
-    def hiding(self) -> pd.DataFrame:
-        """One row a copy to the host, and the layer it runs beside.
-
-        Columns: layer, map (the layer that made it), bytes, copy and kernels (seconds), hides: whether the layer's
-        kernels take as long as the copy.
-        """
-        seconds = self.ends - self.begins
-        starts = np.append(np.flatnonzero(self.work.begins_layer), self.work.kernels)
-        rows = []
-        for copy in self.copies:
-            if copy.direction != OUT:
-                continue
-            after = int(starts[np.searchsorted(starts, copy.beside, side="right")])
-            took, beside = copy.ends - copy.begins, float(seconds[copy.beside : after].sum())
-            rows.append(
-                {
-                    "layer": self.work.layers[copy.beside],
-                    "map": self.work.owners[copy.tensor],
-                    "bytes": copy.bytes,
-                    "copy": took,
-                    "kernels": beside,
-                    "hides": took <= beside,
-                }
-            )
-        return pd.DataFrame(rows, columns=["layer", "map", "bytes", "copy", "kernels", "hides"])
-
-    # Tables
-
-    def timeline(self) -> pd.DataFrame:
-        """One row a kernel: event, phase, layer, begins, seconds, waits (seconds before it), memory (bytes)."""
-        waits = np.zeros(self.work.kernels)
-        for stall in self.stalls:
-            waits[stall.kernel] += stall.seconds
-        return pd.DataFrame(
-            {
-                "event": self.work.ops,
-                "phase": np.array(PHASES)[self.work.phase],
-                "layer": self.work.layers,
-                "begins": self.begins,
-                "seconds": self.ends - self.begins,
-                "waits": waits,
-                "memory": self.at_kernels,
-            }
-        )
-
-    def transfers(self) -> pd.DataFrame:
-        """One row a copy: layer (that made the tensor), direction, bytes, begins, seconds, beside (a kernel's name)."""
-        return pd.DataFrame(
-            [
-                {
-                    "layer": self.work.owners[copy.tensor],
-                    "direction": copy.direction,
-                    "bytes": copy.bytes,
-                    "begins": copy.begins,
-                    "seconds": copy.ends - copy.begins,
-                    "beside": self.kernel_name(copy.beside),
-                }
-                for copy in self.copies
-            ],
-            columns=["layer", "direction", "bytes", "begins", "seconds", "beside"],
-        )

@@ -1,0 +1,155 @@
+"""What the check cell below an answer calls: `check("map_bytes")`, with an end whatever the answer does.
+
+It finds the answer by its name, so that it has something to say when there is none: after a restart, or when the
+answer's cell failed to run. What was run is read from IPython's own list of inputs. Where a later text of the answer
+failed, the definition from before it is not judged.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from IPython import get_ipython
+
+from classroom.questions.core import Feedback, Outcome, file_of, place_in
+from classroom.questions.waiting import interrupt_after
+from course_utils.units import CourseError, require_one_of
+
+SECONDS = 30.0  # of a check; the longest of a right answer takes about 3
+GIVEN_CELL = re.compile(r"#\s*%%(?!.*\b(?:markdown|question|answer|check|hint|graded)\b)")
+RUN_ABOVE = "Run > Run All Above Selected Cell runs all that it needs"
+MISSING = re.compile(r"NameError: name '(\w+)' is not defined")
+ABSENT = object()
+
+
+class CheckCell:
+    """The checks of one exercise, as its check cells call them.
+
+    Args:
+        module: the global names of the module that holds them, by question.
+    """
+
+    def __init__(self, module: Mapping[str, Any], seconds: float = SECONDS) -> None:
+        self.module = module
+        self.seconds = seconds
+
+    def __call__(self, question: str) -> Feedback:
+        """Check what the learner's notebook defines for this question. Raises CourseError."""
+        known = [name for name, one in self.module.items() if getattr(one, "question", None) == name]
+        require_one_of("question", question, known)
+        check = self.module[question]
+        name = getattr(check, "name", question)
+        shell = get_ipython()
+        if shell is None:
+            raise CourseError(f"this is for notebooks; elsewhere call the check itself: checks.{question}({name})")
+        answer, inputs = shell.user_ns.get(name, ABSENT), shell.user_ns.get("In", ())
+        ran = last_run(name, answer, inputs)
+        if ran.failed:
+            return Feedback(question, Outcome.CRASHED, ran.words(name))
+        if answer is ABSENT:
+            missing = f"`{name}` is not defined: run its cell above, then this one. After a restart, {RUN_ABOVE}."
+            return Feedback(question, Outcome.NOT_ATTEMPTED, missing)
+        if len(inputs) > 1:
+            return self._within_limit(check, question, answer)
+        feedback: Feedback = check(answer)  # whoever marks keeps no list of inputs, and has limits of its own
+        return feedback
+
+    def _within_limit(self, check: Any, question: str, answer: object) -> Feedback:
+        begun = time.monotonic()
+        ended = threading.Event()
+        try:
+            watch = interrupt_after(self.seconds, ended)
+            try:
+                feedback: Feedback = check(answer)
+            finally:
+                ended.set()
+                watch.join()  # nothing interrupts what comes after
+        except KeyboardInterrupt as stop:
+            took = time.monotonic() - begun
+            how = f"{'Stopped' if took < self.seconds else 'It had not ended'} after {took:.0f} s"
+            said = f"{how}{place_in(stop, answer)}. Is there a loop that does not end?"
+            return Feedback(question, Outcome.CRASHED, said)
+        missing = MISSING.search(feedback.message) if feedback.outcome is Outcome.CRASHED else None
+        if missing and missing[1] in self._given():
+            hint = f"`{missing[1]}` comes from a cell of this notebook that was not run since the kernel started"
+            return replace(feedback, message=f"{feedback.message}. {hint}: {RUN_ABOVE}.")
+        return feedback
+
+    def _given(self) -> set[str]:
+        """The names that the exercise's own code cells define, where its source lies beside the checks."""
+        with suppress(OSError, SyntaxError, KeyError):
+            source = Path(self.module["__file__"]).with_name("exercise.py").read_text(encoding="utf-8")
+            cells = re.split(r"(?m)^(?=#\s*%%)", source)
+            return {name for cell in cells if GIVEN_CELL.match(cell) for name in _bound(ast.parse(cell))}
+        return set()
+
+
+# -- what was run ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LastRun:
+    """Which inputs of the kernel hold a text of an answer, by their numbers as In[…]; 0 where none does.
+
+    Attributes:
+        judged: the one that defined the answer as it is now.
+        failed: a later one that failed, so that the answer is still an earlier text's.
+    """
+
+    judged: int = 0
+    failed: int = 0
+
+    def words(self, name: str) -> str:
+        """What whoever ran the failed text should know."""
+        failed = f"The cell of `{name}` failed when it last ran, as In [{self.failed}]."
+        earlier = f" `{name}` is still what In [{self.judged}] made it, and was not judged." if self.judged else ""
+        return f"{failed}{earlier} Mend it and run it first."
+
+
+def last_run(name: str, answer: object, inputs: Sequence[str]) -> LastRun:
+    """Which of the kernel's inputs defined an answer, and whether a later text of it failed.
+
+    Args:
+        name: the answer's.
+        answer: what it is now; `ABSENT` if it is not defined.
+        inputs: IPython's `In`: the texts that were run, failed ones as well, the first of them at 1.
+    """
+    numbered = list(enumerate(inputs))[1:-1]  # the last is the check cell's own
+    judged = 0
+    if answer is not ABSENT:
+        text = "".join(linecache.getlines(file_of(answer) or "")).strip()
+        judged = max((number for number, one in numbered if text and one.strip() == text), default=0)
+        if not judged:  # nobody can tell where it comes from: another file, or no function
+            return LastRun()
+    failed = max((number for number, one in numbered if number > judged and _is_text_of(name, one)), default=0)
+    return LastRun(judged, failed)
+
+
+def _is_text_of(name: str, source: str) -> bool:
+    """Whether a text binds a name at its top level, or would but for a syntax error."""
+    try:
+        return name in _bound(ast.parse(source))
+    except (SyntaxError, ValueError, RecursionError):
+        return re.search(rf"\b{name}\b", source) is not None
+
+
+def _bound(tree: ast.Module) -> set[str]:
+    """The names that statements at the top level bind."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            found.update(p.id for p in ast.walk(node) if isinstance(p, ast.Name) and isinstance(p.ctx, ast.Store))
+    return found

@@ -1,0 +1,334 @@
+"""A learner's own copies of the lessons and exercises, in the folder `work/`, which git ignores.
+
+`course lab` brings them up to date before JupyterLab opens, `course work` does nothing else. `notebooks/` and
+`exercises/` stay as git gave them, so that a pull finds nothing of a learner's in its way. What was handed out is
+remembered cell by cell in `work/.course/handed_out.json`; by it an edited cell is told from one that was mended since.
+
+- A copy whose cells are as they were handed out, run or not, is replaced when the course's own changed.
+- A lesson in which cells were changed is kept beside the mended one as `NAME_yours.ipynb`.
+- Answers and cells of the learner's own move over into a mended exercise (`carried_over`); where anything of theirs has
+  no place in it, the whole earlier file is kept beside as well.
+
+Files are written beside and renamed, and the record comes last: interrupted anywhere, the next call ends what is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from classroom.grading.graft import kind_of
+from classroom.notebooks import as_notebook, parse_notebook, read_notebook, to_text, topics
+from course_utils.files import write_whole
+from course_utils.units import CourseError
+
+WORK = "work"
+FOLDERS = ("notebooks", "exercises")
+RECORD = Path(".course") / "handed_out.json"
+YOURS = "_yours"  # behind the name of a file that is kept beside
+NUMBERED = re.compile(r"(text|code|hint-\w+)-\d+")  # how the build names a cell that is no part of a question
+
+Cells = list[tuple[str, str]]  # id and digest of each cell that is not empty, in order
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A file as it was handed out: a digest of its bytes, and of each cell."""
+
+    file: str
+    cells: Cells
+
+
+@dataclass(frozen=True)
+class Change:
+    """What was done with one file. `kind`: new, renewed, moved, kept, or unread; `words`: the sentence that says it."""
+
+    name: str
+    kind: str
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A mended exercise with a learner's answers and cells in it.
+
+    Attributes:
+        notebook: the exercise.
+        answered: the questions whose answers are in it.
+        reworded: those of them that are asked in other words or with another first line than when they were answered.
+        left: what is in the earlier file and not in this one, in words.
+    """
+
+    notebook: NotebookNode
+    answered: tuple[str, ...]
+    reworded: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+# -- the folder ------------------------------------------------------------------------------------------------------
+
+
+def bring_up_to_date(root: Path) -> list[str]:
+    """Fill `work/` of the course in `root`, or bring it up to date. Returns what was done, in one line each.
+
+    Raises CourseError where a file of the course's own cannot be read or `work/` cannot be written.
+    """
+    try:
+        changes = [change for topic in _answered_in_place(root) for change in take_over(root, topic)]
+        record = _read_record(root)
+        for shipped in _shipped(root):
+            name = f"{shipped.parent.name}/{shipped.name}"
+            before, data = record.get(name), shipped.read_bytes()
+            if before is not None and before.file == _digest(data):
+                now = before
+            else:
+                now = Handed(_digest(data), _cells(parse_notebook(data, name)))
+            change = _bring_one(name, data, root / WORK / name, before, now)
+            changes += [change] if change else []
+            if before != now:
+                record[name] = now
+                _write_record(root, record)
+    except OSError as error:
+        raise CourseError(f"{error.filename or root / WORK} cannot be written: {error.strerror or error}") from None
+    return _said(changes, root)
+
+
+def learners_file(root: Path, topic: str) -> Path:
+    """The exercise in which a learner answers: the copy in `work/`, or the course's own where only that has answers."""
+    own, shipped = root / WORK / "exercises" / f"{topic}.ipynb", root / "exercises" / f"{topic}.ipynb"
+    if shipped.exists() and not (own.exists() and _attempted(own)) and (_attempted(shipped) or not own.exists()):
+        return shipped
+    return own
+
+
+def take_over(root: Path, topic: str) -> list[Change]:
+    """Move what was answered in `exercises/` itself, as before there was `work/`, to the learner's copy.
+
+    The course's own file becomes what `lessons/` gives, so that git finds it as it was. Raises CourseError.
+    """
+    from classroom.authoring import plan
+
+    shipped = root / "exercises" / f"{topic}.ipynb"
+    own = root / WORK / "exercises" / shipped.name
+    pristine = plan(topic, root)["exercises"].notebook
+    data = shipped.read_bytes()
+    if own.exists() and _cells(read_notebook(own)) != _cells(pristine):
+        kept = _keep_beside(own, data)
+        said = f"you answered in exercises/{shipped.name} as well; it is kept as {WORK}/exercises/{kept.name}"
+    else:
+        write_whole(own, data)
+        _forget(root, f"exercises/{shipped.name}")
+        said = f"your answers in exercises/{shipped.name} were taken over to {WORK}/exercises/{shipped.name}"
+    write_whole(shipped, to_text(pristine))
+    return [Change(f"exercises/{topic}", "kept", said)]
+
+
+def _shipped(root: Path) -> list[Path]:
+    return [path for folder in FOLDERS for path in sorted((root / folder).glob("*.ipynb"))]
+
+
+def _answered_in_place(root: Path) -> list[str]:
+    """The exercises of the course's own folder that hold answers."""
+    answered = [path.stem for path in sorted((root / "exercises").glob("*.ipynb")) if _attempted(path)]
+    return [topic for topic in answered if topic in topics(root)]
+
+
+def _bring_one(file: str, data: bytes, own: Path, before: Handed | None, now: Handed) -> Change | None:
+    """Bring a copy up to date with the course's own file, which has these bytes; None where there is nothing to do."""
+    name = file.removesuffix(".ipynb")
+    if not own.exists():
+        write_whole(own, data)
+        return Change(name, "new")
+    if before == now:
+        return None
+    try:
+        mine = read_notebook(own)
+    except CourseError as error:
+        return Change(name, "unread", f"{error}; rename it, and there will be a fresh one")
+    cells = _cells(mine)
+    if cells == now.cells:
+        untouched = before is not None and _digest(own.read_bytes()) == before.file
+        return Change(name, "renewed") if untouched and write_whole(own, data) else None
+    if before is not None and cells == before.cells:
+        write_whole(own, data)
+        return Change(name, "renewed")
+    if before is not None and before.cells == now.cells:
+        return None  # only the learner changed it
+    if file.startswith("notebooks/"):
+        kept = _keep_beside(own)
+        write_whole(own, data)
+        return Change(name, "kept", f"{name} was mended; yours, with the cells you changed, is {kept.stem}")
+    carried = carried_over(mine, parse_notebook(data, file), None if before is None else dict(before.cells))
+    count = f"your {len(carried.answered)} answer{'' if len(carried.answered) == 1 else 's'}"
+    said = f"{name} was mended; {count if carried.answered else 'what you wrote'} moved over"
+    if carried.reworded:
+        said += f"; asked in other words, so check again: {', '.join(carried.reworded)}"
+    if carried.left:
+        said += f"; kept in {_keep_beside(own).stem}: {'; '.join(carried.left)}"
+    write_whole(own, to_text(carried.notebook))
+    return Change(name, "moved", said)
+
+
+def _keep_beside(own: Path, data: bytes | None = None) -> Path:
+    """Write a file's bytes, or these, beside it under a name that is free or that says the same already."""
+    data = own.read_bytes() if data is None else data
+    number = 1
+    while True:
+        kept = own.with_name(f"{own.stem}{YOURS}{number if number > 1 else ''}.ipynb")
+        if not kept.exists() or kept.read_bytes() == data:
+            write_whole(kept, data)
+            return kept
+        number += 1
+
+
+def _said(changes: Sequence[Change], root: Path) -> list[str]:
+    """What was done, in a line or two, and a line for each file in which a learner has changed something."""
+    kinds: defaultdict[str, list[str]] = defaultdict(list)
+    for change in changes:
+        kinds[change.kind].append(change.name)
+    parts = [f"{what}: {_names(kinds[kind])}." for kind, what in (("new", "New"), ("renewed", "Brought up to date"))
+             if kinds[kind]]  # fmt: skip
+    lines = [f"{WORK}/ holds your copies. {' '.join(parts) or 'All are up to date.'}"]
+    lines += [f"{change.words}." for change in changes if change.words]
+    theirs = [name for name, handed in _read_record(root).items() if _is_theirs(root / WORK / name, handed)]
+    if theirs:
+        lines.append(f"You have written in {_names([name.removesuffix('.ipynb') for name in theirs])}.")
+    return lines
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{len(names)} files"
+
+
+def _is_theirs(own: Path, handed: Handed) -> bool:
+    try:
+        return own.exists() and _cells(read_notebook(own)) != handed.cells
+    except CourseError:
+        return True
+
+
+# -- a mended exercise -----------------------------------------------------------------------------------------------
+
+
+def carried_over(mine: NotebookNode, new: NotebookNode, before: Mapping[str, str] | None) -> Carried:
+    """A mended exercise with what a learner wrote into an earlier one. Pure.
+
+    Answers go to the cell of their question. A cell of the learner's own follows the cell that it followed. A cell
+    that was handed out stays as the learner changed it where nobody else did.
+
+    Args:
+        mine: the learner's file.
+        new: the exercise as it is handed out now.
+        before: digests of the cells as they were handed out when `mine` was, by id; None where nobody knows.
+    """
+    made = as_notebook(new)
+    places = {str(cell.get("id", "")): cell for cell in made.cells}
+    answers = {question: cell for kind, question, cell in _parts(made) if kind == "answer"}
+    asked, asked_before = (
+        {question: cell.source for kind, question, cell in _parts(notebook) if kind == "question"}
+        for notebook in (new, mine)
+    )
+    follow: defaultdict[str, list[NotebookNode]] = defaultdict(list)
+    place, answered, reworded, left = "", [], [], []
+    for kind, question, cell in _parts(mine):
+        identity = str(cell.get("id", ""))
+        if kind == "answer":
+            target = answers.get(question)
+            if target is None:
+                left += [f"your answer to {question}, which is asked no longer"] if _is_attempt(cell) else []
+                continue
+            place = str(target.id)
+            if _is_attempt(cell) and question in answered:
+                follow[place].append(cell)  # of several cells that claim a question, marking takes the last
+            elif _is_attempt(cell):
+                stub = target.metadata.course.stub
+                same = _stub(cell) == stub and asked_before.get(question, asked[question]) == asked[question]
+                reworded += [] if same else [question]
+                target.source = cell.source
+                answered.append(question)
+        elif identity in places:
+            place = identity
+            was = (before or {}).get(identity)
+            if _digest_of(cell) not in (_digest_of(places[identity]), was):
+                if was == _digest_of(places[identity]):
+                    places[identity].source = cell.source
+                else:
+                    left.append(f"what you changed in the cell {_shown(cell)}")
+        elif (before or {}).get(identity) == _digest_of(cell):
+            pass  # it was handed out then, and is no longer
+        elif identity in (before or {}) or kind or (before is None and NUMBERED.fullmatch(identity)):
+            left.append(f"the cell {_shown(cell)}")
+        elif cell.source.strip():
+            follow[place].append(cell)
+    made.cells = [*follow[""], *(one for cell in made.cells for one in (cell, *follow[str(cell.get("id", ""))]))]
+    return Carried(as_notebook(made), tuple(answered), tuple(reworded), tuple(left))
+
+
+def _parts(notebook: NotebookNode) -> list[tuple[str, str, NotebookNode]]:
+    return [(*kind_of(cell), cell) for cell in notebook.cells]
+
+
+def _is_attempt(cell: NotebookNode) -> bool:
+    """Whether the dots of an answer cell were replaced by something."""
+    return cell.source.strip() not in ("", _stub(cell).strip())
+
+
+def _stub(cell: NotebookNode) -> str:
+    """An answer cell as it was handed out."""
+    course = cell.metadata.get("course")
+    return str(course.get("stub", "")) if isinstance(course, dict) else ""
+
+
+def _shown(cell: NotebookNode) -> str:
+    """A cell as a sentence names it: the start of its first line."""
+    first = str(cell.source).strip().split("\n")[0]
+    return f"`{first if len(first) <= 40 else first[:39] + '…'}`"
+
+
+def _attempted(path: Path) -> bool:
+    try:
+        return any(kind == "answer" and _is_attempt(cell) for kind, _, cell in _parts(read_notebook(path)))
+    except CourseError:  # whoever marks or builds it will say so
+        return False
+
+
+# -- what was handed out ---------------------------------------------------------------------------------------------
+
+
+def _cells(notebook: NotebookNode) -> Cells:
+    """Cells by what a learner may change of them. JupyterLab leaves an empty one below the last that was run."""
+    return [(str(cell.get("id", "")), _digest_of(cell)) for cell in notebook.cells if cell.source.strip()]
+
+
+def _digest_of(cell: NotebookNode) -> str:
+    return _digest(f"{cell.cell_type} {cell.source}".encode())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:20]
+
+
+def _read_record(root: Path) -> dict[str, Handed]:
+    """What was handed out, by name such as "exercises/03_memory.ipynb"; empty where it is not known."""
+    try:
+        said = json.loads((root / WORK / RECORD).read_text(encoding="utf-8"))
+        return {name: Handed(one["file"], [(i, d) for i, d in one["cells"]]) for name, one in said.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # without it, nothing is taken for untouched
+        return {}
+
+
+def _write_record(root: Path, record: Mapping[str, Handed]) -> None:
+    write_whole(root / WORK / RECORD, json.dumps({name: vars(one) for name, one in sorted(record.items())}))
+
+
+def _forget(root: Path, name: str) -> None:
+    record = _read_record(root)
+    if record.pop(name, None):
+        _write_record(root, record)

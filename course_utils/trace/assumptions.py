@@ -1,0 +1,47 @@
+"""What a trace takes for granted, in the words of `StepTrace.assumptions`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from torch import nn
+
+# Of every trace of a training step, unless it is told where gradients are cleared; or of every one with lines.
+CLEARED = (
+    'gradients are cleared between two steps; if between forward and backward, as in Lightning, say zero_grad="before '
+    'backward"; if they are zeroed and not freed, set_to_none=False'
+)
+SAME_WAY = "every batch runs the operators that the two traced batches run: no branch on a batch in between"
+STANDING = frozenset({CLEARED, SAME_WAY})
+
+COMPILED = "compiled, but traced as eager: a compiled step fuses operators, and mostly needs less"
+CHOSEN_ON_CPU = "kernels chosen as on the CPU, because on meta tensors it looks at values"
+OVERWRITTEN_VIEW = "a view written in place: without the two copies that its gradient may take"
+ONE_FOR_ALL = "the optimizer looks at numbers that depend on gradients or weights: each is taken to be 1"
+
+HIDDEN_BUFFERS = (nn.RNN, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell)  # of CUDA's kernels, and of the CPU's LSTM
+
+
+def of_recurrences(
+    modules: Iterable[tuple[str, nn.Module]], operators: set[str], on_cuda: bool, whole: str
+) -> Iterator[str]:
+    """Recurrences run in kernels of libraries whose buffers no trace sees: their figures are estimates."""
+    if not on_cuda and "mkldnn_rnn_layer" in operators:
+        yield "LSTM: without the workspace that the CPU's library keeps for the backward pass"
+    for path, child in modules if on_cuda else ():
+        if isinstance(child, HIDDEN_BUFFERS):
+            what = f"{path or whole} ({type(child).__name__})"
+            yield f"{what}: traced cell by cell, while CUDA's kernel keeps buffers of its own"
+
+
+def outside(name: str, network: str) -> str:
+    """A network that only the loss or a hook knows."""
+    return f"{name}, which the step reaches outside of {network}: on the card too"
+
+
+def by_lot(batch: int, peaks: list[int]) -> str:
+    """A step that is another every time."""
+    return (
+        f"it draws random numbers in Python, and is another step every time: {len(peaks)} steps at batch {batch} have "
+        f"their peaks from {min(peaks):,} to {max(peaks):,} bytes, and this is one of them"
+    )

@@ -1,0 +1,258 @@
+"""An optimizer's step on shapes: its state, wherever it is kept, and what it makes while it updates.
+
+The step does not depend on the batch, so it is run on parameters of its own, once the state exists. An optimizer that
+was made of the network's own parameters, and not of those handed over, is copied onto these first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from course_utils.memory import ROLE
+from course_utils.trace import kernels
+from course_utils.trace.affine import Update
+from course_utils.trace.assumptions import ONE_FOR_ALL
+from course_utils.trace.copying import OnShapes, reached
+from course_utils.trace.fakes import Fakes
+from course_utils.trace.known import KnownValues
+from course_utils.trace.record import ALIVE, UPDATE
+from course_utils.trace.recorder import OPTIMIZER, Recorder
+from course_utils.trace.refusals import LeakError, TraceError, needs_values, optimizer_cause
+
+MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer | Sequence[Optimizer]]
+
+OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "sgd": (torch.optim.SGD, {"lr": 0.1}),
+    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    "adam": (torch.optim.Adam, {}),
+    "adamw": (torch.optim.AdamW, {}),
+}
+STEPS = 4  # tried until the optimizer holds after a step what it held before
+
+
+def as_on(optimizers: Iterable[Optimizer], on_cuda: bool) -> None:
+    """Let torch choose as it does where it sees the target: all tensors at once (`foreach`) on a card."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            if "foreach" in group and group["foreach"] is None and not group.get("fused"):
+                group["foreach"] = on_cuda
+
+
+class UpdateTracer:
+    """Traces the update of one network's parameters.
+
+    Args:
+        chosen: a name of OPTIMIZERS, or a function of a list of parameters that returns an optimizer or several.
+        own: each parameter and buffer of the network as its owner knows it -> the parameter of the copy, None for a
+            buffer.
+        on_cuda: whether the step is one on a card.
+        assume: notes an assumption.
+    """
+
+    def __init__(
+        self,
+        chosen: str | MakeOptimizer,
+        own: Iterable[tuple[Tensor, nn.Parameter | None]],
+        on_cuda: bool,
+        assume: Callable[[str], None],
+    ) -> None:
+        self.chosen, self.own, self.on_cuda, self.assume = chosen, list(own), on_cuda, assume
+
+    def update(self, trained: list[nn.Parameter], layers: list[str]) -> Update:
+        """One step on parameters of these shapes, each of a layer.
+
+        Raises:
+            TraceError: the optimizer fails, or what it updates is not the network's.
+        """
+        fakes: Fakes | None = None
+        numbers: AbstractContextManager[Any] = nullcontext()
+        while True:
+            try:
+                return self._update(trained, layers, fakes, numbers)
+            except TraceError:
+                raise
+            except Exception as error:
+                if "fused=True" in str(error) and fakes is None:
+                    fakes = Fakes()  # a device that fused kernels exist for
+                elif needs_values(error) and isinstance(numbers, nullcontext):
+                    numbers = Numbers(self.assume)
+                else:
+                    raise TraceError(f"the optimizer fails: {optimizer_cause(error)}") from error
+
+    def _update(
+        self,
+        trained: list[nn.Parameter],
+        layers: list[str],
+        fakes: Fakes | None,
+        numbers: AbstractContextManager[Any],
+    ) -> Update:
+        device, fake = ("meta", False) if fakes is None else ("cpu", True)
+        host_counts = fake or not self.on_cuda
+        with nullcontext() if fakes is None else fakes:
+            made = [nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device=device)) for p in trained]
+            layer_of = {id(parameter): layer for parameter, layer in zip(made, layers, strict=True)}
+            optimizers, network = self._made_of(made, trained, device)
+            for parameter in made:
+                parameter.grad = torch.empty_like(parameter)
+            fused = _Fused()  # type: ignore[no-untyped-call]
+            with fused, kernels.writes_skipped(), numbers:
+                _step(optimizers)  # makes the state, which the first step of a real run does too
+            for _ in range(STEPS):
+                recorder = Recorder(OPTIMIZER, device, host_counts, fake)
+                for parameter, layer in zip(made, layers, strict=True):
+                    recorder.watch_tensor(parameter, ROLE["parameters"], layer)
+                    recorder.watch_tensor(parameter.grad, ROLE["weight gradients"], layer)  # type: ignore[arg-type]
+                for layer, tensor in state_of(optimizers, layer_of, network):
+                    if tensor.is_meta or host_counts:
+                        recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
+                tensor = None  # type: ignore[assignment]  # nothing here may keep it alive
+                storages = recorder.record.storages
+                before = len(storages)
+                recorder.phase = UPDATE
+                with fused, recorder, numbers:
+                    _step(optimizers)
+                    recorder.closed = True
+                for layer, tensor in state_of(optimizers, layer_of, network):
+                    index = recorder.index_of(tensor)
+                    if index is not None and index >= before:
+                        storages[index].role, storages[index].layer = ROLE["optimizer state"], layer
+                tensor = None  # type: ignore[assignment]
+                state = [i for i, storage in enumerate(storages) if storage.role == ROLE["optimizer state"]]
+                left = [storages[i].size for i in state if storages[i].death == ALIVE]
+                if sorted(left) == sorted(storages[i].size for i in state if i < before):
+                    return Update(recorder.record, state, before)
+        raise LeakError("the optimizer holds more after every step, so its memory has no end")
+
+    def _made_of(
+        self, made: list[nn.Parameter], trained: list[nn.Parameter], device: str
+    ) -> tuple[list[Optimizer], set[int]]:
+        """The optimizers on what was made; and the storages that are the network's own, no state of theirs."""
+        network = {tensor.untyped_storage()._cdata for tensor in made}
+        if not made:  # whatever updates the parameters has also cleared their gradients
+            return [], network
+        if isinstance(self.chosen, str):
+            kind, options = OPTIMIZERS[self.chosen]
+            return [kind(made, **options, foreach=self.on_cuda)], network
+        found = self.chosen(made)
+        optimizers: list[Any] = list(found) if isinstance(found, (list, tuple)) else [found]
+        for optimizer in optimizers:
+            if not isinstance(optimizer, Optimizer):
+                raise TraceError(
+                    f"optimizer must return a torch.optim.Optimizer, or a list of them, got {type(optimizer).__name__}"
+                )
+            if not (kind := type(optimizer)).__module__.startswith("torch.optim"):
+                self.assume(f"{kind.__name__} as in its second step, without what only later ones make")
+        shapes = self._shapes(made, trained, device)
+        network |= {shapes.memo[id(t)].untyped_storage()._cdata for t in shapes.originals}
+        if any(shapes.memo.get(id(t), t) is not t or not _is_shape(t) for t in reached(optimizers, Tensor)):
+            optimizers = [shapes(optimizer) for optimizer in optimizers]
+        self._check(optimizers, made, network)
+        as_on(reached(optimizers, Optimizer), self.on_cuda)
+        return optimizers, network
+
+    def _shapes(self, made: list[nn.Parameter], trained: list[nn.Parameter], device: str) -> OnShapes:
+        """What copies an optimizer of the network's own parameters onto those that were made."""
+
+        def empty(tensor: Tensor) -> Tensor:
+            if _is_shape(tensor):
+                return tensor.clone() if _is_number(tensor) else tensor
+            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+
+        shapes = OnShapes(empty)
+        place = {id(parameter): one for parameter, one in zip(trained, made, strict=True)}
+        for one in made:
+            shapes.tell(one, one)
+        for tensor, copied in self.own:
+            twin = place.get(id(copied))
+            shapes.tell(tensor, nn.Parameter(torch.empty_like(tensor, device=device), False) if twin is None else twin)
+        return shapes
+
+    def _check(self, optimizers: list[Optimizer], made: list[nn.Parameter], network: set[int]) -> None:
+        for parameter in _updated(optimizers):
+            if parameter.untyped_storage()._cdata not in network:
+                raise TraceError(
+                    f"the optimizer updates a parameter of shape {tuple(parameter.shape)} that the network does not "
+                    "have: make what holds it a part of the network"
+                )
+        left = len({*map(id, made)} - {*map(id, _updated(reached(optimizers, Optimizer)))})
+        if left:
+            self.assume(f"gradients of {left} parameters that the optimizer does not update: cleared with the others")
+
+
+def _updated(optimizers: Iterable[Optimizer]) -> list[Tensor]:
+    return [parameter for one in optimizers for group in one.param_groups for parameter in group["params"]]
+
+
+def _step(optimizers: list[Optimizer]) -> None:
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def _is_number(tensor: Tensor) -> bool:
+    """Whether a tensor is one number with a value, which is in host memory on a card too."""
+    return not (tensor.dim() or tensor.is_meta or isinstance(tensor, FakeTensor))
+
+
+def _is_shape(tensor: Tensor) -> bool:
+    return tensor.is_meta or isinstance(tensor, FakeTensor) or _is_number(tensor)
+
+
+def state_of(optimizers: list[Optimizer], layer_of: dict[int, str], network: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor that optimizers hold and the network does not, and the layer whose parameter it is kept for."""
+    for optimizer in reached(optimizers, Optimizer):
+        for parameter, state in optimizer.state.items():
+            layer = layer_of.get(id(parameter), OPTIMIZER)
+            yield from ((layer, tensor) for tensor in reached(state, Tensor))
+    for tensor in reached(optimizers, Tensor):
+        if tensor.untyped_storage()._cdata in network or (tensor.device.type == "cpu" and _is_number(tensor)):
+            continue
+        yield OPTIMIZER, tensor
+        if tensor.is_leaf and tensor.grad is not None:  # of a weight that the optimizer keeps in another precision
+            yield OPTIMIZER, tensor.grad
+
+
+class _Fused(TorchDispatchMode):
+    """Fused kernels write in place and make nothing; on shapes there are none."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No, as `Recorder` says."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return None if func._schema.name.startswith("aten::_fused_") else func(*args, **(kwargs or {}))
+
+
+class Numbers(TorchDispatchMode):
+    """Carries numbers that an optimizer computes for itself, such as its count of steps, and looks at.
+
+    A number that depends on gradients or weights, such as a norm, is taken to be 1.
+    """
+
+    def __init__(self, assume: Callable[[str], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.known, self.assume = KnownValues(fake=True), assume  # real numbers are computed unseen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, func.overloadpacket.__name__
+        if name == "_local_scalar_dense" and args[0].is_floating_point():
+            value = self.known.values(func, name, args, kwargs)
+            if value is not NotImplemented:
+                return value
+            self.assume(ONE_FOR_ALL)
+            return 1.0
+        out = func(*args, **kwargs)
+        if isinstance(out, Tensor) and out.numel() == 1 and not _is_number(out):
+            self.known.follow(func, name, args, kwargs, out, func._schema.is_mutable)
+        elif func._schema.is_mutable:
+            for tensor in kernels.flat_tensors(args):
+                self.known.forget(tensor)
+        return out

@@ -1,0 +1,208 @@
+"""What `course trace` says, once: as text, as JSON, and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Template
+
+from course_utils.machine.hardware import Device
+from course_utils.memory import Ledger
+from course_utils.techniques.capacity import FITS, Batches, Fit, card_name
+from course_utils.trace_command.changes import ALTERS, Help
+from course_utils.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the command found.
+
+    Attributes:
+        ledger: the step at its micro-batch.
+        settings: it in words.
+        parameters: of the network, all and those that are trained.
+        context_bytes: what the driver takes of a card.
+        verdict: on the card, if there is one.
+        batches: how far the card goes.
+        cache_bytes: of the keys and values of one sequence, in inference.
+        helps: every change by itself, what fits first, then by what they save.
+        sets: several at once, as tried.
+        assumptions: of the trace.
+        why: the batch is traced by itself; empty where two traces stand for every batch.
+        notes: whatever else is to be known.
+    """
+
+    ledger: Ledger
+    settings: str
+    parameters: tuple[int, int]
+    context_bytes: int
+    verdict: Fit | None
+    batches: Batches | None
+    cache_bytes: int
+    helps: Sequence[Help]
+    sets: Sequence[Help]
+    assumptions: Sequence[str]
+    why: str
+    notes: Sequence[str]
+
+    @property
+    def cheapest(self) -> Help | None:
+        """The set of changes that makes it fit at the least price; None where it fits, or none was found."""
+        if self.verdict is None or self.verdict.state == FITS:
+            return None
+        return min((one for one in (*self.helps, *self.sets) if one.fits), key=lambda one: one.price, default=None)
+
+
+def lines(report: Report) -> list[str]:
+    """The report as text, one line a row."""
+    ledger = report.ledger
+    roles = [(role, count) for role, count in ledger.by_role().items() if count]
+    found = [headline(report), parameters(report), "", "At the peak"]
+    found += [f"  {role:<18}{format_bytes(count):>12}{count / ledger.peak_bytes:>7.0%}" for role, count in roles]
+    found += ["", *counters(report)]
+    found += ["", f"Largest layers: maps kept{purpose(report)}, parameters"]
+    found += [f"  {name:<28}{kept:>12}{count:>16}" for name, kept, count in largest_layers(ledger)]
+    found += ["", *verdict_lines(report)]
+    rows = help_rows(report)
+    width = max((len(row[0]) for row in rows), default=0)
+    if rows:
+        found += ["", *([] if (way := way_out(report)) is None else [way, ""])]
+        found.append(f"{'What would change':<{width + 2}}{'peak':>12}{'saves':>12}")
+    for name, peak, saves, known, state, cost in rows:
+        found.append(f"  {name:<{width}}{peak:>12}{saves:>12}  {known:<9}{state:<6}{cost}".rstrip())
+    return [*found, *([""] if (more := notes(report)) else []), *more]
+
+
+def headline(report: Report) -> str:
+    """The step and its peak in one sentence."""
+    ledger = report.ledger
+    layer = f", layer {ledger.peak_layer}" if ledger.peak_layer not in ("", ledger.name) else ""
+    return (
+        f"{ledger.name}, {report.settings}: {format_bytes(ledger.peak_bytes)} at the peak, in the {ledger.peak_phase} "
+        f"phase{layer}."
+    )
+
+
+def parameters(report: Report) -> str:
+    """How many there are."""
+    every, trained = report.parameters
+    return f"{every:,} parameters" + (f", {trained:,} of them trained." if 0 < trained < every else ".")
+
+
+def purpose(report: Report) -> str:
+    """What maps are kept for: nothing is said of inference."""
+    return " for the backward pass" if report.parameters[1] else ""
+
+
+def counters(report: Report) -> list[str]:
+    """What PyTorch's counters and nvidia-smi would say, and the cache of keys and values."""
+    ledger, context = report.ledger, report.context_bytes
+    reserved = ledger.reserved_bytes()
+    found = [
+        f"PyTorch would report {format_bytes(ledger.allocated_bytes())} allocated and {format_bytes(reserved)} "
+        f"reserved; nvidia-smi {format_bytes(reserved + context)}, with {format_bytes(context)} of context"
+        + (", but for the scratch memory of convolutions." if ledger.tape.convolutions.any() else ".")
+    ]
+    if report.cache_bytes:
+        kept = report.cache_bytes * ledger.batch
+        lasting = format_bytes(kept + int(ledger.by_role()["parameters"]))
+        found.append(
+            f"Keys and values are {format_bytes(kept)} of it, {format_bytes(report.cache_bytes)} a sequence; with the "
+            f"weights, {lasting}, they stay while further tokens are made."
+        )
+    return found
+
+
+def verdict_lines(report: Report) -> list[str]:
+    """Verdict and largest batch; what to do where no card was named."""
+    if report.verdict is None:
+        return ['Name a card for a verdict: --card "RTX 4090", or --card 24 for so many GiB.']
+    head = f"{report.verdict.card}: {report.verdict.sentence}"
+    return [head, *([] if report.batches is None else [report.batches.words])]
+
+
+def way_out(report: Report) -> str | None:
+    """The cheapest set of changes that makes it fit, as a sentence; None where there is nothing to say."""
+    if report.verdict is None or report.verdict.state == FITS:
+        return None
+    if (one := report.cheapest) is None:
+        return "No change below makes it fit, nor any set of up to three that was worth tracing."
+    return f"The gentlest way that makes it fit: {one.name} ({one.cost})."
+
+
+def largest_layers(ledger: Ledger) -> list[tuple[str, str, str]]:
+    """The five layers that keep the most for the backward pass: name, bytes, parameters."""
+    table = ledger.by_layer().nlargest(5, "saved feature maps")
+    return [
+        (str(row["layer"]) or "(top)", format_bytes(row["saved feature maps"]), f"{row['parameters']:,}")
+        for _, row in table.iterrows()
+    ]
+
+
+def help_rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
+    """For each change or set: name, peak, what it saves, how that is known, the verdict, what it costs."""
+    before, first = report.ledger.peak_bytes, report.cheapest
+    tried = [] if report.verdict is not None else report.sets  # a set that was traced in vain is no help
+    rest = [one for one in (*report.helps, *tried) if one is not first and one.peak_bytes < before]
+    return [
+        (
+            one.name, format_bytes(one.peak_bytes), format_bytes(before - one.peak_bytes), one.known,
+            "" if one.verdict is None else one.verdict.state, one.cost,
+        )
+        for one in ([] if first is None else [first]) + rest
+    ]  # fmt: skip
+
+
+def notes(report: Report) -> list[str]:
+    """What is assumed and what was left out."""
+    vain = [one.name for one in report.helps if one.peak_bytes >= report.ledger.peak_bytes]
+    saved = [f"Saves nothing here: {', '.join(vain)}."] if vain else []
+    why = [f"This batch was traced by itself: {report.why}."] if report.why else []
+    return [*saved, *report.notes, *why, *(f"Assumed: {text}." for text in report.assumptions)]
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report as plain values; bytes are whole numbers."""
+    ledger, verdict, batches = report.ledger, report.verdict, report.batches
+
+    def helped(one: Help) -> dict[str, Any]:
+        return {
+            "changes": [change.name for change in one.changes] or [one.name], "peak_bytes": one.peak_bytes,
+            "saves_bytes": ledger.peak_bytes - one.peak_bytes, "known": one.known, "alters": ALTERS[one.alters],
+            "cost": one.cost, "verdict": one.verdict and one.verdict.state,
+        }  # fmt: skip
+
+    return {
+        "name": ledger.name, "settings": report.settings, "batch": ledger.batch,
+        "parameters": report.parameters[0], "trained_parameters": report.parameters[1],
+        "peak_bytes": ledger.peak_bytes, "peak_phase": ledger.peak_phase, "peak_layer": ledger.peak_layer,
+        "roles_bytes": {str(role): int(count) for role, count in ledger.by_role().items()},
+        "allocated_bytes": ledger.allocated_bytes(), "reserved_bytes": ledger.reserved_bytes(),
+        "context_bytes": report.context_bytes, "cache_bytes_a_sequence": report.cache_bytes,
+        "card": verdict and {
+            "name": verdict.card, "bytes": verdict.card_bytes, "state": verdict.state, "decided": verdict.decided,
+            "sentence": verdict.sentence,
+        },
+        "largest_batch": batches and {"fits": batches.fits, "tight": batches.tight},
+        "cheapest": report.cheapest and helped(report.cheapest),
+        "changes": [helped(one) for one in report.helps], "sets": [helped(one) for one in report.sets],
+        "assumptions": list(report.assumptions), "why": report.why, "notes": list(report.notes),
+    }  # fmt: skip
+
+
+def page(report: Report, card: Device | int | None) -> str:
+    """The report as one HTML page that needs nothing else."""
+    from course_utils.figures import skyline
+
+    limit = card.memory_bytes if isinstance(card, Device) else card
+    name = None if card is None else card.name if isinstance(card, Device) else card_name(card)
+    template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    made: str = Template(template, autoescape=True, keep_trailing_newline=True).render(
+        name=report.ledger.name, headline=headline(report), parameters=parameters(report),
+        svg=skyline(report.ledger, limit, limit=name).svg, counters=counters(report), verdict=verdict_lines(report),
+        way_out=way_out(report), layers=largest_layers(report.ledger), helps=help_rows(report), notes=notes(report),
+    )  # fmt: skip
+    return made

@@ -1,0 +1,90 @@
+"""Wrong answers that nobody wrote: no mutant of a solution passes a check, or earns the points, and is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from amount import THOROUGH
+from mutants import as_function, mutants
+from right_answers import CHECKS, GRADED
+
+from classroom import ROOT
+from classroom.grading.graft import kind_of
+from classroom.notebooks import read_notebook
+from classroom.questions.core import equal
+from classroom.questions.functions import Check
+
+MOST = 500 if THOROUGH else 25
+SEEDS = 40 if THOROUGH else 8
+SLOW = {"longest", "pool_keeps"}  # a mutant that loops or trains, each of them: in `make test-thorough` alone
+# Mutants that are wrong by less than a result can show, or that only inputs tell apart that no question gives.
+HARMLESS: dict[str, str] = {
+    "card_bytes": "bytes of a share that is no whole number, cut to a whole one",
+    "copy_over_kernel": "a rate of 1,000,000,001 in place of a billion",
+}
+
+
+def solutions() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Of each question whose answer is a function of numbers: the solution's text, and what its notebook gives."""
+    found = {}
+    for path in sorted((ROOT / "solutions").glob("*.ipynb")):
+        given: dict[str, Any] = {}
+        for cell in read_notebook(path).cells:
+            kind, question = kind_of(cell)
+            if cell.cell_type == "code" and not kind:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(cell.source, given)
+            elif kind == "answer" and isinstance(CHECKS[question], Check):
+                found[question] = cell.source, given
+    return found
+
+
+SOLUTIONS = solutions()
+
+
+def results(function: Callable[..., Any], cases: Sequence[Sequence[Any]]) -> list[tuple[str, Any]]:
+    def one(case: Sequence[Any]) -> tuple[str, Any]:
+        try:
+            return "returned", function(*copy.deepcopy(case))
+        except Exception as error:  # noqa: BLE001 - whatever a mutant raises, it is no result
+            return "raised", type(error).__name__
+
+    return [one(case) for case in cases]
+
+
+def agree(function: Callable[..., Any], cases: Sequence[Sequence[Any]], truth: list[tuple[str, Any]]) -> bool:
+    """Whether all results are right; asks no further than to the first that is not."""
+    return all(
+        found[0] == "returned" and equal(found[1], right[1])
+        for case, right in zip(cases, truth, strict=True)
+        for found in results(function, [case])
+    )
+
+
+@pytest.mark.parametrize("question", SOLUTIONS)
+def test_no_mutant_that_is_wrong_is_called_right(question: str) -> None:
+    if question in SLOW and not THOROUGH:
+        pytest.skip("its mutants take long: make test-thorough")
+    source, given = SOLUTIONS[question]
+    right = as_function(source, question, given)
+    cases = CHECKS[question].cases
+    draws = [GRADED[question].draw(random.Random(f"{seed} {question}")) for seed in range(SEEDS)]
+    truth, truths = results(right, cases), [results(right, draw) for draw in draws]
+    passed, earned = [], []
+    for text in mutants(source, MOST):
+        mutant = as_function(text, question, given)
+        earns = [agree(mutant, draw, truth) for draw, truth in zip(draws, truths, strict=True)]
+        if agree(mutant, cases, truth):
+            if not all(earns):
+                passed.append(text)
+        elif sum(earns) > SEEDS // 4:
+            earned.append(text)
+    if question not in HARMLESS:
+        assert not passed, f"the check calls right what is wrong for other inputs: add a case\n{passed[0]}"
+        assert not earned, f"the points are earned by what the check calls wrong: draw such inputs\n{earned[0]}"
