@@ -18,6 +18,7 @@ from amount import every_pair
 from drawn import assert_well_laid, one_move
 from test_plan import TITAN_X, problem
 
+from classroom import ROOT
 from classroom.explorer import FAINT, Explorer, View
 from course_utils.machine import hardware
 from course_utils.machine.hardware import REFERENCE_CPU
@@ -378,6 +379,13 @@ CASES = {
         ],
     ),
 }  # fmt: skip
+
+
+def test_every_explorer_is_measured() -> None:
+    there = {path.parent.name for path in ROOT.glob("lessons/*/explorer.py")}
+    assert there == set(CASES), "each explorer needs a Case in this file, by the name of its lesson's folder"
+
+
 every_explorer = pytest.mark.parametrize("name", CASES)
 
 
