@@ -5,6 +5,7 @@
     history    the published figures of 2016 beside the network-wide accounting, and the allocator's replay
     offload    the schedule of offload to host memory beside the published figures, and its sensitivity
     gpu_peaks  peaks measured by others on a T4 beside the trace, written down for lesson 13 (needs the extra "zoo")
+    gpu_ladder the largest batches that ran on an RTX 3090, and those that failed, beside the verdict (needs timm)
     gpu_layers peaks of single layers, measured by others on an A100 and an H100, beside the trace
     peers      what fitcheck, accelerate and DeepSpeed say of ten language models beside the trace (needs "zoo")
     zoo        models that nobody here wrote, traced and run for real (needs the extra "zoo")
@@ -13,7 +14,7 @@
     times      the predicted time of a step beside published GPU times and steps measured here (quiet machine)
     grading    a class of 200 graded end to end, and beside nbgrader where it is installed (an hour or so)
 
-The last seven run only when named.
+The last seven and gpu_ladder run only when named.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import estimator, gpu_layers, gpu_peaks, offload, peers, zoo
+from benchmarks import estimator, gpu_ladder, gpu_layers, gpu_peaks, offload, peers, zoo
 
 HERE = Path(__file__).resolve().parent
 QUICK = {
@@ -33,6 +34,7 @@ QUICK = {
     "gpu_layers": gpu_layers.gpu_layers,
 }
 SLOW = {
+    "gpu_ladder": gpu_ladder.gpu_ladder,
     "gpu_peaks": gpu_peaks.gpu_peaks,
     "peers": peers.peers,
     "zoo": zoo.zoo,

@@ -269,7 +269,7 @@ def _of_diffusers(name: str) -> Model:
     return Model(name, lambda: getattr(diffusers, name)(**options), inputs, called)
 
 
-def _torchvision_beside_a_cpu_build() -> list[Any]:
+def torchvision_beside_a_cpu_build() -> list[Any]:
     """The package registry's torchvision is built for CUDA: beside torch for the CPU its own operators do not load.
 
     Detectors alone need them, but it looks two of them up where it is imported. Returns what must stay alive.
@@ -282,7 +282,7 @@ def _torchvision_beside_a_cpu_build() -> list[Any]:
 
 def families() -> Iterator[tuple[str, list[tuple[str, Callable[[], Model]]]]]:
     """(family, its models by name, made when they are asked for)."""
-    _KEPT.extend(_torchvision_beside_a_cpu_build() if torch.version.cuda is None else [])
+    _KEPT.extend(torchvision_beside_a_cpu_build() if torch.version.cuda is None else [])
     for family, names in TRANSFORMERS.items():
         yield f"transformers, {family}", [(name, lambda name=name: _of_transformers(name)) for name in names]
     for family, known in OTHERS.items():

@@ -108,13 +108,16 @@ def said(repository: Repository, branch: str, hub: str) -> str:
     """All links as lines for a terminal, and why one is missing."""
     elsewhere = "only for repositories on github.com"
     opened, paste = colab(repository, branch), colab_cell(repository).splitlines()
+    pulled = nbgitpuller(repository, branch, hub) if hub else ""
+    needs = "the hub must have installed what pyproject.toml lists"
     lines = {
         "Binder": binder(repository, branch),
         "Codespaces": codespaces(repository) or elsewhere,
         "Colab": "\n  ".join([opened, "untested; the first cell must be", *paste]) if opened else elsewhere,
-        "nbgitpuller": nbgitpuller(repository, branch, hub) if hub else "name your JupyterHub with --hub",
+        "nbgitpuller": f"{pulled}\n  {needs}" if hub else "name your JupyterHub with --hub",
     }
-    return "\n".join(f"{service:<13}{line}" for service, line in lines.items())
+    written = [f"{service:<13}{line}" for service, line in lines.items()]
+    return "\n".join([*written, "Open each once before you hand it out: this command asks no service."])
 
 
 def filled(readme: str, repository: Repository, branch: str, hub: str) -> str:

@@ -124,7 +124,8 @@ def take_over(root: Path, topic: str) -> list[Change]:
         said = f"you answered in exercises/{shipped.name} as well; it is kept as {WORK}/exercises/{kept.name}"
     else:
         write_whole(own, data)
-        _forget(root, f"exercises/{shipped.name}")
+        handed = Handed("", _cells(pristine))  # what was not changed in it can be told
+        _write_record(root, _read_record(root) | {f"exercises/{shipped.name}": handed})
         said = f"your answers in exercises/{shipped.name} were taken over to {WORK}/exercises/{shipped.name}"
     write_whole(shipped, to_text(pristine))
     return [Change(f"exercises/{topic}", "kept", said)]
@@ -256,11 +257,12 @@ def carried_over(mine: NotebookNode, new: NotebookNode, before: Mapping[str, str
         elif identity in places:
             place = identity
             was = (before or {}).get(identity)
-            if _digest_of(cell) not in (_digest_of(places[identity]), was):
-                if was == _digest_of(places[identity]):
-                    places[identity].source = cell.source
-                else:
-                    left.append(f"what you changed in the cell {_shown(cell)}")
+            if _digest_of(cell) in (_digest_of(places[identity]), was) or cell.metadata.get("editable") is False:
+                continue
+            if was == _digest_of(places[identity]):
+                places[identity].source = cell.source
+            else:
+                left.append(f"the cell {_shown(cell)} as {'you changed it' if was else 'it was'}")
         elif (before or {}).get(identity) == _digest_of(cell):
             pass  # it was handed out then, and is no longer
         elif identity in (before or {}) or kind or (before is None and NUMBERED.fullmatch(identity)):
@@ -326,9 +328,3 @@ def _read_record(root: Path) -> dict[str, Handed]:
 
 def _write_record(root: Path, record: Mapping[str, Handed]) -> None:
     write_whole(root / WORK / RECORD, json.dumps({name: vars(one) for name, one in sorted(record.items())}))
-
-
-def _forget(root: Path, name: str) -> None:
-    record = _read_record(root)
-    if record.pop(name, None):
-        _write_record(root, record)

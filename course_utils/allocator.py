@@ -162,13 +162,18 @@ class Requests:
     _fits: dict[int, bool] = field(default_factory=dict, repr=False, compare=False)  # what was replayed, by limit
 
     @cached_property
-    def least_bytes(self) -> int:
-        """The most bytes in use at any moment, each request rounded up as its block is: no allocator needs less."""
+    def alive(self) -> Int64:
+        """(events + 2,) bytes in use after each event, each request rounded up as its block is."""
         change = np.zeros(self.events + 2, dtype=np.int64)
         rounded = -(-self.size // ROUND) * ROUND
         np.add.at(change, np.where(self.lasting, 0, self.birth), rounded)
         np.subtract.at(change, np.where(self.lasting, self.events + 1, np.minimum(self.death, self.events)), rounded)
-        return int(np.cumsum(change).max())
+        return np.cumsum(change)
+
+    @property
+    def least_bytes(self) -> int:
+        """The most bytes in use at any moment: no allocator needs less."""
+        return int(self.alive.max())
 
     @cached_property
     def replayed(self) -> CachingAllocator:

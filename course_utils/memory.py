@@ -136,7 +136,7 @@ class StepTrace:
     sizes: dict[str, int] = field(default_factory=dict)
     resized: Callable[[dict[str, int]], StepTrace] | None = field(default=None, repr=False, compare=False)
     _traced: dict[int, Tape] = field(default_factory=dict, repr=False, compare=False)
-    _largest: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
+    _largest: dict[tuple[int, ...], tuple[int, int, int, int]] = field(default_factory=dict, repr=False, compare=False)
     _resized: dict[tuple[tuple[str, int], ...], StepTrace] = field(default_factory=dict, repr=False, compare=False)
 
     @property

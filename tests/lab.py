@@ -62,6 +62,7 @@ def server(root: Path, scratch: Path) -> Iterator[str]:
     }
     options = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
     options += ["--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
+    scratch.mkdir(parents=True, exist_ok=True)
     log = scratch / "server.log"
     with log.open("wb") as output:
         command = jupyterlab(root, options)

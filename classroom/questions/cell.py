@@ -24,7 +24,7 @@ from classroom.questions.core import Feedback, Outcome, file_of, place_in
 from classroom.questions.waiting import interrupt_after
 from course_utils.units import CourseError, require_one_of
 
-SECONDS = 30.0  # of a check; the longest of a right answer takes about 3
+SECONDS = 30.0  # the longest check of a right answer takes about 4
 GIVEN_CELL = re.compile(r"#\s*%%(?!.*\b(?:markdown|question|answer|check|hint|graded)\b)")
 RUN_ABOVE = "Run > Run All Above Selected Cell runs all that it needs"
 MISSING = re.compile(r"NameError: name '(\w+)' is not defined")

@@ -185,6 +185,16 @@ def shown(value: object) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
+def what_it_is(value: object) -> str:
+    """A value's kind as a message names it: "a number", "a text"."""
+    if isinstance(value, bool):
+        return "True or False"
+    if as_number(value) is not None:
+        return "a number"
+    kinds: dict[type, str] = {str: "a text", list: "a list", tuple: "a tuple", dict: "a dictionary", set: "a set"}
+    return kinds.get(type(value), f"a {type(value).__name__}")
+
+
 def percent(share: float) -> str:
     """A share as the course writes it: 0.453 is "45 %"."""
     return f"{100 * share:.0f} %"
@@ -221,6 +231,12 @@ def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
         return dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         return {}
+
+
+def not_asked_for(name: str, answer: object, kind: str) -> str:
+    """What to do where a name is not the function or class that is asked for, but a value, or nothing."""
+    what = "`None`" if answer is None else f"{what_it_is(answer)}, {shown(answer)},"
+    return f"`{name}` is {what} and no {kind}. Keep its first line as it was given, and run its cell again."
 
 
 def describe_crash(error: BaseException, answer: Any) -> str:

@@ -33,8 +33,10 @@ from classroom.questions.core import (
     equal,
     has_dots,
     is_about_dots,
+    not_asked_for,
     parameters,
     shown,
+    what_it_is,
 )
 from classroom.questions.variants import story
 
@@ -127,16 +129,9 @@ class Check:
         return one, truth
 
     def _not_a_function(self, answer: object) -> str:
-        name = self.question
-        if answer is None:
-            return f"You gave `None`. Give the function itself: `check.{name}({name})`."
-        if as_number(answer) is not None or not callable(answer):
-            kind = "a number" if as_number(answer) is not None else f"a {type(answer).__name__}"
-            return (
-                f"You gave {kind}, {shown(answer)}. Give the function itself, without calling it: "
-                f"`check.{name}({name})`. If `{name}` is no longer a function, run its cell again."
-            )
-        return ""
+        if callable(answer) and as_number(answer) is None:
+            return ""
+        return not_asked_for(self.question, answer, "function")
 
     def _wrong_signature(self, answer: Callable[..., Any]) -> str:
         names = list(parameters(answer))
@@ -188,7 +183,7 @@ class Check:
         if value is None:
             return " Here it ends without a `return`, or returns `None` itself."
         if as_number(truth) is not None and number is None:
-            return f" That is {_kind(value)}. Return one number."
+            return f" That is {what_it_is(value)}. Return one number."
         if isinstance(number, float) and math.isnan(number):
             return " NaN is no number: something is divided by 0, or taken from infinity."
         listed, wanted = as_list(value), as_list(truth)
@@ -196,7 +191,7 @@ class Check:
             more = len(listed) - len(wanted) if self.tells_expected else 0
             return f" That is {abs(more)} too {'many' if more > 0 else 'few'} in the list." if more else ""
         if as_number(truth) is None and truth is not None and not isinstance(value, type(truth)):
-            return f" That is {_kind(value)}. Return {_kind(truth)}."
+            return f" That is {what_it_is(value)}. Return {what_it_is(truth)}."
         return ""
 
     def pairs(self, tries: Sequence[Try]) -> list[tuple[float, float]]:
@@ -279,12 +274,3 @@ def _numbers(value: object) -> list[float] | None:
     if found is None or any(part is None for part in found):
         return None
     return [one for part in found for one in part or []]
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, bool):
-        return "True or False"
-    if as_number(value) is not None:
-        return "a number"
-    kinds: dict[type, str] = {str: "a text", list: "a list", tuple: "a tuple", dict: "a dictionary", set: "a set"}
-    return kinds.get(type(value), f"a {type(value).__name__}")

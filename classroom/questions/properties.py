@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from classroom.questions.core import Feedback, Holding, Outcome, Slip, describe_crash, judged
+from classroom.questions.core import Feedback, Holding, Outcome, Slip, describe_crash, judged, not_asked_for
 
 Seen = TypeVar("Seen", bound=Holding)
 
@@ -70,8 +70,8 @@ class PropertyCheck(ABC, Generic[Seen]):
         if outcome is Outcome.NOT_ATTEMPTED:
             return outcome, f"Replace the dots in `{self.blank or self.name}`, run that cell, then this one."
         if given is None:
-            what = "function itself, without calling it" if self.name == self.question else "class itself"
-            return outcome, f"Give the {what}: `check.{self.question}({self.name})`."
+            kind = "function" if self.name == self.question else "class"
+            return outcome, not_asked_for(self.name, answer, kind)
         if outcome is Outcome.CRASHED:
             return outcome, f"{self.running} raised {describe_crash(found, answer)}"
         return outcome, self.praise(found) if outcome is Outcome.CORRECT else self.diagnose(found, given)

@@ -11,6 +11,7 @@ from course_utils.figures.events import by_operator, by_time, under
 from course_utils.figures.scene import WIDTH, Picture, Scene, text_width
 from course_utils.figures.skyline_plot import COLUMN_DASH, COLUMN_KEY, COLUMN_MARGIN, HEIGHT, LEFT, TITLE_GAP, Plot
 from course_utils.figures.style import COLUMN_GAP, SIZE, percent, write_title
+from course_utils.machine.hardware import Device
 from course_utils.machine.speed import StepTime
 from course_utils.memory import Ledger
 from course_utils.techniques.capacity import Fit, fit
@@ -48,7 +49,7 @@ def describe(ledger: Ledger, verdict: Fit | None = None, time: StepTime | None =
 
 def skyline(
     ledger: Ledger,
-    limit_bytes: float | None = None,
+    limit_bytes: Device | float | None = None,
     before: Ledger | None = None,
     title: str | None = None,
     limit: str | None = None,
@@ -61,12 +62,12 @@ def skyline(
 
     Args:
         ledger: the step to draw.
-        limit_bytes: what the card holds; what rises above it is striped, and where the step first exceeds it is ringed.
-            Whether the step fits is `course_utils.techniques.capacity.fit`'s to say: tensors below the line may still
-            be too much.
+        limit_bytes: the card, a device or what it holds. The line is what its context leaves (`Fit.limit_bytes`); what
+            rises above it is striped, and where the step first exceeds it is ringed. Whether the step fits is
+            `course_utils.techniques.capacity.fit`'s to say: tensors below the line may still be too much.
         before: another step, drawn as a dashed outline over this one, phase under phase.
         title: the finding; computed by `finding` if not given.
-        limit: the name of the limit, "12 GiB card" if not given.
+        limit: the name of the card, "12 GiB card" if not given.
         before_name: what the outline is called.
         time: the predicted time of this step, `predict_step(ledger, device)`. The horizontal axis is then time: every
             operator as wide as the seconds it takes, the transfer before the step if there is one.
@@ -79,7 +80,7 @@ def skyline(
     """
     _check_times(ledger, before, time, before_time)
     verdict = None if limit_bytes is None else fit(ledger, limit_bytes, limit)
-    name = verdict.card if verdict else ""
+    name = f"{verdict.card} − context" if verdict else ""
     scene = Scene(WIDTH, HEIGHT, describe(ledger, verdict, time))
     head = write_title(scene, title or finding(ledger, verdict))
     ghost_name = f"{before_name}: {format_bytes(before.peak_bytes)}" if before else ""
@@ -99,7 +100,8 @@ def skyline(
         )
         ghost = rest[0] if rest else None
         heading = f"alive over the {format_seconds(time.total_seconds)} predicted for {time.device.name}"
-    plot = Plot(scene, ledger, limit_bytes, events, ghost, heading, head + TITLE_GAP, right)
+    line = verdict.limit_bytes if verdict else None
+    plot = Plot(scene, ledger, line, events, ghost, heading, head + TITLE_GAP, right)
     plot.draw()
     if part is not None:
         plot.bracket(*part)

@@ -318,7 +318,7 @@ class Plot:
     def _label_crossing(self, limit: float) -> None:
         """Beside the ring, over the line: to its left nothing is drawn there, as the step is still below the limit."""
         x, y = float(self.events.edges[int(np.argmax(self.total > limit))]), float(self.y(limit))
-        text = "out of memory here"
+        text = "over the limit here"
         if self.scene.place([Words(x - 2 * RING, y - ABOVE, text, SIZE, "end")], self._clear()):
             return
         # No room: above the roofs, with a line down to the ring.

@@ -72,6 +72,7 @@ class Device:
         remarks: other versions, and what sources disagree on.
         measured: whether the rates are what was measured, not published peaks.
         launch_seconds: what issuing one operator costs.
+        architecture: of the chip, such as "Ampere"; empty for what is measured here.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Device:
     remarks: str = ""
     measured: bool = False
     launch_seconds: float = LAUNCH_SECONDS
+    architecture: str = ""
 
     @property
     def memory_bytes(self) -> int:
@@ -257,6 +259,7 @@ def link(name: str) -> Link:
 DEVICE_COLUMNS = {
     "name": Column(str),
     "year": Column(whole),
+    "architecture": Column(str),
     "dies": Column(whole),
     "memory_gb": Column(number),
     "usable_gb": Column(number, None),

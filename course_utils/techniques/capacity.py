@@ -3,49 +3,69 @@
 `fit` says *fits*, *tight* or *no*, and which of four decided:
 
 - *no*: the tensors at the peak, each rounded up to 512 bytes as its block is, are more than the card (**tensors**), or
-  more than the driver's context leaves of it (**context**). No allocator helps; this bound is exact.
-- *tight*: there is room for them, but PyTorch's allocator does not get through. It is replayed on a card of this very
-  size, where it gives unused segments back and tries again before it fails (`course_utils.allocator`). Either its gaps
-  are in the way (**allocator**), or it gets through with the tensors alone and not with the scratch memory that fast
-  convolutions may want (**workspace**); cuDNN then takes slower ones (aten/native/cudnn/Conv_v8.cpp catches the
-  out-of-memory error and tries the next).
-- *fits*: it gets through with the scratch memory too.
+  more than the least context that was ever seen leaves of it (**context**). No allocator helps; this bound is exact.
+- *fits*: PyTorch's allocator, replayed on a card of this very size, gets through beside the most context that was seen
+  (`course_utils.machine.context`), with the scratch memory that fast convolutions may want. Where it runs out it gives
+  unused segments back and tries again before it fails (`course_utils.allocator`).
+- *tight*: neither. What decided is what it would fit without: it gets through without scratch memory (**workspace**;
+  cuDNN then takes slower convolutions, aten/native/cudnn/Conv_v8.cpp catches the out-of-memory error and tries the
+  next), beside the least context (**context**), or not even then: its gaps are in the way (**allocator**).
 
-Two things cannot be computed and are assumptions: CONTEXT_BYTES, and WORKSPACE_SHARE of the maps a convolution reads
-and writes, which is that of the fastest algorithms of 2016.
+What cannot be computed are the context, for which bounds were reported, and the scratch memory, WORKSPACE_SHARE of the
+maps that a convolution reads and writes: a guess, the residual of one rounded figure of 2016.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from course_utils.allocator import ROUND, Requests
+from course_utils.allocator import LARGE_SEGMENT, ROUND, Requests
+from course_utils.machine.context import CONTEXT_BYTES, Context, context, known_context
 from course_utils.machine.hardware import Device
 from course_utils.memory import Ledger, StepTrace
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
-from course_utils.units import GIB, MIB, CourseError, format_bytes
+from course_utils.units import GIB, CourseError, format_bytes
 
-# The context: what the driver and the libraries load for every process, outside PyTorch's counters. It cannot be
-# computed. Seen in PyTorch's issues: 200 to 700 MB (28113, in 2019), about 300 MB since CUDA 11.7 loads kernels when
-# they are first used, over 1,000 MB before (107667, in 2023). 512 MiB is the course's own assumption among them.
-CONTEXT_BYTES = 512 * MIB
-PROBES = 8  # batches replayed between the one that fits for certain and the one above which none can
+__all__ = [
+    "ALLOCATOR", "CANNOT", "CONTEXT", "CONTEXT_BYTES", "FITS", "NO", "TENSORS", "TIGHT", "WORKSPACE", "Batches",
+    "CardFit", "Context", "Demand", "Fit", "card_name", "cheapest", "context", "demand", "fit", "known_context",
+    "largest_batch", "on_cards", "room_for_tensors", "smallest", "spare_bytes", "with_room",
+]  # fmt: skip
+# A step whose tensors are at most this share of what the context leaves, but for a few segments, is taken to fit
+# without a replay: in the networks of the course the allocator reserves at most 1.51 times the peak, if it can.
+CERTAIN, SEGMENTS = 5 / 8, 4 * LARGE_SEGMENT
+LOOKS = 64  # batches at most that are looked at between that one and the one above which none can fit
 
 FITS, TIGHT, NO, CANNOT = "fits", "tight", "no", "cannot compute in it"
 TENSORS, CONTEXT, ALLOCATOR, WORKSPACE = "tensors", "context", "allocator", "workspace"
 
 
-def spare_bytes(card: Device | float, tensor_bytes: int, context_bytes: int = CONTEXT_BYTES) -> int:
+def _bytes_of(card: Device | float) -> int:
+    return int(card.memory_bytes if isinstance(card, Device) else card)
+
+
+def _context_of(card: Device | float, taken: Context | None) -> Context:
+    return taken if taken is not None else context(card if isinstance(card, Device) else None)
+
+
+def room_for_tensors(card: Device | float, taken: Context | None = None) -> int:
+    """Bytes that a card leaves for what is to *fit*, beside the most context that was seen: the line in a figure."""
+    return _bytes_of(card) - _context_of(card, taken).most
+
+
+def spare_bytes(card: Device | float, tensor_bytes: int, context_bytes: int | None = None) -> int:
     """What tensors and context leave of a card, negative where they are too much: all there is to say without a replay.
 
-    That of a framework of 2016, which laid out its memory itself, or of one card among many.
+    That of a framework of 2016, which laid out its memory itself, or of one card among many. Without `context_bytes`
+    the most that was seen is taken.
     """
-    return int(card.memory_bytes if isinstance(card, Device) else card) - context_bytes - tensor_bytes
+    taken = None if context_bytes is None else known_context(context_bytes)
+    return room_for_tensors(card, taken) - tensor_bytes
 
 
 @dataclass(frozen=True)
@@ -58,8 +78,10 @@ class Fit:
         card: what the card is called.
         card_bytes: what it holds.
         tensor_bytes: in use at the peak, in the allocator's blocks.
-        context_bytes: what the driver takes.
-        workspace_bytes: the most that one convolution may want as scratch memory.
+        context: what the driver and the libraries take of it.
+        beside: bytes of context that the verdict speaks of: the most where it fits or falls short only of that.
+        workspace_bytes: scratch memory that a convolution may want at the moment when that and the tensors are most.
+        tensors_then: bytes in use at that moment.
     """
 
     state: str
@@ -67,17 +89,29 @@ class Fit:
     card: str
     card_bytes: int
     tensor_bytes: int
-    context_bytes: int
+    context: Context
+    beside: int
     workspace_bytes: int
+    tensors_then: int
+
+    @property
+    def context_bytes(self) -> int:
+        """The most context that was seen: what *fits* allows for."""
+        return self.context.most
+
+    @property
+    def limit_bytes(self) -> int:
+        """What the card has for tensors that are to fit, 0 if nothing: the line in a figure."""
+        return max(0, self.card_bytes - self.context.most)
 
     @property
     def spare_bytes(self) -> int:
-        """Of the card beyond tensors and context; negative where they are too much."""
-        return spare_bytes(self.card_bytes, self.tensor_bytes, self.context_bytes)
+        """Of the card beyond tensors and the context the verdict speaks of; negative where they are too much."""
+        return self.card_bytes - self.beside - self.tensor_bytes
 
     def holds(self, tensor_bytes: int) -> bool:
-        """Whether the card has room for so many bytes beside the context."""
-        return spare_bytes(self.card_bytes, tensor_bytes, self.context_bytes) >= 0
+        """Whether the card has room for so many bytes beside the least context."""
+        return self.card_bytes - self.context.least >= tensor_bytes
 
     @property
     def words(self) -> str:
@@ -87,27 +121,36 @@ class Fit:
             return f"fits {card} with {spare} to spare"
         if self.decided == TENSORS:
             return f"is {format_bytes(self.tensor_bytes - self.card_bytes)} more than {card} holds"
-        if self.decided == CONTEXT:
+        if self.state == NO:
             return f"is {spare} more than {card} leaves beside the context"
         return f"is tight on {card}: the {self.decided} decides"
 
     @property
     def sentence(self) -> str:
         """The verdict, what decided it, and what that means."""
-        spare, context = format_bytes(abs(self.spare_bytes)), f"{format_bytes(self.context_bytes)} of context"
-        beside = f"the tensors leave {spare} beside {context}"
+        spare, taken = format_bytes(abs(self.spare_bytes)), f"{format_bytes(self.beside)} of context"
+        beside = f"the tensors leave {spare} beside {taken}"
         if self.state == FITS:
             return f"It fits: {beside}, and the allocator finds room for everything."
         if self.decided == TENSORS:
             over = format_bytes(self.tensor_bytes - self.card_bytes)
             return f"It does not fit: the tensors alone are {over} too much."
+        if self.state == NO:
+            return f"It does not fit: the card would hold the tensors, but {taken} make that {spare} too much."
         if self.decided == CONTEXT:
-            return f"It does not fit: the card would hold the tensors, but {context} make that {spare} too much."
+            return (
+                f"It is tight, the context decides: it fits beside {taken}, the least that was seen, "
+                f"and not beside {format_bytes(self.context.most)}."
+            )
         if self.decided == ALLOCATOR:
             return f"It is tight, the allocator decides: {beside}, but in pieces too small for what is asked for."
-        lacks = "in pieces too small for" if self.workspace_bytes <= self.spare_bytes else "less than"
-        wanted = f"the {format_bytes(self.workspace_bytes)} of scratch memory that a fast convolution may want"
-        return f"It is tight, the workspace decides: {beside}, {lacks} {wanted}; without it a slower one runs."
+        left = self.card_bytes - self.beside - self.tensors_then
+        lacks = "in pieces too small for" if self.workspace_bytes <= left else "less than"
+        return (
+            f"It is tight, the workspace decides: beside {taken} and the tensors of that moment there are "
+            f"{format_bytes(left)}, {lacks} the {format_bytes(self.workspace_bytes)} of scratch memory that we guess a "
+            "fast convolution wants; without it a slower one runs."
+        )
 
 
 @dataclass(frozen=True)
@@ -117,51 +160,66 @@ class Demand:
     Attributes:
         requests: of the allocator, for the tensors.
         scratch: the same, and the scratch memory that convolutions may want.
-        workspace: the most that one of them may want, in bytes.
-        context: what the driver takes, in bytes.
+        context: what the driver and the libraries take; None for what was seen on the card.
     """
 
     requests: Requests
     scratch: Requests
-    workspace: int
-    context: int = CONTEXT_BYTES
+    context: Context | None = None
 
     @property
     def tensors(self) -> int:
         """In use at the peak, in blocks."""
         return self.requests.least_bytes
 
+    @cached_property
+    def fullest(self) -> tuple[int, int]:
+        """Scratch memory and tensors, in bytes, at the moment when they are most together, of those with scratch."""
+        wanted = self.scratch.alive - self.requests.alive
+        if not wanted.any():
+            return 0, self.tensors
+        moment = int(np.where(wanted > 0, self.scratch.alive, 0).argmax())
+        return int(wanted[moment]), int(self.requests.alive[moment])
+
+    @property
+    def workspace(self) -> int:
+        """The scratch memory of that moment; 0 where no convolution wants any."""
+        return self.fullest[0]
+
     @property
     def least(self) -> int:
         """Bytes of a card below which no allocator makes it fit."""
-        return self.tensors + self.context
+        return self.tensors + (self.context or context()).least
 
-    @cached_property
+    @property
     def safe(self) -> int:
-        """Bytes of a card with which the allocator never has to give anything back, scratch memory included."""
-        return self.scratch.reserved_bytes + self.context
+        """Bytes of a card, known by these alone, with which the allocator never has to give anything back."""
+        return self.scratch.reserved_bytes + (self.context or context()).most
 
     def on(self, card: Device | float, name: str | None = None) -> Fit:
         """The verdict on a card, or on so many bytes."""
-        room = int(card.memory_bytes if isinstance(card, Device) else card)
-        name = name or (card.name if isinstance(card, Device) else card_name(room))
-        state, decided = self._judge(room)
-        return Fit(state, decided, name, room, self.tensors, self.context, self.workspace)
+        held, taken = _bytes_of(card), _context_of(card, self.context)
+        name = name or (card.name if isinstance(card, Device) else card_name(held))
+        state, decided, beside = self._judge(held, taken)
+        return Fit(state, decided, name, held, self.tensors, taken, beside, *self.fullest)
 
-    def missing(self, card_bytes: int) -> str:
+    def missing(self, card: Device | float) -> str:
         """What there is no room for, whatever the allocator does: TENSORS, CONTEXT, or nothing."""
-        if spare_bytes(card_bytes, self.tensors, self.context) >= 0:
+        held = _bytes_of(card)
+        if self.least <= held:
             return ""
-        return TENSORS if spare_bytes(card_bytes, self.tensors, 0) < 0 else CONTEXT
+        return TENSORS if self.tensors > held else CONTEXT
 
-    def _judge(self, room: int) -> tuple[str, str]:
-        missing = self.missing(room)
-        if missing:
-            return NO, missing
-        left = room - self.context
-        if self.scratch.fit_in(left):
-            return FITS, ""
-        return TIGHT, WORKSPACE if self.workspace and self.requests.fit_in(left) else ALLOCATOR
+    def _judge(self, held: int, taken: Context) -> tuple[str, str, int]:
+        """State, what decided, and the context beside which that is so."""
+        if missing := self.missing(held):
+            return NO, missing, taken.least
+        for beside in (taken.most, taken.least):
+            if self.scratch.fit_in(held - beside):
+                return (FITS, "", beside) if beside == taken.most else (TIGHT, CONTEXT, beside)
+            if self.scratch is not self.requests and self.requests.fit_in(held - beside):
+                return TIGHT, WORKSPACE, beside
+        return TIGHT, ALLOCATOR, taken.least
 
 
 def card_name(card_bytes: float) -> str:
@@ -169,62 +227,78 @@ def card_name(card_bytes: float) -> str:
     return f"{card_bytes / GIB:g} GiB card" if card_bytes % (GIB / 4) == 0 else f"{format_bytes(card_bytes)} limit"
 
 
-def demand(ledger: Ledger, context_bytes: int = CONTEXT_BYTES) -> Demand:
+def demand(ledger: Ledger, taken: Context | None = None) -> Demand:
     """What a step at one batch asks of a card.
 
     A ledger that assumes a workspace of its own (`StepTrace.at(batch, workspace)`) counts that among the tensors.
     """
     tensors = ledger.requests
     if ledger.workspace:
-        return Demand(tensors, tensors, 0, context_bytes)
+        return Demand(tensors, tensors, taken)
     wanted = (WORKSPACE_SHARE * convolution_maps(ledger.tape, ledger.size)).astype(np.int64)
     events = np.flatnonzero(wanted)
-    scratch = tensors.also(wanted[events], events) if len(events) else tensors
-    return Demand(tensors, scratch, int(wanted.max(initial=0)), context_bytes)
+    return Demand(tensors, tensors.also(wanted[events], events) if len(events) else tensors, taken)
 
 
-def fit(ledger: Ledger, card: Device | float, name: str | None = None, context_bytes: int = CONTEXT_BYTES) -> Fit:
+def fit(ledger: Ledger, card: Device | float, name: str | None = None, taken: Context | None = None) -> Fit:
     """Whether a step fits a card, and what decided it: see the top of `course_utils.techniques.capacity`.
 
     Args:
         ledger: the step at one batch, traced for "cuda".
         card: a device of the catalogue (of a card with two dies a program uses one), or bytes.
         name: what the card is called; its own name, or "12 GiB card", if not given.
-        context_bytes: what the driver takes of it.
+        taken: what the driver and the libraries take of it; what was seen on such cards if not given.
     """
-    return demand(ledger, context_bytes).on(card, name)
+    return demand(ledger, taken).on(card, name)
 
 
 @dataclass(frozen=True)
 class Batches:
-    """How far a card goes: batch `fits` does, above `tight` none can; 0 where there is none.
+    """How far a card goes, of the batches looked at: every one where `stride` is 1, else those it divides.
 
-    In between it depends on how blocks fall and on workspace. Below, single ones may be tight: not each is replayed.
+    Attributes:
+        fits: all that were looked at up to this one fit; 0 where there is none.
+        some: the largest of those that fit.
+        tight: the largest whose tensors and the least context are no more than the card; exact, 0 where there is none.
+        stride: how far those looked at are apart.
     """
 
     fits: int
+    some: int
     tight: int
+    stride: int = 1
 
     @property
     def words(self) -> str:
         """As a sentence."""
         if not self.tight:
             return "No batch fits."
-        if self.fits == self.tight:
-            return f"Largest batch that fits: {self.fits:,}."
-        sure = f"Batches up to about {self.fits:,} fit" if self.fits else "No batch surely fits"
-        return f"{sure}; up to {self.tight:,} it depends on how blocks fall and what workspace they leave."
+        looked = f" (of every {ordinal(self.stride)} looked at)" if self.stride > 1 else ""
+        if self.fits == self.some:
+            head = f"Largest batch that fits: {self.fits:,}{looked}" if self.fits else "No batch surely fits"
+        else:
+            head = f"All batches up to {self.fits:,} fit" if self.fits else "Not all batches fit"
+            head += f", some up to {self.some:,}{looked}"
+        if self.some == self.tight:
+            return f"{head}."
+        return f"{head}; up to {self.tight:,} it depends on the context, on how blocks fall and on workspace."
 
 
-def with_room(step: StepTrace, card: Device | float, context_bytes: int = CONTEXT_BYTES) -> int:
+def ordinal(number: int) -> str:
+    """"4th": of the powers of two, from 2."""
+    return {2: "2nd", 32: "32nd"}.get(number, f"{number:,}th")
+
+
+def with_room(step: StepTrace, card: Device | float, context_bytes: int | None = None) -> int:
     """The largest batch whose tensors, in blocks, and the context are no more than the card; 0 if there is none.
 
-    Exact, and without a replay: above it nothing helps, up to it the allocator may still fail.
+    Exact, and without a replay: above it nothing helps, up to it the allocator may still fail. Without `context_bytes`
+    the least that was seen is taken.
 
     Raises:
         CourseError: memory does not grow with the batch, so that there is no largest one.
     """
-    left = int(card.memory_bytes if isinstance(card, Device) else card) - context_bytes
+    left = _bytes_of(card) - (_context_of(card, None).least if context_bytes is None else context_bytes)
     bound = step.largest_batch(left)
     if not bound:
         return 0
@@ -234,47 +308,33 @@ def with_room(step: StepTrace, card: Device | float, context_bytes: int = CONTEX
     )
 
 
-def largest_batch(
-    step: StepTrace, card: Device | float, context_bytes: int = CONTEXT_BYTES, seen: int | None = None
-) -> Batches:
-    """The largest batch that fits a card, and the largest that is at least tight.
+def largest_batch(step: StepTrace, card: Device | float, taken: Context | None = None) -> Batches:
+    """The largest batch up to which all fit a card, the largest that fits at all, and the largest that is not *no*.
 
-    The second is exact. For the first the allocator is replayed about fifteen times: from the batch up to which it
-    never gives anything back, upwards in PROBES strides to one that does not get through, then by bisection. What lies
-    between two probes is not replayed; name in `seen` a batch whose verdict is shown beside, which is. Found once for
-    each step and card.
+    A larger batch may fit where a smaller one does not: how blocks fall decides. So batches are looked at one by one,
+    from the first whose tensors take more than CERTAIN of what the context leaves to the last that they leave room for:
+    all of them where there are at most LOOKS, else those that the smallest sufficient power of two divides. The answer
+    depends on the step, the card and the context alone; it is found once for each.
 
     Raises:
         CourseError: memory does not grow with the batch, so that there is no largest one.
     """
-    room = int(card.memory_bytes if isinstance(card, Device) else card)
-    left, key = room - context_bytes, (room, context_bytes)
-
-    def fits(batch: int) -> bool:
-        return demand(step.at(batch), context_bytes).scratch.fit_in(left)
-
+    held, taken = _bytes_of(card), _context_of(card, taken)
+    key = held, taken.least, taken.most
     if key not in step._largest:
-        most = with_room(step, card, context_bytes)
-        sure = _never_short(step, most, room, context_bytes)
-        probes = [sure + math.ceil((most - sure) * i / PROBES) for i in range(1, PROBES + 1)] if most > sure else []
-        first = next((i for i, batch in enumerate(probes) if not fits(batch)), None)
-        low = sure if not first else probes[first - 1]
-        step._largest[key] = most if first is None else _bisect(fits, low, probes[first]), most
-    found = Batches(*step._largest[key])
-    if seen is not None and seen <= found.fits and not fits(seen):
-        found = Batches(_bisect(fits, 0, seen), found.tight)
-        step._largest[key] = found.fits, found.tight
-    return found
+        tight, top = (with_room(step, held, size) for size in (taken.least, taken.most))
+        sure = with_room(step, CERTAIN * (held - taken.most - SEGMENTS), 0)
+        stride = 2 ** max(0, math.ceil(math.log2(max(1, (top - sure) / LOOKS))))
+        looked = range(sure + stride - sure % stride, top + 1, stride)
 
+        def fits(batch: int) -> bool:
+            return demand(step.at(batch)).scratch.fit_in(held - taken.most)
 
-def _never_short(step: StepTrace, batch: int, room: int, context_bytes: int) -> int:
-    """A batch, the largest or one not far below, with which the allocator never has to give anything back."""
-    while batch > 0:
-        asked = demand(step.at(batch), context_bytes)
-        if asked.safe <= room:
-            break
-        batch = min(batch - 1, int(0.99 * batch * room / asked.safe))
-    return batch
+        first = next((batch for batch in looked if not fits(batch)), None)
+        every = max([sure, *(batch for batch in looked if first is None or batch < first)])
+        some = next((batch for batch in reversed(looked) if batch > every and fits(batch)), every)
+        step._largest[key] = every, some, tight, stride
+    return Batches(*step._largest[key])
 
 
 def _bisect(holds: Callable[[int], bool], low: int, high: int) -> int:
@@ -293,7 +353,7 @@ class CardFit:
         device: the card.
         state: FITS, TIGHT or NO; CANNOT where the device does not compute in the precision of the step.
         verdict: what `fit` says of it, whatever its arithmetic.
-        largest_batch: the largest that fits; 0 if not even one sample does, None where memory does not grow with it.
+        largest_batch: all up to it fit; 0 if not even one sample does, None where memory does not grow with it.
     """
 
     device: Device
@@ -303,7 +363,7 @@ class CardFit:
 
 
 def on_cards(
-    step: StepTrace, batch: int, devices: Iterable[Device], context_bytes: int = CONTEXT_BYTES, largest: bool = True
+    step: StepTrace, batch: int, devices: Iterable[Device], taken: Context | None = None, largest: bool = True
 ) -> list[CardFit]:
     """How a step stands on every device, in their order.
 
@@ -311,28 +371,26 @@ def on_cards(
         step: the step at every batch, traced for "cuda".
         batch: samples in the batch.
         devices: such as `course_utils.machine.hardware.devices()`.
-        context_bytes: what the driver takes of each.
+        taken: what the driver and the libraries take of each; what was seen on such cards if not given.
         largest: whether to find the largest batch of each too, which takes most of the time; None stands for it if not.
 
     Raises:
         CourseError: batch is not a whole number of 1 or more.
     """
-    asked = demand(step.at(batch), context_bytes)
-    found, verdicts = [], {asked.safe: asked.on(asked.safe)}  # with `safe` known, a larger card needs no replay
+    asked = demand(step.at(batch), taken)
+    _ = asked.scratch.reserved_bytes  # known, so that a card with as much needs no replay
+    found = []
     for device in devices:
-        room = device.memory_bytes
-        if room not in verdicts:
-            verdicts[room] = asked.on(room)
-        verdict = replace(verdicts[room], card=device.name)
+        verdict = asked.on(device)
         state = CANNOT if step.precision == "bfloat16" and not device.bfloat16 else verdict.state
-        most = _largest(step, device, context_bytes) if largest else None
+        most = _largest(step, device, taken) if largest else None
         found.append(CardFit(device, state, verdict, most))
     return found
 
 
-def _largest(step: StepTrace, device: Device, context_bytes: int) -> int | None:
+def _largest(step: StepTrace, device: Device, taken: Context | None) -> int | None:
     try:
-        return largest_batch(step, device, context_bytes).fits
+        return largest_batch(step, device, taken).fits
     except CourseError:  # memory does not grow with the batch, so that there is no largest one
         return None
 

@@ -30,6 +30,7 @@ class Update:
     record: Run
     state: list[int]  # the storages of the optimizer's state, those included that take the place of others
     before: int  # how many storages existed before it ran
+    uncleared: list[int]  # parameters that it does not update, and whose gradients its zero_grad leaves alone
 
     def after(self, first: int, clears: bool) -> Run:
         """State and temporaries with events counted from `first` on, and `zero_grad` at the end if it `clears`."""

@@ -39,6 +39,11 @@ def outside(name: str, network: str) -> str:
     return f"{name}, which the step reaches outside of {network}: on the card too"
 
 
+def uncleared(count: int) -> str:
+    """Parameters with gradients that the optimizer does not hold."""
+    return f"gradients of {count} parameters that the optimizer does not update: never cleared by its zero_grad"
+
+
 def by_lot(batch: int, peaks: list[int]) -> str:
     """A step that is another every time."""
     return (

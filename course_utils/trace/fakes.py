@@ -36,6 +36,11 @@ def _on_cpu(value: Any) -> bool:
     return type(value) is FakeTensor and value.fake_device == _CPU and value.constant is None
 
 
+def is_real(tensor: Tensor) -> bool:
+    """Whether a tensor has data, in host memory."""
+    return tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor)
+
+
 class Fakes(FakeTensorMode):
     """Tensors without data that say they are on the CPU."""
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from course_utils.trace.fakes import is_real
 from course_utils.trace.operators import FILLED, MADE_FROM_NOTHING
 
 LARGEST = 2**22  # elements of whole numbers and truth values that are carried
@@ -53,8 +53,8 @@ class KnownValues:
 
     def of(self, tensor: Tensor) -> Tensor | None:
         """The values of a tensor, None if they are not known."""
-        if tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor):
-            return tensor  # a real one
+        if is_real(tensor):
+            return tensor
         entry = self._flat.get(tensor.untyped_storage()._cdata)
         if entry is None or entry[1].dtype != tensor.dtype:
             return None

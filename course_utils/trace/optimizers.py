@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -21,7 +20,7 @@ from course_utils.trace import kernels
 from course_utils.trace.affine import Update
 from course_utils.trace.assumptions import ONE_FOR_ALL
 from course_utils.trace.copying import OnShapes, reached
-from course_utils.trace.fakes import Fakes
+from course_utils.trace.fakes import Fakes, is_real
 from course_utils.trace.known import KnownValues
 from course_utils.trace.record import ALIVE, UPDATE
 from course_utils.trace.recorder import OPTIMIZER, Recorder
@@ -128,7 +127,9 @@ class UpdateTracer:
                 state = [i for i, storage in enumerate(storages) if storage.role == ROLE["optimizer state"]]
                 left = [storages[i].size for i in state if storages[i].death == ALIVE]
                 if sorted(left) == sorted(storages[i].size for i in state if i < before):
-                    return Update(recorder.record, state, before)
+                    updated = {*map(id, _updated(reached(optimizers, Optimizer)))}
+                    uncleared = [i for i, one in enumerate(made) if id(one) not in updated]
+                    return Update(recorder.record, state, before, uncleared)
         raise LeakError("the optimizer holds more after every step, so its memory has no end")
 
     def _made_of(
@@ -152,9 +153,9 @@ class UpdateTracer:
                 self.assume(f"{kind.__name__} as in its second step, without what only later ones make")
         shapes = self._shapes(made, trained, device)
         network |= {shapes.memo[id(t)].untyped_storage()._cdata for t in shapes.originals}
-        if any(shapes.memo.get(id(t), t) is not t or not _is_shape(t) for t in reached(optimizers, Tensor)):
+        if any(shapes.memo.get(id(t), t) is not t or (is_real(t) and t.dim()) for t in reached(optimizers, Tensor)):
             optimizers = [shapes(optimizer) for optimizer in optimizers]
-        self._check(optimizers, made, network)
+        _check(optimizers, network)
         as_on(reached(optimizers, Optimizer), self.on_cuda)
         return optimizers, network
 
@@ -162,8 +163,8 @@ class UpdateTracer:
         """What copies an optimizer of the network's own parameters onto those that were made."""
 
         def empty(tensor: Tensor) -> Tensor:
-            if _is_shape(tensor):
-                return tensor.clone() if _is_number(tensor) else tensor
+            if _is_number(tensor) or not is_real(tensor):
+                return tensor.clone() if is_real(tensor) else tensor
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
         shapes = OnShapes(empty)
@@ -175,20 +176,18 @@ class UpdateTracer:
             shapes.tell(tensor, nn.Parameter(torch.empty_like(tensor, device=device), False) if twin is None else twin)
         return shapes
 
-    def _check(self, optimizers: list[Optimizer], made: list[nn.Parameter], network: set[int]) -> None:
-        for parameter in _updated(optimizers):
-            if parameter.untyped_storage()._cdata not in network:
-                raise TraceError(
-                    f"the optimizer updates a parameter of shape {tuple(parameter.shape)} that the network does not "
-                    "have: make what holds it a part of the network"
-                )
-        left = len({*map(id, made)} - {*map(id, _updated(reached(optimizers, Optimizer)))})
-        if left:
-            self.assume(f"gradients of {left} parameters that the optimizer does not update: cleared with the others")
-
 
 def _updated(optimizers: Iterable[Optimizer]) -> list[Tensor]:
     return [parameter for one in optimizers for group in one.param_groups for parameter in group["params"]]
+
+
+def _check(optimizers: list[Optimizer], network: set[int]) -> None:
+    for parameter in _updated(optimizers):
+        if parameter.untyped_storage()._cdata not in network:
+            raise TraceError(
+                f"the optimizer updates a parameter of shape {tuple(parameter.shape)} that the network does not "
+                "have: make what holds it a part of the network"
+            )
 
 
 def _step(optimizers: list[Optimizer]) -> None:
@@ -198,11 +197,7 @@ def _step(optimizers: list[Optimizer]) -> None:
 
 def _is_number(tensor: Tensor) -> bool:
     """Whether a tensor is one number with a value, which is in host memory on a card too."""
-    return not (tensor.dim() or tensor.is_meta or isinstance(tensor, FakeTensor))
-
-
-def _is_shape(tensor: Tensor) -> bool:
-    return tensor.is_meta or isinstance(tensor, FakeTensor) or _is_number(tensor)
+    return is_real(tensor) and not tensor.dim()
 
 
 def state_of(optimizers: list[Optimizer], layer_of: dict[int, str], network: set[int]) -> Iterator[tuple[str, Tensor]]:
@@ -212,7 +207,7 @@ def state_of(optimizers: list[Optimizer], layer_of: dict[int, str], network: set
             layer = layer_of.get(id(parameter), OPTIMIZER)
             yield from ((layer, tensor) for tensor in reached(state, Tensor))
     for tensor in reached(optimizers, Tensor):
-        if tensor.untyped_storage()._cdata in network or (tensor.device.type == "cpu" and _is_number(tensor)):
+        if tensor.untyped_storage()._cdata in network or _is_number(tensor):
             continue
         yield OPTIMIZER, tensor
         if tensor.is_leaf and tensor.grad is not None:  # of a weight that the optimizer keeps in another precision

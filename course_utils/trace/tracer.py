@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from course_utils.memory import ROLE, Ledger, Tape
@@ -25,7 +24,7 @@ from course_utils.trace import assumptions, overrides
 from course_utils.trace.affine import NotAffine, Update, make_tape
 from course_utils.trace.copying import MARK, OnShapes
 from course_utils.trace.corrections import as_on_cpu, as_on_cuda, mark_weight_gradient
-from course_utils.trace.fakes import Fakes
+from course_utils.trace.fakes import Fakes, is_real
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.known import LARGEST
 from course_utils.trace.observers import HostTensors
@@ -94,6 +93,7 @@ class Tracer:
                     self.layer_parameters[layer] = self.layer_parameters.get(layer, 0) + parameter.numel()
         self.everything = [p for _, child in self.modules for p in child._parameters.values() if p is not None]
         self._trained: list[nn.Parameter] = []  # the parameters that get a gradient
+        self._uncleared: set[int] = set()  # ids of parameters that the optimizer does not update
         self._lasting: list[nn.Parameter] = []  # those with a gradient when a step begins; the optimizer clears its own
         self.assumptions.update(self._given)
         self._updates: dict[tuple[int, ...], Update] = {}  # by the parameters that get a gradient
@@ -116,9 +116,6 @@ class Tracer:
     def _copy(self, module: nn.Module) -> OnShapes:
         """The network, and what its step reaches outside of it, as tensors that have shapes and no data."""
         values, self._values = {id(tensor): known for tensor, known in self._values}, []
-
-        def is_real(tensor: Tensor) -> bool:
-            return tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor)
 
         def empty(tensor: Tensor) -> Tensor:
             known = values.get(id(tensor))
@@ -349,7 +346,7 @@ class Tracer:
         for index, layer in recorder.accumulation.found:
             mark_weight_gradient(record, index, layer)
         self._trained = [parameter for parameter in self.parameters if parameter.grad is not None]
-        cleared = {*map(id, self.parameters)} if self.step.clears_at_end else set()
+        cleared = {*map(id, self.parameters)} - self._uncleared if self.step.clears_at_end else set()
         self._lasting = [p for p in self.everything if p.grad is not None and id(p) not in cleared]
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -362,7 +359,10 @@ class Tracer:
         path = inside or self.name
         kind = type(dict(self.modules).get(inside or "", self.model)).__name__
         on = f" on {self.step.told}" if self.step.told else ""
-        return f"{path} ({kind}) fails in the {doing} pass{on}: {cause(error)}"
+        said, named = cause(error), [name for name, tensor in self._shapes.tensors.items() if is_real(tensor)]
+        if named:
+            said = said.replace("a tensor made elsewhere", f"a tensor made elsewhere ({', '.join(named)})")
+        return f"{path} ({kind}) fails in the {doing} pass{on}: {said}"
 
     def _trace_update(self) -> Update:
         """The optimizer's step: it does not depend on the batch, so it is run once."""
@@ -404,7 +404,11 @@ class Tracer:
                     continue
                 return None, f"the step fails at batch {first} but not at {batch}"
             raise error from None
-        self._update()  # an optimizer that fails does so at every batch
+        update = self._update()  # an optimizer that fails does so at every batch
+        if update is not None and update.uncleared:
+            self._uncleared = {id(self._trained[index]) for index in update.uncleared}
+            self._assume(assumptions.uncleared(len(self._uncleared)))
+            small = self.run(first)
         try:
             found, why = self._tape(small, self.run(second)), ""
         except (NotAffine, TraceError) as reason:

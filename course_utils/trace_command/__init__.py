@@ -17,7 +17,7 @@ from torch import nn
 from course_utils.files import write_whole
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
-from course_utils.techniques.capacity import CONTEXT_BYTES, largest_batch
+from course_utils.techniques.capacity import context, known_context, largest_batch
 from course_utils.trace import PRECISIONS
 from course_utils.trace_command.builders import DTYPES, build, own, transformer
 from course_utils.trace_command.changes import Help, Workbench
@@ -77,8 +77,8 @@ def parser() -> argparse.ArgumentParser:
     add = found.add_argument_group("the answer").add_argument
     add("--card", metavar="NAME", help='a card of the catalogue, such as "RTX 4090", or its GiB')
     add(
-        "--context", type=float, default=CONTEXT_BYTES / GIB, metavar="GIB",
-        help="what the driver takes of the card (default: %(default)g)",
+        "--context", type=float, metavar="GIB",
+        help="what the driver takes of the card (default: between the least and the most that was seen)",
     )  # fmt: skip
     add("--html", type=Path, metavar="FILE", help="also write one page with the skyline")
     add("--json", action="store_true", help="print the answer as JSON, bytes as whole numbers")
@@ -111,16 +111,19 @@ def make_report(options: argparse.Namespace) -> Report:
         CourseError: as `trace_command`.
     """
     card, settings = card_of(options.card), settings_of(options)
-    if not 0 <= options.context < float("inf"):
+    if options.context is None:
+        taken = context(card if isinstance(card, Device) else None)
+    elif 0 <= options.context < float("inf"):
+        taken = known_context(int(options.context * GIB))
+    else:
         raise CourseError(f"--context must be 0 GiB or more, got {options.context:g}")
-    context = int(options.context * GIB)
     network = network_of(options)
-    bench = Workbench(network, settings, card, context)
+    bench = Workbench(network, settings, card, taken)
     step, verdict = network.step(settings), bench.verdict(bench.ledger)
     batches = None
     if card is not None:
         try:
-            batches = largest_batch(step, card, context, seen=bench.ledger.batch)
+            batches = largest_batch(step, card, taken)
         except CourseError as error:  # memory does not grow with the batch
             bench.notes.append(f"{error}.")
     singles = bench.singles()
@@ -133,7 +136,7 @@ def make_report(options: argparse.Namespace) -> Report:
     if not settings.trains and not network.cached:
         bench.notes.append("Of a network of your own the forward pass is traced: no keys and values are kept.")
     return Report(
-        bench.ledger, in_words(network, settings), counted(model, settings), context, verdict, batches,
+        bench.ledger, in_words(network, settings), counted(model, settings), taken.most, verdict, batches,
         network.cache_bytes(settings), sorted(singles, key=_fitting_first), sets, step.assumptions,
         step.why, bench.notes,
     )  # fmt: skip

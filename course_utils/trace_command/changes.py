@@ -16,7 +16,7 @@ import numpy as np
 
 from course_utils.machine.hardware import Device
 from course_utils.memory import PHASES, Int64, Ledger
-from course_utils.techniques.capacity import FITS, Fit, fit
+from course_utils.techniques.capacity import FITS, Context, Fit, fit
 from course_utils.techniques.offload import simulate
 from course_utils.trace_command.network import Network, Settings
 from course_utils.trace_command.optimizers import EIGHT_BIT, ONE_KERNEL
@@ -90,11 +90,11 @@ class Workbench:
         network: whose step.
         settings: as asked for.
         card: or its bytes; None for no verdicts.
-        context_bytes: what the driver takes of it.
+        taken: what the driver takes of it.
     """
 
-    def __init__(self, network: Network, settings: Settings, card: Device | int | None, context_bytes: int) -> None:
-        self.network, self.settings, self.card, self.context_bytes = network, settings, card, context_bytes
+    def __init__(self, network: Network, settings: Settings, card: Device | int | None, taken: Context) -> None:
+        self.network, self.settings, self.card, self.taken = network, settings, card, taken
         self.ledger = self.at(settings)
         self.notes: list[str] = []
 
@@ -104,7 +104,7 @@ class Workbench:
 
     def verdict(self, ledger: Ledger) -> Fit | None:
         """On the card, if there is one."""
-        return None if self.card is None else fit(ledger, self.card, context_bytes=self.context_bytes)
+        return None if self.card is None else fit(ledger, self.card, taken=self.taken)
 
     def with_changes(self, *changes: Change) -> Help:
         """The step with these changes, traced.

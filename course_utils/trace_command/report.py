@@ -24,7 +24,7 @@ class Report:
         ledger: the step at its micro-batch.
         settings: it in words.
         parameters: of the network, all and those that are trained.
-        context_bytes: what the driver takes of a card.
+        context_bytes: what the driver takes of a card at most.
         verdict: on the card, if there is one.
         batches: how far the card goes.
         cache_bytes: of the keys and values of one sequence, in inference.
@@ -103,7 +103,7 @@ def counters(report: Report) -> list[str]:
     reserved = ledger.reserved_bytes()
     found = [
         f"PyTorch would report {format_bytes(ledger.allocated_bytes())} allocated and {format_bytes(reserved)} "
-        f"reserved; nvidia-smi {format_bytes(reserved + context)}, with {format_bytes(context)} of context"
+        f"reserved; nvidia-smi {format_bytes(reserved + context)}, with {format_bytes(context)} of context at most"
         + (", but for the scratch memory of convolutions." if ledger.tape.convolutions.any() else ".")
     ]
     if report.cache_bytes:

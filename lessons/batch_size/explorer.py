@@ -19,7 +19,7 @@ from course_utils.figures.style import SERIES_COLOURS, percent
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import NO
+from course_utils.techniques.capacity import NO, room_for_tensors
 from course_utils.trace import OPTIMIZERS
 from course_utils.units import GIB, CourseError, format_bytes, format_seconds, require_one_of
 from lessons.batch_size.accumulation import Accumulation, Cut, accumulation, micro_batches
@@ -89,10 +89,10 @@ def _share(share: float) -> str:
 
 def picture(name: str, steps: Accumulation, cuts: Sequence[Cut], chosen: Cut, device: Device) -> Picture:
     """Peak against predicted time: a point for every micro-batch, hollow where the card is too small."""
-    limit = device.memory_bytes
+    limit = room_for_tensors(device)
     whole, highest = cuts[-1], max(cut.peak_bytes for cut in cuts)
     shown = limit <= BEYOND * highest
-    label = "GiB at the peak" + ("" if shown else f" (↑ {limit / GIB:,.4g} GiB: {device.name})")
+    label = "GiB at the peak" + ("" if shown else f" (↑ {limit / GIB:,.4g} GiB: {device.name} − context)")
     best = steps.largest_that_fits(cuts, device)
     if best is None:
         finding = f"no way to cut a batch of {cuts[0].wanted:,} surely fits {device.name}"
@@ -119,7 +119,7 @@ def picture(name: str, steps: Accumulation, cuts: Sequence[Cut], chosen: Cut, de
         curves=[curve],
         spots=spots,
         title=f"{name}: {finding}",
-        limits={f"{limit / GIB:,.4g} GiB": limit / GIB} if shown else None,
+        limits={f"{device.name} − context": limit / GIB} if shown else None,
     )
 
 

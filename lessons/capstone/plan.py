@@ -22,7 +22,7 @@ from course_utils.machine import hardware
 from course_utils.machine.hardware import Device, Link
 from course_utils.memory import Int64, StepTrace
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import CONTEXT_BYTES, Demand, Fit, spare_bytes
+from course_utils.techniques.capacity import CONTEXT_BYTES, Demand, Fit, known_context, spare_bytes
 from course_utils.techniques.offload import WINDOW, Schedule, Work, link_of, pytorch_step, simulate_work
 from course_utils.techniques.offload.work import BACKWARD, FORWARD, UPDATE, WORKSPACE_SHARE, convolution_maps
 from course_utils.techniques.recompute import Chain, Segment, checkpointed, evenly
@@ -182,7 +182,7 @@ class Evaluation:
         """What PyTorch's allocator is asked for."""
         asked, kernels = self.schedule.requests, np.flatnonzero(self.scratch_bytes)
         wanting = asked.also(self.scratch_bytes[kernels], kernels) if len(kernels) else asked
-        return Demand(asked, wanting, int(self.scratch_bytes.max(initial=0)), self.context_bytes)
+        return Demand(asked, wanting, known_context(self.context_bytes))
 
     @cached_property
     def verdict(self) -> Fit:
@@ -202,7 +202,7 @@ class Evaluation:
     @cached_property
     def feasible(self) -> bool:
         """Whether tensors and context fit; in the state TIGHT allocator or workspace may still be in the way."""
-        return not self.demand.missing(self.device.memory_bytes)
+        return not self.demand.missing(self.device)
 
     @property
     def equal_to(self) -> str:
@@ -231,7 +231,7 @@ class Problem:
         device: the card, or its name in the catalogue.
         link: between host and device, for offload; None takes the device's own.
         optimizer: "sgd", "momentum", "adam" or "adamw"; it stays as it is.
-        context_bytes: what the driver takes of the card.
+        context_bytes: what the driver takes of the card, as if it were known.
         workspace_share: scratch bytes of the fastest convolution algorithm, as a share of the maps it reads and writes,
             counted in the peak; 0 counts tensors alone there, as the other lessons do, and leaves scratch memory to the
             verdict, which assumes `course_utils.techniques.offload.work.WORKSPACE_SHARE`, that of 2016.

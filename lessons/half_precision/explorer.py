@@ -134,7 +134,7 @@ class HalfExplorer(Explorer):
         halving = Halving(full, half)
         device = hardware.device(self.device.value)
         title = _title(halving, self.precision.value)
-        picture = skyline(half, device.memory_bytes, full, title, device.name, before_name="float32")
+        picture = skyline(half, device, full, title, device.name, before_name="float32")
         said = sentences(halving, device, self.precision.value)
         lacks = self.precision.value == "bfloat16" and not device.bfloat16
         advised = {"precision": "float16"} if lacks else {}

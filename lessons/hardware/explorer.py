@@ -44,7 +44,7 @@ def sentences(step: StepTrace, batch: int, asked: Demand, fits: Sequence[CardFit
     """
     state = (
         f"{step.name}, batch {batch:,}: {format_bytes(asked.tensors)} of tensors at the peak; "
-        f"{format_bytes(asked.least)} with an assumed context of {format_bytes(asked.context, 0)}."
+        f"{format_bytes(asked.least)} with the least context that was seen."
     )
     return state, _which(fits), _else(fits)
 
@@ -90,7 +90,7 @@ def _else(fits: Sequence[CardFit]) -> str:
         return f"On {name} (orange): {near.verdict.sentence}"
     missing = f"{name}, the largest that does not hold it, lacks {format_bytes(-near.verdict.spare_bytes)}"
     if near.largest_batch:
-        return f"{missing}; batches up to about {near.largest_batch:,} fit it."
+        return f"{missing}; batches up to {near.largest_batch:,} fit it."
     return f"{missing}, and not even one sample fits."
 
 
@@ -204,8 +204,8 @@ def hardware_explorer(
 ) -> HardwareExplorer:
     """What fits? Controls for network, batch, optimizer and precision over the memory of every card of the catalogue.
 
-    The solid line is the peak of the tensors, exact; the dashed one has the context assumed by
-    `course_utils.techniques.capacity` on top, and no card that ends left of it holds the step. A card's bar is filled
+    The solid line is the peak of the tensors, exact; the dashed one has the least context that was seen on top
+    (`course_utils.machine.context`), and no card that ends left of it holds the step. A card's bar is filled
     where the verdict is *fits* or *tight*. The first drawing of a combination traces it and replays it on every size of
     card (a second or two); a move of the batch does not.
 

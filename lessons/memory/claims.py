@@ -53,7 +53,7 @@ def _alexnet_layers() -> Finding:
 def _vgg_total() -> Finding:
     total = in_gb(traced(networks.vgg16).at(128).network_wide_bytes())
     verdict = RIGHT if 0.85 * 14 <= total <= 14 else WRONG
-    why = f"The {14 - total:.1f} GB that are missing are presumably workspace, which the published figure includes."
+    why = f"We guess that the {14 - total:.1f} GB that are missing are workspace, which the published figure includes."
     return Finding(verdict, f"{total:.2f} GB before workspace", why)
 
 

@@ -43,7 +43,7 @@ def sentences(step: StepTrace, ledger: Ledger, limit_bytes: float, card: str | N
         card: what it is called, "12 GiB card" if not given.
     """
     verdict = fit(ledger, limit_bytes, card)
-    return _state(ledger, verdict), _culprit(ledger, verdict), _way_out(step, ledger, limit_bytes)
+    return _state(ledger, verdict), _culprit(ledger, verdict), _way_out(step, limit_bytes)
 
 
 def _state(ledger: Ledger, verdict: Fit) -> str:
@@ -81,9 +81,9 @@ def _culprit(ledger: Ledger, verdict: Fit) -> str:
     return f"{role.capitalize()} {breaks} the budget: {format_bytes(shares[role])}, {share} of the peak; {rest}."
 
 
-def _way_out(step: StepTrace, ledger: Ledger, limit_bytes: float) -> str:
+def _way_out(step: StepTrace, limit_bytes: float) -> str:
     try:
-        batches = largest_batch(step, limit_bytes, seen=ledger.batch)
+        batches = largest_batch(step, limit_bytes)
     except CourseError as error:
         return f"{error}."
     if batches.tight:

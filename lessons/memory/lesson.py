@@ -581,8 +581,10 @@ memory_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# The sentences name the largest batch for VGG-16 on 11 GiB. One more is tight, as a fast convolution may find no room
-# for its scratch memory. At 128 the tensors would still go in, but their blocks leave the allocator no room. The dense net's maps are a few MiB beside 600 MiB of parameters, gradients
+# The sentences name the batch up to which all fit an 11 GiB card, and a larger one that fits again: how blocks fall
+# decides. The first that does not is tight, as a fast convolution may find its scratch memory in pieces only, and how much
+# it wants is our guess. At 128 the tensors go in beside the least context that was seen, not beside the most.
+# The dense net's maps are a few MiB beside 600 MiB of parameters, gradients
 # and momentum. AlexNet at batch 2 is nearly all parameters too; with Adam the peak moves from the backward pass into the
 # update, where Adam needs temporaries as large as the parameters.
 #

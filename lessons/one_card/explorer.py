@@ -14,7 +14,7 @@ from classroom.explorer import Explorer, View, described
 from course_utils.figures import role_bars
 from course_utils.machine import hardware
 from course_utils.memory import Ledger
-from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, Fit, demand, fit, spare_bytes
+from course_utils.techniques.capacity import FITS, Fit, demand, fit, room_for_tensors
 from course_utils.units import CourseError, format_bytes, require_one_of
 from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, Method, longest_sequence, step
 
@@ -120,13 +120,13 @@ class OneCardExplorer(Explorer):
             rows["all weights, AdamW"] = _roles(step(model, WHOLE, sequence, batch, recompute, dtype, kept=True))
         name = self.trained.value
         rows[name if name not in rows else f"{name}, as chosen"] = _roles(ledger)
-        if not demand(ledger).missing(card.memory_bytes):  # replayed once, for every card
+        if not demand(ledger).missing(card):  # replayed once, for every card
             ledger.reserved_bytes()
         verdict = fit(ledger, card)
-        room = spare_bytes(card, 0, CONTEXT_BYTES)
+        room = room_for_tensors(card)
         longest = longest_sequence(model, method, room, batch, recompute, dtype, kept=True)
         title = f"{model}, {batch:,} × {sequence:,} tokens: {format_bytes(ledger.peak_bytes)}, which {verdict.words}"
-        picture = role_bars(rows, title, card.memory_bytes, card.name)
+        picture = role_bars(rows, title, room, f"{card.name} − context")
         advice, advised = self._advice(ledger) if verdict.state != FITS else ("", {})
         said = sentences(ledger, method, sequence, verdict, longest, advice)
         return View(picture, said, ledger.peak_bytes, uncaused=["card"], advised=advised)

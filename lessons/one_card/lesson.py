@@ -63,11 +63,12 @@ def roles(ledger):
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# Llama-3-8B in bfloat16: 8,030,261,248 weights of two bytes.
+# Llama-3-8B in bfloat16: 8,030,261,248 weights of two bytes. It is fine-tuned with *LoRA*: all weights are frozen, and
+# small matrices beside them are trained. One sequence of 2,048 tokens.
 
 # %% [markdown] slide="notes"
-# It is fine-tuned with *LoRA*: all weights are frozen, and small matrices beside them are trained, half a percent as
-# many. One sequence of 2,048 tokens; every layer is computed again in the backward pass, as in lesson 10.
+# The small matrices have half a percent as many values. Every layer is computed again in the backward pass, as in
+# lesson 10.
 
 # %%
 guess = predict("How much memory does this training step need at its peak?", unit="GiB")
@@ -173,7 +174,7 @@ print(
 # A plateau, the weights, and a needle: the logits of 2,048 tokens, at the loss, with 14 bytes each as in lesson 13.
 
 # %%
-skyline(lora, card.memory_bytes, limit=card.name)
+skyline(lora, card)
 
 # %% [markdown] slide="slide"
 # ## By hand: LoRA
@@ -413,11 +414,12 @@ plane(
 # %% [markdown] slide="slide"
 # ## Predict again
 #
-# The RTX 4090 is published to compute 165 TFLOP/s in 16 bits and to read 1,008 GB/s.
+# The RTX 4090 is published to compute 165 TFLOP/s in 16 bits and to read 1,008 GB/s. To write a token takes two
+# operations for each of 7.5 billion weights.
 
 # %% [markdown] slide="notes"
-# As in lesson 01, count on two thirds of the first and three quarters of the second. To write a token after 1,024
-# others takes two operations for each of 7.5 billion weights (the embedding is looked up).
+# As in lesson 01, count on two thirds of the first and three quarters of the second. The token comes after 1,024 others;
+# the embedding is looked up, so it is not among the 7.5 billion.
 
 # %%
 second = predict(

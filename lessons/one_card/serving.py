@@ -14,7 +14,7 @@ from torch import Tensor
 
 from course_utils.machine.hardware import Device, roofline_seconds
 from course_utils.networks.language import Cache, LanguageModel, Shape
-from course_utils.techniques.capacity import CONTEXT_BYTES, spare_bytes
+from course_utils.techniques.capacity import spare_bytes
 from course_utils.units import CourseError
 
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -58,7 +58,7 @@ def largest_context(shape: Shape, card: Device | float, batch: int = 1, value_by
         batch: sequences served at once.
         value_bytes: of weights and cache.
     """
-    room = spare_bytes(card, weight_bytes(shape, value_bytes), CONTEXT_BYTES)
+    room = spare_bytes(card, weight_bytes(shape, value_bytes))
     return max(0, room // cache_bytes(shape, 1, batch, value_bytes))
 
 

@@ -81,7 +81,7 @@ def sentences(before: StepTime, after: StepTime, largest: tuple[Batches, Batches
     time = (
         f"Modelled on the {device.name}, {100 * repeated:.0f} % of the forward pass runs twice: {times}, "
         f"{100 * share:+.1f} %. "
-        f"Cut like this, batches up to about {largest[1].fits:,} fit, in place of {largest[0].fits:,}."
+        f"Cut like this, batches up to {largest[1].fits:,} fit, in place of {largest[0].fits:,}."
     )
     return state, culprit, time.replace("-", "−")
 
@@ -122,10 +122,10 @@ class RecomputeExplorer(Explorer):
         plain, cut = chain.step(), chain.step(segments)
         before, after = (predict_step(step.at(batch), device) for step in (plain, cut))
         picture = skyline(
-            after.ledger, device.memory_bytes, before.ledger, _title(before, after, self.rule.value), device.name,
+            after.ledger, device, before.ledger, _title(before, after, self.rule.value), device.name,
             before_name="all kept", time=after, before_time=before,
         )  # fmt: skip
-        said = sentences(before, after, (largest_batch(plain, device), largest_batch(cut, device, seen=batch)))
+        said = sentences(before, after, (largest_batch(plain, device), largest_batch(cut, device)))
         uncaused = [] if self.rule.value == LEAST_TIME else ["device"]
         return View(picture, said, after.ledger.peak_bytes, uncaused=uncaused)
 

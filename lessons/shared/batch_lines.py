@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words
+from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words, text_width
 from course_utils.figures.style import (
     BAND_COLUMN,
     COLUMN_GAP,
@@ -23,7 +23,7 @@ from course_utils.figures.style import (
     write_title,
 )  # fmt: skip
 from course_utils.memory import ROLES, StepTrace
-from course_utils.techniques.capacity import card_name, largest_batch
+from course_utils.techniques.capacity import card_name, largest_batch, room_for_tensors
 from course_utils.units import CourseError, format_bytes
 
 
@@ -35,7 +35,8 @@ def batch_lines(
     Args:
         step: the step at every batch.
         batches: increasing batch sizes to read, two or more.
-        limit_bytes: what the card holds; the largest batch that fits is marked, by `course_utils.techniques.capacity`.
+        limit_bytes: what the card holds. The line is what the context leaves of it, and the batch up to which all fit
+            is marked, both by `course_utils.techniques.capacity`.
         title: the finding.
 
     Raises:
@@ -49,19 +50,21 @@ def batch_lines(
     regimes = [(phase, [batch for _, batch in group]) for phase, group in groupby(
         ((ledger.peak_phase, ledger.batch) for ledger in ledgers), key=lambda pair: pair[0])]  # fmt: skip
     fits = largest_batch(step, limit_bytes).fits if limit_bytes is not None else None
+    line = room_for_tensors(limit_bytes) if limit_bytes is not None else None
     if title is None:
         ends = [f"{format_bytes(ledger.peak_bytes)} at batch {ledger.batch:,}" for ledger in (ledgers[0], ledgers[-1])]
         title = f"{step.name}: {ends[0]}, {ends[1]}"
     moments = [f"{_stretch(own)} the peak is in the {phase} phase" for phase, own in regimes]
     said = f"{title}. Peak memory against batch size, stacked by role; {'; '.join(moments)}"
     if limit_bytes is not None and fits is not None:
-        said += f"; batches up to about {fits:,} fit the {card_name(limit_bytes)}"
+        said += f"; batches up to {fits:,} fit the {card_name(limit_bytes)}"
     scene = Scene(WIDTH, 430, said + ".")
     top = write_title(scene, title) + 26
-    left, right, bottom = 62.0, WIDTH - 176.0, 430 - 62.0
+    named = "" if limit_bytes is None else f"{card_name(limit_bytes)} − context"
+    left, right, bottom = 62.0, WIDTH - max(176.0, text_width(f"↑ {named}", SIZE, True) + COLUMN_GAP + 8), 430 - 62.0
     highest = max(levels[-1, -1], levels[:, -1].max())
-    shown = limit_bytes is not None and limit_bytes < 2.5 * highest
-    scale = ByteScale(1.15 * max(highest, limit_bytes if limit_bytes is not None and shown else 0.0, 1.0), bottom - top)
+    shown = line is not None and 0 < line < 2.5 * highest
+    scale = ByteScale(1.15 * max(highest, line if line is not None and shown else 0.0, 1.0), bottom - top)
 
     def x_of(batch: float) -> float:
         return left + (batch - batches[0]) / (batches[-1] - batches[0]) * (right - left)
@@ -82,14 +85,14 @@ def batch_lines(
         scene.add(Lines([[(x_of(batch), bottom), (x_of(batch), bottom + 5)]], FAINT))
         scene.place([Words(x_of(batch), bottom + 22, f"{batch:,}", SIZE, "middle", fill=FAINT)])
     scene.add(Words((left + right) / 2, bottom + 44, "batch", SIZE, "middle", fill=FAINT))
-    crossing = bottom - scale.pixels(limit_bytes) if limit_bytes is not None and shown else None
+    crossing = bottom - scale.pixels(line) if line is not None and shown else None
     columns = np.arange(left + 2, right - 2, BAND_COLUMN)
     roofs = np.interp(columns, xs, ys[:, -1])
     curve: list[Box] = [(x, y, x + BAND_COLUMN, bottom) for x, y in zip(columns, roofs, strict=True)]
     curve.append((0, top, left + 2, bottom))
-    if limit_bytes is not None and crossing is not None:
-        line = [[(left, crossing), (right, crossing)]]
-        scene.add(Lines(line, PAPER, 4), Lines(line, INK, 1.8, dashed=True))
+    if crossing is not None:
+        across = [[(left, crossing), (right, crossing)]]
+        scene.add(Lines(across, PAPER, 4), Lines(across, INK, 1.8, dashed=True))
         curve.append((left, crossing - 2, right, crossing + 2))
         if fits is not None and batches[0] <= fits <= batches[-1]:
             x = x_of(fits)
@@ -110,9 +113,9 @@ def batch_lines(
             rows.append((role, ROLE_COLOURS[role], leader))
     roof = label_column(scene, right, bottom, rows)
     if limit_bytes is not None and crossing is not None:
-        name_limit(scene, right, crossing, roof, card_name(limit_bytes))
+        name_limit(scene, right, crossing, roof, named)
     elif limit_bytes is not None:
-        scene.add(Words(right + COLUMN_GAP, top - 8, f"↑ {card_name(limit_bytes)}", SIZE, bold=True))
+        scene.add(Words(right + COLUMN_GAP, top - 8, f"↑ {named}", SIZE, bold=True))
     return Picture.from_scene(scene)
 
 

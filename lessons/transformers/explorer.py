@@ -158,7 +158,7 @@ class TransformerExplorer(Explorer):
         part = (found.largest, found.parts[found.largest]) if found.largest in (LOGITS, SCORES) else None
         title = f"{shape.name}, {batch:,} × {sequence:,}: {peak}, {share} of it {found.largest}"
         return View(
-            skyline(ledger, device.memory_bytes, title=title, limit=device.name, part=part), said, ledger.peak_bytes,
+            skyline(ledger, device, title=title, limit=device.name, part=part), said, ledger.peak_bytes,
             uncaused=["card"], advised=advised,
         )  # fmt: skip
 

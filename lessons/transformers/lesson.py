@@ -36,7 +36,7 @@ from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
 from course_utils.networks import language as language_models
 from course_utils.networks.language import SHAPES, Options, Shape
-from course_utils.techniques.capacity import CONTEXT_BYTES
+from course_utils.techniques.capacity import room_for_tensors
 from course_utils.trace import Spec, training_step
 from course_utils.units import GIB, MIB, format_bytes
 from lessons.claims import judge
@@ -49,12 +49,12 @@ COLOURS = ("#d55e00", "#0072b2", "#009e73")
 # %% [markdown] slide="slide"
 # ## Predict
 #
-# GPT-2, the small one: 124 million parameters, twelve layers, 2019.
+# GPT-2, the small one: 124 million parameters, twelve layers, 2019. We train it with AdamW and every number in
+# *bfloat16*, two bytes. A batch is 8 texts of 1,024 *tokens*.
 
 # %% [markdown] slide="notes"
-# We train it with every number in *bfloat16*, two bytes: parameters, gradients and AdamW's two moments are 950 MiB
-# together. Attention is written out, product by product, as it was in 2019. A batch is 8 texts of 1,024 *tokens*,
-# pieces of words, each a number below 50,257.
+# Parameters, gradients and AdamW's two moments are 950 MiB together. Attention is written out, product by product, as it
+# was in 2019. Tokens are pieces of words, each a number below 50,257.
 
 # %%
 guess = predict("How much memory does one training step need at its peak?", unit="GiB")
@@ -384,12 +384,13 @@ pd.DataFrame(rows).T
 # %% folded=true
 curves = []
 for card, colour in zip(("T4", "A100", "H100 SXM"), COLOURS, strict=True):
-    room = hardware.device(card).memory_bytes
+    device = hardware.device(card)
+    room = room_for_tensors(device)
     for name, way in (("eager", eager), ("fused", fused)):
         steps = {n: language_step("GPT-2", n, way) for n in lengths}
-        most = {n: step.largest_batch(room - CONTEXT_BYTES) for n, step in steps.items()}
+        most = {n: step.largest_batch(room) for n, step in steps.items()}
         line = {n: batch for n, batch in most.items() if batch}
-        label = f"{card}, {format_bytes(room, 1)}" if name == "fused" else ""
+        label = f"{card}, {format_bytes(device.memory_bytes, 1)}" if name == "fused" else ""
         curves.append(Curve(label, list(line), list(line.values()), colour, name == "eager"))
 plane(
     Axis("tokens in a text", log=True), Axis("texts in the batch", log=True), curves=curves,

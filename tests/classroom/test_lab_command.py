@@ -84,6 +84,8 @@ def test_everything_that_opens_the_lessons_does_it_by_course_lab(capsys: pytest.
     assert (ROOT / lab.FIRST.removeprefix("/lab/tree/")).is_file()
     assert cli.main(["lab", "--help"]) == 0
     assert "usage: course lab" in capsys.readouterr().out
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
+    assert container["remoteEnv"]["PATH"].startswith("${containerWorkspaceFolder}/.venv/bin:")
     assert "course work" in (ROOT / ".devcontainer/install.sh").read_text(encoding="utf-8")
     assert "classroom.cli work" in (ROOT / ".binder/postBuild").read_text(encoding="utf-8")
     ignored = subprocess.run(["git", "check-ignore", "work/notebooks/x.ipynb"], cwd=ROOT, capture_output=True)

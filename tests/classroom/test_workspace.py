@@ -208,7 +208,7 @@ def test_a_given_cell_that_both_changed_is_kept_beside(clone: Path, upstream: Pa
     said = pull(clone)
     assert "MINE" in source(own(clone, "exercises", f"{TOPIC}_yours"), "code-1")
     assert '"very good")' in source(mine, "code-1")
-    assert any("what you changed in the cell `from types import SimpleNamespace`" in line for line in said)
+    assert any("the cell `from types import SimpleNamespace` as you changed it" in line for line in said)
 
 
 def test_an_answer_to_a_question_that_is_asked_in_other_words_is_named(clone: Path, upstream: Path) -> None:
@@ -230,6 +230,7 @@ def test_answers_in_the_courses_own_folder_are_taken_over_and_git_finds_it_as_it
     assert source(own(clone, "exercises"), "answer-one") == multiples.right("one")
     assert learners_file(clone, TOPIC) == own(clone, "exercises")
     assert f"your answers in exercises/{TOPIC}.ipynb were taken over to work/exercises/{TOPIC}.ipynb." in said
+    assert [path.name for path in own(clone, "exercises").parent.iterdir()] == [f"{TOPIC}.ipynb"]
     publish(upstream, MENDED_LESSON, EXERCISE.replace("## 1. Times one", "## 1. Times 1"))
     pull(clone)
     assert source(own(clone, "exercises"), "answer-one") == multiples.right("one")

@@ -190,7 +190,8 @@ class TestPlainDiagnoses:
 
     @pytest.mark.parametrize("question", CHECKS)
     def test_a_result_given_for_the_function_is_explained(self, question):
-        for wrong, words in {12_345: "itself", "text": "itself", None: "itself"}.items():
+        told = {12_345: "is a number, 12,345, and no", "text": "is a text, 'text', and no", None: "is `None` and no"}
+        for wrong, words in told.items():
             feedback = CHECKS[question](wrong)
             assert feedback.outcome is Outcome.WRONG
             assert words in feedback.message

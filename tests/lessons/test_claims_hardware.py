@@ -76,7 +76,7 @@ def test_another_count_another_verdict(monkeypatch):
     assert finding(13).verdict == WRONG
     monkeypatch.setattr(hardware, "weights", lambda module, biases=True: 512_128_000)
     assert [finding(number).verdict for number in (14, 16)] == [RIGHT, WRONG]
-    monkeypatch.setattr(hardware, "largest_batch", lambda step, room: Batches(64, 64))
+    monkeypatch.setattr(hardware, "largest_batch", lambda step, room: Batches(64, 64, 64))
     assert finding(17).verdict == RIGHT
 
 

@@ -84,10 +84,14 @@ def test_sentences_when_memory_does_not_grow():
 def test_what_is_said_of_the_batch_shown_and_of_the_largest_is_one_verdict(card, batch):
     step = made_step(VGG)
     state, _, way_out = sentences(step, step.at(batch), card * GIB)
-    sure, most = (int(number.replace(",", "")) for number in re.findall(r"up to (?:about )?([\d,]+)", way_out))
-    assert fit(step.at(most + 1), card * GIB).state == NO
-    assert ("It does not fit" in state) == (batch > most)
-    assert batch > sure or "It fits" in state
+    found = largest_batch(step, card * GIB)
+    assert way_out == found.words
+    assert fit(step.at(found.tight + 1), card * GIB).state == NO
+    assert ("It does not fit" in state) == (batch > found.tight)
+    if (batch <= found.fits and batch % found.stride == 0) or batch == found.some:
+        assert "It fits" in state
+    if batch > found.some and batch % found.stride == 0:
+        assert "It fits" not in state
 
 
 def test_it_says_what_the_last_move_did(explorer):

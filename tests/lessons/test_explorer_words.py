@@ -15,7 +15,18 @@ from torch import nn
 from course_utils.machine.hardware import REFERENCE_CPU, device, devices, links
 from course_utils.networks import NETWORKS, Network, mlp, small_cnn
 from course_utils.techniques import capacity
-from course_utils.techniques.capacity import ALLOCATOR, CONTEXT, FITS, NO, TENSORS, TIGHT, demand, fit, on_cards
+from course_utils.techniques.capacity import (
+    ALLOCATOR,
+    CONTEXT,
+    FITS,
+    NO,
+    TENSORS,
+    TIGHT,
+    demand,
+    fit,
+    largest_batch,
+    on_cards,
+)
 from course_utils.trace import training_step
 from course_utils.units import GIB, format_bytes, format_seconds
 from lessons.batch_size.accumulation import Cut, accumulation, micro_batches
@@ -85,10 +96,12 @@ def test_a_batch_no_card_holds():
     b200 = next(fit for fit in on_cards(explorer.step, 100_000, devices()) if fit.device.name == "B200")
     assert said_by(explorer).endswith(
         f"B200, the largest that does not hold it, lacks {format_bytes(-b200.verdict.spare_bytes)}; "
-        f"batches up to about {b200.largest_batch:,} fit it."
+        f"batches up to {b200.largest_batch:,} fit it."
     )
     assert fit(explorer.step.at(b200.largest_batch), b200.device).state == FITS
-    assert fit(explorer.step.at(b200.largest_batch + 1), b200.device).state != FITS
+    found = largest_batch(explorer.step, b200.device)
+    assert found.fits == b200.largest_batch < found.tight
+    assert fit(explorer.step.at(found.fits + found.stride), b200.device).state != FITS
 
 
 def test_what_is_said_of_a_tight_card_and_of_one_without_a_price():

@@ -24,8 +24,8 @@ from course_utils.machine import hardware
 from course_utils.machine.hardware import REFERENCE_CPU
 from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS
-from course_utils.techniques.capacity import FITS, NO, demand, fit, on_cards
-from course_utils.techniques.offload import ALGORITHMS, POLICIES
+from course_utils.techniques.capacity import FITS, NO, demand, fit, on_cards, room_for_tensors
+from course_utils.techniques.offload import ALGORITHMS
 from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError, format_bytes, format_seconds
 from lessons.batch_size.explorer import batch_explorer
@@ -39,6 +39,7 @@ from lessons.many_gpus.explorer import cards_explorer
 from lessons.memory.explorer import memory_explorer
 from lessons.offload.explorer import OFFERED as MOVED
 from lessons.offload.explorer import offload_explorer
+from lessons.offload.search import POLICIES
 from lessons.one_by_one.explorer import SQUEEZED, squeeze_explorer
 from lessons.one_card.explorer import EACH, WITHIN, one_card_explorer
 from lessons.one_card.fine_tuning import step as fine_tuning_step
@@ -186,7 +187,7 @@ def on_many(explorer: Any) -> list[str]:
     found = explorer.readings()
     chosen = found[explorer.scheme.value]
     said = [f"{chosen.speed_up:.2f} times as many samples a second", format_bytes(chosen.peak_bytes)]
-    room = chosen.device.memory_bytes - 512 * 2**20
+    room = room_for_tensors(chosen.device)
     said.append("to spare" if chosen.peak_bytes <= room else "too much")
     fitting = [one.speed_up for one in found.values() if one and one.peak_bytes <= room]
     if chosen.cards > 1 and fitting:

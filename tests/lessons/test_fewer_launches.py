@@ -63,7 +63,7 @@ class Scaled(Plain):
         (Broken, Outcome.CRASHED, "raised RuntimeError"),
         (Detached, Outcome.WRONG, "something detaches the values"),
         (Scaled, Outcome.WRONG, "compare one sample's scores"),
-        (3, Outcome.WRONG, "Give the class itself"),
+        (3, Outcome.WRONG, "and no class"),
     ],
 )
 def test_odd_answers_are_told_what_is_wrong(answer, outcome, words):

@@ -272,7 +272,7 @@ class TestAdapters:
 
         for wrong, words in {
             Half: "2 of 3 layers learn", Prints: "Is there a `return`?", Moves: "trained again",
-            Falls: "no layer today", 3: "Give the class itself", nn.Linear: "raised",
+            Falls: "no layer today", 3: "and no class", nn.Linear: "raised",
         }.items():  # fmt: skip
             assert words in one_card.adapt_layer(wrong).message
             assert graded.adapt_layer.lines(wrong) != graded.adapt_layer.lines(RIGHT["adapt_layer"][0])

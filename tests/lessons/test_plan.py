@@ -18,7 +18,7 @@ from torch import nn
 from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, NO, demand, fit
+from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, NO, demand, fit, known_context
 from course_utils.techniques.offload import simulate
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
 from course_utils.techniques.recompute import checkpointed
@@ -97,7 +97,7 @@ def test_the_empty_plan_is_the_plain_step(name: str) -> None:
         asked.safe,
         asked.workspace,
     )
-    assert found.verdict == fit(step.at(64), TITAN_X)
+    assert found.verdict == fit(step.at(64), TITAN_X, taken=known_context(CONTEXT_BYTES))
     assert found.seconds == pytest.approx(predict_step(step.at(64), TITAN_X).total_seconds)
     assert (found.waiting_seconds, found.lost) == (0, 0)
     assert found.peak.removesuffix(" backward") == step.at(64).peak_layer

@@ -71,7 +71,7 @@ JUDGED = {
     "not attempted": (..., Outcome.NOT_ATTEMPTED, "Replace the dots in `rebuilt`"),
     "dots returned": (lambda: ..., Outcome.NOT_ATTEMPTED, "Replace the dots"),
     "dots in the network": (lambda: nn.Sequential(...), Outcome.NOT_ATTEMPTED, "Replace the dots"),
-    "the network, not the function": (build(), Outcome.WRONG, "Give the function itself"),
+    "the network, not the function": (build(), Outcome.WRONG, "and no function"),
     "no return": (lambda: None, Outcome.WRONG, "returned a NoneType, not a network. Is there a `return`?"),
     "a list": (lambda: [build()], Outcome.WRONG, "returned a list, not a network."),
     "raises": (raising, Outcome.CRASHED, "no such layer"),

@@ -27,7 +27,7 @@ from course_utils.figures.scene import Area, Lines, Picture, Scene, Words, text_
 from course_utils.figures.skyline import describe, finding
 from course_utils.figures.style import axis_top
 from course_utils.memory import ROLES
-from course_utils.techniques.capacity import TIGHT, card_name, demand, fit, largest_batch
+from course_utils.techniques.capacity import TIGHT, card_name, context, demand, fit, known_context, largest_batch
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 from lessons.shared.batch_lines import batch_lines
@@ -354,19 +354,21 @@ def test_thinning_many_events_keeps_the_peak():
 
 def test_a_limit_in_the_way_is_striped_ringed_and_named():
     ledger = made_step().at(128)
-    over, under = skyline(ledger, ledger.peak_bytes // 2), skyline(ledger, 2 * ledger.peak_bytes)
+    exactly = ledger.peak_bytes + context().most  # the line is what the context leaves
+    over, under = skyline(ledger, ledger.peak_bytes // 2), skyline(ledger, 2 * exactly)
     texts = [text.text for text in words_of(over)]
-    assert "out of memory here" in texts
-    assert "out of memory here" not in [text.text for text in words_of(under)]
+    assert "over the limit here" in texts
+    assert "over the limit here" not in [text.text for text in words_of(under)]
     assert len(paths(over, stroke="var(--paper)", stroke_width="16")) == 1  # the stripes
     assert paths(under, stroke="var(--paper)", stroke_width="16") == []
-    exact = skyline(ledger, ledger.peak_bytes)
-    assert "out of memory here" not in [text.text for text in words_of(exact)]
+    exact, above = skyline(ledger, exactly), skyline(ledger, exactly - 1)
+    assert "over the limit here" in [text.text for text in words_of(above)]
+    assert "over the limit here" not in [text.text for text in words_of(exact)]
 
 
 def test_a_limit_off_the_scale_is_said_to_be_above():
     texts = [text.text for text in words_of(skyline(made_step().at(1), 141 * GIB))]
-    assert "↑ 141 GiB card" in texts
+    assert "↑ 141 GiB card − context" in texts
 
 
 def test_findings():
@@ -375,13 +377,15 @@ def test_findings():
     head = "net, batch 1: the peak of 1.00 GiB"
     assert finding(ledger, fit(ledger, 2 * GIB)) == f"{head} fits the 2 GiB card with 512.00 MiB to spare"
     assert finding(ledger, fit(ledger, GIB / 2)).endswith("is 512.00 MiB more than the 0.5 GiB card holds")
-    assert finding(ledger, fit(ledger, 1.25 * GIB)).endswith("more than the 1.25 GiB card leaves beside the context")
+    held = GIB + context().least - 1
+    assert finding(ledger, fit(ledger, held, "card")).endswith("more than the card leaves beside the context")
+    assert finding(ledger, fit(ledger, 1.25 * GIB)).endswith("is tight on the 1.25 GiB card: the context decides")
     assert finding(ledger, fit(ledger, 2 * GIB, "laptop's card")).startswith(f"{head} fits the laptop's card")
     assert "Limit: 2 GiB card. It fits: the tensors leave 512.00 MiB" in describe(ledger, fit(ledger, 2 * GIB))
     tight = made_step([("conv", 8, 40 * MIB), ("conv", 8, 30 * MIB)], sample=4, state=0, name="net").at(9)
-    asked = demand(tight)
+    asked = demand(tight, known_context(0))
     (card,) = [room for room in (asked.least, asked.safe - 1) if asked.on(room).state == TIGHT][:1]
-    assert finding(tight, fit(tight, card, "card")).endswith("is tight on the card: the allocator decides")
+    assert finding(tight, asked.on(card, "card")).endswith("is tight on the card: the allocator decides")
     for role, count in ledger.by_role().items():
         assert (f"{role} {format_bytes(count)}" in describe(ledger)) == bool(count)
 
@@ -499,7 +503,7 @@ def test_batch_lines_name_the_moments_and_the_largest_batch():
     picture = batch_lines(step, range(1, 65), limit_bytes=card)
     largest = largest_batch(step, card).fits
     assert f"fits up to batch {largest}" in [text.text for text in words_of(picture)]
-    assert f"batches up to about {largest} fit the {card_name(card)}" in picture.alt
+    assert f"batches up to {largest} fit the {card_name(card)}" in picture.alt
     assert "peak in backward" in [text.text for text in words_of(picture)]
 
 

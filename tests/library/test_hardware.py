@@ -48,27 +48,28 @@ def test_every_device_names_a_page_that_it_quotes() -> None:
 
 
 # Every row again, typed from the publications apart from the file: year, GB and GB/s of one die, float32 and its clock,
-# plain float16, dense tensor rate, bfloat16, PCIe, launch price of the card. None is what nobody confirmed.
+# plain float16, dense tensor rate, bfloat16, PCIe, launch price of the card; None is what nobody confirmed. Then the
+# architecture.
 CONFIRMED = {
-    "GTX Titan": (2013, 6, 288.4, 4.5, "base", None, None, False, None, 999),
-    "Tesla K40": (2013, 12, 288, 4.29, "base", None, None, False, 3, 5499),
-    "GTX 980": (2014, 4, 224, 4.6, "base", None, None, False, None, 549),
-    "Tesla K80": (2014, 12, 240, 8.74 / 2, "boost", None, None, False, None, 5000),
-    "Titan X (Maxwell)": (2015, 12, 336.5, 6.6, "boost", None, None, False, None, 999),
-    "Tesla M40": (2015, 12, 288, 6.84, "boost", None, None, False, 3, None),
-    "P100": (2016, 16, 732, 9.5, "boost", 19.1, None, False, 3, 5699),
-    "GTX 1080": (2016, 8, 320, 8.87, "boost", None, None, False, None, 599),
-    "Titan X (Pascal)": (2016, 12, 480, 10.2, "base", None, None, False, None, 1200),
-    "V100": (2017, 16, 900, 15.7, "boost", None, 125, False, 3, None),
-    "RTX 2080": (2018, 8, 448, 10.1, "boost", None, 40.3, False, 3, 699),
-    "T4": (2018, 16, 320, 8.1, "boost", None, 65, False, 3, None),
-    "A100": (2020, 40, 1555, 19.5, "boost", None, 312, True, 4, None),
-    "RTX 3090": (2020, 24, 936, 35.6, "boost", None, 71, True, 4, 1499),
-    "RTX 4090": (2022, 24, 1008, 82.6, "boost", None, 165, True, None, 1599),
-    "H100 SXM": (2022, 80, 3350, 67, "boost", None, 989, True, 5, None),
-    "H200 SXM": (2023, 141, 4800, 67, "boost", None, 989, True, None, None),
-    "B200": (2024, 192, 7700, 75, "boost", None, 2250, True, None, None),
-    "RTX 5090": (2025, 32, 1792, 104, "boost", None, 209.5, True, None, 1999),
+    "GTX Titan": (2013, 6, 288.4, 4.5, "base", None, None, False, None, 999, "Kepler"),
+    "Tesla K40": (2013, 12, 288, 4.29, "base", None, None, False, 3, 5499, "Kepler"),
+    "GTX 980": (2014, 4, 224, 4.6, "base", None, None, False, None, 549, "Maxwell"),
+    "Tesla K80": (2014, 12, 240, 8.74 / 2, "boost", None, None, False, None, 5000, "Kepler"),
+    "Titan X (Maxwell)": (2015, 12, 336.5, 6.6, "boost", None, None, False, None, 999, "Maxwell"),
+    "Tesla M40": (2015, 12, 288, 6.84, "boost", None, None, False, 3, None, "Maxwell"),
+    "P100": (2016, 16, 732, 9.5, "boost", 19.1, None, False, 3, 5699, "Pascal"),
+    "GTX 1080": (2016, 8, 320, 8.87, "boost", None, None, False, None, 599, "Pascal"),
+    "Titan X (Pascal)": (2016, 12, 480, 10.2, "base", None, None, False, None, 1200, "Pascal"),
+    "V100": (2017, 16, 900, 15.7, "boost", None, 125, False, 3, None, "Volta"),
+    "RTX 2080": (2018, 8, 448, 10.1, "boost", None, 40.3, False, 3, 699, "Turing"),
+    "T4": (2018, 16, 320, 8.1, "boost", None, 65, False, 3, None, "Turing"),
+    "A100": (2020, 40, 1555, 19.5, "boost", None, 312, True, 4, None, "Ampere"),
+    "RTX 3090": (2020, 24, 936, 35.6, "boost", None, 71, True, 4, 1499, "Ampere"),
+    "RTX 4090": (2022, 24, 1008, 82.6, "boost", None, 165, True, None, 1599, "Ada"),
+    "H100 SXM": (2022, 80, 3350, 67, "boost", None, 989, True, 5, None, "Hopper"),
+    "H200 SXM": (2023, 141, 4800, 67, "boost", None, 989, True, None, None, "Hopper"),
+    "B200": (2024, 192, 7700, 75, "boost", None, 2250, True, None, None, "Blackwell"),
+    "RTX 5090": (2025, 32, 1792, 104, "boost", None, 209.5, True, None, 1999, "Blackwell"),
 }
 
 
@@ -78,6 +79,7 @@ def test_every_row_is_what_the_publications_say_and_what_they_do_not_is_none() -
         found = (
             item.year, item.memory_gb, item.bandwidth_gb_s, item.float32_tflops, item.float32_clock,
             item.float16_tflops, item.tensor_tflops, item.bfloat16, item.pcie, item.launch_usd,
+            item.architecture,
         )  # fmt: skip
         assert found == CONFIRMED[item.name], item.name
 
@@ -208,8 +210,8 @@ FAULTS: list[tuple[Callable[[Rows], Rows], str]] = [
     (headed("memory_gb", "year"), "line 1, column year: appears twice"),
     (lambda rows: [row[:-1] for row in rows], "line 1, column remarks: is missing"),
     (lambda rows: [], "line 1, column name: is missing"),
-    (lambda rows: [rows[0], rows[1][:5]], "line 2, column usable_gb: 5 cells in a row of 19: an empty cell keeps"),
-    (lambda rows: [rows[0], [*rows[1], "x"]], "line 2, column remarks: 20 cells in a row of 19: a cell with a comma"),
+    (lambda rows: [rows[0], rows[1][:5]], "line 2, column memory_gb: 5 cells in a row of 20: an empty cell keeps"),
+    (lambda rows: [rows[0], [*rows[1], "x"]], "line 2, column remarks: 21 cells in a row of 20: a cell with a comma"),
     (lambda rows: [*rows[:3], rows[2], *rows[3:]], "line 4, column name: Tesla K40 has a row already"),
     (changed("sources", ""), "line 2, column sources: every value needs its source"),
     (changed("name", "  "), "line 2, column name: must not be empty"),

@@ -21,7 +21,7 @@ from classroom import cli
 from course_utils import trace_command as command
 from course_utils.machine.hardware import device
 from course_utils.memory import ROLE, StepTrace
-from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, NO, demand, fit, largest_batch
+from course_utils.techniques.capacity import FITS, NO, context, demand, fit, known_context, largest_batch
 from course_utils.techniques.fine_tuning import FourBit, LoRA, adapt, eight_bit
 from course_utils.trace import Spec, training_step
 from course_utils.trace_command import changes
@@ -137,7 +137,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def bench_of(*arguments: str) -> Workbench:
     given = options(*arguments)
-    return Workbench(command.network_of(given), command.settings_of(given), command.card_of(given.card), CONTEXT_BYTES)
+    return Workbench(command.network_of(given), command.settings_of(given), command.card_of(given.card), context())
 
 
 def test_in_a_process_of_its_own_it_prints_roles_layers_verdict_and_what_would_help(own: Path) -> None:
@@ -146,7 +146,7 @@ def test_in_a_process_of_its_own_it_prints_roles_layers_verdict_and_what_would_h
     assert (done.returncode, done.stderr) == (0, "")
     said = done.stdout
     helps = ("checkpointing of 4 blocks", "8-bit Adam", "accumulation, 2 × 32", "a batch of 32", "bfloat16 autocast")
-    for words in ("feature maps", "blocks.0.conv", "RTX 4090: It fits", "Batches up to about", *helps):
+    for words in ("feature maps", "blocks.0.conv", "RTX 4090: It fits", "atch that fits", *helps):
         assert words in said
     text = page.read_text(encoding="utf-8")
     assert text.count("<svg") == 1
@@ -252,14 +252,14 @@ def test_an_update_in_backward_leaves_no_gradient_to_the_update(own: Path) -> No
 def test_the_set_of_changes_named_first_fits_and_none_that_costs_less_does(own: Path, share: float) -> None:
     """Beside all sets of up to two, traced one by one."""
     bench = bench_of(*NET, "--batch", "4096")
-    bench.context_bytes, bench.card = 0, int(share * demand(bench.ledger, 0).tensors)
+    bench.taken, bench.card = known_context(0), int(share * demand(bench.ledger).tensors)
     assert bench.verdict(bench.ledger).state == NO  # type: ignore[union-attr]
     singles = bench.singles()
     found = [one for one in (*singles, *bench.sets(singles)) if one.fits]
     first = min(found, key=lambda one: one.price)
     settings = replace(bench.settings, **{k: v for one in first.changes for k, v in one.settings.items()})
     ledger = bench.at(settings)
-    assert fit(ledger, bench.card, context_bytes=0).state == FITS
+    assert fit(ledger, bench.card, taken=known_context(0)).state == FITS
     assert ledger.peak_bytes == first.peak_bytes
     for pair in combinations(bench.changes(), 2):
         if not set(pair[0].settings) & set(pair[1].settings) and max(one.alters for one in pair) < first.alters:

@@ -1,0 +1,181 @@
+"""Which batches ran on a real card and which failed, beside the verdict: timm's own search on an RTX 3090.
+
+`timm_ladder.csv` is from pytorch-image-models (Apache-2.0, Ross Wightman), July 2022: 153 networks drawn at random from
+results/benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv. Its benchmark.py begins at batch 512 and steps down (384, 256,
+192 …) until the training steps run. So the batch that is listed ran, and the next rung above failed: two facts each.
+
+The step is that of 2022: float16 by autocast, SGD with Nesterov momentum (one tensor after another), attention not
+fused, and `zero_grad` that keeps the gradients, as in the second of two micro-batches. torch 1.12 with CUDA 11.3 loaded
+every kernel at once: the context is "eager". Blocks, allocator and scratch memory are those of `capacity.fit`.
+
+What was chosen, and from what: two bounds of the context, from reports of people who looked
+(`course_utils.machine.context`); none was moved to suit a row, although all rows were seen. A hash of the name parts
+them into halves, both reported, so that whoever moves a number next can look at the first alone.
+
+Another file of the same columns, `python -m benchmarks.gpu_ladder FILE`, is judged by the same rules.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib
+import json
+import logging
+import os
+import sys
+import warnings
+from collections import Counter
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from benchmarks.zoo_models import torchvision_beside_a_cpu_build
+from course_utils.machine.context import context
+from course_utils.machine.hardware import device
+from course_utils.memory import StepTrace
+from course_utils.techniques.capacity import FITS, NO, TIGHT, fit
+from course_utils.trace import training_step
+from course_utils.units import MIB, CourseError
+from lessons.hardware.ladder import LADDER_FOUND
+
+CONSOLE = Console(width=150)
+LADDER = Path(__file__).with_name("timm_ladder.csv")
+CARD = device("RTX 3090")
+# Of batches that failed, at most this share may be called fits; of those that ran, at most this share no; and of the
+# networks at least this share must meet the very rung: fits where it ran, not where it failed.
+FALSELY_FITS, FALSELY_NO, MET = 0.03, 0.02, 0.92
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One batch of one network: whether it ran, what is said of it, and what the tensors leave of the card, in MiB."""
+
+    model: str
+    layout: str
+    batch: int
+    ran: bool
+    state: str
+    decided: str
+    left_mib: int
+
+    @property
+    def second(self) -> bool:
+        """Whether the row is of the second half."""
+        return hashlib.sha256(self.model.encode()).digest()[-1] % 2 == 1
+
+
+def build(name: str, image: int) -> nn.Module:
+    """A network of timm by its name of 2022, for images of one size."""
+    timm = importlib.import_module("timm")
+    try:
+        return timm.create_model(name, num_classes=1000, img_size=image)  # type: ignore[no-any-return]
+    except TypeError:  # those that take any size have no such argument
+        return timm.create_model(name, num_classes=1000)  # type: ignore[no-any-return]
+
+
+def traced(name: str, image: int, layout: str) -> StepTrace:
+    """The training step of timm's benchmark as it was in 2022."""
+
+    def optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9, nesterov=True, foreach=False)
+
+    shape, module = (3, image, image), build(name, image)
+    if layout == "nhwc":
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return training_step(module, shape, optimizer=optimizer, precision="float16", accumulate=2)
+
+
+def verdicts(rows: list[dict[str, str]]) -> tuple[list[Verdict], list[str]]:
+    """What is said of every batch that ran or failed, and why others could not be asked."""
+    taken = context(CARD, "eager")
+    found: list[Verdict] = []
+    unknown: list[str] = []
+    for row in rows:
+        try:
+            step = traced(row["model"], int(row["image"] or 224), row["layout"])
+        except (RuntimeError, CourseError, AssertionError) as error:
+            unknown.append(f"{row['model']}: {str(error).splitlines()[0][:90]}")
+            continue
+        for column, ran in (("largest_batch_measured", True), ("next_rung_failed", False)):
+            if row[column]:
+                said = fit(step.at(int(row[column])), CARD, taken=taken)
+                left = (said.card_bytes - said.tensor_bytes) // MIB
+                found.append(
+                    Verdict(row["model"], row["layout"], int(row[column]), ran, said.state, said.decided, left)
+                )
+    return found, unknown
+
+
+def rates(found: list[Verdict]) -> dict[str, int]:
+    """How many networks, how many batches of each kind, and how many of each verdict."""
+    ran, failed = ([one for one in found if one.ran is was] for was in (True, False))
+    missed = {one.model for one in ran if one.state != FITS} | {one.model for one in failed if one.state == FITS}
+    networks = {one.model for one in found}
+    count = {f"{word} {state}": sum(one.state == state for one in batches)
+             for word, batches in (("ran", ran), ("failed", failed)) for state in (FITS, TIGHT, NO)}  # fmt: skip
+    return {"networks": len(networks), "met": len(networks - missed), "ran": len(ran), "failed": len(failed), **count}
+
+
+def gpu_ladder(path: Path = LADDER) -> None:
+    """All rows, both halves, and what the verdict has wrong. Writes `lessons/hardware/ladder.json`, for lesson 02."""
+    os.environ["TIMM_FUSED_ATTN"] = "0"
+    kept = torchvision_beside_a_cpu_build() if torch.version.cuda is None else []
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, unknown = verdicts(list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())))
+    logging.disable(logging.NOTSET)
+    del kept
+    parts = {
+        "all": found,
+        "first half": [one for one in found if not one.second],
+        "second half": [one for one in found if one.second],
+    }
+    table = Table(title=f"{CARD.name}: what ran and what failed, and what is said of it", title_justify="left")
+    said = {name: rates(part) for name, part in parts.items()}
+    table.add_column("rows")
+    for column in said["all"]:
+        table.add_column(column, justify="right")
+    for name, row in said.items():
+        table.add_row(name, *map(str, row.values()))
+    CONSOLE.print(table)
+    wrong = [one for one in found if (one.state == NO if one.ran else one.state == FITS)]
+    for one in sorted(wrong, key=lambda one: -one.left_mib):
+        CONSOLE.print(
+            f"{one.model}, batch {one.batch}: {'ran' if one.ran else 'failed'}, said {one.state}; "
+            f"tensors leave {one.left_mib:,} MiB"
+        )
+    for line in unknown:
+        CONSOLE.print(f"not asked: {line}")
+    for name, row in said.items():
+        for what, share, limit, holds in (
+            ("of batches that failed called fits", row["failed fits"] / max(1, row["failed"]), FALSELY_FITS, False),
+            ("of batches that ran called no", row["ran no"] / max(1, row["ran"]), FALSELY_NO, False),
+            ("of networks meet the very rung", row["met"] / max(1, row["networks"]), MET, True),
+        ):
+            passes = share >= limit if holds else share <= limit
+            asked = "at least" if holds else "at most"
+            CONSOLE.print(f"{'pass' if passes else 'FAIL'}: {name}: {share:.1%} {what}, asked {asked} {limit:.0%}")
+    reasons = Counter(one.decided for one in found if one.state == TIGHT)
+    CONSOLE.print(f"tight: {', '.join(f'{count} by {what}' for what, count in reasons.most_common())}\n")
+    if path == LADDER:
+        facts = {
+            "source": "timm, results/benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv, July 2022",
+            "card": CARD.name,
+            "context_mib": [size // MIB for size in asdict(context(CARD, "eager")).values()],
+            "traced_with": {name: version(name).split("+")[0] for name in ("torch", "timm")},
+            "rates": said,
+            "wrong": [asdict(one) for one in wrong],
+            "not_asked": unknown,
+        }
+        LADDER_FOUND.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    gpu_ladder(Path(sys.argv[1]) if len(sys.argv) > 1 else LADDER)
