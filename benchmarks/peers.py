@@ -27,7 +27,7 @@ from course_utils.units import GIB, MIB
 
 CONSOLE = Console()
 MODELS = (
-    "GPT2", "GPT2-XL", "SmolLM2-135M", "SmolLM2-360M", "SmolLM2-1.7B", "TinyLlama-1.1B", "Llama-3.2-1B",
+    "GPT-2", "GPT-2 XL", "SmolLM2-135M", "SmolLM2-360M", "SmolLM2-1.7B", "TinyLlama-1.1B", "Llama-3.2-1B",
     "Qwen2.5-1.5B", "Llama-3.2-3B", "Llama-3-8B",
 )  # fmt: skip
 BATCHES, TOKENS = (1, 8), 1024

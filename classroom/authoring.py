@@ -345,6 +345,7 @@ def _cell(cell: SourceCell, kind: str, identity: str, points: int) -> NotebookNo
         metadata["tags"] = tags
     if cell.options.get("folded"):
         metadata["jupyter"] = {"source_hidden": True}
+        metadata["transient"] = {"remove_source": True}  # in pages that nbconvert makes, which fold nothing
     make = new_markdown_cell if cell.kind == "text" or KINDS.get(cell.kind) else new_code_cell
     return as_notebook(make(text, id=identity, metadata=metadata))  # type: ignore[no-untyped-call]
 

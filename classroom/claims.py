@@ -13,7 +13,7 @@ from html import escape
 
 from classroom import ROOT
 from classroom.notebooks import topics
-from course_utils.units import CourseError
+from course_utils.units import CourseError, as_written
 
 VERDICTS = "course-verdicts"  # class of the table, whose last column a lecture speaks
 RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "outdated", "misleading", "wrong", "open"
@@ -87,11 +87,14 @@ class Verdicts:
             f"<tr style='vertical-align:top'><td>{claim.number}{self._link(claim)}</td>"
             f"<td style='text-align:left'>{escape(claim.text)}<br><small>{escape(claim.source)}</small></td>"
             f"<td style='text-align:left;white-space:nowrap'><b>{finding.verdict}</b></td>"
-            f"<td style='text-align:left'>{escape(finding.evidence)}. <i>{escape(finding.why)}</i></td></tr>"
+            f"<td style='text-align:left'>{escape(as_written(finding.evidence))}. "
+            f"<i>{escape(as_written(finding.why))}</i></td></tr>"
             for claim, finding in self.rows
         )
         table = f"<colgroup>{widths}</colgroup><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-        return f"<table class='{VERDICTS}' style='width:100%;font-size:inherit'>{table}</table>"
+        # JupyterLab fixes the widths of columns, so that a verdict would run into what comes after it.
+        style = "width:100%;table-layout:auto;font-size:inherit"
+        return f"<table class='{VERDICTS}' style='{style}'>{table}</table>"
 
     def _link(self, claim: Claim) -> str:
         return f"<br><small><a href='{claim.lesson}.ipynb'>{claim.lesson[:2]}</a></small>" if self.links else ""

@@ -1,13 +1,11 @@
 """Execute a planned notebook, and make its bytes depend on its content alone.
 
 The kernel is this Python's own, its folder is the notebook's, its hash seed and course seed are fixed. What differs
-from run to run is replaced: execution counts, timings, the kernel's patch version, the random ids of widget models.
+from run to run is replaced or left out: execution counts, timings, the kernel's patch version, live widgets.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import signal
@@ -27,7 +25,6 @@ from classroom import ROOT
 from classroom.notebooks import WIDGET_VIEW, as_notebook
 
 CELL_TIMEOUT = 300  # seconds; a lesson's longest cell trains a small network
-WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 
 
 class CellFailed(Exception):
@@ -83,7 +80,7 @@ def execute(
         except KeyboardInterrupt:
             client.shutdown_kernel = "immediate"  # at exit: a kernel that may finish its cell prints that it cannot
             raise
-    return normalise(notebook, label)
+    return normalise(notebook)
 
 
 @contextmanager
@@ -125,8 +122,8 @@ def line_of_error(traceback: list[str]) -> int | None:
 # -- same content, same bytes ----------------------------------------------------------------------------------------
 
 
-def normalise(notebook: NotebookNode, name: str) -> NotebookNode:
-    """Replace what differs from run to run. `name` keeps widget ids of different notebooks apart."""
+def normalise(notebook: NotebookNode) -> NotebookNode:
+    """Replace or leave out what differs from run to run."""
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for count, cell in enumerate(codes, start=1):
         cell.execution_count = count
@@ -134,20 +131,20 @@ def normalise(notebook: NotebookNode, name: str) -> NotebookNode:
             if "execution_count" in output:
                 output.execution_count = count
     notebook.metadata.language_info = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python"}
-    return _rename_widgets(notebook, name)
+    return _keep_stills(notebook)
 
 
-def _rename_widgets(notebook: NotebookNode, name: str) -> NotebookNode:
-    """Give widget models ids that follow from their order of creation."""
-    models = dict.fromkeys(notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {}))
+def _keep_stills(notebook: NotebookNode) -> NotebookNode:
+    """Of a widget keep what reads without its kernel, and nothing that only its kernel could draw.
+
+    A page prefers a widget's view to all else that an output has, and shows nothing where no script draws it:
+    `jupyter nbconvert --template basic`, a preview of a forge. In JupyterLab the cell makes the view again.
+    """
+    notebook.metadata.pop("widgets", None)
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
-            if WIDGET_VIEW in output.get("data", {}):
-                models.setdefault(output.data[WIDGET_VIEW]["model_id"])
-    text = json.dumps(notebook)
-    for number, model in enumerate(models):
-        text = text.replace(model, hashlib.sha256(f"{name} {number}".encode()).hexdigest()[:32])
-    return as_notebook(json.loads(text))
+            output.get("data", {}).pop(WIDGET_VIEW, None)
+    return notebook
 
 
 def same_where_compared(one: NotebookNode, other: NotebookNode) -> bool:

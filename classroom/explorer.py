@@ -1,30 +1,35 @@
-"""What every explorer shares: controls over one picture, sentences under it, and what the last move did.
+"""What every explorer shares: controls, sentences, one picture under them, and what the last move did.
 
 An explorer has no arithmetic of its own: `view` takes what the controls say, asks a reading, and returns a `View`. The
-base draws it, says what the last move changed, shows an impossible setting's reason in one line over the old picture,
-and saves a still (picture and sentences) beside the live view, for where no kernel runs.
+base draws it, says what the last move changed and that a slow one is being worked on, shows an impossible setting's
+reason in one line over the old picture, and saves a still (sentences and picture) beside the live view, for where no
+kernel runs. The sentences come first: a window too low for both cuts the picture, and no sentence.
 """
 
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from itertools import cycle
 from typing import Any
 
 import ipywidgets as widgets
 
-from classroom.predict import WIDGET_HEAD
+from classroom.predict import WIDGET_HEAD, still
 from course_utils.figures import Picture
-from course_utils.units import CourseError, format_bytes
+from course_utils.units import CourseError, as_written, format_bytes
 
 DESCRIPTION_WIDTH = 5.5  # em, of the words before a control, unless they are longer
 FAINT = "course-faint"  # a class: a widget's layout knows no opacity
-FAINT_STYLE = f"<style>.course-widget .{FAINT}{{opacity:.35}}</style>"
-WORDS_STYLE = "font-size:1.15em;max-width:60em;line-height:1.5"
+STYLE = (
+    f"<style>.course-widget .{FAINT}{{opacity:.35}}.course-words p{{font-size:1.15em;max-width:60em;line-height:1.5;"
+    "margin:0}.course-words{margin:.4em 2px;min-height:8.7em}</style>"
+)
+SLOW = 0.15  # seconds after which a move says that it is being worked on, before anybody wonders
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class View:
         what: its name with the article, as in "the peak rises by 3 MiB".
         write: how a difference of it is written.
         uncaused: names of controls whose moves do not change it by their nature, and of which nothing is said.
+        advised: what the last sentence advises, control by control: its name, and the value to set it to.
+        whole: the same with what takes longer to read, drawn as soon as this is on the page; None if nothing does.
     """
 
     picture: Picture
@@ -46,6 +53,8 @@ class View:
     what: str = "the peak"
     write: Callable[[float], str] = format_bytes
     uncaused: Sequence[str] = ()
+    advised: Mapping[str, object] = field(default_factory=dict)
+    whole: Callable[[], View] | None = None
 
 
 def described(kind: type[Any], description: str, width: str = "", **options: Any) -> Any:
@@ -56,12 +65,14 @@ def described(kind: type[Any], description: str, width: str = "", **options: Any
 
 
 def _row(widths: Sequence[str], controls: Sequence[Any]) -> Any:
-    """Controls side by side, `len(widths)` to a line, in as many lines as they need to show all they can say."""
-    for control, width in zip(controls, cycle(widths), strict=False):
+    """Controls side by side, `len(widths)` to a line and in columns, in as many lines as it takes to cut no word."""
+    columns = len(widths)
+    needs = [max(map(_need, controls[i::columns])) for i in range(min(columns, len(controls)))]
+    for control, width, need in zip(controls, cycle(widths), cycle(needs), strict=False):
         control.layout.width, control.layout.max_width = "auto", "100%"
-        control.layout.flex = f"{width.removesuffix('fr')} 1 {_need(control):.1f}em"
-    lines = [controls[i : i + len(widths)] for i in range(0, len(controls), len(widths))]
-    layout = {"flex_flow": "row wrap", "max_width": "68em"}
+        control.layout.flex = f"{width.removesuffix('fr')} 1 {need:.1f}em"
+    lines = [controls[i : i + columns] for i in range(0, len(controls), columns)]
+    layout = {"flex_flow": "row wrap", "max_width": "68em", "grid_gap": "0 .3em"}
     boxes = [widgets.Box(list(line), layout=widgets.Layout(**layout)) for line in lines]
     return boxes[0] if len(boxes) == 1 else widgets.VBox(boxes)
 
@@ -75,13 +86,18 @@ def _need(control: Any) -> float:
     return before + longest + (2.5 if isinstance(control, widgets.Dropdown) else 12)  # the arrow; the slide
 
 
+def _written(control: Any) -> str:
+    """What a control says, as it is written on the screen."""
+    return str(getattr(control, "label", None) or control.value)
+
+
 class Explorer(widgets.VBox):  # type: ignore[misc]
-    """Rows of controls, a picture, sentences. Subclasses make their controls, call `lay_out`, and define `view`."""
+    """Rows of controls, sentences, a picture. Subclasses make their controls, call `lay_out`, and define `view`."""
 
     _waits = False
 
     def lay_out(self, rows: Sequence[tuple[str, Sequence[Any]]], controls: Mapping[str, Any]) -> None:
-        """Put the controls in rows over picture and words, and draw the first view.
+        """Put the controls in rows over words and picture, and draw the first view.
 
         Args:
             rows: shares of a line, such as "1fr 1fr 3fr", and the controls in it; a line breaks where one of them would
@@ -92,7 +108,8 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         self._last: tuple[dict[str, str], float] | None = None
         self.figure, self.words = widgets.HTML(), widgets.HTML()
         grids = [_row(widths.split(), list(row)) for widths, row in rows]
-        super().__init__([widgets.HTML(WIDGET_HEAD + FAINT_STYLE), *grids, self.figure, self.words])
+        self.words.add_class("course-words")
+        super().__init__([widgets.HTML(WIDGET_HEAD + STYLE), *grids, self.words, self.figure])
         self.add_class("course-widget")
         self.add_class("course-explorer")
         for control in self._controls.values():
@@ -107,10 +124,6 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         """
         raise NotImplementedError
 
-    def pending(self) -> str:
-        """What is said at once of settings whose view takes longer than a blink; nothing of others."""
-        return ""
-
     @contextmanager
     def in_one_move(self) -> Iterator[None]:
         """Where several controls change, and nothing is drawn before the last has."""
@@ -120,30 +133,55 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         finally:
             self._waits = waited
 
-    def redraw(self, _change: object = None) -> None:
-        """Show the present settings."""
+    def redraw(self, change: Mapping[str, Any] | None = None) -> None:
+        """Show the present settings; `change` is what a control that moved tells."""
         if self._waits:
             return
-        if waiting := self.pending():
-            self.figure.add_class(FAINT)
-            self.words.value = f'<p style="{WORDS_STYLE}">{escape(waiting)}</p>'
+        moved = change["owner"] if change else None
         try:
-            view = self.view()
+            with self._said_if_slow(f"{moved.description} {_written(moved)}" if moved else "this"):
+                view = self.view()
         except CourseError as error:  # the old picture stays, faint, and the reason stands where the words were
             self.figure.add_class(FAINT)
-            self.words.value = f'<p role="alert" style="font-size:1.15em"><b>{escape(str(error))}</b></p>'
+            self.words.value = f'<p role="alert"><b>{escape(str(error))}</b></p>'
             return
+        last_move = self._last_move(view)
+        self._show(view, last_move)
+        if view.whole is not None:
+            self._show(view.whole(), last_move)
+
+    def _show(self, view: View, last_move: Sequence[str]) -> None:
         self.figure.remove_class(FAINT)
         self.figure.value = view.picture.svg
-        lines = "<br>".join(escape(line) for line in [*view.sentences, *self._last_move(view)])
-        self.words.value = f'<p aria-live="polite" style="{WORDS_STYLE}">{lines}</p>'
+        lines = "<br>".join(escape(as_written(line)) for line in [*view.sentences, *last_move])
+        self.words.value = f'<p aria-live="polite">{lines}</p>'
+
+    @contextmanager
+    def _said_if_slow(self, what: str) -> Iterator[None]:
+        """Say that `what` is worked on once that has taken SLOW seconds; from another thread, as this one is busy."""
+        busy = threading.Lock()
+
+        def say() -> None:
+            if busy.acquire(blocking=False):  # else it was done in the same moment
+                self.figure.add_class(FAINT)
+                self.words.value = f'<p role="status">Working on {escape(what)} …</p>'
+                busy.release()
+
+        timer = threading.Timer(SLOW, say)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            busy.acquire()  # for good: what is said while working comes before what is said next, or not at all
 
     def _last_move(self, view: View) -> list[str]:
         """What the last change of one control did to the number watched."""
         if view.number is None:
             return []
         # What every control says, by its name, as it is written on the screen.
-        now = {name: str(getattr(control, "label", None) or control.value) for name, control in self._controls.items()}
+        now = {name: _written(control) for name, control in self._controls.items()}
         last, self._last = self._last, (now, view.number)
         changed = [name for name in now if last is not None and now[name] != last[0][name]]
         if last is None or len(changed) != 1 or changed[0] in view.uncaused:
@@ -158,10 +196,11 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
             view = self.view()
         except CourseError as error:
             return {**bundle, "text/plain": str(error)}
-        lines = "<br>".join(escape(line) for line in view.sentences)
+        view = view.whole() if view.whole is not None else view
+        said = [as_written(line) for line in view.sentences]
         return {
             **bundle,
-            "text/html": f"{view.picture.html}<p>{lines}</p>",
+            "text/html": still(f"<p>{'<br>'.join(map(escape, said))}</p>{view.picture.html}", "to move it"),
             "image/png": base64.b64encode(view.picture.png).decode(),
-            "text/plain": "\n".join(view.sentences),
+            "text/plain": "\n".join(said),
         }

@@ -21,11 +21,18 @@ from typing import Any
 import ipywidgets as widgets
 import traitlets
 
+from classroom import STILL
 from course_utils.figures import Picture, side_by_side
 from course_utils.units import CourseError
 
 # Stands once in every widget of ours; the file says what for.
 WIDGET_HEAD = Path(__file__).with_name("widget_head.html").read_text(encoding="utf-8").partition("-->")[2].strip()
+
+
+def still(html: str, purpose: str = "") -> str:
+    """What is saved in a widget's place, with what to run its cell for."""
+    asked = f'<p class="course-at-rest"><em>Run this cell (Shift+Enter) {purpose}.</em></p>' if purpose else ""
+    return f'<div class="{STILL}">{html}{asked}</div>'
 
 
 def read_number(text: str) -> float:
@@ -103,7 +110,10 @@ class Prediction(widgets.VBox):  # type: ignore[misc]
 
     def __init__(self, question: str, unit: str = "MiB") -> None:
         self.question, self.unit = question, unit
-        self.field = widgets.Text(placeholder="a number", continuous_update=False, layout=widgets.Layout(width="10em"))
+        self.field = widgets.Text(
+            description="your guess", placeholder="a number", continuous_update=False,
+            style={"description_width": "initial"}, layout=widgets.Layout(width="16em"),
+        )  # fmt: skip
         self.button = widgets.Button(description="Predict", layout=widgets.Layout(width="7em"))
         self.line = widgets.HTML()
         asked = widgets.HTML(f"{WIDGET_HEAD}<p><b>Predict.</b> {escape(question)}</p>")
@@ -133,7 +143,7 @@ class Prediction(widgets.VBox):  # type: ignore[misc]
         bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs) or {}
         text = f"Predict. {self.question} ({self.unit})"
         html = f"<p><b>Predict.</b> {escape(self.question)} ({escape(self.unit)})</p>"
-        return {**bundle, "text/html": html, "text/plain": text}
+        return {**bundle, "text/html": still(html, "and write your guess here"), "text/plain": text}
 
 
 class Reveal(widgets.VBox):  # type: ignore[misc]
@@ -194,7 +204,7 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any]:
         bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs) or {}
         html = f"<details><summary>The answer, for readers without a kernel</summary>{self.picture().html}</details>"
-        return {**bundle, "text/html": html, "text/plain": self.words()}
+        return {**bundle, "text/html": still(html), "text/plain": self.words()}
 
 
 predict, reveal = Prediction, Reveal  # as a lesson calls them

@@ -24,7 +24,7 @@ from classroom import STILL
 from classroom.claims import VERDICTS
 from classroom.deck import HIDE_CELL, HIDE_OUTPUT, NOTES, is_short
 from classroom.doctor import FIX_INSTALL
-from classroom.notebooks import WIDGET_VIEW, chosen, read_notebook
+from classroom.notebooks import chosen, read_notebook
 from course_utils.files import write_whole
 from course_utils.units import CourseError, format_bytes
 
@@ -98,7 +98,7 @@ def _blocks(cell: NotebookNode, where: str, folder: Path) -> tuple[list[str], li
     shown, spoken, speaks_for_itself = [], [], False
     for output in outputs:
         block, data = _output(output, where), output.get("data", {})
-        widget = WIDGET_VIEW in data or STILL in data.get("text/html", "")
+        widget = STILL in data.get("text/html", "")
         speaks_for_itself |= widget or VERDICTS in block
         if widget and "<figure>" in block and "fragment" not in block:
             # An explorer at rest: the picture's title is its finding, and no sentence asks for a move.

@@ -4,6 +4,7 @@ Memory is given in binary units (1 GiB = 2**30 bytes), rates in decimal ones (1 
 published figures of 2014 to 2017 are decimal and are always written with their unit.
 """
 
+import re
 from collections.abc import Iterable
 from numbers import Integral
 
@@ -49,6 +50,15 @@ def format_bytes(count: float, digits: int = 2) -> str:
     while len(names) > 1 and round(abs(size), places) >= 1024:
         size, names, places = size / 1024, names[1:], digits
     return f"{size:,.{places}f} {names[0]}"
+
+
+def as_written(text: str) -> str:
+    """A sentence or a title in the course's one way: a space before per cent, and a minus sign that is one.
+
+    >>> as_written("GPT-2: -33% of 1e-5")
+    'GPT-2: −33 % of 1e-5'
+    """
+    return re.sub(r"(?<![\w.)-])-(?=\d)", "−", re.sub(r"(?<=\d)%", " %", text))
 
 
 def in_gb(count: float) -> float:

@@ -19,6 +19,7 @@ from course_utils.units import CourseError
 HEIGHT = 460.0  # pixels, with the title on one line
 DOT, SMALL_DOT = 5.5, 3.5  # radius of a point, in pixels
 NAME_GAP = 1.3 * SIZE  # between the names of two curves
+SPOT_GAP = 0.6 * SIZE  # between the names of two points, or two would read as one
 
 
 def write_plain(value: float) -> str:
@@ -204,8 +205,8 @@ def plane(
         scene.place(words, drawn)
     drawn += [(px - 2, top, px + 2, bottom) for px in (frame.at(v, 1.0 if y.log else 0.0)[0] for v in marks.values())]
     for spot, (px, py) in zip(spots, dots, strict=True):
-        if spot.name and scene.place(_around(spot, px, py), drawn) is None:
-            far = scene.place(_far(spot, px, py), drawn)
+        if spot.name and scene.place(_around(spot, px, py), drawn, SPOT_GAP) is None:
+            far = scene.place(_far(spot, px, py), drawn, SPOT_GAP)
             if far is not None:  # too far to be seen as this point's without a line
                 left, top_edge, right, bottom_edge = far.box
                 ends = (px, py), (min(max(px, left), right), min(max(py, top_edge), bottom_edge))

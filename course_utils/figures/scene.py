@@ -44,6 +44,11 @@ THEME = {
     ),
 }
 WIDTH = 960  # pixels of a full picture: the width of a notebook's column
+# On a phone it is this wide, so that its words are 10 pixels high and not 6, and is moved sideways.
+ON_A_PHONE = (
+    "@media(max-width:600px){.course-picture{overflow-x:auto}"
+    ".course-picture svg{min-width:600px;max-width:none!important}}"
+)
 FONT = "DejaVu Sans"  # comes with matplotlib, so a PNG is the same everywhere; wider than most, so estimates are safe
 LINE_HEIGHT = 1.25  # of the font size
 
@@ -107,9 +112,13 @@ class Scene:
         """The texts of the scene, in order."""
         return [item for item in self.items if isinstance(item, Words)]
 
-    def place(self, candidates: Iterable[Words], keep_clear: Iterable[Box] = ()) -> Words | None:
-        """Add the first candidate that stays on the canvas and touches neither other words nor `keep_clear`, if any."""
-        taken = [*keep_clear, *(word.box for word in self.words())]
+    def place(self, candidates: Iterable[Words], keep_clear: Iterable[Box] = (), gap: float = 0.0) -> Words | None:
+        """Add the first candidate that stays on the canvas and touches neither other words nor `keep_clear`, if any.
+
+        `gap` is how many pixels it keeps from the words to its left and right.
+        """
+        words_there = [(left - gap, top, right + gap, low) for left, top, right, low in (w.box for w in self.words())]
+        taken = [*keep_clear, *words_there]
         for words in candidates:
             left, top, right, bottom = words.box
             inside = left >= 0 and top >= 0 and right <= self.width and bottom <= self.height
@@ -270,18 +279,31 @@ def to_png(scene: Scene, scale: float = 1.5) -> bytes:
                 verticalalignment="baseline",
                 zorder=order,
             )
-    return figure_png(figure, dpi=100 * scale)
+    inks = [item.stroke if isinstance(item, Lines) else item.fill for item in scene.items]
+    return figure_png(figure, 100 * scale, [_fixed(ink) for ink in dict.fromkeys(inks)])
 
 
-def figure_png(figure: Figure, dpi: float) -> bytes:
-    """A matplotlib figure as a PNG without dates or versions, in 64 colours: small, and the same bytes each time."""
+def figure_png(figure: Figure, dpi: float, exact: Sequence[str] = ()) -> bytes:
+    """A matplotlib figure as a PNG without dates or versions, in 64 colours: small, and the same bytes each time.
+
+    Areas in one of the `exact` colours keep it to the last bit, as a small one in a role's colour would not.
+    """
     canvas = FigureCanvasAgg(figure)
     figure.set_dpi(dpi)
     canvas.draw()  # type: ignore[no-untyped-call]
     pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
-    image = Image.fromarray(pixels[..., :3])
+    rgb = np.ascontiguousarray(pixels[..., :3])
+    few = Image.fromarray(rgb).quantize(64, dither=Image.Dither.NONE)
+    indices, palette = np.array(few), (few.getpalette() or [])[: 3 * 64]
+    palette += [0] * (3 * 64 - len(palette))
+    for number, colour in enumerate(exact[:192], start=64):
+        channels = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+        indices[(rgb == channels).all(axis=-1)] = number
+        palette += channels
+    image = Image.fromarray(indices, "P")
+    image.putpalette(palette)
     buffer = io.BytesIO()
-    image.quantize(64, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    image.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 
@@ -322,7 +344,8 @@ class Picture:
         image = base64.b64encode(self.png).decode()
         return (
             '<div class="course-picture"><style>.course-picture>img{display:none}.course-picture>div{display:block}'
-            f'</style><img alt="{escape(self.alt)}" width="{self.width:g}" src="data:image/png;base64,{image}">'
+            f"{ON_A_PHONE}</style>"
+            f'<img alt="{escape(self.alt)}" width="{self.width:g}" src="data:image/png;base64,{image}">'
             f'<div hidden="hidden">{self.svg}</div></div>'
         )
 

@@ -56,6 +56,7 @@ def skyline(
     before_name: str = "before",
     time: StepTime | None = None,
     before_time: StepTime | None = None,
+    part: tuple[str, int] | None = None,
 ) -> Picture:
     """Memory over one training step, stacked by role, with a card's limit across it.
 
@@ -71,6 +72,8 @@ def skyline(
         time: the predicted time of this step, `predict_step(ledger, device)`. The horizontal axis is then time: every
             operator as wide as the seconds it takes, the transfer before the step if there is one.
         before_time: the predicted time of `before`, drawn on the same scale; needed where both are given.
+        part: a part of the peak that is no role, such as the logits: its name, and its bytes. A bracket marks how much
+            of the stack that is, from the top down.
 
     Raises:
         CourseError: a time that is another step's, or an outline that has no time where the axis is time.
@@ -100,6 +103,8 @@ def skyline(
     line = verdict.limit_bytes if verdict else None
     plot = Plot(scene, ledger, line, events, ghost, heading, head + TITLE_GAP, right)
     plot.draw()
+    if part is not None:
+        plot.bracket(*part)
     plot.label(name, ghost_name)
     return Picture.from_scene(scene)
 

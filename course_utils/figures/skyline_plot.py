@@ -33,7 +33,7 @@ LEFT = 62.0  # the vertical axis
 UNIT_X = 12.0  # where the line that names the axis begins
 TITLE_GAP = 26.0  # from the title to the plot, with the axis's name between them
 UNDER_PLOT, UNDER_TIMED_PLOT = 38.0, 52.0  # for phases' names; for names with seconds, bars and leaders
-COLUMN_KEY, COLUMN_DASH, COLUMN_MARGIN = 20.0, 16.0, 8.0  # beside the words of the column: a colour, a dash, the end
+COLUMN_KEY, COLUMN_DASH, COLUMN_MARGIN = 20.0, 20.0, 8.0  # beside the words of the column: a colour, a dash, the end
 DASH = 10.0  # half the dash that stands for the outline of another step
 
 CENTRED = 0.35 * SIZE  # from the middle of a line of words down to their baseline
@@ -42,6 +42,7 @@ LIFTS = (10.0, 16.0, 24.0, 32.0, 44.0)  # of a label over its point, the best fi
 LIFTS_ASIDE = (10.0, 7.0, 4.0, 2.0)  # of one to the right of it
 LIFTS_OVER_ROOFS = (10.0, 18.0, 30.0, 40.0)
 ASIDE = 16.0  # from a point to the words to its right
+BRACKET_ASIDE = 9.0  # from the peak to the bracket of a part of it
 ABOVE = 8.0  # from a line to the words above it
 
 EDGE, LINE, HALO = 1.2, 1.8, 4.0  # the step's outline; the limit and another step's outline; the paper under these
@@ -145,6 +146,29 @@ class Plot:
             outline = [_steps(self.ghost.edges, self.y(self.ghost.total))]
             self.scene.add(Lines(outline, PAPER, HALO), Lines(outline, INK, LINE, dashed=True))
 
+    def bracket(self, name: str, count: int) -> None:
+        """Mark so many bytes at the peak, from the top of the stack down, and name them with their share."""
+        event = int(np.argmax(self.total))
+        x = float(self.events.edges[event] + self.events.edges[event + 1]) / 2 + BRACKET_ASIDE
+        top, low = float(self.y(self.total[event])), float(self.y(self.total[event] - count))
+        line = [[(x - TICK, top), (x, top), (x, low), (x - TICK, low)]]
+        self.scene.add(Lines(line, PAPER, HALO), Lines(line, INK, LINE))
+        text = f"{name}: {percent(count, self.ledger.peak_bytes)} of the peak"
+        width, left, right = text_width(text, SIZE, True), x - ASIDE - BRACKET_ASIDE, x + ASIDE / 2
+        heights = np.linspace(top + SIZE, max(low, top + SIZE), 9)
+        places = [Words(right, y, text, SIZE, bold=True) for y in heights if right + width < self.right]
+        places += [Words(left, y, text, SIZE, "end", bold=True) for y in heights if left - width > LEFT]
+        words = self.scene.place(sorted(places, key=lambda one: self._over_bands(one.box)), self._clear())
+        if words is not None:  # over the bands it has paper behind it
+            left, above, right, below = words.box
+            behind = [(left - STRIP, above), (right + STRIP, above), (right + STRIP, below), (left - STRIP, below)]
+            self.scene.items.insert(-1, Area(behind, PAPER))
+
+    def _over_bands(self, box: Box) -> float:
+        """Over how many pixels of its height a box covers the stack, at most."""
+        roof = self.y(self.total[self.events.at(np.arange(box[0], min(box[2], self.events.end), SAMPLE))])
+        return max(0.0, box[3] - float(roof.min(initial=self.bottom)))
+
     def _draw_axis(self) -> None:
         unit = self.scale.unit[1]
         self.scene.add(Words(UNIT_X, self.top - ABOVE, f"{unit} {self.heading}", SIZE, fill=FAINT))
@@ -205,6 +229,10 @@ class Plot:
         for code in np.flatnonzero(self.events.matrix.any(axis=0)):
             share = f"{percent(shares.iloc[code], self.ledger.peak_bytes)} of the peak"
             floor, roof = self.y(self.levels[event, code]), self.y(self.levels[event, code + 1])
+            if self.ghost is not None:  # words keep to the larger side of an outline that crosses the band
+                line = self.y(self.ghost.total[self.ghost.at(columns)])
+                crossed, low = (roof < line) & (line < floor), floor - line > line - roof
+                floor, roof = np.where(crossed & ~low, line - HALO, floor), np.where(crossed & low, line + HALO, roof)
             if not any(
                 write_on_band(self.scene, columns, floor, roof, blocked, lines, ROLE_COLOURS[ROLES[code]], crossing)
                 for lines in ([ROLES[code], share], [ROLES[code]])
@@ -327,5 +355,5 @@ class Plot:
             else:
                 y = min(line, roof)
                 self.scene.add(Lines([[(x - DASH, y), (x + DASH, y)]], INK, LINE, dashed=True))
-                self.scene.add(Words(x + DASH + PAGE_MARGIN, y + CENTRED, before_name, SIZE))
+                self.scene.add(Words(x + DASH + ABOVE, y + CENTRED, before_name, SIZE))
                 roof = y - COLUMN_ROW

@@ -22,7 +22,7 @@ from course_utils.figures.scene import (
     wrap,
 )
 from course_utils.memory import ROLES
-from course_utils.units import GIB, KIB, MIB
+from course_utils.units import GIB, KIB, MIB, as_written
 
 # Chosen by search so that every pair stays apart (CIEDE2000 of 14 or more) for normal sight and for red-, green- and
 # blue-blind sight, and so that bands that touch differ in lightness by 12 or more: tests/library/test_figures.py
@@ -105,7 +105,7 @@ def axis_top(peak_bytes: float, limit_bytes: float | None) -> float:
 def write_title(scene: Scene, title: str) -> float:
     """Write the title over the scene, wrapped; returns the y below it."""
     y = TITLE_SIZE + 4
-    for line in wrap(title, TITLE_SIZE, scene.width - 24):
+    for line in wrap(as_written(title), TITLE_SIZE, scene.width - 24):
         scene.add(Words(12, y, line, TITLE_SIZE))
         y += TITLE_SIZE * LINE_HEIGHT
     return y - TITLE_SIZE * LINE_HEIGHT + 10

@@ -363,7 +363,7 @@ class CardFit:
 
 
 def on_cards(
-    step: StepTrace, batch: int, devices: Iterable[Device], taken: Context | None = None
+    step: StepTrace, batch: int, devices: Iterable[Device], taken: Context | None = None, largest: bool = True
 ) -> list[CardFit]:
     """How a step stands on every device, in their order.
 
@@ -372,6 +372,7 @@ def on_cards(
         batch: samples in the batch.
         devices: such as `course_utils.machine.hardware.devices()`.
         taken: what the driver and the libraries take of each; what was seen on such cards if not given.
+        largest: whether to find the largest batch of each too, which takes most of the time; None stands for it if not.
 
     Raises:
         CourseError: batch is not a whole number of 1 or more.
@@ -382,7 +383,8 @@ def on_cards(
     for device in devices:
         verdict = asked.on(device)
         state = CANNOT if step.precision == "bfloat16" and not device.bfloat16 else verdict.state
-        found.append(CardFit(device, state, verdict, _largest(step, device, taken)))
+        most = _largest(step, device, taken) if largest else None
+        found.append(CardFit(device, state, verdict, most))
     return found
 
 

@@ -1,7 +1,7 @@
 """Explorer of lesson 07: which batch, and how to get there on a card that cannot take it at once.
 
 Its controls choose a traced step, a device and a wanted batch; the reading is `accumulation.Accumulation`, the picture
-a `figures.plane` of peak against time. Only notebooks, tests and `explorers/__init__.py` import this module.
+a `figures.plane` of peak against time.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def _way(steps: Accumulation, cuts: Sequence[Cut], device: Device) -> str:
     whole, best = cuts[-1], steps.largest_that_fits(cuts, device)
     if best is None:
         least = cuts[0]
-        return (
-            f"No micro-batch surely fits: even {least.micro} samples need {format_bytes(least.peak_bytes)}. "
-            "It takes a smaller image, a leaner optimizer or a larger card."
-        )
+        larger = sorted(hardware.devices(), key=lambda card: card.memory_bytes)
+        enough = next((card for card in larger if steps.largest_that_fits([least], card)), None)
+        needs = f"No micro-batch surely fits: even {least.micro} samples need {format_bytes(least.peak_bytes)}"
+        return f"{needs}, and no card here holds them." if enough is None else f"{needs}: take the {enough.name}."
     if best is whole:
         return f"Largest micro-batch that fits: {whole.wanted:,}, the whole batch, with no accumulation."
     lost = best.seconds / whole.seconds - 1
@@ -176,7 +176,10 @@ class BatchExplorer(Explorer):
         cuts = steps.cuts(self.wanted.value, device)
         chosen = next(cut for cut in cuts if cut.micro == self.micro.value)
         drawn = picture(self.network.value, steps, cuts, chosen, device)
-        return View(drawn, sentences(steps, cuts, chosen, device), chosen.peak_bytes, uncaused=["device"])
+        best = steps.largest_that_fits(cuts, device)
+        advised = {} if best is None else {"micro-batch": best.micro}
+        said = sentences(steps, cuts, chosen, device)
+        return View(drawn, said, chosen.peak_bytes, uncaused=["device"], advised=advised)
 
 
 def batch_explorer(

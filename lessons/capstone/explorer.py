@@ -2,7 +2,7 @@
 
 Its controls make a `plan.Plan`, the reading is the `Evaluation` of its problem, the picture a `figures.plane` of memory
 against time with every other combination of the controls. All of them are judged when it is made, so that a move reads
-what is known. Only notebooks, tests and `explorers/__init__.py` import this module.
+what is known.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _way(evaluations: Sequence[Evaluation], found: Evaluation) -> str:
         alike = f"; equal {exact.equal_to}: {_named(exact)}"
     else:
         alike = ""
-    return f"Fastest of all {len(evaluations)} whose tensors fit: {_named(best)}{alike}."
+    fitting = sum(one.feasible for one in evaluations)
+    return f"Fastest of the {fitting} of {len(evaluations)} whose tensors fit: {_named(best)}{alike}."
 
 
 def _named(one: Evaluation) -> str:
@@ -112,7 +113,12 @@ class PlanExplorer(Explorer):
         """The plan among all of them, and what it comes to in words; what it needs of the card is watched."""
         found = self._problem.evaluate(self.plan)
         drawn = picture(self._problem, self._all, found)
-        return View(drawn, sentences(self._all, found), found.needs_bytes, "what it needs of the card")
+        best, advised = fastest(self._all), {}
+        if best is not None:
+            wanted = (best.plan.micro or best.plan.batch, best.plan.precision, best.plan.offload, best.plan.segments)
+            advised = dict(zip(self._controls, wanted, strict=True))
+        said = sentences(self._all, found)
+        return View(drawn, said, found.needs_bytes, "what it needs of the card", advised=advised)
 
 
 def choices(problem: Problem) -> dict[str, dict[str, Any]]:

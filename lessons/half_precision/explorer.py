@@ -1,8 +1,7 @@
 """Explorer of lesson 08: what is gained by halving, in memory and in time, and what does not shrink.
 
 Its controls choose a step traced in float32 and in halves (`trace`), a batch and a device; the reading is a
-`precision.Halving`, the picture a `figures.skyline` with float32 as an outline. Only notebooks, tests and
-`explorers/__init__.py` import this module.
+`precision.Halving`, the picture a `figures.skyline` with float32 as an outline.
 """
 
 from __future__ import annotations
@@ -137,7 +136,9 @@ class HalfExplorer(Explorer):
         title = _title(halving, self.precision.value)
         picture = skyline(half, device, full, title, device.name, before_name="float32")
         said = sentences(halving, device, self.precision.value)
-        return View(picture, said, half.peak_bytes, uncaused=["precision", "device"])
+        lacks = self.precision.value == "bfloat16" and not device.bfloat16
+        advised = {"precision": "float16"} if lacks else {}
+        return View(picture, said, half.peak_bytes, uncaused=["precision", "device"], advised=advised)
 
 
 def _title(halving: Halving, precision: str) -> str:

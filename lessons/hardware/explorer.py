@@ -1,7 +1,7 @@
 """Explorer of lesson 02: what a training step needs, and which cards of the catalogue hold it.
 
 Its controls choose a traced step (`trace`) and a batch, the reading is `capacity.on_cards`, the picture
-`figures.cards`. Only notebooks, tests and `explorers/__init__.py` import this module.
+`figures.cards`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import ipywidgets as widgets
 import torch
 
 from classroom.explorer import Explorer, View, described
+from course_utils.figures import Picture
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.memory import StepTrace
@@ -56,7 +57,7 @@ def _which(fits: Sequence[CardFit]) -> str:
         if tight:
             return f"No card surely holds it; on {_names(tight)} it is tight: its tensors fit, not all else."
         return "No card here holds it."
-    have = f"{len(good)} of {len(fits)} cards {'has' if len(good) == 1 else 'have'} room."
+    have = f"{len(good)} of {len(fits)} cards {'holds' if len(good) == 1 else 'hold'} it."
     if cheap is None:
         return f"{have} The smallest is {priced(least.device)}; no price of any of them is confirmed."
     if cheap.device == least.device:
@@ -64,14 +65,24 @@ def _which(fits: Sequence[CardFit]) -> str:
     return f"{have} The smallest is {priced(least.device)}, the cheapest of confirmed price {priced(cheap.device)}."
 
 
+def _short(fits: Sequence[CardFit]) -> CardFit | None:
+    """Of the cards that compute in this precision and do not hold the step, the largest."""
+    short = [fit for fit in fits if fit.state not in (FITS, CANNOT)]
+    return max(short, key=lambda fit: fit.device.memory_bytes, default=None)
+
+
+def _else_batch(fits: Sequence[CardFit]) -> int:
+    """The batch that the last sentence names; 0 if it names none."""
+    near = _short(fits)
+    return 0 if near is None or near.state == TIGHT else near.largest_batch or 0
+
+
 def _else(fits: Sequence[CardFit]) -> str:
-    able = [fit for fit in fits if fit.state != CANNOT]
-    if not able:
+    if all(fit.state == CANNOT for fit in fits):
         return "None of them computes in bfloat16: take float16."
-    short = [fit for fit in able if fit.state != FITS]
-    if not short:
+    near = _short(fits)
+    if near is None:
         return "Every card that computes in this precision holds it: the network does not decide which card you need."
-    near = max(short, key=lambda fit: fit.device.memory_bytes)
     name = near.device.name
     if near.largest_batch is None:
         return f"{name} does not, and a smaller batch would not help: memory does not grow with the batch."
@@ -80,20 +91,20 @@ def _else(fits: Sequence[CardFit]) -> str:
     missing = f"{name}, the largest that does not hold it, lacks {format_bytes(-near.verdict.spare_bytes)}"
     if near.largest_batch:
         return f"{missing}; batches up to {near.largest_batch:,} fit it."
-    return f"{missing}, and not even one sample fits: it takes a leaner optimizer, smaller inputs or a larger card."
+    return f"{missing}, and not even one sample fits."
 
 
 def _names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def bars(fits: Sequence[CardFit]) -> list[CardBar]:
-    """One bar a card, by memory, then by year."""
+def bars(fits: Sequence[CardFit], unknown: str = "any") -> list[CardBar]:
+    """One bar a card, by memory, then by year; `unknown` is what stands for a largest batch that there is not."""
 
     def note(fit: CardFit) -> str:
         if fit.state == CANNOT:
             return "no bfloat16"
-        return "any" if fit.largest_batch is None else f"{fit.largest_batch:,}" if fit.largest_batch else "none"
+        return unknown if fit.largest_batch is None else f"{fit.largest_batch:,}" if fit.largest_batch else "none"
 
     ordered = sorted(fits, key=lambda fit: (fit.device.memory_bytes, fit.device.year))
     return [
@@ -121,6 +132,7 @@ class HardwareExplorer(Explorer):
     def __init__(self, networks: Mapping[str, Network], devices: Sequence[Device], start: Mapping[str, Any]) -> None:
         self._networks, self._devices = networks, tuple(devices)
         self._steps: dict[tuple[str, str, str], StepTrace] = {}
+        self._known: set[tuple[str, str, str]] = set()  # the steps whose largest batches were found
         dropdown = widgets.Dropdown
         self.network = described(dropdown, "network", options=list(networks), value=start["network"])
         self.optimizer = described(
@@ -158,11 +170,28 @@ class HardwareExplorer(Explorer):
 
     def view(self) -> View:
         """Bars and sentences of the present settings; the peak of the tensors is watched."""
+        key = (self.network.value, self.optimizer.value, self.precision.value)
+        if key in self._known:
+            return self._whole()
+        self._known.add(key)
+        step, batch = self.step, self.batch.value
+        asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices, largest=False)
+        said = (*sentences(step, batch, asked, fits)[:2], "The largest batch of each card is looked for.")
+        return View(self._drawn(asked, fits, "…"), said, asked.tensors, whole=self._whole)
+
+    def _whole(self) -> View:
+        """With the largest batch of each card, which takes longer to find than all else."""
         step, batch = self.step, self.batch.value
         asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices)
+        fewer = _else_batch(fits)
+        advised = {"batch": fewer} if fewer else {}
+        said = sentences(step, batch, asked, fits)
+        return View(self._drawn(asked, fits, "any"), said, asked.tensors, advised=advised)
+
+    def _drawn(self, asked: Demand, fits: Sequence[CardFit], unknown: str) -> Picture:
         lines = {"tensors": float(asked.tensors), "with context": float(asked.least)}
-        picture = cards(bars(fits), lines, title(step, batch, fits), ("at launch", "fits up to"))
-        return View(picture, sentences(step, batch, asked, fits), asked.tensors)
+        head = title(self.step, self.batch.value, fits)
+        return cards(bars(fits, unknown), lines, head, ("at launch", "fits up to"))
 
 
 def hardware_explorer(

@@ -242,7 +242,7 @@ def traced(name, optimizer="momentum"):
 
 
 steps = {name: traced(name) for name in NETWORKS}
-steps["GPT-2"] = language_step("GPT2", sequence=1024, numbers="float32", optimizer="momentum")
+steps["GPT-2"] = language_step("GPT-2", sequence=1024, numbers="float32", optimizer="momentum")
 
 # %% folded=true
 rows = []

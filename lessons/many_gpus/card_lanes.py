@@ -18,12 +18,14 @@ COMPUTE, LINK = SERIES_COLOURS[1], SERIES_COLOURS[0]
 HIDDEN = 0.4  # opacity of the link where the card computes meanwhile
 
 
-def card_lanes(steps: Mapping[str, CardStep], title: str = "") -> Picture:
+def card_lanes(steps: Mapping[str, CardStep], title: str = "", room_for: int = 1) -> Picture:
     """Two lanes for each step, all on one scale of time: computation, and the link, full where the card waits for it.
 
     Args:
         steps: name of the row -> the step.
         title: the finding.
+        room_for: the picture is as tall as with so many steps, whatever is said of each: a control then adds one, and
+            nothing on the page moves.
 
     Raises:
         CourseError: no steps.
@@ -44,7 +46,7 @@ def card_lanes(steps: Mapping[str, CardStep], title: str = "") -> Picture:
         y += 1.25 * SIZE
         scene.add(Words(12, y, name, SIZE, bold=True))
         words = _words(step)
-        if 12 + text_width(name, SIZE, True) + 24 + text_width(words, SIZE) < WIDTH:
+        if room_for == 1 and 12 + text_width(name, SIZE, True) + 24 + text_width(words, SIZE) < WIDTH:
             scene.add(Words(12 + text_width(name, SIZE, True) + 20, y, words, SIZE))
         else:
             y += 1.25 * SIZE
@@ -70,7 +72,8 @@ def card_lanes(steps: Mapping[str, CardStep], title: str = "") -> Picture:
         scene.add(Lines([[(at, bottom), (at, bottom + 5)]], FAINT))
         label = f"{i * step_size:.10g}" + (f" {name}" if i == 0 else "")
         scene.add(Words(at, bottom + 23, label, SIZE, "middle", fill=FAINT))
-    scene.height = bottom + 34
+    missing = max(0, room_for - len(steps)) * (2.5 * SIZE + 9 + 2 * (LANE + 5) + 8)
+    scene.height = bottom + 34 + missing
     return Picture.from_scene(scene)
 
 

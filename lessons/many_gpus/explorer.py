@@ -1,8 +1,7 @@
 """Explorer of lesson 11: what more cards bring, and how the work should be split.
 
 Its controls choose a traced step, cards, their link, a scheme and the batch of each; the reading is
-`parallel.on_cards`, the picture `figures.card_lanes`. Only notebooks, tests and
-`explorers/__init__.py` import this module.
+`parallel.on_cards`, the picture `figures.card_lanes`.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _culprit(step: CardStep) -> str:
     )
     waits = step.idle_seconds / step.seconds
     if step.scheme == STAGES:
-        return f"{sent}; it waits {100 * waits:.0f} % of the step, most of it for its neighbours' turn."
+        return f"{sent}; it waits {100 * waits:.0f} % of the step, for the link or for its neighbours."
     if not step.link_seconds:
         return f"{step.name} sends nothing under this scheme."
     hidden = step.hidden_seconds / step.link_seconds
@@ -72,20 +71,33 @@ def _culprit(step: CardStep) -> str:
     return f"{sent}; {where}, and the card waits {100 * waits:.0f} % of the step."
 
 
+def _fits(step: CardStep) -> bool:
+    return spare_bytes(step.device, step.peak_bytes) >= 0
+
+
+def fastest(others: Mapping[str, CardStep | None]) -> CardStep | None:
+    """The fastest scheme whose fullest card has room; None if there is none."""
+    fitting = [step for step in others.values() if step is not None and _fits(step)]
+    return max(fitting, key=lambda step: step.speed_up, default=None)
+
+
 def _way(chosen: CardStep, others: Mapping[str, CardStep | None]) -> str:
     if chosen.cards == 1:
         return "Take more cards to see what they bring."
-    possible = {scheme: step for scheme, step in others.items() if step is not None}
-    best = max(possible.values(), key=lambda step: step.speed_up)
-    least = min(possible.values(), key=lambda step: step.peak_bytes)
+    possible = [step for step in others.values() if step is not None]
+    best, least = fastest(others), min(possible, key=lambda step: step.peak_bytes)
+    if best is None:
+        return f"No scheme fits these cards: the least is {format_bytes(least.peak_bytes)}, with {least.scheme}."
+    if not _fits(chosen):
+        return f"Of the schemes that fit, {best.scheme} is the fastest, {best.speed_up:.2f} times."
     if best.speed_up <= 1.0001 * chosen.speed_up:
-        said = "No other scheme is faster here."
+        said = "No other scheme that fits is faster."
     elif best.speed_up < 1.02 * chosen.speed_up:
-        said = f"No other scheme is much faster; {best.scheme} reaches {best.speed_up:.2f} times."
+        said = f"No other scheme that fits is much faster; {best.scheme} reaches {best.speed_up:.2f} times."
     else:
         said = f"Faster here: {best.scheme}, {best.speed_up:.2f} times."
     if best.speed_up < 1:
-        said += " All are slower than one card: use the others for other experiments."
+        said += " All that fit are slower than one card."
     if least.scheme != chosen.scheme and least.peak_bytes < 0.98 * chosen.peak_bytes:
         said += f" Least memory: {least.scheme}, {format_bytes(least.peak_bytes)}."
     return said
@@ -150,13 +162,15 @@ class CardsExplorer(Explorer):
         rows = {f"one {chosen.device.name}": alone}
         if chosen.cards > 1:
             rows[f"{chosen.cards} cards, {chosen.scheme}"] = chosen
+        best = fastest(found)
         return View(
-            card_lanes(rows, title(chosen)),
+            card_lanes(rows, title(chosen), room_for=2),
             sentences(chosen, found),
             round(chosen.speed_up, 2),
             what="the speed-up",
             write=lambda change: f"{change:.2f}",
             uncaused=["network"],
+            advised={} if chosen.cards == 1 or best is None else {"scheme": best.scheme},
         )
 
 

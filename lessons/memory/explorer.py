@@ -1,13 +1,13 @@
 """Explorer of lesson 03: where the memory of a training step goes, and whether it fits a card.
 
 Its controls choose a traced step (`trace`) and a batch, the readings are a `memory.Ledger` and, where a device is
-chosen, its `speed.StepTime`; the picture is a `figures.skyline`. Only notebooks, tests and
-`explorers/__init__.py` import this module.
+chosen, its `speed.StepTime`; the picture is a `figures.skyline`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,11 @@ def _state(ledger: Ledger, verdict: Fit) -> str:
     return f"{head} Memory runs out in the {ledger.phases[event]} phase{layer}."
 
 
+def _cards(size_gib: float) -> list[tuple[str, float]]:
+    """The sizes that are offered, as written: the usual ones and this one, such as that of the device chosen."""
+    return [(f"{size:.4g} GiB", size) for size in sorted({*CARDS_GIB, size_gib})]
+
+
 def _article(card: str) -> str:
     return f"an {card}" if card.startswith(("8", "11 ", "80")) else f"a {card}"
 
@@ -66,7 +71,7 @@ def _culprit(ledger: Ledger, verdict: Fit) -> str:
     role, stays = str(shares.idxmax()), int(shares[list(STAYS)].sum())
     verb = "are" if role.endswith("s") else "is"
     share = percent(shares[role], ledger.peak_bytes)
-    rest = f"{format_bytes(stays)} of parameters, optimizer state and weight gradients stay whatever the batch"
+    rest = f"{format_bytes(stays)} of parameters, optimizer state and weight gradients do not grow with the batch"
     if verdict.state != NO:
         return f"{role.capitalize()} {verb} {share} of it; {rest}."
     if not verdict.holds(stays):
@@ -84,10 +89,7 @@ def _way_out(step: StepTrace, limit_bytes: float) -> str:
     if batches.tight:
         return batches.words
     least = step.at(1).peak_bytes
-    return (
-        f"No batch fits: one sample alone needs {format_bytes(least)}, and the context comes on top. "
-        "It takes a smaller image, a leaner optimizer or a larger card."
-    )
+    return f"No batch fits: one sample alone needs {format_bytes(least)}, and the context comes on top."
 
 
 def time_sentence(time: StepTime) -> str:
@@ -136,9 +138,7 @@ class MemoryExplorer(Explorer):
         axes = [("operators in order", OPERATORS), *((f"time on {name}", name) for name in known)]
         self.device = described(dropdown, "axis", "4em", options=axes, value=start["device"])
         self.device.tooltip = "What the axis shows: one operator after another, or the time predicted for a device"
-        held = {hardware.device(name).memory_bytes / GIB for name in known}
-        cards = [(f"{card:g} GiB", card) for card in sorted({*CARDS_GIB, *held, start["card_gib"]})]
-        self.card = described(dropdown, "card", "4em", options=cards, value=start["card_gib"])
+        self.card = described(dropdown, "card", "4em", options=_cards(start["card_gib"]), value=start["card_gib"])
         sizes = [(f"{side} × {side}", side) for side in sorted({*PICTURE_SIZES, size})]
         self.size = described(widgets.SelectionSlider, "image", options=sizes, value=size, continuous_update=False)
         most = max(LARGEST_BATCH, start["batch"])
@@ -201,12 +201,20 @@ class MemoryExplorer(Explorer):
             before_time=kept.time_on(name) if kept else None,
         )
         said = sentences(step, ledger, self.limit_bytes)
-        return View(picture, (*said, time_sentence(time)) if time else said, ledger.peak_bytes, uncaused=UNCAUSED)
+        advised: dict[str, object] = {}
+        with suppress(CourseError):  # memory that does not grow with the batch
+            fits = largest_batch(step, self.limit_bytes).fits
+            advised = {"batch": fits} if 0 < fits <= self.batch.max else advised
+        all_said = (*said, time_sentence(time)) if time else said
+        return View(picture, all_said, ledger.peak_bytes, uncaused=UNCAUSED, advised=advised)
 
     def _hold(self, change: Any) -> None:
         """A device chosen brings its own memory as the card; another card can be chosen after it."""
         if change["new"] != OPERATORS:
-            self.card.value = hardware.device(change["new"]).memory_bytes / GIB
+            size = hardware.device(change["new"]).memory_bytes / GIB
+            with self.in_one_move():
+                self.card.options = _cards(size)
+                self.card.value = size
 
     def _keep(self, _change: object = None) -> None:
         try:

@@ -81,15 +81,17 @@ layers = nn.Sequential(
 step = training_step(
     layers, input_shape=(3, 16, 16), criterion=lambda output, y: output.mean(), target="cpu"
 )
-passes = step.at(batch=4).timeline().query("phase != 'update'")
-passes.drop(columns=["layer", "workspace", "other"])
+passes = step.at(batch=4).timeline().query("phase != 'update'").set_index("event")
+roles = ["parameters", "weight gradients", "input", "feature maps", "gradient maps"]
+passes[roles].map("{:,}".format)
 
 # %% [markdown]
 # Read that table from top to bottom: it is a training step without its update, one operator a row, and what is alive
 # after it.
 
 # %% [markdown] slide="notes"
-# - Parameters are there all the time, and so is *optimizer state* (momentum keeps one number for every parameter).
+# - Parameters are there all the time, and so is *optimizer state*, which the table leaves out: momentum keeps one
+#   number for every parameter, 3,232 bytes again.
 # - *Feature maps*, the outputs of layers, appear in the forward pass. The first convolution's is gone as soon as the
 #   second convolution has one. The ReLU's, 32,768 bytes, stays until the backward pass has been through the ReLU.
 # - *Gradient maps*, the gradients of those outputs, and *weight gradients* appear in the backward pass.
@@ -121,9 +123,7 @@ image, convolutions, pools, parameters = 3 * 224 * 224, 13_547_520, 1_530_368, 1
 per_image = 4 * (image + convolutions + pools) + 8 * pools
 by_hand = 128 * per_image + 3 * 4 * parameters
 print(f"maps of one image     {format_bytes(per_image):>10}")
-print(f"maps of 128           {format_bytes(128 * per_image):>10}")
 print(f"for the parameters    {format_bytes(3 * 4 * parameters):>10}")
-print(f"together              {format_bytes(by_hand):>10}")
 
 # %% [markdown] slide="slide"
 # ## Trace: the same step, every tensor
@@ -142,7 +142,6 @@ vgg = training_step(
     model, input_shape=(3, 224, 224), classes=1000, optimizer="momentum", name="VGG-16"
 )
 ledger = vgg.at(batch=128)
-ledger.by_role().map(format_bytes).to_frame()
 
 # %% folded=true
 fixed = 3 * 4 * parameters
@@ -157,6 +156,9 @@ reveal(
         (per_image / GIB, "Those are the maps of one image; the batch has 128."),
     ],
 )
+
+# %%
+ledger.by_role().map(format_bytes).to_frame()
 
 # %% [markdown] slide="slide"
 # ## Reading a skyline
@@ -269,7 +271,7 @@ accountings([alexnet.at(128), ledger], published)
 # %%
 for network in (alexnet.at(128), ledger):
     sizes = network.network_wide_parts().items()
-    parts = {role: round(in_gb(size), 3) for role, size in sizes}
+    parts = ", ".join(f"{role} {in_gb(size):.2f} GB" for role, size in sizes)
     total = in_gb(network.network_wide_bytes())
     missing = published[network.name] / GB - total
     print(

@@ -24,7 +24,6 @@ import pandas as pd
 
 from classroom.claims import Verdicts
 from classroom.predict import predict, reveal
-from course_utils.figures import side_by_side
 from lessons.claims import CLAIMS, judge
 from lessons.shared.sources import SOURCES
 
@@ -58,7 +57,7 @@ print(f"{total} claims judged")
 share = {name: 100 * count / total for name, count in counts.items()}
 reveal(
     guess,
-    {"right": share["right"], "wrong": share["wrong"]},
+    {"right": share["right"], **share},
     thoughts=[
         (
             100.0,
@@ -86,10 +85,6 @@ reveal(
 # - **misleading**: the words may be true, what they suggest is not;
 # - **wrong**: the number says otherwise;
 # - **open**: what it would take to decide was not published.
-
-# %% folded=true
-held = f"{counts['right']} of {total} claims hold as they stand"
-side_by_side(counts, unit="claims", title=held)
 
 # %% slide="subslide" folded=true
 table = pd.DataFrame(

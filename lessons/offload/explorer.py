@@ -1,13 +1,14 @@
 """Explorer of lesson 09: when the copy hides behind the computation, and which policy loses least.
 
 Its controls choose a traced step, what moves and how, and the machine; the reading is an `offload.Schedule` in the
-accounting of 2016, the picture `figures.schedule_lanes`. Only notebooks, tests and `explorers/__init__.py` import this
-module.
+accounting of 2016, the picture `figures.schedule_lanes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import ipywidgets as widgets
@@ -30,8 +31,7 @@ from lessons.offload.search import POLICIES, schedule_2016
 
 BATCHES = (8, 16, 32, 64, 128, 256, 512)
 OFFERED = ("VGG-16", "AlexNet", "GoogLeNet", "ResNet-50")
-FAST = (("none", "p"), ("conv", "p"), ("all", "p"), ("windowed", "p"))  # what the last sentence chooses from
-SMALL = (("conv", "m"), ("all", "m"))  # and what it turns to where none of them fits
+WAYS = (*product(set(POLICIES) - {"dyn"}, ALGORITHMS), ("dyn", "p"))  # what the last sentence chooses from: all
 NAMES = {"p": "(p), fastest", "m": "(m), no workspace"}
 WORTH = 0.0005  # a plan that saves less of the step's time than this is no better
 
@@ -71,13 +71,20 @@ class Plans:
         """What a schedule leaves of the device: those frameworks planned every address, and nobody counts a context."""
         return spare_bytes(self.device, schedule.peak_bytes, context_bytes=0)
 
-    def best(self) -> Schedule | None:
-        """The fastest of FAST that fits, else of SMALL; None if none of either does."""
-        for ways in (FAST, SMALL):
-            fitting = [found for found in (self.get(*way) for way in ways) if self.fits(found)]
-            if fitting:
-                return min(fitting, key=lambda found: found.total_seconds)
-        return None
+    def best(self) -> tuple[str, str] | None:
+        """Policy and algorithm of the fastest schedule that fits, of several the leanest; None if none does."""
+        fitting = {}
+        for way in WAYS:
+            with suppress(CourseError):  # no "dyn" fits
+                found = self.get(*way)
+                if self.fits(found):
+                    fitting[way] = (found.total_seconds, found.peak_bytes, way)
+        return min(fitting, key=lambda way: fitting[way], default=None)
+
+    def more_time(self, schedule: Schedule) -> str:
+        """What a schedule costs against the fastest kernels with nothing moved."""
+        more = schedule.total_seconds / self.get("none").total_seconds - 1
+        return "no more time" if more < WORTH else f"{_share(more)} more time"
 
 
 def waiting(schedule: Schedule) -> float:
@@ -106,11 +113,11 @@ def _state(plans: Plans, schedule: Schedule) -> str:
     fits = f"fits {device.name} with {format_bytes(spare)} to spare"
     if spare < 0:
         fits = f"is {format_bytes(-spare)} more than {device.name} holds"
-    lost = "nothing of the time is lost" if schedule.loss < WORTH else f"{_share(schedule.loss)} lost"
     peak = f"the peak of {format_bytes(schedule.peak_bytes)}"
     if schedule.peak_bytes != kept.peak_bytes:
         peak += f", in place of {format_bytes(kept.peak_bytes)},"
-    return f"{_how(schedule)}: {format_seconds(schedule.total_seconds)} a step, {lost}; {peak} {fits}."
+    took = f"{format_seconds(schedule.total_seconds)} a step, {plans.more_time(schedule)} than with nothing moved"
+    return f"{_how(schedule)}: {took}; {peak} {fits}."
 
 
 def _culprit(schedule: Schedule) -> str:
@@ -128,17 +135,18 @@ def _culprit(schedule: Schedule) -> str:
 
 
 def _way(plans: Plans, schedule: Schedule) -> str:
-    best = plans.best()
-    if best is None:
+    way = plans.best()
+    if way is None:
         least = plans.get("all", "m")
         return (
             f"No plan fits: with every map moved and no workspace it still needs {format_bytes(least.peak_bytes)}, in "
-            f"{least.kernel_name(least.peak_kernel)}. Take a smaller batch or a larger card."
+            f"{least.kernel_name(least.peak_kernel)}."
         )
+    best = plans.get(*way)
     if plans.fits(schedule) and schedule.total_seconds <= best.total_seconds * (1 + WORTH):
         return "No plan that fits is faster."
-    cost = "nothing lost" if best.loss < WORTH else f"{_share(best.loss)} lost"
-    return f"Fastest plan that fits: {_how(best)}, {format_seconds(best.total_seconds)} a step, {cost}."
+    took = f"{format_seconds(best.total_seconds)} a step, {plans.more_time(best)}"
+    return f"Fastest plan that fits: {_how(best)}, {took}."
 
 
 def _share(share: float) -> str:
@@ -197,9 +205,9 @@ class OffloadExplorer(Explorer):
         schedule, kept = plans.get(self.policy.value, self.algorithm.value), plans.get("none")
         limit = plans.device.memory_bytes
         picture = schedule_lanes(schedule, limit, kept if schedule.copies else None, limit=plans.device.name)
-        return View(
-            picture, sentences(plans, schedule), round(waiting(schedule), 3), what="the share of waiting", write=_points
-        )
+        said, best = sentences(plans, schedule), plans.best()
+        advised = dict(zip(("policy", "algorithm"), best, strict=True)) if best else {}
+        return View(picture, said, round(waiting(schedule), 3), "the share of waiting", _points, advised=advised)
 
 
 def _points(share: float) -> str:

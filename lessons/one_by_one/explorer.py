@@ -1,6 +1,6 @@
 """Explorer of lesson 05: where to squeeze, to how many channels, and for how long.
 
-Its controls choose a `changes.squeeze` and a batch. Only notebooks, tests and `explorers/__init__.py` import it.
+Its controls choose a `changes.squeeze` and a batch.
 """
 
 from __future__ import annotations
@@ -64,17 +64,26 @@ class SqueezeExplorer(ChangeExplorer):
         work = f"{100 * abs(new / old - 1):.1f} % of arithmetic {_way(new - old)}"
         costs = f"{abs(weights):,} parameters {_way(weights)}, {work}"
         culprit = f"Kept: {kept}; {costs}. {the_rest(change, batch)}"
-        old_peak, new_peak = change.peaks(batch)
-        return [state, culprit, self._way_out(added, new_peak < old_peak)]
+        return [state, culprit]
 
-    def _way_out(self, added: int, falls: bool) -> str:
-        if added >= 0 and falls:
-            return "The peak falls by weights that the squeeze saves, with gradients and momentum: maps are not less."
-        if added >= 0 and not self.narrow.value:
-            return "The squeezed map comes on top and nothing after it is smaller: let layers stay narrow."
-        if added >= 0:
-            return "The layers that stay narrow save less than the squeezed map adds: squeeze to fewer channels."
-        return "Saved are the maps of the layers that stay narrow; the next layer that widens ends it."
+    def way_out(self, change: Change, batch: int) -> tuple[str, dict[str, object]]:
+        """Which of two moves brings the peak lower: one layer more that stays narrow, or fewer channels."""
+        here = change.after.at(batch).peak_bytes
+        fewer = [count for count in CHANNELS if count < self.channels.value]
+        moves: list[tuple[str, str, int]] = []
+        if self.narrow.value < max(NARROW.values()):
+            moves.append(("With one layer more that stays narrow", "stay narrow", self.narrow.value + 1))
+        if fewer:
+            moves.append((f"With {fewer[-1]} channels", "channels", fewer[-1]))
+        found = {}
+        for words, control, value in moves:
+            setting = {"channels": self.channels.value, "stay narrow": self.narrow.value, control: value}
+            there = changes.squeeze(self.published, self.layer.value, setting["channels"], setting["stay narrow"])
+            found[words, control, value] = there.after.at(batch).peak_bytes
+        if found and min(found.values()) < here:
+            words, control, value = min(found, key=lambda move: found[move])
+            return f"{words} the peak is {format_bytes(found[words, control, value])}.", {control: value}
+        return "Neither fewer channels nor one layer more that stays narrow lowers the peak.", {}
 
 
 def _way(difference: float) -> str:

@@ -38,7 +38,7 @@ def _qlora_needs_more() -> Finding:
 @claim(90, COOKBOOK, "A key–value cache takes bytes of a value · hidden · layers · tokens · sequences.")
 def _cache_formula() -> Finding:
     found = {}
-    for name in ("GPT2", "SmolLM2-1.7B", MODEL):
+    for name in ("GPT-2", "SmolLM2-1.7B", MODEL):
         shape = SHAPES[name]
         with torch.device("meta"):
             cache: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -1,8 +1,7 @@
 """Explorer of lesson 14: what can be fine-tuned on one card, and which choice buys it.
 
 Its controls choose a model, what is trained, an optimizer, a batch and a card; the picture is the peak by role
-(`figures.role_bars`) beside that of training everything. Only notebooks, tests and `explorers/__init__.py` import this
-module.
+(`figures.role_bars`) beside that of training everything.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from course_utils.machine import hardware
 from course_utils.memory import Ledger
 from course_utils.techniques.capacity import FITS, Fit, demand, fit, room_for_tensors
 from course_utils.units import CourseError, format_bytes, require_one_of
-from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, Method, is_kept, longest_sequence, step
+from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, Method, longest_sequence, step
 
 MODELS = ("TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3.2-3B", "Llama-3-8B")
 TRAINED = {
@@ -33,16 +32,18 @@ EACH, NOTHING = "each layer", "nothing"
 SMALLEST = 8  # GiB of a card that is offered
 WHOLE = Method()
 IS = {"optimizer state": "The optimizer's state is"}
-WAYS_OUT = {
-    "parameters": "keep frozen weights in 4 bits, and train LoRA beside them",
-    "optimizer state": "train fewer weights, or keep the state in 8 bits or on the CPU",
-    "weight gradients": "update within the backward pass, or train fewer weights",
-    "feature maps": "recompute each layer, or take fewer or shorter sequences",
-    "gradient maps": "take fewer or shorter sequences: the logits and their gradient grow with both",
+# What the last sentence tries where a step does not fit: of each role first what is meant for it. Control and value.
+MOVES: dict[str, tuple[tuple[str, str], ...]] = {
+    "parameters": (("train", "LoRA, base in 4 bits"),),
+    "optimizer state": (("optimizer", "8-bit AdamW"), ("train", "LoRA"), ("optimizer", "AdamW, state on the CPU")),
+    "weight gradients": (("update", WITHIN), ("train", "LoRA")),
+    "feature maps": (("recompute", EACH),),
 }
 
 
-def sentences(ledger: Ledger, method: Method, sequence: int, verdict: Fit, longest: int) -> tuple[str, str, str]:
+def sentences(
+    ledger: Ledger, method: Method, sequence: int, verdict: Fit, longest: int, advice: str = ""
+) -> tuple[str, str, str]:
     """What the step needs, in words: the verdict, what the peak is made of, and how far one can go.
 
     Args:
@@ -51,6 +52,7 @@ def sentences(ledger: Ledger, method: Method, sequence: int, verdict: Fit, longe
         sequence: its tokens.
         verdict: of a card.
         longest: sequence whose tensors and context fit the card; 0 if none.
+        advice: a move that lowers the peak, if the verdict asks for one.
     """
     roles = ledger.by_role()
     first = str(roles.idxmax())
@@ -68,10 +70,8 @@ def sentences(ledger: Ledger, method: Method, sequence: int, verdict: Fit, longe
     if longest:
         way = f"Sequences of up to {longest:,} tokens leave room for tensors and context at this batch."
     else:
-        way = f"No sequence fits at this batch: {WAYS_OUT.get(first, WAYS_OUT['feature maps'])}."
-    if longest and verdict.state != FITS:
-        way += f" Beyond that: {WAYS_OUT.get(first, WAYS_OUT['feature maps'])}."
-    return state, culprit, way
+        way = "No sequence fits at this batch."
+    return state, culprit, f"{way} {advice}".strip()
 
 
 def _roles(ledger: Ledger) -> dict[str, float]:
@@ -82,7 +82,6 @@ class OneCardExplorer(Explorer):
     """Controls over a fine-tuning step and its peak by role; see `one_card_explorer`."""
 
     def __init__(self, start: dict[str, Any]) -> None:
-        self._traced: set[tuple[object, ...]] = set()
         dropdown, slider = widgets.Dropdown, widgets.SelectionSlider
         cards = [item.name for item in hardware.devices() if item.memory_gb >= SMALLEST]
         self.model = described(dropdown, "model", options=MODELS, value=start["model"])
@@ -110,17 +109,6 @@ class OneCardExplorer(Explorer):
         trained, base = TRAINED[self.trained.value]
         return Method(trained, base, self.optimizer.value, self.update.value == WITHIN)
 
-    def pending(self) -> str:
-        """Steps that are not kept are traced."""
-        model, batch, recompute = self.model.value, self.batch.value, self.recompute.value == EACH
-        try:
-            asked = [(model, method, batch == 1, recompute, self.precision.value) for method in (WHOLE, self.method)]
-        except CourseError:
-            return ""
-        new = [each for each in asked if each not in self._traced and not is_kept(*each)]
-        self._traced.update(new)
-        return "This step is traced now, which takes some seconds." if new else ""
-
     def view(self) -> View:
         """Bars and sentences of the present settings; the peak is watched."""
         method, card = self.method, hardware.device(self.device.value)
@@ -139,9 +127,28 @@ class OneCardExplorer(Explorer):
         longest = longest_sequence(model, method, room, batch, recompute, dtype, kept=True)
         title = f"{model}, {batch:,} × {sequence:,} tokens: {format_bytes(ledger.peak_bytes)}, which {verdict.words}"
         picture = role_bars(rows, title, room, f"{card.name} − context")
-        return View(
-            picture, sentences(ledger, method, sequence, verdict, longest), ledger.peak_bytes, uncaused=["card"]
-        )
+        advice, advised = self._advice(ledger) if verdict.state != FITS else ("", {})
+        said = sentences(ledger, method, sequence, verdict, longest, advice)
+        return View(picture, said, ledger.peak_bytes, uncaused=["card"], advised=advised)
+
+    def _advice(self, ledger: Ledger) -> tuple[str, dict[str, object]]:
+        """The first of MOVES, beginning with those of the largest role, that lowers the peak: words and settings."""
+        now = {name: control.value for name, control in self._controls.items()}
+        first = str(ledger.by_role().idxmax())
+        for control, value in [move for role in sorted(MOVES, key=lambda role: role != first) for move in MOVES[role]]:
+            wanted = {**now, control: value}
+            trained, base = TRAINED[wanted["train"]]
+            try:
+                method = Method(trained, base, wanted["optimizer"], wanted["update"] == WITHIN)
+            except CourseError:  # no such combination
+                continue
+            peak = step(
+                wanted["model"], method, wanted["sequence"], wanted["batch"], wanted["recompute"] == EACH,
+                wanted["weights"], kept=True,
+            ).peak_bytes  # fmt: skip
+            if peak < ledger.peak_bytes:
+                return f"With {control} {value} the peak would be {format_bytes(peak)}.", {control: value}
+        return "Of the method nothing lowers the peak further: take fewer or shorter sequences.", {}
 
 
 def one_card_explorer(

@@ -1,6 +1,6 @@
 """Explorer of lesson 06: what stands where a pool stood, and what that adds and saves.
 
-Its controls choose a `changes.pool` and a batch. Only notebooks, tests and `explorers/__init__.py` import this module.
+Its controls choose a `changes.pool` and a batch.
 """
 
 from __future__ import annotations
@@ -75,23 +75,28 @@ class PoolExplorer(ChangeExplorer):
         old, new = change.peaks(batch)
         kept = f"Kept for the backward pass: maps {_more(maps)}, indices {_more(indices[1] - indices[0])}"
         culprit = f"{kept}; the peak is {times(old / new)}. {the_rest(change, batch, reach=False)}"
-        return [state, culprit, self._way_out(change, batch, indices[1])]
+        return [state, culprit]
 
-    def _way_out(self, change: Change, batch: int, indices: int) -> str:
-        peak = change.after.at(batch).peak_bytes
-        if self.kind.value == "nothing" and peak <= change.peaks(batch)[0]:
-            return "Nothing large stands behind this pool: without it the peak is no higher."
+    def way_out(self, change: Change, batch: int) -> tuple[str, dict[str, object]]:
+        """What the pool costs and saves; of a max pool whether an average pool does better."""
+        peak, indices = change.after.at(batch).peak_bytes, changes.index_bytes(change.after.at(batch))
         if self.kind.value == "nothing":
-            return "Without the pool every map downstream has its full size: what the pool added was a small price."
+            more = peak - change.peaks(batch)[0]
+            if more <= 0:
+                return "Without this pool the peak is no higher.", {}
+            return f"Every map after it has its full size, and the peak is {format_bytes(more)} higher.", {}
         if not indices:
             added = change.parameters_added
             cost = f" It adds {added:,} parameters." if added > 0 else ""
-            return f"No indices are left to save.{cost}"
+            return f"No indices are left to save.{cost}", {}
         if self.kind.value == "max pool":
+            kept = f"{format_bytes(indices)} are indices, 8 bytes each in any precision"
             average = self._made("average pool", self.size.value).after.at(batch).peak_bytes
-            saved = f"would bring the peak to {format_bytes(average)}" if average < peak else "would not move the peak"
-            return f"{format_bytes(indices)} are indices, 8 bytes each in any precision; an average pool here {saved}."
-        return f"The other pools keep {format_bytes(indices)} of indices, 8 bytes each in any precision."
+            if average < peak:
+                better = f"an average pool here would bring the peak to {format_bytes(average)}"
+                return f"{kept}; {better}.", {"put there": "average pool"}
+            return f"{kept}; an average pool here would not lower the peak.", {}
+        return f"The other pools keep {format_bytes(indices)} of indices, 8 bytes each in any precision.", {}
 
 
 def _more(count: int) -> str:

@@ -1,8 +1,7 @@
 """Explorer of lesson 10: what one extra forward pass buys, by where the chain is cut.
 
 Its controls choose a network and a way to cut it (`recompute.Chain`), a batch and a device; the picture is a
-`figures.skyline` over predicted time with the whole network kept as an outline. Only notebooks, tests and
-`explorers/__init__.py` import this module.
+`figures.skyline` over predicted time with the whole network kept as an outline.
 """
 
 from __future__ import annotations

@@ -41,6 +41,8 @@ def headline(change: Change, batch: int, what: str) -> str:
     if old == new:
         return f"{what}: the peak stays at {format_bytes(new)}"
     way = "falls" if new < old else "rises"
+    if format_bytes(old) == format_bytes(new):
+        return f"{what}: the peak {way} by {format_bytes(abs(new - old))} from {format_bytes(old)}"
     return f"{what}: the peak {way} from {format_bytes(old)} to {format_bytes(new)}"
 
 
@@ -51,7 +53,7 @@ def the_rest(change: Change, batch: int, reach: bool = True) -> str:
     where = f"{ledger.peak_phase} phase, {ledger.peak_layer}" if ledger.peak_layer else f"{ledger.peak_phase} phase"
     parts = [f"{format_bytes(fixed)} of parameters, gradients and optimizer state stay whatever the maps"]
     if above:
-        parts.insert(0, f"{format_bytes(above)} of maps lie before {change.layer}, out of its reach")
+        parts.insert(0, f"{format_bytes(above)} of maps come before {change.layer}, out of its reach")
     return f"The peak is now in the {where}: {'; '.join(parts)}."
 
 
@@ -83,7 +85,11 @@ class ChangeExplorer(Explorer):
         raise NotImplementedError
 
     def said(self, change: Change, batch: int) -> list[str]:
-        """The three sentences: state, culprit, way out."""
+        """The first two sentences: state, culprit."""
+        raise NotImplementedError
+
+    def way_out(self, change: Change, batch: int) -> tuple[str, dict[str, object]]:
+        """The last sentence, and what it advises: settings with a lower peak, by the names of their controls."""
         raise NotImplementedError
 
     def view(self) -> View:
@@ -91,4 +97,6 @@ class ChangeExplorer(Explorer):
         change, batch = self.change, self.batch.value
         before, after = change.before.at(batch), change.after.at(batch)
         title = f"{self.published.name}, batch {batch:,}, {headline(change, batch, self.what)}"
-        return View(skyline(after, before=before, title=title), self.said(change, batch), after.peak_bytes)
+        way_out, advised = self.way_out(change, batch)
+        said = [*self.said(change, batch), way_out]
+        return View(skyline(after, before=before, title=title), said, after.peak_bytes, advised=advised)

@@ -1,6 +1,6 @@
 """Explorer of lesson 04: which layer gets the stride, and what becomes of the factor s² at the peak.
 
-Its controls choose a `changes.stride` and a batch. Only notebooks, tests and `explorers/__init__.py` import it.
+Its controls choose a `changes.stride` and a batch.
 """
 
 from __future__ import annotations
@@ -67,21 +67,21 @@ class StrideExplorer(ChangeExplorer):
         wide, narrow = change.output_values
         state = f"Batch {batch:,}, {headline(change, batch, self.what)}."
         promise = f"The output of {change.layer} is {times(wide / narrow)}, the peak is {times(old / new)}."
-        return [state, f"{promise} {the_rest(change, batch)}", self._way_out(change, batch)]
+        return [state, f"{promise} {the_rest(change, batch)}"]
 
-    def _way_out(self, change: Change, batch: int) -> str:
-        layers = LAYERS[self.network.value]
-        old, new = change.peaks(batch)
+    def way_out(self, change: Change, batch: int) -> tuple[str, dict[str, object]]:
+        """Whether this stride in the first layer, which reaches all maps, does better."""
+        first = LAYERS[self.network.value][0]
         wide, narrow = change.output_values
-        above = change.above(batch)
         if wide == narrow and not self._dropped:
-            return f"This is the stride that {self.network.value} has as published: choose another."
-        if new > old:
-            return "Memory rises: the maps from here on are larger than in the published network."
-        if change.layer == layers[0]:
-            left = format_bytes(new - changes.stays(change.after.at(batch)))
-            return f"No place reaches further than the first layer: what it leaves, {left}, shrinks with the batch."
-        return f"An earlier layer would reach the {format_bytes(above)} before {change.layer}: try {layers[0]}."
+            return f"This is the stride that {self.network.value} has as published: choose another.", {}
+        if change.layer == first:
+            left = format_bytes(change.after.at(batch).peak_bytes - changes.stays(change.after.at(batch)))
+            return f"What is left at the peak beside weights, gradients and optimizer state is {left}.", {}
+        there = changes.stride(self.published, first, self.stride.value, self.pool.value).after.at(batch).peak_bytes
+        if there < change.after.at(batch).peak_bytes:
+            return f"The same stride in {first}, which all maps come after: {format_bytes(there)}.", {"layer": first}
+        return f"The same stride in {first} would bring {format_bytes(there)}, which is no less.", {}
 
 
 def stride_explorer(

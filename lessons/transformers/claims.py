@@ -12,7 +12,7 @@ BATCH, SEQUENCE = 4, 1024
 NEAR = 0.05  # of a number: what is this close to it is taken for it
 
 
-def a_layer(options: Options, model: str = "GPT2", sequence: int = SEQUENCE) -> float:
+def a_layer(options: Options, model: str = "GPT-2", sequence: int = SEQUENCE) -> float:
     """Bytes of maps that a layer leaves for the backward pass, in units of sbh: what six layers keep beyond five."""
     kept = [
         kept_bytes(language_step(model, sequence, options, layers=layers, optimizer="sgd").at(BATCH))
@@ -37,7 +37,7 @@ def _largest_of_three() -> Finding:
 
 @claim(85, NANOTRON, "Activations need twice L·sbh(34 + 5as/h) bytes, since a value has two bytes.")
 def _twice_the_formula() -> Finding:
-    shape = SHAPES["GPT2"]
+    shape = SHAPES["GPT-2"]
     formula = 34 + 5 * shape.heads * SEQUENCE / shape.hidden
     traced = a_layer(Options(attention="eager", dropout=0.1))
     return Finding(
@@ -64,8 +64,8 @@ def _checkpointing_keeps_34() -> Finding:
 def _four_times_the_weights() -> Finding:
     times = {}
     for batch in (1, 8):
-        step = language_step("GPT2", SEQUENCE, Options(dropout=0.1), "float32").at(batch)
-        times[batch] = step.peak_bytes / (4 * SHAPES["GPT2"].parameters)
+        step = language_step("GPT-2", SEQUENCE, Options(dropout=0.1), "float32").at(batch)
+        times[batch] = step.peak_bytes / (4 * SHAPES["GPT-2"].parameters)
     return Finding(
         RIGHT if all(abs(factor / 4 - 1) < NEAR for factor in times.values()) else MISLEADING,
         f"GPT-2 in float32, texts of {SEQUENCE:,} tokens: {times[1]:.1f} times at batch 1, {times[8]:.1f} at batch 8",
@@ -77,7 +77,7 @@ def _four_times_the_weights() -> Finding:
 def _ten_and_twenty_times() -> Finding:
     own, whole = {}, {}
     for sequence in (2048, 4096):
-        steps = [language_step("GPT2", sequence, Options(attention=way)).at(2) for way in ("eager", "fused")]
+        steps = [language_step("GPT-2", sequence, Options(attention=way)).at(2) for way in ("eager", "fused")]
         kept = [step.by_layer().set_index("layer")["saved feature maps"]["layers.5.attention"] for step in steps]
         own[sequence] = float(kept[0] / kept[1])
         whole[sequence] = steps[0].peak_bytes / steps[1].peak_bytes

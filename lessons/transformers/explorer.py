@@ -1,7 +1,7 @@
 """Explorer of lesson 13: what breaks the budget of a transformer's training step, and the cheapest way out.
 
 Its controls choose a model and how it runs (`language_steps`), a batch of texts and a card; the picture is a
-`figures.skyline`. Only notebooks, tests and `explorers/__init__.py` import this module.
+`figures.skyline`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from course_utils.memory import ROLE, Ledger
 from course_utils.networks.language import ATTENTION, RECOMPUTE, SHAPES, Options, Shape
 from course_utils.techniques.capacity import FITS, Fit, fit, with_room
 from course_utils.units import CourseError, format_bytes
-from lessons.shared.language_steps import FORMATS, is_kept, kept_step
+from lessons.shared.language_steps import FORMATS, kept_step
 
-OFFERED = ("GPT2", "GPT2-medium", "GPT2-XL", "SmolLM2-135M", "TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3-8B")
+OFFERED = ("GPT-2", "GPT-2 medium", "GPT-2 XL", "SmolLM2-135M", "TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3-8B")
 SEQUENCES = (128, 256, 512, 1024, 2048, 4096, 8192)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 AT_ONCE, IN_PIECES = "all at once", "in 16 pieces"
@@ -71,33 +71,23 @@ def culprits(ledger: Ledger, shape: Shape, sequence: int, pieces: int) -> Culpri
     return Culprits({**found, MAPS: ledger.peak_bytes - sum(found.values())})
 
 
-def _way_out(largest: str, options: Options, optimizer: str, most: int) -> str:
-    if largest == SCORES:
-        advice = "Fused attention does not write the scores."
-        if options.attention == "fused":
-            advice = "No fused kernel takes these shapes in this format: take 16 bits."
-    elif largest == LOGITS:
-        advice = "The loss in pieces takes the logits down."
-        if options.pieces:
-            advice = "The loss is in pieces already: fewer tokens make each smaller."
-    elif largest == MAPS:
-        advice = "Full checkpointing keeps 2 sbh bytes a layer in place of 32 or more."
-        if options.recompute == "full":
-            advice = "Every layer is checkpointed already: fewer tokens are what is left."
-    else:
-        advice = "No batch changes that: fewer bits a number, or an optimizer with less state."
-        if optimizer == "sgd":
-            advice = "No batch changes that: train fewer of the weights (lesson 14) or shard them (lesson 11)."
-    room = (
-        f"Up to {most:,} text{'s' if most > 1 else ''} of this length leave"
-        if most
-        else "No text of this length leaves"
-    )
-    return f"{advice} {room} room for tensors and context."
+# What the last sentence tries: of each culprit first what is meant for it. Control, value, and what it does in words.
+MOVES: dict[str, tuple[tuple[str, str, str], ...]] = {
+    SCORES: (("attention", "fused", "Fused attention, which does not write the scores,"),),
+    LOGITS: (("loss", IN_PIECES, "The loss in pieces, with fewer logits at a time,"),),
+    MAPS: (("recompute", "full", "Full checkpointing"), ("recompute", "selective", "Selective checkpointing")),
+    STATES: (
+        ("optimizer", "momentum", "Momentum, with half AdamW's state,"), ("optimizer", "sgd", "SGD, without state,"),
+    ),
+}
+
+
+def _in_turn(largest: str) -> list[tuple[str, str, str]]:
+    return [move for culprit in sorted(MOVES, key=lambda name: name != largest) for move in MOVES[culprit]]
 
 
 def sentences(
-    ledger: Ledger, verdict: Fit, sequence: int, found: Culprits, options: Options, optimizer: str, most: int
+    ledger: Ledger, verdict: Fit, sequence: int, found: Culprits, advice: str, most: int
 ) -> tuple[str, str, str]:
     """The state, the culprit and the way out, in words; `most` texts leave room for tensors and context."""
     texts = f"{ledger.batch:,} text{'s' if ledger.batch > 1 else ''} of {sequence:,} tokens"
@@ -111,7 +101,10 @@ def sentences(
     size = found.parts[largest]
     share = percent(size, ledger.peak_bytes)
     culprit = f"{largest.capitalize()} {breaks}: {format_bytes(size)}, {share} of the peak; {rest}."
-    return state, culprit, _way_out(largest, options, optimizer, most)
+    room = "No text of this length leaves"
+    if most:
+        room = f"Up to {most:,} text{'s' if most > 1 else ''} of this length leave"
+    return state, culprit, f"{advice} {room} room for tensors and context."
 
 
 class TransformerExplorer(Explorer):
@@ -119,7 +112,6 @@ class TransformerExplorer(Explorer):
 
     def __init__(self, shapes: Mapping[str, Shape], start: Mapping[str, Any]) -> None:
         self._shapes = shapes
-        self._traced: set[tuple[object, ...]] = set()
         dropdown, slider = widgets.Dropdown, widgets.SelectionSlider
         cards = [item.name for item in hardware.devices()]
         self.model = described(dropdown, "model", options=list(shapes), value=start["model"])
@@ -150,33 +142,42 @@ class TransformerExplorer(Explorer):
         shape, sequence = self._shapes[self.model.value], self.sequence.value
         return shape, sequence, self.options, self.numbers.value, self.optimizer.value
 
-    def pending(self) -> str:
-        """Steps that are not kept are traced."""
-        if self._step in self._traced or is_kept(*self._step):
-            return ""
-        self._traced.add(self._step)
-        return "This step is traced now, which takes a second or two."
-
     def view(self) -> View:
         """Skyline and sentences of the present settings; the peak is watched."""
-        shape, sequence, options, _, optimizer = self._step
+        shape, sequence, options, *_ = self._step
         batch, device = self.batch.value, hardware.device(self.device.value)
         step = kept_step(*self._step)
         ledger = step.at(batch)
         verdict = fit(ledger, device)
         found = culprits(ledger, shape, sequence, options.pieces)
-        said = sentences(ledger, verdict, sequence, found, options, optimizer, with_room(step, device))
+        advice, advised = self._advice(found.largest, ledger)
+        said = sentences(ledger, verdict, sequence, found, advice, with_room(step, device))
         share = percent(found.parts[found.largest], ledger.peak_bytes)
         peak = format_bytes(ledger.peak_bytes)
+        # Weights, states and other maps are bands of the picture; logits and scores are parts of them.
+        part = (found.largest, found.parts[found.largest]) if found.largest in (LOGITS, SCORES) else None
         title = f"{shape.name}, {batch:,} × {sequence:,}: {peak}, {share} of it {found.largest}"
         return View(
-            skyline(ledger, device, title=title, limit=device.name), said, ledger.peak_bytes,
-            uncaused=["card"],
+            skyline(ledger, device, title=title, limit=device.name, part=part), said, ledger.peak_bytes,
+            uncaused=["card"], advised=advised,
         )  # fmt: skip
+
+    def _advice(self, largest: str, ledger: Ledger) -> tuple[str, dict[str, object]]:
+        """The first of MOVES, beginning with the culprit's, that lowers the peak: in words, and as settings."""
+        shape, sequence, options, numbers, optimizer = self._step
+        for control, value, words in _in_turn(largest):
+            now = {"attention": options.attention, "recompute": options.recompute, "loss": self.loss.value}
+            wanted = {**now, "optimizer": optimizer, control: value}
+            other = Options(wanted["attention"], recompute=wanted["recompute"], pieces=LOSSES[wanted["loss"]])
+            step = kept_step(shape, sequence, other, numbers, wanted["optimizer"])
+            peak = step.at(ledger.batch).peak_bytes
+            if peak < ledger.peak_bytes:
+                return f"{words} would bring it to {format_bytes(peak)}.", {control: value}
+        return "Neither attention, checkpointing, the loss nor another optimizer lowers it: take fewer tokens.", {}
 
 
 def transformer_explorer(
-    model: str = "GPT2",
+    model: str = "GPT-2",
     sequence: int = 1024,
     batch: int = 8,
     attention: str = "eager",

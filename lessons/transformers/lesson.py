@@ -93,7 +93,7 @@ guess
 # are many texts or long ones. The second grows with the square of the length.
 
 # %%
-gpt2 = SHAPES["GPT2"]
+gpt2 = SHAPES["GPT-2"]
 b, s, h, a = 8, 1024, gpt2.hidden, gpt2.heads
 by_hand = s * b * h * (34 + 5 * a * s / h)
 print(f"34 sbh = {34 * s * b * h / MIB:,.0f} MiB, 5 as²b = {5 * a * s * s * b / MIB:,.0f} MiB")
@@ -111,7 +111,7 @@ print(f"a layer {by_hand / MIB:,.0f} MiB, twelve layers {12 * by_hand / GIB:.2f}
 
 # %% folded=true
 eager = Options(attention="eager", dropout=0.1)
-step = language_step("GPT2", s, eager).at(b)
+step = language_step("GPT-2", s, eager).at(b)
 kept = step.by_layer().set_index("layer")["saved feature maps"]
 hand = {  # bytes by hand; a part of the network is credited with what it makes
     "norm1": 2 * s * b * h, "attention": 5 * a * s * s * b + 8 * s * b * h, "drop1": s * b * h,
@@ -177,8 +177,8 @@ fused = Options(dropout=0.1)
 unit = {shape.name: s * b * shape.hidden for shape in (gpt2, llama)}
 coefficients = {
     "GPT-2, the formula without scores": 34,
-    "GPT-2, fused attention": a_layer(gpt2, fused) / unit["GPT2"],
-    "the same, GELU in eight operators": a_layer(gpt2, fused, written_out) / unit["GPT2"],
+    "GPT-2, fused attention": a_layer(gpt2, fused) / unit["GPT-2"],
+    "the same, GELU in eight operators": a_layer(gpt2, fused, written_out) / unit["GPT-2"],
     "Llama-3.2-1B, norms in float32, SwiGLU": a_layer(llama, Options()) / unit["Llama-3.2-1B"],
 }
 side_by_side(
@@ -300,7 +300,7 @@ pieces = {}
 for count in (0, 2, 4, 8, 16):
     small = Options(recompute="full", dropout=0.1, pieces=count)
     name = f"{count} pieces" if count else "all at once"
-    pieces[name] = language_step("GPT2", s, small).at(b).peak_bytes / MIB
+    pieces[name] = language_step("GPT-2", s, small).at(b).peak_bytes / MIB
 side_by_side(
     pieces, "MiB", title="GPT-2, layers checkpointed: the loss in pieces takes the tower down"
 )
@@ -315,7 +315,7 @@ side_by_side(
 # Beside queries, keys, values and output it keeps one float32 for each token and head.
 
 # %%
-flash = language_step("GPT2", s, fused).at(b)
+flash = language_step("GPT-2", s, fused).at(b)
 skyline(flash, before=step, before_name="eager",
         title=f"Fused attention: {format_bytes(flash.peak_bytes)} in place of "
         f"{format_bytes(step.peak_bytes)}")  # fmt: skip
@@ -336,7 +336,7 @@ skyline(flash, before=step, before_name="eager",
 # %% folded=true
 lengths = (512, 1024, 2048, 4096, 8192)
 same_tokens = {
-    name: [language_step("GPT2", n, way).at(8192 // n).peak_bytes / GIB for n in lengths]
+    name: [language_step("GPT-2", n, way).at(8192 // n).peak_bytes / GIB for n in lengths]
     for name, way in (("eager", eager), ("fused", fused))
 }
 growth = {name: values[-1] / values[0] for name, values in same_tokens.items()}
@@ -361,7 +361,7 @@ plane(
 crossing = 34 * gpt2.hidden / (5 * gpt2.heads)
 rows = {}
 for n in (256, 512, 1024):
-    ledger = language_step("GPT2", n, eager).at(b)
+    ledger = language_step("GPT-2", n, eager).at(b)
     scores = 5 * a * n * n * b
     kept = ledger.by_layer().set_index("layer")["saved feature maps"]
     layer = kept[kept.index.str.startswith("layers.5")].sum()
@@ -387,7 +387,7 @@ for card, colour in zip(("T4", "A100", "H100 SXM"), COLOURS, strict=True):
     device = hardware.device(card)
     room = room_for_tensors(device)
     for name, way in (("eager", eager), ("fused", fused)):
-        steps = {n: language_step("GPT2", n, way) for n in lengths}
+        steps = {n: language_step("GPT-2", n, way) for n in lengths}
         most = {n: step.largest_batch(room) for n, step in steps.items()}
         line = {n: batch for n, batch in most.items() if batch}
         label = f"{card}, {format_bytes(device.memory_bytes, 1)}" if name == "fused" else ""
@@ -409,11 +409,11 @@ plane(
 # `gradient_checkpointing_enable()`) makes such blocks. GPT-2 XL has 48:
 
 # %%
-xl = SHAPES["GPT2-XL"]
+xl = SHAPES["GPT-2 XL"]
 rows = {}
 for g in (1, 2, 3, 4):
     way = Options(recompute="full", group=g, dropout=0.1, pieces=16)
-    deep = language_step("GPT2-XL", s, way, optimizer="sgd")
+    deep = language_step("GPT-2 XL", s, way, optimizer="sgd")
     row = {"by hand": f"{2 * xl.layers // g + 34 * g} sbh"}
     for texts in (8, 32, 64):
         ledger = deep.at(texts)
@@ -443,7 +443,7 @@ for name, way in {
     "eager, full": Options("eager", dropout=0.1, recompute="full"),
     "fused, full": Options("fused", dropout=0.1, recompute="full"),
 }.items():
-    ledger = language_step("GPT2", s, way).at(b)
+    ledger = language_step("GPT-2", s, way).at(b)
     seconds = predict_step(ledger, "A100", "bfloat16")
     rows[name] = {
         "kept for backward": format_bytes(kept_bytes(ledger)),
@@ -606,15 +606,15 @@ pd.DataFrame(rows).T
 transformer_explorer()
 
 # %% [markdown] slide="notes"
-# Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT2-XL onto the 24
-# GiB card. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
+# Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT-2 XL onto the
+# RTX 4090, with 24 GB. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
 
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>
 #
-# Eager, the peak rises though the tokens are the same; fused it stays. GPT2-XL's weights, gradients and moments in
+# Eager, the peak rises though the tokens are the same; fused it stays. GPT-2 XL's weights, gradients and moments in
 # bfloat16 are 11.6 GiB, so maps have the rest. The loss in pieces takes the tower alone, so it hardly helps where the
-# peak is elsewhere: in the update (GPT2-XL, one text), or at a layer whose scores are computed again (eager, full, one
+# peak is elsewhere: in the update (GPT-2 XL, one text), or at a layer whose scores are computed again (eager, full, one
 # text of 8,192). It then still saves the logits that `out` holds, two bytes each.
 #
 # </details>

@@ -1,8 +1,7 @@
 """Explorer of lesson 01: who wins, CPU or GPU, on a network with one hidden layer, and from which batch on.
 
 Its controls choose a network (`hidden_layer`), a batch, two devices and a link; the reading is two
-`crossover.BatchTimes`, the picture a `figures.plane`. Only notebooks, tests and `explorers/__init__.py` import this
-module.
+`crossover.BatchTimes`, the picture a `figures.plane`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ def sentences(cpu: BatchTimes, gpu: BatchTimes, batch: int, changes: Sequence[Le
     parts = {"launches": gpu.launches, "the transfer": transfer, "computing": fast - gpu.launches - transfer}
     shares = [f"{name} {percent(part, fast)}" for name, part in parts.items() if part > 0.005 * fast]
     most = max(parts, key=lambda name: parts[name])
-    culprit = f"{most[0].upper()}{most[1:]} {'take' if most == 'launches' else 'takes'} most of the GPU's time: "
+    verb = "are" if most == "launches" else "is"
+    culprit = f"{most[0].upper()}{most[1:]} {verb} the largest part of the GPU's time: "
     way_out = said("the CPU", "the GPU", changes)
     sure = ROUGHLY if len(changes) > 1 else ""
     return state, f"{culprit}{', '.join(shares)}.", f"{way_out[0].upper()}{way_out[1:]}.{sure}"

@@ -162,6 +162,22 @@ def test_a_lesson_as_a_web_page(tab: Any, tmp_path: Path) -> None:
     assert barriers(tab, without=NBCONVERT, rules_left_out=NBCONVERT_RULES) == []
 
 
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_where_no_script_runs(lesson: Path) -> None:
+    """Widgets are their stills, what is folded is away, and so is the code of each answer."""
+    from nbconvert import HTMLExporter
+
+    notebook = read_notebook(lesson)
+    html = HTMLExporter(template_name="basic").from_notebook_node(notebook)[0]
+    page = BeautifulSoup(html, "html.parser").get_text()
+    assert "widget-view+json" not in html
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    asked, moved = (len(re.findall(call, code, flags=re.M)) for call in (r"= predict\(", r"^\w+_explorer\("))
+    assert page.count("(Shift+Enter) and write your guess here.") == asked >= 1
+    assert page.count("(Shift+Enter) to move it.") == moved
+    assert "reveal(" not in page
+
+
 @in_a_browser
 @pytest.mark.browser
 def test_the_pages_of_a_class(tab: Any, tmp_path: Path) -> None:

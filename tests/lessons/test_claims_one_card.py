@@ -21,7 +21,7 @@ def test_verdict(number):
 
 
 def test_the_evidence_holds_the_numbers():
-    assert "GPT2 2, SmolLM2-1.7B 2, Llama-3-8B 0.5" in finding(90).evidence
+    assert "GPT-2 2, SmolLM2-1.7B 2, Llama-3-8B 0.5" in finding(90).evidence
     assert "13.48 GB and 4.17" in finding(91).evidence
     assert "(one text: 18.47 GiB)" in finding(92).evidence
 
@@ -41,5 +41,5 @@ def test_another_card_cache_or_model_another_verdict(monkeypatch):
         for name in ("SmolLM2-1.7B", "Llama-3-8B")
     }
     halved["Llama-3-8B"] = replace(halved["Llama-3-8B"], kv_heads=16)
-    monkeypatch.setattr(one_card, "SHAPES", {**halved, "GPT2": halved["SmolLM2-1.7B"]})
+    monkeypatch.setattr(one_card, "SHAPES", {**halved, "GPT-2": halved["SmolLM2-1.7B"]})
     assert finding(90).verdict == RIGHT

@@ -1,475 +1,527 @@
-"""Explorers and predict-first widgets at every corner: words and picture agree with the reading, nothing crashes."""
+"""The explorers of all lessons by one measure: at their corners, when a control moves, where no kernel runs.
+
+What is measured: words and picture agree with the reading, nothing overlaps, what the words advise is tried and helps,
+a reading that is there is not traced again, and a start that no control can take is refused in one line. What only a
+browser can tell, keys and speech, is measured of all of them in tests/classroom/test_browser.py; what the sentences of
+one lesson say in its special cases, in test_explorer_words.py.
+"""
 
 from __future__ import annotations
 
-import itertools
 import re
-from html import unescape
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
-from drawn import assert_well_laid, one_move, words_of
-from hypothesis import given
-from hypothesis import strategies as st
-from made_steps import VGG, made_step
-from torch import nn
+from amount import every_pair
+from drawn import assert_well_laid, one_move
+from test_plan import TITAN_X, problem
 
-from classroom.explorer import FAINT
-from classroom.predict import how_far, predict, read_number, reveal
-from course_utils.figures import Picture
+from classroom import ROOT
+from classroom.explorer import FAINT, Explorer, View
+from course_utils.machine import hardware
+from course_utils.machine.hardware import REFERENCE_CPU
 from course_utils.machine.speed import predict_step
-from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import NO, fit, largest_batch
-from course_utils.units import GIB, CourseError, format_bytes, format_seconds
-from lessons.memory import explorer as explorers
-from lessons.memory.explorer import memory_explorer, sentences, time_sentence
+from course_utils.networks import NETWORKS
+from course_utils.techniques.capacity import FITS, NO, demand, fit, on_cards, room_for_tensors
+from course_utils.techniques.offload import ALGORITHMS
+from course_utils.trace.tracer import Tracer
+from course_utils.units import CourseError, format_bytes, format_seconds
+from lessons.batch_size.explorer import batch_explorer
+from lessons.capstone.explorer import plan_explorer
+from lessons.capstone.plan import Plan
+from lessons.half_precision.explorer import OFFERED as HALVED
+from lessons.half_precision.explorer import half_explorer
+from lessons.half_precision.precision import Halving, speed_up
+from lessons.hardware.explorer import hardware_explorer
+from lessons.many_gpus.explorer import cards_explorer
+from lessons.memory.explorer import memory_explorer
+from lessons.offload.explorer import OFFERED as MOVED
+from lessons.offload.explorer import offload_explorer
+from lessons.offload.search import POLICIES
+from lessons.one_by_one.explorer import SQUEEZED, squeeze_explorer
+from lessons.one_card.explorer import EACH, WITHIN, one_card_explorer
+from lessons.one_card.fine_tuning import step as fine_tuning_step
+from lessons.pooling.explorer import NETWORK_NAMES, pool_explorer
+from lessons.recompute.explorer import LEAST_TIME, LOWEST, NOTHING, recompute_explorer, segments_of
+from lessons.shared.language_steps import kept_step
+from lessons.shared.parallel import SCHEMES, STAGES
+from lessons.stride.explorer import LAYERS, stride_explorer
+from lessons.transformers.explorer import transformer_explorer
+from lessons.why_gpus.crossover import batch_times
+from lessons.why_gpus.explorer import ON_THE_CARD, who_wins_explorer
+from lessons.why_gpus.hidden_layer import hidden_layer_step
+
+Reads = Callable[[Any], Sequence[str]]
 
 
-def conv(inputs=3):
-    return nn.Sequential(
-        nn.Conv2d(inputs, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)
+@dataclass(frozen=True)
+class Case:
+    """One explorer, and what is known of it.
+
+    Attributes:
+        make: what the lesson calls.
+        reads: what its words must hold at its present settings, from the reading.
+        tried: by the name of a control, the values of its corners; its first and last if not given.
+        helps: whether a view is better than the one whose advice it follows.
+        refused: what a setting that cannot be says, as a pattern; "" if there is none.
+        impossible: such a setting.
+        still: controls of which a move traces nothing.
+        searched: where the words say that nothing lowers the number, the controls that they mean.
+        wrong: starts that no control can take, and what is said of them.
+    """
+
+    make: Callable[..., Any]
+    reads: Reads
+    tried: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    helps: Callable[[View, View], bool] = lambda before, after: (after.number or 0) < (before.number or 0)
+    refused: str = ""
+    impossible: Mapping[str, Any] = field(default_factory=dict)
+    still: Sequence[str] = ("batch",)
+    searched: Sequence[str] = ()
+    wrong: Sequence[tuple[Mapping[str, Any], str]] = ()
+
+
+def _fits(_before: View, after: View) -> bool:
+    return "It fits" in after.sentences[0]
+
+
+def who_wins(explorer: Any) -> list[str]:
+    gpu = batch_times(
+        hidden_layer_step(explorer.inputs.value, explorer.units.value), explorer.gpu.value,
+        link=None if explorer.link.value == ON_THE_CARD else explorer.link.value,
+    )  # fmt: skip
+    cpu = batch_times(hidden_layer_step(explorer.inputs.value, explorer.units.value, "cpu"), REFERENCE_CPU)
+    slow, fast = (float(times.at(explorer.batch.value)) for times in (cpu, gpu))
+    return [f"Batch {explorer.batch.value:,}: CPU {format_seconds(slow)} a step, GPU {format_seconds(fast)}: "]
+
+
+def hardware_words(explorer: Any) -> list[str]:
+    step, batch = explorer.step, explorer.batch.value
+    asked, fits = demand(step.at(batch)), on_cards(step, batch, hardware.devices())
+    good = [one.device for one in fits if one.state == FITS]
+    prices = [one.launch_usd for one in good if one.launch_usd]
+    cheapest = f"({min(prices):,.0f} dollars in" if prices else "no price of any of them"
+    held = [f"{len(good)} of {len(fits)} cards hold", cheapest] if good else ["No card"]
+    return [f"{step.name}, batch {batch:,}: {format_bytes(asked.tensors)} of tensors", *held]
+
+
+def more_hold(before: View, after: View) -> bool:
+    def count(view: View) -> int:
+        found = re.match(r"(\d+) of", view.sentences[1])
+        return int(found[1]) if found else 0
+
+    return count(after) > count(before)
+
+
+def memory(explorer: Any) -> list[str]:
+    ledger = explorer.step.at(explorer.batch.value)
+    verdict = fit(ledger, explorer.limit_bytes)
+    share = int(ledger.by_role().max()) / ledger.peak_bytes
+    return [f"Batch {ledger.batch:,} on a", f"peak {format_bytes(ledger.peak_bytes)}", verdict.sentence] + (
+        [f"{100 * share:.0f} % of it"] if verdict.state != NO else []
     )
 
 
-OWN = {
-    "mine": Network("mine", conv, (3, 64, 64), 5),
-    "dense": Network("dense", lambda: nn.Linear(50, 10), (50,), 10),
-    "picky": Network("picky", lambda: nn.Sequential(nn.MaxPool2d(100), conv()), (3, 224, 224), 5),
-}
+def change(explorer: Any) -> list[str]:
+    old, new = explorer.change.peaks(explorer.batch.value)
+    way = "falls" if new < old else "rises" if new > old else "stays"
+    return [f"Batch {explorer.batch.value}, ", f"{explorer.what}: the peak {way} ", format_bytes(old)]
 
 
-@pytest.fixture
-def explorer():
-    return memory_explorer("mine", batch=64, size=64, card_gib=4, networks=OWN)
+def accumulated(explorer: Any) -> list[str]:
+    card = hardware.device(explorer.device.value)
+    cut = explorer.steps.cut(explorer.micro.value, explorer.wanted.value // explorer.micro.value, card)
+    return [f"the peak is {format_bytes(cut.peak_bytes)}. ", explorer.steps.fit(cut, card).sentence]
 
 
-def shown(explorer):
-    """The picture and the words on the screen, words without their markup."""
-    return explorer.figure.value, unescape(re.sub(r"<br>", "\n", re.sub(r"<(?!br>)[^>]*>", "", explorer.words.value)))
+def halved(explorer: Any) -> list[str]:
+    found = Halving(*(step.at(explorer.batch.value) for step in explorer.steps))
+    card, precision = hardware.device(explorer.device.value), explorer.precision.value
+    said = [f"Batch {explorer.batch.value} in {precision}: peak {format_bytes(found.half.peak_bytes)}"]
+    if abs(found.saved) > 0.005:
+        said.append(f" {'less' if found.saved > 0 else 'more'} than in float32")
+    states = {fit(ledger, card).state for ledger in (found.full, found.half)}
+    alike = {FITS: "Both fit", NO: "Neither fits"}
+    said.append("In halves it " if len(states) == 2 else alike.get(*states, "Both are tight"))
+    if precision == "bfloat16" and not card.bfloat16:
+        return [*said, f"The {card.name} has no bfloat16 arithmetic"]
+    times = speed_up(found, card, precision)
+    return said if abs(times - 1) < 0.005 else [*said, f"{times:.2f} times as fast"]
 
 
-def as_picture(explorer):
-    return Picture(explorer.figure.value, "", 0, bytes)
+def moved(explorer: Any) -> list[str]:
+    """The fastest plan is looked for among all that its controls can be set to."""
+    plans, found = explorer.plans, explorer.plans.get(explorer.policy.value, explorer.algorithm.value)
+    fitting = []
+    for policy in POLICIES:
+        for algorithm in ALGORITHMS:
+            try:
+                other = plans.get(policy, algorithm)
+            except CourseError:
+                continue
+            if other.peak_bytes <= plans.device.memory_bytes:
+                fitting.append(other.total_seconds)
+    took = format_seconds(found.total_seconds)
+    said = [f"{took} a step", f"the peak of {format_bytes(found.peak_bytes)}"]
+    if not fitting:
+        return [*said, "No plan fits"]
+    fits = found.peak_bytes <= plans.device.memory_bytes
+    if fits and found.total_seconds <= min(fitting) * 1.0005:
+        return [*said, "No plan that fits is faster."]
+    return [*said, "Fastest plan that fits: ", f"{format_seconds(min(fitting))} a step"]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What it says
+def recomputed(explorer: Any) -> list[str]:
+    card, batch, chain = hardware.device(explorer.device.value), explorer.batch.value, explorer.chain
+    plain, cut = chain.step(), chain.step(segments_of(chain, explorer.rule.value, batch, card))
+    extra = predict_step(cut.at(batch), card).total_seconds / predict_step(plain.at(batch), card).total_seconds - 1
+    return [
+        f"Batch {batch:,} on the {card.name}: peak {format_bytes(cut.at(batch).peak_bytes)}",
+        fit(cut.at(batch), card).sentence, f", {100 * extra:+.1f} %.".replace("-", "−"),
+    ]  # fmt: skip
 
 
-def test_sentences_when_it_fits():
-    step = made_step(name="net")
-    ledger = step.at(32)
-    state, culprit, way_out = sentences(step, ledger, 12 * GIB)
-    peak = format_bytes(ledger.peak_bytes)
-    assert state.startswith(
-        f"Batch 32 on a 12 GiB card: peak {peak}, in the backward phase, layer {ledger.peak_layer}."
-    )
-    assert state.endswith(fit(ledger, 12 * GIB).sentence)
-    assert "It fits: the tensors leave " in state
-    assert re.fullmatch(r"Feature maps are \d\d % of it; .* GiB of parameters, .* stay whatever the batch\.", culprit)
-    assert way_out == largest_batch(step, 12 * GIB).words
+def on_many(explorer: Any) -> list[str]:
+    found = explorer.readings()
+    chosen = found[explorer.scheme.value]
+    said = [f"{chosen.speed_up:.2f} times as many samples a second", format_bytes(chosen.peak_bytes)]
+    room = room_for_tensors(chosen.device)
+    said.append("to spare" if chosen.peak_bytes <= room else "too much")
+    fitting = [one.speed_up for one in found.values() if one and one.peak_bytes <= room]
+    if chosen.cards > 1 and fitting:
+        best = max(fitting)
+        said.append("No other" if chosen.speed_up * 1.02 > best and chosen.peak_bytes <= room else f"{best:.2f} times")
+    return said
 
 
-def test_sentences_when_feature_maps_break_the_budget():
-    step = made_step(name="net")
-    state, culprit, _ = sentences(step, step.at(256), 8 * GIB)
-    over = format_bytes(step.at(256).requests.least_bytes - 8 * GIB)
-    assert f"Batch 256 on an 8 GiB card: peak {format_bytes(step.at(256).peak_bytes)}" in state
-    assert f"the tensors alone are {over} too much. Memory runs out in the forward phase, layer conv2." in state
-    assert culprit.startswith(
-        f"Feature maps break the budget: {format_bytes(step.at(256).by_role()['feature maps'])}, "
-    )
+def planned(explorer: Any) -> list[str]:
+    found = explorer._problem.evaluate(explorer.plan)
+    every = [one for one in explorer._all if one.feasible]
+    fastest = found.feasible and found.seconds <= min(one.seconds for one in every)
+    least = format_seconds(min(one.seconds for one in every))
+    return [
+        f": {format_bytes(found.tensor_bytes)} at the peak, in {found.peak}. ", found.verdict.sentence,
+        "No combination whose tensors fit is faster" if fastest else f"({least}",
+    ]  # fmt: skip
 
 
-def test_sentences_when_parameters_alone_are_too_much():
-    step = made_step(name="net")
-    _, culprit, way_out = sentences(step, step.at(4), GIB, "my card")
-    assert culprit.startswith("Parameters, optimizer state and weight gradients alone take 1.5")
-    assert culprit.endswith("more than the card has room for.")
-    assert way_out.startswith(f"No batch fits: one sample alone needs {format_bytes(step.at(1).peak_bytes)},")
+def language(explorer: Any) -> list[str]:
+    ledger = kept_step(*explorer._step).at(explorer.batch.value)
+    card = hardware.device(explorer.device.value)
+    return [f"peak {format_bytes(ledger.peak_bytes)}", fit(ledger, card).sentence]
 
 
-def test_sentences_when_memory_does_not_grow():
-    step = made_step([("a", 100, 0)], sample=0, name="net")
-    assert "does not grow with the batch" in sentences(step, step.at(1), GIB)[2]
+def tuned(explorer: Any) -> list[str]:
+    ledger = fine_tuning_step(
+        explorer.model.value, explorer.method, explorer.sequence.value, explorer.batch.value,
+        explorer.recompute.value == EACH, explorer.precision.value, kept=True,
+    )  # fmt: skip
+    card = hardware.device(explorer.device.value)
+    return [f"tokens: peak {format_bytes(ledger.peak_bytes)}", fit(ledger, card).sentence]
 
 
-@pytest.mark.parametrize("card", explorers.CARDS_GIB)
-@pytest.mark.parametrize("batch", [1, 7, 512])
-def test_what_is_said_of_the_batch_shown_and_of_the_largest_is_one_verdict(card, batch):
-    step = made_step(VGG)
-    state, _, way_out = sentences(step, step.at(batch), card * GIB)
-    found = largest_batch(step, card * GIB)
-    assert way_out == found.words
-    assert fit(step.at(found.tight + 1), card * GIB).state == NO
-    assert ("It does not fit" in state) == (batch > found.tight)
-    if (batch <= found.fits and batch % found.stride == 0) or batch == found.some:
-        assert "It fits" in state
-    if batch > found.some and batch % found.stride == 0:
-        assert "It fits" not in state
+def plans() -> Explorer:
+    return plan_explorer(problem().changed(device=replace(TITAN_X, memory_gb=0.526)))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The explorer
+UNKNOWN = ({"network": "LeNet"}, "unknown network 'LeNet': choose one of ")
+CASES = {
+    "why_gpus": Case(
+        who_wins_explorer, who_wins, still=("batch", "inputs", "units", "GPU", "link"),
+        wrong=[
+            ({"inputs": 1}, "inputs must be a whole number of 2 or more, got 1"),
+            ({"batch": 0}, "batch must be a whole number of 1 or more, got 0"),
+            ({"gpu": "Voodoo"}, "no device called 'Voodoo'"), ({"link_name": "ISA"}, "no link called 'ISA'"),
+        ],
+    ),
+    "hardware": Case(
+        hardware_explorer, hardware_words,
+        {"network": list(NETWORKS), "optimizer": ["sgd", "none (inference)"], "precision": ["float32"]},
+        helps=more_hold,
+        wrong=[
+            UNKNOWN, ({"optimizer": "lion"}, "unknown optimizer 'lion': choose one of sgd, momentum, adam, adamw, N"),
+            ({"precision": "int8"}, "unknown precision 'int8'"), ({"batch": 0}, "batch must be a whole number of 1"),
+        ],
+    ),
+    "memory": Case(
+        memory_explorer, memory, {"network": list(NETWORKS), "axis": ["operators", "GTX Titan", "B200"]}, _fits,
+        refused="input_shape|does not compute in float16", impossible={"image": 32, "network": "AlexNet"},
+        still=("batch", "card"),
+        wrong=[
+            UNKNOWN, ({"optimizer": "lion"}, "unknown optimizer 'lion': choose one of sgd, momentum, adam, adamw"),
+            ({"precision": "int8"}, "unknown precision 'int8'"), ({"batch": 0}, "batch must be a whole number of 1"),
+            ({"size": 12.5}, "size must be a whole number of 1 or more, got 12.5"),
+            ({"device": "K40"}, "unknown device 'K40': choose one of operators, GTX Titan"),
+            ({"card_gib": 0}, "card_gib must be more than 0 GiB, got 0"),
+        ],
+    ),
+    "stride": Case(
+        stride_explorer, change, {"network": list(LAYERS)},
+        wrong=[
+            UNKNOWN, ({"layer": "conv9"}, "unknown layer 'conv9' of VGG-16"),
+            ({"stride": 5}, "stride must be 1, 2, 3 or 4, got 5"), ({"batch": 0}, "batch must be a whole number of 1"),
+        ],
+    ),
+    "one_by_one": Case(
+        squeeze_explorer, change, {"network": list(SQUEEZED)},
+        wrong=[
+            ({"network": "ResNet-50"}, "unknown network 'ResNet-50': choose one of VGG-16, AlexNet"),
+            ({"layer": "conv1_1"}, "unknown layer 'conv1_1'"), ({"channels": 5}, "unknown channels 5"),
+            ({"narrow": 3}, "unknown narrow 3"), ({"batch": 0}, "batch must be a whole number of 1"),
+        ],
+    ),
+    "pooling": Case(
+        pool_explorer, change,
+        {"network": list(NETWORK_NAMES), "precision": ["float32"],
+         "put there": ["max pool", "average pool", "nothing"]},
+        refused="fails in the forward pass",  # four times smaller three or five times: nothing is left
+        impossible={"place": "every pool", "size": 4},
+        wrong=[
+            UNKNOWN, ({"place": "pool9"}, "unknown place 'pool9'"), ({"size": 5}, "unknown size 5"),
+            ({"kind": "median pool"}, "unknown kind 'median pool': choose one of max pool, average pool"),
+            ({"precision": "int8"}, "unknown precision 'int8'"), ({"batch": True}, "batch must be a whole number of 1"),
+        ],
+    ),
+    "batch_size": Case(
+        batch_explorer, accumulated,
+        {"network": list(NETWORKS), "batch": [8, 96, 1024], "device": ["GTX 980", "H200 SXM"],
+         "optimizer": ["sgd", "adamw"]},
+        _fits, still=("batch", "micro-batch", "device"),
+        wrong=[
+            UNKNOWN, ({"optimizer": "lion"}, "unknown optimizer 'lion'"),
+            ({"batch": 2.5}, "batch must be a whole number of 2 or more, got 2.5"),
+            ({"batch": 1}, "the wanted batch must be 2 or more, got 1"), ({"micro": 5}, "micro must be one of 2, 4, 8"),
+            ({"device": "Voodoo 2"}, "no device called 'Voodoo 2'"),
+        ],
+    ),
+    "half_precision": Case(
+        half_explorer, halved,
+        {"network": list(HALVED), "optimizer": ["sgd", "adamw"], "device": ["GTX 980", "P100", "T4", "B200"]},
+        helps=lambda _, after: "has no bfloat16" not in after.sentences[2], still=("batch", "device", "precision"),
+        wrong=[
+            UNKNOWN, ({"optimizer": "lion"}, "unknown optimizer 'lion'"),
+            ({"precision": "float32"}, "unknown precision 'float32': choose one of float16, bfloat16"),
+            ({"batch": 1}, "unknown batch 1: choose one of 2, 4, 8"),
+            ({"device": "P1000"}, "no device called 'P1000': did you mean"),
+        ],
+    ),
+    "offload": Case(
+        offload_explorer, moved,
+        {"network": list(MOVED), "batch": [8, 128, 256, 512], "policy": list(POLICIES),
+         "device": ["Titan X (Maxwell)", "GTX 980", "B200"]},
+        helps=lambda _, after: after.sentences[2] == "No plan that fits is faster.",
+        refused="take a smaller batch", impossible={"policy": "dyn", "batch": 512},
+        still=("batch", "policy", "algorithm", "device", "link"),
+        wrong=[
+            UNKNOWN, ({"policy": "some"}, "unknown policy 'some': choose one of none, all"),
+            ({"algorithm": "q"}, "unknown algorithm 'q': choose one of m, p"), ({"link": "USB"}, "no link called"),
+            ({"batch": 3}, "unknown batch 3: choose one of 8, 16"), ({"device": "P1000"}, "no device called 'P1000'"),
+        ],
+    ),
+    "recompute": Case(
+        recompute_explorer, recomputed,
+        {"network": ["VGG-16", "GoogLeNet", "AlexNet", "52 M dense net"], "batch": [2, 512],
+         "recompute": [NOTHING, "4 even segments", LOWEST, LEAST_TIME], "device": ["GTX 980", "B200"]},
+        refused="take a smaller batch", impossible={"recompute": LEAST_TIME, "batch": 512, "device": "GTX 980"},
+        still=("device",),
+        wrong=[
+            UNKNOWN, ({"rule": "4 even segment"}, "unknown rule '4 even segment': choose one of none: keep all"),
+            ({"batch": 3}, "unknown batch 3: choose one of 2, 8"), ({"device": "Voodoo 2"}, "no device called"),
+        ],
+    ),
+    "many_gpus": Case(
+        cards_explorer, on_many,
+        {"network": ["AlexNet", "VGG-16", "52 M dense net", "GoogLeNet"], "cards": [1, 2, 8],
+         "scheme": list(SCHEMES)},
+        helps=lambda before, after: "to spare" in after.sentences[0] and (
+            (after.number or 0) >= (before.number or 0) or "too much" in before.sentences[0]
+        ),
+        refused="too few for 8 stages", impossible={"network": "52 M dense net", "scheme": STAGES, "cards": 8},
+        still=("batch a card", "cards", "scheme", "link", "device"),
+        wrong=[
+            UNKNOWN, ({"scheme": "magic"}, "unknown scheme 'magic': choose one of data parallel"),
+            ({"cards": 9}, "unknown number of cards 9: choose one of 1, 2"),
+            ({"batch": 3}, "unknown batch 3: choose one of 2, 4"), ({"link": "string"}, "no link called 'string'"),
+        ],
+    ),
+    "capstone": Case(
+        plans, planned, {"recompute": [1, 4, 12]}, still=("batch", "precision", "offload", "recompute"),
+        helps=lambda _, after: "No combination whose tensors fit is faster." in after.sentences,
+    ),
+    "transformers": Case(
+        transformer_explorer, language,
+        {"model": ["GPT-2", "GPT-2 XL", "Llama-3.2-1B", "Llama-3-8B"], "card": ["T4", "B200"], "numbers": ["bfloat16"],
+         "sequence": [128, 1024, 8192], "batch": [1, 8, 128]},
+        still=("batch", "card", "sequence", "attention", "recompute", "loss", "optimizer"),
+        searched=("attention", "recompute", "loss", "optimizer"),
+        wrong=[
+            ({"model": "GPT-5"}, "unknown model 'GPT-5'"), ({"sequence": 100}, "unknown sequence 100"),
+            ({"batch": 3}, "unknown batch 3"), ({"attention": "flash"}, "unknown attention 'flash'"),
+            ({"recompute": "all"}, "unknown recompute 'all'"), ({"numbers": "int8"}, "unknown format 'int8'"),
+            ({"device": "Voodoo 2"}, "no device called"),
+        ],
+    ),
+    "one_card": Case(
+        one_card_explorer, tuned,
+        {"model": ["TinyLlama-1.1B", "Llama-3-8B"], "sequence": [128, 2048], "batch": [1, 64],
+         "train": ["all weights", "the head alone", "LoRA", "LoRA, base in 4 bits"], "weights": ["bfloat16"],
+         "optimizer": ["AdamW", "8-bit AdamW", "AdamW, state on the CPU", "AdamW, torch's default"],
+         "card": ["GTX 1080", "RTX 4090", "B200"]},
+        refused="one weight at a time|takes sequences of",
+        impossible={"update": WITHIN, "optimizer": "AdamW, torch's default"},
+        still=("batch", "card", "sequence", "optimizer", "train", "update"),
+        searched=("train", "optimizer", "update", "recompute"),
+        wrong=[
+            ({"model": "GPT-5"}, "unknown model 'GPT-5'"), ({"trained": "nothing"}, "unknown trained 'nothing'"),
+            ({"optimizer": "Lion"}, "unknown optimizer 'Lion'"), ({"sequence": 3}, "unknown sequence 3"),
+            ({"batch": 3}, "unknown batch 3"), ({"device": "GTX 980"}, "has less than 8 GiB: choose a larger card"),
+        ],
+    ),
+}  # fmt: skip
 
 
-def test_the_screen_shows_the_reading(explorer):
-    picture, words = shown(explorer)
-    ledger = explorer.step.at(64)
-    assert format_bytes(ledger.peak_bytes) in picture
-    assert words == "\n".join(sentences(explorer.step, ledger, 4 * GIB))
+def test_every_explorer_is_measured() -> None:
+    there = {path.parent.name for path in ROOT.glob("lessons/*/explorer.py")}
+    assert there == set(CASES), "each explorer needs a Case in this file, by the name of its lesson's folder"
 
 
-def test_every_control_changes_picture_or_words(explorer):
-    moves = {
-        "batch": 65,
-        "size": 112,
-        "optimizer": "adam",
-        "precision": "bfloat16",
-        "card": 141,
-        "device": "A100",
-        "network": "dense",
+every_explorer = pytest.mark.parametrize("name", CASES)
+
+
+def values_of(control: Any) -> list[Any]:
+    """What a control can be set to: all its options, or the ends of its slide."""
+    return list(control._options_values) if hasattr(control, "options") else [control.min, control.max]
+
+
+def ends(control: Any) -> list[Any]:
+    found = values_of(control)
+    return [found[0], found[-1]]
+
+
+def set_to(explorer: Any, setting: Mapping[str, Any]) -> View:
+    """The view of settings, or what is said in its place as a CourseError; a position stands for what is there then."""
+    with one_move(explorer) as shown:
+        for name, value in setting.items():
+            control = explorer._controls[name]
+            control.value = values_of(control)[value.place] if isinstance(value, Place) else value
+    view: View = shown()
+    return view.whole() if view.whole is not None else view
+
+
+@dataclass(frozen=True)
+class Place:
+    """The first or the last of what a control offers when it is set: another network has other layers."""
+
+    place: int
+
+
+@every_explorer
+def test_at_its_corners_it_says_what_is_read_and_its_advice_helps(name: str) -> None:
+    case = CASES[name]
+    explorer = case.make()
+    dependent = {"layer", "1×1 before", "place", "micro-batch"}
+    choices = {
+        control: case.tried.get(control, (Place(0), Place(-1)) if control in dependent else ends(widget))
+        for control, widget in explorer._controls.items()
     }
-    for name, value in moves.items():
-        before = shown(explorer)
-        getattr(explorer, name).value = value
-        assert shown(explorer) != before, name
-        assert_well_laid(as_picture(explorer))
+    advised = 0
+    for values in every_pair(*choices.values()):
+        setting = dict(zip(choices, values, strict=True))
+        try:
+            view = set_to(explorer, setting)
+        except CourseError as error:
+            if not case.refused or not re.search(case.refused, str(error)):
+                raise
+            continue
+        words = " ".join(view.sentences)
+        assert not re.search(r"\b(nan|inf|None)\b|(?<!\w) -\d", words), words
+        assert_well_laid(view.picture)
+        for said in case.reads(explorer):
+            assert said in words, (setting, said, words)
+        if view.advised:
+            advised += 1
+            after = set_to(explorer, view.advised)
+            assert case.helps(view, after), (setting, view.sentences, view.advised, after.sentences)
+        elif re.search("lowers (it|the peak)", words):
+            for control in case.searched:
+                for value in values_of(explorer._controls[control]):
+                    set_to(explorer, setting)
+                    try:
+                        assert set_to(explorer, {control: value}).number >= view.number, (setting, control, value)
+                    except CourseError:
+                        continue
+    assert advised or name in ("why_gpus", "recompute")
 
 
-def test_it_says_what_the_last_move_did(explorer):
-    step = explorer.step
-    explorer.batch.value = 65
-    change = format_bytes(step.at(65).peak_bytes - step.at(64).peak_bytes)
-    assert shown(explorer)[1].endswith(f"Last move, batch 64 to 65: the peak rises by {change}.")
-    explorer.batch.value = 64
-    assert shown(explorer)[1].endswith(f"Last move, batch 65 to 64: the peak falls by {change}.")
-    explorer.card.value = 24
-    assert "Last move" not in shown(explorer)[1]
+@every_explorer
+def test_every_control_changes_picture_or_words_and_only_the_first_time_is_traced(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[name]
+    explorer = case.make()
+    traces: list[str] = []
+    run = Tracer.run
+    monkeypatch.setattr(Tracer, "run", lambda tracer, batch: traces.append(tracer.name) or run(tracer, batch))
+    for control, widget in explorer._controls.items():
+        before, start = (explorer.figure.value, explorer.words.value), widget.value
+        others = [value for value in (*case.tried.get(control, ()), *values_of(widget)) if value != start]
+        if not others:  # the only processor
+            continue
+        other = others[0] if hasattr(widget, "options") else start + 1
+        widget.value = other
+        assert (explorer.figure.value, explorer.words.value) != before, control
+        assert not (control in case.still and traces), (control, traces)
+        widget.value = start
+        traces.clear()
+        widget.value = other
+        widget.value = start
+        assert traces == [], f"{control} is traced again"
 
 
-def test_a_combination_is_traced_once(explorer, monkeypatch):
-    calls = []
-
-    def count(*arguments, **settings):
-        calls.append(settings)
-        return real(*arguments, **settings)
-
-    real = explorers.training_step
-    monkeypatch.setattr(explorers, "training_step", count)
-    for batch in range(1, 30):
-        explorer.batch.value = batch
-    explorer.card.value = 80
-    explorer.device.value = "A100"
-    explorer.device.value = "operators"
-    assert calls == []
-    explorer.optimizer.value = "adam"
-    explorer.optimizer.value = "momentum"
-    explorer.optimizer.value = "adam"
-    assert [call["optimizer"] for call in calls] == ["adam"]
-
-
-def test_a_network_that_cannot_take_the_picture_says_so_in_one_line(explorer):
-    explorer.size.value = 224
-    explorer.network.value = "picky"
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.refused])
+def test_what_cannot_be_is_one_line_over_the_old_picture_and_the_next_move_draws_again(name: str) -> None:
+    case = CASES[name]
+    explorer = case.make()
+    start = {control: explorer._controls[control].value for control in case.impossible}
     picture = explorer.figure.value
-    explorer.size.value = 32
-    words = shown(explorer)[1]
+    with pytest.raises(CourseError, match=case.refused) as refused:
+        set_to(explorer, case.impossible)
+    assert "\n" not in str(refused.value)
+    assert (explorer.figure.value, FAINT in explorer.figure._dom_classes) == (picture, True)
     assert 'role="alert"' in explorer.words.value
-    assert "Traceback" not in words
-    assert "\n" not in words
-    assert "MaxPool2d" in words
-    assert explorer.figure.value == picture
-    assert FAINT in explorer.figure._dom_classes
-    assert explorer._repr_mimebundle_()["text/plain"] == words
-    explorer.keep.value = True  # nothing to keep
-    explorer.size.value = 256
+    assert explorer._repr_mimebundle_()["text/plain"] == str(refused.value)
+    set_to(explorer, start)
     assert FAINT not in explorer.figure._dom_classes
     assert "alert" not in explorer.words.value
 
 
-def test_the_picture_size_is_off_where_there_are_no_pictures(explorer):
-    assert not explorer.size.disabled
-    explorer.network.value = "dense"
-    assert explorer.size.disabled
-    assert "alert" not in explorer.words.value
-
-
-def test_a_kept_outline_stays_while_the_batch_moves(explorer):
-    kept = f"kept: {format_bytes(explorer.step.at(64).peak_bytes)}"
-    explorer.keep.value = True
-    explorer.batch.value = 200
-    assert kept in [text.text for text in words_of(as_picture(explorer))]
-    explorer.keep.value = False
-    assert kept not in [text.text for text in words_of(as_picture(explorer))]
-
-
-def test_with_a_device_picture_and_words_tell_its_time(explorer):
-    explorer.device.value = "GTX 1080"
-    picture, words = shown(explorer)
-    time = predict_step(explorer.step.at(64), "GTX 1080")
-    whole = format_seconds(time.total_seconds)
-    assert f"alive over the {whole} predicted for GTX 1080" in picture
-    assert words.splitlines()[-1] == time_sentence(time)
-    assert time_sentence(time).startswith(f"Predicted on GTX 1080: {whole} a step, ")
-    explorer.device.value = "operators"
-    assert "redicted" not in "".join(shown(explorer))
-
-
-def test_a_device_brings_its_card_and_another_can_be_chosen_after_it(explorer):
-    explorer.device.value = "GTX 1080"
-    assert explorer.card.value == 8
-    assert "on an 8 GiB card" in shown(explorer)[1]
-    explorer.card.value = 24
-    assert "on a 24 GiB card" in shown(explorer)[1]
-    explorer.device.value = "operators"
-    assert explorer.card.value == 24
-    assert memory_explorer("mine", size=64, networks=OWN, device="B200").card.value == 179
-    assert memory_explorer("mine", size=64, networks=OWN, device="B200", card_gib=12).card.value == 12
-
-
-def test_a_kept_outline_keeps_the_device_it_was_kept_on(explorer):
-    explorer.device.value = "Tesla K40"
-    explorer.keep.value = True
-    explorer.device.value = "V100"
-    ledger = explorer.step.at(64)
-    slow, fast = (predict_step(ledger, name).total_seconds for name in ("Tesla K40", "V100"))
-    texts = [text.text for text in words_of(as_picture(explorer))]
-    assert f"kept: {format_bytes(ledger.peak_bytes)}, {format_seconds(slow)}" in texts
-    assert any(format_seconds(fast) in text for text in texts)
-    explorer.device.value = "operators"
-    assert f"kept: {format_bytes(ledger.peak_bytes)}" in [text.text for text in words_of(as_picture(explorer))]
-
-
-def test_what_a_device_cannot_compute_is_one_line(explorer):
-    explorer.precision.value = "bfloat16"
-    explorer.keep.value = True  # kept without a device
-    explorer.device.value = "T4"
-    assert shown(explorer)[1] == "T4 does not compute in bfloat16: choose float16 or float32"
-    explorer.precision.value = "float32"
-    assert shown(explorer)[1].startswith("the outline kept has no time: T4 does not compute in bfloat16")
-    explorer.keep.value = False
-    assert "alert" not in explorer.words.value
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-def test_time_at_the_corners_of_every_device(network):
-    explorer = memory_explorer(network, 1, device="GTX Titan")
-    explorer.keep.value = True
-    for name, batch in itertools.product(("GTX Titan", "Tesla K80", "B200"), (1, 512)):
-        explorer.device.value, explorer.batch.value = name, batch
-        assert "alert" not in explorer.words.value
-        assert_well_laid(as_picture(explorer))
-        assert f"Predicted on {name}: " in explorer.words.value
-        assert not re.search(r"\b(nan|inf|None)\b", explorer.words.value)
-
-
-def test_the_saved_notebook_carries_a_still_beside_the_live_view(explorer):
+@every_explorer
+def test_its_still_reads_without_a_kernel(name: str) -> None:
+    explorer = CASES[name].make()
     bundle = explorer._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in bundle
-    said = sentences(explorer.step, explorer.step.at(64), 4 * GIB)
-    assert bundle["text/plain"] == "\n".join(said)
-    assert bundle["text/html"].startswith('<div class="course-picture">')
-    assert said[0] in bundle["text/html"]
+    assert bundle["text/plain"].split("\n") == list(explorer.view().sentences)
     assert bundle["image/png"]
-
-
-def test_the_courses_networks_at_the_corners_of_every_control():
-    refused = []
-    settings = [(32, "sgd", "float32"), (512, "adamw", "float16")]
-    for network, (size, optimizer, precision) in itertools.product(NETWORKS, settings):
-        explorer = memory_explorer(network, 1, size, optimizer, precision)
-        for batch, card in itertools.product((1, 512), (4, 141)):
-            with one_move(explorer):
-                explorer.batch.value, explorer.card.value = batch, card
-            if "alert" in explorer.words.value:
-                refused.append((network, size))
-            else:
-                assert_well_laid(as_picture(explorer))
-                assert f"Batch {batch}" in explorer.words.value
-                assert f"{card} GiB card" in explorer.words.value
-                assert not re.search(r"\b(nan|inf|None)\b", explorer.words.value)
-    assert {size for _, size in refused} <= {32}  # only pictures too small for a network's pools
+    html = bundle["text/html"]
+    parts = [html.index(part) for part in ("<p>", 'class="course-picture"', "Run this cell (Shift+Enter) to move it.")]
+    assert parts == sorted(parts)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"network": "LeNet"}, "unknown network 'LeNet': choose one of mine, dense, picky"),
-        ({"optimizer": "lion"}, "unknown optimizer 'lion': choose one of sgd, momentum, adam, adamw"),
-        ({"precision": "int8"}, "unknown precision 'int8'"),
-        ({"batch": 0}, "batch must be a whole number of 1 or more, got 0"),
-        ({"size": 12.5}, "size must be a whole number of 1 or more, got 12.5"),
-        ({"device": "K40"}, "unknown device 'K40': choose one of operators, GTX Titan"),
-        ({"card_gib": 0}, "card_gib must be more than 0 GiB, got 0"),
-    ],
+    ("name", "start", "message"), [(name, *wrong) for name, case in CASES.items() for wrong in case.wrong]
 )
-def test_wrong_starts_are_refused_in_one_line(wrong, message):
-    with pytest.raises(CourseError, match=re.escape(message)):
-        memory_explorer(**{"network": "mine", "networks": OWN, **wrong})
+def test_a_start_that_no_control_can_take_is_refused_in_one_line(name: str, start: Any, message: str) -> None:
+    with pytest.raises(CourseError, match=re.escape(message)) as refused:
+        CASES[name].make(**start)
+    assert "\n" not in str(refused.value)
 
 
-def test_unusual_starts_are_offered_too():
-    explorer = memory_explorer("mine", batch=3000, size=50, card_gib=5.5, networks=OWN)
-    assert (explorer.batch.value, explorer.size.value, explorer.card.value) == (3000, 50, 5.5)
-    assert "5.5 GiB card" in explorer.words.value
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Predict and reveal
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("1568", 1568), (" 1,568 ", 1568), ("1 568", 1568), ("1,568,000.5", 1568000.5), ("12.5", 12.5), ("12,5", 12.5),
-        ("1.5e3", 1500), (".5", 0.5), ("0", 0), ("+3", 3), ("1_000", 1000),
-        ("-392", -392), ("−1,568", -1568),
-    ],
-)  # fmt: skip
-def test_numbers_as_people_write_them(text, number):
-    assert read_number(text) == number
-
-
-@pytest.mark.parametrize("text", ["ninety", "90 MiB", "--3", "nan", "inf", "1e999", "1.2.3", "", "1,2,3"])
-def test_what_is_no_number_is_refused_in_one_line(text):
-    with pytest.raises(CourseError, match=r"is not a number: write one such as 12\.5"):
-        read_number(text)
-
-
-@given(st.integers(0, 10**12))
-def test_thousands_separators_do_not_matter(number):
-    assert read_number(f"{number:,}") == read_number(str(number)) == number
-
-
-@pytest.mark.parametrize(
-    ("guess", "answer", "words"),
-    [
-        (90, 1568, "Your guess, 90 MiB, is 17.4 times too small."),
-        (3000, 1500, "Your guess, 3,000 MiB, is 2.0 times too large."),
-        (1500, 1568, "Your guess, 1,500 MiB, is 4.3 % too small."),
-        (1568, 1568, "Your guess, 1,568 MiB, is exact."),
-        (0, 1568, "Your guess, 0 MiB, is 1,568 MiB too small."),
-        (5, 0, "Your guess, 5 MiB, is 5 MiB too large."),
-        (1, 50_000, "Your guess, 1 MiB, is 50,000 times too small."),
-        (1e90, 1, "Your guess, 1e+90 MiB, is 1e+90 times too large."),
-        (-392, 294, "Your guess, -392 MiB, is 686 MiB too small."),
-    ],
-)
-def test_how_far_off_in_words(guess, answer, words):
-    assert how_far(guess, answer, "MiB") == words
-
-
-def test_percent_are_told_in_points():
-    assert how_far(50, 45.459, "%") == "Your guess, 50 %, is 4.5 points too large."
-
-
-@pytest.fixture
-def question():
-    return predict("How much does it need?", unit="MiB")
-
-
-def test_the_answer_is_hidden_until_a_number_was_entered(question):
-    answer = reveal(question, {"by hand": 1568, "measured here": 1572.5})
-    assert "Enter your guess above first" in answer.content.value
-    assert "1,568" not in answer.content.value
-    assert "1,568" not in answer._repr_mimebundle_()["text/plain"]
-    question.field.value = "90"
-    assert "17.4 times too small" in answer.content.value
-    texts = [text.text for text in words_of(answer.picture())]
-    assert {"90 MiB", "1,568 MiB", "1,572.50 MiB"} <= set(texts)
-    assert_well_laid(answer.picture())
-
-
-def test_an_answer_made_after_the_guess_is_shown_at_once(question):
-    question.field.value = "90"
-    assert "17.4 times too small" in reveal(question, {"trace": 1568.0}).content.value
-
-
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        ("10505", "both"),
-        ("10650", ""),
-        ("1500", "parameters"),
-        ("1640", "parameters"),
-        ("-390", "shrinks"),
-        ("10300", ""),
-        ("3000", ""),
-    ],
-)
-def test_a_guess_is_answered_with_the_thought_behind_it(question, number, said):
-    thoughts = [
-        (1550.0, "Those are the parameters alone."),
-        (-392.0, "A pool shrinks what follows."),
-        (10_510.0, "You counted both."),
-    ]
-    answer = reveal(question, {"trace": 10_300.0, "by hand": 10_200.0}, thoughts=thoughts)
-    question.field.value = number
-    assert [one for _, one in thoughts if one in answer.words()] == [one for _, one in thoughts if said and said in one]
-    assert_well_laid(answer.picture())
-
-
-def test_who_is_right_hears_of_no_wrong_thought(question):
-    question.field.value = "100"
-    assert reveal(question, {"trace": 101.0}, thoughts=[(100.0, "A slip.")]).words().endswith("too small.")
-
-
-def test_a_guess_out_of_this_world_is_drawn_too(question):
-    question.field.value = "1e99"
-    assert_well_laid(reveal(question, {"trace": 1568.0}).picture())
-
-
-def test_the_guess_is_compared_with_the_row_named(question):
-    question.field.value = "100"
-    assert "2.0 times too small" in reveal(question, {"a": 400.0, "b": 200.0}, against="b").words()
-    assert "4.0 times too small" in reveal(question, {"a": 400.0, "b": 200.0}).words()
-
-
-def test_an_invalid_entry_gets_one_line_and_the_field_stays_open(question):
-    question.field.value = "ninety"
-    assert "&#x27;ninety&#x27; is not a number" in question.line.value
-    assert question.number is None
-    assert not question.field.disabled
-    question.field.value = "<b>"
-    assert "<b>" not in question.line.value.replace("<b>Predict", "")
-    question.field.value = ""
-    question.button.click()
-    assert "Write a number first" in question.line.value
-    question.field.value = "12,5"
-    assert question.number == 12.5
-
-
-def test_the_first_guess_stands(question):
-    question.field.value = "90"
-    question.field.value = "1568"
-    question.button.click()
-    assert question.number == 90
-    assert question.field.disabled
-    assert "90 MiB" in question.line.value
-
-
-def test_a_reader_without_a_kernel_can_unfold_the_answer(question):
-    html = reveal(question, {"by hand": 1568})._repr_mimebundle_()["text/html"]
-    assert html.startswith("<details><summary>")
-    assert "1,568 MiB" in html
-    asked = question._repr_mimebundle_()
-    assert asked["text/plain"] == "Predict. How much does it need? (MiB)"
-    assert "How much does it need?" in asked["text/html"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "against", "message"),
-    [
-        ({}, None, "reveal needs rows and thoughts with finite numbers"),
-        ({"a": float("nan")}, None, "reveal needs rows and thoughts with finite numbers"),
-        ({"a": 1.0}, "b", "reveal compares with one of a, got 'b'"),
-    ],
-)
-def test_reveal_refuses_what_it_cannot_show(question, rows, against, message):
-    with pytest.raises(CourseError, match=message):
-        reveal(question, rows, against)
-
-
-def test_reveal_needs_a_prediction():
-    with pytest.raises(CourseError, match=r"needs what predict\(\.\.\.\) returned as its first argument, got float"):
-        reveal(90.0, {"a": 1.0})
+def test_the_plans_of_another_start_are_refused_too() -> None:
+    for start, message in (
+        (Plan(24, 2), "the control 'batch' does not offer 2: it has 24 at once, 2 × 12"),
+        (Plan(24, segments=3), "the control 'recompute' does not offer 3: it has nothing, 4 even segments"),
+        (Plan(24, algorithm="m"), "the controls cannot show slow convolutions: leave window, algorithm and changes"),
+    ):
+        with pytest.raises(CourseError, match=re.escape(message)):
+            plan_explorer(problem(), start)

@@ -41,7 +41,7 @@ def assert_the_same(kept: Tape | None, traced: Tape) -> None:
 def test_a_step_is_kept_for_every_length(positions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Odd widths, a loss in pieces, scores that grow with the square; positions that end before, or do not."""
     small = replace(
-        SHAPES["GPT2"], name="small", vocabulary=61, hidden=24, heads=3, kv_heads=3, inner=96, positions=positions
+        SHAPES["GPT-2"], name="small", vocabulary=61, hidden=24, heads=3, kv_heads=3, inner=96, positions=positions
     )
     for name, value in (("ATTENTION", ["eager"]), ("RECOMPUTE", ["full"]), ("OPTIMIZERS", ["adamw"])):
         monkeypatch.setattr(keep, name, value)
@@ -65,7 +65,7 @@ def test_a_step_is_kept_for_every_length(positions: int, tmp_path: Path, monkeyp
 
 
 def test_what_is_no_polynomial_or_another_step_is_refused(tmp_path: Path) -> None:
-    tape = language_step(SHAPES["GPT2"], 128, layers=SHORT).tape
+    tape = language_step(SHAPES["GPT-2"], 128, layers=SHORT).tape
     assert tape is not None
     same = dict.fromkeys(LENGTHS, tape)
     for odd, words in (

@@ -22,7 +22,7 @@ from lessons.shared.language_steps import FORMATS, kept_bytes, language_step
 from lessons.shared.stacked import NotAlike, deepened
 
 SMALL = {
-    "GPT2": replace(SHAPES["GPT2"], vocabulary=60, hidden=32, heads=4, kv_heads=4, inner=128, positions=32),
+    "GPT-2": replace(SHAPES["GPT-2"], vocabulary=60, hidden=32, heads=4, kv_heads=4, inner=128, positions=32),
     "Llama": replace(SHAPES["TinyLlama-1.1B"], vocabulary=60, hidden=32, heads=4, kv_heads=2, inner=48, positions=32),
 }
 OPTIONS = st.builds(
@@ -87,8 +87,8 @@ def test_layers_that_are_not_alike_are_noticed() -> None:
 
 
 def test_a_learned_position_more_is_a_parameter_more_and_only_there() -> None:
-    longer = language_step(SMALL["GPT2"], 48).at(2).by_role()["parameters"]
-    assert longer - language_step(SMALL["GPT2"], 32).at(2).by_role()["parameters"] == 16 * 32 * 2
+    longer = language_step(SMALL["GPT-2"], 48).at(2).by_role()["parameters"]
+    assert longer - language_step(SMALL["GPT-2"], 32).at(2).by_role()["parameters"] == 16 * 32 * 2
     assert (
         language_step(SMALL["Llama"], 48).at(2).by_role()["parameters"]
         == (language_step(SMALL["Llama"], 32).at(2).by_role()["parameters"])
@@ -96,7 +96,7 @@ def test_a_learned_position_more_is_a_parameter_more_and_only_there() -> None:
 
 
 def test_what_is_kept_is_what_the_layers_save() -> None:
-    ledger = language_step(SMALL["GPT2"], 24).at(3)
+    ledger = language_step(SMALL["GPT-2"], 24).at(3)
     first = int(np.flatnonzero(ledger.phases == "backward")[0])
     freed = (ledger.tape.birth < first) & (ledger.tape.death == first) & (ledger.tape.role == ROLE["feature maps"])
     saved = ledger.by_layer()["saved feature maps"].sum()
@@ -107,7 +107,7 @@ def test_an_unknown_model_or_format_is_one_line() -> None:
     with pytest.raises(CourseError, match="no language model 'GPT-9'"):
         language_step("GPT-9")
     with pytest.raises(CourseError, match="unknown format 'int4'"):
-        language_step("GPT2", 1024, None, "int4")
+        language_step("GPT-2", 1024, None, "int4")
 
 
 def test_a_softmax_told_its_format_by_place_runs_under_autocast() -> None:

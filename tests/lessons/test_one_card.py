@@ -33,7 +33,7 @@ from lessons.shared.watched import Watch, no_garbage_collection
 SMALL = replace(
     SHAPES["Llama-3-8B"], name="small", hidden=64, heads=4, kv_heads=2, inner=96, vocabulary=320, layers=3, parameters=0
 )
-GPT = replace(SHAPES["GPT2"], hidden=64, heads=4, kv_heads=4, inner=256, vocabulary=320)
+GPT = replace(SHAPES["GPT-2"], hidden=64, heads=4, kv_heads=4, inner=256, vocabulary=320)
 DEEPER = 7
 
 
@@ -286,7 +286,7 @@ class TestAdapters:
 
 
 class TestServing:
-    @pytest.mark.parametrize("name", ["Llama-3-8B", "TinyLlama-1.1B", "GPT2", "SmolLM2-135M"])
+    @pytest.mark.parametrize("name", ["Llama-3-8B", "TinyLlama-1.1B", "GPT-2", "SmolLM2-135M"])
     def test_cache_and_weights_are_those_of_the_model(self, name):
         shape = SHAPES[name]
         with torch.device("meta"):

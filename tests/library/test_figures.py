@@ -178,6 +178,36 @@ class _Shown(HTMLParser):
             self.text += data.strip()
 
 
+def test_a_png_keeps_each_colour_of_the_scene_in_the_smallest_area():
+    drawn = Scene(400, 300, "areas")
+    for i, colour in enumerate([*ROLE_COLOURS.values(), *style.SERIES_COLOURS]):
+        drawn.add(Area([(20 + 25 * i, 20), (24 + 25 * i, 20), (24 + 25 * i, 24), (20 + 25 * i, 24)], colour))
+    for i in range(90):  # shades that would take the palette
+        shade = f"#{2 * i:02x}{255 - i:02x}{60 + i:02x}"
+        drawn.add(Area([(0, 50 + i), (400, 50 + i), (400, 51 + i), (0, 51 + i)], shade))
+    pixels = np.asarray(Image.open(io.BytesIO(scene.to_png(drawn))).convert("RGB"))
+    there = {"#" + bytes(colour.tolist()).hex() for colour in np.unique(pixels.reshape(-1, 3), axis=0)}
+    assert there >= {*ROLE_COLOURS.values(), *style.SERIES_COLOURS}
+
+
+def test_a_title_writes_per_cent_and_minus_in_the_one_way():
+    drawn = Scene(960, 300, "title")
+    style.write_title(drawn, "VGG-16: -33%, not −50 %")
+    assert [words.text for words in drawn.words()] == ["VGG-16: −33 %, not −50 %"]
+
+
+def test_a_bracket_marks_a_part_of_the_peak():
+    ledger = made_step(VGG).at(64)
+    part = ledger.peak_bytes // 3
+    picture = skyline(ledger, 24 * GIB, part=("a part", part))
+    assert_well_laid(picture)
+    assert "a part: 33 % of the peak" in [words.text for words in words_of(picture)]
+    to_bytes = ticks(picture, GIB)
+    (bracket,) = [part for path in paths(picture, stroke="var(--ink)", fill="none") for part in path
+                  if len(part) == 4 and part[0][0] == part[3][0]]  # fmt: skip
+    assert to_bytes(bracket[0][1]) - to_bytes(bracket[3][1]) == pytest.approx(part, rel=0.01)
+
+
 def test_a_page_that_strips_svg_shows_the_image_and_no_stray_words():
     picture = skyline(made_step().at(8))
     shown = _Shown()

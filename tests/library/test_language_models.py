@@ -16,17 +16,17 @@ from course_utils.trace import Spec, training_step
 from course_utils.units import CourseError
 
 SMALL = {
-    "gpt2": replace(SHAPES["GPT2"], vocabulary=50, hidden=32, layers=3, heads=4, kv_heads=4, inner=128, positions=32),
+    "gpt2": replace(SHAPES["GPT-2"], vocabulary=50, hidden=32, layers=3, heads=4, kv_heads=4, inner=128, positions=32),
     "llama": replace(
         SHAPES["TinyLlama-1.1B"], vocabulary=50, hidden=32, layers=3, heads=4, kv_heads=2, inner=48, positions=32
     ),
 }
 # The counts that the model pages give (number of values in the published weights, what is tied once).
 PUBLISHED = {
-    "GPT2": 124_439_808,
-    "GPT2-medium": 354_823_168,
-    "GPT2-large": 774_030_080,
-    "GPT2-XL": 1_557_611_200,
+    "GPT-2": 124_439_808,
+    "GPT-2 medium": 354_823_168,
+    "GPT-2 large": 774_030_080,
+    "GPT-2 XL": 1_557_611_200,
     "SmolLM2-135M": 134_515_008,
     "SmolLM2-360M": 361_821_120,
     "TinyLlama-1.1B": 1_100_048_384,

@@ -1,0 +1,299 @@
+"""What the explorers of single lessons say in their special cases; what all have in common is test_explorers.py's."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from drawn import said_by
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_nets import on_meta
+from torch import nn
+
+from course_utils.machine.hardware import REFERENCE_CPU, device, devices, links
+from course_utils.networks import NETWORKS, Network, mlp, small_cnn
+from course_utils.techniques import capacity
+from course_utils.techniques.capacity import (
+    ALLOCATOR,
+    CONTEXT,
+    FITS,
+    NO,
+    TENSORS,
+    TIGHT,
+    demand,
+    fit,
+    largest_batch,
+    on_cards,
+)
+from course_utils.trace import training_step
+from course_utils.units import GIB, format_bytes, format_seconds
+from lessons.batch_size.accumulation import Cut, accumulation, micro_batches
+from lessons.batch_size.explorer import batch_explorer
+from lessons.batch_size.explorer import sentences as accumulated
+from lessons.hardware.explorer import hardware_explorer
+from lessons.hardware.explorer import sentences as held
+from lessons.many_gpus.explorer import cards_explorer
+from lessons.offload.explorer import offload_explorer
+from lessons.one_card.explorer import one_card_explorer
+from lessons.pooling.explorer import pool_explorer
+from lessons.shared import changes, language_steps
+from lessons.shared.change_explorer import times
+from lessons.shared.changes import EVERY_POOL
+from lessons.stride.explorer import LAYERS, stride_explorer
+from lessons.transformers.explorer import transformer_explorer
+from lessons.why_gpus import explorer as why_gpus
+from lessons.why_gpus.crossover import batch_times, leads
+from lessons.why_gpus.explorer import INPUTS, UNITS, sentences
+from lessons.why_gpus.hidden_layer import hidden_layer_step
+
+TITAN = device("Titan X (Maxwell)")
+
+
+def conv():
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 5)
+    )
+
+
+OWN = {"mine": Network("mine", conv, (3, 224, 224), 5), "small": Network("small", small_cnn, (3, 32, 32), 10)}
+
+
+# -- 01 ---------------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(INPUTS), st.sampled_from(UNITS), st.integers(1, 10**6), st.sampled_from(devices()),
+    st.sampled_from([None, *links()]),
+)  # fmt: skip
+def test_the_shares_are_of_the_gpus_time_and_the_culprit_is_the_largest(inputs, units, batch, card, way):
+    cpu = batch_times(hidden_layer_step(inputs, units, "cpu"), REFERENCE_CPU)
+    gpu = batch_times(hidden_layer_step(inputs, units), card, link=way)
+    state, culprit, way_out = sentences(cpu, gpu, batch, leads(cpu, gpu))
+    shares = {name: int(share) for name, share in re.findall(r"(launches|the transfer|computing) (\d+) %", culprit)}
+    assert 97 <= sum(shares.values()) <= 102
+    most = re.match(r"(Launches|The transfer|Computing) (?:is|are) the largest part", culprit)
+    assert shares[f"{most[1][0].lower()}{most[1][1:]}"] == max(shares.values())
+    assert ("transfer" in shares) <= (way is not None)
+    assert state.endswith(("faster.", "a tie."))
+    assert way_out.startswith(("The CPU wins", "The GPU wins"))
+
+
+def test_small_differences_are_not_written_as_nothing():
+    assert [why_gpus._difference(change) for change in (0.001, 0.06, 2.34, 12.6, 1234.0)] == [
+        "less than 0.05", "0.1", "2.3", "13", "1,234",
+    ]  # fmt: skip
+
+
+# -- 02 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_no_card_holds():
+    explorer = hardware_explorer("mine", batch=100_000, networks=OWN)
+    assert "no card holds it" in explorer.figure.value
+    b200 = next(fit for fit in on_cards(explorer.step, 100_000, devices()) if fit.device.name == "B200")
+    assert said_by(explorer).endswith(
+        f"B200, the largest that does not hold it, lacks {format_bytes(-b200.verdict.spare_bytes)}; "
+        f"batches up to {b200.largest_batch:,} fit it."
+    )
+    assert fit(explorer.step.at(b200.largest_batch), b200.device).state == FITS
+    found = largest_batch(explorer.step, b200.device)
+    assert found.fits == b200.largest_batch < found.tight
+    assert fit(explorer.step.at(found.fits + found.stride), b200.device).state != FITS
+
+
+def test_what_is_said_of_a_tight_card_and_of_one_without_a_price():
+    explorer = hardware_explorer("mine", networks=OWN)
+    step, batch = explorer.step, 64
+    asked = demand(step.at(batch))
+    titan, h100 = device("GTX Titan"), device("H100 SXM")
+    verdict = fit(step.at(batch), titan)
+    gaps = replace(verdict, state=TIGHT, decided=ALLOCATOR)
+    tight = capacity.CardFit(titan, TIGHT, gaps, 80)
+    lacking = replace(verdict, state=NO, decided=TENSORS, card_bytes=verdict.tensor_bytes + verdict.context_bytes - GIB)
+    fits, short = capacity.CardFit(h100, FITS, verdict, 90), capacity.CardFit(titan, NO, lacking, 0)
+    said = held(step, batch, asked, [tight])
+    assert said[1] == "No card surely holds it; on GTX Titan it is tight: its tensors fit, not all else."
+    assert said[2] == f"On GTX Titan (orange): {gaps.sentence}"
+    said = held(step, batch, asked, [fits, short])
+    assert said[1] == (
+        "1 of 2 cards holds it. The smallest is H100 SXM (no confirmed price); no price of any of them is confirmed."
+    )
+    assert said[2].endswith("the largest that does not hold it, lacks 1.00 GiB, and not even one sample fits.")
+    assert held(step, batch, asked, [fits])[2].startswith("Every card that computes in this precision holds it")
+    cannot = capacity.CardFit(titan, capacity.CANNOT, verdict, 90)
+    assert held(step, batch, asked, [cannot])[2] == "None of them computes in bfloat16: take float16."
+
+
+def test_a_device_of_ones_own_is_drawn_too():
+    own = replace(device("RTX 3090"), name="my laptop", memory_gb=6)
+    explorer = hardware_explorer("mine", networks=OWN, more_devices=[own])
+    assert "my laptop" in explorer.figure.value
+    assert f"of {len(devices()) + 1} cards" in said_by(explorer)
+
+
+# -- 04 to 06 ---------------------------------------------------------------------------------------------------------
+
+
+def test_another_network_offers_its_own_layers():
+    explorer = stride_explorer("AlexNet", "conv2")
+    explorer.network.value = "VGG-16"
+    assert explorer.layer.options == LAYERS["VGG-16"]
+    assert explorer.layer.value == "conv1_1"
+    explorer.layer.value = "conv3_1"
+    explorer.network.value = "ResNet-50"
+    assert explorer.layer.value == "conv3_1"  # both have one
+    assert "This is the stride that ResNet-50 has as published" in said_by(explorer)
+    assert "the peak stays at" in said_by(explorer)
+
+
+def test_a_network_with_other_layers_is_drawn_once(monkeypatch):
+    explorer = stride_explorer("AlexNet", "conv2")
+    drawn, view = [], explorer.view
+    monkeypatch.setattr(explorer, "view", lambda: drawn.append(explorer.layer.value) or view())
+    explorer.network.value = "VGG-16"
+    assert drawn == ["conv1_1"]
+    assert "Last move" not in said_by(explorer)  # two things changed, of which the layer is not the cause
+    explorer.layer.value = "conv3_1"
+    explorer.network.value = "ResNet-50"
+    assert "Last move, network VGG-16 to ResNet-50: the peak rises by" in said_by(explorer)
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        (4, "4 times smaller"), (2.73, "2.7 times smaller"), (0.25, "4 times larger"), (1, "as large as before"),
+        (1.05, "4.8 % smaller"), (0.97, "3.1 % larger"), (1.004, "as large as before"),
+    ],
+)  # fmt: skip
+def test_factors_in_words(factor, said):
+    assert times(factor) == said
+
+
+def test_a_max_pool_is_told_what_an_average_would_save():
+    explorer = pool_explorer("AlexNet", EVERY_POOL, "max pool")
+    average = changes.pool(NETWORKS["AlexNet"], EVERY_POOL, "average pool").after.at(128).peak_bytes
+    assert "the peak stays at" in said_by(explorer)
+    assert f"an average pool here would bring the peak to {format_bytes(average)}" in said_by(explorer)
+
+
+# -- 07 ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return accumulation(on_meta(small_cnn), (3, 32, 32), 10, name="mine")
+
+
+def cuts(*peaks_gib):
+    """Plans of a batch of 8 with these peaks, smallest micro-batch first, each a tenth faster than the one before."""
+    return [
+        Cut(micro, 8 // micro, int(peak * GIB), 1.0 - 0.1 * i)
+        for i, (micro, peak) in enumerate(zip((2, 4, 8), peaks_gib, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("peaks", "way"),
+    [
+        ((1, 2, 3), "Largest micro-batch that fits: 8, the whole batch, with no accumulation."),
+        ((1, 2, 13), "Largest micro-batch that fits: 4, in 2 parts. That loses 12 % of time"),
+        ((1, 12.1, 13), "Largest micro-batch that fits: 2, in 4 parts. That loses 25 % of time"),
+        ((12.5, 12.6, 13), "No micro-batch surely fits: even 2 samples need 12.50 GiB"),
+        ((3, 13, 2), "Largest micro-batch that fits: 8, the whole batch"),  # a dense network: at once takes least
+    ],
+)
+def test_the_way_out_is_the_largest_that_fits(peaks, way):
+    made = cuts(*peaks)
+    steps = accumulation(on_meta(small_cnn), (3, 32, 32), 10)
+    room, least = TITAN.memory_bytes - 512 * 2**20, steps.fit(steps.cut(2, 1, TITAN), TITAN)
+    for cut in made:  # as if these were the traced peaks
+        state = (FITS, "") if cut.peak_bytes <= room else (NO, TENSORS)
+        steps._fits[cut.micro, cut.parts > 1, TITAN] = replace(least, state=state[0], decided=state[1])
+    assert accumulated(steps, made, made[0], TITAN)[2].startswith(way)
+
+
+def test_the_state_and_what_accumulation_adds(steps):
+    made = steps.cuts(64, TITAN)
+    chosen = next(cut for cut in made if cut.micro == 16)
+    state, added, _ = accumulated(steps, made, chosen, TITAN)
+    assert state.startswith("A batch of 64 as 4 × 16 on Titan X (Maxwell): the peak is ")
+    verdict = fit(steps.ledger(16, 4), TITAN)
+    assert f"{format_bytes(chosen.peak_bytes)}. {verdict.sentence} {format_seconds(chosen.seconds)} predicted" in state
+    extra = chosen.peak_bytes - training_step(on_meta(small_cnn), (3, 32, 32), 10).at(16).peak_bytes
+    assert added.startswith(f"Accumulation adds {format_bytes(extra)} to the peak")
+    assert accumulated(steps, made, made[-1], TITAN)[1].startswith("Nothing is accumulated")
+
+
+def test_a_peak_that_is_too_high_is_said_to_be(steps):
+    small = replace(TITAN, memory_gb=0.5)
+    chosen = steps.cut(16, 4, small)
+    assert steps.fit(chosen, small).decided == CONTEXT
+    assert steps.fit(chosen, small).sentence in accumulated(steps, [chosen], chosen, small)[0]
+    assert steps.largest_that_fits([chosen], small) is None
+
+
+def test_where_the_peak_is_in_the_update_accumulation_adds_nothing():
+    steps = accumulation(mlp((500, 2000, 10)), (500,), 10, "adam")
+    made = steps.cuts(8, TITAN)
+    assert accumulated(steps, made, made[0], TITAN)[1].startswith("Accumulation adds nothing to the peak")
+
+
+def test_the_micro_batch_follows_the_batch():
+    explorer = batch_explorer("small", 64, 16, networks=OWN)
+    explorer.wanted.value = 96
+    assert [value for _, value in explorer.micro.options] == micro_batches(96)
+    assert explorer.micro.value == 16
+    explorer.wanted.value = 8
+    assert explorer.micro.value == 8
+    assert said_by(explorer).startswith("A batch of 8 at once")
+    assert "alert" not in explorer.words.value
+
+
+# -- 09, 11, 14: advice that was false once -------------------------------------------------------------------------
+
+
+def test_the_fastest_plan_that_fits_is_looked_for_among_all():
+    explorer = offload_explorer("VGG-16", 256, "all", "m")
+    assert "Fastest plan that fits: dyn (mixed), 6.31 s a step" in said_by(explorer)  # it said conv (m), 11.5 s
+
+
+def test_one_percentage_for_what_a_plan_costs():
+    explorer = offload_explorer("VGG-16", 128, "all")
+    share = re.search(r"for (\d+ %) more time", explorer.figure.value)[1]
+    assert f"a step, {share} more time than with nothing moved" in said_by(explorer)
+
+
+def test_no_scheme_is_recommended_that_does_not_fit():
+    explorer = cards_explorer("VGG-16", batch=1024)
+    assert explorer.readings()[explorer.scheme.value].peak_bytes > 12 * GIB
+    assert said_by(explorer).split("\n")[2].startswith("No scheme fits these cards: the least is ")
+
+
+def test_what_is_chosen_is_not_advised():
+    explorer = one_card_explorer("Llama-3-8B", "LoRA, base in 4 bits", device="GTX 1080")
+    assert explorer.view().advised
+    assert "train" not in explorer.view().advised
+
+
+# -- 13 --------------------------------------------------------------------------------------------------------------
+
+
+def test_steps_that_are_kept_are_not_traced_whatever_the_advice(monkeypatch):
+    if not language_steps._kept.names:
+        pytest.skip("kept with another release of torch")
+    monkeypatch.setattr(language_steps, "training_step", None)
+    explorer = transformer_explorer()
+    for control in explorer._controls.values():
+        for value in control._options_values:
+            control.value = value
+            assert "alert" not in explorer.words.value
+
+
+# -- 08: what its sentences say of the catalogue ---------------------------------------------------------------------
+
+
+def test_every_card_from_2020_on_computes_in_bfloat16():
+    assert all(card.bfloat16 for card in devices() if card.year >= 2020)
