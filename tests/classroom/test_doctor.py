@@ -270,6 +270,7 @@ def test_check_and_progress_get_their_arguments_untouched_and_the_folder(monkeyp
 
 def test_build_gets_the_topics_and_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[tuple[list[str], Path]] = []
+    replace_room(monkeypatch, "classroom.hours", fill=lambda root: None)
     replace_room(monkeypatch, "classroom.authoring", build=lambda topics, root: calls.append((topics, root)))
     monkeypatch.chdir(ROOT / "tests")
     assert cli.main(["build"]) == 0
@@ -302,6 +303,7 @@ def test_errors_are_one_line_on_stderr(
     def fail(topics: list[str], root: Path) -> None:
         raise error
 
+    replace_room(monkeypatch, "classroom.hours", fill=lambda root: None)
     replace_room(monkeypatch, "classroom.authoring", build=fail)
     assert cli.main(["build", "03"]) == code
     captured = capsys.readouterr()
@@ -324,4 +326,5 @@ def test_help_lists_what_works_and_nothing_else(capsys: pytest.CaptureFixture[st
     assert caught.value.code == 0
     text = capsys.readouterr().out
     listed = [line.split()[0] for line in text.splitlines() if line.startswith("    ") and line[4] != " "]
-    assert listed == ["doctor", "build", "new", "check", "progress", "grade", "trace", "slides", "record"]
+    learners, others = ["lab", "work", "doctor"], ["build", "new"]
+    assert listed == [*learners, *others, "check", "progress", "grade", "trace", "slides", "links", "record"]
