@@ -1,15 +1,15 @@
 """Films the explorer of lesson 03 in a real JupyterLab, light and dark, and puts it into the README: `make picture`.
 
 The batch goes up to one whose tensors alone are more than the card, then, as the words advise, back to the largest
-that fits, and to where it began. Each frame is a photograph of the page after the explorer has redrawn. What the page
-said in each is kept in the file, as XMP: a test makes the same moves on the explorer as it is today and compares.
+that surely fits, and to where it began. Each frame is a photograph of the page after the explorer has redrawn. What
+the page said in each is kept in the file, as XMP: a test makes the same moves on the explorer as it is today and
+compares.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import math
 import re
 import sys
 import tempfile
@@ -24,7 +24,7 @@ import nbformat
 from PIL import Image
 
 from course_utils.files import write_whole
-from course_utils.techniques.capacity import largest_batch
+from course_utils.techniques.capacity import TENSORS, fit, largest_batch
 from course_utils.units import CourseError
 from lessons.memory.explorer import MemoryExplorer, memory_explorer
 
@@ -53,18 +53,20 @@ class Frame:
     @property
     def stops(self) -> list[int]:
         """The batches on the way to it, its own last."""
-        step = {"ArrowRight": 1, "PageDown": -5}[self.key]
+        step = {"ArrowRight": 1, "ArrowLeft": -1, "PageDown": -5}[self.key]
         return [self.batch - step * i for i in reversed(range(self.presses))]
 
 
 def story(explorer: MemoryExplorer) -> list[Frame]:
     """Up by two, down by five; the last frame shows the batch that the first one begins from."""
-    fits = largest_batch(explorer.step, explorer.limit_bytes).fits
-    too_much = 1.03 * explorer.limit_bytes
-    last = next(b for b in range(fits, explorer.batch.max, 5) if explorer.step.at(b).peak_bytes > too_much)
-    first = last - 10 * math.ceil((last - fits + 30) / 10)
+    step, card = explorer.step, explorer.limit_bytes
+    fits = largest_batch(step, card).fits
+    last = next(batch for batch in range(fits, explorer.batch.max) if fit(step.at(batch), card).decided == TENSORS)
+    first = fits - (30 if (last - fits) % 2 == 0 else 35)
     ways = [("ArrowRight", 2, batch) for batch in range(first + 2, last + 1, 2)]
-    ways += [("PageDown", 1, batch) for batch in range(last - 5, first - 1, -5)]
+    if odd := (last - fits) % 5:
+        ways.append(("ArrowLeft", odd, last - odd))
+    ways += [("PageDown", 1, batch) for batch in range(last - odd - 5, first - 1, -5)]
     held = {("ArrowRight", 2, last): TURN, ("PageDown", 1, fits): FITS, ("PageDown", 1, first): END}
     pace = MOVING // (len(ways) - len(held))
     return [Frame(*way, held.get(way, pace)) for way in ways]

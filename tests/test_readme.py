@@ -135,6 +135,10 @@ def test_the_film_shows_each_verdict(heard: list[list[str]]) -> None:
         assert any(verdict in title for title in titles), verdict
 
 
+def test_the_scale_stays_while_the_picture_grows(heard: list[list[str]]) -> None:
+    assert len({tuple(word for word in said if word.isdigit()) for said in heard}) == 1
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_film_is_smooth_short_and_small(dark: bool, frames: list[picture.Frame]) -> None:
     file = ROOT / picture.MOVIES[dark]
