@@ -173,7 +173,9 @@ class UpdateTracer:
             shapes.tell(one, one)
         for tensor, copied in self.own:
             twin = place.get(id(copied))
-            shapes.tell(tensor, nn.Parameter(torch.empty_like(tensor, device=device), False) if twin is None else twin)
+            if twin is None:  # no `empty_like`: with fakes it would mix a meta tensor with theirs
+                twin = nn.Parameter(torch.empty(tensor.shape, dtype=tensor.dtype, device=device), False)
+            shapes.tell(tensor, twin)
         return shapes
 
 

@@ -374,6 +374,12 @@ def test_state_of_every_optimizer(own: Path) -> None:
     assert {name: state(name) // 4 for name in values} == values
 
 
+def test_a_fused_update_of_a_network_with_buffers_on_meta(own: Path) -> None:
+    line = ["own_nets:norms", "--input", "3", "--batch", "8", "--optimizer", "adamw-fused"]
+    ledger = bench_of(*line).ledger
+    assert ledger.by_role()["optimizer state"] == 4 * (2 * (6 + 40) + 4)  # moments, and a count for each parameter
+
+
 def test_where_gradients_are_cleared(own: Path) -> None:
     """In Lightning's order the last step's live through the forward pass."""
     ledger = bench_of(*LANGUAGE, "--zero-grad", "before-backward").ledger
