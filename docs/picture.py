@@ -32,9 +32,9 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 MOVIES = {False: "docs/explorer.webp", True: "docs/explorer-dark.webp"}  # by: is it dark?
 STILLS = {False: "docs/explorer.png", True: "docs/explorer-dark.png"}  # for who asked for less motion
-WINDOW = (1330, 1100)
+WINDOW = (1440, 1100)  # wide enough that the words fill as many lines at each batch
 MARGIN = 14  # pixels around the explorer
-SHOWN = 720  # pixels of the README's width: the lines under it are on the first screen
+SHOWN = 800  # pixels of the README's width: the lines under it are on the first screen
 # Milliseconds: of all frames that move, together; of the one at the turn, at the largest batch that fits, at the end.
 MOVING, TURN, FITS, END = 3710, 2000, 1500, 600
 BLOCK = re.compile(r"(<!-- picture -->\n).*?(<!-- /picture -->)", re.DOTALL)

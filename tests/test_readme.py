@@ -16,6 +16,7 @@ from classroom.links import read_address
 from course_utils.networks import vgg16
 from course_utils.trace_command import trace_command
 from docs import picture
+from lessons.hardware.ladder import ladder
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -98,6 +99,15 @@ def test_the_numbers_that_stay_are_those_of_the_tables() -> None:
     medians = [int(row) for row in re.findall(r"^\| .+? \| (\d+) ms \|", press, re.M)]
     assert len(medians) >= 14
     assert f"at most {max(medians)} ms" in "\n".join(lines)
+
+
+def test_the_verdicts_beside_a_card_are_those_that_the_benchmark_wrote_down() -> None:
+    found = ladder()
+    for kind in ("ran", "failed"):
+        counts = [found[key] for key in (kind, f"{kind} fits", f"{kind} tight", f"{kind} no")]
+        assert f"| {kind} | {' | '.join(map(str, counts))} |" in MEASURED
+    assert f"{found['met']} of {found['networks']} networks" in MEASURED
+    assert f"{100 * found['failed fits'] / found['failed']:.1f} %" in MEASURED
 
 
 # ---------------------------------------------------------------------------------------------------------------------

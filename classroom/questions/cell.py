@@ -128,8 +128,8 @@ def last_run(name: str, answer: object, inputs: Sequence[str]) -> LastRun:
     if answer is not ABSENT:
         text = "".join(linecache.getlines(file_of(answer) or "")).strip()
         judged = max((number for number, one in numbered if text and one.strip() == text), default=0)
-        if not judged:  # nobody can tell where it comes from: another file, or no function
-            return LastRun()
+        if not judged or hasattr(answer, "__wrapped__") or not _is_text_of(name, text):
+            return LastRun()  # nobody can tell which text made it: another file, another name's, a wrapped one
     failed = max((number for number, one in numbered if number > judged and _is_text_of(name, one)), default=0)
     return LastRun(judged, failed)
 
@@ -139,7 +139,7 @@ def _is_text_of(name: str, source: str) -> bool:
     try:
         return name in _bound(ast.parse(source))
     except (SyntaxError, ValueError, RecursionError):
-        return re.search(rf"\b{name}\b", source) is not None
+        return re.search(rf"(?m)^\w+\s+{name}\b|^{name}\s*=", source) is not None  # a misspelt `def` as well
 
 
 def _bound(tree: ast.Module) -> set[str]:

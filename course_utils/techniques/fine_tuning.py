@@ -5,23 +5,20 @@ and others, "QLoRA" (2023); optimizer state in 8 bits after Dettmers and others,
 Quantization" (2022); the step within the backward pass after Lv and others, "Full Parameter Fine-tuning for Large
 Language Models with Limited Resources" (2023, LOMO).
 
-Traced: everything autograd and torch do. Counted: how many bytes 4-bit weights and 8-bit state have, that their kernels
-make what they return and nothing besides, and when a gradient goes that is used at once.
+Traced: everything autograd and torch do. Counted: how many bytes 4-bit weights and 8-bit state have, and that their
+kernels make what they return and nothing besides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from course_utils.memory import ROLE, Tape
 from course_utils.units import CourseError
 
 RANK, ALPHA = 16, 32  # of LoRA where no rank is given; the update is scaled by ALPHA / RANK
@@ -238,15 +235,16 @@ def adapt(model: nn.Module, rank: int = RANK, four_bit: bool = False, keeps: boo
     return model
 
 
-def stepped_in_backward(tape: Tape) -> Tape:
-    """The same step with the optimizer run on each weight as soon as its gradient is whole, which then goes.
+def step_in_backward(model: nn.Module, make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> None:
+    """Have an optimizer of its own update each weight as soon as its gradient is whole, which then goes.
 
-    A gradient ends with the event behind the one that wrote it last: counted, not traced. The update that follows the
-    backward pass is left as it is, with no gradients; an optimizer of one kernel makes nothing besides.
+    As PyTorch's tutorial has it, "How to save memory by fusing the optimizer step into the backward pass".
     """
-    writes = np.zeros(len(tape.role), dtype=np.int64)
-    written = tape.uses[tape.uses[:, 2] == 1]
-    np.maximum.at(writes, written[:, 1], written[:, 0])
-    gradients = (tape.role == ROLE["weight gradients"]) & (tape.death >= tape.events - 1)
-    last = np.maximum(writes, tape.birth)
-    return replace(tape, death=np.where(gradients, np.minimum(last + 1, tape.death), tape.death))
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(partial(_update, make([parameter])))
+
+
+def _update(optimizer: torch.optim.Optimizer, parameter: Tensor) -> None:
+    optimizer.step()
+    optimizer.zero_grad()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from course_utils.memory import ROLE, Int64, Tape
-from course_utils.trace.record import ALIVE, UPDATE, Event, Run, Storage
+from course_utils.trace.record import ALIVE, UPDATE, Event, Run, Storage, flops
 from course_utils.trace.recorder import OPTIMIZER
 
 
@@ -104,10 +104,12 @@ def make_tape(
     names = tuple(dict.fromkeys([*(event.layer for event in events), *(storage.layer for storage in storages)]))
     code = {name: index for index, name in enumerate(names)}
 
+    work, other_work = small.work(), other.work()  # all that is kept of the runs
+
     def count_flops() -> Int64:
         counted = np.zeros((end, 2), dtype=np.int64)
-        lines = fits.fit("the arithmetic", small.flops(), other.flops(), ran_in)
-        counted[: len(small.events)] = np.stack(lines, axis=1)
+        lines = fits.fit("the arithmetic", flops(work), flops(other_work), ran_in)
+        counted[: len(work)] = np.stack(lines, axis=1)
         return counted
 
     return Tape(

@@ -55,8 +55,10 @@ CUBLAS_WORKSPACE = 2 * 4096 * 1024 + 8 * 16 * 1024
 
 def flat_tensors(values: Any) -> list[Tensor]:
     """The tensors among arguments or results, lists of tensors opened."""
+    if isinstance(values, Tensor):
+        return [values]
     found: list[Tensor] = []
-    for value in values if isinstance(values, (tuple, list)) else (values,):
+    for value in values if isinstance(values, (tuple, list)) else ():
         if isinstance(value, Tensor):
             found.append(value)
         elif isinstance(value, (tuple, list)):

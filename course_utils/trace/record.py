@@ -73,7 +73,11 @@ class Run:
             for storage in storages
         ]
 
-    def flops(self) -> list[int]:
-        """Floating-point operations of each event by torch's own formulas (a multiply-add counts as two)."""
-        works = [event.work for event in self.events]
-        return [0 if work is None else int(flop_registry[work[0]](*work[1], out_val=work[2])) for work in works]
+    def work(self) -> list[OperatorCall | None]:
+        """What `flops` counts."""
+        return [event.work for event in self.events]
+
+
+def flops(works: list[OperatorCall | None]) -> list[int]:
+    """Floating-point operations of each event by torch's own formulas (a multiply-add counts as two)."""
+    return [0 if work is None else int(flop_registry[work[0]](*work[1], out_val=work[2])) for work in works]

@@ -57,6 +57,8 @@ class _Operator:
 
 _OPERATORS: dict[Any, _Operator] = {}
 _WHICH_DEVICE = torch.ops.prim.device.default
+_running_node = torch._C._current_autograd_node
+_next_node = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 
 
 def _operator(func: Any) -> _Operator:
@@ -225,7 +227,7 @@ class Recorder(TorchDispatchMode):
             storage.size, storage.role, storage.is_map = 0, ROLE["other"], False
 
     def _note(self, operator: _Operator, args: Any, out: Any) -> None:
-        node = torch._C._current_autograd_node() if self.phase == BACKWARD else None
+        node = _running_node() if self.phase == BACKWARD else None
         recomputed = node is not None and torch.is_grad_enabled()
         layer, role = self._layer_and_role(node, recomputed)
         inputs, outputs = kernels.flat_tensors(args), kernels.flat_tensors(out)
@@ -304,7 +306,7 @@ class Recorder(TorchDispatchMode):
         """The running module; the autograd node made for the running operator is noted as its own."""
         again = self.phase == BACKWARD and len(self.modules) == 1  # the bottom entry still stands for the loss
         layer = self.bottom if again else self.modules[-1]
-        self._layer_of_node.setdefault(torch.autograd._get_sequence_nr() - 1, layer)  # type: ignore[attr-defined]
+        self._layer_of_node.setdefault(_next_node() - 1, layer)
         return layer
 
     def _backward_layer(self, node: Any) -> str:

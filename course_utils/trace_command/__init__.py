@@ -131,6 +131,8 @@ def make_report(options: argparse.Namespace) -> Report:
     model = network.changed(settings)
     if settings.trains and network.norms:
         bench.notes.append("The network has batch norms: a smaller or an accumulated batch is another update.")
+    if isinstance(card, Device) and not card.bfloat16 and "bfloat16" in (settings.precision, network.dtype(settings)):
+        bench.notes.append(f"{card.name} has no arithmetic in bfloat16: there write float16.")
     if settings.rank or settings.four_bit:
         bench.notes.append("Adapters have the dtype of the weights beside them and no dropout.")
     if not settings.trains and not network.cached:

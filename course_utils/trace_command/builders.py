@@ -137,8 +137,6 @@ def transformer(path: Path, sequence: int | None) -> Network:
         transformers: Any = importlib.import_module("transformers")
     except ImportError as error:
         raise CourseError(f"--hf needs the package transformers ({error}): pip install transformers") from error
-    if sequence is None:
-        raise CourseError("--sequence is missing: tokens in a sample, such as --sequence 1024")
     try:
         config = transformers.AutoConfig.from_pretrained(str(path))
         with torch.device("meta"):
@@ -148,11 +146,18 @@ def transformer(path: Path, sequence: int | None) -> Network:
     except Exception as error:
         raise CourseError(f"{path} makes no model of transformers ({reason(error)})") from error
     model.train()
+    tokens = getattr(model, "main_input_name", "") == "input_ids"
+    if tokens and not sequence:
+        raise CourseError("--sequence is missing: tokens in a sample, such as --sequence 1024")
+
+    pair = getattr(config, "is_encoder_decoder", False)
 
     def trace(model: nn.Module, settings: Settings, optimizer: Any) -> StepTrace:
+        if pair and not settings.trains:
+            raise CourseError("of an encoder with a decoder training alone can be traced: leave out --inference")
         return trace_transformer(
-            model, settings.sequence, optimizer, settings.precision, accumulate=settings.accumulate,
+            model, settings.sequence or None, optimizer, settings.precision, accumulate=settings.accumulate,
             zero_grad=CLEARED.get(settings.zero_grad),
         )  # fmt: skip
 
-    return Network(type(model).__name__, model, trace, tokens=True, cached=True)
+    return Network(type(model).__name__, model, trace, tokens, cached=tokens and not pair)

@@ -146,11 +146,10 @@ class Workbench:
         now, network = self.settings, self.network
         if other := ONE_KERNEL.get(now.optimizer):
             yield Change("fused update", "nothing (fused=True)", TIME, {"optimizer": other})
-        alone = now.accumulate == 1 and not now.in_backward and now.zero_grad in ("", "end")
-        if alone and now.optimizer in (*ONE_KERNEL, *ONE_KERNEL.values()):
-            settings: dict[str, Any] = {
-                "in_backward": True, "accumulate": 1, "optimizer": ONE_KERNEL.get(now.optimizer, now.optimizer)
-            }  # fmt: skip
+        if now.accumulate == 1 and not now.in_backward and now.zero_grad in ("", "end") and now.optimizer != "muon":
+            settings: dict[str, Any] = {"in_backward": True, "accumulate": 1}
+            if now.optimizer in ONE_KERNEL.values():  # torch's own, one weight at a time
+                settings["optimizer"] = now.optimizer.removesuffix("-fused")
             cost = "a hook a weight; no clipping by the norm of all gradients"
             yield Change("update in backward", cost, TIME, settings)
         if (micro := self._micro_batch()) and not now.in_backward:

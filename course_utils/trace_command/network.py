@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from course_utils.memory import StepTrace
-from course_utils.techniques.fine_tuning import adapt, blocks_of, stepped_in_backward
-from course_utils.trace_command.optimizers import UPDATES_ALONE, maker
+from course_utils.techniques.fine_tuning import adapt, blocks_of, step_in_backward
+from course_utils.trace_command.optimizers import alone, maker
 from course_utils.units import CourseError
 
 CLEARED = {"end": "end", "before-backward": "before backward", "never": "never"}  # as `training_step` calls it
@@ -105,22 +105,27 @@ class Network:
             raise CourseError("an update within the backward pass leaves no gradients to accumulate")
         if settings.in_backward and settings.zero_grad not in ("", "end"):
             raise CourseError("an update within the backward pass clears each gradient there: leave out --zero-grad")
-        if settings.in_backward and settings.optimizer not in UPDATES_ALONE:
-            raise CourseError(
-                f"an update within the backward pass is one weight's, and {settings.optimizer} makes temporaries of "
-                f"all: choose one of {', '.join(UPDATES_ALONE)}"
-            )
         # The third micro-batch meets what the second met: gradients that are whole but for its own share.
         key = replace(settings, batch=0, accumulate=min(settings.accumulate, 2))
         if key not in self._steps:
             model = self.changed(key)
-            step = self.trace(model, key, maker(key.optimizer, model) if key.trains else None)
-            self._steps[key] = _in_backward(step) if key.in_backward else step
+            make = maker(key.optimizer, model) if key.trains else None
+            if key.in_backward:
+                step_in_backward(model, alone(key.optimizer, make))
+                make = _nothing
+            self._steps[key] = self.trace(model, key, make)
         return self._steps[key]
 
     def changed(self, settings: Settings) -> nn.Module:
         """The network as the settings want it: a copy without numbers, or the very one where nothing changes."""
-        changes = (settings.weights, settings.rank, settings.four_bit, settings.checkpoint, not settings.trains)
+        changes = (
+            settings.weights,
+            settings.rank,
+            settings.four_bit,
+            settings.checkpoint,
+            settings.in_backward,
+            not settings.trains,
+        )
         if not any(changes):
             return self.model
         model = on_shapes(self.model)
@@ -165,6 +170,5 @@ def dtype_of(model: nn.Module) -> str:
     return values.most_common(1)[0][0] if values else "float32"
 
 
-def _in_backward(step: StepTrace) -> StepTrace:
-    tape = None if step.tape is None else stepped_in_backward(step.tape)
-    return replace(step, tape=tape, trace_at=lambda batch: stepped_in_backward(step.trace_at(batch)), _traced={})
+def _nothing(parameters: list[nn.Parameter]) -> list[torch.optim.Optimizer]:
+    return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -26,7 +26,6 @@ MADE: dict[str, MakeOptimizer] = {
     "lion": lambda parameters: Lion(parameters),
 }
 NAMES = (*DEFAULTS, *MADE, "muon")
-UPDATES_ALONE = tuple(name for name in MADE if name not in ("adafactor", "lion"))  # in one kernel a weight
 
 
 class Lion(torch.optim.Optimizer):
@@ -82,3 +81,17 @@ def maker(name: str, model: nn.Module) -> str | MakeOptimizer:
         raise CourseError(f"{name} is no function of a list of parameters, but of type {type(found).__name__}")
     made: MakeOptimizer = found
     return made
+
+
+def alone(name: str, make: str | MakeOptimizer | None) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
+    """The optimizer of one weight, where each has its own.
+
+    Raises:
+        CourseError: it is fused, which shapes have no kernels for within a backward pass, or for all weights at once.
+    """
+    if isinstance(make, str):
+        kind, settings = DEFAULTS[make]
+        return lambda parameters: kind(parameters, **settings)
+    if make is None or name == "muon" or name in ONE_KERNEL.values():
+        raise CourseError(f"{name} cannot be traced within the backward pass: choose one of {', '.join(DEFAULTS)}")
+    return make  # type: ignore[return-value]

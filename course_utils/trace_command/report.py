@@ -64,7 +64,9 @@ def lines(report: Report) -> list[str]:
     found += [f"  {role:<18}{format_bytes(count):>12}{count / ledger.peak_bytes:>7.0%}" for role, count in roles]
     found += ["", *counters(report)]
     found += ["", f"Largest layers: maps kept{purpose(report)}, parameters"]
-    found += [f"  {name:<28}{kept:>12}{count:>16}" for name, kept, count in largest_layers(ledger)]
+    layers = largest_layers(ledger)
+    longest = max(len(name) for name, _, _ in layers)
+    found += [f"  {name:<{longest}}{kept:>14}{count:>14}" for name, kept, count in layers]
     found += ["", *verdict_lines(report)]
     rows = help_rows(report)
     width = max((len(row[0]) for row in rows), default=0)
@@ -103,8 +105,7 @@ def counters(report: Report) -> list[str]:
     reserved = ledger.reserved_bytes()
     found = [
         f"PyTorch would report {format_bytes(ledger.allocated_bytes())} allocated and {format_bytes(reserved)} "
-        f"reserved; nvidia-smi {format_bytes(reserved + context)}, with {format_bytes(context)} of context at most"
-        + (", but for the scratch memory of convolutions." if ledger.tape.convolutions.any() else ".")
+        f"reserved; nvidia-smi {format_bytes(reserved + context)}, with {format_bytes(context)} of context at most."
     ]
     if report.cache_bytes:
         kept = report.cache_bytes * ledger.batch
@@ -113,6 +114,8 @@ def counters(report: Report) -> list[str]:
             f"Keys and values are {format_bytes(kept)} of it, {format_bytes(report.cache_bytes)} a sequence; with the "
             f"weights, {lasting}, they stay while further tokens are made."
         )
+    if ledger.tape.convolutions.any():
+        found.append("Not counted there: the scratch memory that the library's convolutions ask PyTorch for.")
     return found
 
 
@@ -186,7 +189,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "name": verdict.card, "bytes": verdict.card_bytes, "state": verdict.state, "decided": verdict.decided,
             "sentence": verdict.sentence,
         },
-        "largest_batch": batches and {"fits": batches.fits, "tight": batches.tight},
+        "largest_batch": batches and {"fits": batches.fits, "some": batches.some, "tight": batches.tight},
         "cheapest": report.cheapest and helped(report.cheapest),
         "changes": [helped(one) for one in report.helps], "sets": [helped(one) for one in report.sets],
         "assumptions": list(report.assumptions), "why": report.why, "notes": list(report.notes),

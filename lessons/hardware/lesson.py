@@ -263,16 +263,15 @@ columns = [
 ]
 pd.DataFrame(rows, columns=columns).set_index("network")
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="notes"
 # The rule in full has a part that stays and a part for every sample:
 #
 # > bytes a parameter · parameters + maps of one sample · batch ≤ card − what others take
-
-# %% [markdown] slide="notes"
+#
 # No count of parameters tells how large the maps are: VGG-16 and GPT-2 have about as many, and GPT-2's text needs many
 # times the maps of VGG-16's image. The trace tells. What does one more sample cost?
 
-# %%
+# %% slide="skip"
 for name, step in steps.items():
     more = step.at(129).peak_bytes - step.at(128).peak_bytes
     print(f"{name:<14} {format_bytes(more):>10} for each further sample")
@@ -282,7 +281,8 @@ for name, step in steps.items():
 #
 # The 400 MB of 2014 were for what the driver and the libraries load for every process that uses the card: the
 # *context*. No tensor of yours is in it, and it cannot be computed.
-#
+
+# %% [markdown] slide="notes"
 # People who looked found 200 to 700 MB in 2019 (PyTorch's issue 28113), and 1,685 MiB on an RTX 3090 of 2020 (issue
 # 55277). Every kernel of every library was loaded at once. Since CUDA 11.7 kernels are loaded when they are first used:
 # out-of-memory messages of recent years add up to 115 MiB on a small chip, 619 on the largest. The course keeps such
@@ -322,8 +322,8 @@ rows = [
     [kind, said[kind], said[f"{kind} fits"], said[f"{kind} tight"], said[f"{kind} no"]]
     for kind in ("ran", "failed")
 ]
-networks = f"{said['met']} of {said['networks']} networks"
-print(f"the largest of the batches tried: found for {networks}")
+met = f"{said['met']} of {said['networks']} networks"
+print(f"the largest of the batches tried: found for {met}")
 columns = ["batches that …", "of them", "said: fits", "tight", "no"]
 pd.DataFrame(rows, columns=columns).set_index(columns[0])
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from course_utils.memory import Ledger, Tape
 from course_utils.networks.language import SHAPES, LanguageModel, Options, Shape
-from course_utils.techniques.fine_tuning import RANK, adapt, eight_bit, fused, on_host, stepped_in_backward
+from course_utils.techniques.fine_tuning import RANK, adapt, eight_bit, fused, on_host
 from course_utils.trace import Spec
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.record import Run
@@ -26,7 +26,7 @@ from course_utils.trace.surroundings import no_garbage_collection
 from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError, require_one_of
 from lessons.shared.kept_steps import KeptSteps
-from lessons.shared.stacked import SHORT, between, deepened
+from lessons.shared.stacked import SHORT, between, deepened, stepped_in_backward
 
 TRACED_AT = (512, 1024)  # sequences traced, between and beyond which every size is on a straight line
 STEPS = Path(__file__).parent / "steps.xz"  # `python -m lessons.one_card.keep` writes it

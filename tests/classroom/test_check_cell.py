@@ -82,6 +82,13 @@ def test_what_comes_from_no_cell_is_judged(shell):
     shell("twice = (2).__mul__")
     shell("from operator import neg as twice\ntwice = (2).__mul__")
     assert said(shell(CHECK))[0] is Outcome.CORRECT
+    for later in (
+        "def double(n):\n    return 2 * n",
+        "twice = double",
+        "from functools import cache\ntwice = cache(twice)",
+    ):
+        shell(later)
+        assert said(shell(CHECK))[0] is Outcome.CORRECT, later
     assert last_run("n", 3, ["", "n = 3", "n = ", "check"]) == cell.LastRun()
     assert last_run("n", ABSENT, ["", "n = ", "check"]) == cell.LastRun(failed=1)
 

@@ -12,6 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import lab
 import pytest
 import torch
 from torch import nn
@@ -27,7 +28,7 @@ from course_utils.trace import Spec, training_step
 from course_utils.trace_command import changes
 from course_utils.trace_command.builders import build
 from course_utils.trace_command.changes import COMPUTED, Workbench
-from course_utils.trace_command.report import as_json, lines
+from course_utils.trace_command.report import as_json, lines, page
 from course_utils.units import GIB, CourseError, format_bytes
 
 OWN = """
@@ -141,18 +142,31 @@ def bench_of(*arguments: str) -> Workbench:
 
 
 def test_in_a_process_of_its_own_it_prints_roles_layers_verdict_and_what_would_help(own: Path) -> None:
-    page = own / "page.html"
-    done = run(own, *NET, "--card", "RTX 4090", "--html", str(page))
+    written = own / "page.html"
+    done = run(own, *NET, "--card", "RTX 4090", "--html", str(written))
     assert (done.returncode, done.stderr) == (0, "")
     said = done.stdout
     helps = ("checkpointing of 4 blocks", "8-bit Adam", "accumulation, 2 × 32", "a batch of 32", "bfloat16 autocast")
     for words in ("feature maps", "blocks.0.conv", "RTX 4090: It fits", "atch that fits", *helps):
         assert words in said
-    text = page.read_text(encoding="utf-8")
+    text = written.read_text(encoding="utf-8")
     assert text.count("<svg") == 1
     assert not re.search(r"(src|href)=\"?https?:|<script|@import", text)
     assert "RTX 4090: It fits" in text
     assert "<title>net</title>" in text
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(bool(lab.missing()), reason=lab.missing())
+def test_the_page_fits_a_phone(own: Path) -> None:
+    report = command.make_report(options(*LANGUAGE, "--card", "0.004", "--context", "0"))
+    (own / "page.html").write_text(page(report, command.card_of("0.004")), encoding="utf-8")
+    with lab.browser(width=400) as shown:
+        shown.goto((own / "page.html").as_uri())
+        wide = "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > 400)"
+        assert shown.evaluate("document.documentElement.scrollWidth") == 400
+        assert shown.evaluate(f"{wide}.length") == 0
+        assert len(report.helps) > 5
 
 
 def test_in_a_process_of_its_own_bad_input_is_one_line_and_no_traceback(own: Path) -> None:
@@ -204,6 +218,16 @@ def by_hand(name: str) -> StepTrace:
 
     if name.startswith("accumulation"):
         return training_step(net, **image, accumulate=4)
+    if name == "update in backward":
+        for parameter in text.parameters():
+            optimizer = torch.optim.AdamW([parameter])
+
+            def update(weight: Any, optimizer: torch.optim.Optimizer = optimizer) -> None:
+                optimizer.step()
+                optimizer.zero_grad()
+
+            parameter.register_post_accumulate_grad_hook(update)
+        return training_step(text, **words | {"optimizer": lambda parameters: []})
     if "LoRA" in name:
         text.requires_grad_(False)
         text = text.bfloat16() if name == "QLoRA 16" else text
@@ -228,10 +252,11 @@ def by_hand(name: str) -> StepTrace:
     [
         ("checkpointing of 4 blocks", 64), ("bfloat16 autocast", 64), ("bfloat16 weights", 64), ("8-bit Adam", 64),
         ("a batch of 32", 32), ("accumulation, 4 × 16", 16), ("LoRA 16", 8), ("QLoRA 16", 8),
+        ("update in backward", 8),
     ],
 )  # fmt: skip
 def test_each_saving_is_that_of_the_step_with_this_change_written_by_hand(own: Path, name: str, batch: int) -> None:
-    bench = bench_of(*(LANGUAGE if "LoRA" in name else NET))
+    bench = bench_of(*(LANGUAGE if "LoRA" in name or "backward" in name else NET))
     wanted = name.replace("4 × 16", "2 × 32")
     change = next(one for one in bench.changes() if one.name == wanted)
     if wanted != name:
@@ -241,7 +266,7 @@ def test_each_saving_is_that_of_the_step_with_this_change_written_by_hand(own: P
 
 
 def test_an_update_in_backward_leaves_no_gradient_to_the_update(own: Path) -> None:
-    bench = bench_of(*LANGUAGE, "--optimizer", "adamw-fused")
+    bench = bench_of(*LANGUAGE)
     ledger = bench.at(replace(bench.settings, in_backward=True))
     gradients = ledger.matrix[:, ROLE["weight gradients"]]
     assert 0 < gradients.max() < bench.ledger.matrix[:, ROLE["weight gradients"]].max()
@@ -356,7 +381,7 @@ def test_where_gradients_are_cleared(own: Path) -> None:
     assert ledger.matrix[0][ROLE["weight gradients"]] == 4 * n
     assert bench_of(*LANGUAGE).ledger.matrix[0][ROLE["weight gradients"]] == 0
     with pytest.raises(CourseError, match="leave out --zero-grad"):
-        bench_of(*LANGUAGE, "--zero-grad", "never", "--in-backward", "--optimizer", "adamw-fused")
+        bench_of(*LANGUAGE, "--zero-grad", "never", "--in-backward")
 
 
 def test_trained_parameters_are_those_of_the_adapters(own: Path) -> None:
@@ -422,7 +447,7 @@ def test_what_the_trace_assumes_and_why_is_printed(own: Path, capsys: pytest.Cap
         ([*NET, "--optimizer", "muon"], "muon is for the matrices of repeated blocks, and there are none"),
         ([*NET, "--lora", "8"], "LoRA and 4-bit weights are for linear layers in repeated blocks, and there are none"),
         ([*LANGUAGE, "--lora", "8", "--qlora", "8"], "give either --lora or --qlora, not both"),
-        ([*NET, "--in-backward"], "adamw makes temporaries of all: choose one of adam-fused, adamw-fused"),
+        ([*NET, "--in-backward", "--optimizer", "adam-fused"], "adam-fused cannot be traced within the backward pass"),
         ([*NET, "--accumulate", "3"], "--accumulate must divide the batch, and 3 does not divide 64"),
         ([*NET, "--inference", "--checkpoint"], "--inference trains nothing: leave out --checkpoint"),
         (["own_nets:square", "--input", "3", "--checkpoint"], "square has no list of blocks to checkpoint"),
