@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from course_utils.figures.events import Events, Floats, Span
-from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Scene, Words, text_width
+from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Scene, Words, overlap, text_width
 from course_utils.figures.style import (
     BAND_COLUMN,
     COLUMN_GAP,
@@ -326,7 +326,9 @@ class Plot:
         under = np.arange(start, start + text_width(text, SIZE) + 2 * SAMPLE, SAMPLE)
         roof = float(self.y(self.total[self.events.at(under)].max()))
         places = [Words(start, roof - lift, text, SIZE) for lift in LIFTS_OVER_ROOFS]
-        words = self.scene.place(places, self._clear())
+        named = [words.box for words in self.scene.words()]
+        free = [one for one in places if not any(overlap((x - 1, one.y, x + 1, y), box) for box in named)]
+        words = self.scene.place(free, self._clear())
         if words is not None:
             self.scene.add(Lines([[(x, words.y + 5), (x, y - RING)]], INK, 1.5))
 
