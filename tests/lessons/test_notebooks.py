@@ -127,7 +127,8 @@ class TestExercises:
     def test_unsolved_it_runs_through_and_nothing_is_attempted(self, topic, unsolved):
         own = [cell for cell in unsolved.cells if cell.id.startswith(f"{topic}-")]
         checks = [cell for cell in own if cell.metadata.get("course", {}).get("kind") == "check"]
-        assert len(checks) == len(question_cells(planned("exercises", topic), "question"))
+        asked = len(question_cells(planned("exercises", topic), "question"))
+        assert len(checks) == asked, f"{topic}: {asked} questions, {len(checks)} checks ran: give each one `check=`"
         for cell in checks:
             said = cell.outputs[0].get("data", {}).get("text/plain", "") if len(cell.outputs) == 1 else ""
             assert said.startswith(f"{Outcome.NOT_ATTEMPTED.value.capitalize()}: "), (
