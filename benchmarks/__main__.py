@@ -7,6 +7,7 @@
     gpu_peaks  peaks measured by others on a T4 beside the trace, written down for lesson 13 (needs the extra "zoo")
     gpu_ladder the largest batches that ran on an RTX 3090, and those that failed, beside the verdict (needs timm)
     gpu_layers peaks of single layers, measured by others on an A100 and an H100, beside the trace
+    gpu_reserved  what whole steps reserved on an A100 and an MI250, measured by others, beside the replay
     peers      what fitcheck, accelerate and DeepSpeed say of ten language models beside the trace (needs "zoo")
     zoo        models that nobody here wrote, traced and run for real (needs the extra "zoo")
     exactness  the whole product of networks, optimizers and batches against MemTracker (some minutes)
@@ -23,7 +24,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import estimator, gpu_ladder, gpu_layers, gpu_peaks, offload, peers, zoo
+from benchmarks import estimator, gpu_ladder, gpu_layers, gpu_peaks, gpu_reserved, offload, peers, zoo
 
 HERE = Path(__file__).resolve().parent
 QUICK = {
@@ -32,6 +33,7 @@ QUICK = {
     "history": estimator.history,
     "offload": offload.offload,
     "gpu_layers": gpu_layers.gpu_layers,
+    "gpu_reserved": gpu_reserved.gpu_reserved,
 }
 SLOW = {
     "gpu_ladder": gpu_ladder.gpu_ladder,

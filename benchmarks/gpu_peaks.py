@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from benchmarks.zoo_models import torchvision_beside_a_cpu_build
 from course_utils.trace.huggingface import training_step
 from course_utils.units import MIB
 from lessons.transformers.peaks import T4_PEAKS
@@ -80,6 +81,7 @@ def build(facts: dict[str, Any], attention: str, rank: int) -> nn.Module:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
+    kept = torchvision_beside_a_cpu_build() if torch.version.cuda is None else []  # which transformers imports
     logging.disable(logging.WARNING)
     with (
         warnings.catch_warnings(),
@@ -87,6 +89,7 @@ def _quiet() -> Iterator[None]:
     ):
         warnings.simplefilter("ignore")
         yield
+    del kept
 
 
 def gpu_peaks() -> None:

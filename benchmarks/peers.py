@@ -20,10 +20,10 @@ from rich.progress import track
 from rich.table import Table
 
 from course_utils.machine.context import CONTEXT_BYTES
-from course_utils.networks.language import SHAPES, Shape
 from course_utils.trace_command.builders import transformer
 from course_utils.trace_command.network import Network, Settings
 from course_utils.units import GIB, MIB
+from lessons.shared.language_models import SHAPES, Shape
 
 CONSOLE = Console()
 MODELS = (

@@ -29,6 +29,7 @@ from course_utils.units import CourseError
 CELL_MARKER = re.compile(r"# ?%%(\s|$)")
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 DOTS = "...  # replace the dots"
+ASKS = re.compile(r"^\w+ = predict\(", re.MULTILINE)  # its widget says what its code says: folded, it is read once
 COLUMNS = 95  # of code that a notebook's window shows; a longer line scrolls sideways
 
 # What a cell may be, by the metadata key that says so, and whether it is text.
@@ -343,7 +344,7 @@ def _cell(cell: SourceCell, kind: str, identity: str, points: int) -> NotebookNo
         tags += [deck.NOTES] * notes
     if tags:
         metadata["tags"] = tags
-    if cell.options.get("folded"):
+    if cell.options.get("folded") or ASKS.search(text):
         metadata["jupyter"] = {"source_hidden": True}
         metadata["transient"] = {"remove_source": True}  # in pages that nbconvert makes, which fold nothing
     make = new_markdown_cell if cell.kind == "text" or KINDS.get(cell.kind) else new_code_cell
@@ -404,8 +405,6 @@ def _with_outputs(notebook: NotebookNode, old: NotebookNode) -> NotebookNode | N
         return None
     for cell, executed in zip(new, ran, strict=True):
         cell.outputs, cell.execution_count = executed.outputs, executed.execution_count
-    if "widgets" in old.metadata:
-        made.metadata.widgets = old.metadata.widgets
     return made
 
 

@@ -6,6 +6,7 @@ verdict from it, so that a changed formula changes the verdict. One module a les
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,11 +22,24 @@ RIGHT, PARTLY, OUTDATED, MISLEADING, WRONG, OPEN = "right", "partly right", "out
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict, the computed evidence in one phrase, and why."""
+    """A verdict, the evidence in one phrase, and why.
+
+    Attributes:
+        verdict: one of the six words above.
+        evidence: the numbers it follows from, or the document it is cited from.
+        why: what they mean.
+        cited: the verdict rests on a document; no number could have made it another.
+    """
 
     verdict: str
     evidence: str
     why: str
+    cited: bool = False
+
+    @property
+    def told(self) -> str:
+        """The verdict, and whether it was cited."""
+        return f"{self.verdict} (cited)" if self.cited else self.verdict
 
 
 @dataclass(frozen=True)
@@ -39,9 +53,11 @@ class Claim:
 
     @property
     def lesson(self) -> str:
-        """The lesson it is judged in, as its notebook is named: "03_memory"."""
+        """The lesson that shows it, as its notebook is named: "03_memory"; "" if none does."""
         topic = self.judge.__module__.split(".")[-2]
-        return next(name for name, folder in topics(ROOT).items() if folder.name == topic)
+        name, folder = next((name, folder) for name, folder in topics(ROOT).items() if folder.name == topic)
+        shown = re.findall(r"\bjudge\(\[([\d, ]+)\]", (folder / "lesson.py").read_text(encoding="utf-8"))
+        return name if any(self.number in map(int, numbers.split(",")) for numbers in shown) else ""
 
 
 CLAIMS: dict[int, Claim] = {}
@@ -67,15 +83,15 @@ def claim(number: int, source: str, text: str) -> Callable[[Callable[[], Finding
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Claims with their findings, shown as a table; `links` adds the lesson of each."""
+    """Claims with their findings, shown as a table; `links` adds the lesson that shows each, where one does."""
 
     rows: tuple[tuple[Claim, Finding], ...]
     links: bool = False
 
     def __repr__(self) -> str:
         return "\n".join(
-            f"{claim.number:>3}  {finding.verdict.upper()}: {claim.text}\n"
-            f"     {finding.evidence}. {finding.why} [{claim.source}]"
+            f"{claim.number:>3}  {finding.told.upper()}: {claim.text}\n"
+            f"     {as_written(finding.evidence)}. {as_written(finding.why)} [{claim.source}]"
             for claim, finding in self.rows
         )
 
@@ -86,7 +102,7 @@ class Verdicts:
         body = "".join(
             f"<tr style='vertical-align:top'><td>{claim.number}{self._link(claim)}</td>"
             f"<td style='text-align:left'>{escape(claim.text)}<br><small>{escape(claim.source)}</small></td>"
-            f"<td style='text-align:left;white-space:nowrap'><b>{finding.verdict}</b></td>"
+            f"<td style='text-align:left;white-space:nowrap'><b>{finding.told}</b></td>"
             f"<td style='text-align:left'>{escape(as_written(finding.evidence))}. "
             f"<i>{escape(as_written(finding.why))}</i></td></tr>"
             for claim, finding in self.rows
@@ -97,7 +113,8 @@ class Verdicts:
         return f"<table class='{VERDICTS}' style='{style}'>{table}</table>"
 
     def _link(self, claim: Claim) -> str:
-        return f"<br><small><a href='{claim.lesson}.ipynb'>{claim.lesson[:2]}</a></small>" if self.links else ""
+        lesson = claim.lesson if self.links else ""
+        return f"<br><small><a href='{lesson}.ipynb'>{lesson[:2]}</a></small>" if lesson else ""
 
     def counts(self) -> dict[str, int]:
         """How often each verdict was given, the most frequent first."""
@@ -105,7 +122,7 @@ class Verdicts:
 
 
 def judge(numbers: Iterable[int], links: bool = False) -> Verdicts:
-    """Compute the verdicts of the claims with these numbers; with `links` the table leads to the lesson of each.
+    """Compute the verdicts of the claims with these numbers; `links` leads to the lessons that show them.
 
     Raises:
         CourseError: no claim has such a number.

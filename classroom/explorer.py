@@ -8,10 +8,11 @@ kernel runs. The sentences come first: a window too low for both cuts the pictur
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from html import escape
 from itertools import cycle
@@ -27,9 +28,16 @@ DESCRIPTION_WIDTH = 5.5  # em, of the words before a control, unless they are lo
 FAINT = "course-faint"  # a class: a widget's layout knows no opacity
 STYLE = (
     f"<style>.course-widget .{FAINT}{{opacity:.35}}.course-words p{{font-size:1.15em;max-width:60em;line-height:1.5;"
-    "margin:0}.course-words{margin:.4em 2px;min-height:8.7em}</style>"
+    "margin:0}.course-words{margin:.4em 2px;min-height:8.7em}.course-explorer>.widget-html{overflow-x:auto}"
+    ".course-explorer .widget-readout{min-width:5.6em}"  # so that all slides end where the longest does
+    # In a small window words are no larger than a picture's, and words and picture share its height.
+    "@media(max-width:900px),(max-height:820px){.course-words p{font-size:1em;line-height:1.35}.course-words{"
+    "min-height:6.5em}}@media(min-width:901px) and (max-height:820px){.course-explorer svg[role=img]{"
+    "max-height:max(24em,calc(100vh - 29em))}}</style>"
 )
 SLOW = 0.15  # seconds after which a move says that it is being worked on, before anybody wonders
+BREATH = 0.01  # seconds in which a kernel takes up a move that waits
+QUIET = 1.5  # seconds without a move, or of a new page, after which a pause begins
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,8 @@ class View:
         write: how a difference of it is written.
         uncaused: names of controls whose moves do not change it by their nature, and of which nothing is said.
         advised: what the last sentence advises, control by control: its name, and the value to set it to.
-        whole: the same with what takes longer to read, drawn as soon as this is on the page; None if nothing does.
+        whole: the same with what takes longer to read, drawn once that was read; None if nothing does.
+        parts: of that longer reading; between two of them a move is answered.
     """
 
     picture: Picture
@@ -55,6 +64,7 @@ class View:
     uncaused: Sequence[str] = ()
     advised: Mapping[str, object] = field(default_factory=dict)
     whole: Callable[[], View] | None = None
+    parts: Iterable[Callable[[], object]] = ()
 
 
 def described(kind: type[Any], description: str, width: str = "", **options: Any) -> Any:
@@ -95,6 +105,7 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
     """Rows of controls, sentences, a picture. Subclasses make their controls, call `lay_out`, and define `view`."""
 
     _waits = False
+    _going_on: asyncio.Task[None] | None = None
 
     def lay_out(self, rows: Sequence[tuple[str, Sequence[Any]]], controls: Mapping[str, Any]) -> None:
         """Put the controls in rows over words and picture, and draw the first view.
@@ -124,6 +135,10 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         """
         raise NotImplementedError
 
+    def ahead(self) -> Iterable[Callable[[], object]]:
+        """What a later move may need and takes long to compute, in parts: done in pauses, and kept by the subclass."""
+        return ()
+
     @contextmanager
     def in_one_move(self) -> Iterator[None]:
         """Where several controls change, and nothing is drawn before the last has."""
@@ -147,8 +162,27 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
             return
         last_move = self._last_move(view)
         self._show(view, last_move)
+        if self._going_on is not None:
+            self._going_on.cancel()
+        with suppress(RuntimeError):  # no loop, no kernel: no move can come
+            self._going_on = asyncio.get_running_loop().create_task(self._go_on(view, last_move))
+            return
         if view.whole is not None:
             self._show(view.whole(), last_move)
+
+    async def _go_on(self, view: View, last_move: Sequence[str]) -> None:
+        """Complete the view, then look ahead, until a move comes."""
+        for part in view.parts:
+            await asyncio.sleep(BREATH)
+            with suppress(CourseError):  # whoever needs it is told
+                part()
+        if view.whole is not None:
+            self._show(view.whole(), last_move)
+        await asyncio.sleep(QUIET)
+        for part in self.ahead():
+            with suppress(CourseError):
+                part()
+            await asyncio.sleep(BREATH)
 
     def _show(self, view: View, last_move: Sequence[str]) -> None:
         self.figure.remove_class(FAINT)

@@ -65,7 +65,7 @@ def how_far(guess: float, answer: float, unit: str) -> str:
     if guess * answer <= 0:  # 0, or one of them negative: no factor says how far
         return f"{said} is {abs(answer - guess):,.6g} {unit} too {'small' if guess < answer else 'large'}."
     if unit == "%":  # a percentage of a percentage would be read wrong
-        return f"{said} is {abs(answer - guess):,.2g} points too {'small' if guess < answer else 'large'}."
+        return f"{said} is {abs(answer - guess):,.3g} points too {'small' if guess < answer else 'large'}."
     factor = max(abs(guess), abs(answer)) / min(abs(guess), abs(answer))
     way = "small" if abs(guess) < abs(answer) else "large"
     if factor < 1.2:

@@ -183,7 +183,7 @@ class StepTrace:
             self._traced[batch] = self.trace_at(batch)
         return self._traced[batch]
 
-    def largest_batch(self, limit_bytes: float, workspace: int = 0) -> int:
+    def largest_batch(self, limit_bytes: float) -> int:
         """The largest batch whose tensors are at most `limit_bytes` at the peak; 0 if not even one sample's are.
 
         Of tensors alone: how far a card goes is for `course_utils.techniques.capacity.largest_batch` to say.
@@ -195,23 +195,17 @@ class StepTrace:
             CourseError: memory does not grow with the batch, so that there is no largest one.
         """
         if self.tape is None:
-            return self._search(limit_bytes, workspace)
+            return self._search(limit_bytes)
         fixed, per_sample = self.tape.totals
-        fixed = fixed + np.where(self.tape.convolutions, workspace, 0)
-        if not np.any(per_sample > 0):
+        grows = per_sample > 0
+        if not np.any(grows):
             raise CourseError(f"{self.name}: memory does not grow with the batch, so every batch fits or none does")
-        if np.any(fixed > limit_bytes):
-            batch = 0
-        else:
-            grows = per_sample > 0
-            batch = int(np.min((int(limit_bytes) - fixed[grows]) // per_sample[grows]))
-        if batch <= 1:
-            batch = int(self.at(1, workspace).peak_bytes <= limit_bytes)
-        return batch
+        batch = 0 if np.any(fixed > limit_bytes) else np.min((int(limit_bytes) - fixed[grows]) // per_sample[grows])
+        return int(batch) if batch > 1 else int(self.at(1).peak_bytes <= limit_bytes)
 
-    def _search(self, limit_bytes: float, workspace: int) -> int:
+    def _search(self, limit_bytes: float) -> int:
         def fits(batch: int) -> bool:
-            return self.at(batch, workspace).peak_bytes <= limit_bytes
+            return self.at(batch).peak_bytes <= limit_bytes
 
         if not fits(1):
             return 0
@@ -354,19 +348,16 @@ class Ledger:
         Activations and dropout are taken to work in place, the gradient buffers are as large as the largest map, and
         neither workspace, optimizer state nor pooling indices count: the baseline of Rhu et al., MICRO-49 2016.
         """
-        maps, largest = self._maps_2016()
-        fixed = self.size[self.tape.role == ROLE["parameters"]].sum()
-        network_input = self.size[(self.tape.role == ROLE["input"]) & self.tape.is_map].sum()
-        return int(network_input + maps + 2 * largest + 2 * fixed)
+        return sum(self.network_wide_parts().values())
 
     def network_wide_parts(self) -> dict[str, int]:
         """The terms of `network_wide_bytes` by role; the input counts as a feature map."""
-        maps, largest = self._maps_2016()
+        maps = self.size[self.maps_2016]
         parameters = int(self.size[self.tape.role == ROLE["parameters"]].sum())
         network_input = int(self.size[(self.tape.role == ROLE["input"]) & self.tape.is_map].sum())
         return {
-            "feature maps": network_input + maps,
-            "gradient maps": 2 * largest,
+            "feature maps": network_input + int(maps.sum()),
+            "gradient maps": 2 * int(maps.max(initial=0)),
             "parameters": parameters,
             "weight gradients": parameters,
         }
@@ -387,10 +378,6 @@ class Ledger:
             & ~loss[tape.layer]
         )
         return keep
-
-    def _maps_2016(self) -> tuple[int, int]:
-        sizes = self.size[self.maps_2016]
-        return int(sizes.sum()), int(sizes.max(initial=0))
 
     def allocated_bytes(self) -> int:
         """What `torch.cuda.max_memory_allocated` reports of a steady step: the peak of the allocator's blocks.

@@ -61,6 +61,15 @@ def as_written(text: str) -> str:
     return re.sub(r"(?<![\w.)-])-(?=\d)", "−", re.sub(r"(?<=\d)%", " %", text))
 
 
+def format_share(share: float) -> str:
+    """A share in per cent, with one decimal.
+
+    >>> format_share(0.125)
+    '12.5 %'
+    """
+    return f"{100 * share:.1f} %"
+
+
 def in_gb(count: float) -> float:
     """Decimal gigabytes, the unit of the papers of 2014 to 2017."""
     return count / GB

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from course_utils.memory import ROLE, StepTrace, Tape
+from course_utils.techniques.capacity import REPLAY_PERCENT, Demand, context
 
 Layer = tuple[str, int, int]  # name, bytes of parameters, bytes of its output for one sample
 
@@ -71,3 +72,9 @@ def made_step(
         count_flops=lambda: np.zeros((end, 2), dtype=np.int64),
     )
     return StepTrace(name, tape, lambda batch: tape)
+
+
+def roomy(asked: Demand) -> int:
+    """Bytes of a card on which the allocator gives nothing back and has the error of a replay to spare."""
+    reserved = asked.scratch.reserved_bytes
+    return reserved + -(-reserved * REPLAY_PERCENT // 100) + (asked.context or context()).most

@@ -10,11 +10,8 @@ from __future__ import annotations
 import ast
 import copy
 import random
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
-SECONDS = 0.2  # a mutant may loop for ever
 OTHER_OPERATORS: dict[type, tuple[type, ...]] = {
     ast.Add: (ast.Sub, ast.Mult), ast.Sub: (ast.Add,), ast.Mult: (ast.Div, ast.Add), ast.Div: (ast.Mult, ast.FloorDiv),
     ast.FloorDiv: (ast.Div,), ast.Mod: (ast.FloorDiv,), ast.Pow: (ast.Mult,), ast.LShift: (ast.RShift,),
@@ -146,24 +143,3 @@ def _more(node: ast.AST, by: int) -> None:
 
 def _parameters(tree: ast.AST) -> list[str]:
     return list(dict.fromkeys(a.arg for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) for a in n.args.args))
-
-
-def as_function(source: str, name: str, given: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function of this name that a text defines, beside what its notebook gives; each call ends in SECONDS."""
-    names = dict(given)
-    exec(compile(source, "mutant", "exec"), names)
-    function = names[name]
-
-    def limited(*arguments: Any) -> Any:
-        def late(number: int, frame: object) -> None:
-            raise TimeoutError("it ran for too long")
-
-        before = signal.signal(signal.SIGALRM, late)
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
-        try:
-            return function(*arguments)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-
-    return limited

@@ -209,6 +209,7 @@ def last_step_timeline(tensors: list[Any], step: Callable[[], None], steps: int 
     """The last of so many real steps on the CPU; `tensors` exist before."""
     live = LiveStorages()
     live.see(tensors)
+    del tensors  # a buffer that the step replaces has no other owner then
     sampler = _Sampler(live.bytes, live.see)
     with _no_garbage_collection(), sampler:
         for number in range(steps):

@@ -8,9 +8,11 @@ exercise or judged as borrowed.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import inspect
+import io
 import itertools
 import json
 import os
@@ -162,7 +164,8 @@ def main(topic: str, modules: list[str]) -> None:
         signal.signal(number, too_long)
     sys.addaudithook(refuse)
     slow = set[int]()  # what was once too slow to be tried again
-    found = [one for check in questions for one in scan(check, getattr(graded, check.question), known, slow)]
+    with contextlib.redirect_stdout(io.StringIO()):  # some of what is tried prints
+        found = [one for check in questions for one in scan(check, getattr(graded, check.question), known, slow)]
     sys.__stdout__.write("".join(f"{json.dumps(one)}\n" for one in [{"tried": len(known), "slow": len(slow)}, *found]))  # type: ignore[union-attr]
 
 

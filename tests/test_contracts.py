@@ -16,7 +16,7 @@ TURNED = {
     "neither knows a lesson": "course_utils/memory.py: import lessons.memory.checks",
     "The library knows no classroom": "course_utils/units.py: import classroom.deck",
     "The classroom knows nothing of GPUs": "classroom/questions/core.py: import course_utils.trace",
-    "which know neither": "course_utils/machine/speed.py: import course_utils.techniques.recompute",
+    "which know neither": "course_utils/machine/speed.py: import course_utils.techniques.offload",
     "read without torch": "course_utils/techniques/capacity.py: import course_utils.machine.measure",
     "A graded cell knows no right answer": "lessons/stride/graded.py: import lessons.stride.checks",
 }

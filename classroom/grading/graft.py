@@ -28,6 +28,8 @@ from classroom.notebooks import as_notebook
 from course_utils.units import CourseError
 
 NBVAL_MARKER = re.compile(r"NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT")
+HAND_OVER = "from classroom.questions.graded import hand_over\n\nhand_over({!r})\n"
+GRADED_CALL = re.compile(r"^([\w.]+)\((\w+)\)\s*\Z", re.MULTILINE)  # of which gives which answer to be graded
 LONGEST_NAME = 120  # characters shown of what a file names itself
 
 
@@ -70,10 +72,12 @@ class Graft:
         without: Collection[str] = (),
         kinds: Collection[str] = ("check", "graded"),
         first: Sequence[str] = (),
+        handed_over: Collection[str] = (),
     ) -> NotebookNode:
         """The code cells to run: all answers but those left out, and cells of these kinds for the marked questions.
 
-        The cells of the questions named `first` come before all other answers, right behind the set-up.
+        The cells of the questions named `first` come before all other answers, right behind the set-up. Graded cells of
+        those `handed_over` print a record.
         """
 
         def turn(cell: NotebookNode) -> int:
@@ -90,7 +94,9 @@ class Graft:
             made = {**cell, "metadata": {"course": cell.metadata.get("course", {})}}
             if kind == "answer":
                 made["source"] = self.answers[question].source
-            if kind != "graded":  # a cell without count and outputs is run, not compared
+            if kind == "graded" and question in handed_over:
+                made["source"] = f"{HAND_OVER.format(question)}{cell.source}"
+            if kind != "graded" or question in handed_over:  # a cell without count and outputs is run, not compared
                 made |= {"execution_count": None, "outputs": []}
             cells.append(made)
         return as_notebook(
@@ -107,6 +113,17 @@ class Graft:
         known = frozenset[str]().union(*map(given_names, setup))
         taken = frozenset[str]().union(*map(bound_names, setup))
         return reaches(self.answers[question.name].source, known | own, taken - own)
+
+
+def replaying(trusted: NotebookNode, question: str, record: str) -> NotebookNode:
+    """The graded cell of a question with a record in place of an answer, alone."""
+    cell = next(cell for cell in trusted.cells if kind_of(cell) == ("graded", question))
+    call = GRADED_CALL.search(cell.source)
+    assert call is not None
+    token = cell.metadata.course.get("token", "")
+    source = f"{cell.source[: call.start()]}{call[1]}.replay({record.strip()!r}, {token!r})"
+    made = {**cell, "source": source, "metadata": {"course": {"kind": "graded", "question": question}}}
+    return as_notebook({**trusted, "cells": [made], "metadata": {"kernelspec": trusted.metadata.kernelspec}})
 
 
 def kind_of(cell: NotebookNode) -> tuple[str, str]:

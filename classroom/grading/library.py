@@ -17,6 +17,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from classroom import PACKAGES, ROOT
+from classroom.questions.thoughts import FILE as THOUGHTS
 
 ZYGOTE = "classroom.grading.zygote"
 STUB = '''"""The check is not needed for a mark."""
@@ -51,7 +52,8 @@ def trusted_imports(notebook: NotebookNode) -> frozenset[str]:
 def copy_without_answers(target: Path, names: Collection[str]) -> frozenset[str]:
     """Copy to a folder the modules of the library that these imports lead to.
 
-    Topic checks are copied as stubs. A data file goes with the module beside it whose text names it. Returns the names
+    Topic checks are copied as stubs; their tables of thoughts know no right result. A data file goes with the module
+    beside it whose text names it. Returns the names
     of all modules that are imported on the way, ours and others'.
     """
     stubs = topic_checks()
@@ -62,7 +64,8 @@ def copy_without_answers(target: Path, names: Collection[str]) -> frozenset[str]
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(STUB if module in stubs else text, encoding="utf-8")
         for beside in module.parent.iterdir():
-            if beside.suffix not in (".py", "") and f'"{beside.name}"' in text:
+            named = f'"{beside.name}"' in text or (module in stubs and beside.name == THOUGHTS)
+            if beside.suffix not in (".py", "") and named:
                 (place.parent / beside.name).write_bytes(beside.read_bytes())
     return frozenset({*names, *finder.modules, *finder.badmodules})
 

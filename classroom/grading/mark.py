@@ -17,12 +17,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from nbformat import NotebookNode
 
-from classroom.grading.graft import Graft, Question, defines, kind_of, read_questions, setup_texts
+from classroom.grading.graft import Graft, Question, defines, kind_of, read_questions, replaying, setup_texts
 from classroom.grading.partial import NO_COUNTS, Counts, count, partial_points, whole
 from classroom.grading.run import CellVerdict, Limits, run_notebook
 from classroom.grading.sandbox import Sandbox
 from classroom.questions.core import BORROWED, Outcome
-from classroom.questions.graded import CRASHED, NOT_ATTEMPTED
+from classroom.questions.graded import CRASHED, NOT_ATTEMPTED, RECORD, REPLAYED
 from course_utils.units import CourseError
 
 # A set-up cell that gives an answer part of the library, which it may call; checks judge it, and units compute nothing.
@@ -36,7 +36,7 @@ STOPPED = {  # what is said of a cell that ended the kernel, by its verdict
 }
 FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
 LONGEST = 400  # characters of a diagnosis
-FORM = 5  # of what marks hold: marks that were kept in another form are made anew
+FORM = 6  # of what marks hold: marks that were kept in another form are made anew
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def decide(grafted: Graft, limits: Limits, sandbox: Sandbox | None) -> tuple[Mar
     No check, which holds the answer, enters a kernel. A question whose graded cell asks what code is like, and so must
     believe the process it runs in, comes before all other answers. Raises CourseError as `mark` does.
     """
-    marking = _Marking(grafted, limits, sandbox)
+    marking = _Marking(grafted, limits, sandbox, handing=True)
     marking.run(marking.attempted, ("graded",), marking.inside)
     marking.run_again()
     wanting = {name: marking.cells[name] for name in marking.attempted if _wants_words(marking.cells[name])}
@@ -166,6 +166,7 @@ class _Marking:
         limits: Limits,
         sandbox: Sandbox | None = None,
         on_question: Callable[[str], None] = lambda question: None,
+        handing: bool = False,
     ) -> None:
         self.grafted, self.limits, self.sandbox, self.on_question = grafted, limits, sandbox, on_question
         self.attempted = [name for name, answer in grafted.answers.items() if answer.attempted]
@@ -174,9 +175,12 @@ class _Marking:
         self.cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
         self.expected = {q.name: q.expected for q in grafted.questions}
         # What their graded cells print are words, yes to each property, that a process may say without any work.
-        self.inside = [
+        words = [
             name for name, text in self.expected.items() if all(line.endswith(": yes") for line in text.splitlines())
         ]
+        self.recorded = [name for name in words if self.expected[name].startswith(f"{REPLAYED}: yes")]
+        self.inside = [name for name in words if name not in self.recorded]
+        self.handed_over = self.recorded if handing else []  # of whom a kernel prints a record, and no words
         # Where more of the library is given than checks, what it computes is in the process, for who reaches for it.
         self.gives_library = any(LIBRARY_GIVEN.search(cell) for cell in setup_texts(grafted.trusted))
         self.reaching = {q.name: grafted.reaching(q) for q in grafted.questions}
@@ -189,10 +193,7 @@ class _Marking:
         """
         todo = list(questions)
         while todo:
-            notebook = self.grafted.notebook(todo, self.without, kinds, first)
-            verdicts = run_notebook(
-                notebook, self.limits, lambda cell: self.on_question(self.owners[cell][1]), self.sandbox
-            )
+            verdicts = self._verdicts(self.grafted.notebook(todo, self.without, kinds, first, self.handed_over))
             for verdict in verdicts:
                 kind, question = self.owners[verdict.cell]
                 if question:
@@ -214,6 +215,21 @@ class _Marking:
             done = {name for name in todo if kinds[-1] in self.cells[name]}
             todo = [question for question in todo if question != culprit and question not in done]
 
+    def _verdicts(self, notebook: NotebookNode) -> list[CellVerdict]:
+        """The verdicts of a run; of a record, what it comes to in a kernel that ran nothing else."""
+        found = run_notebook(notebook, self.limits, lambda cell: self.on_question(self.owners[cell][1]), self.sandbox)
+        records = [("graded", question) for question in self.handed_over]
+        return [self._replayed(one) if self.owners[one.cell] in records else one for one in found]
+
+    def _replayed(self, verdict: CellVerdict) -> CellVerdict:
+        if verdict.verdict != "passed" or not verdict.text.startswith(RECORD):
+            return replace(verdict, verdict="differs") if verdict.verdict == "passed" else verdict
+        _, question = self.owners[verdict.cell]
+        alone = replaying(self.grafted.trusted, question, verdict.text)
+        replayed = run_notebook(alone, self.limits, sandbox=self.sandbox)[-1]
+        # Where it took too much, that was in a kernel which nothing else needs.
+        return replace(verdict, verdict="differs", text=f"{REPLAYED}: no") if replayed.fatal else replayed
+
     def run_again(self) -> None:
         """Run a question by itself where an earlier answer may have bent what it ran in, or left it no memory.
 
@@ -230,8 +246,7 @@ class _Marking:
                 without = [one for one in without if self.reaching[one]]
             elif not (starved or (bent and (name in self.inside or not _passed(found)))):
                 continue
-            notebook = self.grafted.notebook([name], without, ("graded",))
-            verdicts = run_notebook(notebook, self.limits, sandbox=self.sandbox)
+            verdicts = self._verdicts(self.grafted.notebook([name], without, ("graded",), handed_over=self.handed_over))
             alone = {self.owners[v.cell][0]: v for v in verdicts if self.owners[v.cell][1] == name}
             expected = self.expected[name]
             garbled = _is_garbled(found, expected) and not _is_garbled(alone, expected)
@@ -258,7 +273,9 @@ class _Marking:
             counts = count(name, graded.text, question.expected)
         if outcome is Outcome.CORRECT:
             borrowed, reaching = self.grafted.borrowed(question), self.reaching[name]
-            if borrowed:
+            if name in self.recorded:
+                points = question.points
+            elif borrowed:
                 outcome, said = Outcome.WRONG, BORROWED.format(name=borrowed)
             elif reaching and (name in self.inside or self.gives_library):
                 said = f"Held: it passes, but it {reaching}. A teacher has to look at it before it earns points."

@@ -23,11 +23,13 @@ from nbval.kernel import RunningKernel
 from classroom.execution import line_of_error
 from classroom.grading.own_time import OwnTime
 from classroom.grading.provisioner import register
+from classroom.questions.graded import RECORD
 
 POLL = 0.25  # seconds between two looks at whether the kernel lives
 GRACE = 2.0  # seconds an interrupted cell is given to end
 SETUP_SECONDS = 120.0  # the least a set-up cell is given: importing torch takes long on a busy machine
 LONGEST_TEXT = 20_000  # characters kept of what a cell printed
+LONGEST_RECORD = 4 * 2**20  # the same of a record
 LONGEST_OUTPUT = 8 * 2**20  # characters a cell may send
 
 
@@ -157,4 +159,5 @@ def _verdict(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
 def _text(outputs: list[Any]) -> str:
     """What a cell printed and showed, as plain text."""
     parts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs]
-    return "\n".join(str(part).rstrip("\n") for part in parts if part)[:LONGEST_TEXT]
+    text = "\n".join(str(part).rstrip("\n") for part in parts if part)
+    return text[: LONGEST_RECORD if text.startswith(RECORD) else LONGEST_TEXT]

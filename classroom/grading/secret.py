@@ -1,9 +1,10 @@
 """What only the teacher's side knows while strangers are graded: the seed, and what the solution prints for it.
 
 From the seed comes a token for each question; a learner's process gets a question's token with its graded cell and not
-before, and cannot find the seed from it. The reference is the solution, executed with these tokens; a question whose
-results lie where rounding would change their text gets another token (`graded.is_steady`). Checks, which hold the
-answers, are sent when every mark of a submission is decided (`mark`).
+before, and cannot find the seed from it. It never gets the token of the values on which a record is replayed. The
+reference is the solution, executed with these tokens; a question whose results lie where rounding would change their
+text gets another token (`graded.is_steady`). Checks, which hold the answers, are sent when every mark of a submission
+is decided (`mark`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 from classroom.execution import execute
-from classroom.grading.graft import kind_of
+from classroom.grading.graft import GRADED_CALL, kind_of
 from classroom.grading.library import topic_checks
 from classroom.notebooks import as_notebook
 from classroom.questions.graded import BORROWED, CRASHED, NOT_ATTEMPTED
@@ -43,6 +44,7 @@ def with_tokens(notebook: NotebookNode, seed: str, turns: Mapping[str, int] | No
         if kind == "graded":
             drawn = f"draw_from({question!r}, {token(seed, question, turns.get(question, 0))!r})"
             cell.source = f"from classroom.questions.graded import draw_from\n\n{drawn}\n{cell.source}"
+            cell.metadata.course["token"] = token(seed, f"{question} values")  # of what no answer's kernel is given
     return notebook
 
 
@@ -82,7 +84,7 @@ def _steadiness_cell(notebook: NotebookNode) -> NotebookNode:
     pairs = []
     for cell in notebook.cells:
         kind, question = kind_of(cell)
-        call = re.fullmatch(r"([\w.]+)\((\w+)\)", cell.source.rstrip().rsplit("\n", 1)[-1])
+        call = GRADED_CALL.search(cell.source)
         if kind == "graded":
             if call is None:
                 raise CourseError(f"the graded cell of {question!r} must end with a call such as graded.name(answer)")

@@ -21,6 +21,7 @@ from typing import Any
 from IPython import get_ipython
 
 from classroom.questions.core import Feedback, Outcome, file_of, place_in
+from classroom.questions.functions import Check
 from classroom.questions.waiting import interrupt_after
 from course_utils.units import CourseError, require_one_of
 
@@ -41,6 +42,9 @@ class CheckCell:
     def __init__(self, module: Mapping[str, Any], seconds: float = SECONDS) -> None:
         self.module = module
         self.seconds = seconds
+        for check in module.values():
+            if isinstance(check, Check):
+                check.package = module.get("__package__", "")
 
     def __call__(self, question: str) -> Feedback:
         """Check what the learner's notebook defines for this question. Raises CourseError."""

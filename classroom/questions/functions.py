@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ from classroom.questions.core import (
     shown,
     what_it_is,
 )
-from classroom.questions.variants import story
+from classroom.questions.thoughts import thought
 
 
 @dataclass(eq=False, repr=False)
@@ -64,6 +63,7 @@ class Check:
     parts: bool = False
     given: Collection[object] = ()
     tells_expected: ClassVar[bool] = True
+    package: str = ""  # of the lesson, beside which its table of thoughts lies: set by its `CheckCell`
 
     @functools.cached_property
     def truth(self) -> list[Any]:
@@ -156,7 +156,7 @@ class Check:
         if all(one.value is None for one in tries):
             call = min((one.call for one in tries), key=len)
             return f"`{call}` returned nothing (`None`). Is there a `return`? Printing a number does not return it."
-        plain = (self._slip, self._swapped, self._factor, self._offset, self._rounded, self._story)
+        plain = (self._slip, self._thought, self._factor, self._offset, self._rounded)
         for diagnosis in plain:
             if message := diagnosis(tries):
                 return message
@@ -168,9 +168,6 @@ class Check:
             found = "nothing (`None`)"
         wants = f", expected {expected}" if self.tells_expected else ""
         but = f"Right for {right} of {len(tries)} inputs, but " if right else ""
-        failing = [t for one, t in zip(tries, self.truth, strict=True) if not equal(one.value, t)]
-        if right and self.tells_expected and all(as_number(t) == 0 for t in failing):
-            but = "Right wherever the answer is not 0, but "
         end = self._kind_of_result(one.value, truth)
         if not end:
             same = all(equal(each.value, one.value) for each in tries)
@@ -188,6 +185,9 @@ class Check:
             return " NaN is no number: something is divided by 0, or taken from infinity."
         listed, wanted = as_list(value), as_list(truth)
         if listed is not None and wanted is not None:
+            for one, right in zip(listed, wanted, strict=False):
+                if as_number(right) is not None and as_number(one) is None:
+                    return f" It holds {what_it_is(one)}, {shown(one)}, where a number belongs."
             more = len(listed) - len(wanted) if self.tells_expected else 0
             return f" That is {abs(more)} too {'many' if more > 0 else 'few'} in the list." if more else ""
         if as_number(truth) is None and truth is not None and not isinstance(value, type(truth)):
@@ -214,21 +214,11 @@ class Check:
                 return slip.message
         return ""
 
-    def _swapped(self, tries: Sequence[Try]) -> str:
-        if all(as_number(one.value) == 0 for one in tries):
-            return ""  # said as it is, by `_factor`
-        names = list(parameters(self.reference))
-        widest = max(len(case) for case in self.cases)
-        for i, j in itertools.combinations(range(widest), 2):
-            swapped = []
-            for case in self.cases:
-                arguments = list(case)
-                if j < len(case):
-                    arguments[i], arguments[j] = arguments[j], arguments[i]
-                swapped.append(attempt(self.question, self.reference, arguments))
-            if all(s.error is None and equal(one.value, s.value) for one, s in zip(tries, swapped, strict=True)):
-                return f"These are the numbers with `{names[i]}` and `{names[j]}` exchanged. Check where each one goes."
-        return ""
+    def _thought(self, tries: Sequence[Try]) -> str:
+        """The change of a right answer, of those kept beside the lesson, whose results these are."""
+        if all(equal(one.value, tries[0].value) for one in tries):
+            return ""  # whatever it looks at, it is not the arguments
+        return thought(self.package, self.question, [one.value for one in tries])
 
     def _factor(self, tries: Sequence[Try]) -> str:
         factor = self.constant_factor(tries)
@@ -256,12 +246,13 @@ class Check:
 
     def _rounded(self, tries: Sequence[Try]) -> str:
         pairs = self.pairs(tries)
-        if all(truth == int(truth) for _, truth in pairs) or any(g != int(g) or abs(g - t) >= 1 for g, t in pairs):
-            return ""
-        return "Your numbers are the right ones, rounded to whole ones. Return them as they are."
-
-    def _story(self, tries: Sequence[Try]) -> str:
-        return story(list(parameters(self.reference)), self.reference, self.cases, [one.value for one in tries])
+        for digits in range(5):
+            if any(truth != round(truth, digits) for _, truth in pairs) and all(
+                abs(one - truth) < 10.0**-digits and one == round(one, digits) for one, truth in pairs
+            ):
+                to = f"{digits} decimal places" if digits else "whole ones"
+                return f"Your numbers are the right ones, rounded to {to}. Return them as they are."
+        return ""
 
 
 def _numbers(value: object) -> list[float] | None:

@@ -13,19 +13,37 @@ import os
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from IPython.utils.capture import capture_output
 
 from classroom.questions.borrowing import calls_noted
-from classroom.questions.core import Holding, Outcome, as_number, attempt, has_dots, is_about_dots, judged
+from classroom.questions.core import (
+    Holding,
+    Outcome,
+    Unfit,
+    as_number,
+    attempt,
+    has_dots,
+    is_about_dots,
+    judged,
+    looked,
+)
 
 PRINTS_ALIKE = 1e-10  # relative difference, such as rounding makes, with which results must print alike
 NOT_ATTEMPTED = "not attempted"
 CRASHED = "crashed"
 BORROWED = "calls the course's own library"
+REPLAYED = "can be replayed"  # the first property of an answer that is judged by its record
+RECORD = "replay1:"
 _tokens: dict[str, str] = {}
+_handed_over: set[str] = set()
+
+
+def hand_over(question: str) -> None:
+    """Have the graded cell of this question print its answer's record, from now on."""
+    _handed_over.add(question)
 
 
 def draw_from(question: str, token: str) -> None:
@@ -168,10 +186,52 @@ class GradedProperties(GradedCell):
             outcome, found = judged(
                 answer, self.accept(answer), lambda given: self.look(given, draws_for(self.question))
             )
+        return self._said(outcome, found)
+
+    def _said(self, outcome: Outcome, found: Any) -> list[str]:
         if outcome is Outcome.NOT_ATTEMPTED:
             return [f"{self.question}: {NOT_ATTEMPTED}"]
         if found is None:
             return [f"{self.question}: {CRASHED}: it is no {self.kind}"]
+        if isinstance(found, Unfit):
+            return [f"{REPLAYED}: no"]
         if outcome is Outcome.CRASHED:
             return [f"{self.question}: {CRASHED}: {type(found).__name__}"]
         return [f"{name}: {'yes' if held else 'no'}" for name, held in found.holds.items()]
+
+
+@dataclass(eq=False, repr=False)
+class GradedReplay(GradedProperties):
+    """The graded cell of one question whose answer is judged by a record of what it does, run again on other values.
+
+    Where strangers are graded the cell prints the record (`hand_over`), and another process judges it (`replay`).
+
+    Attributes:
+        look: an answer's record, as a line of text that begins with RECORD, on inputs from a random generator.
+        judge: what a record comes to, with the same random numbers for sizes, and others for values.
+    """
+
+    look: Callable[[Callable[..., Any], random.Random], str]  # type: ignore[assignment]
+    judge: Callable[[str, random.Random, random.Random], Holding] = field(kw_only=True)
+
+    def lines(self, answer: object) -> list[str]:
+        """The lines of the graded cell."""
+        with capture_output():
+            outcome, found = looked(
+                answer, self.accept(answer), lambda given: self.look(given, draws_for(self.question))
+            )
+        if outcome is not None:
+            return self._said(outcome, found)
+        return [found] if self.question in _handed_over else self._judged(found)
+
+    def replay(self, text: str, token: str) -> None:
+        """Print the lines that a record comes to, on values drawn from this token."""
+        draw_from(f"{self.question} values", token)
+        for line in self._judged(text):
+            print(line)
+
+    def _judged(self, text: str) -> list[str]:
+        draws = draws_for(self.question), draws_for(f"{self.question} values")
+        outcome, found = judged(text, self.judge, lambda judge: judge(text, *draws))
+        lines = self._said(outcome, found)
+        return lines if isinstance(found, Unfit) or outcome is Outcome.NOT_ATTEMPTED else [f"{REPLAYED}: yes", *lines]

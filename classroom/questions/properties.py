@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from classroom.questions.core import Feedback, Holding, Outcome, Slip, describe_crash, judged, not_asked_for
+from classroom.questions.core import Feedback, Holding, Outcome, Slip, Unfit, describe_crash, judged, not_asked_for
 
 Seen = TypeVar("Seen", bound=Holding)
 
@@ -74,4 +74,7 @@ class PropertyCheck(ABC, Generic[Seen]):
             return outcome, not_asked_for(self.name, answer, kind)
         if outcome is Outcome.CRASHED:
             return outcome, f"{self.running} raised {describe_crash(found, answer)}"
+        if isinstance(found, Unfit):
+            said = str(found)
+            return outcome, f"{said[0].upper()}{said[1:]}{'' if said.endswith(('.', '?', ')')) else '.'}"
         return outcome, self.praise(found) if outcome is Outcome.CORRECT else self.diagnose(found, given)

@@ -5,13 +5,12 @@ that one lesson alone draws is with the lesson, one that several draw in `lesson
 `scene.Scene`, with the colours and sizes of `style`.
 """
 
-from course_utils.figures.bars import accountings, layer_bars, role_bars, side_by_side
+from course_utils.figures.bars import side_by_side
 from course_utils.figures.plane import Axis, Curve, Spot, plane
 from course_utils.figures.scene import Picture
 from course_utils.figures.skyline import describe, finding, skyline
 from course_utils.figures.style import ROLE_COLOURS
 
 __all__ = [
-    "ROLE_COLOURS", "Axis", "Curve", "Picture", "Spot", "accountings", "describe", "finding", "layer_bars", "plane",
-    "role_bars", "side_by_side", "skyline",
+    "ROLE_COLOURS", "Axis", "Curve", "Picture", "Spot", "describe", "finding", "plane", "side_by_side", "skyline",
 ]  # fmt: skip

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, pairwise
 
 import numpy as np
 
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Box, Lines, Picture, Scene, Words, text_width
-from course_utils.figures.style import SIZE, write_title
+from course_utils.figures.style import SIZE, circle, write_title
 from course_utils.units import CourseError
 
 HEIGHT = 460.0  # pixels, with the title on one line
@@ -118,7 +118,6 @@ class _Frame:
     bottom: float
     x: Axis
     y: Axis
-    names: list[tuple[float, str, bool]] = field(default_factory=list)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Pixels of a point, clipped to a little beyond the plot so that lines leave it at the right slope."""
@@ -169,48 +168,45 @@ def plane(
     left = max((text_width(text, SIZE) for _, text in ticks), default=0.0) + 26
     frame = _Frame(left, top, WIDTH - max([*names, 20.0]) - 26, bottom, x, y)
     _axes(scene, frame, ticks)
-    for value in marks.values():
-        px = frame.at(value, 1.0 if y.log else 0.0)[0]
+    across = [frame.at(value, 1.0 if y.log else 0.0)[0] for value in marks.values()]
+    up = [frame.at(xs[0], value)[1] for value in limits.values()]
+    for px in across:
         scene.add(Lines([[(px, top), (px, bottom)]], INK, 1.6, dashed=True))
-    for value in limits.values():
-        py = frame.at(xs[0], value)[1]
+    drawn: list[Box] = [(0.0, bottom - 2, frame.right, bottom + 2), (left - 2, top, left + 2, bottom)]  # the axes
+    for py in up:
         line = [[(left, py), (frame.right, py)]]
         scene.add(Lines(line, PAPER, 4), Lines(line, INK, 1.8, dashed=True))
-    drawn: list[Box] = [(0.0, bottom - 2, frame.right, bottom + 2), (left - 2, top, left + 2, bottom)]  # the axes
-    for value in limits.values():
-        py = frame.at(xs[0], value)[1]
         drawn.append((left, py - 2, frame.right, py + 2))
-    for curve in curves:
-        points = _within(frame, np.array([frame.at(a, b) for a, b in zip(curve.x, curve.y, strict=True)]))
+    paths = [_within(frame, np.array([frame.at(a, b) for a, b in zip(c.x, c.y, strict=True)])) for c in curves]
+    for curve, points in zip(curves, paths, strict=True):
         if len(points) > 1:
             scene.add(Lines([points], curve.colour, curve.width, curve.dashed))
             drawn += _boxes(points)
-    _end_names(scene, frame, curves, limits)
+    ends = [(points[-1][1], c.name, c.colour) for c, points in zip(curves, paths, strict=True) if c.name and points]
+    _end_names(scene, frame, [*ends, *((py, name, INK) for py, name in zip(up, limits, strict=True))])
     dots = [frame.at(spot.x, spot.y) for spot in spots]
     drawn += [
         (px - spot.radius, py - spot.radius, px + spot.radius, py + spot.radius)
         for spot, (px, py) in zip(spots, dots, strict=True)
     ]
     for spot, (px, py) in sorted(zip(spots, dots, strict=True), key=lambda pair: not pair[0].small):
-        around = np.linspace(0, 2 * math.pi, 25)
-        ring = [(px + spot.radius * math.cos(a), py + spot.radius * math.sin(a)) for a in around]
-        scene.add(Area(ring, PAPER if spot.hollow else spot.colour), Lines([ring], spot.colour, 2.0))
-    for name, value in marks.items():
-        px = frame.at(value, 1.0 if y.log else 0.0)[0]
+        around = circle(px, py, spot.radius)
+        scene.add(Area(around, PAPER if spot.hollow else spot.colour), Lines([around], spot.colour, 2.0))
+    for name, px in zip(marks, across, strict=True):
         words = (
             Words(px + side * 8, top + lift, name, SIZE, "start" if side > 0 else "end", bold=True)
             for lift in (14, 36, 58, 80, 102)
             for side in (1, -1)
         )
         scene.place(words, drawn)
-    drawn += [(px - 2, top, px + 2, bottom) for px in (frame.at(v, 1.0 if y.log else 0.0)[0] for v in marks.values())]
+    drawn += [(px - 2, top, px + 2, bottom) for px in across]
     for spot, (px, py) in zip(spots, dots, strict=True):
         if spot.name and scene.place(_around(spot, px, py), drawn, SPOT_GAP) is None:
             far = scene.place(_far(spot, px, py), drawn, SPOT_GAP)
             if far is not None:  # too far to be seen as this point's without a line
                 left, top_edge, right, bottom_edge = far.box
-                ends = (px, py), (min(max(px, left), right), min(max(py, top_edge), bottom_edge))
-                scene.add(Lines([ends], FAINT, 1.0))
+                leader = (px, py), (min(max(px, left), right), min(max(py, top_edge), bottom_edge))
+                scene.add(Lines([leader], FAINT, 1.0))
     return Picture.from_scene(scene)
 
 
@@ -264,19 +260,12 @@ def _boxes(points: Sequence[tuple[float, float]]) -> list[Box]:
     ]
 
 
-def _end_names(scene: Scene, frame: _Frame, curves: Sequence[Curve], limits: Mapping[str, float]) -> None:
-    """Names to the right of the plot at the height where a line ends, moved apart where they would touch.
+def _end_names(scene: Scene, frame: _Frame, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Names to the right of the plot at the y where a line ends, moved apart where they would touch.
 
-    A leader in the curve's colour ties the two: no colour that shows on white and on black is one to read words in.
+    A leader in the line's colour ties the two: no colour that shows on white and on black is one to read words in.
     """
-    ends: list[tuple[float, str, str]] = []
-    for curve in curves:
-        points = _within(frame, np.array([frame.at(a, b) for a, b in zip(curve.x, curve.y, strict=True)]))
-        if curve.name and points:
-            ends.append((points[-1][1], curve.name, curve.colour))
-    some_x = frame.x.low if frame.x.low is not None else 1.0
-    ends += [(frame.at(some_x, value)[1], name, INK) for name, value in limits.items()]
-    ends.sort()
+    ends = sorted(ends)
     heights = [y for y, _, _ in ends]
     for _ in range(60):  # push neighbours apart, a little each round
         for i in range(len(heights) - 1):

@@ -26,6 +26,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Polygon
 from PIL import Image
 
+from course_utils.units import as_written
+
 # Colours of the page rather than of the picture: (CSS for the live page, colour in the PNG). Everything else is a fixed
 # "#rrggbb". JupyterLab, VS Code and Colab each name their theme's colours differently; a plain page has none of them.
 INK, FAINT, PAPER = "ink", "faint", "paper"
@@ -44,11 +46,7 @@ THEME = {
     ),
 }
 WIDTH = 960  # pixels of a full picture: the width of a notebook's column
-# On a phone it is this wide, so that its words are 10 pixels high and not 6, and is moved sideways.
-ON_A_PHONE = (
-    "@media(max-width:600px){.course-picture{overflow-x:auto}"
-    ".course-picture svg{min-width:600px;max-width:none!important}}"
-)
+NARROWEST = 640  # pixels on a page: in a narrower column it is moved sideways, so that its words stay readable
 FONT = "DejaVu Sans"  # comes with matplotlib, so a PNG is the same everywhere; wider than most, so estimates are safe
 LINE_HEIGHT = 1.25  # of the font size
 
@@ -87,6 +85,9 @@ class Words:
     bold: bool = False
     fill: str = INK
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", as_written(self.text))
+
     @property
     def box(self) -> Box:
         """The rectangle it fills, estimated from the widths of DejaVu Sans."""
@@ -103,6 +104,9 @@ class Scene:
     height: float
     alt: str
     items: list[Area | Lines | Words] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.alt = as_written(self.alt)
 
     def add(self, *items: Area | Lines | Words) -> None:
         """Paint these on top of what is there."""
@@ -229,10 +233,10 @@ def _svg_element(width: float, box: tuple[float, float], alt: str, body: str) ->
     """An SVG element `width` pixels wide whose contents are drawn on `box` units."""
     theme = ";".join(f"--{name}:var({css})" for name, (css, _) in THEME.items())
     # 14 px is JupyterLab's text size: there the picture has its own size, and it grows with larger text in a lecture.
-    style = f"{theme};width:{width / 14:.2f}em;max-width:100%;height:auto;display:block"
+    style = f"{theme};width:{width / 14:.2f}em;max-width:max(100%,{NARROWEST}px);height:auto;display:block"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(alt)}" '
-        f'viewBox="0 0 {box[0]:g} {box[1]:g}" style="{style}" '
+        f'viewBox="0 0 {box[0]:g} {box[1]:g}" preserveAspectRatio="xMinYMin" style="{style}" '
         f"font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">{body}</svg>"
     )
 
@@ -343,8 +347,8 @@ class Picture:
         """
         image = base64.b64encode(self.png).decode()
         return (
-            '<div class="course-picture"><style>.course-picture>img{display:none}.course-picture>div{display:block}'
-            f"{ON_A_PHONE}</style>"
+            '<div class="course-picture"><style>.course-picture{overflow-x:auto}.course-picture>img{display:none}'
+            ".course-picture>div{display:block}</style>"
             f'<img alt="{escape(self.alt)}" width="{self.width:g}" src="data:image/png;base64,{image}">'
             f'<div hidden="hidden">{self.svg}</div></div>'
         )

@@ -19,6 +19,7 @@ from course_utils.figures.style import (
     SIZE,
     ByteScale,
     axis_top,
+    circle,
     label_column,
     name_limit,
     percent,
@@ -87,11 +88,6 @@ def _with_room(spans: Sequence[Span], most: int) -> list[Span]:
     needed = [text_width(span.name if span.seconds is None else f"{span.name} 99.9 ms", SIZE) for span in spans]
     roomy = [span for span, width in zip(spans, needed, strict=True) if width + PHASE_MARGIN <= span.end - span.start]
     return list(spans) if len(spans) <= most else roomy
-
-
-def _ring(x: float, y: float, radius: float) -> Floats:
-    angle = np.linspace(0, 2 * np.pi, 25)
-    return np.column_stack([x + radius * np.cos(angle), y + radius * np.sin(angle)])
 
 
 class Plot:
@@ -207,7 +203,7 @@ class Plot:
             self.scene.add(Lines([[(x[i], floor), (x[i], roofs[i])] for i in over], PAPER, STRIPE))
             # Where the step first needs more than there is.
             at = float(self.events.edges[int(np.argmax(self.total > limit))])
-            ring = [_ring(at, floor, RING)]
+            ring = [circle(at, floor, RING)]
             self.scene.add(Lines(ring, PAPER, 5), Lines(ring, INK, 2))
 
     # Words
@@ -284,7 +280,7 @@ class Plot:
         return f"{peak}: {where}", f"{peak}: {ledger.peak_phase}", peak
 
     def _mark_peak(self) -> None:
-        self.scene.add(Area(_ring(*self._peak, DOT_HALO), PAPER), Area(_ring(*self._peak, DOT), INK))
+        self.scene.add(Area(circle(*self._peak, DOT_HALO), PAPER), Area(circle(*self._peak, DOT), INK))
 
     def _name_peak(self) -> bool:
         """Name the peak on the plot: above it, to its right, or lower under another step's outline. Whether it fits."""

@@ -116,21 +116,15 @@ def bar_at(left: float, y: float, right: float) -> Points:
     return [(left, y - BAR / 2), (right, y - BAR / 2), (right, y + BAR / 2), (left, y + BAR / 2)]
 
 
+def circle(x: float, y: float, radius: float) -> Floats:
+    """The corners of a circle around a point."""
+    angle = np.linspace(0, 2 * np.pi, 25)
+    return np.column_stack([x + radius * np.cos(angle), y + radius * np.sin(angle)])
+
+
 def beside(x: float, y: float, text: str, end: bool = False, bold: bool = False, fill: str = INK) -> Words:
     """Words on the line of a bar whose middle is at y."""
     return Words(x, y + 0.35 * SIZE, text, SIZE, "end" if end else "start", bold, fill)
-
-
-def colour_key(scene: Scene, roles: Sequence[str], left: float, y: float) -> float:
-    """A line (or two) of squares with names, for roles that no bar could name; returns the y of the last line."""
-    x = left
-    for role in roles:
-        if x + 40 + text_width(role, SIZE) > scene.width:
-            x, y = left, y + ROW
-        square = [(x, y - 7), (x + 14, y - 7), (x + 14, y + 7), (x, y + 7)]
-        scene.add(Area(square, ROLE_COLOURS[role]), Lines([[*square, square[0]]], FAINT, 0.8), beside(x + 20, y, role))
-        x += 44 + text_width(role, SIZE)
-    return y
 
 
 def write_on_band(

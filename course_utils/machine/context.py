@@ -7,7 +7,9 @@ counters. Nobody can compute it. `contexts.csv` has what was reported, in MiB, w
   in place of 636). From messages of PyTorch 2.1 and later that ran out of memory, which say what the process holds
   in all, what is allocated, and what is reserved beside. Left out were two in which another library had memory of its
   own (lerf issue 73, VGen issue 104). Larger chips take more: 115 MiB on an RTX 4060, 619 on an RTX 5090.
-- *eager*: every kernel of every library is loaded at once, as before CUDA 11.7 on the architectures of that time.
+- *eager*: every kernel of every library is loaded at once, as before CUDA 11.7 on the architectures of that time. Most
+  were seen after a first tensor, before cuDNN had loaded its own. Messages of that time are no reports: they do not say
+  what other processes held of the card.
 
 Two numbers are chosen here, both bounds of those reports; none was fitted to a step that ran or failed.
 """

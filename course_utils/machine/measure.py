@@ -23,19 +23,12 @@ from course_utils.units import CourseError, require_one_of, require_whole
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one real training step took, or one forward pass of inference.
+    """What one real training step took, or one forward pass of inference."""
 
-    Attributes:
-        device: "cpu" or the name of the GPU.
-        peak_bytes: the most bytes the allocator had handed out at once, parameters and optimizer state included.
-        reserved_bytes: what the allocator held of the card; on a CPU, where nothing is held back, None.
-        before_bytes: parameters, optimizer state, input and labels, which are there before the step begins.
-    """
-
-    device: str
-    peak_bytes: int
-    reserved_bytes: int | None
-    before_bytes: int
+    device: str  # "cpu" or the name of the GPU
+    peak_bytes: int  # the most bytes the allocator had handed out at once, parameters and optimizer state included
+    reserved_bytes: int | None  # what the allocator held of the card; on a CPU, where nothing is held back, None
+    before_bytes: int  # parameters, optimizer state, input and labels, which are there before the step begins
 
 
 def find_device(name: str | None) -> str:

@@ -8,10 +8,8 @@ this machine a device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from course_utils.machine import hardware
@@ -20,7 +18,6 @@ from course_utils.memory import PHASES, ROLE, Int64, Ledger
 
 # Events that run no kernel: marks of the trace, and memory that is asked for and not written.
 NO_KERNEL = frozenset({"start", "end", "zero_grad", "empty", "empty_like", "empty_strided", "new_empty"})
-BOUNDS = ("none", "launch", "arithmetic", "bandwidth")
 
 
 @dataclass(frozen=True)
@@ -78,15 +75,6 @@ class StepTime:
         """Samples trained on in a second."""
         return self.ledger.batch / self.total_seconds
 
-    @cached_property
-    def bound(self) -> npt.NDArray[np.str_]:
-        """(E,) what takes the most of each event: "launch", "arithmetic", "bandwidth", or "none" without a kernel."""
-        by_arithmetic = self.flops / self.device.reached_flops_per_s(self.precision)
-        by_bandwidth = self.traffic / self.device.reached_bytes_per_s()
-        parts = np.stack([np.zeros_like(self.launch), self.launch, by_arithmetic, by_bandwidth])
-        bound: npt.NDArray[np.str_] = np.array(BOUNDS)[np.where(self.seconds > 0, np.argmax(parts, axis=0), 0)]
-        return bound
-
     def by_phase(self) -> pd.Series:
         """Seconds of the transfer and of each phase: a Series that sums to `total_seconds`."""
         sums = [float(self.seconds[self.ledger.phases == phase].sum()) for phase in PHASES]
@@ -94,23 +82,11 @@ class StepTime:
             [self.transfer_seconds, *sums], index=pd.Index(["transfer", *PHASES], name="phase"), name="seconds"
         )
 
-    def by_layer(self) -> pd.DataFrame:
-        """One row a layer, in the order in which they first run: layer, and its seconds forward, backward, update.
-
-        The last column, seconds, is their sum; with `transfer_seconds` the rows add up to the step.
-        """
-        frame = pd.DataFrame({"layer": self.ledger.layers, "phase": self.ledger.phases, "seconds": self.seconds})
-        table = frame.pivot_table(index="layer", columns="phase", values="seconds", aggfunc="sum", fill_value=0.0)
-        table = table.reindex(index=pd.unique(frame["layer"]), columns=list(PHASES), fill_value=0.0)
-        table["seconds"] = table.sum(axis=1)
-        table.columns.name = None
-        return table[table["seconds"] > 0].reset_index()
-
     def timeline(self) -> pd.DataFrame:
         """One row an event, in the order of `Ledger.timeline`.
 
         Columns: event (operator), phase, layer, begins (seconds since the step began, the transfer before it), seconds,
-        bound, flops, traffic (bytes).
+        flops, traffic (bytes).
         """
         ends = self.transfer_seconds + np.cumsum(self.seconds)
         return pd.DataFrame(
@@ -120,7 +96,6 @@ class StepTime:
                 "layer": self.ledger.layers,
                 "begins": ends - self.seconds,
                 "seconds": self.seconds,
-                "bound": self.bound,
                 "flops": self.flops,
                 "traffic": self.traffic,
             }
@@ -165,72 +140,3 @@ def predict_step(
         launch=device.launch_seconds * runs,
         work=roofline_seconds(flops, traffic, device, precision),
     )
-
-
-@dataclass(frozen=True)
-class Queued:
-    """A step as a GPU runs it: the host puts K operators into a queue one by one, the device works them off in order.
-
-    Attributes:
-        names: (K,) of the operators, copies first.
-        copies: how many of them are copies over the link.
-        issues: (K,) seconds at which the host begins to put each into the queue.
-        issued: (K,) seconds at which it is there.
-        begins: (K,) seconds at which the device begins each.
-        ends: (K,) seconds at which it is done.
-    """
-
-    names: tuple[str, ...]
-    copies: int
-    issues: Float64
-    issued: Float64
-    begins: Float64
-    ends: Float64
-
-    @property
-    def host_seconds(self) -> float:
-        """When the host has issued everything and goes on: what a clock shows that does not wait for the device."""
-        return float(self.issued[-1])
-
-    @property
-    def total_seconds(self) -> float:
-        """When the device is done: what a clock shows after `torch.cuda.synchronize()`."""
-        return float(self.ends[-1])
-
-
-def queued(time: StepTime, pinned: bool = True) -> Queued:
-    """The same launches and the same work as in `time`, with the host running ahead of the device.
-
-    An operator begins when it is issued and the one before it is done; issuing one takes the device's launch cost.
-
-    Args:
-        time: of a step; the two of its copies come first if its data goes over a link.
-        pinned: whether a copy is queued as a kernel is (from pinned memory, with `non_blocking`); else the host waits
-            until it is done.
-    """
-    runs = np.flatnonzero(time.launch > 0)
-    names = [f"copy {i + 1}" for i in range(time.copies)] + [time.ledger.tape.event_ops[i] for i in runs]
-    issue = np.concatenate([np.full(time.copies, COPY_SECONDS), time.launch[runs]])
-    moving = 0.0 if time.link is None else time.transfer_bytes / time.link.bytes_per_s
-    shares = _input_shares(time)
-    work = np.concatenate([moving * shares, time.work[runs]])
-    issues, issued, begins, ends = (np.zeros(len(names)) for _ in range(4))
-    host = device = 0.0
-    for k in range(len(names)):
-        issues[k], issued[k] = host, host + issue[k]
-        host = float(issued[k])
-        begins[k] = max(host, device)
-        device = ends[k] = begins[k] + work[k]
-        if k < time.copies and not pinned:
-            host = device
-    return Queued(tuple(names), time.copies, issues, issued, begins, ends)
-
-
-def _input_shares(time: StepTime) -> Float64:
-    """What share of the transferred bytes each copied tensor is."""
-    if not time.copies:
-        return np.zeros(0)
-    tape = time.ledger.tape
-    sizes = (tape.fixed + tape.per_sample * time.ledger.batch)[tape.role == ROLE["input"]].astype(float)
-    shares: Float64 = sizes / sizes.sum()
-    return shares

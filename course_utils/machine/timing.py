@@ -1,7 +1,7 @@
 """Time measured on this machine: its ceilings, which make it a device to predict for, and real training steps.
 
 By the clock of torch.utils.benchmark, which waits for a GPU to finish; medians with their spread. Imports torch and
-NumPy alone, pandas only for tables, so that it runs on a GPU machine with nothing else installed.
+NumPy alone, so that it runs on a GPU machine with nothing else installed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,10 +19,6 @@ from course_utils.machine.hardware import THIS_MACHINE, Device
 from course_utils.machine.measure import RealTraining, find_device, this_machine
 from course_utils.trace import PRECISIONS
 from course_utils.units import GB, GIB, MIB, CourseError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 ABOVE_0 = {"above 0": True}  # what the reader of a recording asks of a field; "unit" goes behind its key
 
@@ -39,29 +34,21 @@ class Timing:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What this machine reaches at best: a large product, a large copy, and the least an operator costs.
+    """What this machine reaches at best: a large product, a large copy, and the least an operator costs."""
 
-    Attributes:
-        machine: in words.
-        flops_per_s: precision -> operations a second of a large matrix product, a multiply-add counting as two.
-        bytes_per_s: bytes read and written a second by a large copy within the device's memory.
-        launch_seconds: an addition of one number, which is all launch.
-        timings: what the figures were computed from, by "float32" and other precisions, "copy", "launch".
-        memory_bytes: of the device, or of the host where the device is the CPU.
-        bfloat16: whether the device computes in bfloat16.
-    """
-
-    machine: str
+    machine: str  # in words
+    # Precision -> operations a second of a large matrix product, a multiply-add counting as two.
     flops_per_s: dict[str, float]
-    bytes_per_s: float
-    launch_seconds: float
+    bytes_per_s: float  # bytes read and written a second by a large copy within the device's memory
+    launch_seconds: float  # an addition of one number, which is all launch
+    # What the figures were computed from, by "float32" and other precisions, "copy", "launch".
     timings: dict[str, Timing]
-    memory_bytes: int
-    bfloat16: bool
+    memory_bytes: int  # of the device, or of the host where the device is the CPU
+    bfloat16: bool  # whether the device computes in bfloat16
 
     def as_device(self, name: str = THIS_MACHINE) -> Device:
         """This machine as a device of the catalogue's kind, with measured rates in place of published peaks."""
-        half = self.flops_per_s.get("float16", self.flops_per_s.get("bfloat16"))
+        half = self.flops_per_s.get("float16")
         return Device(
             name=name, year=0, dies=1, memory_gb=self.memory_bytes / GIB, bandwidth_gb_s=self.bytes_per_s / GB,
             float32_tflops=self.flops_per_s["float32"] / 1e12, bfloat16=self.bfloat16,
@@ -69,64 +56,40 @@ class Ceilings:
             measured=True, launch_seconds=self.launch_seconds,
         )  # fmt: skip
 
-    def table(self) -> pd.DataFrame:
-        """One row a quantity: quantity, value, unit, spread (between the quartiles, as a share of the median), runs."""
-        import pandas as pd
 
-        rows = [
-            (f"product, {name}", rate / 1e9, "GFLOP/s", self.timings[name]) for name, rate in self.flops_per_s.items()
-        ]
-        rows += [("copy, read and written", self.bytes_per_s / GB, "GB/s", self.timings["copy"])]
-        rows += [("launch of one operator", self.launch_seconds * 1e6, "µs", self.timings["launch"])]
-        return pd.DataFrame(
-            [(what, value, unit, timing.spread / timing.median, timing.runs) for what, value, unit, timing in rows],
-            columns=["quantity", "value", "unit", "spread", "runs"],
-        )
+# Rows of the matrices multiplied, and bytes copied: on a CPU well beyond its caches.
+SIZES = {"cpu": (2048, 256 * MIB), "cuda": (8192, GIB)}
 
 
-def measure_ceilings(
-    device: str | None = None,
-    seconds: float = 1.0,
-    *,
-    side: int | None = None,
-    copy_bytes: int | None = None,
-    precisions: tuple[str, ...] | None = None,
-) -> Ceilings:
+def measure_ceilings(device: str | None = None, seconds: float = 1.0) -> Ceilings:
     """Measure this machine's ceilings: arithmetic by a large matrix product, bandwidth by a large copy, launch cost.
+
+    The product is of float32, on a GPU of float16 too.
 
     Args:
         device: "cpu" or "cuda"; by default a GPU if there is one.
         seconds: how long each figure is measured at least; all of them take about three times as long on a CPU.
-        side: rows and columns of the matrices; by default 2,048 on a CPU and 8,192 on a GPU.
-        copy_bytes: bytes copied; by default 256 MiB on a CPU, well beyond its caches, and 1 GiB on a GPU.
-        precisions: of the product, float32 among them; by default float32, on a GPU float16 too.
 
     Raises:
-        CourseError: a GPU asked for and not there, or an argument out of range.
+        CourseError: a GPU asked for and not there, or no time to measure in.
     """
     device = find_device(device)
     on_gpu = device != "cpu"
-    side = side or (8192 if on_gpu else 2048)
-    precisions = precisions or (("float32", "float16") if on_gpu else ("float32",))
-    unknown = [name for name in precisions if name not in PRECISIONS]
-    if unknown or "float32" not in precisions:
-        raise CourseError(f"precisions must include float32 and be among {', '.join(PRECISIONS)}, got {precisions}")
-    if seconds <= 0 or side < 1:
-        raise CourseError(f"seconds and side must be above 0, got {seconds} and {side}")
-    copy_bytes = (1024 if on_gpu else 256) * MIB if copy_bytes is None else copy_bytes
-    if copy_bytes < 4:
-        raise CourseError(f"copy_bytes must be 4 or more, got {copy_bytes}")
+    if seconds <= 0:
+        raise CourseError(f"seconds must be above 0, got {seconds}")
+    side, copied = SIZES["cuda" if on_gpu else "cpu"]
+    precisions = ("float32", "float16") if on_gpu else ("float32",)
     timings = {name: time_product(side, name, device, seconds) for name in precisions}
-    timings["copy"] = time_copy(copy_bytes, device, seconds)
+    timings["copy"] = time_copy(copied, device, seconds)
     timings["launch"] = time_launch(device, min(seconds, 0.2))
     return Ceilings(
         machine=this_machine() if on_gpu or not torch.cuda.is_available() else f"CPU, torch {torch.__version__}",
         flops_per_s={name: 2 * side**3 / timings[name].median for name in precisions},
-        bytes_per_s=2 * (copy_bytes // 4 * 4) / timings["copy"].median,
+        bytes_per_s=2 * copied / timings["copy"].median,
         launch_seconds=timings["launch"].median,
         timings=timings,
         memory_bytes=memory_bytes(device),
-        bfloat16=torch.cuda.is_bf16_supported() if on_gpu else "bfloat16" in precisions,
+        bfloat16=on_gpu and torch.cuda.is_bf16_supported(),
     )
 
 
@@ -137,9 +100,6 @@ class MeasuredStep:
     Of inference, where there is a forward pass alone, both are its time.
     """
 
-    name: str
-    batch: int
-    device: str
     forward: Timing
     step: Timing
 
@@ -154,23 +114,11 @@ def measure_step_time(
     *,
     precision: str = "float32",
     seconds: float = 1.0,
-    name: str | None = None,
 ) -> MeasuredStep:
     """Time a real training step on random data, as `course_utils.trace.training_step` traces it.
 
-    Args:
-        module: the network with real tensors; it is moved to the device and trained for as many steps as it takes.
-        input_shape: shape of one sample, without the batch.
-        classes: labels are drawn from this many.
-        batch: samples in the batch.
-        optimizer: "sgd", "momentum", "adam" or "adamw"; None times inference: eval mode, torch.inference_mode.
-        device: "cpu" or "cuda"; by default a GPU if there is one.
-        precision: "float32", or "bfloat16"/"float16" for autocast with float32 weights.
-        seconds: how long forward and step are each measured at least; a slow step is run three times at least.
-        name: what tables call the network; the class name if not given.
-
-    Raises:
-        CourseError: an unknown optimizer or precision, a batch below 1, or a GPU asked for and not there.
+    Forward and step are each measured for so many `seconds` at least, and three times at least. All other arguments,
+    and what is raised, are as for `course_utils.machine.measure.measure_step`.
     """
     if seconds <= 0:
         raise CourseError(f"seconds must be above 0, got {seconds}")
@@ -178,7 +126,7 @@ def measure_step_time(
     real.step()  # makes the optimizer's state, and lets kernels be chosen
     step = time_runs(real.step, seconds)
     forward = step if optimizer is None else time_runs(real.forward, seconds)
-    return MeasuredStep(name or type(module).__name__, batch, real.device, forward, step)
+    return MeasuredStep(forward, step)
 
 
 BLOCK_SECONDS = 5e-3  # of runs between two looks at the clock: the looks then cost a thousandth or two

@@ -1,4 +1,4 @@
-"""Convolutional networks of the literature, from AlexNet to ResNet-101."""
+"""Convolutional networks of the literature, from AlexNet to ResNet-101, each for the 1000 classes of ImageNet."""
 
 from __future__ import annotations
 
@@ -40,104 +40,86 @@ class AverageTo(nn.Module):
 # ImageNet networks
 
 
-def alexnet(classes: int = 1000, inplace: bool = False) -> nn.Sequential:
-    """AlexNet in its single-tower form: input 3×224×224, 61,100,840 parameters at 1000 classes.
+def alexnet() -> nn.Sequential:
+    """AlexNet in its single-tower form: input 3×224×224, 61,100,840 parameters.
 
     Krizhevsky, "One weird trick for parallelizing convolutional neural networks" (2014), with the layer order of
-    torchvision (dropout before a dense layer). `inplace` makes the ReLUs overwrite their input.
+    torchvision (dropout before a dense layer).
     """
+    convolutions = [
+        nn.Conv2d(3, 64, 11, stride=4, padding=2),
+        nn.Conv2d(64, 192, 5, padding=2),
+        nn.Conv2d(192, 384, 3, padding=1),
+        nn.Conv2d(384, 256, 3, padding=1),
+        nn.Conv2d(256, 256, 3, padding=1),
+    ]
     return _sequence(
         [
-            ("conv1", nn.Conv2d(3, 64, 11, stride=4, padding=2)),
-            ("relu1", nn.ReLU(inplace)),
-            ("pool1", nn.MaxPool2d(3, stride=2)),
-            ("conv2", nn.Conv2d(64, 192, 5, padding=2)),
-            ("relu2", nn.ReLU(inplace)),
-            ("pool2", nn.MaxPool2d(3, stride=2)),
-            ("conv3", nn.Conv2d(192, 384, 3, padding=1)),
-            ("relu3", nn.ReLU(inplace)),
-            ("conv4", nn.Conv2d(384, 256, 3, padding=1)),
-            ("relu4", nn.ReLU(inplace)),
-            ("conv5", nn.Conv2d(256, 256, 3, padding=1)),
-            ("relu5", nn.ReLU(inplace)),
-            ("pool5", nn.MaxPool2d(3, stride=2)),
-            ("average", AverageTo(6)),
+            *_five_convolutions(convolutions, 3),
             ("flatten", nn.Flatten()),
             ("drop6", nn.Dropout(0.5)),
             ("fc6", nn.Linear(256 * 6 * 6, 4096)),
-            ("relu6", nn.ReLU(inplace)),
+            ("relu6", nn.ReLU()),
             ("drop7", nn.Dropout(0.5)),
             ("fc7", nn.Linear(4096, 4096)),
-            ("relu7", nn.ReLU(inplace)),
-            ("fc8", nn.Linear(4096, classes)),
+            ("relu7", nn.ReLU()),
+            ("fc8", nn.Linear(4096, 1000)),
         ]
     )
 
 
-def alexnet_two_column(classes: int = 1000) -> nn.Sequential:
+def alexnet_two_column() -> nn.Sequential:
     """AlexNet as first published, its two columns as `groups=2`: input 3×227×227, 60,965,224 parameters.
 
     Krizhevsky, Sutskever, Hinton, "ImageNet classification with deep convolutional neural networks" (2012). The paper
     says 224; its layer sizes need 227. Local response normalisation is left out: it has no parameters, later
     networks dropped it.
     """
-    return _sequence(
-        [
-            ("conv1", nn.Conv2d(3, 96, 11, stride=4)),
-            ("relu1", nn.ReLU()),
-            ("pool1", nn.MaxPool2d(3, stride=2)),
-            ("conv2", nn.Conv2d(96, 256, 5, padding=2, groups=2)),
-            ("relu2", nn.ReLU()),
-            ("pool2", nn.MaxPool2d(3, stride=2)),
-            ("conv3", nn.Conv2d(256, 384, 3, padding=1)),
-            ("relu3", nn.ReLU()),
-            ("conv4", nn.Conv2d(384, 384, 3, padding=1, groups=2)),
-            ("relu4", nn.ReLU()),
-            ("conv5", nn.Conv2d(384, 256, 3, padding=1, groups=2)),
-            ("relu5", nn.ReLU()),
-            ("pool5", nn.MaxPool2d(3, stride=2)),
-            ("average", AverageTo(6)),
-            *_dense_head(256 * 6 * 6, 4096, 4096, classes),
-        ]
-    )
+    convolutions = [
+        nn.Conv2d(3, 96, 11, stride=4),
+        nn.Conv2d(96, 256, 5, padding=2, groups=2),
+        nn.Conv2d(256, 384, 3, padding=1),
+        nn.Conv2d(384, 384, 3, padding=1, groups=2),
+        nn.Conv2d(384, 256, 3, padding=1, groups=2),
+    ]
+    return _sequence([*_five_convolutions(convolutions, 3), *_dense_head(256 * 6 * 6, 4096, 4096)])
 
 
-def overfeat(classes: int = 1000) -> nn.Sequential:
-    """OverFeat, the "fast" model: input 3×231×231, 145,920,872 parameters at 1000 classes (145 million in the paper).
+def overfeat() -> nn.Sequential:
+    """OverFeat, the "fast" model: input 3×231×231, 145,920,872 parameters (145 million in the paper).
 
     Sermanet et al., "OverFeat: integrated recognition, localization and detection" (2014), table 1.
     """
-    return _sequence(
-        [
-            ("conv1", nn.Conv2d(3, 96, 11, stride=4)),
-            ("relu1", nn.ReLU()),
-            ("pool1", nn.MaxPool2d(2)),
-            ("conv2", nn.Conv2d(96, 256, 5)),
-            ("relu2", nn.ReLU()),
-            ("pool2", nn.MaxPool2d(2)),
-            ("conv3", nn.Conv2d(256, 512, 3, padding=1)),
-            ("relu3", nn.ReLU()),
-            ("conv4", nn.Conv2d(512, 1024, 3, padding=1)),
-            ("relu4", nn.ReLU()),
-            ("conv5", nn.Conv2d(1024, 1024, 3, padding=1)),
-            ("relu5", nn.ReLU()),
-            ("pool5", nn.MaxPool2d(2)),
-            ("average", AverageTo(6)),
-            *_dense_head(1024 * 6 * 6, 3072, 4096, classes),
-        ]
-    )
+    convolutions = [
+        nn.Conv2d(3, 96, 11, stride=4),
+        nn.Conv2d(96, 256, 5),
+        nn.Conv2d(256, 512, 3, padding=1),
+        nn.Conv2d(512, 1024, 3, padding=1),
+        nn.Conv2d(1024, 1024, 3, padding=1),
+    ]
+    return _sequence([*_five_convolutions(convolutions, 2), *_dense_head(1024 * 6 * 6, 3072, 4096)])
 
 
-def vgg16(classes: int = 1000, inplace: bool = False) -> nn.Sequential:
-    """VGG-16 (configuration D): input 3×224×224, 138,357,544 parameters at 1000 classes.
+def _five_convolutions(convolutions: Sequence[nn.Conv2d], window: int) -> list[tuple[str, nn.Module]]:
+    """Layers 1 to 5 as AlexNet has them: a ReLU behind each, pools behind the first, the second and the last."""
+    layers: list[tuple[str, nn.Module]] = []
+    for index, convolution in enumerate(convolutions, start=1):
+        layers += [(f"conv{index}", convolution), (f"relu{index}", nn.ReLU())]
+        if index in (1, 2, 5):
+            layers.append((f"pool{index}", nn.MaxPool2d(window, stride=2)))
+    return [*layers, ("average", AverageTo(6))]
+
+
+def vgg16(inplace: bool = False, classes: int = 1000) -> nn.Sequential:
+    """VGG-16 (configuration D): input 3×224×224, 138,357,544 parameters.
 
     13 convolutions and 3 dense layers. Simonyan, Zisserman, "Very deep convolutional networks for large-scale image
     recognition" (2015). `inplace` makes the ReLUs overwrite their input.
     """
-    return _vgg(0, classes, inplace)
+    return _vgg(0, inplace, classes)
 
 
-def vgg_deep(layers: int, classes: int = 1000, inplace: bool = False) -> nn.Sequential:
+def vgg_deep(layers: int) -> nn.Sequential:
     """VGG-116, -216, -316 or -416: VGG-16 with 20, 40, 60 or 80 more convolutions in each of its five groups.
 
     Input 3×224×224. From Rhu et al., "vDNN: virtualized deep neural networks" (2016), where they stand for networks
@@ -145,10 +127,10 @@ def vgg_deep(layers: int, classes: int = 1000, inplace: bool = False) -> nn.Sequ
     """
     if layers not in (116, 216, 316, 416):
         raise CourseError(f"vgg_deep has 116, 216, 316 or 416 layers, not {layers}; for 16 use vgg16()")
-    return _vgg((layers - 16) // 5, classes, inplace)
+    return _vgg((layers - 16) // 5)
 
 
-def _vgg(more: int, classes: int, inplace: bool) -> nn.Sequential:
+def _vgg(more: int, inplace: bool = False, classes: int = 1000) -> nn.Sequential:
     layers: list[tuple[str, nn.Module]] = []
     channels = 3
     for group, (convolutions, width) in enumerate(VGG_GROUPS, start=1):
@@ -158,10 +140,12 @@ def _vgg(more: int, classes: int, inplace: bool) -> nn.Sequential:
             channels = width
         layers.append((f"pool{group}", nn.MaxPool2d(2)))
     layers.append(("average", AverageTo(7)))
-    return _sequence([*layers, *_dense_head(512 * 7 * 7, 4096, 4096, classes, inplace)])
+    return _sequence([*layers, *_dense_head(512 * 7 * 7, 4096, 4096, inplace, classes)])
 
 
-def _dense_head(inputs: int, fc6: int, fc7: int, classes: int, inplace: bool = False) -> list[tuple[str, nn.Module]]:
+def _dense_head(
+    inputs: int, fc6: int, fc7: int, inplace: bool = False, classes: int = 1000
+) -> list[tuple[str, nn.Module]]:
     """Layers 6 to 8 as AlexNet, OverFeat and VGG have them: dropout after the ReLU of the first two."""
     return [
         ("flatten", nn.Flatten()),
@@ -212,8 +196,8 @@ def _reduced_branch(inputs: int, reduced: int, outputs: int, kernel: int) -> nn.
     )
 
 
-def googlenet(classes: int = 1000) -> nn.Sequential:
-    """GoogLeNet as of 2014: input 3×224×224, 6,998,552 parameters at 1000 classes, 57 convolutions and 1 dense layer.
+def googlenet() -> nn.Sequential:
+    """GoogLeNet as of 2014: input 3×224×224, 6,998,552 parameters, 57 convolutions and 1 dense layer.
 
     Szegedy et al., "Going deeper with convolutions" (2015), table 1; no batch normalisation, which came later.
     Left out: the two auxiliary classifiers, and local response normalisation, which has no parameters.
@@ -254,7 +238,7 @@ def googlenet(classes: int = 1000) -> nn.Sequential:
             ("pool5", nn.AdaptiveAvgPool2d(1)),
             ("flatten", nn.Flatten()),
             ("drop", nn.Dropout(0.4)),
-            ("fc", nn.Linear(channels, classes)),
+            ("fc", nn.Linear(channels, 1000)),
         ]
     )
 
@@ -272,7 +256,7 @@ class Bottleneck(nn.Module):
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
-        outputs = 4 * width
+        self.outputs = outputs = 4 * width
         self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu1 = nn.ReLU()
@@ -297,6 +281,7 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
+        self.outputs = outputs
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
         self.relu1 = nn.ReLU()
@@ -312,58 +297,44 @@ class BasicBlock(nn.Module):
         return out
 
 
-def resnet34(classes: int = 1000, width: int = 64) -> nn.Sequential:
-    """ResNet-34: input 3×224×224, 21,797,672 parameters at 1000 classes, 36 convolutions and 1 dense layer.
+def resnet34(width: int = 64) -> nn.Sequential:
+    """ResNet-34: input 3×224×224, 21,797,672 parameters, 36 convolutions and 1 dense layer.
 
     He et al. (2016), table 1: as many blocks as ResNet-50, each of two 3×3 convolutions. `width` is that of the first
     stage's maps, and each stage has twice the channels of the one before; at 256 the maps between the blocks are those
     of ResNet-50.
     """
-    channels = 64
-    layers = _resnet_stem()
-    for stage, count in enumerate((3, 4, 6, 3), start=2):
-        outputs = width * 2 ** (stage - 2)
-        for index in range(1, count + 1):
-            stride = 2 if index == 1 and stage > 2 else 1
-            layers.append((f"conv{stage}_{index}", BasicBlock(channels, outputs, stride)))
-            channels = outputs
-    return _sequence([*layers, *_resnet_head(channels, classes)])
+    return _resnet(BasicBlock, (3, 4, 6, 3), width)
 
 
-def resnet50(classes: int = 1000) -> nn.Sequential:
-    """ResNet-50: input 3×224×224, 25,557,032 parameters at 1000 classes, 53 convolutions and 1 dense layer.
+def resnet50() -> nn.Sequential:
+    """ResNet-50: input 3×224×224, 25,557,032 parameters, 53 convolutions and 1 dense layer.
 
     He et al., "Deep residual learning for image recognition" (2016), table 1, whose names the blocks carry (conv2_1 …
     conv5_3). A block that halves the maps does so in its 3×3 convolution, as torchvision does; the paper does it in
     the first 1×1.
     """
-    return _resnet((3, 4, 6, 3), classes)
+    return _resnet(Bottleneck, (3, 4, 6, 3))
 
 
-def resnet101(classes: int = 1000) -> nn.Sequential:
-    """ResNet-101: ResNet-50 with 23 blocks in its fourth stage, 44,549,160 parameters at 1000 classes."""
-    return _resnet((3, 4, 23, 3), classes)
+def resnet101() -> nn.Sequential:
+    """ResNet-101: ResNet-50 with 23 blocks in its fourth stage, 44,549,160 parameters."""
+    return _resnet(Bottleneck, (3, 4, 23, 3))
 
 
-def _resnet(blocks: Sequence[int], classes: int) -> nn.Sequential:
-    layers = _resnet_stem()
-    channels = 64
-    for stage, (count, width) in enumerate(zip(blocks, (64, 128, 256, 512), strict=True), start=2):
-        for index in range(1, count + 1):
-            stride = 2 if index == 1 and stage > 2 else 1
-            layers.append((f"conv{stage}_{index}", Bottleneck(channels, width, stride)))
-            channels = 4 * width
-    return _sequence([*layers, *_resnet_head(channels, classes)])
-
-
-def _resnet_stem() -> list[tuple[str, nn.Module]]:
-    return [
+def _resnet(block: type[BasicBlock | Bottleneck], counts: Sequence[int], width: int = 64) -> nn.Sequential:
+    """Stages of so many blocks, each but the first with half the pixels and twice the width of the one before."""
+    layers: list[tuple[str, nn.Module]] = [
         ("conv1", nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)),
         ("bn1", nn.BatchNorm2d(64)),
         ("relu1", nn.ReLU()),
         ("pool1", nn.MaxPool2d(3, stride=2, padding=1)),
     ]
-
-
-def _resnet_head(channels: int, classes: int) -> list[tuple[str, nn.Module]]:
-    return [("pool5", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten()), ("fc", nn.Linear(channels, classes))]
+    channels = 64
+    for stage, count in enumerate(counts, start=2):
+        for index in range(1, count + 1):
+            made = block(channels, width * 2 ** (stage - 2), stride=2 if index == 1 and stage > 2 else 1)
+            layers.append((f"conv{stage}_{index}", made))
+            channels = made.outputs
+    head = [("pool5", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten()), ("fc", nn.Linear(channels, 1000))]
+    return _sequence([*layers, *head])

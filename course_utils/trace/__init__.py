@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.memory import StepTrace
+from course_utils.surroundings import no_garbage_collection
 from course_utils.trace.assumptions import STANDING
 from course_utils.trace.copying import is_compiled
 from course_utils.trace.inputs import Spec, StepSpec, check_inputs
 from course_utils.trace.optimizers import OPTIMIZERS, MakeOptimizer
 from course_utils.trace.refusals import LeakError, TraceError, cause
-from course_utils.trace.surroundings import no_garbage_collection
 from course_utils.trace.tracer import PRECISIONS, Tracer
 from course_utils.units import require_one_of, require_whole
 

@@ -104,7 +104,7 @@ def make_tape(
     names = tuple(dict.fromkeys([*(event.layer for event in events), *(storage.layer for storage in storages)]))
     code = {name: index for index, name in enumerate(names)}
 
-    work, other_work = small.work(), other.work()  # all that is kept of the runs
+    work, other_work = ([event.work for event in run.events] for run in (small, other))  # all that is kept of the runs
 
     def count_flops() -> Int64:
         counted = np.zeros((end, 2), dtype=np.int64)

@@ -11,7 +11,7 @@ import dis
 import functools
 import sysconfig
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -28,21 +28,21 @@ MARK = "course_marks_gradients"  # attribute of a function that is no hook of th
 _PLAIN = (dict, list, tuple, set, OrderedDict, defaultdict)
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value holds on to, by name: members, attributes, and what a function closes over or names."""
+def held(value: Any) -> Iterable[Any]:
+    """What a value holds on to: members, attributes, and what a function closes over or names."""
+    if isinstance(value, (Tensor, type, ModuleType, torch.device, torch.dtype)):
+        return ()
     if isinstance(value, dict):
-        yield from (("", key) for key in value if not isinstance(key, _ATOMS))
-        yield from ((key if isinstance(key, str) else "", one) for key, one in value.items())
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from (("", one) for one in value)
-    elif isinstance(value, FunctionType):
-        yield from _named(value)
-    elif isinstance(value, MethodType):
-        yield from (("", value.__self__), ("", value.__func__))
-    elif isinstance(value, functools.partial):
-        yield from (("", value.func), *(("", one) for one in value.args), *value.keywords.items())
-    elif not isinstance(value, (type, ModuleType, Tensor, torch.device, torch.dtype)) and hasattr(value, "__dict__"):
-        yield from vars(value).items()
+        return *value, *value.values()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    if isinstance(value, FunctionType):
+        return [one for _, one in _named(value)]
+    if isinstance(value, MethodType):
+        return value.__self__, value.__func__
+    if isinstance(value, functools.partial):
+        return value.func, *value.args, *value.keywords.values()
+    return getattr(value, "__dict__", {}).values()
 
 
 def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -76,12 +76,33 @@ def reached(value: Any, kinds: type | tuple[type, ...], through_functions: bool 
         if isinstance(value, kinds):
             yield value
         if through_functions or not isinstance(value, FunctionType):
-            waiting += [part for _, part in _parts(value) if not isinstance(part, _ATOMS)]
+            waiting += [part for part in held(value) if type(part) not in _ATOMS]
+
+
+def _is_bare(value: Any) -> bool:
+    """Whether a container holds flags, numbers and names alone, as most of a module's do: the sizes of a window."""
+    return all(type(one) in _ATOMS for one in held(value))
+
+
+def _members(module: nn.Module) -> list[tuple[str, Any]]:
+    """What a module holds besides parameters, other modules, flags, numbers and empty lists of hooks."""
+    return [
+        (name, value)
+        for name, value in vars(module).items()
+        if type(value) not in _ATOMS and (type(value) not in _PLAIN or (value and name not in _OWN))
+    ]
 
 
 def is_compiled(module: nn.Module) -> bool:
     """Whether a module is what torch.compile makes of another, its `_orig_mod`."""
     return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch._dynamo")
+
+
+def _in_lists(members: list[tuple[str, Any]]) -> Iterator[Tensor]:
+    """The tensors that a module holds in lists and the like, those of torch.nn's own aside."""
+    for name, value in members:
+        if type(value) in _PLAIN and not (name.endswith("_hooks") or _is_bare(value)):
+            yield from reached(value, Tensor, through_functions=False)
 
 
 class OnShapes:
@@ -119,18 +140,21 @@ class OnShapes:
         """The copy of a network, with all its hooks."""
         for tensor in (*module.parameters(), *module.buffers()):
             self._stand_in(tensor)
-        children = list(module.modules())
-        for child in children:
-            for name, value in vars(child).items():
+        children = {child: _members(child) for child in module.modules()}
+        for members in children.values():
+            for _, value in members:
                 if isinstance(value, Tensor):
                     self._stand_in(value)
-                elif name not in _OWN and not name.endswith("_hooks") and type(value) in _PLAIN and value:
-                    new = [t for t in reached(value, Tensor, through_functions=False) if id(t) not in self.memo]
-                    self.held += map(self._stand_in, new)
-        twin = self._deepcopy(module, children)
+            self.held += [self._stand_in(tensor) for tensor in _in_lists(members) if id(tensor) not in self.memo]
+        twin = self._deepcopy(module, list(children))
         self.originals.append(module)
         self._again(children)
         return twin
+
+    def still_held(self, modules: Iterable[tuple[str, nn.Module]]) -> list[Tensor]:
+        """Of the copies of what modules held in lists and the like, those that the copied modules hold still."""
+        kept = {id(one) for _, child in modules for one in _in_lists(_members(child))} if self.held else ()
+        return [tensor for tensor in self.held if id(tensor) in kept]
 
     def _stand_in(self, tensor: Tensor) -> Tensor:
         if id(tensor) not in self.memo:
@@ -156,16 +180,16 @@ class OnShapes:
             twin.__setstate__({name: _copied(name, value, memo) for name, value in state.items()})
         return copy.deepcopy(module, memo)
 
-    def _again(self, children: list[nn.Module]) -> None:
+    def _again(self, children: dict[nn.Module, list[tuple[str, Any]]]) -> None:
         """Functions that modules hold, and hooks of theirs and of parameters, on the copies of what they reach."""
-        for child in children:
+        for child, members in children.items():
             if is_compiled(child):
                 continue
             twin = self.memo[id(child)]
-            for name, value in vars(child).items():
+            for name, value in members:
                 if isinstance(value, FunctionType):
                     vars(twin)[name] = self(value, name)
-                elif name.endswith("_hooks") and isinstance(value, dict) and value:
+                elif name.endswith("_hooks") and isinstance(value, dict):
                     vars(twin)[name] = type(value)((key, self._hook(hook)) for key, hook in value.items())
             for parameter in child._parameters.values():
                 hooks = () if parameter is None else (parameter._backward_hooks or {}).values()
@@ -262,7 +286,7 @@ class OnShapes:
 
 
 def _copied(name: str, value: Any, memo: dict[int, Any]) -> Any:
-    if type(value) in _ATOMS:
+    if type(value) in _ATOMS or (type(value) is tuple and _is_bare(value)):
         return value
     if type(value) in (dict, list, set, OrderedDict) and not value:
         return memo.setdefault(id(value), type(value)())

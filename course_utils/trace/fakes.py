@@ -41,13 +41,16 @@ def is_real(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor)
 
 
-class Fakes(FakeTensorMode):
-    """Tensors without data that say they are on the CPU."""
+class Unwrapped:
+    """Mixed into a dispatch mode: torch would wrap what sees every operator, for a compiler that nobody calls here."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: torch would wrap what sees every operator, to keep it from a compiler that nobody calls here."""
         return False
+
+
+class Fakes(Unwrapped, FakeTensorMode):
+    """Tensors without data that say they are on the CPU."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

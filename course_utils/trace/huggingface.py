@@ -61,7 +61,11 @@ def training_step(
     if inputs is None:
         inputs = _batch_of(model, sequence, mask, labels=optimizer is not None)
     try:
-        step = _trace(model, sequence, optimizer, precision, target, inputs, keep_output, accumulate, zero_grad, name)
+        step = trace(
+            model, None, None, optimizer, precision, target, inputs=inputs, loss=_loss, keep_output=keep_output,
+            sizes={} if sequence is None else {"sequence": sequence}, accumulate=accumulate, zero_grad=zero_grad,
+            name=name or type(_inner(model)).__name__,
+        )  # fmt: skip
     except TraceError as error:
         if "pad_token_id" not in str(error):
             raise
@@ -74,17 +78,6 @@ def training_step(
         warnings.warn(what, stacklevel=2)
         step = replace(step, assumptions=(*step.assumptions, what))
     return step
-
-
-def _trace(
-    model: nn.Module, sequence: int | None, optimizer: Any, precision: str, target: str, inputs: dict[str, Spec],
-    keep_output: bool, accumulate: int, zero_grad: str | None, name: str | None,
-) -> StepTrace:  # fmt: skip
-    return trace(
-        model, None, None, optimizer, precision, target, inputs=inputs, loss=_loss, keep_output=keep_output,
-        sizes={} if sequence is None else {"sequence": sequence}, accumulate=accumulate, zero_grad=zero_grad,
-        name=name or type(_inner(model)).__name__,
-    )  # fmt: skip
 
 
 def _loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:

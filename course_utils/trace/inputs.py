@@ -53,33 +53,20 @@ class Spec:
 
 @dataclass(frozen=True)
 class StepSpec:
-    """One step: its batch as a tree of specs, and what is done with it.
+    """One step: its batch as a tree of specs, and what is done with it."""
 
-    Attributes:
-        inputs: a spec, or a list, tuple or dict of what this says.
-        forward: (model, batch) -> output, all that inference runs.
-        loss: (model, batch) -> one number.
-        sizes: the names in shapes -> their sizes.
-        accumulate: micro-batches before the update.
-        keep_output: whether what the model returns stays alive to the end of the step.
-        names: of the tensors in tables, in the order of the tree.
-        labels: how many of the last tensors only the loss needs.
-        told: what to call the input in messages.
-        zero_grad: when gradients are cleared: "end", "before backward" or "never"; None for "end", as is assumed.
-        set_to_none: whether clearing frees them; if not, they are overwritten with zeros.
-    """
-
-    inputs: Any
-    forward: Callable[[nn.Module, Any], Any]
-    loss: Callable[[nn.Module, Any], Tensor]
-    sizes: dict[str, int]
-    accumulate: int = 1
-    keep_output: bool = False
-    names: tuple[str, ...] = ()
-    labels: int = 0
-    told: str = ""
+    inputs: Any  # a spec, or a list, tuple or dict of what this says
+    forward: Callable[[nn.Module, Any], Any]  # (model, batch) -> output, all that inference runs
+    loss: Callable[[nn.Module, Any], Tensor]  # (model, batch) -> one number
+    sizes: dict[str, int]  # the names in shapes -> their sizes
+    accumulate: int = 1  # micro-batches before the update
+    keep_output: bool = False  # whether what the model returns stays alive to the end of the step
+    names: tuple[str, ...] = ()  # of the tensors in tables, in the order of the tree
+    labels: int = 0  # how many of the last tensors only the loss needs
+    told: str = ""  # what to call the input in messages
+    # When gradients are cleared: "end", "before backward" or "never"; None for "end", as is assumed.
     zero_grad: str | None = None
-    set_to_none: bool = True
+    set_to_none: bool = True  # whether clearing frees them; if not, they are overwritten with zeros
 
     @property
     def clears_at_end(self) -> bool:

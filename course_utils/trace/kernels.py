@@ -44,6 +44,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from course_utils.trace.fakes import Unwrapped
 from course_utils.trace.operators import READS_IN_ORDER
 from course_utils.trace.record import Event
 from course_utils.trace.shortcuts import SHORTCUTS
@@ -127,20 +128,10 @@ def may_add_in_place(left: Tensor) -> bool:
     return not left._is_view()
 
 
-class _SkipWrites(TorchDispatchMode):
-    """Runs shortcuts where there are any; for work whose shapes matter and whose record does not."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """No, as `Recorder` says."""
-        return False
+class WritesSkipped(Unwrapped, TorchDispatchMode):
+    """Runs shortcuts where there are any, so that an optimizer makes its state quickly: its record does not matter."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         shortcut = SHORTCUTS.get(func)
         out = NotImplemented if shortcut is None else shortcut(args, kwargs or {})
         return func(*args, **(kwargs or {})) if out is NotImplemented else out
-
-
-def writes_skipped() -> _SkipWrites:
-    """A mode in which meta operators with a shortcut take it, so that an optimizer makes its state quickly."""
-    return _SkipWrites()  # type: ignore[no-untyped-call]

@@ -16,6 +16,8 @@ def _names(*path: str) -> frozenset[str]:
     return frozenset(found.split())
 
 
+# By the function of shortcuts.py or norms.py, its underscore left out.
+SHORTCUTS_FOR: dict[str, list[str]] = {name: names.split() for name, names in _TABLES["shortcuts"].items()}
 AUTOCAST: dict[str, list[str]] = {kind: names.split() for kind, names in _TABLES["autocast"].items()}
 # A step for the CPU that runs no others, and in which `observers.CpuDifferences` finds nothing, may be traced on meta
 # tensors, which takes less than half the time of fake ones.

@@ -19,8 +19,8 @@ from course_utils.memory import ROLE
 from course_utils.trace import kernels
 from course_utils.trace.affine import Update
 from course_utils.trace.assumptions import ONE_FOR_ALL
-from course_utils.trace.copying import OnShapes, reached
-from course_utils.trace.fakes import Fakes, is_real
+from course_utils.trace.copying import OnShapes, held, reached
+from course_utils.trace.fakes import Fakes, Unwrapped, is_real
 from course_utils.trace.known import KnownValues
 from course_utils.trace.record import ALIVE, UPDATE
 from course_utils.trace.recorder import OPTIMIZER, Recorder
@@ -101,8 +101,8 @@ class UpdateTracer:
             optimizers, network = self._made_of(made, trained, device)
             for parameter in made:
                 parameter.grad = torch.empty_like(parameter)
-            fused = _Fused()  # type: ignore[no-untyped-call]
-            with fused, kernels.writes_skipped(), numbers:
+            fused, quick = _Fused(), kernels.WritesSkipped()  # type: ignore[no-untyped-call]
+            with fused, quick, numbers:
                 _step(optimizers)  # makes the state, which the first step of a real run does too
             for _ in range(STEPS):
                 recorder = Recorder(OPTIMIZER, device, host_counts, fake)
@@ -207,7 +207,8 @@ def state_of(optimizers: list[Optimizer], layer_of: dict[int, str], network: set
     for optimizer in reached(optimizers, Optimizer):
         for parameter, state in optimizer.state.items():
             layer = layer_of.get(id(parameter), OPTIMIZER)
-            yield from ((layer, tensor) for tensor in reached(state, Tensor))
+            tensors = [one for one in held(state) if isinstance(one, Tensor)]
+            yield from ((layer, tensor) for tensor in (tensors if tensors else reached(state, Tensor)))
     for tensor in reached(optimizers, Tensor):
         if tensor.untyped_storage()._cdata in network or _is_number(tensor):
             continue
@@ -216,13 +217,8 @@ def state_of(optimizers: list[Optimizer], layer_of: dict[int, str], network: set
             yield OPTIMIZER, tensor.grad
 
 
-class _Fused(TorchDispatchMode):
+class _Fused(Unwrapped, TorchDispatchMode):
     """Fused kernels write in place and make nothing; on shapes there are none."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """No, as `Recorder` says."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return None if func._schema.name.startswith("aten::_fused_") else func(*args, **(kwargs or {}))

@@ -80,21 +80,22 @@ def _register() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some stand in for another rule
         for name, (on_cuda, on_cpu) in CHOSEN.items():
-            plain = _overload(name).decompose
+            plain = overload(name).decompose
             library.impl(name, _in_traces(on_cuda, plain), "AutogradCPU")
             library.impl(name, _in_traces(on_cuda, plain, on_cpu), "AutogradMeta")
         for name, kernel in META_KERNELS.items():
             library.m.impl(name, "Meta", kernel, False)  # `library.impl` refuses: by itself torch takes these apart
         for kind, names in AUTOCAST.items():
             for name in names:
-                if (operator := _overload(name)) is not None:
+                if (operator := overload(name)) is not None:
                     known = torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU")
                     plain = _float32(operator) if known else _as_it_comes(operator)
                     library.impl(name, _in_traces(AUTOCAST_RULES[kind](operator), plain), "AutocastCPU")
     return library
 
 
-def _overload(name: str) -> Any:
+def overload(name: str) -> Any:
+    """The operator of a name such as "add.Tensor", "mm" for "mm.default"; None where this torch has none."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(aten, packet, None), overload or "default", None)
 
@@ -159,7 +160,7 @@ def _attention_of_cpu(
     allowed = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(), torch.is_grad_enabled()
     options = (dropout_p, is_causal, scale, enable_gqa)
     if not _cpu_fuses(described, allowed, options):
-        out: Tensor = _overload("scaled_dot_product_attention").decompose(
+        out: Tensor = overload("scaled_dot_product_attention").decompose(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
         return out
@@ -271,20 +272,35 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     return [_cast(v, dtype) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-def _as_it_comes(operator: Any) -> Callable[..., Any]:
+def _without_autocast(operator: Any, dtype: Callable[..., torch.dtype | None]) -> Callable[..., Any]:
+    """The operator outside of autocast, its arguments in the dtype that is found from them; as they come for None."""
+
     def run(*args: Any, **kwargs: Any) -> Any:
+        wanted = dtype(*args)
         with torch.autocast("cpu", enabled=False):
-            return operator(*args, **kwargs)
+            return operator(*(a if wanted is None else _cast(a, wanted) for a in args), **kwargs)
 
     return run
+
+
+def _as_it_comes(operator: Any) -> Callable[..., Any]:
+    return _without_autocast(operator, lambda *args: None)
 
 
 def _float32(operator: Any) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with torch.autocast("cpu", enabled=False):
-            return operator(*(_cast(a, torch.float32) for a in args), **kwargs)
+    return _without_autocast(operator, lambda *args: torch.float32)
 
-    return run
+
+def _half(operator: Any) -> Callable[..., Any]:
+    return _without_autocast(operator, lambda *args: torch.get_autocast_dtype("cpu"))
+
+
+def _widest(operator: Any) -> Callable[..., Any]:
+    def widest(*args: Any) -> torch.dtype:
+        floats = [a.dtype for a in args if isinstance(a, Tensor) and a.is_floating_point()]
+        return torch.float32 if torch.float32 in floats or not floats else floats[0]
+
+    return _without_autocast(operator, widest)
 
 
 def _float32_in_order(operator: Any) -> Callable[..., Any]:
@@ -295,33 +311,14 @@ def _float32_in_order(operator: Any) -> Callable[..., Any]:
 
 def _float32_result(operator: Any) -> Callable[..., Any]:
     place = next((i for i, a in enumerate(operator._schema.arguments) if a.name == "dtype"), None)
+    as_it_comes = _as_it_comes(operator)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        with torch.autocast("cpu", enabled=False):
-            if place is not None and len(args) > place:  # it was given by its place
-                args, kwargs["dtype"] = args[:place], args[place]
-            if args[0].dtype in HALF and kwargs.get("dtype") is None:
-                kwargs["dtype"] = torch.float32
-            return operator(*args, **kwargs)
-
-    return run
-
-
-def _half(operator: Any) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        dtype = torch.get_autocast_dtype("cpu")
-        with torch.autocast("cpu", enabled=False):
-            return operator(*(_cast(a, dtype) for a in args), **kwargs)
-
-    return run
-
-
-def _widest(operator: Any) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        floats = [a.dtype for a in args if isinstance(a, Tensor) and a.is_floating_point()]
-        dtype = torch.float32 if torch.float32 in floats else floats[0] if floats else torch.float32
-        with torch.autocast("cpu", enabled=False):
-            return operator(*(_cast(a, dtype) for a in args), **kwargs)
+        if place is not None and len(args) > place:  # it was given by its place
+            args, kwargs["dtype"] = args[:place], args[place]
+        if args[0].dtype in HALF and kwargs.get("dtype") is None:
+            kwargs["dtype"] = torch.float32
+        return as_it_comes(*args, **kwargs)
 
     return run
 

@@ -73,10 +73,6 @@ class Run:
             for storage in storages
         ]
 
-    def work(self) -> list[OperatorCall | None]:
-        """What `flops` counts."""
-        return [event.work for event in self.events]
-
 
 def flops(works: list[OperatorCall | None]) -> list[int]:
     """Floating-point operations of each event by torch's own formulas (a multiply-add counts as two)."""

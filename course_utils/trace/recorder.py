@@ -23,6 +23,7 @@ from torch.utils.flop_counter import flop_registry
 
 from course_utils.memory import ROLE
 from course_utils.trace import kernels
+from course_utils.trace.fakes import Unwrapped
 from course_utils.trace.known import KnownValues
 from course_utils.trace.observers import (
     Accumulation,
@@ -77,7 +78,7 @@ def _operator(func: Any) -> _Operator:
     return known
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(Unwrapped, TorchDispatchMode):
     """Records what runs while it is active into `record`.
 
     Args:
@@ -120,11 +121,6 @@ class Recorder(TorchDispatchMode):
             self.observers.append(self.overwritten_views)
         self._observers_of: dict[str, list[Observer]] = {}  # by the name of an operator
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """No: torch would wrap what sees every operator, to keep it from a compiler that nobody calls here."""
-        return False
-
     # -- storages ------------------------------------------------------------------------------------------------
 
     def watch(self, storage: Any, shape: tuple[int, ...], role: int, layer: str, is_map: bool) -> int:
@@ -132,7 +128,7 @@ class Recorder(TorchDispatchMode):
         key = storage._cdata
         if key in self.alive:
             return self.alive[key]
-        if any(isinstance(n, torch.SymInt) for n in shape):
+        if torch.SymInt in map(type, shape):
             raise ValueError("a nested tensor")
         index = self.record.born(storage.nbytes(), shape, role, layer, is_map)
         self.alive[key] = index

@@ -1,7 +1,8 @@
 """Shapes of operators whose meta kernels are slow Python: the same results, without it.
 
 Each shortcut takes an operator's arguments and returns what the meta kernel would, or NotImplemented where the case is
-not the plain one; then torch's own kernel runs. tests/library/test_kernels.py holds every shortcut against that kernel.
+not the plain one; then torch's own kernel runs. operators.toml says under [shortcuts] which operators each is for;
+tests/library/test_kernels.py holds every shortcut against that kernel.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from course_utils.trace.layouts import (
     suggested,
     windows,
 )
-from course_utils.trace.overrides import target
+from course_utils.trace.operators import SHORTCUTS_FOR
+from course_utils.trace.overrides import overload, target
 
 aten = torch.ops.aten
 
@@ -122,11 +124,8 @@ def _in_place_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _unary_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return (
-        [iterated(tensor) for tensor in args[0]]
-        if all(t.is_meta and t.is_contiguous() for t in args[0])
-        else NotImplemented
-    )
+    plain = all(tensor.is_meta and tensor.is_contiguous() for tensor in args[0])
+    return [iterated(tensor) for tensor in args[0]] if plain else NotImplemented
 
 
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -327,57 +326,8 @@ def _zeros(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return NotImplemented if device is None or device.type != "meta" else torch.empty(args[0], **kwargs)
 
 
-_FAMILIES: tuple[tuple[Shortcut, tuple[Any, ...]], ...] = (
-    (_convolution, (aten.convolution.default,)),
-    (_convolution_backward, (aten.convolution_backward.default,)),
-    (_max_pool, (aten.max_pool2d_with_indices.default,)),
-    (_like_second, (aten.max_pool2d_with_indices_backward.default,)),
-    (norms.batch_norm, (aten.native_batch_norm.default,)),
-    (norms.batch_norm_backward, (aten.native_batch_norm_backward.default,)),
-    (norms.layer_norm, (aten.native_layer_norm.default,)),
-    (norms.layer_norm_backward, (aten.native_layer_norm_backward.default,)),
-    (norms.group_norm, (aten.native_group_norm.default,)),
-    (norms.group_norm_backward, (aten.native_group_norm_backward.default,)),
-    (_sum, (aten.sum.dim_IntList,)),
-    (_vector_norm, (aten.linalg_vector_norm.default,)),
-    (_softmax, (aten._softmax.default, aten._log_softmax.default)),
-    (_softmax_backward, (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)),
-    (_cat, (aten.cat.default,)),
-    (_class_loss, (aten.nll_loss_forward.default,)),
-    (_class_loss_backward, (aten.nll_loss_backward.default,)),
-    (_zeros, (aten.zeros.default,)),
-    (_product, (aten.mm.default,)),
-    (_bias_and_product, (aten.addmm.default,)),
-    (_grouped_product, (aten._grouped_mm.default,)),
-    (_unfolded, (aten.im2col.default,)),
-    (_folded, (aten.col2im.default,)),
-    (_reduced_loss(2), (aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default)),
-    (_reduced_loss(3), (aten.binary_cross_entropy.default,)),
-    (_like_first, (aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)),
-    (_unary, (aten.relu.default, aten.tanh.default, aten.sigmoid.default, aten.sqrt.default, aten.gelu.default,
-              aten.silu.default, aten.pow.Tensor_Scalar, aten.hardtanh.default, aten.hardswish.default,
-              aten.hardsigmoid.default, aten.leaky_relu.default, aten.neg.default, aten.clamp_min.default)),
-    (_larger, (aten.upsample_nearest2d.default, aten.upsample_bilinear2d.default)),
-    (_larger_backward, (aten.upsample_nearest2d_backward.default, aten.upsample_bilinear2d_backward.default)),
-    (_by_second, (aten.threshold_backward.default, aten.leaky_relu_backward.default)),
-    (_binary, (aten.tanh_backward.default, aten.sigmoid_backward.default, aten.gelu_backward.default,
-               aten.silu_backward.default, aten.hardtanh_backward.default, aten.hardswish_backward.default,
-               aten.hardsigmoid_backward.default, aten.softplus_backward.default, aten.logit_backward.default,
-               aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.floor_divide.default, aten.copysign.Tensor,
-               aten.xlogy.Tensor, aten.logaddexp.default)),
-    (_arithmetic, (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)),
-    (_by_sixth, (aten.elu_backward.default,)),
-    (_plain_like_second, (aten.glu_backward.default, aten.mse_loss_backward.default,
-                          aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default)),
-    (_unpadded, (aten.reflection_pad2d_backward.default, aten.replication_pad2d_backward.default)),
-    (_log_sigmoid, (aten.log_sigmoid_forward.default,)),
-    (_roll, (aten.roll.default,)),
-    (_in_place, (aten.hardtanh_.default, aten.hardswish_.default, aten.leaky_relu_.default, aten.silu_.default,
-                 aten.relu_.default, aten.add_.Tensor, aten.mul_.Tensor, aten.div_.Scalar, aten.div_.Tensor,
-                 aten.bernoulli_.float, aten.lerp_.Scalar, aten.addcmul_.default, aten.addcdiv_.default)),
-    (_in_place_each, (aten._foreach_add_.List, aten._foreach_add_.Scalar, aten._foreach_mul_.Scalar,
-                      aten._foreach_lerp_.Scalar, aten._foreach_addcmul_.Scalar, aten._foreach_addcdiv_.ScalarList,
-                      aten._foreach_div_.ScalarList)),
-    (_unary_each, (aten._foreach_sqrt.default,)),
-)  # fmt: skip
-SHORTCUTS: dict[Any, Shortcut] = {operator: shortcut for shortcut, operators in _FAMILIES for operator in operators}
+_loss_reduced_by_third, _loss_reduced_by_fourth = _reduced_loss(2), _reduced_loss(3)
+_FUNCTIONS = {name.removeprefix("_"): function for name, function in (vars(norms) | globals()).items()}
+SHORTCUTS: dict[Any, Shortcut] = {
+    overload(operator): _FUNCTIONS[name] for name, operators in SHORTCUTS_FOR.items() for operator in operators
+}

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from course_utils.memory import ROLE, Ledger, Tape
+from course_utils.surroundings import Draws, as_if_real, no_garbage_collection, quiet
 from course_utils.trace import assumptions, overrides
 from course_utils.trace.affine import NotAffine, Update, make_tape
 from course_utils.trace.copying import MARK, OnShapes
@@ -33,7 +34,6 @@ from course_utils.trace.optimizers import MakeOptimizer, Numbers, UpdateTracer, 
 from course_utils.trace.record import BACKWARD, FORWARD, Event, Run
 from course_utils.trace.recorder import FAILED_IN, LOSS, OPTIMIZER, Recorder, follow_modules
 from course_utils.trace.refusals import LeakError, TraceError, cause, first_line, needs_values
-from course_utils.trace.surroundings import Draws, as_if_real, no_garbage_collection, quiet
 
 Left = tuple[Any, tuple[int, ...], str, bool]  # a storage that outlives its step: it, its shape, layer, whether a map
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -264,7 +264,7 @@ class Tracer:
             for layer, tensor in state_of(self._shapes.optimizers, self.owner, set(recorder.alive)):
                 if recorder.host_counts or tensor.is_meta:
                     recorder.watch_tensor(tensor, ROLE["optimizer state"], layer)
-            for tensor in (*self._shapes.held, *self._shapes.tensors.values()):
+            for tensor in (*self._shapes.still_held(self.modules), *self._shapes.tensors.values()):
                 if recorder.host_counts or tensor.is_meta:
                     recorder.watch_tensor(tensor, ROLE["other"], self.name)
             for layer, tensor in named if training else named[: len(named) - self.step.labels]:

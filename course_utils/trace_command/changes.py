@@ -33,43 +33,26 @@ TRIED = 5  # sets that are traced in search of one that fits; they are tried fro
 
 @dataclass(frozen=True)
 class Change:
-    """One change to the settings.
+    """One change to the settings."""
 
-    Attributes:
-        name: what is changed.
-        cost: what it costs, in words, or what finds them from a trace.
-        alters: TIME, ROUNDING, UPDATE or MODEL.
-        settings: the fields of `Settings` that it sets.
-    """
-
-    name: str
-    cost: str | Callable[[], str] = field(hash=False)
-    alters: int
-    settings: dict[str, Any] = field(hash=False)
+    name: str  # what is changed
+    cost: str | Callable[[], str] = field(hash=False)  # what it costs, in words, or what finds them from a trace
+    alters: int  # TIME, ROUNDING, UPDATE or MODEL
+    settings: dict[str, Any] = field(hash=False)  # the fields of `Settings` that it sets
 
 
 @dataclass(frozen=True)
 class Help:
-    """What a change, or several at once, does to the step.
+    """What a change, or several at once, does to the step."""
 
-    Attributes:
-        changes: none for what is no change of the settings, the offload.
-        name: of it.
-        cost: what it costs, in words.
-        alters: the most that one of them does.
-        peak_bytes: of the changed step.
-        verdict: on the card, if there is one; None where only the peak is known.
-        known: TRACED or COMPUTED.
-        roles: (phases, roles) bytes at the peak of each phase; None where they are not known.
-    """
-
-    changes: tuple[Change, ...]
-    name: str
-    cost: str
-    alters: int
-    peak_bytes: int
-    verdict: Fit | None
-    known: str
+    changes: tuple[Change, ...]  # none for what is no change of the settings, the offload
+    name: str  # of it
+    cost: str  # what it costs, in words
+    alters: int  # the most that one of them does
+    peak_bytes: int  # of the changed step
+    verdict: Fit | None  # on the card, if there is one; None where only the peak is known
+    known: str  # TRACED or COMPUTED
+    # (phases, roles) bytes at the peak of each phase; None where they are not known.
     roles: Int64 | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -183,14 +166,14 @@ class Workbench:
         flops = tape.event_flops[:, 0] + tape.event_flops[:, 1] * self.ledger.batch
         again = flops[tape.recomputed].sum()
         twice = "; batch norms count each batch twice" if self.network.norms else ""
-        return f"{again / (flops.sum() - again):.0%} more arithmetic{twice}"
+        return f"{100 * (again / (flops.sum() - again)):.0f} % more arithmetic{twice}"
 
     def _trained(self, settings: dict[str, Any]) -> str:
         model = self.network.changed(replace(self.settings, **settings))
         trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
         share = trained / sum(p.numel() for p in self.network.model.parameters())
         rest = ", the rest in 4 bits" if settings.get("four_bit") else ""
-        return f"trains {share:.2%} as many parameters{rest}"
+        return f"trains {100 * share:.2f} % as many parameters{rest}"
 
     def singles(self) -> list[Help]:
         """Every change by itself; what cannot be traced is a note."""

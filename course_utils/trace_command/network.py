@@ -25,33 +25,19 @@ WEIGHTS = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True)
 class Settings:
-    """How the step is taken; a change that may help changes some of it.
+    """How the step is taken; a change that may help changes some of it."""
 
-    Attributes:
-        batch: samples before an update.
-        optimizer: a name of `optimizers.OPTIMIZERS`, MODULE:FUNCTION, or "none" for inference.
-        precision: of autocast; "float32" for none.
-        weights: the dtype that all weights are moved to; empty leaves them as built.
-        sequence: tokens in a sample of a transformer by its config; 0 for any other network.
-        accumulate: micro-batches that the batch is run in.
-        checkpoint: whether every block is run again in the backward pass.
-        rank: of LoRA; 0 for none.
-        four_bit: whether the linear layers of the blocks keep their weights in 4 bits.
-        in_backward: whether each weight is updated as soon as its gradient is whole.
-        zero_grad: where gradients are cleared, a key of CLEARED; empty where it is not said.
-    """
-
-    batch: int
-    optimizer: str = "adamw"
-    precision: str = "float32"
-    weights: str = ""
-    sequence: int = 0
-    accumulate: int = 1
-    checkpoint: bool = False
-    rank: int = 0
-    four_bit: bool = False
-    in_backward: bool = False
-    zero_grad: str = ""
+    batch: int  # samples before an update
+    optimizer: str = "adamw"  # a name of `optimizers.OPTIMIZERS`, MODULE:FUNCTION, or "none" for inference
+    precision: str = "float32"  # of autocast; "float32" for none
+    weights: str = ""  # the dtype that all weights are moved to; empty leaves them as built
+    sequence: int = 0  # tokens in a sample of a transformer by its config; 0 for any other network
+    accumulate: int = 1  # micro-batches that the batch is run in
+    checkpoint: bool = False  # whether every block is run again in the backward pass
+    rank: int = 0  # of LoRA; 0 for none
+    four_bit: bool = False  # whether the linear layers of the blocks keep their weights in 4 bits
+    in_backward: bool = False  # whether each weight is updated as soon as its gradient is whole
+    zero_grad: str = ""  # where gradients are cleared, a key of CLEARED; empty where it is not said
 
     @property
     def trains(self) -> bool:
@@ -61,21 +47,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Network:
-    """A network as built, and how a step of such a one is traced.
+    """A network as built, and how a step of such a one is traced."""
 
-    Attributes:
-        name: the builder's, or the class of a transformer.
-        model: as built; never changed.
-        trace: (model, settings, optimizer) -> its step.
-        tokens: whether it reads token ids.
-        cached: whether it keeps keys and values in inference.
-    """
-
-    name: str
-    model: nn.Module
-    trace: Callable[[nn.Module, Settings, Any], StepTrace]
-    tokens: bool = False
-    cached: bool = False
+    name: str  # the builder's, or the class of a transformer
+    model: nn.Module  # as built; never changed
+    trace: Callable[[nn.Module, Settings, Any], StepTrace]  # (model, settings, optimizer) -> its step
+    tokens: bool = False  # whether it reads token ids
+    cached: bool = False  # whether it keeps keys and values in inference
 
     @functools.cached_property
     def blocks(self) -> int:

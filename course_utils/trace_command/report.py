@@ -18,35 +18,20 @@ from course_utils.units import format_bytes
 
 @dataclass(frozen=True)
 class Report:
-    """What the command found.
+    """What the command found."""
 
-    Attributes:
-        ledger: the step at its micro-batch.
-        settings: it in words.
-        parameters: of the network, all and those that are trained.
-        context_bytes: what the driver takes of a card at most.
-        verdict: on the card, if there is one.
-        batches: how far the card goes.
-        cache_bytes: of the keys and values of one sequence, in inference.
-        helps: every change by itself, what fits first, then by what they save.
-        sets: several at once, as tried.
-        assumptions: of the trace.
-        why: the batch is traced by itself; empty where two traces stand for every batch.
-        notes: whatever else is to be known.
-    """
-
-    ledger: Ledger
-    settings: str
-    parameters: tuple[int, int]
-    context_bytes: int
-    verdict: Fit | None
-    batches: Batches | None
-    cache_bytes: int
-    helps: Sequence[Help]
-    sets: Sequence[Help]
-    assumptions: Sequence[str]
-    why: str
-    notes: Sequence[str]
+    ledger: Ledger  # the step at its micro-batch
+    settings: str  # it in words
+    parameters: tuple[int, int]  # of the network, all and those that are trained
+    context_bytes: int  # what the driver takes of a card at most
+    verdict: Fit | None  # on the card, if there is one
+    batches: Batches | None  # how far the card goes
+    cache_bytes: int  # of the keys and values of one sequence, in inference
+    helps: Sequence[Help]  # every change by itself, what fits first, then by what they save
+    sets: Sequence[Help]  # several at once, as tried
+    assumptions: Sequence[str]  # of the trace
+    why: str  # the batch is traced by itself; empty where two traces stand for every batch
+    notes: Sequence[str]  # whatever else is to be known
 
     @property
     def cheapest(self) -> Help | None:
@@ -61,7 +46,9 @@ def lines(report: Report) -> list[str]:
     ledger = report.ledger
     roles = [(role, count) for role, count in ledger.by_role().items() if count]
     found = [headline(report), parameters(report), "", "At the peak"]
-    found += [f"  {role:<18}{format_bytes(count):>12}{count / ledger.peak_bytes:>7.0%}" for role, count in roles]
+    found += [
+        f"  {role:<18}{format_bytes(count):>12}{100 * count / ledger.peak_bytes:>5.0f} %" for role, count in roles
+    ]
     found += ["", *counters(report)]
     found += ["", f"Largest layers: maps kept{purpose(report)}, parameters"]
     layers = largest_layers(ledger)

@@ -14,7 +14,7 @@ from torch import nn
 from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
 from course_utils.memory import PHASES, Ledger, StepTrace
-from course_utils.techniques.capacity import FITS, Fit, fit
+from course_utils.techniques.capacity import FITS, Fit, demand, fit
 from course_utils.trace import training_step
 from course_utils.units import CourseError
 
@@ -56,6 +56,7 @@ class Accumulation:
     double: StepTrace
     _seconds: dict[tuple[int, bool, Device], tuple[float, float]] = field(default_factory=dict, repr=False)
     _fits: dict[tuple[int, bool, Device], Fit] = field(default_factory=dict, repr=False)
+    _exceeds: dict[tuple[int, bool, Device], bool] = field(default_factory=dict, repr=False)
 
     def ledger(self, micro: int, parts: int) -> Ledger:
         """The step with micro-batches of this size: plain, or the first two and the update, which have the peak of all.
@@ -82,6 +83,13 @@ class Accumulation:
         if key not in self._fits:
             self._fits[key] = fit(self.ledger(cut.micro, cut.parts), device)
         return self._fits[key]
+
+    def exceeds(self, cut: Cut, device: Device) -> bool:
+        """Whether a cut is more than a card holds, whatever the allocator does; quicker than `fit`, which says NO."""
+        key = (cut.micro, cut.parts > 1, device)
+        if key not in self._exceeds:
+            self._exceeds[key] = bool(demand(self.ledger(cut.micro, cut.parts)).missing(device))
+        return self._exceeds[key]
 
     def largest_that_fits(self, cuts: Iterable[Cut], device: Device) -> Cut | None:
         """Of several cuts the one with the largest micro-batch that fits a card; None if none does."""

@@ -170,3 +170,45 @@ WRONG = {
     ],
     "saturated_from": [(by_throughput, "off the throughput")],
 }
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "bytes_at": {
+        "per_sample": "the bytes of a sample",
+        "most_bytes": "the bytes at the larger batch",
+        "its_bytes": "the bytes at the smaller batch",
+        "larger": "the larger batch",
+        "smaller": "the smaller batch",
+        "batch - larger": "the distance to `batch`",
+        "sorted(measured)[-2:]": "the two largest batches",
+        "sorted(measured)": "the measurements",
+    },
+    "saved_by_halving": {
+        "whole": "the memory of the whole batch",
+        "half": "the memory of half the batch",
+        "left of 1 - half / whole": "the step from what is left to what is saved",
+    },
+    "micro_batch": {
+        "size": "the size of a part",
+        "parts": "the number of parts",
+        "left_over": "what is left over",
+        "left_over == 0": "equal parts",
+        "needed": "the bytes needed",
+        "needed <= limit": "the limit",
+    },
+    "loss_weights": {
+        "size": "the size of a micro-batch",
+        "samples": "the number of samples",
+        "sum(sizes)": "the number of samples",
+    },
+    "saturated_from": {
+        "seconds": "the seconds",
+        "seconds / batch": "the time of a sample",
+        "each": "the times of a sample",
+        "enough": "the limit",
+        "each[batch]": "the time of a sample",
+        "min(each.values())": "the best time of a sample",
+        "each.values()": "the times of a sample",
+    },
+}

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from classroom.questions.core import Slip, percent
-from classroom.questions.properties import PropertyCheck
 from lessons.batch_size import judge as training
 from lessons.batch_size.judge import TrainingFunction, UpdateComparison
+from lessons.shared.network_questions import ReplayCheck
+from lessons.shared.replay.form import Record
 
 # -- 6. a step in micro-batches --------------------------------------------------------------------------------------
 
@@ -88,7 +89,7 @@ def _slip_step(**options: Any) -> TrainingFunction:
     return functools.partial(_accumulate, **options)
 
 
-class Accumulate(PropertyCheck[UpdateComparison]):
+class Accumulate(ReplayCheck[UpdateComparison]):
     """The check of question 6: a training function, judged by the update it makes and by how high its peak is."""
 
     question = name = "accumulate"
@@ -189,9 +190,13 @@ class Accumulate(PropertyCheck[UpdateComparison]):
     )
     slips: Sequence[Slip] = (*by_update, *by_size, *by_peak)
 
-    def look(self, given: Callable[..., Any]) -> UpdateComparison:
+    def record(self, given: Callable[..., Any]) -> Record:
+        """What it does."""
+        return training.record(given, MICRO, PARTS)
+
+    def judge(self, record: Record, seed: int) -> UpdateComparison:
         """The updates it makes beside the whole batch's."""
-        return training.compare(given, MICRO, PARTS)
+        return training.judge(record, MICRO, PARTS, seed)
 
     def praise(self, seen: UpdateComparison) -> str:
         """That memory falls far enough; how far is measured, and varies a little from run to run."""
@@ -220,7 +225,7 @@ class Accumulate(PropertyCheck[UpdateComparison]):
 
 @functools.cache
 def _slip_updates() -> list[tuple[Tensor, Tensor, Tensor]]:
-    seen = [training.compare(slip.function, MICRO, PARTS) for slip in Accumulate.by_update]
+    seen = [training.judge(training.record(slip.function, MICRO, PARTS), MICRO, PARTS) for slip in Accumulate.by_update]
     return [(one.even[0], one.uneven[0], one.second[0]) for one in seen]
 
 

@@ -310,6 +310,7 @@ saturated_from = Check(
         ({4: 0.004, 8: 0.004, 16: 0.004, 32: 0.008}, 0.0),  # flat, then in proportion
         ({1: 1.36, 2: 2.0}, 0.3),  # 36 % more time, 26 % less throughput
         ({2: 2.5, 4: 4.0}, 0.25),  # exactly
+        ({4: 0.030, 8: 0.020, 16: 0.024}, 0.10),  # the smallest batch takes longest
     ],
     slips=[
         Slip("time of the batch",

@@ -6,7 +6,8 @@ a `figures.plane` of peak against time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
@@ -19,7 +20,7 @@ from course_utils.figures.style import SERIES_COLOURS, percent
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import NO, room_for_tensors
+from course_utils.techniques.capacity import room_for_tensors
 from course_utils.trace import OPTIMIZERS
 from course_utils.units import GIB, CourseError, format_bytes, format_seconds, require_one_of
 from lessons.batch_size.accumulation import Accumulation, Cut, accumulation, micro_batches
@@ -106,7 +107,7 @@ def picture(name: str, steps: Accumulation, cuts: Sequence[Cut], chosen: Cut, de
             cut.seconds,
             cut.peak_bytes / GIB,
             SERIES_COLOURS[0] if cut.micro == chosen.micro else INK,
-            hollow=steps.fit(cut, device).state == NO,
+            hollow=steps.exceeds(cut, device),
             bold=cut.micro == chosen.micro,
         )
         for cut in [chosen, *(cut for cut in cuts if cut.micro != chosen.micro)]
@@ -155,13 +156,28 @@ class BatchExplorer(Explorer):
     @property
     def steps(self) -> Accumulation:
         """The steps that the controls ask for, traced at most once."""
-        key = (self.network.value, self.optimizer.value)
+        return self._traced(self.network.value, self.optimizer.value)
+
+    def _traced(self, name: str, optimizer: str) -> Accumulation:
+        key = name, optimizer
         if key not in self._steps:
-            network = self._networks[self.network.value]
+            network = self._networks[name]
             with torch.device("meta"):
                 module = network.build()
-            self._steps[key] = accumulation(module, network.input_shape, network.classes, key[1], name=key[0])
+            self._steps[key] = accumulation(module, network.input_shape, network.classes, optimizer, name=name)
         return self._steps[key]
+
+    def ahead(self) -> Iterator[Callable[[], object]]:
+        """The steps of the other networks, and how the present batch is cut there."""
+        for name in self._networks:
+            yield partial(self._traced, name, self.optimizer.value)
+            yield lambda name=name: self._read(self._traced(name, self.optimizer.value))  # type: ignore[misc]
+
+    def _read(self, steps: Accumulation) -> tuple[list[Cut], Cut | None]:
+        """Every way to cut the wanted batch, and the one with the largest micro-batch that fits."""
+        device = hardware.device(self.device.value)
+        cuts = steps.cuts(self.wanted.value, device)
+        return cuts, steps.largest_that_fits(cuts, device)
 
     def _recut(self, _change: object = None) -> None:
         """Offer the micro-batches that divide the new batch; keep the nearest to the one that was chosen."""
@@ -173,10 +189,9 @@ class BatchExplorer(Explorer):
     def view(self) -> View:
         """Peak against time and the sentences of the present settings; the peak is watched."""
         steps, device = self.steps, hardware.device(self.device.value)
-        cuts = steps.cuts(self.wanted.value, device)
+        cuts, best = self._read(steps)
         chosen = next(cut for cut in cuts if cut.micro == self.micro.value)
         drawn = picture(self.network.value, steps, cuts, chosen, device)
-        best = steps.largest_that_fits(cuts, device)
         advised = {} if best is None else {"micro-batch": best.micro}
         said = sentences(steps, cuts, chosen, device)
         return View(drawn, said, chosen.peak_bytes, uncaused=["device"], advised=advised)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
-from typing import Any
 
-from classroom.questions.graded import Graded, GradedProperties
+from classroom.questions.graded import Graded
 from classroom.questions.properties import function
 from lessons.batch_size import judge as training
+from lessons.shared.network_questions import graded_network
 
 Case = tuple[object, ...]
 
@@ -58,6 +57,8 @@ def _plans(draw: random.Random) -> list[Case]:
     fixed, accumulated, few = draw.randint(100, 900), draw.randint(20, 60), draw.randint(5, 9)
     one = (draw.choice((67, 71, 73, 79, 83, 89, 94)), fixed, accumulated, few, fixed + accumulated + few)
     cases.append(one)  # sample by sample
+    even = 2 * draw.randint(10, 40)
+    cases.append((even, 2, 3, 1, 5 + even // 2))  # next to nothing is fixed
     half = 6 * draw.randint(3, 9)  # two parts would fit but for the gradients
     cases.append((2 * half, fixed, accumulated, few, fixed + few * half + draw.randint(0, accumulated - 1)))
     return cases
@@ -92,9 +93,10 @@ loss_weights = Graded("loss_weights", _sizes)
 saturated_from = Graded("saturated_from", _times)
 
 
-def _compare(step: Callable[..., Any], draw: random.Random) -> training.UpdateComparison:
-    micro, seed = 2 * draw.randint(2, 4), draw.randint(0, 10**6)
-    return training.compare(step, micro, micro + draw.randint(1, 3), seed)
+def _sizes_of_steps(draw: random.Random) -> tuple[int, int]:
+    """Images in a micro-batch, and a larger number of micro-batches."""
+    micro = 2 * draw.randint(2, 4)
+    return micro, micro + draw.randint(1, 3)
 
 
-accumulate = GradedProperties("accumulate", function, _compare, kind="function")
+accumulate = graded_network("accumulate", training.record, training.judge, _sizes_of_steps, function, "function")

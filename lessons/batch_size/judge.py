@@ -1,7 +1,7 @@
 """A training function written by a learner, judged by what it does: the update it makes, and how high its peak.
 
-`compare` looks at properties only, so any program that has them passes. Nothing here knows a right answer: the whole
-batch at once is what the update is compared with.
+`record` is what it does, `judge` what that comes to: properties alone, so any program that has them passes. Nothing
+here knows a right answer: the whole batch at once is what the update is compared with.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lessons.shared.watched import Watch, no_garbage_collection
-from lessons.shared.watched import apart as _apart  # the exercise gives this module to answers, which are to be watched
+from course_utils.surroundings import no_garbage_collection
+from lessons.shared.replay.form import Record, Refused
+from lessons.shared.replay.recorder import Recorder
+from lessons.shared.replay.replayer import Replayed, replay
+from lessons.shared.replay.steps import warm_up
 
 SHARE = 0.25  # of the whole batch's memory above what was there before: as high as the accumulated step's may be
 SIDE = 16  # of the images, in pixels
@@ -98,84 +101,130 @@ def close(one: Tensor, other: Tensor) -> bool:
     return bool(torch.allclose(one, other, rtol=1e-6, atol=1e-9))
 
 
-def compare(step: TrainingFunction, micro: int, parts: int, seed: int = 0) -> UpdateComparison:
-    """Run a learner's `step(model, optimizer, images, labels, micro)` beside the whole batch's, on random images.
+@dataclass(frozen=True)
+class Session:
+    """A network and its optimizer, and the batches it is trained on one after the other.
+
+    Attributes:
+        name: of the session.
+        model: with weights of its own.
+        momentum: by name of the parameter, as earlier steps left it.
+        stale: gradients that are there when the session begins; of no parameter where there are none.
+        batches: images with labels.
+        micro: images that may go through the network at once.
+    """
+
+    name: str
+    model: nn.Module
+    momentum: dict[str, Tensor]
+    stale: dict[str, Tensor]
+    batches: list[tuple[Tensor, Tensor]]
+    micro: int
+
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """What goes into a record of it, by name."""
+        found: dict[str, Tensor] = {f"parameter {name}": parameter for name, parameter in self.model.named_parameters()}
+        found |= {f"momentum {name}": one for name, one in self.momentum.items()}
+        found |= {f"stale {name}": one for name, one in self.stale.items()}
+        found |= {f"batch {k}.{i}": one for k, batch in enumerate(self.batches) for i, one in enumerate(batch)}
+        return {f"{self.name} {name}": one for name, one in found.items()}
+
+
+def _sessions(micro: int, parts: int, seed: int) -> list[Session]:
+    """The session whose memory counts, first, so that nothing is left of another; then those whose updates do."""
+    even, uneven = micro * parts, micro * parts - micro // 2
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return [
+            _session("measured", [MEASURED_BATCH], MEASURED_MICRO, torch.float32),
+            _session("even", [even], micro, torch.float64),
+            _session("uneven", [uneven], micro, torch.float64),
+            _session("second", [even, even], micro, torch.float64, stale=True),
+        ]
+
+
+def _session(name: str, sizes: list[int], micro: int, dtype: torch.dtype, stale: bool = False) -> Session:
+    model = network(int(torch.randint(2**31, ()))).to(dtype)
+    momentum, gradients = (
+        {key: 0.01 * torch.randn_like(one).detach() for key, one in model.named_parameters()} for _ in "12"
+    )
+    batches = [(torch.randn(n, 1, SIDE, SIDE, dtype=dtype), torch.randint(CLASSES, (n,))) for n in sizes]
+    return Session(name, model, momentum, gradients if stale else {}, batches, micro)
+
+
+def record(step: TrainingFunction, micro: int, parts: int, seed: int = 0) -> Record:
+    """What `step(model, optimizer, images, labels, micro)` does in every session.
 
     Args:
         step: what the learner wrote.
         micro: images in a micro-batch, 2 or more.
         parts: micro-batches in the batch, 2 or more.
-        seed: of images and parameters.
+        seed: of all values.
 
-    Raises:
-        Exception: whatever the learner's code raises.
+    Raises whatever the learner's code raises, and Refused.
     """
-    even, one, _ = _after(step, [micro * parts], micro, seed)
-    uneven, other, _ = _after(step, [micro * parts - micro // 2], micro, seed)
-    second, most, returned = _after(step, [micro * parts, micro * parts], micro, seed, before=True)
-    return UpdateComparison(returned, even, uneven, second, max(one, other, most), micro, _share(step, seed))
+    warm_up()
+    sessions = _sessions(micro, parts, seed)
+    recorder = Recorder({name: one for session in sessions for name, one in session.inputs.items()})
+    with no_garbage_collection(), recorder:
+        for session in sessions:
+            recorder.mark(f"{session.name} begin")
+            parameters = dict(session.model.named_parameters())
+            optimizer = torch.optim.SGD(session.model.parameters(), lr=RATE, momentum=MOMENTUM)
+            for name, parameter in parameters.items():
+                optimizer.state[parameter]["momentum_buffer"] = session.momentum[name]
+                parameter.grad = session.stale.get(name)
+            for images, labels in session.batches:
+                returned = step(session.model, optimizer, images, labels, session.micro)
+                recorder.mark(f"{session.name} returned {type(returned).__name__}")
+                del returned
+            for name, parameter in parameters.items():
+                recorder.mark(f"{session.name} {name}", parameter)
+                recorder.mark(f"{session.name} momentum {name}", optimizer.state[parameter]["momentum_buffer"])
+            recorder.mark(f"{session.name} end")
+    return recorder.record
 
 
-def _after(
-    step: TrainingFunction, sizes: list[int], micro: int, seed: int, before: bool = False
-) -> tuple[tuple[Tensor, Tensor], int, object]:
-    """(learner's and whole batch's parameters after steps on batches of these sizes, most images, returned).
-
-    With `before`, the gradients of a step that somebody else made are there when the first begins.
-    """
-    draw = torch.Generator().manual_seed(seed)
-    seen = 0
-
-    def note(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        nonlocal seen
-        seen = max(seen, len(inputs[0]))
-
-    returned: object = None
-    models = [network(seed).double() for _ in "12"]
-    optimizers = [torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM) for model in models]
-    if before:
-        models[0](torch.ones((1, 1, SIDE, SIDE), dtype=torch.float64)).sum().backward()
-    models[0].register_forward_pre_hook(note)
-    for size in sizes:
-        images = torch.randn((size, 1, SIDE, SIDE), generator=draw, dtype=torch.float64)
-        labels = torch.randint(CLASSES, (size,), generator=draw)
-        returned = step(models[0], optimizers[0], images, labels, micro)
-        whole_batch(models[1], optimizers[1], images, labels)
-    ours, theirs = (torch.cat([p.detach().flatten() for p in model.parameters()]) for model in models)
-    return (ours, theirs), seen, returned
+def judge(record: Record, micro: int, parts: int, seed: int = 1) -> UpdateComparison:
+    """What a record comes to beside the whole batch's, on values drawn from this seed. Raises Refused."""
+    sessions = _sessions(micro, parts, seed)
+    values = {name: one.detach() for session in sessions for name, one in session.inputs.items()}
+    ours, theirs = replay(record, values), replay(_whole(micro, parts), values)
+    updates = {one.name: (_after(ours, one), _after(theirs, one)) for one in sessions}
+    measured = [_above(found) for found in (ours, theirs)]
+    mine, whole = updates["measured"]
+    trained = torch.allclose(mine, whole, rtol=1e-4, atol=1e-5)
+    read = [
+        one.read[0].size[0] for one in ours.ran if one.name == "convolution" and not one.phase.startswith("measured")
+    ]
+    returned = [name.split()[-1] for name in ours.alive if " returned " in name]
+    return UpdateComparison(
+        returned=returned[-1] if returned else "",
+        even=updates["even"],
+        uneven=updates["uneven"],
+        second=updates["second"],
+        most=max(read, default=0),
+        micro=micro,
+        share=measured[0] / measured[1] if trained else 1.0,
+    )
 
 
-def _peak(step: Callable[..., Any], seed: int) -> tuple[int, Tensor]:
-    """Peak in bytes of a step of MEASURED_BATCH images above what was there before, and the parameters after it.
-
-    `step` is called without a size of micro-batches, twice: in a first step more than its own may be made.
-    """
-    model = network(seed)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
-    draw = torch.Generator().manual_seed(seed)
-    images = torch.randn((MEASURED_BATCH, 1, SIDE, SIDE), generator=draw)
-    labels = torch.randint(CLASSES, (MEASURED_BATCH,), generator=draw)
-    _apart(lambda: step(model, optimizer, images, labels))
-    optimizer.zero_grad(set_to_none=True)  # what is freed in a measured step must have been made in it
-    watch = Watch()
-    watch.begin(*model.parameters(), images, labels)
-    before = watch.bytes
-
-    def measured() -> None:
-        with no_garbage_collection(), watch:
-            step(model, optimizer, images, labels)
-
-    _apart(measured)
-    return watch.peak - before, torch.cat([p.detach().flatten() for p in model.parameters()])
+@functools.lru_cache(maxsize=4)
+def _whole(micro: int, parts: int) -> Record:
+    """A record of whole batches."""
+    return record(lambda model, optimizer, x, y, micro: whole_batch(model, optimizer, x, y), micro, parts)
 
 
-@functools.cache
-def _whole_peak(seed: int) -> tuple[int, Tensor]:
-    return _peak(whole_batch, seed)
+def _after(found: Replayed, session: Session) -> Tensor:
+    """Parameters and momentum after a session, as one vector."""
+    names = [name for key in session.momentum for name in (f"{session.name} {key}", f"{session.name} momentum {key}")]
+    if any(name not in found.handed for name in names):
+        raise Refused("parameters are missing after a step")
+    return torch.cat([found.handed[name].flatten() for name in names])
 
 
-def _share(step: TrainingFunction, seed: int) -> float:
-    """Peak of a step in micro-batches of MEASURED_MICRO, as a share of the peak of the whole batch at once."""
-    peak, parameters = _peak(lambda model, optimizer, x, y: step(model, optimizer, x, y, MEASURED_MICRO), seed)
-    whole_peak, expected = _whole_peak(seed)
-    return peak / whole_peak if torch.allclose(parameters, expected, rtol=1e-4, atol=1e-5) else 1.0
+def _above(found: Replayed) -> int:
+    """The most bytes alive in the first session, above what it was given."""
+    first = found.ran[: found.done.get("measured end", 0)]
+    return max((one.bytes for one in first), default=0) - found.given

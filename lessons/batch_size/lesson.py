@@ -97,7 +97,7 @@ per_image = 4 * (maps + 3 * 224 * 224 + 2 * 64 * 224 * 224)
 fixed = 4 * 2 * 138_357_544
 at_128, at_64 = fixed + 128 * per_image, fixed + 64 * per_image
 print(f"batch 128: {in_gb(at_128):.2f} GB")
-print(f"batch  64: {in_gb(at_64):.2f} GB, {1 - at_64 / at_128:.0%} less")
+print(f"batch  64: {in_gb(at_64):.2f} GB, {100 * (1 - at_64 / at_128):.0f} % less")
 
 # %% [markdown] slide="slide"
 # ## Trace
@@ -142,9 +142,11 @@ reveal(
 roles = pd.DataFrame({"batch 128": large.by_role(), "batch 64": small.by_role()})
 roles = roles[roles.any(axis=1)]
 stays = roles["batch 64"][roles["batch 64"] == roles["batch 128"]]
-shares = [f"{stays.sum() / at.peak_bytes:.0%} at batch {at.batch}" for at in (large, small)]
+shares = [
+    f"{100 * stays.sum() / at.peak_bytes:.0f} % at batch {at.batch}" for at in (large, small)
+]
 print(f"fixed: {format_bytes(stays.sum())}, of the peak {', '.join(shares)}")
-saved = (1 - roles["batch 64"] / roles["batch 128"]).map("{:.0%}".format)
+saved = (1 - roles["batch 64"] / roles["batch 128"]).map(lambda share: f"{100 * share:.0f} %")
 roles.map(format_bytes).assign(saved=saved)
 
 # %% [markdown] slide="slide"
@@ -221,7 +223,7 @@ predicted = {}
 for batch, row in table.items():
     phases = predict_step(googlenet.at(batch), TITAN).by_phase()
     predicted[batch] = phases["forward"] + phases["backward"]
-    error = f"{predicted[batch] / row.seconds - 1:+.0%}"
+    error = f"{100 * (predicted[batch] / row.seconds - 1):+.0f} %"
     an_image = round(row.per_sample_ms, 2), round(1e3 * predicted[batch] / batch, 2)
     rows.append((batch, row.both_ms, *an_image, error))
 columns = ["batch", "published, ms", "ms per image", "predicted, ms per image", "error"]
@@ -261,10 +263,12 @@ for (name, times), colour in zip(each.items(), SERIES_COLOURS, strict=False):
     shares = [time / times[16] for time in times.values()]
     curves.append(Curve(name, list(times), shares, colour))
     spots += [Spot("", *at, colour) for at in zip(times, shares, strict=True)]
-gains = [f"{times[128] / times[16] - 1:+.0%} {name}" for name, times in each.items()]
+gains = [f"{100 * (times[128] / times[16] - 1):+.0f} % {name}" for name, times in each.items()]
 plane(
     Axis("batch", low=0, high=140),
-    Axis("time per image, batch 16 = 100 %", low=0, write=lambda share: f"{share:.0%}"),
+    Axis(
+        "time per image, batch 16 = 100 %", low=0, write=lambda share: f"{100 * share:.0f} %"
+    ),
     curves,
     spots,
     title=f"Time per image from batch 16 to 128: {', '.join(gains)}",
@@ -370,7 +374,7 @@ mistakes = {
     "zero_grad never: two steps in one": gradient(model, uneven) + right,
 }
 rows = {
-    name: (f"{made.norm() / right.norm():.2f}", f"{off(made, right):.0%}")
+    name: (f"{made.norm() / right.norm():.2f}", f"{100 * off(made, right):.0f} %")
     for name, made in mistakes.items()
 }
 pd.DataFrame.from_dict(rows, orient="index", columns=["length", "off by"])
@@ -516,7 +520,7 @@ for name, (batch, parts) in cuts.items():
     target = "cpu" if measured.device == "cpu" else "cuda"
     trace = traced(networks.alexnet, accumulate=parts, target=target).at(batch).peak_bytes
     sizes = format_bytes(trace), format_bytes(measured.peak_bytes)
-    rows.append((name, *sizes, f"{measured.peak_bytes / trace - 1:+.1%}"))
+    rows.append((name, *sizes, f"{100 * (measured.peak_bytes / trace - 1):+.1f} %"))
 pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_index("AlexNet")
 
 # %% [markdown] slide="notes"
@@ -545,7 +549,7 @@ for name in ("VGG-16", "ResNet-50", "52 M dense net"):
         cut = cuts[micro]
         lost = cut.seconds / cuts[256].seconds - 1
         how, peak = f"{cut.parts} × {micro}", format_bytes(cut.peak_bytes)
-        rows.append((name, how, peak, f"{lost:+.1%}"))
+        rows.append((name, how, peak, f"{100 * lost:+.1f} %"))
 columns = ["network", "256 as", "peak", "time"]
 pd.DataFrame(rows, columns=columns).set_index(columns[:2])
 
@@ -577,7 +581,8 @@ def small_network():
 def learn(batch, parts=1, epochs=3, rate=1e-3):
     variants = {"": Variant(small_network, batch, parts)}
     row = compare(variants, epochs, seeds=(0, 1), side=8, rate=rate).iloc[0]
-    accuracy = f"{row['accuracy']:.1%} ({row['lowest']:.1%} to {row['highest']:.1%})"
+    mean, *ends = (f"{100 * row[what]:.1f} %" for what in ("accuracy", "lowest", "highest"))
+    accuracy = f"{mean} ({' to '.join(ends)})"
     name = f"{parts} × {batch}" if parts > 1 else f"{batch}"
     updates = epochs * (1297 // (batch * parts))
     return name, epochs, updates, rate, format_bytes(row["measured peak"]), accuracy

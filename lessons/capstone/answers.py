@@ -126,3 +126,29 @@ WRONG = {
     "unbeaten": [(pareto_without_ties, "equally long")],
     "least_time": [(deliberate_none, "Here it ends without a `return`, or returns `None` itself")],
 }
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "plan_bytes": {
+        "maps": "the maps",
+        "gradients": "the accumulated gradients",
+        "batch / parts": "the size of a micro-batch",
+        "maps / 2": "the halved maps",
+        "left of batch / parts": "`batch`",
+    },
+    "update_seconds": {
+        "max(forward, copy_out)": "the forward pass",
+        "max(backward, copy_back)": "the backward pass",
+    },
+    "unbeaten": {
+        "size": "the bytes",
+        "least": "the least bytes so far",
+    },
+    "least_time": {
+        "same": "whether it trains the same",
+        "size": "the bytes",
+        "time": "the seconds",
+        "seconds": "the plans that fit",
+    },
+}

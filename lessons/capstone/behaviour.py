@@ -88,8 +88,8 @@ class VggPlan(PropertyCheck[PlanLook]):
             return f"{self.told('tight')} {found.verdict.sentence}"
         if found.lost > LOST:
             waits = found.waiting_seconds / found.seconds
-            why = f", of which {waits:.0%} waiting for copies" if waits > 0.01 else ""
-            return f"{self.told('slow')} It loses {found.lost:.1%}{why}; {LOST:.0%} is allowed."
+            why = f", of which {100 * waits:.0f} % waiting for copies" if waits > 0.01 else ""
+            return f"{self.told('slow')} It loses {100 * found.lost:.1f} %{why}; {100 * LOST:.0f} % is allowed."
         return ""
 
 
@@ -166,12 +166,12 @@ class FindPlan(PropertyCheck[Looks]):
 
     def look(self, given: Callable[..., Any]) -> Looks:
         """What it finds for the problems of the check."""
-        return planning.look_at_small(given, self.problems)
+        return planning.look_at_small(planning.returned_for(given, self.problems), self.problems)
 
     def praise(self, seen: Looks) -> str:
         """How near to the best it comes."""
         worst = max(look.slower for look in seen.each)
-        return f"At most {worst:.1%} slower than the fastest of all. {self.takeaway}"
+        return f"At most {100 * worst:.1f} % slower than the fastest of all. {self.takeaway}"
 
     def diagnose(self, seen: Looks, given: Callable[..., Any]) -> str:
         """What is wrong with the first problem that is not solved."""
@@ -196,8 +196,8 @@ class FindPlan(PropertyCheck[Looks]):
         if not look.found.feasible:
             return f"{self.told('the plain step')} {look.found.why()}"
         return (
-            f"{self.told('the leanest')} {look.found.plan} takes {look.slower:.0%} longer than {look.best.plan}; "
-            f"{planning.WITHIN:.0%} is allowed."
+            f"{self.told('the leanest')} {look.found.plan} takes {100 * look.slower:.0f} % longer than "
+            f"{look.best.plan}; {100 * planning.WITHIN:.0f} % is allowed."
         )
 
 

@@ -16,13 +16,16 @@ import ipywidgets as widgets
 from classroom.explorer import Explorer, View, described
 from course_utils.figures import Picture
 from course_utils.techniques.capacity import FITS, NO, TIGHT
+from course_utils.techniques.offload import WINDOW
 from course_utils.units import CourseError, format_bytes, format_seconds
 from lessons.capstone.plan import OFFLOADS, TOLERANCE, Evaluation, Plan, Problem, combinations, fastest, pareto_front
 from lessons.capstone.plans import plan_plane
+from lessons.shared.recompute.real import parts
 
 PRECISIONS = ("float32", "float16")
 EVEN = (4, 12)  # pieces of an even cut that are offered, beside the segments with the lowest peak
 HALVINGS = 3  # of the batch
+IN_FLIGHT = (3, WINDOW)  # copies under way, of offload that does not wait for each
 SLIGHT = 0.0005  # a share of time below this is none
 
 
@@ -53,33 +56,35 @@ def _against(found: Evaluation) -> str:
 
 
 def _way(evaluations: Sequence[Evaluation], found: Evaluation) -> str:
-    best = fastest(evaluations)
+    fitting = [one for one in evaluations if one.state == FITS]
+    best = fastest(fitting)
     if best is None:
-        least = min(evaluations, key=lambda one: one.needs_bytes)
-        return f"No combination fits; the least is {format_bytes(least.needs_bytes)}, with {least.plan}."
-    if found.feasible and found.seconds <= best.seconds:
-        return "No combination whose tensors fit is faster."
-    exact = fastest([one for one in evaluations if one.equal_to == found.equal_to])
-    if exact is not None and exact.plan != best.plan and exact.plan != found.plan:
-        alike = f"; equal {exact.equal_to}: {_named(exact)}"
-    else:
+        least = min(evaluations, key=lambda one: one.tensor_bytes)
+        return f"No combination surely fits; the lowest peak is {format_bytes(least.tensor_bytes)}, with {least.plan}."
+    if found.state == FITS and found.seconds <= best.seconds:
+        return "No combination here that fits is faster."
+    exact = fastest(one for one in fitting if one.equal_to == found.equal_to)
+    if exact is None or exact.plan == best.plan:
         alike = ""
-    fitting = sum(one.feasible for one in evaluations)
-    return f"Fastest of the {fitting} of {len(evaluations)} whose tensors fit: {_named(best)}{alike}."
+    elif exact.plan == found.plan:
+        alike = f"; of those equal {exact.equal_to}: this one"
+    else:
+        alike = f"; of those equal {exact.equal_to}: {_named(exact)}"
+    return f"Fastest of the {len(fitting)} of {len(evaluations)} that fit: {_named(best)}{alike}."
 
 
 def _named(one: Evaluation) -> str:
-    return f"{one.plan} ({format_seconds(one.seconds)}{', tight' if one.state == TIGHT else ''})"
+    return f"{one.plan} ({format_seconds(one.seconds)})"
 
 
 def picture(problem: Problem, evaluations: Sequence[Evaluation], found: Evaluation) -> Picture:
     """The plan among all others, over memory and time."""
     finding = {FITS: "fits", TIGHT: "is tight", NO: "does not fit"}[found.state]
-    best = fastest(evaluations)
+    best = fastest(one for one in evaluations if one.state == FITS)
     plain = problem.evaluate(Plan(problem.batch))
     return plan_plane(
         evaluations,
-        pareto_front(evaluations),
+        pareto_front(one for one in evaluations if one.state == FITS),
         [plain, *([] if best is None else [best])],
         found,
         chosen_name="this plan",
@@ -93,11 +98,12 @@ class PlanExplorer(Explorer):
     def __init__(self, problem: Problem, start: Plan) -> None:
         self._problem = problem
         offered = choices(problem)
-        self._all = combinations(problem, *(values.values() for values in offered.values()))
+        micros, precisions, _, segments = (values.values() for values in offered.values())
+        self._all = combinations(problem, micros, precisions, OFFLOADS, segments, IN_FLIGHT)
         controls = {
             name: described(widgets.Dropdown, name, options=list(values.items())) for name, values in offered.items()
         }
-        wanted = (start.micro, start.precision, start.offload, start.segments)
+        wanted = _settings(start)
         for control, value in zip(controls.values(), wanted, strict=True):
             control.value = value
         self.micro, self.precision, self.offload, self.segments = controls.values()
@@ -107,18 +113,23 @@ class PlanExplorer(Explorer):
     def plan(self) -> Plan:
         """What the controls say."""
         micro = None if self.micro.value == self._problem.batch else self.micro.value
-        return Plan(self._problem.batch, micro, self.precision.value, self.offload.value, segments=self.segments.value)
+        offload, window = self.offload.value
+        return Plan(
+            self._problem.batch, micro, self.precision.value, offload, window, segments=self.segments.value
+        )
 
     def view(self) -> View:
-        """The plan among all of them, and what it comes to in words; what it needs of the card is watched."""
+        """The plan among all of them, and what it comes to in words; its peak is watched."""
         found = self._problem.evaluate(self.plan)
         drawn = picture(self._problem, self._all, found)
-        best, advised = fastest(self._all), {}
-        if best is not None:
-            wanted = (best.plan.micro or best.plan.batch, best.plan.precision, best.plan.offload, best.plan.segments)
-            advised = dict(zip(self._controls, wanted, strict=True))
-        said = sentences(self._all, found)
-        return View(drawn, said, found.needs_bytes, "what it needs of the card", advised=advised)
+        best = fastest(one for one in self._all if one.state == FITS)
+        advised = {} if best is None else dict(zip(self._controls, _settings(best.plan), strict=True))
+        return View(drawn, sentences(self._all, found), found.tensor_bytes, "the peak", advised=advised)
+
+
+def _settings(plan: Plan) -> tuple[Any, ...]:
+    """What the controls are set to for a plan."""
+    return plan.micro, plan.precision, (plan.offload, plan.window), plan.segments
 
 
 def choices(problem: Problem) -> dict[str, dict[str, Any]]:
@@ -127,10 +138,13 @@ def choices(problem: Problem) -> dict[str, dict[str, Any]]:
     return {
         "batch": {f"{problem.batch // n} × {n}" if n < problem.batch else f"{n} at once": n for n in micros},
         "precision": {precision: precision for precision in PRECISIONS},
-        "offload": {policy: policy for policy in OFFLOADS},
+        "offload": {
+            **{policy: (policy, WINDOW) for policy in OFFLOADS if policy != "windowed"},
+            **{f"all, {count} in flight": ("windowed", count) for count in IN_FLIGHT},
+        },
         "recompute": {
             "nothing": 1,
-            **{f"{count} even segments": count for count in EVEN},
+            **{f"{count} even segments": count for count in EVEN if count <= len(parts(problem.module))},
             "lowest peak": problem.least_peak_segments,
         },
     }
@@ -151,12 +165,12 @@ def plan_explorer(problem: Problem, start: Plan | None = None) -> PlanExplorer:
         CourseError: the network is no chain, or `start` is not among the combinations offered.
     """
     start = Plan(problem.batch) if start is None else start
-    wanted = (start.micro, start.precision, start.offload, start.segments)
+    wanted = _settings(start)
     for (name, values), value in zip(choices(problem).items(), wanted, strict=True):
         if value not in values.values():
             raise CourseError(f"the control {name!r} does not offer {value!r}: it has {', '.join(values)}")
-    if start != replace(Plan(start.batch, start.micro_batch, *wanted[1:3]), segments=start.segments):
-        raise CourseError(f"the controls cannot show {start}: leave window, algorithm and changes as they are")
+    if start != replace(start, algorithm="p", changes=()):
+        raise CourseError(f"the controls cannot show {start}: leave algorithm and changes as they are")
     return PlanExplorer(problem, start)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
-from classroom.questions.graded import Graded, GradedProperties
+from classroom.questions.graded import Graded, GradedReplay
 from classroom.questions.properties import function
 from lessons.capstone import judge as planning
-from lessons.capstone.judge import GIVEN, Looks, PlanLook
+from lessons.capstone.judge import GIVEN
 
 Case = tuple[object, ...]
 MB = 10**6
@@ -24,7 +22,8 @@ def _plans(draw: random.Random) -> list[Case]:
         context, per_sample = draw.randint(200, 900) * MB, 2 * draw.randint(1, 50) * MB
         batch = parts * draw.randint(4, 64)
         cases.append((batch, parts, half, context, fixed, accumulated, per_sample, copies))
-    return cases
+    few = [2 * draw.randint(5, 50) for _ in "12345"]  # bytes: one more shows
+    return [*cases, (draw.randint(4, 64), 1, False, *few)]
 
 
 def _times(draw: random.Random) -> list[Case]:
@@ -81,19 +80,26 @@ unbeaten = Graded("unbeaten", _points, GIVEN)
 least_time = Graded("least_time", _tables, GIVEN)
 
 
-def _vgg(answer: Callable[..., Any], draw: random.Random) -> PlanLook:
-    return planning.look_at(planning.vgg(), answer())
-
-
-def _search(answer: Callable[..., Any], draw: random.Random) -> Looks:
+def _problems(draw: random.Random) -> list[planning.Setting]:
     """A chain that may be cut into micro-batches, one that may not, and one that nothing fits."""
-    problems = [
+    return [
         (False, draw.choice([24, 32]), draw.choice([64, 96]), draw.choice([0.6, 0.62, 0.64])),
         (True, draw.choice([24, 32]), 128, draw.choice([0.58, 0.6, 0.62])),
         (True, draw.choice([24, 32]), draw.choice([64, 96]), 0.05),
     ]
-    return planning.look_at_small(answer, problems)
 
 
-vgg_plan = GradedProperties("vgg_plan", function, _vgg, kind="function")
-find_plan = GradedProperties("find_plan", function, _search, kind="function")
+vgg_plan = GradedReplay(
+    "vgg_plan",
+    function,
+    lambda answer, draw: planning.to_text([answer()]),
+    "function",
+    judge=lambda text, draw, values: planning.look_at(planning.vgg(), *planning.from_text(text)),
+)
+find_plan = GradedReplay(
+    "find_plan",
+    function,
+    lambda answer, draw: planning.to_text(planning.returned_for(answer, _problems(draw))),
+    "function",
+    judge=lambda text, draw, values: planning.look_at_small(planning.from_text(text), _problems(draw)),
+)

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import nn
 
-from classroom.questions.core import has_dots
+from classroom.questions.core import Unfit, has_dots
 from course_utils.networks import Network
 from course_utils.techniques.capacity import TIGHT
-from course_utils.units import GIB
+from course_utils.units import GIB, CourseError
 from lessons.capstone.plan import OFFLOADS, ROUNDING, Evaluation, Plan, Problem, Refused, combinations, fastest, table
+from lessons.shared.replay.form import packed, unpacked
 
 TITAN_X, GEN3 = "Titan X (Maxwell)", "PCIe 3.0 x16"
 PRECISIONS = ("float32", "float16")
 SEGMENTS = (1, 2, 4)
+LARGEST_BATCH = 10**6
+Setting = tuple[bool, int, int, float]
 WITHIN = 0.02  # more time than the fastest plan of all by at most this share
 LOST = 0.02  # more time than the plain step by at most this share
 
@@ -98,6 +101,34 @@ def look_at(problem: Problem, returned: Any, best: Evaluation | None = None) -> 
         return PlanLook(problem, returned, refused=refused, best=best)
 
 
+def to_text(returned: Sequence[Any]) -> str:
+    """What a function returned, plans and other things, as a line of text that another process can judge."""
+    if has_dots(list(returned)) or any(type(one) is Plan and has_dots(vars(one)) for one in returned):
+        raise TypeError("an ellipsis is no plan")
+    return packed(
+        [asdict(one) if type(one) is Plan else None if one is None else type(one).__name__ for one in returned]
+    )
+
+
+def from_text(text: str) -> list[Any]:
+    """What is in such a text; in place of anything but plans and None, a text. Raises Unfit for one that is none."""
+    data = unpacked(text)
+    if not isinstance(data, list):
+        raise Unfit("these are no plans")
+    return [_plan(one) if isinstance(one, dict) else None if one is None else "no plan" for one in data]
+
+
+def _plan(fields: dict[str, Any]) -> Plan | str:
+    segments = fields.get("segments")
+    cut = tuple(tuple(one) for one in segments) if isinstance(segments, list) else segments
+    try:
+        if not isinstance(fields["batch"], int) or fields["batch"] > LARGEST_BATCH:
+            return "no plan"
+        return Plan(**{**fields, "segments": cut, "changes": tuple(fields["changes"])})
+    except (CourseError, TypeError, KeyError):
+        return "no plan"
+
+
 def inexact(found: Evaluation) -> bool:
     """Whether the update is equal to the tolerance of 16 bits only."""
     return found.equal_to != ROUNDING
@@ -151,10 +182,12 @@ def _best_small(*settings: Any) -> Evaluation | None:
     return best_of(small_problem(*settings))
 
 
-def look_at_small(function: Callable[[Problem], Any], settings: Sequence[tuple[bool, int, int, float]]) -> Looks:
+def returned_for(function: Callable[[Problem], Any], settings: Sequence[Setting]) -> list[Any]:
     """What a function returns for several small problems, each given as the arguments of `small_problem`."""
-    looks = []
-    for one in settings:
-        problem = small_problem(*one)
-        looks.append(look_at(problem, function(problem), _best_small(*one)))
-    return Looks(looks)
+    return [function(small_problem(*one)) for one in settings]
+
+
+def look_at_small(returned: Sequence[Any], settings: Sequence[Setting]) -> Looks:
+    """How what was returned for several small problems stands on them."""
+    pairs = zip(settings, returned, strict=True)
+    return Looks([look_at(small_problem(*one), plan, _best_small(*one)) for one, plan in pairs])

@@ -25,9 +25,9 @@ from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import CONTEXT_BYTES, Demand, Fit, known_context, spare_bytes
 from course_utils.techniques.offload import WINDOW, Schedule, Work, link_of, pytorch_step, simulate_work
 from course_utils.techniques.offload.work import BACKWARD, FORWARD, UPDATE, WORKSPACE_SHARE, convolution_maps
-from course_utils.techniques.recompute import Chain, Segment, checkpointed, evenly
 from course_utils.trace import training_step
 from course_utils.units import CourseError, format_bytes, format_seconds, require_one_of, require_whole
+from lessons.shared.recompute import Chain, Segment, checkpointed, evenly
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,7 @@ class Plan:
         algorithm: of the convolutions: "p", the fastest, or "m", slower and without workspace.
         segments: what is computed again in the backward pass instead of kept: the number of pieces into which the
             network is cut evenly, of which all but the last keep their input alone, 1 to keep everything; or the
-            segments themselves, as `course_utils.techniques.recompute` takes and finds them.
+            segments themselves, as `lessons.shared.recompute` takes and finds them.
         changes: changes to the network itself, of OTHER_NETWORKS. They are no way to train this one: `evaluate` refuses
             them with the reason.
 
@@ -215,7 +215,7 @@ class Evaluation:
         return self.seconds / self.plain_seconds - 1
 
     def __repr__(self) -> str:
-        return f"{self.why()} {format_seconds(self.seconds)} an update, {self.lost:+.1%}."
+        return f"{self.why()} {format_seconds(self.seconds)} an update, {100 * self.lost:+.1f} %."
 
     def why(self) -> str:
         """Whether it fits and by how much, in a sentence; where it does not, what needs the memory."""
@@ -397,11 +397,14 @@ def combinations(
     precisions: Iterable[str] = ("float32", "float16"),
     offloads: Iterable[str] = OFFLOADS,
     segments: Iterable[int | tuple[Segment, ...]] = (1,),
+    windows: Iterable[int] = (WINDOW,),
 ) -> list[Evaluation]:
-    """Every combination of the values given, those refused for this problem left out."""
+    """Every combination of the values given, windows with "windowed" alone; those refused for this problem left out."""
+    windows = tuple(windows)
+    ways = [(name, window) for name in offloads for window in (windows if name == "windowed" else (WINDOW,))]
     found: list[Evaluation] = []
-    for micro, precision, offload, pieces in itertools.product(micro_batches, precisions, offloads, segments):
-        plan = Plan(problem.batch, None if micro == problem.batch else micro, precision, offload, segments=pieces)
+    for micro, precision, way, pieces in itertools.product(micro_batches, precisions, ways, segments):
+        plan = Plan(problem.batch, None if micro == problem.batch else micro, precision, *way, segments=pieces)
         with contextlib.suppress(Refused):
             found.append(problem.evaluate(plan))
     return found
@@ -417,14 +420,14 @@ def pareto_front(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
 
 
 def table(evaluations: Iterable[Evaluation]) -> pd.DataFrame:
-    """One row a plan: what it does, what it needs of the card, how the card stands to that, time, and what is lost."""
+    """One row a plan: what it does, the peak of its tensors, the verdict, its time, and what that is against plain."""
     import pandas as pd
 
-    rows = [
-        (str(one.plan), format_bytes(one.needs_bytes), one.state, format_seconds(one.seconds), f"{one.lost:+.1%}")
-        for one in evaluations
-    ]
-    return pd.DataFrame(rows, columns=["plan", "needs", "card", "time", "against plain"]).set_index("plan")
+    rows = []
+    for one in evaluations:
+        peak, time = format_bytes(one.tensor_bytes), format_seconds(one.seconds)
+        rows.append((str(one.plan), peak, one.state, time, f"{100 * one.lost:+.2f} %"))
+    return pd.DataFrame(rows, columns=["plan", "peak", "card", "time", "against plain"]).set_index("plan")
 
 
 def fastest(evaluations: Iterable[Evaluation]) -> Evaluation | None:

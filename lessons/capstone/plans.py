@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from course_utils.figures.plane import HEIGHT, Axis, Curve, Spot, plane
 from course_utils.figures.scene import FAINT, INK, Picture
 from course_utils.figures.style import SERIES_COLOURS
+from course_utils.techniques.capacity import FITS
 from course_utils.units import GIB, CourseError, format_seconds
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ def plan_plane(
     chosen_name: str = "",
     height: float = HEIGHT,
 ) -> Picture:
-    """What plans need of the card against the time of an update; hollow points do not fit.
+    """Peaks of plans against the time of an update; hollow points do not fit, or are tight.
+
+    The line is what the card leaves beside the context.
 
     Args:
         evaluations: every plan, of one problem.
@@ -40,8 +43,7 @@ def plan_plane(
     if not evaluations:
         raise CourseError("there is no plan to draw: every combination was refused")
     steps = sorted(front, key=lambda one: one.seconds)
-    device = evaluations[0].device
-    limit = device.memory_bytes / GIB
+    verdict = evaluations[0].verdict
     on_front, with_name = {one.plan for one in steps}, {one.plan: place for place, one in enumerate(named)}
     spots = [] if chosen is None else [_spot(chosen, chosen_name or str(chosen.plan), SERIES_COLOURS[1], bold=True)]
     rest = [one for one in evaluations if chosen is None or one.plan != chosen.plan]
@@ -51,30 +53,30 @@ def plan_plane(
         spots.append(_spot(one, name, colour, small=not name))
     curves = []
     if len(steps) > 1:  # level until the next plan needs less
-        x, y = [steps[0].seconds], [_needs(steps[0])]
+        x, y = [steps[0].seconds], [_peak(steps[0])]
         for one in steps[1:]:
             x += [one.seconds, one.seconds]
-            y += [y[-1], _needs(one)]
+            y += [y[-1], _peak(one)]
         curves.append(Curve("", x, y, SERIES_COLOURS[0], width=1.8))
     seconds = [one.seconds for one in evaluations]
     low = min(seconds) - 0.06 * (max(seconds) - min(seconds)) if max(seconds) > min(seconds) else 0.0
     return plane(
         Axis("predicted time of one update", low=max(0.0, low), write=_seconds),
-        Axis("GiB the card must have", low=0),
+        Axis("peak of tensors, GiB", low=0),
         curves=curves,
         spots=spots,
         title=title,
-        limits={f"{limit:,.4g} GiB": limit},
+        limits={f"{verdict.card} − context": verdict.limit_bytes / GIB},
         height=height,
     )
 
 
 def _spot(one: Evaluation, name: str, colour: str, bold: bool = False, small: bool = False) -> Spot:
-    return Spot(name, one.seconds, _needs(one), colour, not one.feasible, bold, small)
+    return Spot(name, one.seconds, _peak(one), colour, one.state != FITS, bold, small)
 
 
-def _needs(one: Evaluation) -> float:
-    return one.needs_bytes / GIB
+def _peak(one: Evaluation) -> float:
+    return one.tensor_bytes / GIB
 
 
 def _seconds(value: float) -> str:

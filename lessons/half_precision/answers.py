@@ -185,7 +185,6 @@ def dots_within(model, optimizer, batches, scale, max_norm):
 UNTOUCHED = {"keep_small": [..., lambda *_: ..., dots_within]}
 
 
-
 # Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
 WRONG = {
     "recipe_bytes": [
@@ -210,4 +209,48 @@ WRONG = {
         (lambda flags, scale, interval: RIGHT["next_scales"][0](flags, scale, interval)[:-1], "one entry too few"),
         (lambda flags, *rest: RIGHT["next_scales"][0]([*flags, False], *rest), "one entry too many"),
     ],
+}
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "recipe_bytes": {
+        "recipe == 'mixed'": "`recipe`",
+        "recipe == 'pure'": "`recipe`",
+        "value": "the bytes of a value",
+        "copy": "the 16-bit copy",
+        "states": "the optimizer's state",
+        "1 + 1": "weights and gradients",
+        "left of 1 + 1": "the weights",
+        "right of 1 + 1": "the gradients",
+    },
+    "share_left": {
+        "values": "the values",
+        "indices": "the indices",
+        "8": "the bytes of an index",
+        "4": "the bytes of a float32",
+        "2": "the bytes of a half",
+    },
+    "smallest_update": {
+        "exponent": "the exponent",
+        "exponent - fraction_bits": "the exponent of the spacing",
+    },
+    "loss_scale": {
+        "sizes": "the gradients",
+        "scaled": "the scaled gradients",
+        "size": "a gradient",
+        "gradient": "a gradient",
+        "gradient != 0": "gradients that are 0",
+        "max(scaled)": "the largest scaled gradient",
+        "max(scaled) > 65504": "overflow",
+        "power": "the power of two",
+        "2 ** (-25)": "half the smallest number",
+        "2 ** -25": "half the smallest number",
+    },
+    "next_scales": {
+        "good": "the steps in a row without overflow",
+        "used": "the scales",
+        "overflow": "an overflow",
+        "scale / 2": "the halved scale",
+    },
 }

@@ -229,6 +229,12 @@ def _exact(gradients: Sequence[float], share: float) -> float:
     return scale if max(sizes) * scale <= LARGEST else 0
 
 
+def _overflow_lost(gradients: Sequence[float], share: float) -> int:
+    sizes = [abs(one) for one in gradients if one]
+    scales = (2**power for power in range(MOST))
+    return next((s for s in scales if sum(LOST < s * one <= LARGEST for one in sizes) >= share * len(sizes)), 0)
+
+
 loss_scale = Check(
     "loss_scale",
     _loss_scale,
@@ -249,6 +255,10 @@ loss_scale = Check(
         Slip("overflow forgotten", lambda g, share: min(_scales_kept(g, share, largest=math.inf), default=0),
              "Your scale lets the largest gradient overflow: times the scale it is beyond 65504. If no scale keeps "
              "enough without that, return 0."),
+        Slip("overflow counted as lost",
+             _overflow_lost,
+             "You count a gradient that overflows as one of those that may be lost. One is enough to spoil the step: "
+             "no scale may let any overflow."),
         Slip("the largest scale", lambda g, share: max(_scales_kept(g, share), default=0),
              "This is the largest scale that works. The smallest leaves most room before gradients overflow."),
         Slip("zeros counted", lambda g, share: min(_scales_kept(g, share, zeros=True), default=0),
@@ -291,12 +301,15 @@ def _rule(
     grow: float = 2,
     back: float = 0.5,
     early: int = 0,
+    least: float = 0,
+    whole: bool = False,
 ) -> list[float]:
     good, used = 0, []
     for overflow in overflows:
         before = scale
         if overflow:
-            scale, good = scale * back, 0 if reset_on_overflow else good
+            fallen = max(least, scale * back)
+            scale, good = int(fallen) if whole else fallen, 0 if reset_on_overflow else good
         else:
             good += 1
             if good >= interval - early:
@@ -335,6 +348,10 @@ next_scales = Check(
              "Your scale never grows. After `interval` good steps in a row it doubles."),
         Slip("never falls", functools.partial(_rule, back=1),
              "Your scale does not fall at an overflow, so the next step overflows too. Halve it."),
+        Slip("whole numbers alone", functools.partial(_rule, least=0, whole=True),
+             "Your scale is cut to whole numbers: half of 1 is 0.5, and a scale may be less than 1."),
+        Slip("1 at least", functools.partial(_rule, least=1),
+             "Your scale never falls below 1. The rule halves it at every overflow."),
         Slip("doubles at an overflow", functools.partial(_rule, back=2, grow=0.5),
              "Your scale moves the wrong way: an overflow means that it is too large."),
         Slip("a step early", functools.partial(_rule, early=1),

@@ -48,9 +48,15 @@ def _gradients(draw: random.Random) -> list[Case]:
     above = [draw.randint(110, 190) / 100 * 2.0 ** -draw.randint(27, 36), 0.25]  # scaled, it is rounded up
     power = draw.randint(1, 4)
     edge = [2.0 ** -(24 + power), draw.choice((1, -1)) * 65504.0 / 2**power]  # scaled, it is float16's largest
+    power = draw.randint(1, 4)
+    beyond = [
+        2.0 ** -(24 + power),
+        draw.randint(70, 120) * 1000.0 / 2**power,
+    ]  # scaled, it overflows by less than twice
     too_large = [2.0**-26, 2.0**-27, 2.0**-27, draw.randint(17, 30) * 1000.0]  # 4 would lose it, and keep the others
     return [
-        *cases, (tie, 0.75), ([0.5, -0.25, 0.0], 0.9), (middle, 1.0), (above, 1.0), (edge, 1.0), (too_large, 0.6)
+        *cases, (tie, 0.75), ([0.5, -0.25, 0.0], 0.9), (middle, 1.0), (above, 1.0), (edge, 1.0), (too_large, 0.6),
+        (beyond, 1.0),
     ]  # fmt: skip
 
 

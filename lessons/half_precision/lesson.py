@@ -37,7 +37,7 @@ from course_utils.machine import hardware
 from course_utils.machine.measure import measure_step
 from course_utils.machine.speed import predict_step
 from course_utils.trace import training_step
-from course_utils.units import GIB, MIB, format_bytes, in_gb
+from course_utils.units import GIB, MIB, format_bytes, format_share, in_gb
 from lessons.claims import judge
 from lessons.half_precision.bits import bit_fields
 from lessons.half_precision.claims import TITAN_X_2016, halving
@@ -175,8 +175,9 @@ with torch.device("meta"):
     layer = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
 step = training_step(layer, (1000,), 10, precision="float16", target="cpu")
 timeline = step.at(64).timeline()
-columns = ["event", "phase", "weight gradients", "gradient maps", "other", "total"]
-timeline[timeline["layer"] == "0"][columns]
+sizes = ["weight gradients", "gradient maps", "other", "total"]
+first = timeline[timeline["layer"] == "0"]
+first[["event", "phase"]].join(first[sizes].map("{:,}".format))
 
 # %% [markdown] slide="slide"
 # ## Trace: VGG-16
@@ -228,7 +229,7 @@ skyline(
 # %%
 for name, at in (("float32", vgg.full), ("half", vgg.half)):
     print(f"{name}: the peak is in the {at.peak_phase} pass of {at.peak_layer}")
-(table[(table != 0).any(axis=1)] / 2**20).round(0).astype(int)
+(table[(table != 0).any(axis=1)] / 2**20).map("{:,.0f}".format)
 
 # %% [markdown] slide="notes"
 # - *Feature maps* halve, but for a few that float32's later moment has already freed.
@@ -242,7 +243,7 @@ for name, at in (("float32", vgg.full), ("half", vgg.half)):
 # %%
 stays = ["parameters", "optimizer state", "weight gradients", "pool indices", "input"]
 share = table.loc[stays, "half"].sum() / vgg.half.peak_bytes
-print(f"What never halves is {share:.0%} of the peak under autocast.")
+print(f"What never halves is {100 * share:.0f} % of the peak under autocast.")
 
 # %% [markdown] slide="slide"
 # ## And a dense network?
@@ -382,10 +383,12 @@ rows = []
 for scale in (1, 2**4, 2**8, 2**12, 2**16):
     half = gradients(net, images[known], labels[known], "float16", scale)
     zeros = fate(exact.maps["conv1"], "float16", scale).lost
-    rows.append((f"{scale:,}", f"{zeros:.1%}", f"{error(half.all_weights / scale):.2%}"))
+    wrong = error(half.all_weights / scale)
+    rows.append((f"{scale:,}", f"{100 * zeros:.1f} %", f"{100 * wrong:.2f} %"))
 half = gradients(net, images[known], labels[known], "bfloat16")
 zeros = fate(exact.maps["conv1"], "bfloat16").lost
-rows.append(("bfloat16, no scale", f"{zeros:.1%}", f"{error(half.all_weights):.2%}"))
+wrong = error(half.all_weights)
+rows.append(("bfloat16, no scale", f"{100 * zeros:.1f} %", f"{100 * wrong:.2f} %"))
 columns = ["scale", "conv1's map: becomes 0", "weight gradients: error"]
 pd.DataFrame(rows, columns=columns).set_index("scale")
 
@@ -542,13 +545,13 @@ trained = digits.compare(
 )
 shown = trained[["traced peak", "measured peak"]].map(format_bytes)
 shown["seconds an epoch"] = trained["epoch seconds"].round(2)
-shown["accuracy"] = trained["accuracy"].map("{:.1%}".format)
+shown["accuracy"] = trained["accuracy"].map(format_share)
 shown
 
 # %% tags=["nbval-ignore-output"]
 slower = trained["epoch seconds"] / trained.loc["float32", "epoch seconds"]
 ends, epsilon = trained.loc["float16, pure", "accuracy"], torch.tensor(1e-8).half()
-print(f"Pure float16 ends at {ends:.0%}, which is guessing.")
+print(f"Pure float16 ends at {100 * ends:.0f} %, which is guessing.")
 print(f"Adam's 1e-8, which keeps it from dividing by 0, in float16: {epsilon.item()}")
 print("An epoch on this CPU takes", end=" ")
 print(f"{slower['bfloat16 autocast']:.1f} times as long in bfloat16 autocast,", end=" ")
@@ -620,7 +623,8 @@ pd.DataFrame(shown, columns=columns).set_index("network, batch")
 # %%
 both = [(row.times, modelled) for row, modelled in rows if modelled]
 reached = [(times - 1) / (modelled - 1) for times, modelled in both]
-print(f"Of the gain that is modelled, {min(reached):.0%} to {max(reached):.0%} was measured.")
+print(f"Of the gain that is modelled, {100 * min(reached):.0f} % to", end=" ")
+print(f"{100 * max(reached):.0f} % was measured.")
 
 # %% [markdown]
 # The model is an upper bound on what tensor cores give: it lets every product run near its peak.

@@ -178,3 +178,38 @@ WRONG = {
         (lambda layers, values, n, _: RIGHT["frozen_step_bytes"][0](layers, values, n, "sgd"), "state is missing"),
     ],
 }
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "largest_parameters": {
+        "values": "the values of a parameter",
+        "room": "the room",
+        "4": "the bytes of a value",
+    },
+    "dense_parameters": {
+        "sizes[i - 1] * sizes[i]": "the weights",
+        "right of sizes[i - 1] * sizes[i] + sizes[i]": "the biases",
+        "left of sizes[i - 1] * sizes[i]": "the inputs of a layer",
+        "right of sizes[i - 1] * sizes[i]": "the outputs of a layer",
+    },
+    "cards_that_hold": {
+        "of_one_die": "the memory of one die",
+        "card['launch_usd'] is None": "a price that is missing",
+        "card['dies']": "the number of dies",
+        "card['memory_gib']": "the memory",
+    },
+    "frozen_step_bytes": {
+        "4": "the bytes of a value",
+        "states": "the optimizer's state",
+        "gradient_passes": "whether a gradient passes",
+        "trained": "whether a layer is trained",
+        "parameters": "the weights",
+        "batch * layers[i - 1][1]": "the input of a layer",
+        "1 + states": "gradient and state",
+        "(1 + states) * parameters": "gradients and optimizer state",
+        "left of 1 + states": "the gradients",
+        "gradient_passes and i > 0": "which maps are kept",
+        "batch * input_values": "the input",
+    },
+}

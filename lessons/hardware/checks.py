@@ -23,6 +23,7 @@ from lessons.hardware import judge as transfer
 from lessons.hardware.judge import Pretrained
 from lessons.shared.checks import BytesCheck
 from lessons.shared.network_questions import NetworkCheck
+from lessons.shared.replay.form import Record
 
 STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 VALUES = {"sgd": 2, "momentum": 3, "adam": 5}  # a parameter, at the peak: with what Adam's update makes for a moment
@@ -109,6 +110,8 @@ dense_parameters = Check(
              "These are the weights. Every unit but the inputs also has a bias."),
         Slip("inputs have biases", lambda sizes: sum(a * b for a, b in pairwise(sizes)) + sum(sizes),
              "You gave the inputs biases too. They are what the data is, not units that compute."),
+        Slip("biases of the inputs", lambda sizes: sum(a * b + a for a, b in pairwise(sizes)),
+             "You gave each layer as many biases as it has inputs. Each of its units has one: count what it puts out."),
         Slip("one bias a layer", lambda sizes: sum(a * b + 1 for a, b in pairwise(sizes)),
              "You counted one bias a layer. Each unit of a layer has its own."),
         Slip("product of all sizes", lambda sizes: math.prod(sizes),
@@ -185,6 +188,7 @@ cards_that_hold = Check(
         (MADE_UP, 8, True),
         (MADE_UP, 20, True),
         (MADE_UP, 99, False),
+        (MADE_UP, 15.7, False),
         (catalogue(), 11.5, False),
         (catalogue(), 20.0, False),
     ],
@@ -216,6 +220,9 @@ cards_that_hold = Check(
              "The right cards, in the order of the catalogue. Sort them by their price."),
         Slip("the cheapest alone", lambda cards, needed, bf16: _names(_priced(_good(cards, needed, bf16)))[:1],
              "This is the first of them. Return all that hold it, cheapest first."),
+        Slip("a context taken off",
+             lambda cards, needed, bf16: _names(_priced(_good(cards, needed + 0.5, bf16))),
+             "A card with hardly more than `needed_gib` is missing: nothing else is to be taken off its memory."),
         Slip("bfloat16 must agree",
              lambda cards, needed, bf16: _names(
                  [c for c in _priced(_good(cards, needed, False)) if c["bfloat16"] == bf16]),
@@ -297,6 +304,8 @@ frozen_step_bytes = BytesCheck(
              "gradient on, and keeps its input too."),
         Slip("outputs instead of inputs", _step(maps=lambda layers: sum(o for _, o, _ in layers[_first(layers) :])),
              "You kept outputs. What a layer keeps for its backward pass is here its input, the output before it."),
+        Slip("the last output too", _step(maps=lambda layers: _needed(layers) + layers[-1][1]),
+             "You kept the last layer's output as well. No layer reads it: kept are inputs."),
         Slip("no maps", _step(maps=lambda layers: 0),
              "The maps between the layers are missing: every layer from the first trained one up keeps its input."),
         Slip("batch forgotten",
@@ -415,9 +424,13 @@ class HeadOnly(NetworkCheck[transfer.TransferComparison]):
         ),
     )
 
-    def look(self, given: Callable[[], nn.Module]) -> transfer.TransferComparison:
-        """The network beside `Pretrained`."""
-        return transfer.compare(given, BATCH)
+    def record(self, given: Callable[[], nn.Module]) -> Record:
+        """A step of the network."""
+        return transfer.record(given, BATCH)
+
+    def judge(self, record: Record, seed: int) -> transfer.TransferComparison:
+        """What it comes to beside `Pretrained`."""
+        return transfer.judge(record, BATCH, seed)
 
     def praise(self, seen: transfer.TransferComparison) -> str:
         """How far the peak falls."""

@@ -176,8 +176,8 @@ graded.cards_that_hold(cards_that_hold)
 #   the first layer of all is the batch itself, which is counted already. Nothing below the first trained layer is kept,
 #   and the output of the last layer does not count.
 #
-# `layers` is a list from the input up, a triple for each layer: its parameters, the values it puts out for one sample,
-# whether it is trained (at least one is). `input_values` are the values of one input; `optimizer` is `"sgd"`,
+# `layers` is a list from the input up, a triple for each layer: its parameters, the values of its output for one
+# sample, whether it is trained (at least one is). `input_values` are the values of one input; `optimizer` is `"sgd"`,
 # `"momentum"` or `"adam"`.
 
 
@@ -214,7 +214,7 @@ check("frozen_step_bytes")
 # need this again?
 
 # %% [markdown] hint="frozen_step_bytes"
-# **The maps are off by one layer.** The triple holds what a layer puts *out*. What a layer takes in stands in the
+# **The maps are off by one layer.** The triple holds the size of a layer's *output*. The size of its input is in the
 # triple before it.
 
 # %% graded="frozen_step_bytes"
@@ -229,8 +229,8 @@ graded.frozen_step_bytes(frozen_step_bytes)
 # for your own classes. As it is, all of it learns.
 #
 # Change it so that the head alone does: the output is the same, the head's gradients are the same, the backbone gets
-# none, and the peak of a traced training step is **at most half**. Rewrite
-# `forward`, or add an `__init__` that freezes what is not to learn, and leave `forward` as it was.
+# none, and the peak of a traced training step is **at most half**. Rewrite `forward`; or delete the
+# `forward` below and write an `__init__` that freezes what is not to learn.
 
 # %%
 print(inspect.getsource(Pretrained))

@@ -6,7 +6,8 @@ Its controls choose a traced step (`trace`) and a batch, the reading is `capacit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
@@ -18,7 +19,18 @@ from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.memory import StepTrace
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import CANNOT, FITS, TIGHT, CardFit, Demand, cheapest, demand, on_cards, smallest
+from course_utils.techniques.capacity import (
+    CANNOT,
+    FITS,
+    TIGHT,
+    CardFit,
+    Demand,
+    cheapest,
+    demand,
+    largest_batch,
+    on_cards,
+    smallest,
+)
 from course_utils.trace import OPTIMIZERS, PRECISIONS, training_step
 from course_utils.units import format_bytes, require_one_of, require_whole
 from lessons.hardware.cards import CardBar, cards
@@ -57,7 +69,9 @@ def _which(fits: Sequence[CardFit]) -> str:
         if tight:
             return f"No card surely holds it; on {_names(tight)} it is tight: its tensors fit, not all else."
         return "No card here holds it."
-    have = f"{len(good)} of {len(fits)} cards {'holds' if len(good) == 1 else 'hold'} it."
+    able = [fit for fit in fits if fit.state != CANNOT]
+    which = "cards" if len(able) == len(fits) else "cards that compute in bfloat16"
+    have = f"{len(good)} of {len(able)} {which} {'holds' if len(good) == 1 else 'hold'} it."
     if cheap is None:
         return f"{have} The smallest is {priced(least.device)}; no price of any of them is confirmed."
     if cheap.device == least.device:
@@ -121,7 +135,9 @@ def bars(fits: Sequence[CardFit], unknown: str = "any") -> list[CardBar]:
 def title(step: StepTrace, batch: int, fits: Sequence[CardFit]) -> str:
     """The finding: how many cards hold the step."""
     good = sum(fit.state == FITS for fit in fits)
-    count = "no card" if not good else "every card" if good == len(fits) else f"{good} of {len(fits)} cards"
+    able = sum(fit.state != CANNOT for fit in fits)
+    cards = "cards" if able == len(fits) else "cards with bfloat16"
+    count = "no card" if not good else "every card" if good == len(fits) else f"{good} of {able} {cards}"
     verb = "holds" if not good or good in (1, len(fits)) else "hold"
     return f"{step.name}, batch {batch:,}: {count} {verb} it"
 
@@ -146,6 +162,9 @@ class HardwareExplorer(Explorer):
             [("1fr 1fr 1fr", moving[:3]), ("1fr", [self.batch])], {control.description: control for control in moving}
         )
 
+    def _key(self, network: str) -> tuple[str, str, str]:
+        return network, self.optimizer.value, self.precision.value
+
     @property
     def step(self) -> StepTrace:
         """The step that the controls ask for, traced at most once.
@@ -153,35 +172,42 @@ class HardwareExplorer(Explorer):
         Raises:
             CourseError: it cannot be traced.
         """
-        key = (self.network.value, self.optimizer.value, self.precision.value)
+        return self._traced(*self._key(self.network.value))
+
+    def _traced(self, name: str, optimizer: str, precision: str) -> StepTrace:
+        key = name, optimizer, precision
         if key not in self._steps:
-            network = self._networks[self.network.value]
+            network = self._networks[name]
             with torch.device("meta"):
                 module = network.build()
             self._steps[key] = training_step(
                 module,
                 network.input_shape,
                 network.classes,
-                None if self.optimizer.value == INFERENCE else self.optimizer.value,
-                self.precision.value,
+                None if optimizer == INFERENCE else optimizer,
+                precision,
                 name=network.name,
             )
         return self._steps[key]
 
+    def ahead(self) -> Iterator[Callable[[], object]]:
+        """The steps of the other networks."""
+        return (partial(self._traced, *self._key(name)) for name in self._networks)
+
     def view(self) -> View:
         """Bars and sentences of the present settings; the peak of the tensors is watched."""
-        key = (self.network.value, self.optimizer.value, self.precision.value)
+        step, batch, key = self.step, self.batch.value, self._key(self.network.value)
         if key in self._known:
             return self._whole()
-        self._known.add(key)
-        step, batch = self.step, self.batch.value
         asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices, largest=False)
         said = (*sentences(step, batch, asked, fits)[:2], "The largest batch of each card is looked for.")
-        return View(self._drawn(asked, fits, "…"), said, asked.tensors, whole=self._whole)
+        parts = (partial(largest_batch, step, device) for device in self._devices)
+        return View(self._drawn(asked, fits, "…"), said, asked.tensors, whole=self._whole, parts=parts)
 
     def _whole(self) -> View:
         """With the largest batch of each card, which takes longer to find than all else."""
         step, batch = self.step, self.batch.value
+        self._known.add(self._key(self.network.value))
         asked, fits = demand(step.at(batch)), on_cards(step, batch, self._devices)
         fewer = _else_batch(fits)
         advised = {"batch": fewer} if fewer else {}

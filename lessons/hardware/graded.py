@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
-from classroom.questions.graded import Graded, GradedProperties
+from classroom.questions.graded import Graded
 from lessons.hardware import judge as transfer
-from lessons.shared.network_questions import batch_and_seed, network_maker
+from lessons.shared.network_questions import graded_network
 
 OPTIMIZERS = ("sgd", "momentum", "adam")
 Case = tuple[object, ...]
@@ -76,8 +74,4 @@ cards_that_hold = Graded("cards_that_hold", _catalogues)
 frozen_step_bytes = Graded("frozen_step_bytes", _frozen_networks)
 
 
-def _compare(make: Callable[..., Any], draw: random.Random) -> transfer.TransferComparison:
-    return transfer.compare(make, *batch_and_seed(draw, 16))
-
-
-head_only = GradedProperties("head_only", network_maker, _compare)
+head_only = graded_network("head_only", transfer.record, transfer.judge, lambda draw: (draw.randint(16, 32),))

@@ -1,20 +1,22 @@
 """A pretrained network changed by a learner so that its head alone is trained, judged by what it does.
 
-`compare` looks at properties only (output, gradients of the head, none of the backbone, how high the peak), so any
-program that has them passes. Nothing here knows a right answer.
+`record` is a step of it, `judge` what that comes to: properties alone (output, gradients of the head, none of the
+backbone, how high the peak), so that any program that has them passes. Nothing here knows a right answer.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from lessons.shared.compared import PeakComparison, same, take_weights
+from lessons.shared.compared import PeakComparison, same
+from lessons.shared.replay.form import Record
+from lessons.shared.replay.steps import Trial
 from lessons.shared.rewrites import CLASSES, INPUT_SHAPE
-from lessons.shared.watched import step
 
 SHARE = 0.5  # of the original's peak: as high as the changed network's may be
 
@@ -55,28 +57,38 @@ class TransferComparison(PeakComparison):
         }
 
 
-def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> TransferComparison:
-    """Compare `make()` with a `Pretrained` of the same weights, in one training step on random images.
-
-    Raises whatever the learner's code raises.
-    """
+@functools.lru_cache(maxsize=4)
+def _trial(batch: int, seed: int) -> Trial:
+    """A `Pretrained`, and a step on random images."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        original = Pretrained()
         images, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
-        changed = make()
-        if differ := take_weights(changed, original):
-            return TransferComparison(parameters_differ=differ)
-        wanted, given = (step(network, images, labels, (batch, CLASSES)) for network in (original, changed))
-    if not isinstance(given.output, Tensor):
-        return TransferComparison(returned=type(given.output).__name__)
+        return Trial(Pretrained(), [(images, labels)], CLASSES)
+
+
+def record(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Record:
+    """A training step of `make()`. Raises whatever the learner's code raises, and Refused."""
+    return _trial(batch, seed).record(make)
+
+
+def judge(record: Record, batch: int, seed: int = 1) -> TransferComparison:
+    """What a record comes to beside a `Pretrained`, on weights and images drawn from this seed. Raises Refused."""
+    trial = _trial(batch, seed)
+    if differ := trial.differing(record):
+        return TransferComparison(parameters_differ=differ)
+    ours, theirs = trial.beside(record)
+    (wanted,), (given,) = ours.each, theirs.each
+    if given.output is None or wanted.output is None:
+        return TransferComparison(returned=given.returned)
     heads = [name for name in wanted.gradients if name.startswith("head.")]
     return TransferComparison(
         returned="Tensor",
+        shape=tuple(given.output.shape),
+        expected_shape=(batch, CLASSES),
         same_output=same(given.output, wanted.output),
-        trainable=given.trainable,
+        trainable=bool(given.gradients),
         head_learns=all(same(given.gradients.get(name), wanted.gradients[name]) for name in heads),
         backbone_gradients=tuple(name for name in given.gradients if name.startswith("backbone.")),
-        peak=given.peak,
-        original_peak=wanted.peak,
+        peak=theirs.peak,
+        original_peak=ours.peak,
     )

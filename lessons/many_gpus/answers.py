@@ -120,7 +120,6 @@ def dots_within(rank, cards, values, send, receive):
 UNTOUCHED = {"ring_average": [..., lambda *_: ..., dots_within]}
 
 
-
 # Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
 WRONG = {
     "step_seconds": [
@@ -129,4 +128,40 @@ WRONG = {
     "shard_factors": [
         (lambda sizes, way: RIGHT["shard_factors"][0](sizes, "sum" if way == "mean" else "mean"), "exchanged"),
     ],
+}
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "ring_bytes": {
+        "4": "the bytes of a value",
+        "cards - 1": "the chunks that are sent",
+        "2 * (cards - 1)": "the messages",
+        "2 * (cards - 1) / cards": "the share that is sent",
+    },
+    "step_seconds": {
+        "free": "the time at which the link is free",
+        "ready": "the time at which a bucket is ready",
+        "size": "the bytes of a bucket",
+        "cards - 1": "the chunks that are sent",
+    },
+    "cheaper_split": {
+        "by_data": "what data parallel sends",
+        "by_units": "what a split by units sends",
+        "weights": "the weights",
+        "inputs": "the inputs",
+        "cards - 1": "the other cards",
+    },
+    "card_bytes": {
+        "state": "the optimizer's state",
+        "gradient": "the gradients",
+        "weight": "the weights",
+    },
+    "shard_factors": {
+        "size": "the samples of a card",
+        "samples": "the number of samples",
+        "sum(sizes)": "the number of samples",
+        "len(sizes)": "the number of cards",
+        "cards": "the number of cards",
+    },
 }

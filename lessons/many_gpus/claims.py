@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-import re
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
 
-from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
+from classroom.claims import MISLEADING, OPEN, PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.memory import Ledger, StepTrace
@@ -19,6 +18,7 @@ from lessons.shared.parallel import DATA, MIXED, UNITS, on_cards
 from lessons.shared.sources import DETTMERS, traced
 
 CARD, LINK, CARDS, BATCH = "GTX Titan", "PCIe 2.0 x16", 4, 128  # what the texts of 2014 are about
+LITTLE = 0.05  # of a speed-up, which nobody minds losing
 GOOD = 0.8  # of the ideal speed-up, and a network parallelises well
 QDR_BITS, CODING = 40e9, 8 / 10  # InfiniBand QDR, four lanes; 8 bits travel as 10 (InfiniBand specification)
 
@@ -66,7 +66,8 @@ def _dense_gains_nothing() -> Finding:
         f"52 M dense net, batch {BATCH} a card, {CARDS} cards, modelled: {in_gb(size):.2f} GB of gradients take "
         f"{format_seconds(then.link_seconds)} on {LINK}, computation {format_seconds(then.compute_seconds)}; "
         f"{then.speed_up:.2f} times as fast. H100s on NVLink 4: {now.speed_up:.1f} times",
-        "Every weight is used once for a sample and sent once a step. Only a faster link or a larger batch helps.",
+        "Every weight is used once for a sample and sent once a step. A faster link, a larger batch or a split by "
+        "units helps.",
     )
 
 
@@ -81,11 +82,12 @@ def _small_nets() -> Finding:
     told = "; ".join(
         f"{name} ({parameters(ledgers[name]) / 1e6:,.1f} M parameters) {gains[name]:.1f}" for name in by_size
     )
+    slow = on_cards(ledgers["784-100-10"], CARD, replace(hardware.link(LINK), nominal_gb_s=1e9), CARDS).speed_up
     return Finding(
         verdict,
         f"times as fast on {CARDS} cards of 2014, batch {BATCH} a card, modelled: {told}",
-        "Not the size decides but the arithmetic for each byte of gradient; below some microseconds of it, the answer "
-        "time of the link.",
+        f"What decides is how often a weight is used in a step, not how many there are. The smallest waits for the "
+        f"link's answers: with an infinitely fast link it is still {slow:.1f} times.",
     )
 
 
@@ -105,11 +107,12 @@ def _three_billion() -> Finding:
 def _separate_experiments() -> Finding:
     nets = (dense_net().at(BATCH), traced(networks.alexnet).at(BATCH), traced(networks.resnet50).at(32))
     gains = [speed_up(ledger) for ledger in nets]
+    lost = [1 - gain / CARDS for gain in gains]
     return Finding(
-        RIGHT if max(gains) < CARDS else PARTLY,
-        f"{CARDS} experiments on {CARDS} cards are {CARDS} times as many, with nothing sent; one experiment on all: "
-        f"{min(gains):.1f} (dense) to {max(gains):.2f} (ResNet-50) times as fast, modelled for 2014",
-        "No link, no waiting, and nothing to program. It does not help where one experiment is too slow or too large.",
+        RIGHT if min(lost) > LITTLE else PARTLY if max(lost) > LITTLE else WRONG,
+        f"{CARDS} experiments on {CARDS} cards are {CARDS} times as many, with nothing sent; one experiment on all of "
+        f"them: {min(gains):.1f} (dense) to {max(gains):.2f} (ResNet-50) times as fast, modelled for 2014",
+        "Where one experiment parallelises well, four after each other on all cards take about as long.",
     )
 
 
@@ -139,47 +142,37 @@ def _one_weird_trick() -> Finding:
     sent = {scheme: step.sent_bytes / 1e6 for scheme, step in found.items()}
     after = speed_up(ledger, overlap=False)
     return Finding(
-        RIGHT if sent[MIXED] < min(sent[DATA], sent[UNITS]) else PARTLY,
-        f"so the paper says (Krizhevsky, 2014). AlexNet on {CARDS} cards, a card sends {sent[DATA]:.0f} MB by data, "
+        RIGHT,
+        f"so the paper says (Krizhevsky, 2014). What it saves, modelled: AlexNet on {CARDS} cards, a card sends "
+        f"{sent[DATA]:.0f} MB by data, "
         f"{sent[UNITS]:.0f} by units, {sent[MIXED]:.0f} by the trick: {found[MIXED].speed_up:.1f} times as fast; by "
         f"data {after:.1f} if gradients wait for the end of the step, {found[DATA].speed_up:.1f} if they go beside it",
         "Each layer sends the smaller of the two: its weights' gradients, or its input.",
+        cited=True,
     )
-
-
-PARALLEL_LINES = re.compile(r"(DistributedDataParallel|init_process_group|destroy_process_group|DistributedSampler)\(")
 
 
 @claim(95, DETTMERS, "Code for several GPUs takes an expert who writes its kernels by hand.")
 def _kernels_by_hand() -> Finding:
-    from lessons.many_gpus.distributed import train
-
-    source = inspect.getsource(train)
-    lines = len(PARALLEL_LINES.findall(source))
-    own = len(re.findall(r"\.cu\b|load_inline|@triton\.jit", source))
     return Finding(
-        RIGHT if own else OUTDATED,
-        f"this course's script for several GPUs (lesson 11): {lines} lines set up data parallelism, {own} kernels "
-        "of its own",
-        "True of 2014. The exchange now comes with the framework; what it costs is still for you to know.",
+        OPEN,
+        "No number of this course decides it: lesson 11's script trains on several processes with PyTorch's own "
+        "exchange and no kernel of its own, which says nothing of 2014",
+        "The exchange now comes with the framework.",
     )
 
 
 # Hoffmann et al., "Training Compute-Optimal Large Language Models" (2022): about 20 tokens for each parameter.
-TOKENS_A_PARAMETER, IMAGENET = 20, 1_281_167
+TOKENS_A_PARAMETER, CONNECTIONS = 20, 3e9
 
 
 @claim(96, DETTMERS, "Three billion connections need far more data than most people have.")
 def _data_for_three_billion() -> Finding:
-    connections = 3e9
-    vgg = parameters(traced(networks.vgg16).at(1))
-    ratio = connections / IMAGENET / (vgg / IMAGENET)
     return Finding(
-        RIGHT if ratio > 10 else OPEN,
-        f"on ImageNet's {IMAGENET:,} images {connections / IMAGENET:,.0f} connections an image, {ratio:.0f} times as "
-        f"many as VGG-16's {vgg / IMAGENET:.0f}; for language, {TOKENS_A_PARAMETER} tokens a parameter are "
-        f"{TOKENS_A_PARAMETER * connections / 1e9:.0f} billion (Hoffmann et al., 2022)",
-        "Training from scratch does. To adapt a network that others trained takes little.",
+        OPEN,
+        f"No number of this course decides how much data people have. For language models, {TOKENS_A_PARAMETER} tokens "
+        f"a parameter would be {TOKENS_A_PARAMETER * CONNECTIONS / 1e9:.0f} billion (Hoffmann et al., 2022)",
+        "That is for training from scratch. To adapt a network that others trained takes less.",
     )
 
 
@@ -189,8 +182,8 @@ def _model_parallelism() -> Finding:
     found = {scheme: on_cards(ledger, CARD, LINK, CARDS, scheme) for scheme in (DATA, UNITS)}
     waits = {scheme: sum(span.what == "exchange" for span in step.linking) for scheme, step in found.items()}
     return Finding(
-        RIGHT if waits[UNITS] > waits[DATA] else WRONG,
-        f"the dense net of 2014 split by units: computation waits for {waits[UNITS]} exchanges of maps a step, under "
-        f"data parallelism for {waits[DATA]}",
-        "Each layer has to be split and its maps exchanged; data parallelism wraps the network whole and changes none.",
+        OPEN,
+        f"No number measures how complicated something is. The dense net of 2014 split by units waits for "
+        f"{waits[UNITS]} exchanges of maps a step, under data parallelism for {waits[DATA]}",
+        "Each layer has to be split and its maps exchanged; data parallelism wraps the network whole.",
     )

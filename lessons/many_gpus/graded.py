@@ -36,10 +36,12 @@ def _steps(draw: random.Random) -> list[Case]:
 def _networks(draw: random.Random) -> list[Case]:
     """Layers on both sides of every border: for the whole batch, for one card's, at half and twice the weights."""
     cases: list[Case] = []
-    for _ in range(3):
+    for ties in (False, False, True):
         cards, batch = draw.randint(3, 8), draw.randint(16, 200)
+        if ties:  # of powers of two, so that no rounding decides them
+            cards, batch = draw.choice((4, 8)), 2 ** draw.randint(4, 7)
         layers = []
-        for share in (0.2, 0.7, 1.05, 1.5, 3.0, cards + 1.0, 1.0):
+        for share in (0.2, 0.7, 1.05, 1.5, 3.0, cards + 1.0, 1.0 if ties else 1.2):
             inputs = draw.randint(100, 5_000)
             border = cards * batch * inputs
             layers.append((border if share == 1.0 else round(border * share), inputs))

@@ -9,32 +9,35 @@
 # %% [markdown] slide="slide"
 # # 11 · Many GPUs
 #
-# **The question:** which networks gain from data parallel, which from model parallel?
+# **Two questions:** when does data parallelism lose? And how else can the work be split?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
-# 1. say how many bytes a card sends in a step, and when they hide behind computation;
-# 2. tell from a layer's shape whether to split its samples or its units;
+# 1. tell from how often a weight is used whether averaging its gradient hides behind the backward pass;
+# 2. choose between splitting the samples and splitting the units of a layer;
 # 3. average gradients of unequal parts so that the update is the whole batch's;
 # 4. count what each card keeps under ZeRO and FSDP;
-# 5. take a training script from one card to many, and say whether it is still the same training.
+# 5. say what a training script needs for several cards, and whether it is still the same training.
 #
-# About 60 minutes, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No GPU is
-# needed: two processes on this machine stand in for two cards.
+# About 80 minutes, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No GPU is
+# needed: two processes on this machine stand in for two cards. A step's time is modelled, as in lesson 01.
 
 # %% slide="skip" folded=true
 import inspect
+from dataclasses import replace
 
 import pandas as pd
 import torch
+from torch import nn
 
 from classroom.predict import predict, reveal
 from course_utils import networks
-from course_utils.figures import Axis, Curve, plane, role_bars, side_by_side
+from course_utils.figures import Axis, Spot, plane, side_by_side
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine import hardware
-from course_utils.memory import ROLES
+from course_utils.machine.speed import predict_step
+from course_utils.memory import PHASES, ROLES
 from course_utils.trace import training_step
 from course_utils.units import MIB, format_bytes, format_seconds
 from lessons.claims import judge
@@ -44,10 +47,11 @@ from lessons.many_gpus.explorer import cards_explorer
 from lessons.many_gpus.links_figure import link_rates
 from lessons.many_gpus.ring_figure import ring_steps
 from lessons.shared import digits
+from lessons.shared.language_steps import language_step
 from lessons.shared.parallel import (
     DATA,
     MIXED,
-    SCHEMES,
+    STAGES,
     UNITS,
     all_reduce_seconds,
     bytes_by_layer,
@@ -58,9 +62,10 @@ from lessons.shared.parallel import (
     sharded,
     state_bytes,
 )
+from lessons.shared.role_bars import role_bars
 
 PCIE_2, PCIE_3, NVLINK = "PCIe 2.0 x16", "PCIe 3.0 x16", "NVLink 2"
-NAMES = ("52 M dense net", "AlexNet", "VGG-16", "ResNet-50", "GoogLeNet")
+FORWARD, BACKWARD, UPDATE = range(len(PHASES))
 
 
 def traced(name, optimizer="momentum"):
@@ -70,20 +75,26 @@ def traced(name, optimizer="momentum"):
     return training_step(model, network.input_shape, network.classes, optimizer, name=name)
 
 
-steps = {name: traced(name) for name in NAMES}
+steps = {name: traced(name) for name in networks.NETWORKS}
+
+
+def endless(link):
+    """The same link with no end of bytes a second: what waits for it, waits no longer."""
+    return replace(hardware.link(link), nominal_gb_s=1e9)
+
 
 # %% [markdown] slide="slide"
 # ## Predict
+#
+# *Data parallelism*: each card has a copy of the network and its own samples.
 
 # %% [markdown] slide="notes"
-# Four GTX Titans of 2013 in one machine, joined at 6 GB/s, which is what PCIe 2.0 gives in use. Each card has a copy of
-# the network and its own 128 samples. After the backward pass the gradients are averaged, and all cards make the same
-# update.
+# After the backward pass the gradients are averaged over the cards, and all make the same update. Four GTX Titans of 2013 in one machine, joined by PCIe 2.0, which moves 6 GB/s in use. Each has 128 samples.
 
 # %%
 guess = predict(
     "The dense network of lesson 02, 52 million weights. How many times as many samples a "
-    "second do four cards train on, compared with one?",
+    "second do four cards train on as one card alone?",
     unit="times",
 )
 guess
@@ -91,16 +102,16 @@ guess
 # %% [markdown] slide="slide"
 # ## By hand: the ring
 #
-# *Data parallel*: every card computes a gradient, every card needs the mean of all. If one card collected *p*
-# gradients and sent the mean back, its link would carry them all.
+# Every card has a gradient, and every card needs the mean of all. If one card collected *p* gradients and sent the mean
+# back to each, its link would carry them all.
 
 # %% [markdown] slide="notes"
-# Instead the cards stand in a *ring*. Each cuts its gradient into *p* chunks and sends one chunk at a time to its
-# neighbour: *p* − 1 steps to add up, *p* − 1 to pass the sums on. This is a *ring all-reduce*. A card sends
+# Instead the cards form a *ring*. Each cuts its gradient into *p* chunks and sends one chunk at a time to its neighbour:
+# *p* − 1 steps to add up, *p* − 1 to pass the sums on. This is a *ring all-reduce*. A card sends
 #
-# **2 · (*p* − 1) / *p*** times the size of the gradient,
+# **2 · (*p* − 1) / *p***
 #
-# once for 2 cards, 1.5 times for 4, and never twice, however many cards there are.
+# gradients: one with 2 cards, one and a half with 4, and fewer than two however many cards there are.
 
 # %% slide="subslide"
 ring_steps(
@@ -108,14 +119,31 @@ ring_steps(
     title="Six steps of a quarter each: every card sends 1.5 times the gradient",
 )
 
-# %% [markdown] slide="slide"
-# ## By hand: the dense net
-#
-# 52,136,032 parameters of 4 bytes, 1.5 times, at 6 GB/s.
+# %% [markdown] slide="skip"
+# Is that what real cards need? A published sweep on eight H200s (stas00/ml-engineering on GitHub, 2026) gives the rate of
+# an all-reduce for many sizes. Our model: a ring's bytes at three quarters of the link's rate on paper, plus 2.8 µs for
+# each step, which is from the same sweep's smallest size.
 
-# %% [markdown] slide="notes"
-# And the computation: 2 operations a weight and sample forward, twice that backward (less for the first layer, whose
-# input needs no gradient), at 0.67 of 4.5 TFLOP/s.
+# %% slide="skip"
+SWEEP = {1: 39.93, 4: 107.16, 16: 219.89, 64: 346.51, 256: 436.15}  # MiB -> GB/s a card sends
+rows = []
+for mib, rate in SWEEP.items():
+    published = ring_bytes(mib * MIB, 8) / (rate * 1e9)
+    modelled = all_reduce_seconds(mib * MIB, 8, hardware.link("NVLink 4"))
+    error = f"{100 * (modelled / published - 1):+.0f} %"
+    rows.append((f"{mib} MiB", f"{1e6 * published:,.0f}", f"{1e6 * modelled:,.0f}", error))
+pd.DataFrame(rows, columns=["size", "published, µs", "modelled, µs", "error"]).set_index(
+    "size"
+)
+
+# %% [markdown] slide="skip"
+# Large sizes are faster in reality than in this ring: our three quarters of the paper rate may be too low, or the
+# switch between the cards does the adding. The sweep does not say which. We found no confirmed latency of PCIe, so the
+# model takes NVLink's; small networks on PCIe may look better here than they are.
+#
+# And the dense net: 52,136,032 parameters of 4 bytes, 1.5 times over the link. The computation is 2 operations a weight
+# and sample forward and twice that backward (less for the first layer, whose input needs no gradient). The update with
+# momentum reads or writes five numbers a weight.
 
 # %%
 gradient_bytes = 4 * 52_136_032
@@ -123,98 +151,188 @@ on_the_link = 1.5 * gradient_bytes / 6e9
 layers = [(9000, 4000), (4000, 4000), (4000, 32)]
 passes = [2, 3, 3]  # products a layer: forward, gradient of the weights, gradient of the input
 work = sum(2 * 128 * a * b * times for (a, b), times in zip(layers, passes, strict=True))
-computing = work / (0.67 * 4.5e12)
-print(f"link:        {format_seconds(on_the_link)}")
-print(f"computation: {format_seconds(computing)}")
-print(f"times as fast, one after the other: {4 * computing / (computing + on_the_link):.2f}")
+titan = hardware.device("GTX Titan")
+update = 5 * gradient_bytes / titan.reached_bytes_per_s()
+computing = work / titan.reached_flops_per_s() + update
+print(f"link: {format_seconds(on_the_link)}")
+print(f"forward, backward and update: {format_seconds(computing)}")
 
 # %% [markdown] slide="slide"
-# ## Trace
+# ## How often is a weight used?
 #
-# The trace knows when each gradient is ready. PyTorch fills *buckets* of 25 MiB and sends each beside the rest of the
-# backward pass. The model adds the launches, and the traffic of the update.
+# The trace knows when each gradient is ready. PyTorch collects them in *buckets* of 25 MiB and sends each bucket while
+# the backward pass goes on.
 
 # %%
 dense = on_cards(steps["52 M dense net"].at(128), "GTX Titan", PCIE_2, 4)
 
 # %% folded=true
+by_hand = 4 * computing / (computing + on_the_link)
 reveal(
     guess,
-    {"by hand": 4 * computing / (computing + on_the_link), "trace": dense.speed_up},
-    against="trace",
+    {"trace": dense.speed_up, "by hand, one after the other": by_hand},
     thoughts=[
-        (4.0, "Four times the cards, and nothing for the link between them."),
-        (2.0, "Half of it lost? The link takes much longer than the computation here."),
-        (3.0, "A quarter of it lost? The link takes much longer than the computation here."),
+        (4.0, "Four times the cards. And the link between them?"),
+        (2.0, "Half of it lost? The link takes much longer than the computation."),
+        (3.0, "A quarter of it lost? The link takes much longer than the computation."),
     ],
 )
 
 # %% [markdown] slide="subslide"
-# Four cards are slower than one. In the trace the computation takes longer than by hand, with its launches and the
-# update's traffic, on one card as on four.
-
-# %% [markdown] slide="notes"
-# So the link weighs less, though little of it passes beside the backward pass: the largest gradient, the first layer's,
-# is ready last. The link is the bottleneck both ways.
+# Four cards train no faster than one. Take the link away, and see:
 
 # %%
-print(f"dense net, one step: {format_seconds(dense.seconds)},", end=" ")
-print(f"of which the card computes {format_seconds(dense.seconds - dense.idle_seconds)}")
-print(f"and waits {format_seconds(dense.idle_seconds)}; beside the backward pass", end=" ")
-print(f"{format_seconds(dense.hidden_seconds)} of the link are hidden")
+free = on_cards(steps["52 M dense net"].at(128), "GTX Titan", endless(PCIE_2), 4)
+print(f"dense net: {format_seconds(dense.seconds)} a step,", end=" ")
+print(f"of which the card waits {format_seconds(dense.idle_seconds)}")
+print(f"with an infinitely fast link: {free.speed_up:.2f} times as fast as one card")
 
 # %% [markdown]
-# Now a network of convolutions on the same cards:
+# Now AlexNet on the same cards, with the same 128 images each. It has *more* weights to send.
 
-# %%
-vgg = on_cards(steps["VGG-16"].at(32), "GTX Titan", PCIE_2, 4)
-print(f"VGG-16 sends {vgg.sent_bytes / dense.sent_bytes:.1f} times as much as the dense net,")
-print(f"and is {vgg.speed_up:.2f} times as fast on four cards.")
-
-# %% slide="slide"
+# %% slide="slide" folded=true
+alexnet = on_cards(steps["AlexNet"].at(128), "GTX Titan", PCIE_2, 4)
 card_lanes(
-    {"dense net": dense, "AlexNet": on_cards(steps["AlexNet"].at(32), "GTX Titan", PCIE_2, 4)},
-    title="What counts is computation for each byte: the dense net waits "
-    f"{dense.idle_seconds / dense.seconds:.0%} of its step",
+    {"dense net, 128 a card": dense, "AlexNet, 128 a card": alexnet},
+    title=f"AlexNet sends {alexnet.sent_bytes / dense.sent_bytes:.1f} times as much as the "
+    f"dense net, and is {alexnet.speed_up:.1f} times as fast on four cards",
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # One card's step. Where the link is pale, the card computes meanwhile; where it is full, the card waits.
 
-# %% [markdown] slide="slide"
-# ## Why convolutions gain
+# %% [markdown] slide="subslide"
+# A dense weight is used once for each sample. A weight of a convolution is used at each position of the map, and its
+# gradient is sent once all the same.
 #
-# A dense weight is used once for a sample. A weight of a convolution is used at every position of the map, and its
-# gradient is still sent once.
+# **The averaging hides if a weight is used at least 2 · (p − 1)/p · R/L times in a step**
 
 # %% [markdown] slide="notes"
-# So look at operations for each byte of gradient:
+# The derivation: in the backward pass each use of a weight takes 4 operations, at R operations a second. The gradient of
+# the weight is 4 bytes, sent 2 (p − 1)/p times, at L bytes a second. (In 16 bits it has 2 bytes, and half of that is enough.) It
+# is the R/L of lesson 09, with another link in it.
+
+
+# %% slide="skip" folded=true
+def uses(ledger):
+    """How often a weight is used in a step, on average: forward operations / 2 / weights."""
+    weights = sum(ledger.tape.layer_parameters.values())
+    return ledger.by_layer()["flops"].sum() / (2 * weights)
+
+
+def needed(device, link, cards, precision="float32"):
+    rate, over = hardware.device(device), hardware.link(link)
+    each = 2 if precision == "float32" else 1
+    return each * (cards - 1) / cards * rate.reached_flops_per_s(precision) / over.bytes_per_s
+
+
+# %% tags=["change"]
+# Change network, batch a card, number of cards, device or link, and run again.
+name, batch, cards, device, link = "52 M dense net", 128, 4, "V100", "PCIe 3.0 x16"
+
+
+ledger = steps[name].at(batch)
+print(f"used {uses(ledger):,.0f} times; needed {needed(device, link, cards):,.0f}")
+print(f"{cards} cards: {on_cards(ledger, device, link, cards).speed_up:.2f} times as fast")
+
+# %% [markdown] slide="notes"
+# Five networks, four batch sizes and three links, sixty runs of the model on four V100s. Does this one number tell which
+# of them lose?
+
+# %% slide="slide" folded=true
+spots, shares = [], []
+named = {  # one point of each network
+    "AlexNet": (32, PCIE_3),
+    "VGG-16": (8, PCIE_3),
+    "GoogLeNet": (128, "Ethernet 10 Gbit/s"),
+    "ResNet-50": (32, "Ethernet 10 Gbit/s"),
+    "52 M dense net": (512, NVLINK),
+}
+colours = [*SERIES_COLOURS, "#777777"][: len(steps)]
+for (name, step), colour in zip(steps.items(), colours, strict=True):
+    for batch in (8, 32, 128, 512):
+        ledger = step.at(batch)
+        alone = predict_step(ledger, "V100")
+        for link in ("Ethernet 10 Gbit/s", PCIE_3, NVLINK):
+            ratio = uses(ledger) / needed("V100", link, 4)
+            share = on_cards(ledger, "V100", link, 4, alone=alone).speed_up / 4
+            shares.append((ratio, share))
+            label = f"{name}, {batch} a card, {link}" if named[name] == (batch, link) else ""
+            spots.append(Spot(label, ratio, 100 * share, colour))
+above = [share for ratio, share in shares if ratio >= 1]
+plane(
+    Axis("times a weight is used / times needed", log=True),
+    Axis("% of four times as fast", low=0, high=105),
+    [],
+    spots,
+    title=f"Where weights are used often enough, four V100s reach {100 * min(above):.0f} % or "
+    "more of four times",
+    marks={"enough": 1.0},
+)
+
+# %% [markdown] slide="notes"
+# Twice the batch is twice the uses. The number of weights is not in the rule at all. But it is about an average: a
+# gradient that is ready last has no backward pass left to hide behind.
+
+# %% [markdown] slide="slide"
+# ## A language model on eight H100s
+#
+# Llama-3.2-1B in bfloat16: 1.24 billion weights. Each of eight H100s has one text of 2,048 tokens.
+
+# %% [markdown] slide="notes"
+# A weight of its layers is used once for each token. (Weights, gradients and AdamW's state are all in bfloat16 here,
+# to keep the sum short; lesson 08 says what that risks.) Suppose that they had PCIe 5.0 alone, without NVLink.
 
 # %%
+llama = language_step("Llama-3.2-1B", 2048, numbers="bfloat16")
+one = llama.at(1)
+h100 = hardware.device("H100 SXM")
+alone = predict_step(one, h100, "bfloat16")
+seconds = format_seconds(alone.total_seconds)
+print(f"one card: peak {format_bytes(one.peak_bytes)}, {seconds} a step")
+
+second = predict("How many times as fast as one are the eight of them?", unit="times")
+second
+
+# %% slide="subslide" folded=true
+pcie = on_cards(one, h100, "PCIe 5.0 x16", 8, alone=alone)
+seconds = {phase: alone.seconds[one.tape.event_phase == phase].sum() for phase in range(3)}
+link = ring_bytes(2 * 1_235_814_400, 8) / hardware.link("PCIe 5.0 x16").bytes_per_s
+slowest = seconds[FORWARD] + max(seconds[BACKWARD], link) + seconds[UPDATE]
+reveal(
+    second,
+    {"trace": pcie.speed_up, "by hand": 8 * alone.total_seconds / slowest},
+    thoughts=[
+        (8.0, "A GPU's favourite work, large products. But tensor cores end them soon."),
+        (7.0, "It is close to that on NVLink. PCIe is a seventh as fast."),
+    ],
+)
+
+# %% folded=true
 rows = []
-for name, step in steps.items():
-    ledger = step.at(32)
-    flops = 3 * ledger.by_layer()["flops"].sum()
-    size = 4 * sum(ledger.tape.layer_parameters.values())
-    gains = [f"{on_cards(ledger, 'V100', link, 4).speed_up:.2f}" for link in (PCIE_3, NVLINK)]
-    rows.append((name, f"{size / 1e6:,.0f}", f"{flops / size:,.0f}", *gains))
-columns = ["batch 32 a card, 4 V100s", "gradients, MB", "operations a byte", PCIE_3, NVLINK]
+for batch in (1, 2, 4, 8):
+    ledger = llama.at(batch)
+    alone = predict_step(ledger, h100, "bfloat16")
+    row = [f"{batch * 2048:,} tokens a card"]
+    for link in ("NVLink 4", "PCIe 5.0 x16", "InfiniBand NDR", "Ethernet 10 Gbit/s"):
+        enough = uses(ledger) / needed("H100 SXM", link, 8, "bfloat16")
+        gain = on_cards(ledger, h100, link, 8, alone=alone).speed_up
+        row.append(f"{gain:.1f}{' *' if enough >= 1 else ''}")
+    rows.append(row)
+columns = [
+    "8 H100s, times as fast",
+    "NVLink 4",
+    "PCIe 5.0",
+    "InfiniBand NDR",
+    "Ethernet 10 Gbit/s",
+]
 pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
 # %% [markdown] slide="notes"
-# VGG-16 has twenty times GoogLeNet's gradients and gains more: size is not what decides. GoogLeNet loses a little
-# because its gradients fill two buckets, and the second leaves when nothing is left to hide it. Twice the batch is twice
-# the operations a byte.
+# The asterisk marks where the rule says that a weight is used often enough. More tokens a card can do the work of a
+# faster link, as long as they fit; on 10 Gbit/s even 16,384 do not. Here are the links; white points were measured:
 
-# %% [markdown] slide="slide"
-# ## Which link?
-#
-# Between the cards of one machine there is PCIe, or NVIDIA's own *NVLink*. Between machines there is a network.
-
-# %% [markdown] slide="notes"
-# The course expects three quarters of each rate on paper, as for a card's own memory; white points were measured.
-
-# %% folded=true
+# %% slide="subslide" folded=true
 between = {
     "network between machines": ["Ethernet 10 Gbit/s", "InfiniBand QDR", "InfiniBand NDR"],
     "PCIe": ["PCIe 2.0 x16", "PCIe 3.0 x16", "PCIe 4.0 x16", "PCIe 5.0 x16"],
@@ -230,71 +348,14 @@ link_rates(
     "times as much again",
 )
 
-# %% [markdown] slide="skip"
-# Three steps of ten times lie between the slowest and the fastest. What a network gains from four cards depends on it:
-
-# %% slide="skip"
-for name in ("NVLink 2", "PCIe 3.0 x16", "InfiniBand QDR", "Ethernet 10 Gbit/s"):
-    gain = on_cards(steps["AlexNet"].at(32), "V100", name, 4).speed_up
-    print(f"AlexNet, four V100s, batch 32 each, {name}: {gain:.2f} times as fast as one")
-
-# %% [markdown] slide="skip"
-# So what is sent most often belongs on the fastest link: inside a machine, not between two.
-
 # %% [markdown] slide="slide"
-# ## More cards, another link
-
-# %% folded=true
-cards = [1, 2, 3, 4, 5, 6, 7, 8]
-curves = [Curve("", cards, cards, "#888888", dashed=True, width=1.4)]
-for (name, colour), (link, dashed) in (
-    (pair, way)
-    for pair in (("52 M dense net", SERIES_COLOURS[0]), ("AlexNet", SERIES_COLOURS[1]))
-    for way in ((PCIE_3, True), (NVLINK, False))
-):
-    gains = [on_cards(steps[name].at(32), "V100", link, p).speed_up for p in cards]
-    curves.append(Curve(f"{name.removeprefix('52 M ')}, {link}", cards, gains, colour, dashed))
-plane(
-    Axis("cards", low=1, high=8),
-    Axis("times as fast as one card", low=0, high=8.5),
-    curves,
-    title=f"8 V100s, batch 32 each: AlexNet {curves[3].y[-1]:.1f} times on PCIe and "
-    f"{curves[4].y[-1]:.1f} on NVLink, the dense net {curves[1].y[-1]:.1f} and "
-    f"{curves[2].y[-1]:.1f}",
-)
-
-# %% [markdown] slide="skip"
-# ## Is the ring's formula true?
-#
-# A published sweep on eight H200s (stas00/ml-engineering on GitHub, 2026) gives the rate of an all-reduce for many
-# sizes. The model: bytes over three quarters of the link's rate on paper, plus 2.8 µs a step, which is from the same
-# sweep's smallest size.
-
-# %% slide="skip"
-SWEEP = {1: 39.93, 4: 107.16, 16: 219.89, 64: 346.51, 256: 436.15}  # MiB -> GB/s a card sends
-rows = []
-for mib, rate in SWEEP.items():
-    published = ring_bytes(mib * MIB, 8) / (rate * 1e9)
-    modelled = all_reduce_seconds(mib * MIB, 8, hardware.link("NVLink 4"))
-    error = f"{modelled / published - 1:+.0%}"
-    rows.append((f"{mib} MiB", f"{1e6 * published:,.0f}", f"{1e6 * modelled:,.0f}", error))
-pd.DataFrame(rows, columns=["size", "published, µs", "modelled, µs", "error"]).set_index(
-    "size"
-)
-
-# %% [markdown] slide="skip"
-# For large sizes the real thing is faster than this ring: there the switch between the cards does the adding. PCIe's
-# answer time is not confirmed and taken to be the same, so small networks on PCIe may look better here than they
-# are.
-
-# %% [markdown] slide="slide"
-# ## Measure: two processes, one gradient
+# ## Is it still the same training?
 #
 # Two real processes on this machine, each with half of 64 digits. They talk over *gloo*, PyTorch's library for machines
-# without GPUs, and run the ring of above.
+# without GPUs, and average in a ring.
 
 # %% [markdown] slide="notes"
-# Does their average equal the gradient of one process on all 64?
+# Is their average the gradient of one process on all 64?
 
 # %% folded=true
 images, labels, _, _ = digits.images(side=8)
@@ -323,37 +384,31 @@ print(
     "by rounding" if off(halves["average"]) < 1e-5 else "truly",
 )
 
-# %% [markdown] slide="notes"
-# Both processes hold the same average, to a part in 100,000, which is what adding in another order costs in float32.
-
 # %% [markdown] slide="skip"
 # In the second experiment the parts are 48 and 16 samples. The mean of two means is not the mean of all: a sample of
 # the small part counts three times as much.
 
 # %% slide="skip" tags=["nbval-ignore-output"]
-{
-    "off by, mean of means": f"{off(uneven['average']):.1%}",
-    "weighed by samples": f"{off(uneven['weighed']):.0e}",
-}
+print(f"the mean of means is off by {100 * off(uneven['average']):.1f} %")
+print(f"weighed by samples, by a share of {off(uneven['weighed']):.0e}: rounding")
 
 # %% [markdown] slide="skip"
 # PyTorch's DDP averages in this way whatever the parts are. If the last part is smaller, weigh the loss: question 5.
 
-# %% [markdown] slide="slide"
-# ## Is it still the same training?
-#
-# The gradient is the mean over all cards, so the update is that of the *global batch*, a card's batch times the cards.
-# Three things follow, and none of them shows in the speed.
+# %% [markdown] slide="subslide"
+# The update is that of the *global batch*, a card's batch times the cards. Three things follow from that, and none of
+# them shows in the speed.
 
 # %% [markdown] slide="notes"
 # - **Batch norm** takes mean and variance over the samples that a card has, not over all. Two halves are then not the
-#   whole, as with micro-batches in lesson 07. `torch.nn.SyncBatchNorm` exchanges the sums, one more wait in each layer.
-# - **The global batch grows** with the cards, and there are fewer updates in an epoch. Whoever keeps the learning rate
-#   trains less far. Goyal and others (*Accurate, large minibatch SGD*, 2017) multiply it by the number of cards and begin
-#   with a warm-up; for ResNet-50 that held up to 8,192 images.
-# - **Accumulated micro-batches** need one exchange an update, not one each: all but the last run under `model.no_sync()`.
+#   whole, as with micro-batches in lesson 07. `torch.nn.SyncBatchNorm` exchanges the sums, once forward and once backward
+#   in each such layer.
+# - **The global batch grows** with the cards, and there are fewer updates in an epoch. Goyal and others (*Accurate, large
+#   minibatch SGD*, 2017) multiply the learning rate by the number of cards and begin with a warm-up; for ResNet-50 that
+#   held up to 8,192 images.
+# - **Accumulated micro-batches** need one exchange an update, not one each: run all but the last under DDP's `no_sync()`.
 #
-# Without processes, the first of them: is the mean of two halves' gradients the gradient of the whole?
+# The first of them, without processes: is the mean of two halves' gradients the gradient of the whole?
 
 
 # %% folded=true
@@ -375,16 +430,14 @@ print("without batch norm:", mean_of_halves_is_whole([]))
 print("with batch norm:   ", mean_of_halves_is_whole([torch.nn.BatchNorm1d(32)]))
 
 # %% [markdown] slide="slide"
-# ## The other way: split the layer
+# ## Which way to split?
 #
-# *Model parallel*, today *tensor parallel*: the samples stay together, the weights are split. Each card has a share of
+# The other way to split keeps the samples together and cuts the weights: *tensor parallelism*. Each card has a share of
 # the *units* of a layer.
 
 # %% [markdown] slide="notes"
-# For that it needs the whole input, of all samples: the cards *gather* it before the layer, and after the layer's
-# backward they add up and scatter its gradient.
-#
-# On two processes, two dense layers, half of the units each:
+# For that it needs the whole input, of all samples: the cards *gather* it before the layer; after the layer's backward
+# they add up the gradient of that input and scatter it. On two processes, two dense layers, half of the units each:
 
 # %%
 parts = run(jobs.split_layers, processes=2, images=x.flatten(1), labels=y)
@@ -396,10 +449,8 @@ for i, gradient in enumerate(alone["gradients"]):
     print("together equal to one process:", torch.allclose(joined, gradient, atol=1e-6))
 print("the same loss:", abs(parts[0]["loss"] - alone["loss"]) < 1e-6)
 
-# %% [markdown] slide="slide"
-# ## Which one sends less?
-#
-# A dense layer of *n* inputs and *m* units, *b* samples a card, *p* cards. Numbers a card sends:
+# %% [markdown] slide="subslide"
+# Which way sends less? A dense layer of *n* inputs and *m* units, *b* samples a card, *p* cards. Numbers a card sends:
 #
 # | | sent | for AlexNet's `fc7`: 4,096 to 4,096, *b* = 128, *p* = 4 |
 # |---|---|---:|
@@ -407,93 +458,139 @@ print("the same loss:", abs(parts[0]["loss"] - alone["loss"]) < 1e-6)
 # | by units: the input gathered, its gradient scattered | 2 (*p* − 1) · *b* · *n* | 3.1 million |
 
 # %% [markdown] slide="notes"
-# The second is smaller while **p · b < m**: while the whole batch is smaller than the layer has units. For a
-# convolution on a map of *H* × *W* with kernels of *k* × *k* it is *p* · *b* · *H* · *W* < *m* · *k*².
+# The second is smaller while **p · b < m**: while the whole batch has fewer samples than the layer has units. For a
+# convolution on a map of *H* × *W* with kernels of *k* × *k* it is *p* · *b* · *H* · *W* < *m* · *k*². In a
+# transformer the samples of a layer are its tokens.
 
-# %% slide="skip"
+# %% tags=["change"]
+# Change the cards, the samples (or tokens) a card, and the units of the layer, and run again.
+p, b, m = 8, 2048, 8192  # the widest layer of Llama-3.2-1B, one text a card
+
+data, units = 2 * (p - 1) / p * m, 2 * (p - 1) * b  # for each input of the layer
+print(
+    f"by data {data:,.0f}, by units {units:,.0f}:",
+    "units" if units < data else "data",
+    "send less",
+)
+
+# %% slide="skip" folded=true
 table = bytes_by_layer(steps["AlexNet"].at(128), 4)
 rows = [
-    (name, f"{data / 1e6:,.1f}", f"{units / 1e6:,.1f}", "data" if data <= units else "units")
+    (name, f"{data / MIB:,.1f}", f"{units / MIB:,.1f}", "data" if data <= units else "units")
     for name, (data, units) in table.items()
 ]
-pd.DataFrame(rows, columns=["layer", "by data, MB", "by units, MB", "sends less"]).set_index(
-    "layer"
-)
+columns = ["AlexNet, 128 a card, 4 cards", "by data, MiB", "by units, MiB", "sends less"]
+pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
 # %% [markdown] slide="skip"
-# `conv1` reads the images, which every card loads by itself, but what comes out of it would have to be gathered for
-# `conv2`.
+# `conv1` reads the images, which every card loads by itself, but its output would have to be gathered for `conv2`. So do
+# both: convolutions by data, dense layers by units. That is Krizhevsky's *One weird trick for parallelizing convolutional
+# neural networks* (2014). On four K40s with 128 images each:
 
-# %% [markdown] slide="slide"
-# ## One weird trick
-#
-# So do both: convolutions by data, dense layers by units (Krizhevsky, *One weird trick for parallelizing convolutional
-# neural networks*, 2014).
-
-# %% [markdown] slide="notes"
-# The fourth way cuts the network into *stages*, a few layers on each card, and hands micro-batches on: a *pipeline*, or
-# *pipeline parallel*. While the first micro-batch is on its way down, the later cards have nothing to do, and at the
-# end the earlier ones: that idle time is the pipeline's *bubble*.
-
-# %%
+# %% slide="subslide" folded=true
 found = {
     scheme: on_cards(steps["AlexNet"].at(128), "Tesla K40", PCIE_2, 4, scheme)
-    for scheme in SCHEMES
+    for scheme in (DATA, UNITS, MIXED)
 }
 late = on_cards(steps["AlexNet"].at(128), "Tesla K40", PCIE_2, 4, overlap=False)
-card_lanes(
-    found,
-    title="AlexNet on four K40s: the trick sends "
-    f"{found[MIXED].sent_bytes / found[DATA].sent_bytes:.0%} of the bytes",
-)
-
-# %% [markdown] slide="notes"
-# It sends a fifth, and is not faster, in this model: a dense layer cannot begin before its input is gathered, so the
-# card is taken to wait for every byte, while data parallel hides nearly all of its own. (Measured times of both on one
-# machine we have not found.)
-
-# %% [markdown] slide="subslide"
-# If the gradients go after the backward pass, as in the simplest program, it is the other way round:
-
-# %%
 side_by_side(
     {
-        "by data, after it": round(late.speed_up, 2),
+        "by data, sent after the backward pass": round(late.speed_up, 2),
+        "by data, sent beside it": round(found[DATA].speed_up, 2),
+        "by units": round(found[UNITS].speed_up, 2),
         "one weird trick": round(found[MIXED].speed_up, 2),
-        "by data, beside it": round(found[DATA].speed_up, 2),
     },
     unit="times as fast",
-    title="Fewer bytes help a program that waits for them; hiding them helps as much",
+    title=f"The trick sends {100 * found[MIXED].sent_bytes / found[DATA].sent_bytes:.0f} % of "
+    "the bytes; sending them beside the backward pass helps as much",
 )
 
-# %% [markdown] slide="slide"
-# ## Where model parallel wins today
+# %% [markdown] slide="notes"
+# In this model a dense layer cannot begin before its input is gathered, so the card waits for each byte of the trick,
+# while data parallelism hides nearly all of its own. (We found no measurement of both on one machine.)
 #
-# Where data parallel has nothing to hide behind, and where the weights do not fit.
+# Back to the net that lost. Its 128 samples a card on four V100s with NVLink, split by units:
 
 # %%
-step = steps["52 M dense net"].at(128)
-rows = []
-for scheme in (DATA, UNITS):
-    for link in (PCIE_3, NVLINK):
-        on_four = on_cards(step, "V100", link, 4, scheme)
-        sent, peak = format_bytes(on_four.sent_bytes), format_bytes(on_four.peak_bytes)
-        rows.append((scheme, link, sent, f"{on_four.speed_up:.2f}", peak))
-columns = ["dense net, 4 V100s", "link", "a card sends", "times as fast", "peak a card"]
-pd.DataFrame(rows, columns=columns).set_index(columns[:2])
+third = predict(
+    "The dense net by units, four V100s: how many times as many samples a second as one?",
+    unit="times",
+)
+third
+
+# %% slide="subslide" folded=true
+ledger = steps["52 M dense net"].at(128)
+alone = predict_step(ledger, "V100")
+by_units = on_cards(ledger, "V100", NVLINK, 4, UNITS)
+by_data = on_cards(ledger, "V100", NVLINK, 4)
+reveal(
+    third,
+    {"by units": by_units.speed_up, "by data": by_data.speed_up},
+    thoughts=[
+        (4.0, "Four cards, so four times? Not all that one card does is done four times."),
+        (3.5, "Less than four, as the card waits for maps? It does, but look at the update."),
+        (3.0, "Less than four, as the card waits for maps? It does, but look at the update."),
+    ],
+)
 
 # %% [markdown]
-# More than four times, with four cards?
+# More than four times, with four cards. Take away what may be the cause, one at a time:
+
+# %% folded=true
+passes = alone.seconds[ledger.tape.event_phase != UPDATE].sum()
+update = alone.seconds[ledger.tape.event_phase == UPDATE].sum()
+mine = sum(span.seconds for span in by_units.computing if span.what == PHASES[UPDATE])
+whole = 4 * alone.total_seconds / (by_units.seconds - mine + update)
+shared = by_units.compute_seconds - mine
+print(f"forward and backward, 128 samples on one card:   {format_seconds(passes)}")
+print(f"the same, 512 samples on four, a quarter each:   {format_seconds(shared)}")
+print(f"update on one card, and on each of the four:     {format_seconds(update)},", end=" ")
+print(format_seconds(mine))
+print(f"if each of the four updated all weights:         {whole:.2f} times as fast")
+free = on_cards(ledger, "V100", endless(NVLINK), 4, UNITS)
+print(f"with an infinitely fast link:                    {free.speed_up:.2f} times as fast")
 
 # %% [markdown] slide="notes"
-# Each reads a quarter of the weights for all 512 samples. One card alone reads all of them for 128, and this net is
-# bound by bandwidth.
+# The update does it: each card updates a quarter of the weights, where under data parallelism each updates them all.
+# (ZeRO's first stage, below, shares out the same work.) The passes gain their four times and no more.
 
 # %% [markdown] slide="slide"
-# ## Memory a card
+# ## A pipeline
 #
-# Data parallel saves no memory: every card keeps everything. *ZeRO* (Rajbhandari et al., 2020) stays data parallel and
-# shares out what is the same on all cards:
+# The third way cuts the network into *stages*, some layers on each card, and hands *micro-batches* on from stage to
+# stage. Before its first micro-batch arrives, and after its last has left, a card is idle: the pipeline's *bubble*.
+
+# %% [markdown] slide="notes"
+# By hand: *p* equal stages and *m* micro-batches. A card is busy for *m* slots forward and as many backward; the step
+# takes *m* + *p* − 1 of each. So it is idle for
+#
+# **(*p* − 1) / (*m* + *p* − 1)**
+#
+# of the step. In the model there are as many micro-batches as cards. Sixteen equal convolutions, four stages:
+
+# %% folded=true
+with torch.device("meta"):
+    equal = nn.Sequential(
+        *[nn.Conv2d(64, 64, 3, padding=1) for _ in range(16)],
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+even = training_step(equal, (64, 56, 56), 10, "sgd", name="16 equal layers").at(64)
+print(f"by hand, p = m = 4: {100 * 3 / 7:.0f} %; with m = 32: {100 * 3 / 35:.0f} %")
+for name, step in (("16 equal layers", even), ("AlexNet", steps["AlexNet"].at(128))):
+    for link, what in ((hardware.link(PCIE_3), PCIE_3), (endless(PCIE_3), "endless link")):
+        staged = on_cards(step, "V100", link, 4, STAGES)
+        idle = 100 * staged.idle_seconds / staged.seconds
+        print(f"{name}, 4 V100s, {what}: the busiest card is idle for {idle:.0f} %")
+
+# %% [markdown] slide="notes"
+# Idle time that remains with an endless link is the bubble; stages that take unequal time change it. More
+# micro-batches make it smaller, at the price of smaller products and more launches.
+
+# %% [markdown] slide="slide"
+# ## When it does not fit
+#
+# Under data parallelism every card keeps everything. *ZeRO* (Rajbhandari et al., 2020) stays data parallel and shares
+# out what is the same on all cards:
 #
 # | stage | shared out over the cards | a card sends, in all-reduces of the gradients |
 # |---|---|---|
@@ -510,7 +607,7 @@ psi = 7.5e9
 for stage in range(4):
     kept = state_bytes(2 * psi, 2 * psi, 12 * psi, 64, stage)
     share = sent_bytes(1.0, 64, stage) / sent_bytes(1.0, 64, 0)
-    print(f"stage {stage}: {kept / 1e9:6.1f} GB a card, sends {share:.1f} ×")
+    print(f"stage {stage}: {format_bytes(kept):>10} a card, sends {share:.1f} ×")
 
 # %% slide="subslide" folded=true
 adam = traced("52 M dense net", "adam").at(128)
@@ -523,13 +620,15 @@ for stage in (1, 2, 3):
 totals = {name: sum(shares.values()) for name, shares in bars.items()}
 role_bars(
     bars,
-    title=f"The dense net with Adam: {format_bytes(totals['one card'])} on one card, "
-    f"{format_bytes(totals['4 cards, stage 3'])} on each of four under stage 3",
+    title=f"The dense net with Adam, 128 a card: {format_bytes(totals['one card'])} on one "
+    f"card, {format_bytes(totals['4 cards, stage 3'])} on each of four under stage 3",
 )
 
-# %% [markdown]
-# The layer at work is always whole. And sharing out helps with parameters, gradients and state alone. Feature maps
-# belong to a card's own samples, and nothing shares them out:
+# %% [markdown] slide="notes"
+# The layer at work is whole on each card. (FSDP gathers the next layer ahead of time too, which is not drawn.) What
+# data parallelism does not share out are the feature maps: they belong to a card's own samples. Stages and units share
+# them, and a part of ZeRO called ZeRO-R shares out the inputs that recomputation keeps. So what does stage 3 save where
+# maps are most of the peak?
 
 # %%
 for name in ("52 M dense net", "VGG-16"):
@@ -537,35 +636,34 @@ for name in ("52 M dense net", "VGG-16"):
     peak = int(sharded(step, 4, 3).sum(axis=1).max())
     print(
         f"{name:>14}, Adam, batch 64 a card, stage 3 on 4 cards: "
-        f"{peak / step.peak_bytes - 1:+.0%} at the peak"
+        f"{100 * (peak / step.peak_bytes - 1):+.0f} % at the peak"
     )
 
-# %% [markdown] slide="slide"
-# ## When one card is not enough
+# %% [markdown] slide="subslide"
+# What to do, then?
 
 # %% [markdown] slide="notes"
-# 1. **It fits, and is slow**: data parallel, PyTorch's `DistributedDataParallel`. Or run other experiments on the
-#    other cards: nothing is sent.
-# 2. **Maps do not fit**: smaller batch a card, half precision (08), recompute (10), offload (09). More cards only
-#    help by a smaller batch each.
-# 3. **Parameters do not fit**: FSDP, `fully_shard`. Half as many bytes again on the link, so a fast one.
-# 4. **One layer does not fit**, or there are many machines: split by units inside a machine, stages between them.
-#    That is what the large libraries do; leave this course for them.
+# 1. **It fits, and is slow**: data parallelism, PyTorch's `DistributedDataParallel`. Or run another experiment on each
+#    card: nothing is sent.
+# 2. **Maps do not fit**: a smaller batch a card, half precision (08), recomputation (10), offload (09).
+# 3. **Parameters do not fit**: FSDP, `fully_shard`. It sends half as much again, so it wants a fast link.
+# 4. **One layer does not fit**, or the global batch may not grow any more: split by units inside a machine, where the
+#    link is fast, and in stages between machines, as Megatron-LM does. That is beyond this course.
 
-# %% [markdown]
-# From one card to two processes, this is what changes:
+# %% [markdown] slide="skip"
+# From one card to several, a script needs four things: `init_process_group`; its own rows of each batch for each process
+# (`DistributedSampler`); a mean of the losses that it reports; and a model wrapped like this:
 
-# %%
+# %% slide="skip"
 print(inspect.getsource(train.wrapped))
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="skip"
 # The whole script is `lessons/many_gpus/distributed/train.py`. In a terminal:
 #
 # ```
 # torchrun --standalone --nproc-per-node 2 -m lessons.many_gpus.distributed.train --mode ddp fsdp
 # ```
-
-# %% [markdown] slide="notes"
+#
 # Here both modes run for real on two processes, 64 digits a step, beside one process with the same 64.
 
 # %% folded=true
@@ -589,8 +687,8 @@ columns = ["", "first loss", "last loss", "all losses", "bytes kept: parameters 
 pd.DataFrame(rows, columns=columns).set_index("")
 
 # %% [markdown] slide="notes"
-# FSDP keeps half of parameters and momentum on each process, and learns the same. The second
-# version of FSDP is used, `torch.distributed.fsdp.fully_shard`, which runs on a CPU over gloo as well.
+# FSDP keeps half of parameters and momentum on each process, with the same losses. This is its second version,
+# `torch.distributed.fsdp.fully_shard`.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -605,39 +703,32 @@ cards_explorer()
 
 # %% [markdown] slide="notes"
 # Try three things. Find the smallest batch at which eight K40s still train ResNet-50 seven times as fast. From which
-# batch on does data parallel overtake one weird trick for AlexNet? Why does a faster device need a faster link?
+# batch on does data parallelism overtake one weird trick for AlexNet? Then take a faster device, and leave the link.
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# A batch of 4 a card is enough for ResNet-50, which has few parameters for its arithmetic. For AlexNet on four K40s the
-# two schemes are level at 64 a card, and data parallel is ahead from 128 on: by then its all-reduce hides behind the
-# backward pass. A faster device takes less time to compute and as long to exchange gradients, so less is hidden.
+# A batch of 4 a card is enough for ResNet-50, whose weights are used often. For AlexNet on four K40s the two schemes are
+# level at 64 a card, and data parallelism is ahead from 128 on. A faster device computes in less time and exchanges
+# gradients in as much as before, so that less of it is hidden.
 #
 # </details>
-
-# %% [markdown] slide="slide"
-# ## What people believe
 #
-# Four claims of 2014 to 2020, in our words.
+# And four claims of 2014 to 2020, in our words. The verdicts are computed in `lessons/many_gpus/claims.py`; the others on
+# many cards are in Appendix A.
 
-# %% [markdown] slide="notes"
-# The verdicts are computed in `lessons/many_gpus/claims.py`; the others on many cards are in Appendix A.
-
-# %%
+# %% slide="slide"
 judge([4, 5, 9, 10])
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A ring all-reduce sends 2 (*p* − 1)/*p* of the gradient from each card.
-# 2. Splitting by units sends maps in place of gradients.
-# 3. Data parallel saves no memory; ZeRO and FSDP share out parameters, gradients and optimizer state, never maps.
+# 1. Averaging hides if a weight is used 2 (*p* − 1)/*p* · R/L times a step.
+# 2. Splitting by units sends maps in place of gradients: less while the whole batch is smaller than the layer.
+# 3. ZeRO and FSDP share out parameters, gradients and optimizer state, not maps.
 
 # %% [markdown] slide="notes"
-# The all-reduce costs time only where there is too little computation to hide it: dense networks, small batches, slow
-# links. Maps are less than gradients while the whole batch is smaller than the layer has units, and the card waits for
-# them.
+# The less often a weight is used, the more data parallelism loses. A ring all-reduce sends 2 (*p* − 1)/*p* of the gradient from each card. A pipeline is idle for (*p* − 1)/(*m* + *p* − 1).
 #
 # Now the exercise: [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}. Save,
 # then `course check 11` gives your marks.

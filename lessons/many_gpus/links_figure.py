@@ -5,14 +5,11 @@ A log axis with a line at every ten times: what differs is the number of steps b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from course_utils.figures.plane import DOT, Axis
-from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Points, Scene, Words, text_width
-from course_utils.figures.style import ROW, SERIES_COLOURS, SIZE, beside, write_title
+from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words, text_width
+from course_utils.figures.style import ROW, SERIES_COLOURS, SIZE, beside, circle, write_title
 from course_utils.machine.hardware import Device, Link
 from course_utils.units import GB, CourseError
 
@@ -56,9 +53,9 @@ def link_rates(groups: Mapping[str, Sequence[Link | Device]], title: str = "") -
             y += ROW
             scene.add(beside(28, y, item.name))
             at = [left + axis.share(rate) * (right - left) for rate in (_expected(item), _measured(item)) if rate]
-            scene.add(Area(_ring(at[0], y), colour), Lines([_ring(at[0], y)], colour, 2.0))
+            scene.add(Area(circle(at[0], y, DOT), colour), Lines([circle(at[0], y, DOT)], colour, 2.0))
             for x in at[1:]:  # over the filled one: both are to be seen where they nearly agree
-                scene.add(Area(_ring(x, y, 0.55), PAPER), Lines([_ring(x, y, 0.55)], INK, 1.6))
+                scene.add(Area(circle(x, y, 0.55 * DOT), PAPER), Lines([circle(x, y, 0.55 * DOT)], INK, 1.6))
             words = beside(max(at) + DOT + 6, y, f"{_write(_expected(item))} GB/s", bold=True)
             edge, roof, end, floor = words.box
             scene.add(Area([(edge - 2, roof), (end + 2, roof), (end + 2, floor), (edge - 2, floor)], PAPER), words)
@@ -82,8 +79,3 @@ def _said(item: Link | Device) -> str:
 
 def _write(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-
-
-def _ring(x: float, y: float, share: float = 1.0) -> Points:
-    around = np.linspace(0, 2 * math.pi, 25)
-    return [(x + share * DOT * math.cos(a), y + share * DOT * math.sin(a)) for a in around]

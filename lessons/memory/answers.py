@@ -146,3 +146,33 @@ WRONG = {
         (lambda events, limit: limit // max(fixed + each for fixed, each in events), "peak at batch 1"),
     ],
 }
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "training_bytes": {
+        "4": "the bytes of a value",
+        "states": "the optimizer's state",
+        "1 + 1": "weights and gradients",
+        "left of 1 + 1": "the weights",
+        "right of 1 + 1": "the gradients",
+    },
+    "pool_saved_bytes": {
+        "outputs": "the outputs",
+        "4": "the value of an output",
+        "8": "the index",
+        "height // 2": "half the `height`",
+        "width // 2": "half the `width`",
+    },
+    "network_wide": {
+        "4": "the bytes of a value",
+        "maps": "the kept maps",
+        "gradient_maps": "the gradient maps",
+        "weights": "weights and gradients",
+    },
+    "largest_batch": {
+        "fixed": "the fixed bytes",
+        "each": "the bytes of a sample",
+        "fixed_bytes": "the fixed bytes",
+    },
+}

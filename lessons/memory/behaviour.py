@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from classroom.questions.core import Slip, percent
 from lessons.shared import rewrites
 from lessons.shared.network_questions import NetworkCheck
+from lessons.shared.replay.form import Record
 from lessons.shared.rewrites import RewriteComparison, Watched
 
 # -- 6. a network that keeps less ------------------------------------------------------------------------------------
@@ -163,9 +164,13 @@ class KeepLess(NetworkCheck[RewriteComparison]):
     )
     slips: Sequence[Slip] = (*by_peak, *by_property)
 
-    def look(self, given: Callable[[], nn.Module]) -> RewriteComparison:
-        """The network beside `Watched`."""
-        return rewrites.compare(given, BATCH)
+    def record(self, given: Callable[[], nn.Module]) -> Record:
+        """Two steps of the network."""
+        return rewrites.record(given, BATCH)
+
+    def judge(self, record: Record, seed: int) -> RewriteComparison:
+        """What they come to beside `Watched`."""
+        return rewrites.judge(record, BATCH, seed)
 
     def praise(self, seen: RewriteComparison) -> str:
         """How far the peak falls."""
@@ -189,13 +194,14 @@ class KeepLess(NetworkCheck[RewriteComparison]):
         for slip in self.by_peak:
             if seen.peak == _slip_peak(slip.function):
                 return slip.message + now
-        kept = f" After a forward pass the network still holds {seen.kept} tensors." if seen.kept else ""
+        count = rewrites.tensors_kept(given, BATCH)
+        kept = f" After a forward pass the network still holds {count} tensors." if count else ""
         return f"The peak is still too high.{now}{kept}"
 
 
 @functools.cache
 def _slip_peak(make: Callable[[], nn.Module]) -> int:
-    return rewrites.compare(make, BATCH).peak
+    return rewrites.judge(rewrites.record(make, BATCH), BATCH).peak
 
 
 keep_less = KeepLess()

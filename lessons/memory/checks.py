@@ -153,6 +153,7 @@ network_wide = BytesCheck(
         (100, 30, 500, 40, 1),
         (1_000, 200, 5_000, 300, 16),
         (7, 3, 2, 5, 3),
+        (9, 6, 4, 5, 2),  # an input larger than any map
         (15_087_080, 150_528, 138_357_544, 3_211_264, 128),  # VGG-16
     ],
     slips=[
@@ -174,6 +175,9 @@ network_wide = BytesCheck(
              "The input is missing: the first layer needs it in its backward pass, so it is kept like a map."),
         Slip("buffers without batch", lambda m, i, p, g, n: 4 * (n * (m + i) + 2 * g + 2 * p),
              "Your gradient buffers hold one image. They hold the batch: multiply `largest_map_values` by `batch`."),
+        Slip("the input as the largest map", lambda m, i, p, g, n: 4 * (n * (m + i + 2 * max(g, i)) + 2 * p),
+             "You took the input for the largest map where it is larger. No gradient map is made for the input: the "
+             "buffers are as large as `largest_map_values` says."),
         Slip("momentum counted", lambda m, i, p, g, n: 4 * (n * (m + i + 2 * g) + 3 * p),
              "Three values a parameter: this accounting has weights and their gradients, no momentum."),
         Slip("values, not bytes", lambda m, i, p, g, n: n * (m + i + 2 * g) + 2 * p,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
-from classroom.questions.graded import Graded, GradedProperties
+from classroom.questions.graded import Graded
 from lessons.shared import rewrites
-from lessons.shared.network_questions import network_maker
+from lessons.shared.network_questions import graded_network
 
 OPTIMIZERS = ("sgd", "momentum", "adam")
 Case = tuple[object, ...]
@@ -68,8 +66,4 @@ network_wide = Graded("network_wide", _networks)
 largest_batch = Graded("largest_batch", _moments)
 
 
-def _compare(make: Callable[..., Any], draw: random.Random) -> rewrites.RewriteComparison:
-    return rewrites.compare(make, draw.randint(8, 16), draw.randint(0, 10**6))
-
-
-keep_less = GradedProperties("keep_less", network_maker, _compare)
+keep_less = graded_network("keep_less", rewrites.record, rewrites.judge, lambda draw: (draw.randint(8, 16),))

@@ -16,11 +16,11 @@
 #
 # 1. write down the bytes of any layer's output, parameters, gradients and optimizer state with a pencil;
 # 2. read a *skyline* and name the role that broke the budget;
-# 3. say why the figure in an old paper, the figure PyTorch prints and the figure of the driver differ;
+# 3. say why PyTorch prints one figure, `nvidia-smi` another, and why neither says whether a batch fits;
 # 4. find the largest batch that fits a card, and know when extrapolating is wrong;
 # 5. spot code that keeps memory alive for no reason.
 #
-# About 60 minutes, and {minutes} for the exercise. It builds on knowing what a convolution is. No GPU is needed.
+# About 75 minutes, and {minutes} for the exercise. It builds on knowing what a convolution is. No GPU is needed.
 
 # %% slide="skip" folded=true
 import pandas as pd
@@ -30,21 +30,16 @@ from torch import nn
 
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
-from course_utils.figures import accountings, layer_bars, side_by_side, skyline
-from course_utils.machine.measure import measure_step
-from course_utils.techniques.capacity import fit
+from course_utils.figures import side_by_side, skyline
+from course_utils.machine.measure import cpu_peak_above, measure_step
+from course_utils.techniques.capacity import fit, largest_batch
 from course_utils.trace import training_step
-from course_utils.units import GB, GIB, MIB, format_bytes, in_gb
+from course_utils.units import GIB, MIB, format_bytes
 from lessons.claims import judge
+from lessons.memory.bars import layer_bars
 from lessons.memory.explorer import memory_explorer
 from lessons.shared.batch_lines import batch_lines
 from lessons.shared.beside import beside_trace
-
-# %% [markdown] slide="slide"
-# ## Predict
-
-# %% [markdown] slide="notes"
-# Commit to a number first. A wrong guess that you remember teaches more than a right answer that you read.
 
 # %%
 guess = predict(
@@ -71,8 +66,8 @@ guess
 
 # %% [markdown] slide="notes"
 # Everything that training keeps for the parameters is 2,688 bytes. The output alone is twelve times that, and it
-# grows with the batch, while the parameters do not. Check the table against the library. Behind the layer come a ReLU
-# and a second convolution, with 2,336 bytes of parameters of its own:
+# grows with the batch, while the parameters do not. Check the table against the library, which puts a ReLU and a second
+# convolution, with 2,336 bytes of parameters of its own, after the layer:
 
 # %% slide="subslide"
 layers = nn.Sequential(
@@ -86,26 +81,96 @@ roles = ["parameters", "weight gradients", "input", "feature maps", "gradient ma
 passes[roles].map("{:,}".format)
 
 # %% [markdown]
-# Read that table from top to bottom: it is a training step without its update, one operator a row, and what is alive
-# after it.
+# Read that table from top to bottom: one row for each operator of the forward and the backward pass, and in it the
+# bytes that are alive once the operator has run.
 
 # %% [markdown] slide="notes"
-# - Parameters are there all the time, and so is *optimizer state*, which the table leaves out: momentum keeps one
-#   number for every parameter, 3,232 bytes again.
-# - *Feature maps*, the outputs of layers, appear in the forward pass. The first convolution's is gone as soon as the
-#   second convolution has one. The ReLU's, 32,768 bytes, stays until the backward pass has been through the ReLU.
+# - Parameters are there all the time. So is, from the first update on, *optimizer state*, which the table leaves out:
+#   momentum keeps one number for every parameter, another 3,232 bytes.
+# - *Feature maps*, the outputs of layers, appear in the forward pass. The first convolution's is gone before the second
+#   convolution begins. The ReLU's, 32,768 bytes, stays until the backward pass has been through the ReLU.
 # - *Gradient maps*, the gradients of those outputs, and *weight gradients* appear in the backward pass.
 # - `input` holds the images and the labels: 12,288 bytes, and 8 for each of the 4 labels.
 #
-# Why does a map have to stay? Because the backward pass of a layer needs what the forward pass put in or out. A
-# convolution needs its input to compute the gradient of its weights; a ReLU needs its output to know where it
-# was zero.
+# A map stays where the backward pass will need it: a convolution computes the gradient of its weights from its input, a
+# ReLU needs its output to know where it was zero.
 
 # %% [markdown] slide="slide"
-# ## By hand: all of VGG-16
+# ## The loop that most people write
+
+# %% [markdown] slide="notes"
+# The step in the table wrote `criterion(net(x), y)`. Most loops have two lines instead:
 #
-# The same arithmetic for each of its layers, for one image: the 13 convolutions put out 13,547,520 values, the 5 pools
-# 1,530,368.
+# ```python
+# out = net(x)
+# loss = criterion(out, y)
+# ```
+#
+# The same operators run, on the same numbers.
+
+# %%
+guess_loop = predict(
+    "By how many per cent does that raise the peak of the small step above?", unit="%"
+)
+guess_loop
+
+# %% folded=true
+def peak_of(keep_output):
+    traced_again = training_step(
+        layers,
+        input_shape=(3, 16, 16),
+        criterion=lambda output, y: output.mean(),
+        target="cpu",
+        keep_output=keep_output,
+    )
+    return traced_again.at(4).peak_bytes
+
+
+nested, named = peak_of(False), peak_of(True)
+output_map = 4 * 8 * 16 * 16 * 4
+reveal(
+    guess_loop,
+    {"trace": 100 * (named / nested - 1)},
+    thoughts=[
+        (0.0, "The output has to exist in both loops. In one of them it has to stay."),
+        (100.0, "One map more is alive at the peak, and other things were there before."),
+    ],
+)
+
+# %% [markdown] slide="notes"
+# The name `out` holds the last layer's map until the name gets another value or goes out of scope, although the mean
+# has long been computed and its backward pass does not need it. At the peak there is one map more. Here both loops
+# run, and the bytes that the allocator hands out are counted, scratch memory of the kernels included. **Change the
+# second loop, and run the cell.**
+
+# %% tags=["change"]
+images = torch.randn(4, 3, 16, 16)
+
+
+def one_line():
+    layers(images).mean().backward()
+
+
+def two_lines():
+    out = layers(images)
+    loss = out.mean()
+    # change this: what happens with `del out` here?
+    loss.backward()
+
+
+for loop in (one_line, two_lines):
+    layers.zero_grad()
+    print(f"{loop.__name__}: {format_bytes(cpu_peak_above(loop))} above what was there before")
+
+# %% [markdown] slide="notes"
+# How much it costs depends on what the last layer puts out: for a classifier of 1,000 classes next to nothing, for a
+# network that ends in maps, or in a language model's logits, a whole map of the largest kind.
+
+# %% [markdown] slide="slide"
+# ## VGG-16: by hand, then traced
+#
+# The same arithmetic for each of its layers, for one image: the outputs of the 13 convolutions have 13,547,520 values,
+# those of the 5 pools 1,530,368.
 
 # %% [markdown] slide="notes"
 # What training keeps of them:
@@ -125,15 +190,13 @@ by_hand = 128 * per_image + 3 * 4 * parameters
 print(f"maps of one image     {format_bytes(per_image):>10}")
 print(f"for the parameters    {format_bytes(3 * 4 * parameters):>10}")
 
-# %% [markdown] slide="slide"
-# ## Trace: the same step, every tensor
-#
+# %% [markdown] slide="subslide"
 # `training_step` runs the step on shapes alone, with no data and no GPU, and notes each tensor's birth, death, size,
 # layer and role.
 
 # %% [markdown] slide="notes"
-# It does so twice, at two batches far apart; as every size is a fixed part plus a part per sample, that gives the step
-# at any batch.
+# It runs it at two batches that are far apart. Every size is a fixed part plus a part per sample, so that the two give
+# the step at any batch.
 
 # %%
 with torch.device("meta"):  # shapes without numbers: 138 million parameters, no memory
@@ -167,7 +230,13 @@ ledger.by_role().map(format_bytes).to_frame()
 # last made, first freed.
 
 # %% [markdown] slide="notes"
-# The peak is neither at the beginning nor at the end.
+# A skyline can be drawn for a card. Three words on it:
+#
+# - the *context* is what the driver takes of a card for every process, before any tensor. The dashed line is the card
+#   without it;
+# - *workspace* is scratch memory that a kernel takes while it runs;
+# - a step is *tight* where tensors alone go in, and context, workspace or the gaps between blocks may still make it
+#   fail, or take a slower kernel. Further down you see where each of them comes from.
 
 # %%
 skyline(ledger, limit_bytes=12 * GIB)
@@ -181,113 +250,42 @@ skyline(ledger, limit_bytes=12 * GIB)
 # | optimizer state | in the first update | never | no |
 # | weight gradients | backward pass | `zero_grad` | no |
 # | input | before the step | after the step | yes |
-# | feature maps | forward pass | when their layer's backward has run | yes |
+# | feature maps | forward pass | when nothing needs them any more | yes |
 # | gradient maps | backward pass | as soon as they are used | yes |
 # | *workspace*, scratch memory of a kernel | when a kernel starts | when it ends; cuBLAS keeps its own | often |
 
 # %% [markdown] slide="notes"
-# An eighth, *other*, is what an optimizer's update makes for a moment. With momentum that is next to nothing; with Adam
-# it decides at small batches, as a figure below shows. Here the peak falls where feature maps have hardly begun to go and weight gradients
-# have mostly come.
+# An eighth, *other*, is what an optimizer's update makes for a moment. With momentum that is next to nothing; with
+# Adam it decides at small batches, as a figure below shows. Here, with momentum and 128 images, the peak is neither at
+# the beginning of the step nor at its end:
 
 # %%
 moment = ledger.timeline().iloc[ledger.peak_event]
 gradients = moment["weight gradients"] / (4 * parameters)
 where = f"{ledger.peak_phase} pass, {ledger.peak_layer}"
 print(f"peak    {format_bytes(ledger.peak_bytes)}, {where}")
-print(f"by hand {format_bytes(by_hand)}, off by {abs(by_hand / ledger.peak_bytes - 1):.1%}")
-print(f"By then {gradients:.0%} of the weight gradients exist,")
+off = abs(by_hand / ledger.peak_bytes - 1)
+print(f"by hand {format_bytes(by_hand)}, off by {100 * off:.1f} %")
+print(f"By then {100 * gradients:.0f} % of the weight gradients exist,")
 left_out = format_bytes(moment["gradient maps"])
 print(f"and {left_out} of gradient maps, which the hand left out.")
 gone = format_bytes(by_hand - fixed - moment["feature maps"] - moment["input"])
 print(f"But {gone} of the maps it counts have gone: errors that nearly cancel.")
 
-# %% [markdown] slide="slide"
-# ## Which layers own it
-#
+# %% [markdown] slide="subslide"
 # The dense layers own the parameters, the first convolutions own the maps. The layer `conv1_1` has 1,792 parameters, 7
-# KiB, and what follows from it is the widest bar in the figure.
-
-# %% [markdown] slide="notes"
-# Halving *its* weights would save nothing.
+# KiB. The two widest bars of the figure, equally wide, are those of its ReLU and the next.
 
 # %%
 layer_bars(ledger)
 
 # %% [markdown] slide="slide"
-# ## Why the peak must not be extrapolated
-#
-# Each moment of the step is a straight line in the batch. The *peak* is the highest of many such lines, and the highest
-# one changes.
-
-# %% [markdown] slide="notes"
-# With Adam and a small batch the worst moment is the update, whose temporaries know nothing of the batch; with a large
-# one it is the backward pass.
-
-# %%
-with torch.device("meta"):
-    model = networks.vgg16()
-vgg_adam = training_step(model, (3, 224, 224), 1000, optimizer="adam", name="VGG-16 with Adam")
-peak = {batch: vgg_adam.at(batch).peak_bytes for batch in (2, 4, 256)}
-extrapolated = peak[2] + (peak[4] - peak[2]) / 2 * (256 - 2)
-print(f"batch 256 from batches 2 and 4: {format_bytes(extrapolated)}")
-print(f"batch 256 traced:               {format_bytes(peak[256])}")
-print(f"off by {extrapolated / peak[256] - 1:.0%}")
-
-# %% slide="subslide"
-turn = next(batch for batch in range(2, 65) if vgg_adam.at(batch).peak_phase == "backward")
-batch_lines(
-    vgg_adam,
-    [2, *range(4, 65, 4)],
-    limit_bytes=6 * GIB,
-    title=f"VGG-16 with Adam: up to batch {turn - 1} the "
-    "update is the worst moment, then backward is",
-)
-
-# %% [markdown] slide="slide"
-# ## Two accountings: 2016 and today
-#
-# The papers of 2016 counted *network-wide*: every feature map is kept, two buffers as large as the largest map are
-# shared by all gradient maps, activations work in place, and there is no momentum in the sum.
-
-# %% [markdown] slide="notes"
-# Rhu et al. (2016) published 1.1 GB for AlexNet and about 14 GB for VGG-16, at batch 128.
-
-# %%
-with torch.device("meta"):
-    model = networks.alexnet()
-alexnet = training_step(model, (3, 224, 224), 1000, name="AlexNet")
-published = {"AlexNet": 1.1 * GB, "VGG-16": 14 * GB}
-accountings([alexnet.at(128), ledger], published)
-
-# %% [markdown] slide="subslide"
-# AlexNet's published figure comes out of the formula. VGG-16's is larger by the difference below, presumably because it
-# includes workspace.
-
-# %% [markdown] slide="notes"
-# PyTorch needs less, as it frees maps and gradient maps on its way, and more, as its sum has momentum and pool indices
-# in it.
-
-# %%
-for network in (alexnet.at(128), ledger):
-    sizes = network.network_wide_parts().items()
-    parts = ", ".join(f"{role} {in_gb(size):.2f} GB" for role, size in sizes)
-    total = in_gb(network.network_wide_bytes())
-    missing = published[network.name] / GB - total
-    print(
-        f"{network.name}: {total:.2f} GB network-wide, "
-        f"{missing:+.2f} GB to the published figure"
-    )
-    print(f"  {parts}")
-    print(f"  PyTorch today: {in_gb(network.peak_bytes):.2f} GB at the peak")
-
-# %% [markdown] slide="slide"
-# ## Writing over the input
+# ## In place, and pools
 #
 # An *in-place* ReLU writes over its input instead of making a new map.
 
 # %% [markdown] slide="notes"
-# Everybody has read that it saves memory.
+# Many pages say that it saves memory.
 
 # %%
 guess_inplace = predict(
@@ -317,25 +315,37 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# The convolution before the ReLU does not need its own output for the backward pass, so that map died anyway as
-# soon as the ReLU had run. In place or not, one map a layer stays. Measure, do not assume: without a backward pass the
-# peak can be the moment of a ReLU, with the map before it and the map after it, and there in place saves one of them.
-# Behind a layer that does save its output, a sigmoid say, PyTorch refuses: the backward pass raises an error.
+# The convolution before the ReLU does not need its own output for the backward pass, so that this map died anyway as
+# soon as the ReLU had run. In place or not, one map a layer stays. Without a backward pass nothing has to stay; does
+# the ReLU's second map make the peak then?
 
-# %% [markdown] slide="slide"
-# ## A layer that shrinks the maps and adds memory
-#
-# A 2 × 2 max-pool puts out a quarter of its input.
+# %%
+def forward_only(inplace):
+    with torch.device("meta"):
+        model = networks.vgg16(inplace=inplace)
+    return training_step(model, (3, 224, 224), optimizer=None, name="VGG-16").at(128)
+
+
+for inplace in (False, True):
+    at = forward_only(inplace)
+    print(f"inference, in place {inplace}: {format_bytes(at.peak_bytes)}, at {at.peak_layer}")
 
 # %% [markdown] slide="notes"
-# Its input stays saved all the same, and the pool adds its own output, and for every value of it an index: which of the
-# four was the largest. PyTorch keeps that index as a 64-bit integer.
+# It does not: a convolution, too, has two maps while it runs. Where the layer before saves its own output, a sigmoid
+# say, PyTorch refuses: the backward pass raises an error.
+
+# %% [markdown] slide="subslide"
+# A 2 × 2 max-pool passes on a quarter of its input.
+
+# %% [markdown] slide="notes"
+# Its input stays saved all the same, and the pool adds its own output, and for every value of it an index: which of
+# the four was the largest. PyTorch keeps its position in the whole map, as a 64-bit integer.
 
 # %%
 pools_saved = ledger.by_layer().set_index("layer").filter(like="pool", axis="index")
 output = 4 * pools_saved["shape"].map(lambda shape: torch.Size(shape).numel())
 indices = pools_saved["saved feature maps"] - output
-print(f"indices of all pools: {in_gb(indices.sum()):.2f} GB")
+print(f"indices of all pools: {format_bytes(indices.sum())}")
 pd.DataFrame(
     {
         "shape": pools_saved["shape"],
@@ -345,11 +355,40 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# Half precision halves the output and leaves the indices as they are: lesson 08 will meet them again.
+# Half precision halves the output and leaves the indices as they are.
 
 # %% [markdown] slide="slide"
-# ## Memory that appears in step two
+# ## Which moment is the worst
 #
+# Each moment of the step is a straight line in the batch. The *peak* is the highest of many such lines, and the highest
+# one changes.
+
+# %% [markdown] slide="notes"
+# With Adam and a small batch the worst moment is the update, whose temporaries know nothing of the batch; with a large
+# one it is the backward pass. The figure shows tensors alone. Gaps between blocks and workspace come on top, so *fits*
+# ends before the curve meets the line.
+
+# %%
+with torch.device("meta"):
+    model = networks.vgg16()
+vgg_adam = training_step(model, (3, 224, 224), 1000, optimizer="adam", name="VGG-16 with Adam")
+peak = {batch: vgg_adam.at(batch).peak_bytes for batch in (2, 4, 256)}
+extrapolated = peak[2] + (peak[4] - peak[2]) / 2 * (256 - 2)
+print(f"batch 256 from batches 2 and 4: {format_bytes(extrapolated)}")
+print(f"batch 256 traced:               {format_bytes(peak[256])}")
+print(f"off by {100 * (extrapolated / peak[256] - 1):.0f} %")
+
+# %% slide="subslide"
+turn = next(batch for batch in range(2, 65) if vgg_adam.at(batch).peak_phase == "backward")
+batch_lines(
+    vgg_adam,
+    [2, *range(4, 65, 4)],
+    limit_bytes=6 * GIB,
+    title=f"VGG-16 with Adam: up to batch {turn - 1} the "
+    "update is the worst moment, then backward is",
+)
+
+# %% [markdown] slide="subslide"
 # Momentum and Adam create their state in the first update. A job that fits in its first step can fail in its
 # second.
 
@@ -374,7 +413,7 @@ columns = ["optimizer", "state", "bytes a parameter", "peak"]
 pd.DataFrame(rows, columns=columns).set_index("optimizer")
 
 # %% [markdown] slide="slide"
-# ## Three counters, three numbers
+# ## Three counters, and whether it fits
 #
 # *Allocated* are the tensors alive, *reserved* is what the allocator holds for them, and `nvidia-smi` shows the
 # driver's context as well.
@@ -382,44 +421,74 @@ pd.DataFrame(rows, columns=columns).set_index("optimizer")
 # %% [markdown] slide="notes"
 # Ask how much memory a job uses, and three places answer differently:
 #
-# - *allocated*: the tensors alive, `torch.cuda.memory_allocated()`. For tensors the trace is exact. Convolutions add
-#   *workspace*, scratch memory from the same allocator, which `max_memory_allocated()` counts too. How much depends on
-#   the algorithm that cuDNN takes; with many of them it grows with the batch.
+# - *allocated*: the tensors alive, `torch.cuda.memory_allocated()`. Convolutions add workspace from the same allocator,
+#   which `max_memory_allocated()` counts too. How much depends on the algorithm that cuDNN takes.
 # - *reserved*: what PyTorch's caching allocator holds of the card, `torch.cuda.memory_reserved()`. It takes *segments*
 #   from the driver and cuts *blocks* for tensors out of them. It rounds up, and keeps blocks that were freed and that
 #   nothing fits into. A replay of its rules gives the figures named *reserved* below.
-# - what `nvidia-smi` shows: reserved, and the *context* that the driver loads for every process. It cannot be
-#   computed, and no tensor of yours is in it.
+# - what `nvidia-smi` shows: reserved, and the context. No tensor of yours is in the context, and it cannot be computed;
+#   the course takes its bounds from published reports.
 #
-# When *reserved* meets the card, the allocator first gives back what it holds and nobody uses, segment by segment, and
-# asks again. Only if that fails, training ends with an out-of-memory error. So a step can run on a card that is smaller
-# than what it would reserve on a larger one. It can also fail although enough bytes are free, because they are in
-# pieces: *fragmentation*. `fit` replays the allocator on a card of a given size and says which of the four decides,
-# tensors, context, allocator or workspace.
+# When *reserved* meets the card, the allocator gives back segments that nobody uses and asks again. If that fails,
+# training ends with an out-of-memory error. So a step can run on a card that is smaller than what it reserves on a
+# larger one. It can also fail although enough bytes are free: they are in pieces, which is called *fragmentation*. `fit`
+# replays the allocator on a card of a given size and says what decides: tensors, context, allocator or workspace.
 
 # %%
 for batch in (64, 128):
     at = vgg.at(batch)
     reserved = at.reserved_bytes()
     print(f"batch {batch}: allocated {format_bytes(at.peak_bytes)},", end=" ")
-    print(f"reserved {format_bytes(reserved)}, {reserved / at.peak_bytes - 1:.0%} more")
+    more = reserved / at.peak_bytes - 1
+    print(f"reserved {format_bytes(reserved)}, {100 * more:.0f} % more")
     print(f"batch {batch} {fit(at, 12 * GIB).words}")
 
-# %% [markdown] slide="slide"
-# ## Reading an out-of-memory error
+# %% [markdown] slide="notes"
+# Blocks fall into segments differently at every batch. Try it on a smaller card, with 11 GiB:
+
+# %% slide="subslide"
+found = largest_batch(vgg, 11 * GIB)
+for batch in (found.fits, found.fits + 1):
+    print(f"batch {batch} {fit(vgg.at(batch), 11 * GIB).words}")
+
+# %%
+guess_largest = predict(
+    "Every batch up to the first of these fits, and some larger ones do. "
+    "Which is the largest?",
+    unit="images",
+)
+guess_largest
+
+# %% folded=true
+reveal(
+    guess_largest,
+    {"replay": found.some},
+    thoughts=[
+        (found.fits, "That is the end of the unbroken run. Larger ones fit again."),
+        (found.tight, "Up to there the tensors alone go in; the allocator may fail."),
+    ],
+)
+
+# %% folded=true
+looked = range(found.fits, found.some + 2)
+states = pd.Series({batch: fit(vgg.at(batch), 11 * GIB).state for batch in looked})
+print("fit:  ", *states.index[states == "fits"])
+print("tight:", *states.index[states != "fits"])
 
 # %% [markdown] slide="notes"
-# Where a request cannot be met, PyTorch gives back what it has cached and unused, tries again, and then raises. This is
-# such a message in PyTorch's words, with the figures that somebody posted (pytorch/pytorch, issue 16417, a comment of
-# March 2024):
+# So *the largest batch that fits* has two answers; the course gives the end of the unbroken run first. A batch that is
+# tight may well run; on a real card the program's history decides it too.
 
-# %% [markdown]
+# %% [markdown] slide="subslide"
+# An out-of-memory error is a sum of these counters:
+#
 # > CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB is free.
 # > Including non-PyTorch memory, this process has 23.60 GiB memory in use. Of the allocated memory 22.90 GiB is
 # > allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but unallocated.
 
 # %% [markdown] slide="notes"
-# Every number in it is one of the counters above. Put them into a sum:
+# The message is PyTorch's, with the figures that somebody posted (pytorch/pytorch, issue 16417, a comment of March
+# 2024).
 
 # %% folded=true
 total, in_use, allocated = 23.65 * GIB, 23.60 * GIB, 22.90 * GIB
@@ -454,8 +523,9 @@ pd.Series(
 # 1. If *asked for* is more than *free* and *unallocated* together, no order of the
 #    blocks helps. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces smaller than that.
 # 2. A large *reserved but unallocated* beside a small request says so. Start the program with
-#    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then grow,
-#    so that gaps of different segments join. Here the gaps are 1 % of the card: it would win little.
+#    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then
+#    grow, so that gaps of different segments join. Here the gaps are 195 MiB: it might save this request, and not many
+#    more.
 # 3. `nvidia-smi` lists other programs. A notebook's kernel that was not shut down is one.
 # 4. Here 97 % of the card is allocated. Then ask *which role*, as this lesson does: trace the step, look
 #    at the skyline, and take the technique that lowers the tallest band. A smaller batch lowers maps, not parameters.
@@ -474,7 +544,7 @@ pd.Series(
 #
 # Its *Active Memory Timeline* is a skyline of your own step: blocks over time, each with the line of code that asked
 # for it. And `torch.cuda.max_memory_allocated()`, after `torch.cuda.reset_peak_memory_stats()`, is the peak as this
-# course counts it, in the allocator's blocks: `ledger.allocated_bytes()`.
+# course counts it, in the allocator's blocks (`ledger.allocated_bytes()`), and the workspace of convolutions on top.
 
 # %% [markdown] slide="slide"
 # ## Measure
@@ -505,11 +575,11 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# What is left over is scratch memory: the convolution's kernels convert and pad into buffers of their own and
-# free them before they return. No tensor shows them. That is the *workspace* role, and the one thing in the
-# figure that depends on the kernel, the card and the library version. Our library counts the buffer that PyTorch
-# sets aside for cuBLAS, the thin purple band of the skylines, and leaves out the scratch of convolutions, unless you ask
-# for a band of it:
+# What is left over is probably scratch memory: the convolution's kernels convert and pad into buffers of their own and
+# free them before they return. No tensor shows them. That is the *workspace* role, and the one thing in the figure
+# that depends on the kernel, the card and the library version. Our library counts the buffer that PyTorch sets aside
+# for cuBLAS, the thin purple band of the skylines, and leaves out the scratch of convolutions, unless you ask for a
+# band of it:
 
 # %%
 with_band = vgg.at(128, workspace=512 * MIB)
@@ -521,46 +591,13 @@ for name, at in (
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
-# neither. Where a GPU's kernels are known to need other memory than a CPU's is listed in `course_utils/trace/kernels.py`.
+# neither. `course_utils/trace/kernels.py` lists the kernels that are known to need other memory on a GPU.
 
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
 display(Markdown(recordings.sentence(gpu)))
 rows = beside_trace(gpu, "VGG-16")
 pd.DataFrame(rows) if rows else None
-
-# %% [markdown] slide="slide"
-# ## What matters, and what does not
-#
-# Half the image's side quarters every map. Two classes in place of a thousand shave a sliver off the last layer. More
-# training images change nothing: a step holds one batch.
-
-# %% [markdown] slide="notes"
-# A recurrent network keeps the maps of every time step, and no more parameters.
-
-
-# %% folded=true
-def at_128(builder, size=224, classes=1000):
-    with torch.device("meta"):
-        model = builder(classes=classes)
-    return training_step(model, (3, size, size), classes).at(128).peak_bytes
-
-
-def recurrent(steps):
-    return training_step(networks.rnn_from_cells(4, 100), (steps, 4), 10).at(128)
-
-
-steps_50, steps_100 = recurrent(50).by_layer(), recurrent(100).by_layer()
-rows = {
-    "VGG-16, peak, images of 224": at_128(networks.vgg16),
-    "VGG-16, peak, images of 112": at_128(networks.vgg16, size=112),
-    "VGG-16, peak, 2 classes": at_128(networks.vgg16, classes=2),
-    "recurrent net, saved maps of 50 steps": steps_50["saved feature maps"].sum(),
-    "recurrent net, saved maps of 100 steps": steps_100["saved feature maps"].sum(),
-    "recurrent net, parameters at 50 steps": 4 * steps_50["parameters"].sum(),
-    "recurrent net, parameters at 100 steps": 4 * steps_100["parameters"].sum(),
-}
-pd.Series(rows, name="memory").map(format_bytes).to_frame()
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -581,12 +618,11 @@ memory_explorer()
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# The sentences name the batch up to which all fit an 11 GiB card, and a larger one that fits again: how blocks fall
-# decides. The first that does not is tight, as a fast convolution may find its scratch memory in pieces only, and how much
-# it wants is our guess. At 128 the tensors go in beside the least context that was seen, not beside the most.
-# The dense net's maps are a few MiB beside 600 MiB of parameters, gradients
-# and momentum. AlexNet at batch 2 is nearly all parameters too; with Adam the peak moves from the backward pass into the
-# update, where Adam needs temporaries as large as the parameters.
+# The sentences name the batch up to which all fit an 11 GiB card, and a larger one that fits again. The first that does
+# not is tight. At 128 there is room for the tensors beside the most context that was seen; whether the allocator finds
+# it is not sure. The dense net's maps are a few MiB beside 600 MiB of parameters, gradients and momentum. AlexNet at batch
+# 2 is nearly all parameters too; with Adam the peak moves from the backward pass into the update, where Adam needs
+# temporaries as large as the parameters.
 #
 # </details>
 
@@ -596,50 +632,49 @@ memory_explorer()
 # Put yours in place of this one; the errors say which layer fails, and why.
 
 # %% [markdown] slide="notes"
-# A model with several inputs, any loss and any optimizer, or one of Hugging Face's as it is: see *Trace your own model*
-# in the README.
+# Before you run it: what will half the image's side do to the peak, and what two classes in place of ten? **Change the
+# sizes or the layers.** A model with several inputs, any loss and any optimizer, or one of Hugging Face's as it is: see
+# *Trace your own model* in the README.
 
 
-# %%
+# %% tags=["change"]
 class Mine(nn.Module):
-    def __init__(self):
+    def __init__(self, classes):
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(),
             nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
         )  # fmt: skip
-        self.head = nn.Linear(32, 10)
+        self.head = nn.Linear(32, classes)
 
     def forward(self, x):
         return self.head(self.body(x).mean(dim=(2, 3)))
 
 
-mine = training_step(Mine(), input_shape=(3, 64, 64), classes=10, optimizer="adam")
+side, classes = 64, 10  # change these, or the model
+mine = training_step(
+    Mine(classes), input_shape=(3, side, side), classes=classes, optimizer="adam"
+)
 skyline(mine.at(256))
 
 # %% [markdown] slide="slide"
-# ## What people believe
+# ## Recap, and what people believe
 #
-# Five claims from articles and forums of 2014 to 2017, in our words, with where they were published.
-
-# %% [markdown] slide="notes"
-# Each verdict is computed when the cell runs: change a formula in `lessons/memory/claims.py`, and it changes. The
-# others on memory are in Appendix A.
-
-# %%
-judge([22, 24, 27, 67, 71])
-
-# %% [markdown] slide="slide"
-# ## Recap
-#
-# 1. Feature maps, not parameters, fill the card.
-# 2. The peak is the worst moment of the step, and which moment that is changes.
-# 3. Allocated, reserved and the driver's figure are three numbers: say which one you mean.
+# 1. Feature maps, not parameters, fill the card in most steps of this lesson.
+# 2. The peak is the worst moment of the step, and which moment that is changes with the batch.
+# 3. Allocated, reserved and the driver's figure are three numbers, and *fits* is a fourth question.
 
 # %% [markdown] slide="notes"
 # Maps wait from the forward pass for the backward pass of their layer. Each moment of a step is a fixed part plus a
 # part per sample. Allocated is computable, and exact for tensors; reserved is more, and the driver's figure is more
-# again. Whether a step fits is a fourth question, with the answers *fits*, *tight* and *no*.
+# again.
 #
+# Five claims from articles and forums of 2014 to 2017, in our words. A verdict is computed when the cell runs; the
+# others on memory are in Appendix A.
+
+# %% slide="subslide"
+judge([22, 24, 27, 67, 74])
+
+# %% [markdown] slide="notes"
 # Now the exercise: [exercises/03_memory.ipynb](../exercises/03_memory.ipynb). {questions}. Save,
 # then `course check 03` gives your marks.

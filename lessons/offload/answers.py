@@ -138,3 +138,44 @@ WRONG = {
         ),
     ],
 }
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "copy_seconds": {
+        "4": "the bytes of a value",
+        "1000000000.0": "the unit of the rate",
+    },
+    "copy_over_kernel": {
+        "4": "the bytes of a value",
+        "1000000000.0": "the unit of `gb_s`",
+        "1000000000000.0": "the unit of `tflop_s`",
+        "copy": "the time of the copy",
+        "operations": "the operations",
+        "side / stride": "the side of the output",
+        "(side / stride) ** 2": "the positions of the output",
+        "side ** 2": "the positions of the input",
+        "left of 2 * kernel ** 2": "the additions beside the multiplications",
+        "kernel ** 2": "the size of the kernel",
+    },
+    "least_link": {
+        "count": "the bytes",
+        "seconds": "the seconds",
+        "count / seconds": "the rates",
+    },
+    "two_streams": {
+        "kernel": "the kernel",
+        "copy": "its copy",
+        "copies[-1]": "the copy that nothing hides",
+        "copies[layer - 1]": "the copy of the layer before",
+        "before": "the copy of the layer before",
+        "backward[layer]": "the backward pass of a layer",
+        "max(kernel, copy)": "the longer of kernel and copy",
+        "max(backward[layer], before)": "the longer of backward pass and copy",
+    },
+    "leaves_with": {
+        "read": "a map",
+        "reads": "the maps that are read",
+        "name": "a layer",
+    },
+}

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from classroom.questions.core import Slip
-from classroom.questions.properties import PropertyCheck
 from lessons.offload import judge as saved
 from lessons.offload.judge import Host, Seen
+from lessons.shared.network_questions import ReplayCheck
+from lessons.shared.replay.form import Record
 
 # -- 6. hooks that keep maps outside -----------------------------------------------------------------------------------
 
@@ -63,7 +64,7 @@ def _slip(**options: Any) -> Callable[..., Any]:
     return functools.partial(_hooks, **options)
 
 
-class KeepOutside(PropertyCheck[Seen]):
+class KeepOutside(ReplayCheck[Seen]):
     """The check of question 6: two hooks, judged by what moves, what stays, and the gradients."""
 
     question = name = "keep_outside"
@@ -154,14 +155,16 @@ class KeepOutside(PropertyCheck[Seen]):
         ),
     )  # fmt: skip
 
-    def look(self, given: Callable[..., Any]) -> Seen:
-        """Two steps of training with the hooks."""
-        return saved.run(given)
+    def record(self, given: Callable[..., Any]) -> Record:
+        """Two steps with the hooks."""
+        return saved.record(given)
+
+    def judge(self, record: Record, seed: int) -> Seen:
+        """What they come to."""
+        return saved.judge(record, seed=seed)
 
     def diagnose(self, seen: Seen, given: Callable[..., Any]) -> str:
         """What keeps the hooks from being right, or ""."""
-        if seen.returned != "hooks":
-            return "Return two functions, first the one that packs, then the one that unpacks: `return pack, unpack`."
         for slip in self.slips:
             if seen == _slip_seen(slip):
                 return slip.message
@@ -194,7 +197,7 @@ class KeepOutside(PropertyCheck[Seen]):
 
 @functools.cache
 def _slip_seen(slip: Slip) -> Seen:
-    return saved.run(slip.function)
+    return saved.judge(saved.record(slip.function))
 
 
 keep_outside = KeepOutside()

@@ -200,6 +200,8 @@ two_streams = Check(
              "back what the layer *before* it needs."),
         Slip("nothing comes back", lambda f, b, c: _beside(f, c) + sum(b),
              "Your copies go out and never come back. The backward pass needs every map again."),
+        Slip("kernels alone", lambda f, b, c: sum(f) + sum(b),
+             "You counted kernels alone. Copies run beside them, and a step waits for those that take longer."),
         Slip("nothing goes out", lambda f, b, c: sum(f) + c[-1] + _beside(b, [0.0, *c[:-1]]),
              "Your forward pass does not wait for copies. A layer begins when the copy beside the one before has "
              "ended."),

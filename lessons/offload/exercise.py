@@ -46,7 +46,7 @@ from lessons.offload.checks import check
 check("copy_seconds")
 
 # %% [markdown] hint="copy_seconds"
-# **My number is 4 times too small.** The link counts bytes.
+# **My number is 4 times too small.** A link's rate is in bytes.
 
 # %% [markdown] hint="copy_seconds"
 # **I am off by a billion, or by 7 %.** How many bytes are a GB? This one is decimal.
@@ -90,7 +90,7 @@ check("copy_over_kernel")
 # **It is right at stride 1 only.** The layer reads the whole map and writes fewer values.
 
 # %% [markdown] hint="copy_over_kernel"
-# **I am off by a factor of 2.** Count operations once more, and the ways of the copy.
+# **I am off by a factor of 2.** Count the operations again, and how many ways the copy goes.
 
 # %% graded="copy_over_kernel"
 from lessons.offload import graded
@@ -98,12 +98,12 @@ from lessons.offload import graded
 graded.copy_over_kernel(copy_over_kernel)
 
 # %% [markdown] question="least_link" points=2 difficulty=2 minutes=8
-# ## 3. The slowest link that will do
+# ## 3. The slowest link that is fast enough
 #
-# `layers` is a list of pairs: the bytes that are copied beside a layer, and the seconds that the layer's kernels
-# take. A copy is to end no later than the layer beside which it began.
+# `layers` is a list of pairs: the bytes copied while a layer runs, and the seconds its kernels take. Each copy has to
+# finish no later than the layer it started with.
 #
-# Return the lowest rate of a link, in bytes a second, with which every copy hides.
+# Return the lowest rate of a link, in bytes a second, at which every copy hides.
 
 
 # %% answer="least_link"
@@ -120,10 +120,10 @@ from lessons.offload.checks import check
 check("least_link")
 
 # %% [markdown] hint="least_link"
-# **My rate is too low.** With it, go through the layers one by one: which copy is late?
+# **My rate is too low.** Go through the layers one by one at that rate: which copy is late?
 
 # %% [markdown] hint="least_link"
-# **My rate is too high.** Do the bytes and the seconds you divide belong to one layer?
+# **My rate is too high.** Do the bytes and the seconds that you divide belong to the same layer?
 
 # %% graded="least_link"
 from lessons.offload import graded
@@ -133,14 +133,15 @@ graded.least_link(least_link)
 # %% [markdown] question="two_streams" points=3 difficulty=2 minutes=10
 # ## 4. A step on two streams
 #
-# A chain of layers. `forward[i]` and `backward[i]` are the seconds of layer i's kernels, `copies[i]` the seconds in
-# which the map that layer i reads is copied, one way; 0 if it stays. The rules are vDNN's:
+# The layers form a chain. `forward[i]` and `backward[i]` are the seconds of layer i's kernels; `copies[i]` is how long
+# the map that layer i reads takes to be copied, one way, or 0 if it stays. The rules are those of the lesson's first
+# schedule:
 #
-# - forward: the copy of its map begins with the layer; the next layer begins when both have ended. The backward pass
-#   begins when the last layer and its copy have ended;
-# - at the turn, what the last layer reads comes back before its backward kernels begin, beside nothing;
-# - backward, from the last layer to the first: beside a layer comes back what the layer *before* it reads; the next
-#   begins when both have ended.
+# - forward: the copy of a layer's input starts with the layer; the next layer starts when both have finished. The
+#   backward pass starts when the last layer and its copy have finished;
+# - at the turn, the input of the last layer is copied back before its backward kernels start, while nothing runs;
+# - backward, from the last layer to the first: while a layer runs, the input of the layer *before* it is copied back;
+#   the next starts when both have finished.
 #
 # Return the seconds of the step.
 
@@ -164,14 +165,14 @@ from lessons.offload.checks import check
 check("two_streams")
 
 # %% [markdown] hint="two_streams"
-# **My number is too large.** Which of two things that begin together and both have to end decides?
+# **My number is too large.** Two things start together, and both have to finish. Which of them decides?
 
 # %% [markdown] hint="two_streams"
-# **My number is too small.** Three places cost time: each layer forward, the turn, each layer backward.
+# **My number is too small.** Time passes in three places: each layer forward, the turn, each layer backward.
 
 # %% [markdown] hint="two_streams"
-# **It is right for one layer, not for several.** Beside layer i's backward kernels runs the copy of layer i − 1.
-# Beside those of layer 0 runs none.
+# **It is right for one layer, not for several.** While layer i's backward kernels run, the input of layer i − 1 is
+# copied back. While those of layer 0 run, nothing is.
 
 # %% graded="two_streams"
 from lessons.offload import graded
@@ -182,11 +183,11 @@ graded.two_streams(two_streams)
 # ## 5. When may a map leave?
 #
 # `layers` lists the layers in the order in which they run: pairs of a layer's name and a list of the maps it reads.
-# A map has the name of the layer that makes it; the network's own is `"input"`. A copy may run beside a layer that
-# only reads.
+# A map has the name of the layer that makes it; the network's input is called `"input"`. A map may be copied out while
+# a layer reads it, and is gone when that layer has finished.
 #
-# Return a dictionary: for every map that is read, the layer beside which it may leave, as early as possible and with
-# nobody missing it in the forward pass.
+# Return a dictionary: for every map that is read, the earliest layer it may leave with, so that no later layer of the
+# forward pass misses it.
 
 # %%
 example = [
@@ -218,7 +219,7 @@ check("leaves_with")
 # **I do not know how to begin.** In `example`, who reads `"stem"`? Which of them is the last to run?
 
 # %% [markdown] hint="leaves_with"
-# **A chain is right, branches are wrong.** A map with several readers may not leave before all of them have had it.
+# **A chain is right, branches are wrong.** A map with several readers has to stay until the last of them runs.
 
 # %% graded="leaves_with"
 from lessons.offload import graded
@@ -229,14 +230,14 @@ graded.leaves_with(leaves_with)
 # ## 6. Move what autograd saves
 #
 # Within `torch.autograd.graph.saved_tensors_hooks(pack, unpack)` autograd calls `pack(tensor)` for every tensor it
-# saves for the backward pass, keeps what that returns, and calls `unpack` with it when it needs the tensor.
+# saves for the backward pass, keeps what `pack` returns, and calls `unpack` with that when it needs the tensor.
 #
-# Write both. `host` is memory outside: `host.put(tensor)` copies a tensor there and returns a ticket,
-# `host.take(ticket)` copies it back. Of the network `model` below, in every training step,
+# Write both. `host` stands for the CPU's memory: `host.put(tensor)` copies a tensor there and returns a ticket,
+# `host.take(ticket)` copies it back. In every training step of the network `model` below,
 #
-# - maps of `least` bytes or more are put on the host, and nothing holds them in memory until they are needed;
-# - parameters stay, and so does what is smaller: `pack` returns them as they are;
-# - the gradients are those of the step without hooks, bit by bit.
+# - maps of `least` bytes or more are put on the host, and nothing keeps them in memory until they are needed;
+# - parameters and smaller tensors stay: `pack` returns them as they are;
+# - the gradients equal those of the step without hooks, bit by bit.
 #
 # The images themselves may move or stay.
 
@@ -277,8 +278,8 @@ check("keep_outside")
 # the same bytes. `tensor.untyped_storage().data_ptr()` is the address of the bytes.
 
 # %% [markdown] hint="keep_outside"
-# **The maps are still in memory.** Whatever holds the tensor, a list or a view such as `tensor.numpy()`, keeps its
-# bytes.
+# **The maps are still in memory.** Anything that refers to the tensor, such as a list or a view like `tensor.numpy()`,
+# keeps its bytes alive.
 
 # %% graded="keep_outside"
 from lessons.offload import graded

@@ -6,8 +6,8 @@ Nothing here knows right hooks, only what was saved.
 
 from __future__ import annotations
 
+import functools
 import gc
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from classroom.questions.core import has_dots
-from lessons.shared.watched import Watch
+from classroom.questions.core import Unfit, has_dots
+from course_utils.surroundings import no_garbage_collection
+from lessons.shared.replay.form import Record, Refused
+from lessons.shared.replay.recorder import Recorder
+from lessons.shared.replay.replayer import replay
+from lessons.shared.replay.steps import named_inputs, warm_up
 
 SIDE = 16  # of the images, in pixels
 CLASSES = 10
@@ -57,12 +61,17 @@ def least_bytes(batch: int) -> int:
     return 4 * batch * HIDDEN
 
 
-class _WatchedHost(Host):
-    """A host that knows which memory is its own."""
+class _RecordedHost(Host):
+    """A host whose copies are marked as such."""
 
-    @property
-    def bytes(self) -> int:
-        return sum(tensor.untyped_storage().nbytes() for tensor in self._held)
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def put(self, tensor: Tensor) -> int:
+        ticket = super().put(tensor)
+        self._recorder.mark(f"put {ticket}", self._held[ticket])
+        return ticket
 
 
 @dataclass(frozen=True)
@@ -149,89 +158,116 @@ class Seen:
         }
 
 
-def run(make: Hooks, batch: int = BATCH, seed: int = 0) -> Seen:
-    """Train two steps with the hooks that a learner's `make(model, least, host)` returns.
+def _batches(batch: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """Images and labels of two steps; the second makes a map that has the shape of a parameter."""
+    draw = torch.Generator().manual_seed(seed)
+    sizes = (batch, HIDDEN)
+    return [
+        (torch.rand((n, 1, SIDE, SIDE), generator=draw), torch.randint(CLASSES, (n,), generator=draw)) for n in sizes
+    ]
 
-    Raises whatever the learner's code raises.
+
+def record(make: Hooks, batch: int = BATCH, seed: int = 0) -> Record:
+    """Two forward passes with the hooks that a learner's `make(model, least, host)` returns.
+
+    When a forward pass has ended each tensor that it saved is unpacked, the last one first. It hands out "saved 1.0"
+    and "back 1.0", and so on, and "put 0" for the host's copies. Raises whatever the learner's code raises; Unfit where
+    it returns no hooks; Refused.
     """
-    least, model, host = least_bytes(batch), network(seed), _WatchedHost()
-    returned = make(model, least, host)
+    warm_up()
+    model, batches = network(seed), _batches(batch, seed)
+    recorder = Recorder(named_inputs(dict(model.named_parameters()), {}, batches))
+    returned = make(model, least_bytes(batch), _RecordedHost(recorder))
     hooks = tuple(returned) if isinstance(returned, tuple | list) else ()
+    if has_dots(returned):
+        raise TypeError("an ellipsis is no hook")
     if len(hooks) != 2 or not all(map(callable, hooks)):
-        return Seen(returned)
+        raise Unfit("return two functions, first the one that packs, then the one that unpacks: `return pack, unpack`")
     pack, unpack = hooks
-    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    saved: list[Saved] = []
-    maps: dict[int, tuple[weakref.ref[Any], int]] = {}
-    given: set[int] = set()
-    wrong, dots = "", False
-    packing = Watch()
+    for number, (x, y) in enumerate(batches, 1):
+        kept: list[Any] = []
 
-    def watched_pack(tensor: Tensor) -> tuple[Any, Tensor]:
-        nonlocal dots
-        storage = tensor.untyped_storage()
-        address, size = storage.data_ptr(), tensor.nbytes
-        before = host.bytes
-        packing.ignore(tensor)
-        with packing:
-            result = pack(tensor)
-        dots = dots or has_dots(result)
-        stays = any(held.untyped_storage().data_ptr() == address for held in _tensors(result))
-        saved.append(Saved(address in own, address in given, size, not stays, host.bytes - before >= size))
-        if address not in own and address not in given and size >= least:
-            maps[address] = weakref.ref(storage), size
-        return result, tensor.detach().clone()
+        def packed(tensor: Tensor, number: int = number, kept: list[Any] = kept) -> Any:
+            recorder.mark(f"saved {number}.{len(kept)}", tensor)
+            kept.append(_without_dots(pack(tensor)))
+            return kept[-1]
 
-    def watched_unpack(kept: tuple[Any, Tensor]) -> Tensor:
-        """What autograd gets is right in any case: with wrong indices a pool's kernel ends the whole process."""
-        nonlocal wrong, dots
-        result, truth = kept
-        back = unpack(result)
-        dots = dots or has_dots(back)
-        wrong = wrong or _difference(back, truth)
-        return truth
-
-    def left() -> int:
-        return sum(size for storage, size in maps.values() if storage() is not None) + packing.bytes - host.bytes
-
-    right: list[str] = []
-    steps: list[tuple[Saved, ...]] = []
-    alive = 0
-    for step, size in enumerate((batch, HIDDEN)):
-        wrong = ""
-        saved.clear()
-        maps.clear()
-        draw = torch.Generator().manual_seed(seed + step)
-        x, y = torch.rand((size, 1, SIDE, SIDE), generator=draw), torch.randint(CLASSES, (size,), generator=draw)
-        given.clear()
-        given.update({x.untyped_storage().data_ptr(), y.untyped_storage().data_ptr()})
-        model.zero_grad()
-        with torch.autograd.graph.saved_tensors_hooks(watched_pack, watched_unpack):
-            loss = nn.functional.cross_entropy(model(x), y)
-        if still := left():
+        with no_garbage_collection(), recorder:
+            with torch.autograd.graph.saved_tensors_hooks(packed, lambda one: one):
+                loss = nn.functional.cross_entropy(model(x), y)
             gc.collect()
-            still = left()
-        alive += still
-        loss.backward()
-        if dots:
-            return Seen(...)
-        right.append(wrong)
+            recorder.mark(f"forward {number}")
+            for place in reversed(range(len(kept))):
+                back = _without_dots(unpack(kept.pop()))
+                tensor = isinstance(back, Tensor)
+                recorder.mark(f"back {number}.{place} {type(back).__name__}", back if tensor else None)
+                del back
+            del loss
+    return recorder.record
+
+
+def _without_dots(value: Any) -> Any:
+    if has_dots(value):
+        raise TypeError("an ellipsis is no tensor")
+    return value
+
+
+def judge(record: Record, batch: int = BATCH, seed: int = 1) -> Seen:
+    """What a record comes to, on weights and images drawn from this seed. Raises Refused."""
+    values = named_inputs(dict(network(seed).named_parameters()), {}, _batches(batch, seed))
+    found = replay(record, {name: one.detach() for name, one in values.items()})
+    own, given = (
+        {ref.storage for name, ref in record.inputs.items() if name.startswith(kind)} for kind in ("parameter", "batch")
+    )
+    least, marks = least_bytes(batch), {name: ref for name, ref in record.marks.items() if ref is not None}
+    copies = {name: ref.storage for name, ref in marks.items() if name.startswith("put ")}
+    plain = replay(_unmoved(batch), {name: one.detach() for name, one in values.items()}).handed
+    for name, tensor in plain.items():
+        if name.startswith("saved ") and not (name in marks and torch.equal(found.handed[name], tensor)):
+            raise Refused("autograd saves other tensors than these")
+    for one in found.ran:  # the host copies, and nobody else has to do with its memory
+        touched = {ref.storage for ref in (*one.read, *one.made)}
+        if one.name != "clone" and not touched.isdisjoint(copies.values()):
+            raise Refused("what is on the host is used there")
+    steps, wrong, alive = [], [], 0
+    for number in (1, 2):
+        names = [name for name in marks if name.startswith(f"saved {number}.")]
+        if not names or f"forward {number}" not in found.living:
+            raise Refused("a forward pass is missing")
+        backs = {name.split()[1]: name for name in record.marks if name.startswith(f"back {number}.")}
+        saved, differences = [], []
+        for name in names:
+            truth, place = found.handed[name], name.split()[1]
+            back = marks.get(backs.get(place, ""))
+            put = any(torch.equal(found.handed[copy], truth) for copy in copies if _alike(found.handed[copy], truth))
+            storage = marks[name].storage
+            moved = back is None or back.storage != storage
+            saved.append(Saved(storage in own, storage in given, truth.nbytes, moved, moved and put))
+            back_name = backs.get(place, "nothing")
+            differences.append(_difference(found.handed.get(back_name, back_name.split()[-1]), truth))
+        small = {marks[name].storage for name in names if found.handed[name].nbytes < least}
+        living = found.living[f"forward {number}"]
+        left = sum(living[n] for n in living.keys() - own - given - small - set(copies.values()))
+        alive += left if left >= least else 0
         steps.append(tuple(saved))
-    return Seen("hooks", steps[0], steps[1], alive, (right[0], right[1]), least)
+        wrong.append(next(filter(None, reversed(differences)), ""))
+    return Seen("hooks", steps[0], steps[1], alive, (wrong[0], wrong[1]), least)
 
 
-def _tensors(value: object) -> list[Tensor]:
-    """The tensors that a hook returned, by themselves or in something."""
-    if isinstance(value, Tensor):
-        return [value]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
-    return [tensor for part in parts for tensor in _tensors(part)]
+@functools.lru_cache(maxsize=4)
+def _unmoved(batch: int) -> Record:
+    """A record in which all that autograd saves stays as it is."""
+    return record(lambda model, least, host: (lambda one: one, lambda one: one), batch)
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _difference(back: object, truth: Tensor) -> str:
     """How what came back differs from what was saved, in words; "" if it does not, to the last bit."""
     if not isinstance(back, Tensor):
-        return f"a {type(back).__name__} in place of a tensor"
+        return f"a {back} in place of a tensor"
     if back.shape != truth.shape:
         return f"a tensor of shape {tuple(back.shape)} in place of {tuple(truth.shape)}"
     if back.dtype != truth.dtype:

@@ -72,6 +72,10 @@ class TwoLanes:
                 scene.add(Area(_box(x, bottom + 10, x + 14, bottom + 24), colour))
                 scene.add(Words(x + 20, bottom + 23, sent, SIZE))
                 x += 44 + text_width(sent, SIZE)
+        if schedule.stalls:
+            scene.add(Lines([[(x + i, bottom + 10), (x + i, bottom + 24)] for i in (1, 5, 9, 13)], FAINT, 1.2))
+            waits = f"waits: {format_seconds(schedule.total_seconds - schedule.compute_seconds)}"
+            scene.add(Words(x + 20, bottom + 23, waits, SIZE))
         if not schedule.copies:
             scene.add(Words(x, bottom + 23, "nothing is copied", SIZE, fill=FAINT))
         self.bottom = bottom

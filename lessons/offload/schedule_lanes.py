@@ -46,11 +46,11 @@ MEMORY_HEIGHT = 250.0  # pixels
 
 
 def what_it_is(schedule: Schedule) -> str:
-    """Network, batch and policy: "VGG-16, batch 128, policy all (p)"."""
+    """Network, batch and policy: "VGG-16, batch 128, policy all", and the algorithms where they are not the fastest."""
     work = schedule.work
-    how = "mixed algorithms" if schedule.algorithm == "mixed" else schedule.algorithm
-    window = f", window {schedule.window}" if schedule.window else ""
-    return f"{work.name}, batch {work.batch:,}, policy {schedule.policy} ({how}{window})"
+    how = {"p": "", "m": " (m)"}.get(schedule.algorithm, " (mixed algorithms)")
+    window = f", {schedule.window} in flight" if schedule.window else ""
+    return f"{work.name}, batch {work.batch:,}, policy {schedule.policy}{how}{window}"
 
 
 def schedule_finding(schedule: Schedule, before: Schedule | None = None) -> str:
@@ -100,7 +100,7 @@ def schedule_lanes(
     Args:
         schedule: the step to draw.
         limit_bytes: what the card holds.
-        before: the same step with nothing moved, drawn as a dashed outline over the memory.
+        before: the same step with nothing moved, drawn as an outline over the memory.
         title: the finding; computed if not given.
         limit: the name of the limit, "12 GiB card" if not given.
     """
@@ -136,7 +136,7 @@ class _Memory:
         self.left, self.right, self.top, self.bottom = lanes.left, lanes.right, top, bottom
         self.x = lanes.x
         self.scale = ByteScale(1.0, 1.0)
-        self.keep_clear: list[Box] = []  # the dashed outline and the lines between passes
+        self.keep_clear: list[Box] = []  # the outline and the lines between passes
         self.edges: Floats = np.zeros(1)
         self.levels: Floats = np.zeros((1, len(ROLES) + 1))
 
@@ -160,7 +160,7 @@ class _Memory:
             when, level = before.memory
             ghost_edges, ghost = _thinned(np.array([self.x(t) for t in (*when, before.total_seconds)]), level[:, None])
             line = [_steps(ghost_edges, self.y(ghost[:, 0]))]
-            scene.add(Lines(line, PAPER, 4), Lines(line, INK, 1.8, dashed=True))
+            scene.add(Lines(line, PAPER, 4), Lines(line, FAINT, 1.8))
             for (ax, ay), (bx, by) in pairwise(line[0]):
                 self.keep_clear.append((min(ax, bx) - 3, min(ay, by) - 3, max(ax, bx) + 3, max(ay, by) + 3))
         if limit_bytes is not None and limit_bytes <= self.scale.top:
@@ -236,7 +236,7 @@ class _Memory:
             else:
                 y = min(y, roof_y)
                 x = self.right + COLUMN_GAP
-                scene.add(Lines([[(x - 10, y), (x + 10, y)]], INK, 1.8, dashed=True))
+                scene.add(Lines([[(x - 10, y), (x + 10, y)]], FAINT, 1.8))
                 scene.add(Words(x + 14, y + 0.35 * SIZE, name, SIZE))
                 roof_y = y - COLUMN_ROW
 

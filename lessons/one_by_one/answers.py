@@ -85,10 +85,36 @@ RIGHT = {
 UNTOUCHED = {"bottleneck": [..., lambda: ..., lambda: nn.Sequential(nn.Conv2d(3, 64, 3), ...)]}
 
 
-
 # Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
 WRONG = {
     "after_squeeze": [(lambda side, c, s: (4 * side**2 * s, c * s + s), "You counted bytes")],
     # The fraction is never whole there.
     "break_even": [(lambda *a: RIGHT["break_even"][0](*a) + 1, "You rounded up")],
+}
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "after_squeeze": {
+        "values": "the values",
+        "parameters": "the parameters",
+        "channels * squeezed": "the weights",
+        "right of channels * squeezed + squeezed": "the biases",
+        "left of side * side": "one of the two sides",
+    },
+    "bytes_added": {
+        "4": "the bytes of a value",
+        "one_map": "the size of a channel",
+        "channels - squeezed": "the channels that are saved",
+        "narrow * (channels - squeezed)": "what the narrow maps save",
+        "left of squeezed - narrow * (channels - squeezed)": "the map of the squeeze",
+    },
+    "break_even": {
+        "alone": "the convolution alone",
+        "for_each_channel": "what each channel costs",
+        "left of inputs + kernel ** 2 * outputs": "the squeeze",
+        "kernel ** 2 * outputs": "the convolution after it",
+        "right of alone - 1": "the rule that equal is not less",
+        "kernel ** 2": "the kernel",
+    },
 }

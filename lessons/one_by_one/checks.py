@@ -106,6 +106,9 @@ bytes_added = BytesCheck(
         Slip("the other way round",
              lambda n, side, channels, squeezed, narrow: -_bytes_added(n, side, channels, squeezed, narrow),
              "The sign is the wrong way round: yours is negative where bytes are added."),
+        Slip("nothing without narrow layers",
+             lambda n, side, channels, squeezed, narrow: narrow and _bytes_added(n, side, channels, squeezed, narrow),
+             "Where no layer stays narrow you add nothing. The squeezed map is there all the same."),
         Slip("one side only",
              lambda n, side, channels, squeezed, narrow: 4 * n * side * (squeezed + narrow * (squeezed - channels)),
              "A map has `side` rows and `side` columns."),
@@ -147,8 +150,8 @@ break_even = Check(
              lambda inputs, outputs, kernel: (kernel * inputs * outputs - 1) // (inputs + kernel * outputs),
              "A kernel has kernel² weights for each pair of channels."),
         Slip("kernel forgotten", lambda inputs, outputs, kernel: (inputs * outputs - 1) // (inputs + outputs),
-             "You counted one weight for each pair of channels in both convolutions. The wide one has kernel² of "
-             "them."),
+             "You counted the same weights for each pair of channels in both convolutions, one or kernel². The wide "
+             "one has kernel² of them, the squeeze is 1 × 1."),
     ],
     takeaway="In front of a 3 × 3 nearly any squeeze saves arithmetic; memory is another question.",
 )  # fmt: skip
@@ -263,6 +266,7 @@ bottleneck = RebuildCheck(
         ),
     ],
     takeaway="Two layers at a quarter of the width pay for the map that the squeeze adds, and then some.",
+    batch=6,
 )
 
 check = CheckCell(globals())

@@ -26,8 +26,8 @@ from lessons.shared.originals import wide
 # %% [markdown] question="after_squeeze" points=2 difficulty=1 minutes=6
 # ## 1. What comes out
 #
-# A 1×1 convolution with a bias reads `channels` maps of `side` × `side` and puts out `squeezed` of them. Return
-# two numbers, for one image: how many values it puts out, and how many parameters it has.
+# A 1×1 convolution with a bias reads `channels` maps of `side` × `side` and produces `squeezed` of them. Return two
+# numbers, for one image: how many values it produces, and how many parameters it has.
 
 
 # %% answer="after_squeeze"
@@ -60,9 +60,9 @@ graded.after_squeeze(after_squeeze)
 # %% [markdown] question="bytes_added" points=4 difficulty=2 minutes=11
 # ## 2. What a squeeze adds, and what it saves
 #
-# In a run of convolutions, every one puts out `channels` maps of `side` × `side`. In front of one of them comes
-# a 1×1 convolution to `squeezed` channels. The next `narrow` convolutions put out `squeezed` channels too; the
-# one after them puts out `channels` again, and everything from there on is as before.
+# In a run of convolutions, each produces `channels` maps of `side` × `side`. Before one of them comes
+# a 1×1 convolution to `squeezed` channels. The next `narrow` convolutions have `squeezed` channels too; the
+# one after them has `channels` again, and everything from there on is as before.
 #
 # How many bytes of maps **more** does training keep, for `batch` images in float32? Less is a negative
 # number. After each convolution comes a ReLU, and of each pair one map is kept.
@@ -98,7 +98,7 @@ graded.bytes_added(bytes_added)
 # %% [markdown] question="break_even" points=3 difficulty=2 minutes=9
 # ## 3. When the arithmetic pays
 #
-# A `kernel` × `kernel` convolution reads `inputs` channels and puts out `outputs`. With a 1×1 convolution to m
+# A `kernel` × `kernel` convolution reads `inputs` channels and produces `outputs`. With a 1×1 convolution to m
 # channels in front of it, it reads m instead. Count multiply-adds for one position, biases left out.
 #
 # Return the largest m for which the two together do *fewer* than the one alone.
@@ -138,9 +138,9 @@ graded.break_even(break_even)
 #
 # - the output has the same shape, (batch, 10), and everything is trained;
 # - the first convolution and the dense layer are as they were, and there are at least four convolutions of 3 × 3 and
-#   one of 1 × 1, with a ReLU behind each;
+#   one of 1 × 1, with a ReLU after each;
 # - all maps keep their 32 × 32 up to the average before the head (no strides, no pools: those were other
-#   lessons);
+#   lessons), and every value of the images counts: whichever is changed, some output changes;
 # - the peak of a traced training step is **at most 85 %** of the original's.
 #
 # `bottleneck()` takes no arguments and returns the network.
@@ -171,7 +171,7 @@ check("bottleneck")
 # and is it worth having gone narrow for what lies in between?
 
 # %% [markdown] hint="bottleneck"
-# **PyTorch expects another number of channels.** Each convolution reads what the one before it puts out. Write
+# **PyTorch expects another number of channels.** Each convolution reads what the one before it produces. Write
 # the channels in a row, 3, 64, …, and take neighbours.
 
 # %% [markdown] hint="bottleneck"

@@ -54,7 +54,8 @@ class SqueezeExplorer(ChangeExplorer):
     @property
     def what(self) -> str:
         """The squeeze in a few words."""
-        return f"1×1 to {self.channels.value} channels before {self.layer.value}"
+        stays = ("widens at once", "one layer narrow", "two layers narrow")[self.narrow.value]
+        return f"1×1 to {self.channels.value} channels before {self.layer.value}, {stays}"
 
     def said(self, change: Change, batch: int) -> list[str]:
         """Peak, weights and operations before and after; what is added and saved; what would help."""
@@ -83,7 +84,8 @@ class SqueezeExplorer(ChangeExplorer):
         if found and min(found.values()) < here:
             words, control, value = min(found, key=lambda move: found[move])
             return f"{words} the peak is {format_bytes(found[words, control, value])}.", {control: value}
-        return "Neither fewer channels nor one layer more that stays narrow lowers the peak.", {}
+        tried = " and ".join(f"{words[0].lower()}{words[1:]}" for words, *_ in found)
+        return f"Tried {tried}: no lower." if tried else "Nothing narrower can be set here.", {}
 
 
 def _way(difference: float) -> str:
@@ -100,7 +102,7 @@ def squeeze_explorer(
     Args:
         network: "VGG-16" or "AlexNet".
         layer: the convolution that the 1×1 convolution stands in front of.
-        channels: that it puts out.
+        channels: of its output.
         narrow: how many convolutions keep that number of channels before one widens again, 0 to 2.
         batch: samples in the batch to start with.
 

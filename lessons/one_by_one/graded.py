@@ -6,7 +6,7 @@ import random
 
 from classroom.questions.graded import Graded
 from lessons.shared import originals
-from lessons.shared.builds import GradedBuild
+from lessons.shared.builds import graded_build
 
 Case = tuple[object, ...]
 
@@ -37,4 +37,4 @@ def _pairs(draw: random.Random) -> list[Case]:
 after_squeeze = Graded("after_squeeze", _squeezes)
 bytes_added = Graded("bytes_added", _runs)
 break_even = Graded("break_even", _pairs)
-bottleneck = GradedBuild("bottleneck", originals.BOTTLENECK)
+bottleneck = graded_build("bottleneck", originals.BOTTLENECK, 6, 9)

@@ -124,7 +124,6 @@ class DotsInside(nn.Module):
 UNTOUCHED = {"adapt_layer": [..., DotsInside]}
 
 
-
 def returned_in_the_loop(widths, rank):
     total = 0
     for inputs, outputs in widths:
@@ -136,17 +135,17 @@ def returned_in_the_loop(widths, rank):
 # Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
 WRONG = {
     "kv_cache": [
-        (lambda n, h, kv, d, t, b: 8 * n * h * d * t * b, "`heads` in place of `kv_heads`, 2 times too large"),
-        (lambda n, h, kv, d, t, b: 4 * h * d * t * b, "`layers` left out"),
-        (lambda n, h, kv, d, t, b: 4 * n * kv * t * b, "`head_size` left out"),
+        (lambda n, h, kv, d, t, b: 8 * n * h * d * t * b, None),
+        (lambda n, h, kv, d, t, b: 4 * h * d * t * b, "without `layers`"),
+        (lambda n, h, kv, d, t, b: 4 * n * kv * t * b, "without `head_size`"),
         (lambda n, h, kv, d, t, b: 32 * n * kv * d * t * b, "are bits"),
         (lambda n, h, kv, d, t, b: 2 * n * h * d * t * b, "half is missing"),
         (lambda n, h, kv, d, t, b: 3 * n * kv * d * t * b, "1.333 times too small"),
     ],
     "lora_bytes": [
-        (lambda widths, rank: rank * sum(map(sum, widths)), "2 times too small"),
+        (lambda widths, rank: rank * sum(map(sum, widths)), "without the bytes of a value"),
         (returned_in_the_loop, "`return` inside it"),
-        (lambda widths, rank: 2 * sum(map(sum, widths)), "`rank` left out"),
+        (lambda widths, rank: 2 * sum(map(sum, widths)), "without `rank`"),
         (lambda widths, rank: 2 * rank * sum(widths[-1]), "`+=`, not `=`"),
     ],
     "fixed_bytes": [
@@ -160,14 +159,50 @@ WRONG = {
         (lambda *a: RIGHT["longest_context"][0](*a) + 1, "1 too large"),
         (lambda c, taken, t, b: (c - sum(taken)) // (t * b) if c > sum(taken) else None, "`None`"),
         (lambda c, taken, t, b: int((c - sum(taken)) / (t * b)), "a number below 0"),
-        (lambda c, taken, t, b: abs(c - sum(taken)) // (t * b), "wherever the answer is not 0"),
-        (lambda c, taken, t, b: max(0, (c - sum(taken)) // b), "`token` left out"),
+        (lambda c, taken, t, b: abs(c - sum(taken)) // (t * b), None),
+        (lambda c, taken, t, b: max(0, (c - sum(taken)) // b), "without `token`"),
         (lambda c, taken, t, b: max(0, (c - sum(taken)) // t * b), "put them in brackets"),
     ],
     "tokens_per_second": [
         (lambda w, c, b, f, bw, p: RIGHT["tokens_per_second"][0](w, c, b, f, bw, p) / 1000, "1000 times too small"),
         (lambda w, c, b, f, bw, p: b * max(bw / (w + b * c), p / (b * f)), "shorter of the two times"),
-        (lambda w, c, b, f, bw, p: round(RIGHT["tokens_per_second"][0](w, c, b, f, bw, p)), "rounded to whole ones"),
+        (lambda w, c, b, f, bw, p: round(RIGHT["tokens_per_second"][0](w, c, b, f, bw, p)), "rounded to the nearest"),
         (lambda w, c, b, f, bw, p: b / max((w + c) / bw, f / p), "Each sequence has its own"),
     ],
+}
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "kv_cache": {
+        "left of 2 * layers": "the values beside the keys",
+        "right of 2 * layers * kv_heads * head_size * tokens * batch * 2": "the bytes of a value",
+    },
+    "lora_bytes": {
+        "left of 2 * rank": "the bytes of a value",
+        "inputs": "the inputs of a layer",
+        "outputs": "the outputs of a layer",
+        "left of inputs + outputs": "the matrix at the input",
+        "right of inputs + outputs": "the matrix at the output",
+    },
+    "fixed_bytes": {
+        "trained": "what is trained",
+        "weights": "the weights",
+        "2 * trained": "the gradients",
+        "2 * state_bits / 8 * trained": "the optimizer's state",
+        "left of 2 * state_bits": "one of Adam's two states",
+        "2 * adapters": "the weights of the adapters",
+        "base * base_bits / 8": "the weights of the base",
+        "8": "the step from bits to bytes",
+    },
+    "longest_context": {
+        "sum(taken)": "what is taken",
+        "token * batch": "the cache of one token",
+        "card - sum(taken)": "what is free",
+    },
+    "tokens_per_second": {
+        "reading": "the time of reading",
+        "computing": "the time of computing",
+        "batch * cache": "the caches",
+    },
 }

@@ -12,6 +12,7 @@ from classroom.questions.core import Slip
 from lessons.one_card import judge as adapters
 from lessons.one_card.judge import Adapted
 from lessons.shared.network_questions import NetworkCheck
+from lessons.shared.replay.form import Record
 
 BATCH = 16
 INPUTS, OUTPUTS = 6, 5  # of a layer that is looked at alone
@@ -194,9 +195,13 @@ class AdaptLayer(NetworkCheck[Adapted]):
              "product to the layer's result, and let no `no_grad` stand around it."),
     )  # fmt: skip
 
-    def look(self, given: Callable[..., Any]) -> Adapted:
-        """A network whose layers are adapted with it."""
-        return adapters.look(given, BATCH)
+    def record(self, given: Callable[..., Any]) -> Record:
+        """Layers that are adapted with it."""
+        return adapters.record(given)
+
+    def judge(self, record: Record, seed: int) -> Adapted:
+        """What they do."""
+        return adapters.judge(record, seed=seed)
 
     def praise(self, seen: Adapted) -> str:
         """How little is trained."""
@@ -207,9 +212,9 @@ class AdaptLayer(NetworkCheck[Adapted]):
         if seen.kind != "Tensor":
             nothing = " Is there a `return`?" if seen.kind == "NoneType" else ""
             return f"`forward` returned a {seen.kind}, not a tensor.{nothing}"
-        if not seen.same_objects:
+        if seen.copied:
             return self.told("a copy")
-        if not seen.frozen or not seen.unchanged:
+        if not seen.frozen:
             return self.told("thawed")
         if not seen.same_at_start:
             return self.told("in place of the layer" if _returns_nothing(given) else "both at random")

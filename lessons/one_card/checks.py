@@ -37,7 +37,8 @@ kv_cache = BytesCheck(
              "You counted a key and a value for every head. With grouped queries several heads share one: `kv_heads` "
              "is how many there are."),
         Slip("one of keys and values", lambda n, h, kv, d, t, b: 2 * n * kv * d * t * b,
-             "Half of it is missing: keys are kept, and values too."),
+             "Half of it is missing. Either keys or values are left out, or each value has one byte where 16 bits are "
+             "two."),
         Slip("float32", lambda n, h, kv, d, t, b: 8 * n * kv * d * t * b,
              "You counted four bytes a value. The cache here is in 16 bits."),
         Slip("one of them for every head", lambda n, h, kv, d, t, b: 2 * n * h * d * t * b,
@@ -92,7 +93,8 @@ lora_bytes = BytesCheck(
         Slip("multiplied", lambda w, r: 2 * r * sum(a * b for a, b in w),
              "You multiplied inputs and outputs. Two matrices, inputs × rank and rank × outputs, add up."),
         Slip("float32", lambda w, r: 4 * r * sum(a + b for a, b in w),
-             "You counted four bytes a value. The adapters here are in 16 bits."),
+             "Twice too much. Either each value has four bytes, and the adapters here are in 16 bits; or a gradient is "
+             "counted beside it, and the matrices alone are asked for."),
         Slip("one product", lambda w, r: 2 * r * sum(w[0]),
              "That is the first product alone. Each pair in `widths` has its own adapter. If there is a loop, is its "
              "`return` inside it?"),

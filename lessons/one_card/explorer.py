@@ -11,12 +11,12 @@ from typing import Any
 import ipywidgets as widgets
 
 from classroom.explorer import Explorer, View, described
-from course_utils.figures import role_bars
 from course_utils.machine import hardware
 from course_utils.memory import Ledger
 from course_utils.techniques.capacity import FITS, Fit, demand, fit, room_for_tensors
 from course_utils.units import CourseError, format_bytes, require_one_of
 from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, Method, longest_sequence, step
+from lessons.shared.role_bars import role_bars
 
 MODELS = ("TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3.2-3B", "Llama-3-8B")
 TRAINED = {
@@ -31,6 +31,7 @@ AFTER, WITHIN = "after the backward pass", "within it"
 EACH, NOTHING = "each layer", "nothing"
 SMALLEST = 8  # GiB of a card that is offered
 WHOLE = Method()
+LOST = "Without a float32 copy of the weights, bfloat16 loses most small updates (lesson 08)."
 IS = {"optimizer state": "The optimizer's state is"}
 # What the last sentence tries where a step does not fit: of each role first what is meant for it. Control and value.
 MOVES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -126,8 +127,10 @@ class OneCardExplorer(Explorer):
         room = room_for_tensors(card)
         longest = longest_sequence(model, method, room, batch, recompute, dtype, kept=True)
         title = f"{model}, {batch:,} × {sequence:,} tokens: {format_bytes(ledger.peak_bytes)}, which {verdict.words}"
-        picture = role_bars(rows, title, room, f"{card.name} − context")
+        picture = role_bars(rows, title, card)
         advice, advised = self._advice(ledger) if verdict.state != FITS else ("", {})
+        if method.trained == "all" and dtype == "bfloat16":
+            advice = f"{advice} {LOST}".strip()
         said = sentences(ledger, method, sequence, verdict, longest, advice)
         return View(picture, said, ledger.peak_bytes, uncaused=["card"], advised=advised)
 

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.memory import Ledger, Tape
-from course_utils.networks.language import SHAPES, LanguageModel, Options, Shape
+from course_utils.surroundings import no_garbage_collection
 from course_utils.techniques.fine_tuning import RANK, adapt, eight_bit, fused, on_host
 from course_utils.trace import Spec
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.record import Run
-from course_utils.trace.surroundings import no_garbage_collection
 from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError, require_one_of
 from lessons.shared.kept_steps import KeptSteps
+from lessons.shared.language_models import SHAPES, LanguageModel, Options, Shape
 from lessons.shared.stacked import SHORT, between, deepened, stepped_in_backward
 
 TRACED_AT = (512, 1024)  # sequences traced, between and beyond which every size is on a straight line

@@ -6,13 +6,11 @@ No right answer is known here.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
-from classroom.questions.graded import Graded, GradedProperties
+from classroom.questions.graded import Graded
 from course_utils.units import GIB
 from lessons.one_card import judge as adapters
-from lessons.shared.network_questions import network_maker
+from lessons.shared.network_questions import graded_network
 
 Case = tuple[object, ...]
 
@@ -81,8 +79,4 @@ longest_context = Graded("longest_context", _rooms)
 tokens_per_second = Graded("tokens_per_second", _rates)
 
 
-def _look(wrap: Callable[..., Any], draw: random.Random) -> adapters.Adapted:
-    return adapters.look(wrap, draw.randint(8, 32), draw.randint(0, 10**6), draw.randint(2, 6))
-
-
-adapt_layer = GradedProperties("adapt_layer", network_maker, _look)
+adapt_layer = graded_network("adapt_layer", adapters.record, adapters.judge, lambda draw: (draw.randint(2, 6),))

@@ -6,17 +6,20 @@ Nothing here knows a right answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from course_utils.surroundings import no_garbage_collection
 from lessons.shared.compared import same
-from lessons.shared.tensors import own_kind
-from lessons.shared.watched import members
+from lessons.shared.replay.form import DTYPES, Record
+from lessons.shared.replay.recorder import Recorder
+from lessons.shared.replay.replayer import replay, slopes
+from lessons.shared.replay.steps import warm_up
 
 RANK = 4
-RATE = 0.5
+Values = dict[str, Tensor]
 
 
 class Reader(nn.Module):
@@ -53,17 +56,17 @@ def allowed_bytes(network: nn.Module, rank: int = RANK) -> int:
 
 @dataclass(frozen=True)
 class Adapted:
-    """What a look at an adapted network found; what follows one that does not hold means little.
+    """What the layers of a network are when they were adapted; what follows one that does not hold means little.
 
     Attributes:
         kind: type of what a wrapped layer returns.
-        same_objects: whether all parameters of the original are still there, the very same ones.
-        frozen: whether none of them is trained.
-        unchanged: whether they have their values after training.
+        copied: whether a wrapped layer holds another weight of the frozen one's size, which is not trained.
+        used: whether what comes out depends on the frozen layers' own weights.
+        frozen: whether none of these gets a gradient, or another value.
         same_at_start: whether the outputs are the original's before training.
         trained_bytes: of parameters that are trained.
         allowed_bytes: that may be.
-        learning: how many of `layers` give other results after training, by what is trained beside them.
+        learning: how many of `layers` have parameters with a gradient, and all of them the right one.
         linear: how many of them add a linear function of what enters them, whatever their own parameters are.
         of_rank: how many of them add a matrix of the rank asked for, whatever their own parameters are.
         passing: how many of them pass all of their gradient on to what enters them.
@@ -71,9 +74,9 @@ class Adapted:
     """
 
     kind: str = ""
-    same_objects: bool = False
+    copied: bool = True
+    used: bool = False
     frozen: bool = False
-    unchanged: bool = False
     same_at_start: bool = False
     trained_bytes: int = 0
     allowed_bytes: int = 0
@@ -84,11 +87,16 @@ class Adapted:
     layers: int = 0
 
     @property
+    def returned(self) -> str:
+        """The type of what a wrapped layer returns, by the name that marking knows."""
+        return self.kind
+
+    @property
     def holds(self) -> dict[str, bool]:
         """The properties asked for, by name."""
         return {
-            "the frozen layers are the same objects": self.same_objects,
-            "they stay frozen": self.frozen and self.unchanged,
+            "the frozen layers are the same objects": not self.copied and self.used,
+            "they stay frozen": self.frozen,
             "same output at the start": self.same_at_start,
             "few enough trained bytes": 0 < self.trained_bytes <= self.allowed_bytes,
             "every layer learns": 0 < self.layers == self.learning,
@@ -98,98 +106,126 @@ class Adapted:
         }
 
 
-def look(wrap: Callable[[nn.Linear, int], nn.Module], batch: int, seed: int = 0, rank: int = RANK) -> Adapted:
-    """Adapt a network of random weights, train it two steps on random data, and compare it with the original.
-
-    Raises whatever the learner's code raises.
-    """
+def _layers(seed: int) -> dict[str, tuple[nn.Linear, dict[str, Tensor]]]:
+    """The frozen layers of a `Reader`, with inputs for each, and weights of its outputs in a loss."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = Reader()
-        original = dict(network.named_parameters())
-        values = {name: parameter.detach().clone() for name, parameter in original.items()}
-        most = allowed_bytes(network, rank)
-        x, labels = torch.randn(batch, 24), torch.randint(10, (batch,))
-        wanted = network(x).detach()
-        linear = {name: layer for name, layer in network.named_children() if isinstance(layer, nn.Linear)}
-        adapt(network, wrap, rank)
-        inputs = {name: torch.randn(5, layer.in_features) for name, layer in linear.items()}
-        returned = [getattr(network, name)(inputs[name]) for name in linear]
-        found = Adapted(
-            kind=next((type(one).__name__ for one in returned if not isinstance(one, Tensor)), "Tensor"),
-            layers=len(linear),
-            allowed_bytes=most,
-        )
-        if found.kind != "Tensor":
-            return found
-        given = own_kind(network(x))
-        parameters = [one for one in members(network).values() if isinstance(one, nn.Parameter)]
-        trained = [parameter for parameter in parameters if parameter.requires_grad]
-        present = {id(parameter) for parameter in parameters}
-        found = replace(
-            found,
-            same_objects=all(id(parameter) in present for parameter in original.values()),
-            frozen=not any(parameter.requires_grad for parameter in original.values()),
-            same_at_start=same(given, wanted),
-            trained_bytes=sum(parameter.numel() * parameter.element_size() for parameter in trained),
-        )
-        network.eval()  # dropout on the way to the matrices is theirs to choose
-        before = {name: _through(network, name, inputs[name]).detach().clone() for name in linear}
-        if trained:
-            _train(network, trained, x, labels)
-        network.eval()
-        after = {name: _through(network, name, inputs[name]).detach() for name in linear}
-        kept = all(torch.equal(parameter, values[name]) for name, parameter in original.items())
-        with torch.no_grad():
-            matrices, others = (_drawn(network, trained, linear) for _ in "12")
-            straight = [_is_linear(getattr(network, name), layer, inputs[name]) for name, layer in linear.items()]
-        passing = sum(_passes(getattr(network, name), inputs[name]) for name in linear)
-    by_parameters = {name: not torch.allclose(matrix, others[name]) for name, matrix in matrices.items()}
-    learning = sum(by_parameters[name] and not torch.equal(before[name], after[name]) for name in linear)
-    of_rank = sum(int(torch.linalg.matrix_rank(matrix, rtol=1e-3)) == rank for matrix in matrices.values())
-    return replace(
-        found, unchanged=kept, learning=learning, linear=sum(straight), of_rank=of_rank, passing=passing
+        network = Reader().requires_grad_(False)
+        return {
+            name: (layer, {
+                **{f"{name} frozen {key}": one.detach() for key, one in layer.named_parameters()},
+                f"{name} x": torch.randn(layer.in_features, layer.in_features),
+                f"{name} loss": torch.randn(layer.in_features, layer.out_features),
+            })
+            for name, layer in network.named_children() if isinstance(layer, nn.Linear)
+        }  # fmt: skip
+
+
+def record(wrap: Callable[[nn.Linear, int], nn.Module], rank: int = RANK, seed: int = 0) -> Record:
+    """What each adapted layer does, forward and backward, without dropout.
+
+    A parameter of its own is named "NAME trained KEY", or "kept" where it is none that is trained; those that begin at
+    0 say so. Raises whatever the learner's code raises, and Refused.
+    """
+    warm_up()
+    layers = _layers(seed)
+    adapted = {name: wrap(layer, rank).eval() for name, (layer, _) in layers.items()}
+    inputs: dict[str, Tensor] = {}
+    own: dict[str, Tensor] = {}
+    for name, (layer, given) in layers.items():
+        frozen = {id(one) for one in layer.parameters()}
+        inputs |= given | {f"{name} frozen {key}": one for key, one in layer.named_parameters()}
+        for key, one in (*adapted[name].named_parameters(), *adapted[name].named_buffers()):
+            if id(one) not in frozen:
+                kind = "trained" if one.requires_grad else "kept"
+                own[f"{name} {kind}{'' if one.any() else ' from 0'} {key}"] = one
+    recorder = Recorder(inputs | own)
+    with no_garbage_collection(), recorder:
+        for name, (layer, given) in layers.items():
+            x = given[f"{name} x"].requires_grad_()
+            out = adapted[name](x)
+            recorder.mark(f"{name} returned {type(out).__name__}")
+            if isinstance(out, Tensor):
+                recorder.mark(f"{name} out", out)
+                if out.requires_grad and out.shape == given[f"{name} loss"].shape:
+                    (out * given[f"{name} loss"]).sum().backward()
+            mine = {key: one for key, one in own.items() if key.startswith(f"{name} ")}
+            theirs = {f"{name} frozen {key}": one for key, one in layer.named_parameters()}
+            for key, one in {f"{name} x": x, **mine, **theirs}.items():
+                if one.grad is not None:
+                    recorder.mark(f"gradient {key}", one.grad)
+            for key, one in theirs.items():
+                recorder.mark(f"after {key}", one)
+    return recorder.record
+
+
+def judge(record: Record, rank: int = RANK, seed: int = 1) -> Adapted:
+    """What a record comes to, on values drawn from this seed. Raises Refused."""
+    layers = _layers(seed)
+    given = {key: one for _, values in layers.values() for key, one in values.items()}
+    own = {key: ref for key, ref in record.inputs.items() if key not in given}
+    draw = torch.Generator().manual_seed(seed)
+    drawn = {key: torch.randn(ref.size, generator=draw).to(DTYPES[ref.dtype]) for key, ref in own.items()}
+    start = {key: 0 * one if " from 0 " in key else one for key, one in drawn.items()}
+    looked = [_look(record, name, layer, given, start, drawn, rank) for name, (layer, _) in layers.items()]
+    trained = {key: ref for key, ref in own.items() if " trained " in key}
+    return Adapted(
+        kind=next((one.kind for one in looked if one.kind != "Tensor"), "Tensor"),
+        copied=any(
+            own[key].size == layer.weight.shape
+            for name, (layer, _) in layers.items() for key in own if key.startswith(f"{name} kept")
+        ),
+        used=all(one.used for one in looked),
+        frozen=all(one.frozen for one in looked),
+        same_at_start=all(one.same_at_start for one in looked),
+        trained_bytes=sum(one.nbytes for key, one in drawn.items() if key in trained),
+        allowed_bytes=allowed_bytes(nn.ModuleList(layer for layer, _ in layers.values()), rank),
+        learning=sum(one.learning for one in looked),
+        linear=sum(one.linear for one in looked),
+        of_rank=sum(one.of_rank for one in looked),
+        passing=sum(one.passing for one in looked),
+        layers=len(layers),
+    )  # fmt: skip
+
+
+def _look(
+    record: Record, name: str, layer: nn.Linear, given: Values, start: Values, drawn: Values, rank: int
+) -> Adapted:
+    """The same of one layer, its counts 0 or 1."""
+    x, weights = given[f"{name} x"], given[f"{name} loss"]
+
+    def added(entering: Tensor) -> Tensor:
+        values = {**given, **drawn, f"{name} x": entering}
+        more: Tensor = replay(record, values).handed[f"{name} out"] - layer(entering)
+        return more
+
+    begin = replay(record, {**given, **start})
+    kind = next((key.split()[-1] for key in begin.alive if key.startswith(f"{name} returned ")), "nothing")
+    if kind != "Tensor" or begin.handed[f"{name} out"].shape != weights.shape:
+        return Adapted(kind=kind)
+    slope = slopes(record, {**given, **start}, f"{name} out", weights)
+    later = slopes(record, {**given, **drawn}, f"{name} out", weights)
+    ran = replay(record, {**given, **drawn})
+    mine = [key for key in start if key.startswith(f"{name} trained ")]
+    frozen = [key for key in given if key.startswith(f"{name} frozen ")]
+    right = all(_same(begin.handed.get(f"gradient {key}"), slope[key]) for key in mine)
+    one, two, less, matrix = (added(entering) for entering in (x, 2 * x, -x, torch.eye(len(x))))
+    near = 1e-4 * float(max(one.abs().max(), layer(x).abs().max()))  # as close as sums of float32 are
+    straight = torch.allclose(two, 2 * one, rtol=0, atol=near) and torch.allclose(less, -one, rtol=0, atol=near)
+    return Adapted(
+        kind=kind,
+        used=all(bool(slope[key].any()) for key in frozen),
+        frozen=not any(f"gradient {key}" in record.marks for key in frozen)
+        and all(torch.equal(ran.handed[f"after {key}"], given[key]) for key in frozen),
+        same_at_start=same(begin.handed[f"{name} out"], layer(x)),
+        learning=int(right and any(bool(slope[key].any()) for key in mine)),
+        linear=int(straight),
+        of_rank=int(int(torch.linalg.matrix_rank(matrix, rtol=1e-3)) == rank),
+        passing=int(_same(ran.handed.get(f"gradient {name} x"), later[f"{name} x"])),
     )
 
 
-def _through(network: nn.Module, name: str, x: Tensor) -> Tensor:
-    """What the layer of this name makes of x."""
-    return own_kind(getattr(network, name)(x))
-
-
-def _drawn(network: nn.Module, trained: list[nn.Parameter], linear: dict[str, nn.Linear]) -> dict[str, Tensor]:
-    """With random numbers in all that is trained: what is added to each layer, as a matrix (inputs, outputs)."""
-    for parameter in trained:
-        parameter.normal_()
-    ones = {name: torch.eye(layer.in_features) for name, layer in linear.items()}
-    return {name: _through(network, name, ones[name]) - layer(ones[name]) for name, layer in linear.items()}
-
-
-def _is_linear(adapted: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
-    """Whether what is added to the layer's result at x, its double and its opposite is one, two and minus one of it."""
-    one, two, less = (own_kind(adapted(times * x)) - layer(times * x) for times in (1, 2, -1))
-    near = 1e-4 * float(max(one.abs().max(), layer(x).abs().max()))  # as close as sums of float32 are
-    return all(torch.allclose(got, times * one, rtol=0, atol=near) for got, times in ((two, 2), (less, -1)))
-
-
-def _passes(adapted: nn.Module, x: Tensor) -> bool:
-    """Whether the gradient of an affine function is the whole one: times x it is what the function adds to f(0)."""
-    x = x.clone().requires_grad_()
-    total = own_kind(adapted(x)).sum()
-    if not total.requires_grad:
-        return False
-    (slope,) = torch.autograd.grad(total, x, allow_unused=True)
-    wanted = total - own_kind(adapted(torch.zeros_like(x))).sum()
-    return slope is not None and bool((slope * x).sum().sub(wanted).abs() <= 1e-3 * (1 + (slope * x).abs().sum()))
-
-
-def _train(network: nn.Module, trained: list[nn.Parameter], x: Tensor, labels: Tensor) -> None:
-    network.train()
-    optimizer = torch.optim.SGD(trained, lr=RATE)
-    for _ in range(2):  # the matrix that is 0 moves in the first step, and so the other in the second
-        output = network(x)
-        if not output.requires_grad:
-            return
-        nn.functional.cross_entropy(output, labels).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+def _same(gradient: Tensor | None, wanted: Tensor) -> bool:
+    """Whether a gradient is what is wanted; one that was not handed out is all 0."""
+    found = torch.zeros_like(wanted) if gradient is None else gradient
+    return same(found, wanted, 1e-3)

@@ -12,11 +12,11 @@ from contextlib import suppress
 from itertools import product
 
 from course_utils.memory import Tape
-from course_utils.networks.language import SHAPES
 from course_utils.units import CourseError
 from lessons.one_card.explorer import MODELS, TRAINED
 from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, STEPS, Method, kept_name, short_tape
 from lessons.shared.kept_steps import LENGTHS, write
+from lessons.shared.language_models import SHAPES
 
 
 def methods() -> Iterator[Method]:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from course_utils.machine.hardware import Device, roofline_seconds
-from course_utils.networks.language import Cache, LanguageModel, Shape
 from course_utils.techniques.capacity import spare_bytes
 from course_utils.units import CourseError
+from lessons.shared.language_models import Cache, LanguageModel, Shape
 
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 

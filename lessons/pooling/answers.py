@@ -105,7 +105,6 @@ RIGHT = {
 UNTOUCHED = {"pooled_well": [..., lambda: ..., lambda: nn.Sequential(nn.Conv2d(3, 16, 3), ...)]}
 
 
-
 # Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
 WRONG = {
     "pool_keeps": [
@@ -118,4 +117,25 @@ WRONG = {
             "One place too few",
         ),
     ],
+}
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "pool_keeps": {
+        "places": "the positions on a side",
+        "outputs": "the outputs",
+        "index_bytes": "the index",
+        "8": "the index",
+        "right of (side - kernel) // stride + 1": "the first position",
+    },
+    "pool_balance": {
+        "4": "the bytes of a value",
+        "8": "the index",
+        "left of 4 + 8": "the value of an output",
+        "pooled": "the pooled map",
+        "saved": "what the later layers save",
+        "added": "what the pool adds",
+        "side ** 2": "the whole map",
+    },
 }

@@ -44,6 +44,7 @@ pool_keeps = BytesCheck(
         ("average", 3, 7, 10, 3, 2, 2),
         ("max", 1, 4, 56, 3, 2, 2),
         ("max", 1, 1, 3, 2, 1, 4),
+        ("max", 2, 3, 12, 5, 3, 4),  # a third of a step is left over
     ],
     slips=[
         Slip("the index shrinks too", _keeping(lambda kind, v: v + 2 * v * (kind == "max")),
@@ -55,7 +56,8 @@ pool_keeps = BytesCheck(
         Slip("index of four bytes", _keeping(lambda kind, v: v + 4 * (kind == "max")),
              "An int64 has 64 bits: 8 bytes, not 4."),
         Slip("average pools remember too", _keeping(lambda kind, v: v + 8),
-             "An average pool has no winner to remember: every value of a window gets the same share of the gradient."),
+             "You counted an index for the average pool too (its `kind` is \"average\"). It has no winner to remember: "
+             "every value of a window gets the same share of the gradient."),
         Slip("windows do not overlap",
              lambda kind, n, c, side, kernel, stride, v: n * c * (side // stride) ** 2 * (v + 8 * (kind == "max")),
              "`side // stride` counts windows of the stride's width. A window of `kernel` values that overlaps its "
@@ -74,6 +76,14 @@ pool_keeps = BytesCheck(
                  _pool_keeps(kind, n, c, side, kernel, stride, v) - n * c * side**2 * v
              ),
              "You took the pool's input off. It stays, for the layer that made it: the pool only adds."),
+        Slip("what the pool makes smaller",
+             lambda kind, n, c, side, kernel, stride, v: (
+                 n * c * (side**2 - ((side - kernel) // stride + 1) ** 2) * (v + 8 * (kind == "max"))
+             ),
+             "You took the output from the input. The input stays for the layer that made it: the pool adds its output "
+             "to what is kept."),
+        Slip("values of four bytes", _keeping(lambda kind, v: 12 if kind == "max" else v),
+             "For the max pool you took values of 4 bytes. How many a value has is `value_bytes`."),
         Slip("one side only",
              lambda kind, n, c, side, kernel, stride, v: (
                  n * c * ((side - kernel) // stride + 1) * (v + 8 * (kind == "max"))
@@ -197,7 +207,8 @@ pool_balance = BytesCheck(
              lambda n, c, side, size, later: (
                  n * (4 * sum(later) * (side**2 - (side // size) ** 2) - 8 * c * (side // size) ** 2)
              ),
-             "Of what the pool adds you counted the indices only. Its output is another map that is kept."),
+             "You counted 8 bytes for each output of the pool: the index alone, or value and index at 4 each. The "
+             "index is an int64, and the output is another map that is kept."),
         Slip("its input disappears",
              lambda n, c, side, size, later: _pool_balance(n, c, side, size, later) + 4 * n * c * side**2,
              "You counted the pool's input as saved. It was made before the pool, and stays."),

@@ -34,6 +34,6 @@ def _four_layers() -> Finding:
     return Finding(
         verdict,
         f"VGG-16, pool1: {factor:.0f} times fewer values, no layer goes; in training the pool keeps {each:.0f} bytes "
-        f"for each value it puts out, {format_bytes(kept)} at batch 128",
+        f"for each value it produces, {format_bytes(kept)} at batch 128",
         "A factor of four got lost in translation. The pool adds its output and an index; what shrinks is downstream.",
     )

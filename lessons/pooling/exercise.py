@@ -54,7 +54,7 @@ check("pool_keeps")
 # and which is a position in a map? Does a position get shorter when values do?
 
 # %% [markdown] hint="pool_keeps"
-# **It is wrong where windows overlap.** Count where the left edge of a window of 3 may stand on 10 values,
+# **It is wrong where windows overlap.** Count where the left edge of a window of 3 may be on 10 values,
 # going by 2. Exercise 04 had the formula.
 
 # %% graded="pool_keeps"
@@ -66,9 +66,9 @@ graded.pool_keeps(pool_keeps)
 # ## 2. Where the gradient goes
 #
 # `values` is a map as a list of rows, its sides even. A 2 × 2 max pool with stride 2 has read it; `gradients`,
-# a list of rows too, holds the gradient of each value that the pool put out.
+# a list of rows too, holds the gradient of each value that the pool produced.
 #
-# Return the gradient of `values`, as a list of rows of the same size. If the maximum stands in a window more
+# Return the gradient of `values`, as a list of rows of the same size. If the maximum is in a window more
 # than once, the first place counts, row by row.
 
 
@@ -107,8 +107,8 @@ graded.route(route)
 # %% [markdown] question="pool_balance" points=3 difficulty=2 minutes=9
 # ## 3. Does the pool pay?
 #
-# A max pool of `size` × `size` (stride `size`, which divides `side`) is put behind `channels` maps of `side` ×
-# `side`. Behind it follow maps with `later[0]`, `later[1]`, … channels. Without the pool each of them would
+# A max pool of `size` × `size` (stride `size`, which divides `side`) is put after `channels` maps of `side` ×
+# `side`. Maps follow it with `later[0]`, `later[1]`, … channels. Without the pool each of them would
 # have `side` × `side` values a channel; with it, the pool's side.
 #
 # How many bytes does a step with `batch` images in float32 keep **less** because of the pool? Count what the
@@ -133,7 +133,7 @@ check("pool_balance")
 
 # %% [markdown] hint="pool_balance"
 # **My balance is too good.** Go through what exists with the pool and not without it. There are two things, and
-# both are as many as the values that the pool puts out.
+# both are as many as the values that the pool produces.
 
 # %% [markdown] hint="pool_balance"
 # **I do not know what to do with the pool's input.** It is there in both cases. What is the same on both sides
@@ -151,8 +151,9 @@ graded.pool_balance(pool_balance)
 #
 # - the output has the same shape, (batch, 10), and every layer that has parameters keeps theirs in number and
 #   shape;
-# - everything is trained, and a ReLU stands behind every convolution, as in the original;
-# - the first convolution reads the images as they are;
+# - everything is trained, and a ReLU follows every convolution, as in the original;
+# - the first convolution reads the images as they are, and every value of them counts: whichever is changed, some
+#   output changes;
 # - the peak of a traced training step is **at most 43 %** of the original's.
 #
 # `pooled_well()` takes no arguments and returns the network.

@@ -12,7 +12,7 @@ import ipywidgets as widgets
 
 from classroom.explorer import described
 from course_utils.networks import NETWORKS
-from course_utils.units import format_bytes, require_one_of, require_whole
+from course_utils.units import CourseError, format_bytes, require_one_of, require_whole
 from lessons.shared import changes
 from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest, times
 from lessons.shared.changes import EVERY_POOL, POOL_KINDS, Change
@@ -59,7 +59,14 @@ class PoolExplorer(ChangeExplorer):
     @property
     def change(self) -> Change:
         """The network before and after, traced at most once."""
-        return self._made(self.kind.value, 0 if self.kind.value == "nothing" else self.size.value)
+        try:
+            return self._made(self.kind.value, 0 if self.kind.value == "nothing" else self.size.value)
+        except CourseError as error:
+            if "fails in the forward pass" not in str(error):
+                raise
+            raise CourseError(
+                f"{self.what}: nothing is left of the maps. Choose a smaller size, or one pool"
+            ) from error
 
     @property
     def what(self) -> str:
@@ -90,7 +97,7 @@ class PoolExplorer(ChangeExplorer):
             cost = f" It adds {added:,} parameters." if added > 0 else ""
             return f"No indices are left to save.{cost}", {}
         if self.kind.value == "max pool":
-            kept = f"{format_bytes(indices)} are indices, 8 bytes each in any precision"
+            kept = f"All pools together keep {format_bytes(indices)} of indices, 8 bytes each in any precision"
             average = self._made("average pool", self.size.value).after.at(batch).peak_bytes
             if average < peak:
                 better = f"an average pool here would bring the peak to {format_bytes(average)}"

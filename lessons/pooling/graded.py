@@ -6,7 +6,7 @@ import random
 
 from classroom.questions.graded import Graded
 from lessons.shared import originals
-from lessons.shared.builds import GradedBuild
+from lessons.shared.builds import graded_build
 
 Case = tuple[object, ...]
 
@@ -47,4 +47,4 @@ def _balances(draw: random.Random) -> list[Case]:
 pool_keeps = Graded("pool_keeps", _kept)
 route = Graded("route", _windows)
 pool_balance = Graded("pool_balance", _balances)
-pooled_well = GradedBuild("pooled_well", originals.POOLED_WELL)
+pooled_well = graded_build("pooled_well", originals.POOLED_WELL)

@@ -9,18 +9,18 @@
 # %% [markdown] slide="slide"
 # # 06 · Pooling
 #
-# **The question:** why does the pool itself add memory while the network shrinks?
+# **The question:** a max pool remembers where each maximum was. What does remembering cost, and who does it for less?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
-# 1. say to the byte what a pool adds to what is kept in training, in any precision, and what for;
-# 2. follow a gradient through a max pool by hand;
-# 3. choose between max pool, average pool and strided convolution by what each adds;
-# 4. say what moving a pool earlier or later does to the peak, and what its order with ReLU and batch norm does.
+# 1. follow a gradient through a max pool by hand;
+# 2. say to the byte what a pool keeps in PyTorch's eager mode, in any precision;
+# 3. write a pool that keeps less, and say what `torch.compile` does about it;
+# 4. say what pools are for, and where in a network they should be.
 #
-# About 45 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: feature maps, the peak,
-# *downstream*. No GPU is needed.
+# About 50 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
+# peak. No GPU is needed.
 
 # %% slide="skip" folded=true
 import textwrap
@@ -32,40 +32,48 @@ from torch import nn
 
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
-from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
+from course_utils.figures import Axis, Curve, plane
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.trace import training_step
-from course_utils.units import GIB, MIB, format_bytes
-from lessons.claims import judge
+from course_utils.units import GIB, format_bytes
 from lessons.pooling.explorer import pool_explorer
+from lessons.pooling.remembered import PLANNED, kept_by_type
+from lessons.shared import trained
 from lessons.shared.beside import beside_trace
 from lessons.shared.changes import index_bytes
-from lessons.shared.digits import Variant, compare
-from lessons.shared.layer_changes import layer_changes
 
 # %% [markdown] slide="slide"
-# ## Predict
+# ## Thirteen layers without a weight
+#
+# GoogLeNet has 58 layers with weights and 13 max pools, which have none.
 
-# %% [markdown] slide="notes"
-# A 2 × 2 max pool reads four values and puts out one. It has no parameters.
+# %% folded=true
+with torch.device("meta"):
+    google = networks.googlenet()
+step = training_step(google, (3, 224, 224), 1000, name="GoogLeNet").at(128)
+table = step.by_layer().set_index("layer")
+kept = table["saved feature maps"]
+pools = {name: part for name, part in google.named_modules() if isinstance(part, nn.MaxPool2d)}
+weights = [part for part in google.modules() if isinstance(part, (nn.Conv2d, nn.Linear))]
+print(
+    f"GoogLeNet, batch 128: {len(weights)} layers with weights, {len(pools)} max pools;",
+    end=" ",
+)
+print(f"kept for the backward pass: {format_bytes(kept.sum())}")
 
 # %%
 guess = predict(
-    "VGG-16's pool1 stands behind 64 maps of 224 × 224, which take 1,568 MiB at "
-    "batch 128. By how many MiB does pool1 itself, not what stands behind it, "
-    "change what is kept for the backward pass? Less is negative, nothing is 0.",
-    unit="MiB",
+    "Of all that training GoogLeNet keeps for its backward pass, what share do its "
+    "13 max pools keep?",
+    unit="%",
 )
 guess
 
 # %% [markdown] slide="slide"
-# ## By hand: what a pool must remember
+# ## What a max pool must remember
 #
-# Sixteen values, four windows.
-
-# %% [markdown] slide="notes"
-# The pool puts out the largest value of each window, and beside it writes down where it stood: the *pooling index*, the
-# position counted row by row from 0 in the whole map.
+# Sixteen values, four windows. The pool passes on the largest of each, and notes where it was: the *index*, a position
+# counted row by row in the whole map.
 
 # %%
 values = torch.tensor([[1.0, 2, 0, 9], [4, 3, 8, 7], [6, 1, 2, 1], [0, 5, 3, 4]])
@@ -75,8 +83,8 @@ print("output  ", output[0, 0].tolist(), output.dtype)
 print("index   ", index[0, 0].tolist(), index.dtype)
 
 # %% [markdown] slide="subslide"
-# The backward pass needs the index. The output's gradient belongs to one value of each window, the winner; the
-# other three had no part in the output, and get zero.
+# The backward pass needs the index. A gradient that arrives belongs to the winner of its window; the other three values
+# had no part in the output, and get zero.
 
 # %%
 values.requires_grad_()
@@ -85,8 +93,7 @@ output.backward(torch.tensor([[10.0, 20], [30, 40]]))
 pd.DataFrame(values.grad.int().numpy())
 
 # %% [markdown] slide="subslide"
-# An average pool has no winner: each of the four values gets a quarter of the gradient, and no position has to be
-# remembered.
+# An average pool has no winner. Each of the four values gets a quarter of the gradient, wherever it is.
 
 # %%
 values.grad = None
@@ -95,263 +102,353 @@ output.backward(torch.tensor([[10.0, 20], [30, 40]]))
 pd.DataFrame(values.grad.numpy())
 
 # %% [markdown] slide="slide"
-# ## By hand: twelve bytes
+# ## By hand: twelve bytes a value
 #
-# For each value that a max pool puts out, training keeps
+# For each value that a max pool produces, training keeps
 #
 # - the value, because the next convolution needs its input: 4 bytes in float32;
 # - the index, a 64-bit integer: 8 bytes.
 
 # %% [markdown] slide="notes"
-# PyTorch's pool holds on to its *input* as well, max pool and average pool alike. Here that costs nothing more, since
-# the input is what the ReLU before it put out, and the ReLU keeps that anyway: one tensor, kept for two. So the pool
-# adds 12 bytes a value, two thirds of them for positions that two bits could tell.
+# PyTorch's pools hold on to their *input* as well, max and average alike. That adds nothing where a ReLU comes before the
+# pool, since the ReLU keeps the same tensor:
 
 # %%
-outputs = 128 * 64 * 112 * 112
-by_hand = outputs * (4 + 8)
-print(f"pool1 at batch 128: {outputs:,} values,", end=" ")
-print(f"{format_bytes(4 * outputs)} of them and {format_bytes(8 * outputs)} of indices")
+positive = torch.relu(torch.randn(1, 4, 8, 8, requires_grad=True))
+by_relu = positive.grad_fn._saved_result
+for pool in (nn.functional.max_pool2d, nn.functional.avg_pool2d):
+    by_pool = pool(positive, 2).grad_fn._saved_self
+    same = by_relu.data_ptr() == by_pool.data_ptr()
+    print(f"ReLU and {pool.__name__} keep the same tensor: {same}")
+
+# %% folded=true
+produced = {name: torch.Size(table["shape"][name]).numel() for name in pools}
+share = 100 * kept[list(pools)].sum() / kept.sum()
+reveal(
+    guess,
+    {"by hand": 100 * 12 * sum(produced.values()) / kept.sum(), "trace": share},
+    against="trace",
+    thoughts=[
+        (0.0, "They have no weights; but what is kept are maps, and positions."),
+        (
+            100 * 4 * sum(produced.values()) / kept.sum(),
+            "That is what they produce, at 4 bytes a value. Each has an index of 8 bytes too.",
+        ),
+        (
+            100 * 8 * sum(produced.values()) / kept.sum(),
+            "Those are the indices alone; what the pools produce is kept too.",
+        ),
+        (
+            100 * len(pools) / (len(pools) + len(weights)),
+            "In proportion to the layers. But a pool keeps three times as many bytes a value.",
+        ),
+    ],
+)
+
+# %% slide="subslide" folded=true
+still = [name for name, pool in pools.items() if pool.stride in (1, (1, 1))]
+pd.DataFrame(
+    {
+        name: {
+            "pools": len(group),
+            "values produced, batch 128": f"{sum(produced[pool] for pool in group):,}",
+            "kept": format_bytes(kept[group].sum()),
+            "of all that is kept": f"{100 * kept[group].sum() / kept.sum():.0f} %",
+        }
+        for name, group in {
+            "stride 2, between the stages": [pool for pool in pools if pool not in still],
+            "stride 1, in the blocks": still,
+        }.items()
+    }
+).T
+
+# %% [markdown] slide="notes"
+# Nine of the thirteen are in the Inception blocks, 3 × 3 with stride 1. They shrink nothing: each produces as many
+# values as it reads, with an index for each.
+#
+# In half precision a value takes 2 bytes and the index still 8. What does that do to the share of the indices?
+
+# %%
+half = training_step(google, (3, 224, 224), 1000, precision="float16", name="GoogLeNet")
+for name, precise in {"float32": step, "float16": half.at(128)}.items():
+    everything = precise.by_layer()["saved feature maps"].sum()
+    indices = index_bytes(precise)
+    print(
+        f"{name}: {format_bytes(indices)} of {format_bytes(everything)} are indices,"
+        f" {100 * indices / everything:.0f} %"
+    )
 
 # %% [markdown] slide="slide"
-# ## Trace
+# ## Two bits would do
+#
+# A window of 2 × 2 has four positions. Two bits tell which; PyTorch spends 64. Here is a pool that spends as many as you
+# say.
 
 
-# %%
+# %% slide="skip"
+class Remembering(torch.autograd.Function):
+    """A 2 × 2 max pool that writes each position in 64, 8 or 2 bits."""
+
+    @staticmethod
+    def forward(ctx, maps, bits):
+        n, c, h, w = maps.shape
+        windows = maps.reshape(n, c, h // 2, 2, w // 2, 2).transpose(3, 4).flatten(4)
+        largest, position = windows.max(dim=-1)
+        if bits < 64:
+            position = position.to(torch.uint8)
+        if bits == 2:  # four positions in a byte
+            a, b, c, d = position.reshape(-1, 4).unbind(1)
+            position = a | b << 2 | c << 4 | d << 6
+        ctx.bits = bits
+        ctx.save_for_backward(position)
+        return largest
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (position,) = ctx.saved_tensors
+        if ctx.bits == 2:
+            position = torch.stack([position >> shift & 3 for shift in (0, 2, 4, 6)], 1)
+        winner = position.view(gradient.shape)[..., None].long()
+        windows = torch.zeros(*gradient.shape, 4, device=gradient.device)
+        windows = windows.scatter(-1, winner, gradient[..., None]).unflatten(4, (2, 2))
+        n, c, h, w = gradient.shape
+        return windows.transpose(3, 4).reshape(n, c, 2 * h, 2 * w), None
+
+
+class MaxPool(nn.Module):
+    """`Remembering` as a layer."""
+
+    def __init__(self, bits):
+        super().__init__()
+        self.bits = bits
+
+    def forward(self, maps):
+        return Remembering.apply(maps, self.bits)
+
+
+# %% slide="skip" tags=["change"]
+# Change bits to 8 and to 64, and run.
+bits = 2
+maps = torch.randn(2, 16, 32, 32, requires_grad=True)
+theirs, ours = nn.functional.max_pool2d(maps, 2), MaxPool(bits)(maps)
+arriving = torch.randn_like(ours)
+gradients = [torch.autograd.grad(pooled, maps, arriving)[0] for pooled in (theirs, ours)]
+print("same values:", torch.equal(theirs, ours), "· same gradient:", torch.equal(*gradients))
+position = MaxPool(bits)(maps).grad_fn.saved_tensors[0]
+print(f"{position.untyped_storage().nbytes() * 8 / ours.numel():g} bits for each position")
+
+# %% [markdown] slide="notes"
+# Same values, same gradients, a thirty-second of the bytes. In VGG-16, whose five pools are all 2 × 2:
+
+# %% slide="subslide" folded=true
+POOLS = ("pool1", "pool2", "pool3", "pool4", "pool5")
+
+
 def vgg16_with(pools, precision="float32"):
     """VGG-16's traced step at batch 128, with other modules in the places of its pools."""
     with torch.device("meta"):
         model = networks.vgg16()
         for name, module in pools.items():
             setattr(model, name, module)
-    step = training_step(model, (3, 224, 224), 1000, precision=precision, name="VGG-16")
-    return step.at(128)
-
-
-POOLS = ("pool1", "pool2", "pool3", "pool4", "pool5")
-published = vgg16_with({})
-kept = published.by_layer().set_index("layer")["saved feature maps"]
-in_front = 4 * 128 * 64 * 224 * 224  # bytes of the maps that the pool reads
-
-# %% folded=true
-reveal(
-    guess,
-    {"by hand": by_hand / MIB, "trace": kept["pool1"] / MIB},
-    against="trace",
-    thoughts=[
-        (
-            -3 / 4 * in_front / MIB,
-            "Three quarters less: but the maps in front of the pool stay, and what it puts "
-            "out comes on top.",
-        ),
-        (
-            4 * outputs / MIB,
-            "A quarter of the maps: that is what the pool puts out. It also remembers where "
-            "each value came from.",
-        ),
-        (
-            8 * outputs / MIB,
-            "Those are the positions alone; the values it puts out are kept too.",
-        ),
-        (
-            0.0,
-            "No parameters, nothing to keep? Its output feeds the next convolution, and its "
-            "backward pass has to know the winners.",
-        ),
-    ],
-)
-
-# %% [markdown] slide="slide"
-# ## Who keeps the input?
-#
-# Ask autograd. The backward node of a layer has an attribute for every tensor it saved. Here is a pool right behind a
-# convolution, without a ReLU between them:
-
-# %%
-maps = nn.Conv2d(1, 4, 3, padding=1)(torch.randn(1, 1, 8, 8))
-for pooled in (nn.functional.max_pool2d(maps, 2), nn.functional.avg_pool2d(maps, 2)):
-    node = pooled.grad_fn
-    print(
-        f"{node.name()} saved the pool's input:",
-        node._saved_self.data_ptr() == maps.data_ptr(),
+    return training_step(model, (3, 224, 224), 1000, precision=precision, name="VGG-16").at(
+        128
     )
 
-# %% [markdown] slide="slide"
-# ## ReLU first or pool first
-#
-# The ReLU of the largest of four values is the largest of their four ReLUs, so the two can be swapped without changing
-# any result. Does the order change the memory?
 
-# %% [markdown] slide="notes"
-# Whoever comes first keeps the large map: the ReLU its output, which is the pool's input too; or the pool its input,
-# and then the ReLU a small output.
-
-
-# %%
-def vgg16_in_order(*layers):
-    """VGG-16 at batch 128; its first group ends in these layers, not in ReLU and pool."""
-    with torch.device("meta"):
-        model = networks.vgg16()
-        model.relu1_2, model.pool1 = nn.Sequential(OrderedDict(layers)), nn.Identity()
-    return training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
-
-
-relu, pool = ("relu", nn.ReLU()), ("pool", nn.MaxPool2d(2))
-norm = ("norm", nn.BatchNorm2d(64, device="meta"))
-orders = {"ReLU, pool": (relu, pool), "pool, ReLU": (pool, relu)}
-orders |= {"norm, ReLU, pool": (norm, relu, pool), "pool, norm, ReLU": (pool, norm, relu)}
-in_order = {name: vgg16_in_order(*layers) for name, layers in orders.items()}
-pd.DataFrame(
-    {
-        name: {
-            "kept": format_bytes(step.by_layer()["saved feature maps"].sum()),
-            "peak": format_bytes(step.peak_bytes),
-        }
-        for name, step in in_order.items()
-    }
-).T.rename_axis("behind conv1_2")
-
-# %% [markdown] slide="notes"
-# With ReLU and pool alone nothing is gained: what one no longer keeps the other does, to the byte. Batch norm
-# is different. It keeps its *input*, a map of its own, and behind the pool that map has a quarter of the values. (Norm
-# and pool do not commute, so that is another network.)
-
-# %% slide="subslide" folded=true
-first, second = in_order["norm, ReLU, pool"], in_order["pool, norm, ReLU"]
-saved = format_bytes(first.peak_bytes - second.peak_bytes)
-skyline(
-    second,
-    before=first,
-    before_name="norm, ReLU, pool",
-    title=f"Pool before batch norm in one place of VGG-16: {saved} less at the peak",
-)
-
-# %% [markdown] slide="slide"
-# ## Then why pool at all?
-#
-# Because of what stands behind it. Take `pool1` out, and every map after it has four times its values.
-# (VGG-16's head gets maps averaged to 7 × 7, so that the dense layers are the same.)
-
-# %%
-without = vgg16_with({"pool1": nn.Identity()})
-factor = without.peak_bytes / published.peak_bytes
-title = (
-    f"Without pool1, {format_bytes(kept['pool1'])} of its own are gone, "
-    f"and the peak is {factor:.1f} times as high"
-)
-skyline(without, before=published, before_name="with pool1", title=title)
-
-# %% [markdown] slide="subslide"
-# So both are true. The pool itself adds memory, now. The network shrinks, downstream. It is an investment, and
-# whether it pays depends on how much stands behind it.
-
-# %%
-share = index_bytes(published) / published.peak_bytes
-balance = pd.Series(
-    {
-        "added by pool1 itself": kept["pool1"],
-        "peak without it": without.peak_bytes,
-        "peak with it": published.peak_bytes,
-        "saved at the peak": without.peak_bytes - published.peak_bytes,
-    }
-)
-balance.map(format_bytes).to_frame("VGG-16, batch 128")
-
-# %% [markdown] slide="slide"
-# ## The same shrinking, without the index
-#
-# Average pools shrink the maps as much and remember no position. Only the pools themselves change, layer by layer:
-
-# %%
-averaged = vgg16_with({name: nn.AvgPool2d(2) for name in POOLS})
-fewer = index_bytes(published) - index_bytes(averaged)
-fall = published.peak_bytes - averaged.peak_bytes
-title = (
-    f"Average pools: {format_bytes(fewer)} of indices less, "
-    f"and the peak falls by {format_bytes(fall)}"
-)
-layer_changes(published, averaged, title=title)
-
-# %% [markdown] slide="subslide"
-# The peak falls by less than the indices. It stands in the backward pass at `relu4_3`: by then `pool4` and `pool5` have
-# been through their backward pass, and their indices are gone.
-
-# %% [markdown] slide="notes"
-# What is not alive at the peak cannot be saved there.
-
-# %%
-print(f"the peak stands at {published.peak_layer} in the {published.peak_phase} pass")
-shapes = published.by_layer().set_index("layer")["shape"][["pool4", "pool5"]]
-late = 8 * sum(torch.Size(shape).numel() for shape in shapes)
-print(f"indices of pool4 and pool5: {format_bytes(late)};", end=" ")
-print(f"{format_bytes(fewer)} - {format_bytes(late)} = {format_bytes(fewer - late)},", end=" ")
-print(f"and the peak falls by {format_bytes(fall)}")
-
-# %% [markdown] slide="slide"
-# ## Three ways to a quarter
-#
-# A convolution of 2 × 2 with stride 2 is a third way. It keeps no index, learns what to keep, and pays in
-# parameters and arithmetic.
-
-# %% folded=true
 ways = {
-    "max pool": {},
+    "PyTorch's max pool": {},
+    "ours, 8 bits": {name: MaxPool(8) for name in POOLS},
+    "ours, 2 bits": {name: MaxPool(2) for name in POOLS},
     "average pool": {name: nn.AvgPool2d(2) for name in POOLS},
-    "strided convolution": {
+    "strided 2 × 2 convolution": {
         name: nn.Conv2d(width, width, 2, stride=2, device="meta")
         for name, (_, width) in zip(POOLS, networks.VGG_GROUPS, strict=True)
     },
 }
-steps = {way: vgg16_with(pools) for way, pools in ways.items()}
-tables = {way: step.by_layer() for way, step in steps.items()}
-pd.DataFrame(
-    {
-        "bytes a value": {
-            way: table.set_index("layer")["saved feature maps"]["pool1"] // outputs
-            for way, table in tables.items()
-        },
-        "peak": {way: format_bytes(step.peak_bytes) for way, step in steps.items()},
-        "parameters": {way: f"{table['parameters'].sum():,}" for way, table in tables.items()},
-        "GFLOP forward, one image": {
-            way: f"{table['flops'].sum() / 128e9:.1f}" for way, table in tables.items()
-        },
+steps = {way: vgg16_with(modules) for way, modules in ways.items()}
+published = steps["PyTorch's max pool"]
+rows = {}
+for way, with_it in steps.items():
+    layers = with_it.by_layer().set_index("layer")
+    rows[way] = {
+        "kept": format_bytes(layers["saved feature maps"].sum()),
+        "peak": format_bytes(with_it.peak_bytes),
+        "parameters": f"{layers['parameters'].sum():,}",
     }
-)
+pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
+
+# %% [markdown]
+# With two bits the peak is within a few percent of an average pool's, which has nothing to remember. A strided
+# convolution keeps no index either, and pays in parameters.
 
 # %% [markdown] slide="slide"
-# ## Half the value, the whole index
+# ## What `torch.compile` keeps
 #
-# Half precision stores a value in 2 bytes (lesson 08 says how one trains like that). An index is an integer and stays
-# at 8 bytes.
+# `torch.compile` looks at both passes together before it decides what to keep. It stores each position in 8 bits, for
+# windows as small as these.
+
+# %%
+guess_compiled = predict(
+    f"GoogLeNet keeps {format_bytes(kept.sum())}, of which "
+    f"{format_bytes(index_bytes(step))} are indices of 64 bits. Compiled, "
+    "it keeps them in 8 bits. How much does it keep in all?",
+    unit="GiB",
+)
+guess_compiled
+
+# %% slide="skip"
+images = torch.empty(128, 3, 224, 224, device="meta")
+eager, compiled = kept_by_type(google, images), kept_by_type(google, images, PLANNED)
+
+# %% slide="subslide" folded=true
+reveal(
+    guess_compiled,
+    {"compiled": compiled.sum() / GIB},
+    thoughts=[
+        (
+            (kept.sum() - 7 / 8 * index_bytes(step)) / GIB,
+            "An eighth of the indices, all else as before. But all else is not as before.",
+        ),
+        (
+            (kept.sum() - index_bytes(step)) / GIB,
+            "No indices at all, and still too much: it saves more than those.",
+        ),
+        (kept.sum() / 8 / GIB, "An eighth of everything: only the indices shrink by 8."),
+    ],
+)
+
+# %% slide="subslide" folded=true
+both = pd.DataFrame({"eager": eager, "compiled": compiled}).fillna(0).astype("int64")
+both.map(format_bytes).rename_axis("GoogLeNet, batch 128, kept")
+
+# %%
+apart = 100 * (eager.sum() / kept.sum() - 1)
+print(f"eager, autograd's sum is {apart:+.2f} % from the trace's")
 
 # %% [markdown] slide="notes"
-# So a max pool keeps 10 bytes for every value of 2.
+# The indices shrink to an eighth, as announced. The larger saving is in float32. A compiled max pool no longer holds on
+# to its input. Then a ReLU before it need not keep its output either: its backward pass asks only which values were
+# positive. That is the `bool` row, one byte for each value instead of four.
+#
+# If the max pools are the reason, a network without them has little to gain. Replace those of VGG-16 by average pools,
+# which hold on to their input:
+
+# %% slide="subslide" folded=true
+instead = {
+    "max pool": nn.MaxPool2d(2),
+    "average pool": nn.AvgPool2d(2),
+}
+rows = {}
+for name, pool in instead.items():
+    with torch.device("meta"):
+        model = networks.vgg16()
+        for place in POOLS:
+            setattr(model, place, pool)
+    kinds = [kept_by_type(model, images, backend) for backend in (None, PLANNED)]
+    rows[name] = {
+        "eager": format_bytes(kinds[0].sum()),
+        "compiled": format_bytes(kinds[1].sum()),
+        "saved": f"{100 * (1 - kinds[1].sum() / kinds[0].sum()):.1f} %",
+    }
+pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
+
+# %% [markdown]
+# Eager, the network with average pools keeps less. Compiled, it keeps much more than the one with max pools.
+
+# %% [markdown] slide="notes"
+# So what this course counts for pools and ReLUs holds in eager mode only. What a compiler keeps may change with its
+# next version; ask yours.
+#
+# We asked the half of `torch.compile` that decides what to keep. The other half, the backend "inductor", writes kernels,
+# for which it needs a C++ compiler. Where there is one, a test of this course compares the two: the same types and the same
+# bytes, but for copies of images and weights in another layout.
+
+# %% slide="skip" tags=["change", "nbval-ignore-output"]
+# Change the network, or, where there is a C++ compiler, the backend to "inductor".
+network, backend = networks.small_cnn(), PLANNED
+pictures = torch.randn(64, 3, 32, 32)
+print("eager:   ", kept_by_type(network, pictures).to_dict())
+print("compiled:", kept_by_type(network, pictures, backend).to_dict())
+
+# %% [markdown] slide="slide"
+# ## What pools are for
+#
+# First, all later maps shrink. Second, later values see further: the *receptive field* of a value is the part of the image
+# that it depends on.
+
+# %% [markdown] slide="notes"
+# Take pools out of VGG-16, and look at both:
+
 
 # %% folded=true
-halved = vgg16_with({}, precision="float16")
-shares = {}
-for name, step in {"float32": published, "float16": halved}.items():
-    everything = step.by_layer()["saved feature maps"].sum()
-    shares[name] = 100 * index_bytes(step) / everything
-    of_them = format_bytes(index_bytes(step))
-    print(f"{name}: {format_bytes(everything)} kept, {of_them} of them indices")
-side_by_side(
-    {f"indices, share of what {name} keeps": share for name, share in shares.items()},
-    unit="%",
-    title="In half precision the indices of VGG-16 are "
-    f"{shares['float16']:.0f} % of what is kept",
-)
+def receptive_field(pools):
+    """Side of the part of an image that a value after the last convolution depends on."""
+    layers = []
+    for (count, _), pool in zip(networks.VGG_GROUPS, pools, strict=True):
+        layers += [nn.Conv2d(1, 1, 3, padding=1, bias=False) for _ in range(count)]
+        layers += [nn.AvgPool2d(2)] if pool else []
+    network = nn.Sequential(*layers[: -1 if pools[-1] else None]).double()
+    for layer in network:
+        if isinstance(layer, nn.Conv2d):
+            nn.init.ones_(layer.weight)
+    image = torch.zeros(1, 1, 256, 256, dtype=torch.double, requires_grad=True)
+    maps = network(image)
+    maps[0, 0, maps.shape[2] // 2, maps.shape[3] // 2].backward()
+    return int((image.grad[0, 0].sum(0) != 0).sum())
+
+
+without = {
+    "as published": (),
+    "without pool4": ("pool4",),
+    "without pool1": ("pool1",),
+    "without any": POOLS,
+}
+rows = {}
+for name, gone in without.items():
+    bare = vgg16_with({pool: nn.Identity() for pool in gone})
+    rows[name] = {
+        "peak at batch 128": format_bytes(bare.peak_bytes),
+        "receptive field": f"{receptive_field([pool not in gone for pool in POOLS])} pixels",
+        "GFLOP forward, one image": f"{bare.by_layer()['flops'].sum() / 128e9:.0f}",
+    }
+pd.DataFrame(rows).T.rename_axis("VGG-16")
+
+# %% [markdown] slide="notes"
+# (The head averages what arrives to 7 × 7, so that the dense layers stay the same.)
+#
+# Third, the usual argument goes, a maximum stays the same when its value moves within the window, so that a small
+# shift of the image should not matter. Is it so? A small network on handwritten digits of 16 × 16 halves its maps
+# twice, in one of four ways. It is trained on the digits as they are, and tested on digits moved by 0, 1 and 2 pixels:
+
+# %% slide="subslide" folded=true
+shifted = 100 * trained.kept("shrunk").groupby(level=0).mean().loc[list(trained.SHRINKING)]
+spread = trained.kept("shrunk").groupby(level=0).agg(lambda seeds: seeds.max() - seeds.min())
+shifted.set_axis([f"moved by {pixels}" for pixels in shifted.columns], axis=1).map(
+    lambda share: f"{share:.1f} %"
+).rename_axis("right, after 30 epochs")
+
+# %% folded=true
+print(textwrap.fill(trained.provenance("shrunk"), 88))
+print("between the seeds of one network, in points: up to", end=" ")
+print(", ".join(f"{100 * spread[by].max():.1f} moved by {by}" for by in spread.columns))
+lead = shifted.loc["max pool"] - shifted.drop("max pool").max()
+print("max pool above the best of the others, in points:", end=" ")
+print(", ".join(f"{lead[by]:+.1f} moved by {by}" for by in lead.index))
+
+# %% [markdown] slide="notes"
+# Max pools are ahead in every column, and further ahead where the digits are moved, by about as much as two seeds of
+# one network differ. But at two pixels all four networks have lost more than a third of the digits. None of the four
+# forgives much.
 
 # %% [markdown] slide="slide"
 # ## Early or late
 #
-# Where should the first pool stand? Move `pool1` from behind the second convolution to behind the first, the
-# third, …: every convolution it waits for works on maps of full size.
+# Move VGG-16's first pool from its place after the second convolution to an earlier or a later one.
 
 
 # %% folded=true
 def vgg16_moved(convolutions, pool):
-    """VGG-16 at batch 128 with its first pool behind so many convolutions."""
+    """VGG-16 at batch 128 with its first pool after so many convolutions."""
     with torch.device("meta"):
         layers, seen = OrderedDict(), 0
         for name, layer in networks.vgg16().named_children():
@@ -363,93 +460,49 @@ def vgg16_moved(convolutions, pool):
     return training_step(nn.Sequential(layers), (3, 224, 224), 1000, name="VGG-16").at(128)
 
 
-def whole(number):
-    return "" if number % 1 else f"{number:g}"
-
-
-behind = (1, 2, 3, 4, 5, 6)
+after = (1, 2, 3, 4, 5, 6)
 kinds = {"max pool": nn.MaxPool2d(2), "average pool": nn.AvgPool2d(2)}
 curves = {
-    kind: [vgg16_moved(number, pool).peak_bytes / GIB for number in behind]
+    kind: [vgg16_moved(number, pool).peak_bytes / GIB for number in after]
     for kind, pool in kinds.items()
 }
 first, second, last = (curves["max pool"][position] for position in (0, 1, -1))
 plane(
-    Axis("convolutions before the first pool", low=1, high=6, write=whole),
+    Axis(
+        "convolutions before the first pool",
+        low=1,
+        high=6,
+        write=lambda number: "" if number % 1 else f"{number:g}",
+    ),
     Axis("GiB at the peak, batch 128", low=0, write=lambda gib: f"{gib:.4g}"),
     [
-        Curve(kind, behind, peaks, colour)
+        Curve(kind, after, peaks, colour)
         for (kind, peaks), colour in zip(curves.items(), SERIES_COLOURS, strict=False)
     ],
-    title="The first pool behind 1, 2 and 6 convolutions: "
+    title="The first pool after 1, 2 and 6 convolutions: "
     f"{first:.1f}, {second:.1f} and {last:.1f} GiB",
 )
 
-# %% [markdown] slide="subslide"
-# One convolution earlier saves about as much as giving up all the indices.
-
-# %% [markdown] slide="notes"
-# From the third convolution on it hardly matters which kind of pool it is: the peak has moved to the backward pass of
-# the wide maps before the pool, and at that moment its index is gone.
-
-# %% [markdown] slide="slide"
-# ## Measure: memory, time, accuracy
-#
-# Handwritten digits of 16 × 16. One network, one place after its second convolution; what stands there changes. Then
-# the max pool one convolution earlier.
-
-# %% [markdown] slide="notes"
-# The head averages to 4 × 4, so that all have the same shapes behind it.
-
-
 # %%
-def digit_net(there=None, early=None):
-    return nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), early or nn.Identity(),
-        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), there or nn.Identity(),
-        nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 10),
-    )  # fmt: skip
-
-
-variants = {
-    "no pool": Variant(digit_net),
-    "max pool": Variant(lambda: digit_net(nn.MaxPool2d(2))),
-    "average pool": Variant(lambda: digit_net(nn.AvgPool2d(2))),
-    "strided convolution": Variant(lambda: digit_net(nn.Conv2d(16, 16, 2, stride=2))),
-    "max pool, earlier": Variant(lambda: digit_net(early=nn.MaxPool2d(2))),
-}
-
-# %% tags=["nbval-ignore-output"]
-trained = compare(variants, epochs=3, side=16)
-trained.style.format(
-    {
-        "traced peak": format_bytes, "measured peak": format_bytes, "epoch seconds": "{:.2f}",
-        "accuracy": "{:.1%}", "lowest": "{:.1%}", "highest": "{:.1%}",
-    }
-)  # fmt: skip
-
-# %% tags=["nbval-ignore-output"]
-least, most = trained["lowest"].min(), trained["highest"].max()
-spread = (trained["highest"] - trained["lowest"]).max()
-gap = trained["accuracy"].max() - trained["accuracy"].min()
-print(f"between the best and the worst mean: {gap:.1%};", end=" ")
-print(f"between seeds of one variant: up to {spread:.1%}")
-peak = trained["traced peak"]
-print(f"lowest traced peak: {peak.idxmin()}, {format_bytes(peak.min())}")
-
-# %% [markdown] slide="subslide"
-# Read the spread before the means: three seeds cannot order variants that lie within a few points of one another.
+apart = [most - least for most, least in zip(*curves.values(), strict=True)]
+print("max pool, GiB at the peak:       ", ", ".join(f"{p:.2f}" for p in curves["max pool"]))
+print("above an average pool, GiB:      ", ", ".join(f"{gap:.2f}" for gap in apart))
 
 # %% [markdown] slide="notes"
-# The strided convolution has 1,040 parameters more than the pools. The digits are too few and too easy to show
-# whether that helps. On CIFAR-10 it hardly did: of two networks with as many convolutions, Springenberg et al. (2015,
-# table 3) report 9.31 % error for the one with max pools, and 9.08 % for the one with strides in place of them.
+# The earlier the pool, the lower the peak. The kind of pool matters in the first two places, and hardly in the later ones.
 #
-# Max pool and average pool have the same peak here. It stands in the backward pass of the wide maps in front of
-# the pool, and by then the index is gone.
-#
-# What the measured peak has above the traced one is the workspace of the convolutions.
+# The order within one place matters too, if there is a batch norm. It keeps its *input*, a map of its own.
+
+# %% slide="skip" tags=["change"]
+# Change the order of the three and run: which keeps least? (Norm and pool do not commute.)
+norm, relu, pool = nn.BatchNorm2d(64, device="meta"), nn.ReLU(), nn.MaxPool2d(2)
+order = [norm, relu, pool]
+with torch.device("meta"):
+    model = networks.vgg16()
+    model.relu1_2, model.pool1 = nn.Sequential(*order), nn.Identity()
+ordered = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
+saved = ordered.by_layer()["saved feature maps"].sum()
+print(f"{format_bytes(saved)} kept, {format_bytes(ordered.peak_bytes)} at the peak")
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
@@ -465,50 +518,28 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **what should stand where a pool stands?**
+# One question: **what should replace a pool?**
 
 # %% [markdown] slide="notes"
-# Before each move, say what becomes of the maps and of the indices.
+# Before each move, say what happens to the maps and to the indices. All of it is eager mode.
 
 # %% tags=["nbval-ignore-output"]
-pool_explorer()
+pool_explorer("AlexNet", "pool1")
 
 # %% [markdown] slide="notes"
-# Try three things. Put nothing in place of `pool5`: does anything happen, and why not? Give `pool1` a size of 4
-# × 4. Go to float16 and replace every pool by an average pool: what share of the peak was that?
-
-# %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
-#
-# `pool5` is the last layer before the head: nothing large stands behind it, and by the peak, at
-# `relu4_3` in the backward pass, its maps and indices have gone. At 4 × 4 everything behind `pool1` has a quarter of what a 2 × 2 pool leaves, and the peak falls by about
-# a quarter, not to a quarter: the maps in front stay. In float16 the average pools take about a fifth off the peak, in
-# float32 about an eighth: the indices weigh 8 bytes in both, and the values around them half.
-#
-# </details>
-
-# %% [markdown] slide="slide"
-# ## What people believe
-#
-# In our words, with where it was published.
-
-# %% [markdown] slide="notes"
-# The verdict is computed when the cell runs.
-
-# %%
-judge([78])
+# Try three things. In VGG-16 put nothing in place of `pool5`: does the peak move, and why not? Give `pool1` a size of
+# 4 × 4. Go to float16 and replace every pool by an average pool.
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A max pool adds its output and an int64 index for every value of it.
-# 2. It shrinks everything downstream by the square of its size.
-# 3. Average pools and strided convolutions shrink as much and keep no index.
+# 1. In eager mode a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
+# 2. `torch.compile` keeps a position in 8 bits, and of the ReLU before the pool a sign instead of a value.
+# 3. A pool with a stride shrinks all later maps; the earlier, the more.
 
 # %% [markdown] slide="notes"
-# That is 12 bytes for a value in float32, 10 in half precision. The pool's input is kept too, which costs nothing where
-# a ReLU in front keeps the same map. Shrinking is what a pool is for, and the earlier it comes the more there is to
-# shrink. An average pool learns nothing; a strided convolution does, and pays for it in parameters.
+# In half precision the 12 bytes are 10. A pool's input is kept as well, which adds nothing where a ReLU keeps the same
+# tensor. In GoogLeNet pools, which own no weight, keep nearly half of everything.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save,
 # then `course check 06` gives your marks.

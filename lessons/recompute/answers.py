@@ -147,3 +147,48 @@ WRONG = {
     ],
     "least_again": [(first_cuts_that_fit, "the first cuts that fit")],
 }
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "chain_peak": {
+        "layers / segments": "the length of a segment",
+        "math.ceil(layers / segments)": "the longest segment",
+        "left of segments + math.ceil(layers / segments)": "the inputs of the segments",
+    },
+    "best_count": {
+        "k": "the number of segments",
+        "left of k + math.ceil(layers / k)": "the inputs of the segments",
+        "layers / k": "the length of a segment",
+        "math.ceil(layers / k)": "the longest segment",
+    },
+    "cut_peak": {
+        "held": "the inputs that are kept",
+        "outputs[first - 1]": "the input of a segment",
+        "outputs[first:last]": "the outputs of a segment",
+        "sum(outputs[first:last])": "the outputs of a segment",
+        "first": "the first of a segment",
+        "peak": "the peak so far",
+    },
+    "extra_share": {
+        "again": "what runs again",
+        "sum(forward)": "the forward pass",
+        "sum(backward)": "the backward pass",
+        "forward[first:last]": "the segment's part",
+        "sum(forward[first:last])": "the layers of a segment",
+    },
+    "least_again": {
+        "highest": "the peak",
+        "held": "the inputs that are kept",
+        "outputs[first - 1]": "the input of a segment",
+        "sum(outputs[first:last])": "the outputs of a segment",
+        "outputs[first:last]": "the outputs of a segment",
+        "again": "what runs again",
+        "least": "the least so far",
+        "seconds[:cuts[-1]]": "the seconds of the segments that run again",
+        "cuts": "the cuts",
+        "count": "the number of cuts",
+        "sum(seconds[:cuts[-1]])": "the seconds of the segments that run again",
+        "peak(cuts)": "the peak",
+    },
+}

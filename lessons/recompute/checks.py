@@ -22,6 +22,7 @@ from classroom.questions.core import Slip, percent
 from classroom.questions.functions import Check
 from lessons.shared import rewrites
 from lessons.shared.network_questions import NetworkCheck
+from lessons.shared.replay.form import Record
 from lessons.shared.rewrites import RewriteComparison, Tower
 
 BATCH = 8
@@ -70,8 +71,8 @@ best_count = Check(
     ],
     slips=[
         Slip("the root rounded", lambda n: max(1, round(math.sqrt(n))),
-             "You rounded √n to the nearest. It is a good number; where n is no square another may be as good with "
-             "fewer segments. Try them all."),
+             "This is √n rounded to the nearest, or the best number for segments of n / k layers, not rounded up. The "
+             "longest segment has a whole number of layers, so that fewer segments may be as good."),
         Slip("the root rounded down", lambda n: math.isqrt(n),
              "You rounded √n down. It is as good as any number, but a smaller one may reach the same peak: the "
              "smallest is asked for."),
@@ -403,9 +404,13 @@ class RecomputeBlocks(NetworkCheck[RewriteComparison]):
     )
     slips: Sequence[Slip] = (*by_peak, *by_property)
 
-    def look(self, given: Callable[[], nn.Module]) -> RewriteComparison:
-        """The network beside `Tower`."""
-        return rewrites.compare(given, BATCH, kind=Tower)
+    def record(self, given: Callable[[], nn.Module]) -> Record:
+        """Two steps of the network."""
+        return rewrites.record(given, BATCH, kind=Tower)
+
+    def judge(self, record: Record, seed: int) -> RewriteComparison:
+        """What they come to beside `Tower`."""
+        return rewrites.judge(record, BATCH, seed, Tower)
 
     def praise(self, seen: RewriteComparison) -> str:
         """How far the peak falls."""
@@ -420,10 +425,9 @@ class RecomputeBlocks(NetworkCheck[RewriteComparison]):
             return self.told("evaluation")
         if not seen.trainable or seen.without_gradient:
             return self.told("torch.no_grad")
-        if not seen.same_in_evaluation:
-            return self.told("another block the second time")
         if not seen.same_gradients:
-            return self.told("other random numbers")
+            evaluated = rewrites.judge(rewrites.record(given, BATCH, 0, Tower, False), BATCH, 1, Tower, False)
+            return self.told("other random numbers" if evaluated.same_gradients else "another block the second time")
         if seen.leaks:
             return "Every step leaves more tensors behind than the one before: drop what forward stores."
         if seen.reentrant:
@@ -437,7 +441,7 @@ class RecomputeBlocks(NetworkCheck[RewriteComparison]):
 
 @functools.cache
 def _slip_peak(make: Callable[[], nn.Module]) -> int:
-    return rewrites.compare(make, BATCH, kind=Tower).peak
+    return rewrites.judge(rewrites.record(make, BATCH, kind=Tower), BATCH, kind=Tower).peak
 
 
 recompute_blocks = RecomputeBlocks()

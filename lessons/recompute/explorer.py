@@ -18,15 +18,16 @@ from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.machine.speed import StepTime, predict_step
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import Batches, fit, largest_batch, spare_bytes
-from course_utils.techniques.recompute import Chain, Segment, kept_and_again
+from course_utils.techniques.capacity import FITS, Batches, fit, largest_batch, spare_bytes
 from course_utils.units import format_bytes, format_seconds, require_one_of
+from lessons.shared.recompute import Chain, Segment, kept_and_again
 
 BATCHES = (2, 8, 16, 32, 64, 128, 256, 512)
 OFFERED = ("ResNet-50", "VGG-16", "GoogLeNet", "AlexNet", "52 M dense net")
 NOTHING, EVERY, LOWEST, LEAST_TIME = "none: keep all", "every part", "lowest peak", "least time that fits"
 EVEN = (2, 3, 4, 6, 8, 12)
 RULES = (NOTHING, *(f"{count} even segments" for count in EVEN), EVERY, LOWEST, LEAST_TIME)
+LOOKS = 6  # limits that the search for cuts that fit tries
 SLIGHT = 0.005  # a change of less than half a percent is none
 
 
@@ -44,8 +45,25 @@ def segments_of(chain: Chain, rule: str, batch: int, device: Device) -> tuple[Se
     if rule == LOWEST:
         return chain.least_peak(batch, device)
     if rule == LEAST_TIME:
-        return chain.cheapest(batch, spare_bytes(device, 0), device)
+        return cheapest_that_fits(chain, batch, device)
     return chain.evenly(min(parts, int(rule.split()[0])))
+
+
+def cheapest_that_fits(chain: Chain, batch: int, device: Device) -> tuple[Segment, ...]:
+    """Cuts of little time that `fit` says fit: from the cheapest whose tensors go in, to the lowest peak.
+
+    Where none of them fits surely, those of the lowest peak.
+
+    Raises:
+        CourseError: the tensors of no cuts go in.
+    """
+    lowest = chain.least_peak(batch, device)
+    room, least = spare_bytes(device, 0), chain.step(lowest).at(batch).peak_bytes
+    for look in range(LOOKS):
+        cuts = chain.cheapest(batch, room - (room - least) * look / LOOKS, device)
+        if fit(chain.step(cuts).at(batch), device).state == FITS:
+            return cuts
+    return lowest
 
 
 def sentences(before: StepTime, after: StepTime, largest: tuple[Batches, Batches]) -> tuple[str, str, str]:

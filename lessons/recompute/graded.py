@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
-from classroom.questions.graded import Graded, GradedProperties
+from classroom.questions.graded import Graded
 from lessons.shared import rewrites
-from lessons.shared.network_questions import network_maker
+from lessons.shared.network_questions import graded_network
 
 Case = tuple[object, ...]
 # Chains where the first cuts that fit, tried in whatever order, and those of the lowest peak all run more again.
@@ -74,8 +73,9 @@ extra_share = Graded("extra_share", _times)
 least_again = Graded("least_again", _limits)
 
 
-def _compare(make: Callable[..., Any], draw: random.Random) -> rewrites.RewriteComparison:
-    return rewrites.compare(make, draw.randint(8, 16), draw.randint(0, 10**6), rewrites.Tower)
-
-
-recompute_blocks = GradedProperties("recompute_blocks", network_maker, _compare)
+recompute_blocks = graded_network(
+    "recompute_blocks",
+    partial(rewrites.record, kind=rewrites.Tower),
+    partial(rewrites.judge, kind=rewrites.Tower),
+    lambda draw: (draw.randint(8, 16),),
+)

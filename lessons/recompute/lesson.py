@@ -20,9 +20,10 @@
 # 4. tell what the extra forward pass costs, and when it costs hardly anything;
 # 5. checkpoint a network without touching its results.
 #
-# About 55 minutes, and {minutes} for the exercise. It builds on lesson 03: what is alive at the peak. No GPU is needed.
+# About 65 minutes, and {minutes} for the exercise. It builds on lesson 03: what is alive at the peak. No GPU is needed.
 
 # %% slide="skip" folded=true
+import itertools
 import time
 
 import pandas as pd
@@ -36,12 +37,12 @@ from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
 from course_utils.machine.measure import measure_step
 from course_utils.machine.speed import predict_step
 from course_utils.techniques import offload
-from course_utils.techniques.recompute import Chain, checkpointed, evenly
 from course_utils.trace import training_step
-from course_utils.units import GIB, MIB, CourseError, format_bytes
+from course_utils.units import GIB, MIB, CourseError, format_bytes, format_share
 from lessons.recompute.explorer import recompute_explorer
 from lessons.shared import digits
 from lessons.shared.digits import Variant
+from lessons.shared.recompute import Chain, checkpointed, evenly
 
 
 def chain_of(name):
@@ -52,24 +53,23 @@ def chain_of(name):
 
 
 # %% [markdown] slide="slide"
-# ## Predict
-#
 # ResNet-50, batch 64, momentum: 5.38 GiB at the peak, most of it maps that wait for the backward pass.
 
 # %% [markdown] slide="notes"
-# We may throw maps away and compute them again when they are needed. Papers call this *checkpointing*, *activation
-# checkpointing* or *rematerialisation*: what is kept is a checkpoint, an activation is what this course calls a feature
-# map. No layer may run more than twice.
+# A map can be thrown away and computed again when it is needed. Papers call this *checkpointing*, *activation
+# checkpointing* or *rematerialisation*: what is kept is a checkpoint, and an activation is what this course calls a
+# feature map. No layer may run forward more than twice.
 
 # %%
 guess = predict(
-    "How low can the peak go, with every gradient the same to the last bit?",
+    "ResNet-50, batch 64, cut between its blocks: how low can the peak go, "
+    "with every gradient the same to the last bit?",
     unit="GiB",
 )
 guess
 
 # %% [markdown] slide="slide"
-# ## By hand: the square root
+# ## By hand, then traced: the square root
 #
 # A chain of n layers, each with an output of one unit. The backward pass wants all n. Cut the chain into k *segments*
 # of n/k layers.
@@ -85,8 +85,8 @@ guess
 # | k segments | k + n/k |
 
 # %% [markdown] slide="notes"
-# With few segments the segment is large, with many the inputs are. Both are the same at k = √n, and the sum is then
-# smallest: 2√n. For 36 layers:
+# Few segments are long, and many need many inputs. The two are equal at k = √n, where the sum is smallest: 2√n. For 36
+# layers:
 
 # %%
 n = 36
@@ -95,10 +95,8 @@ by_hand = {k: k + n // k for k in counts}
 pd.DataFrame({"segments": counts, "inputs": counts, "one segment": [n // k for k in counts],
               "together": by_hand.values()}).set_index("segments").T  # fmt: skip
 
-# %% [markdown] slide="slide"
-# ## Trace: a chain of 36 equal layers
-#
-# Tanh needs its own output in the backward pass and nothing else: one unit a layer. The trace runs the chain through
+# %% [markdown] slide="subslide"
+# Now traced, with 36 equal layers. Tanh needs its own output in the backward pass and nothing else: one unit a layer. The trace runs the chain through
 # PyTorch's own `torch.utils.checkpoint`, on shapes.
 
 # %% [markdown] slide="notes"
@@ -111,9 +109,9 @@ equal = Chain(tanhs, (64,), 64, "36 equal layers", optimizer="sgd", target="cpu"
 batch, unit = 1024, 1024 * 64 * 4
 
 
-def units(segments):
+def units(segments, chain=equal):
     """Units at the peak above weights, input and labels."""
-    return (equal.step(segments).at(batch).peak_bytes - 4 * 64 * 65 - unit - 8 * batch) / unit
+    return (chain.step(segments).at(batch).peak_bytes - 4 * 64 * 65 - unit - 8 * batch) / unit
 
 
 traced = {}
@@ -133,8 +131,8 @@ plane(
 # Points are traced, the line is the formula.
 
 # %% [markdown] slide="notes"
-# The last segment is not dropped: the backward pass begins with it, so it would be computed again at once. That is why
-# 6 segments need 5 checkpoints.
+# The last segment is not dropped: the backward pass begins with it, so it would be computed again at once. So 6 segments
+# need 5 checkpoints.
 
 # %% [markdown] slide="slide"
 # ## Better than even
@@ -143,25 +141,60 @@ plane(
 # inputs gone. So the first segment may be longer.
 
 # %% [markdown] slide="notes"
-# With lengths m, m − 1, m − 2, … every segment reaches the same height, m + 1 or so, and they add up to about m²/2: for
-# n layers that is √(2n) in place of 2√n.
+# A segment of length m that runs while j inputs are held needs about m + j units. With one input fewer held, the segment
+# before may be one longer at the same height: lengths m, m − 1, m − 2, … They add up to about m²/2, so that n layers
+# need a height of about √(2n), in place of 2√n.
 
 # %%
 best = equal.least_peak(batch)
 rest = n + 1 - sum(last - first for first, last in best)
 lengths = [last - first for first, last in best]
-print(f"recomputed segments: {lengths}, and {rest} layers kept")
+print(f"recomputed: {lengths}; kept: {rest}, of {n + 1} layers with the dense one")
 print(f"units at the peak: {units(best):.0f}, where even segments had {traced[6]:.0f}")
 print(f"√(2n) + 2 = {(2 * n) ** 0.5 + 2:.1f}      2√n + 2 = {2 * n**0.5 + 2:.0f}")
+
+# %% [markdown] slide="subslide"
+# What if every layer is a segment? Then every layer keeps its input, which is what this chain kept anyway.
+
+# %% [markdown] slide="notes"
+# And if segments are cut again inside, and those again? Then a layer runs more than twice. Here are five ways for a
+# hundred equal layers, in units:
+
+
+# %% folded=true
+def halves(first, last):
+    """The first half of a run of layers as a segment, and the same within both halves."""
+    if last - first < 2:
+        return []
+    middle = (first + last) // 2
+    return [(first, middle), *halves(first, middle), *halves(middle, last)]
+
+
+with torch.device("meta"):
+    tanhs = nn.Sequential(nn.Linear(64, 64), *(nn.Tanh() for _ in range(100)))
+hundred = Chain(tanhs, (64,), 64, "100 equal layers", optimizer="sgd", target="cpu")
+rows = {}
+for what, segments in {
+    "all kept": (),
+    "every layer a segment": [(i, i + 1) for i in range(1, 100)],
+    "10 even segments": [(1 + 10 * i, 11 + 10 * i) for i in range(9)],
+    "best cuts": hundred.least_peak(batch),
+    "halves within halves": halves(1, 101),
+}.items():
+    again = int(hundred.step(segments).at(batch).tape.recomputed.sum())
+    peak = round(units(segments, hundred))
+    rows[what] = {"units at the peak": peak, "layers run again": again}
+pd.DataFrame(rows).T
 
 # %% [markdown] slide="slide"
 # ## Trace: ResNet-50
 #
-# Its 23 parts are the layers of the stem, 16 residual blocks and the head. A block is never cut. Below it is in four
-# even segments, over predicted time.
+# Its 23 parts are the layers of the stem, 16 residual blocks and the head; we cut between blocks, not inside. Below it is
+# in four even segments, over predicted time.
 
 # %% [markdown] slide="notes"
-# The hills of the backward pass are the segments, each computed again; what runs twice makes the figure wider.
+# The hills of the backward pass are the segments, each but the last computed again; what runs twice makes the figure
+# wider.
 
 # %%
 resnet = chain_of("ResNet-50")
@@ -186,6 +219,10 @@ even, lowest = (resnet.step(s).at(64) for s in (resnet.evenly(fewest), resnet.le
 even_time, lowest_time = (predict_step(ledger, "P100") for ledger in (even, lowest))
 
 # %% folded=true
+parts = len(resnet.names)
+root = min(range(1, parts + 1), key=lambda k: k + parts / k)
+weights = 3 * 4 * 25_557_032
+formula = weights + (plain.peak_bytes - weights) * (root + parts / root) / parts
 reveal(
     guess,
     {"all kept": plain.peak_bytes / GIB, f"{fewest} even segments": even.peak_bytes / GIB,
@@ -194,15 +231,31 @@ reveal(
     thoughts=[
         (plain.peak_bytes / 2 / GIB, "Half: segments keep much less than half of the maps."),
         (even.peak_bytes / GIB, "That is the best of even segments. The maps are not even."),
-        (3 * 4 * 25_557_032 / GIB, "Those are parameters, gradients and momentum. While a "
+        (formula / GIB, f"That is k + n/k for {parts} equal parts. These are not equal."),
+        (weights / GIB, "Those are parameters, gradients and momentum. While a "
          "segment is in work, its own maps are there too."),
     ],
 )  # fmt: skip
 
+# %% [markdown] slide="notes"
+# More segments do not always lower the peak. Beyond √n they raise it even where parts are equal; with unequal parts it
+# also depends on which of them a cut separates.
+
+# %% folded=true
+zigzag = [resnet.step(resnet.evenly(k)).at(64).peak_bytes / GIB for k in range(1, parts + 1)]
+ups = sum(after > before for before, after in itertools.pairwise(zigzag))
+plane(
+    Axis("even segments", low=0, high=parts + 2),
+    Axis("GiB at the peak", low=0),
+    curves=[Curve("traced", list(range(1, parts + 1)), zigzag)],
+    spots=[Spot(f"lowest: {fewest}", fewest, min(zigzag), bold=True)],
+    title=f"ResNet-50: with one segment more, the peak is higher {ups} times of {parts - 1}",
+)
+
 # %% [markdown] slide="slide"
-# ## What runs twice
+# ## What runs twice, and what it costs
 #
-# This is all there is to it. A checkpointed segment runs forward without keeping its maps.
+# A checkpointed segment runs forward without keeping its maps.
 
 # %% [markdown] slide="notes"
 # When the backward pass asks for the first of them, the segment runs again from its input, with the random numbers of
@@ -226,13 +279,39 @@ class Small(nn.Module):
 ledger = training_step(Small(), (64,), 10, "sgd", target="cpu").at(32)
 timeline = ledger.timeline().assign(again=ledger.tape.recomputed)
 shown = timeline[timeline["layer"].str.startswith("middle")]
-shown[["event", "phase", "layer", "again", "feature maps", "gradient maps", "total"]]
+sizes = shown[["feature maps", "gradient maps", "total"]].map("{:,}".format)
+shown[["event", "phase", "layer", "again"]].join(sizes)
 
-# %% [markdown] slide="slide"
-# ## What one extra forward pass costs
-#
-# The backward pass of a convolution is two products, the forward pass one. So a step is about three, and one more makes
-# it four thirds.
+# %% [markdown] slide="subslide"
+# The backward pass of a convolution computes two products, the forward pass one.
+
+# %% [markdown] slide="notes"
+# A step is about three, and a second forward pass makes it four: a third more.
+
+# %%
+guess_time = predict(
+    "VGG-16, batch 64, on a P100: cut so that its peak is as low as it can be. "
+    "How much longer does a step take?",
+    unit="%",
+)
+guess_time
+
+# %% folded=true
+vgg = chain_of("VGG-16")
+vgg_before = predict_step(vgg.step().at(64), "P100")
+vgg_lowest = predict_step(vgg.step(vgg.least_peak(64)).at(64), "P100")
+forward = float(vgg_before.by_phase()["forward"])
+reveal(
+    guess_time,
+    {"modelled": 100 * (vgg_lowest.total_seconds / vgg_before.total_seconds - 1)},
+    thoughts=[
+        (
+            100 * forward / vgg_before.total_seconds,
+            "That is a whole forward pass. Only a few layers run again.",
+        ),
+        (33.3, "That is a third: a forward pass of three. Only a few layers run again."),
+    ],
+)
 
 # %% [markdown] slide="notes"
 # The table is modelled on a P100, at batch 64; *6 even* means six even segments:
@@ -240,10 +319,10 @@ shown[["event", "phase", "layer", "again", "feature maps", "gradient maps", "tot
 # %% folded=true
 rows = []
 for name in ("VGG-16", "ResNet-50", "GoogLeNet", "AlexNet"):
-    chain = resnet if name == "ResNet-50" else chain_of(name)
+    chain = {"ResNet-50": resnet, "VGG-16": vgg}.get(name) or chain_of(name)
     before = predict_step(chain.step().at(64), "P100")
     share = before.by_phase()["forward"] / before.total_seconds
-    row = {"network": name, "forward pass": f"{share:.0%} of the step"}
+    row = {"network": name, "forward pass": f"{100 * share:.0f} % of the step"}
     least = chain.least_peak(64)
     limit = max(0.9 * before.ledger.peak_bytes, chain.step(least).at(64).peak_bytes)
     ways = {
@@ -254,28 +333,27 @@ for name in ("VGG-16", "ResNet-50", "GoogLeNet", "AlexNet"):
     for way, cuts in ways.items():
         after = predict_step(chain.step(cuts).at(64), "P100")
         memory = after.ledger.peak_bytes / before.ledger.peak_bytes - 1
-        row[f"{way}: memory"] = f"{memory:+.0%}"
-        row[f"{way}: time"] = f"{after.total_seconds / before.total_seconds - 1:+.1%}"
+        row[f"{way}: memory"] = f"{100 * memory:+.0f} %"
+        longer = after.total_seconds / before.total_seconds - 1
+        row[f"{way}: time"] = f"{100 * longer:+.1f} %"
     rows.append(row)
 pd.DataFrame(rows).set_index("network")
 
 # %% [markdown] slide="notes"
 # *Lowest* is the lowest peak there is, *first tenth* the least time that takes a tenth off the peak (or comes down to
-# the lowest, if that is less than a tenth). Even segments pay nearly the whole forward pass. Well-chosen ones need not:
-# VGG-16 gets a lower peak than with even segments, for a fifth of their extra time, and its first tenth for well under
-# one percent. Why?
+# the lowest, if that is less than a tenth). Read VGG-16's row: at the lowest peak it needs less memory than with six even
+# segments, and less extra time. How?
 
 # %% [markdown] slide="slide"
 # ## Real layers are not equal
 #
 # VGG-16 keeps most of its bytes in its first layers. Its first convolution reads three channels, a ReLU and a pool
-# hardly compute: to run those again is nearly free.
+# compute little: to run those again costs little; of those that do run again, `conv2_2` is the dear one.
 
 # %% [markdown] slide="notes"
 # And a segment may end with a convolution, which does not run again at all: its backward pass needs its input alone.
 
 # %%
-vgg = chain_of("VGG-16")
 vgg_plain = vgg.step().at(128)
 cuts = vgg.least_peak(128)
 vgg_low = vgg.step(cuts).at(128)
@@ -299,9 +377,9 @@ skyline(vgg_low, before=vgg_plain, before_name="all kept", time=vgg_low_time,
 # There is a floor.
 
 # %% [markdown] slide="notes"
-# While the backward pass of one layer runs, three maps are alive, whatever was dropped elsewhere: a convolution needs
-# its *input* and the *gradient of its output*, and makes the *gradient of its input*. A ReLU needs its output and the
-# same two gradients. It is never four. Of all layers `conv1_2` has the longest three: 64 maps of 224 × 224 each.
+# While the backward pass of most layers runs, three maps are alive, whatever was dropped elsewhere: a convolution
+# needs its *input* and the *gradient of its output*, and makes the *gradient of its input*. A ReLU needs its output
+# and the same two gradients. In VGG-16 the three are largest at `conv1_2`: 64 maps of 224 × 224 each, for every image.
 
 # %%
 one_map = 4 * 128 * 64 * 224 * 224
@@ -313,47 +391,10 @@ print(f"with 3 × {format_bytes(one_map)}: {format_bytes(3 * one_map + everywher
 print(f"the lowest peak, traced: {format_bytes(vgg_low.peak_bytes)}, at {vgg_low.peak_layer}")
 
 # %% [markdown]
-# The best cuts of VGG-16 are at the floor, but for what kernels need for themselves.
+# The best cuts of VGG-16 are at that floor, but for scratch memory.
 
 # %% [markdown] slide="notes"
-# No other cut can do better; a smaller batch can, since it makes every map smaller, and so can 16 bits a value.
-
-# %% [markdown] slide="slide"
-# ## Too much of it
-#
-# What if every part is a segment? Then every part keeps its input, which is what the chain kept anyway. It costs a
-# forward pass and buys little.
-
-# %% [markdown] slide="notes"
-# What if segments are cut again inside, and those again? Then a layer runs more than twice, and the peak falls with the
-# logarithm.
-
-
-# %% folded=true
-def halves(first, last):
-    """The first half of a run of layers as a segment, and the same within both halves."""
-    if last - first < 2:
-        return []
-    middle = (first + last) // 2
-    return [(first, middle), *halves(first, middle), *halves(middle, last)]
-
-
-with torch.device("meta"):
-    tanhs = nn.Sequential(nn.Linear(64, 64), *(nn.Tanh() for _ in range(100)))
-hundred = Chain(tanhs, (64,), 64, "100 equal layers", optimizer="sgd", target="cpu")
-rows = {}
-for what, segments in {
-    "all kept": (),
-    "every layer a segment": [(i, i + 1) for i in range(1, 100)],
-    "10 even segments": [(1 + 10 * i, 11 + 10 * i) for i in range(9)],
-    "best cuts": hundred.least_peak(batch),
-    "halves within halves": halves(1, 101),
-}.items():
-    ledger = hundred.step(segments).at(batch)
-    above = ledger.peak_bytes - 4 * 64 * 65 - unit - 8 * batch
-    again = int(ledger.tape.recomputed.sum())
-    rows[what] = {"units at the peak": round(above / unit), "layers run again": again}
-pd.DataFrame(rows).T
+# No cut of this chain goes below its floor. A smaller batch does, as every map gets smaller, and so do 16 bits a value.
 
 # %% [markdown] slide="slide"
 # ## Three traps
@@ -399,6 +440,10 @@ try:
 except CourseError as error:
     print(error)
 
+# %% tags=["change"]
+# change the arguments: which of the two differences does each of them bring back?
+print(differing(preserve_rng_state=False, keep_statistics=False))
+
 # %% [markdown] slide="slide"
 # ## Measure
 #
@@ -442,15 +487,14 @@ side_by_side(
 )
 
 # %% [markdown]
-# Where the measured peak is above the traced one, the rest is scratch memory that kernels allocate and free inside.
+# Where the measured peak is above the traced one, the rest may be scratch memory that kernels allocate and free
+# inside.
 
 # %% [markdown] slide="notes"
 # Time varies with the machine; no GPU recording of this network ships with this version of the course.
 
-# %% [markdown] slide="slide"
-# ## Train
-#
-# A convolutional network on the digits, with and without. Memory and time change; the weights do not.
+# %% [markdown] slide="subslide"
+# Training a convolutional network on the digits, with and without: memory and time change, the accuracy does not.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -465,7 +509,7 @@ trained_both = digits.compare(
 )  # fmt: skip
 shown = trained_both[["traced peak", "measured peak"]].map(format_bytes)
 shown["seconds an epoch"] = trained_both["epoch seconds"].round(2)
-shown["accuracy"] = trained_both["accuracy"].map("{:.1%}".format)
+shown["accuracy"] = trained_both["accuracy"].map(format_share)
 shown
 
 # %% [markdown] slide="slide"
@@ -506,19 +550,25 @@ plane(
     Axis("milliseconds a step, modelled", low=250),
     curves=[curve],
     spots=spots,
-    title=f"Half the memory of ResNet-50: {extra_time(halved):+.0%} time by recomputing; "
-    f"{extra_time(moved['conv']):+.0%} moves what convolutions read",
+    title=f"ResNet-50 at half its memory: {extra_time(halved):+.0%} time by recomputing; "
+    f"what convolutions read moved, {moved['conv'].peak_bytes / plain.peak_bytes:.0%} of it: "
+    f"{extra_time(moved['conv']):+.0%}",
 )
 
 # %% [markdown] slide="notes"
-# Which of the two wins depends on the link and on the arithmetic behind each byte: a map that is cheap to compute is
-# recomputed, one that is expensive and used late is moved. Together they bring nothing here: the peak is in the segment
-# at work, and *both* moves what waits, the inputs of the other segments.
+# Recomputing spends arithmetic and offload spends the link's time, so another card or link changes the figure. Whether
+# the two add up depends on the cuts. With four even segments the peak lies in the segment at work, and offload moves
+# what waits, the inputs of the others. **Change the number of segments and the policy**, and find a pair that gets
+# below the lowest peak of recomputing alone.
 
-# %% slide="skip"
-recomputed = predict_step(four, "P100")
-for name, ledger, step in (("four segments", four, recomputed), ("both", both, both)):
-    print(f"{name:14}{format_bytes(ledger.peak_bytes)}, {1000 * step.total_seconds:.0f} ms")
+# %% tags=["change"]
+segments, policy = 4, "windowed"  # change these: 2 to 23 segments; "all", "conv", "windowed"
+cut = resnet.step(resnet.evenly(segments)).at(64)
+both = offload.simulate(cut, "P100", policy)
+for name, run in ((f"{segments} segments", predict_step(cut, "P100")), ("and offload", both)):
+    peak = run.ledger.peak_bytes if run is not both else both.peak_bytes
+    print(f"{name:14}{format_bytes(peak)}, {1000 * run.total_seconds:.0f} ms")
+print(f"lowest by recomputing alone: {format_bytes(lowest.peak_bytes)}")
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -534,32 +584,29 @@ recompute_explorer()
 
 # %% [markdown] slide="notes"
 # Try three things. Find the number of even segments with the lowest peak for ResNet-50; then take *lowest peak*. Give
-# VGG-16 to *least time that fits* at batch 256 on a P100. Say why the dense net gains nothing.
+# VGG-16 to *least time that fits* at batch 256 on a P100. Say why the dense net gains next to nothing.
 
 # %% [markdown] slide="skip"
 # <details><summary>What to look for</summary>
 #
-# With even segments the peak falls, and from some number on rises again: more inputs are kept than maps are dropped.
-# The lowest peak has segments of single blocks where maps are large. The dense net keeps parameters, not maps:
-# recomputation drops maps alone.
+# With even segments the peak goes down and up, as in the figure above. *Least time that fits* looks for the cheapest cuts
+# that `fit` lets through, gaps of the allocator and workspace included; the sentence says whether there are any. Nearly
+# all of the dense net's bytes are parameters, gradients and momentum, and recomputation drops maps.
 #
 # </details>
 
 # %% [markdown] slide="slide"
-# ## In PyTorch
+# ## In PyTorch, and in print
 #
-# `torch.utils.checkpoint.checkpoint_sequential(net, 4, x, use_reentrant=False)` cuts an `nn.Sequential` into four even
-# segments, as the first column above has six.
+# `torch.utils.checkpoint.checkpoint_sequential(net, 4, x, use_reentrant=False)` cuts an `nn.Sequential` into four
+# segments of as many modules; what is left over goes to the last.
 
 # %% [markdown] slide="notes"
 # *Selective* checkpointing decides by operator instead of by layer: with `create_selective_checkpoint_contexts` the
-# results of products are kept, and only what is cheap to compute runs again. That is the same thought as the best cuts,
-# one level down. `activation_checkpointing_enable()` of a Hugging Face model (in older releases
-# `gradient_checkpointing_enable()`) makes each block of a transformer one segment.
+# results of products are kept, and what is cheap to compute runs again. That is the same thought as the best cuts, one
+# level down. `gradient_checkpointing_enable()` of a Hugging Face model makes each block of a transformer one segment.
 
-# %% [markdown] slide="slide"
-# ## What is said of it
-#
+# %% [markdown] slide="subslide"
 # Chen and others, *Training deep nets with sublinear memory cost* (2016), brought √n checkpoints to deep learning:
 # memory that grows with √n for one more forward pass, reported as 30 % more time for a residual network of 1,000
 # layers.
@@ -576,27 +623,26 @@ for layers in (16, 36, 64, 100):
     chain = Chain(longer_chain, (64,), 64, optimizer="sgd", target="cpu")
     side = round(layers**0.5)
     segments = [(1 + side * i, 1 + side * (i + 1)) for i in range(side - 1)]
-    peaks = [chain.step(way).at(batch).peak_bytes for way in ((), segments)]
-    rows.append((layers, *(round(peak / unit) for peak in peaks)))
+    rows.append((layers, *(round(units(way, chain)) for way in ((), segments))))
 print(
-    f"Time, ResNet-50: {extra:+.0%}, {fewest} even segments, {low_share:+.0%} with best cuts."
+    f"Time, ResNet-50: {100 * extra:+.0f} %, {fewest} even segments, "
+    f"{100 * low_share:+.0f} % with best cuts."
 )
-print("Right in size, where nearly everything is computed twice.")
 columns = ["layers", "units, all kept", "units, √n segments"]
 pd.DataFrame(rows, columns=columns).set_index("layers")
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A segment keeps its input and computes the rest again: k + n/k units for n equal layers.
-# 2. One extra forward pass is a third more time, if the backward pass takes twice as long as the forward one.
-# 3. Results stay the same to the last bit.
+# 1. A segment keeps its input and computes the rest again.
+# 2. One extra forward pass is about a third more time, and well chosen cuts need not pay all of it.
+# 3. Results stay the same to the last bit, if random numbers are drawn as before and statistics left alone.
 
 # %% [markdown] slide="notes"
-# The units are fewest at k = √n, and fewer still with segments that get shorter towards the end. Where layers keep much
-# and compute little, as the first ones of VGG-16 do, short segments lower the peak for a few percent; ResNet-50's
-# lowest peak costs nearly the third. For the same results random numbers must be drawn again as before, and running
-# statistics left alone.
+# k segments of n equal layers hold k + n/k units. These are fewest at k = √n, and fewer still with segments that get
+# shorter towards the end. The third holds if the backward pass takes twice as long as the forward one. Where layers keep
+# much, as the first ones of VGG-16 do, short segments that end with a costly layer lower the peak for a few per cent;
+# ResNet-50's lowest peak costs nearly the third.
 #
 # Now the exercise: [exercises/10_recompute.ipynb](../exercises/10_recompute.ipynb). {questions}. Save,
 # then `course check 10` gives your marks.

@@ -37,7 +37,7 @@ def beside_trace(
         row |= {"trace": format_bytes(peak), "allocated": "out of memory", "difference": "", "time a sample": ""}
         if step.memory is not None and step.per_sample_s is not None:
             row["allocated"] = format_bytes(step.memory.peak_bytes)
-            row["difference"] = f"{step.memory.peak_bytes / peak - 1:+.1%}"
+            row["difference"] = f"{100 * (step.memory.peak_bytes / peak - 1):+.1f} %"
             row["time a sample"] = format_seconds(step.per_sample_s)
         rows.append(row)
     return rows

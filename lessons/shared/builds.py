@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
-from classroom.questions.graded import GradedProperties
+from classroom.questions.graded import GradedReplay
 from lessons.shared import rebuilt
-from lessons.shared.rebuilt import Original, RebuildLook
+from lessons.shared.network_questions import graded_network
+from lessons.shared.rebuilt import Original
 
 
-class GradedBuild(GradedProperties):
-    """A line for each property of the network that the learner's function builds.
+def graded_build(question: str, original: Original, least: int = 24, most: int = 40) -> GradedReplay:
+    """A line for each property of the network that the learner's function builds, at a batch between these.
 
     Args:
         question: the name of the question and of the function.
         original: the network it stands in place of, and what is asked.
+        least: images in the batch that it is tried on; most: those at most.
     """
 
-    def __init__(self, question: str, original: Original) -> None:
-        def look(make: Callable[[], object], draw: random.Random) -> RebuildLook:
-            return rebuilt.look(make, original, draw.randint(24, 64))
+    def size(draw: random.Random) -> tuple[Original, int]:
+        return original, draw.randint(least, most)
 
-        super().__init__(question, rebuilt.maker, look, kind="function")
+    return graded_network(question, rebuilt.record, rebuilt.judge, size, rebuilt.maker, "function")

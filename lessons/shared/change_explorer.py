@@ -47,14 +47,13 @@ def headline(change: Change, batch: int, what: str) -> str:
 
 
 def the_rest(change: Change, batch: int, reach: bool = True) -> str:
-    """Who owns what is left at the peak, and (if `reach`) how much lies before the place, out of its reach."""
+    """Who owns what is left at the peak, and (if `reach`) how much the layers before the place keep."""
     ledger = change.after.at(batch)
     fixed, above = stays(ledger), change.above(batch) if reach else 0
-    where = f"{ledger.peak_phase} phase, {ledger.peak_layer}" if ledger.peak_layer else f"{ledger.peak_phase} phase"
-    parts = [f"{format_bytes(fixed)} of parameters, gradients and optimizer state stay whatever the maps"]
-    if above:
-        parts.insert(0, f"{format_bytes(above)} of maps come before {change.layer}, out of its reach")
-    return f"The peak is now in the {where}: {'; '.join(parts)}."
+    where = f"{ledger.peak_phase} pass" if ledger.peak_phase != "update" else "update"
+    where += f", at {ledger.peak_layer}" if ledger.peak_layer else ""
+    said = f"The peak is now in the {where}; {format_bytes(fixed)} of it are parameters, gradients and optimizer state."
+    return f"{said} The layers before {change.layer} keep {format_bytes(above)}, as they did." if above else said
 
 
 class ChangeExplorer(Explorer):

@@ -11,7 +11,7 @@ from classroom.questions.functions import Check
 
 # Factors between a right number of bytes and the same quantity in another unit.
 UNITS = {
-    8: "Your numbers are bits: 8 times too large. A byte has 8 bits; `value_bytes` and memory are counted in bytes.",
+    8: "Your numbers are bits: 8 times too large. A byte has 8 bits; memory is counted in bytes.",
     1 / 2**10: "Your numbers are in KiB. Return bytes; divide by 1024 only when you print.",
     1 / 2**20: "Your numbers are in MiB. Return bytes; divide by 2**20 only when you print.",
     1 / 2**30: "Your numbers are in GiB. Return bytes; divide by 2**30 only when you print.",

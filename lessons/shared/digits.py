@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import pandas as pd
 import torch
@@ -236,10 +237,45 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def learned(
+    build: Callable[[], nn.Module],
+    epochs: Sequence[int],
+    seed: int = 0,
+    side: int = 16,
+    judge: Callable[[nn.Module, Tensor, Tensor], Any] = accuracy,
+) -> list[Any]:
+    """What `judge` says of the test images after each of these numbers of epochs, by default the share that is right.
+
+    One training as `compare` does it: batches of 64, Adam at 3e-3, one thread.
+
+    Raises:
+        CourseError: the epochs are not whole numbers of 1 or more that rise.
+    """
+    if not epochs or list(epochs) != sorted({int(epoch) for epoch in epochs}) or epochs[0] < 1:
+        raise CourseError(f"epochs must be whole numbers of 1 or more that rise, such as [3, 30], got {list(epochs)}")
+    data, found = images(side), list[Any]()
+
+    def look(epoch: int, model: nn.Module) -> None:
+        if epoch in epochs:
+            found.append(judge(model, *data[2:]))
+
+    with one_thread():
+        _train_variant(Variant(build), data, epochs[-1], seed, 3e-3, look)
+    return found
+
+
 def _train_variant(
-    variant: Variant, data: tuple[Tensor, Tensor, Tensor, Tensor], epochs: int, seed: int, rate: float
+    variant: Variant,
+    data: tuple[Tensor, Tensor, Tensor, Tensor],
+    epochs: int,
+    seed: int,
+    rate: float,
+    look: Callable[[int, nn.Module], None] = lambda _epoch, _model: None,
 ) -> tuple[float, list[float]]:
-    """(share of test images that are right, seconds of each epoch). Torch's own random state is left as it was."""
+    """(share of test images that are right, seconds of each epoch). Torch's own random state is left as it was.
+
+    `look` is called with the network after each epoch; it must draw nothing at random and change nothing.
+    """
     x, y, test_x, test_y = data
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -248,7 +284,7 @@ def _train_variant(
         optimizer = torch.optim.Adam(model.parameters(), lr=rate)
         scaler = torch.amp.GradScaler("cpu", enabled=variant.autocast == "float16")
         times = []
-        for _ in range(epochs):
+        for epoch in range(1, epochs + 1):
             order = torch.randperm(len(x))
             started = time.perf_counter()
             # Whole updates only: the few images that would make a smaller one are left for the next epoch's order.
@@ -263,5 +299,6 @@ def _train_variant(
                 scaler.update()
                 optimizer.zero_grad(set_to_none=True)
             times.append(time.perf_counter() - started)
+            look(epoch, model)
         model.eval()
         return accuracy(model.float(), test_x, test_y), times

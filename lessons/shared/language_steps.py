@@ -13,12 +13,12 @@ from pathlib import Path
 import torch
 
 from course_utils.memory import ROLE, Ledger, StepTrace
-from course_utils.networks.language import SHAPES, Options, Output, Shape
 from course_utils.trace import Spec, training_step
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError
 from lessons.shared.kept_steps import UNIT, KeptSteps
+from lessons.shared.language_models import SHAPES, Options, Output, Shape
 from lessons.shared.stacked import SHORT, NotAlike, deepened
 
 KEPT = Path(__file__).with_suffix(".xz")  # `python -m lessons.transformers.keep` writes it

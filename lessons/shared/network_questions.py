@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import random
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
+from classroom.questions.core import Holding, Unfit
+from classroom.questions.graded import GradedReplay
 from classroom.questions.properties import PropertyCheck, Seen
+from lessons.shared.replay.form import Read, Record, from_text, to_text
+
+SEEDS = 2**31  # of values
+OWN, OTHER = 0, 1  # seeds of the values that a check records an answer on, and of those it judges it on
+REMEMBERS = (
+    "on the values that it ran on it does what is asked for, and on others it does not: {how}. Compute it with torch, "
+    "from what is given"
+)
+READERS = {
+    "_local_scalar_dense": "`.item()`, `float()` or `if` reads a number",
+    "equal": "`torch.equal` reads a number",
+}
+UNSEEN = "a number is read by `.tolist()` or NumPy, or remembered"
 
 
 def network_maker(answer: object) -> Callable[[], nn.Module] | None:
@@ -18,12 +34,58 @@ def network_maker(answer: object) -> Callable[[], nn.Module] | None:
     return answer if isinstance(answer, type) and issubclass(answer, nn.Module) else None
 
 
-def batch_and_seed(draw: random.Random, least: int) -> tuple[int, int]:
-    """A batch from `least` to 64 at which a network is looked at, and the seed of its weights and inputs."""
-    return draw.randint(least, 64), draw.randint(0, 10**6)
+def graded_network(
+    question: str,
+    record: Callable[..., Record],
+    judge: Callable[..., Holding],
+    size: Callable[[random.Random], tuple[Any, ...]],
+    accept: Callable[[object], Callable[..., Any] | None] = network_maker,
+    kind: str = "network",
+) -> GradedReplay:
+    """The graded cell of a question that is judged by a record.
+
+    Args:
+        question: its name.
+        record: `record(given, *size, seed)` is what an answer does, with values from this seed.
+        judge: `judge(record, *size, seed)` is what that comes to, with values from another.
+        size: sizes of what an answer is tried on, from random numbers.
+        accept: what `record` is given for an answer, or None.
+        kind: what is asked for, "network" or "function".
+    """
+    return GradedReplay(
+        question,
+        accept,
+        lambda given, draw: to_text(record(given, *size(draw), draw.randrange(SEEDS))),
+        kind,
+        judge=lambda text, draw, values: judge(from_text(text), *size(draw), values.randrange(SEEDS)),
+    )
 
 
-class NetworkCheck(PropertyCheck[Seen]):
+class ReplayCheck(PropertyCheck[Seen]):
+    """The check of a question that is judged by a record of what the answer does, which it replays on other values."""
+
+    @abstractmethod
+    def record(self, given: Callable[..., Any]) -> Record:
+        """What an answer does, on values from the seed OWN."""
+
+    @abstractmethod
+    def judge(self, record: Record, seed: int) -> Seen:
+        """What a record comes to on values from a seed."""
+
+    def look(self, given: Callable[..., Any]) -> Seen:
+        """What the answer's record comes to. Raises Unfit where it is right for its own values alone."""
+        record = from_text(to_text(self.record(given)))
+        seen = self.judge(record, OTHER)
+        wrong = [name for name, held in seen.holds.items() if not held and "peak" not in name]
+        if wrong and all(self.judge(record, OWN).holds.values()):
+            read = (
+                READERS.get(one.kind, f"`{one.kind}` reads a number") for one in record.entries if isinstance(one, Read)
+            )
+            raise Unfit(REMEMBERS.format(how=next(read, UNSEEN)))
+        return seen
+
+
+class NetworkCheck(ReplayCheck[Seen]):
     """The check of a question whose answer is a network's class."""
 
     running = "Running the network"

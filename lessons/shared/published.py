@@ -170,6 +170,41 @@ RENTALS = (
 )
 
 
+@dataclass(frozen=True)
+class Lent:
+    """A GPU that a service lends for nothing: device (a name of the catalogue), hours a week, who says so, and when."""
+
+    device: str
+    service: str
+    hours_a_week: float
+    seen: str
+    source: str
+
+
+FREE_GPUS = "loganthorneloe/free-gpus on GitHub"
+LENT = (
+    Lent("T4", "Kaggle", 30, "2026-11-23", FREE_GPUS),
+    Lent("P100", "Kaggle", 30, "2026-11-23", FREE_GPUS),
+)
+
+
+@dataclass(frozen=True)
+class Used:
+    """What people asked for a used card: device (a name of the catalogue), dollars from and to, and who wrote it."""
+
+    device: str
+    low_usd: int
+    high_usd: int
+    seen: str
+    source: str
+
+
+# Two guides of 2026: 500 to 800 dollars (local-llm.net), 700 to 1,000 (insiderllm.com, February).
+USED = (
+    Used("RTX 3090", 500, 1000, "2026", "local-llm.net, rtx-3090-best-value-2026; insiderllm.com, rtx-4090-vs-used"),
+)
+
+
 def published(network: str, device: str | None = None, source: str | None = None) -> list[PublishedTime]:
     """The published times of a network, on one device or by one publication if named, in the order of batch.
 

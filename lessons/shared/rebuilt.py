@@ -1,12 +1,14 @@
 """A network that a learner builds in another way, judged by what it is: shapes kept, all trained, how high its peak.
 
-`look` is the reading that a check and a graded cell share. It looks at properties only, so any program whose network
-has them passes. Nothing here knows a right answer.
+`record` is a training step of it, `judge` what that comes to: the reading that a check and a graded cell share. It is
+compared with nothing but itself: its gradients have to be those that autograd finds for its own forward pass. It
+looks at properties only, so any program whose network has them passes. Nothing here knows a right answer.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from classroom.questions.core import Slip, percent
-from classroom.questions.properties import PropertyCheck
-from lessons.shared.watched import WatchedStep, step
+from classroom.questions.core import Slip, Unfit, percent
+from lessons.shared.compared import same
+from lessons.shared.network_questions import ReplayCheck
+from lessons.shared.replay.form import DTYPES, Record
+from lessons.shared.replay.replayer import Ran, slopes
+from lessons.shared.replay.steps import Batch, Steps, named_inputs, record_steps, run
 
 STRAIGHT = (
     "An activation is missing: two layers with weights follow each other without a ReLU between them, and together "
@@ -27,6 +32,12 @@ STRAIGHT = (
 NO_RELU = (
     "There are fewer ReLUs than convolutions. Keep a ReLU behind every convolution: it keeps its output, which the "
     "next convolution keeps anyway. Others may keep their input too, a second map a layer."
+)
+GRADIENTS = 1e-3  # relative: those of autograd, summed in another order
+PRODUCTS = frozenset({"convolution", "addmm", "mm", "bmm", "baddbmm"})
+ACTIVATIONS = frozenset(
+    "relu relu_ clamp clamp_ clamp_min clamp_min_ threshold threshold_ maximum where leaky_relu leaky_relu_ elu elu_ "
+    "gelu silu silu_ hardtanh hardtanh_ mish softplus tanh sigmoid".split()
 )
 RELUS = frozenset("relu relu_ clamp clamp_ clamp_min clamp_min_ threshold threshold_ maximum where".split())
 CHANGED = (
@@ -60,11 +71,19 @@ class Original:
     kernels: tuple[tuple[tuple[int, ...], int], ...] = ()
     full_size: bool = False
 
-    def step(self, network: nn.Module, batch: int, device: str = "meta") -> WatchedStep:
-        """A watched step of a network in its place, on shapes alone: what is asked for shows in them."""
-        images = torch.zeros((batch, *self.input_shape), device=device)
-        labels = torch.zeros(batch, dtype=torch.int64, device=device)
-        return step(network.to(device), images, labels, (batch, self.classes))
+    def batch(self, images: int, seed: int) -> Batch:
+        """Random images and labels."""
+        draw = torch.Generator().manual_seed(seed)
+        sizes = (images, *self.input_shape)
+        return torch.randn(sizes, generator=draw), torch.randint(self.classes, (images,), generator=draw)
+
+    def record(self, network: nn.Module, images: int) -> Record:
+        """A training step of a network in its place. Raises what the network raises."""
+        return record_steps(network, [self.batch(images, 0)], self.classes)
+
+
+class Misfit(Unfit):
+    """Why two layers do not fit each other, in torch's words."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +91,13 @@ class RebuildLook:
     """What a network turned out to be. The fields after a failed one mean nothing."""
 
     original: Original
-    kind: str  # of what was returned: "network", "ellipsis" or the name of another type
-    misfit: str = ""  # why two layers do not fit each other, or ""
     returned: str = ""  # type of what forward returned
     shape: tuple[int, ...] = ()
     expected_shape: tuple[int, ...] = ()
     kernels_differ: str = ""
     without_gradient: tuple[str, ...] = ()
-    ignores_images: bool = False  # some images of the batch do not go through every convolution
+    ignores_images: bool = False  # some images of the batch change nothing in the output
+    ignored: str = ""  # a place in the images whose values change nothing in the output, or ""
     operators: tuple[str, ...] = ()  # that launched a kernel
     straight: bool = False  # weights stand behind weights without an activation between
     other_activation: bool = False  # a convolution has no ReLU, but something else
@@ -98,10 +116,9 @@ class RebuildLook:
         """The properties asked for, by name."""
         ran = self.peak > 0
         found = {
-            "layers fit each other": self.kind == "network" and not self.misfit,
             "output shape kept": self.shape != () and self.shape == self.expected_shape,
             "everything trained": ran and not self.without_gradient,
-            "all images count": ran and not self.ignores_images,
+            "every value counts": ran and not self.ignores_images and not self.ignored,
             "activations kept": ran and not self.straight and not self.other_activation,
             "peak low enough": 0 < self.peak <= self.original.share * self.original_peak,
         }
@@ -121,55 +138,111 @@ def maker(answer: object) -> Callable[[], object] | None:
     return answer
 
 
-def look(make: Callable[[], object], original: Original, batch: int) -> RebuildLook:
-    """Build the learner's network and look at one training step of it, on shapes.
+def record(make: Callable[[], object], original: Original, images: int, seed: int = 0) -> Record:
+    """A training step of the network that a learner builds.
 
-    Raises what the learner's code raises, but for layers that misfit.
+    Raises what the learner's code raises; Unfit where it builds no network, and Misfit for layers that do not fit.
     """
     made = make()
+    if made is ...:
+        raise TypeError("an ellipsis is no network")
     if not isinstance(made, nn.Module):
-        return RebuildLook(original, type(made).__name__)
-    seen = RebuildLook(original, "network", expected_shape=(batch, original.classes))
+        nothing = ". Is there a `return`?" if made is None else ""
+        raise Unfit(f"your function returned a {type(made).__name__}, not a network{nothing}")
     try:
-        step = original.step(made, batch)
-    except Exception as failure:
-        misfit = _misfit(make, original)
-        if misfit:
-            return replace(seen, misfit=misfit)
-        raise failure from None
-    seen = replace(seen, returned=type(step.output).__name__)
-    if not isinstance(step.output, Tensor):
+        return original.record(made, images)
+    except RuntimeError as error:
+        if MISFIT.search(str(error)):
+            raise Misfit(str(error).splitlines()[0]) from None
+        raise
+
+
+def judge(record: Record, original: Original, images: int, seed: int = 1) -> RebuildLook:
+    """What a record comes to, on weights and images drawn from this seed. Raises Refused."""
+    seen = RebuildLook(original, expected_shape=(images, original.classes))
+    batch = original.batch(images, seed)
+    values = {**_values(record, seed), **named_inputs({}, {}, [batch])}
+    steps = run(record, values)
+    (step,) = steps.each
+    seen = replace(seen, returned=step.returned)
+    if step.output is None:
         return seen
-    seen = replace(seen, shape=tuple(step.output.shape), kernels_differ=_other_kernels(step.parameters, original))
+    shapes = record.shapes("parameter ")
+    seen = replace(seen, shape=tuple(step.output.shape), kernels_differ=_other_kernels(shapes, original))
     if seen.shape != seen.expected_shape or seen.kernels_differ:
         return seen
-    without = tuple(name for name in step.parameters if name not in step.gradients)
-    side = original.input_shape[-1]
+    slope = (torch.softmax(step.output, 1) - nn.functional.one_hot(batch[1], original.classes)) / images
+    found = slopes(record, values, "output 1", slope)
+    trained = {name: same(step.gradients.get(name), found[f"parameter {name}"], GRADIENTS) for name in shapes}
+    forward = [one for one in steps.replayed.ran if one.phase == ""]
+    convolutions = [one for one in forward if one.name == "convolution"]
     return replace(
         seen,
-        without_gradient=without or (() if step.trainable else ("the output",)),
-        ignores_images=any(len(shape) < 4 or shape[0] != batch for shape in step.read),
-        straight=step.straight,
-        other_activation=sum(name in RELUS for name in step.operators) < step.operators.count("convolution"),
-        changed_first=step.read[:1] != ((batch, *original.input_shape),),
-        other_side=max((s for s in step.sides if original.full_size and s not in (1, side)), default=0),
-        operators=step.operators,
-        peak=step.peak,
-        original_peak=original.step(original.build(), batch).peak,
+        without_gradient=tuple(name for name, right in trained.items() if not right),
+        ignores_images=not bool((found["batch 1.0"] != 0).flatten(1).any(1).all()),
+        ignored=_ignored(found["batch 1.0"]),
+        straight=_is_straight(forward),
+        other_activation=sum(one.name in RELUS for one in forward) < len(convolutions),
+        changed_first=[one.read[0].size for one in convolutions[:1]] != [(images, *original.input_shape)],
+        other_side=_other_side(record, forward, original),
+        operators=steps.replayed.operators,
+        peak=steps.peak,
+        original_peak=_original_peak(original, images),
     )
 
 
-def _misfit(make: Callable[[], object], original: Original) -> str:
-    """Why two layers do not fit each other, in the words a learner would see on a real image; "" if they do."""
-    made = make()
-    assert isinstance(made, nn.Module)
-    try:
-        original.step(made, 2, "cpu")
-    except RuntimeError as error:
-        if MISFIT.search(str(error)):
-            return str(error).splitlines()[0]
-        raise
-    return ""
+def _values(record: Record, seed: int) -> dict[str, Tensor]:
+    """Random values for the parameters and buffers of a record, such that no layer falls silent."""
+    draw = torch.Generator().manual_seed(seed)
+    values = {}
+    for name, ref in record.inputs.items():
+        if name.startswith(("parameter ", "buffer ")):
+            size, dtype = ref.size, DTYPES[ref.dtype]
+            fan_in = math.prod(size[1:]) if len(size) > 1 else 100
+            value = torch.randn(size, generator=draw) * math.sqrt(2 / max(1, fan_in))
+            values[name] = (1 + value.abs() if name.startswith("buffer ") else value).to(dtype)
+    return values
+
+
+def _ignored(slope: Tensor) -> str:
+    """The first place whose values change nothing in any image, and how many more there are; "" if there is none."""
+    silent = (slope == 0).all(0).nonzero()
+    return f"{tuple(silent[0].tolist())}, and {len(silent) - 1:,} more" if len(silent) else ""
+
+
+def _is_straight(forward: Sequence[Ran]) -> bool:
+    """Whether weights multiply what other weights were multiplied with, and no activation stands between."""
+    linear: set[int] = set()  # storages that hold weights' products, and no activation came since
+    for one in forward:
+        read, made = ({ref.storage for ref in refs} for refs in (one.read, one.made))
+        of_weights, reads = one.name in PRODUCTS, not read.isdisjoint(linear)
+        if of_weights and reads:
+            return True
+        linear = linear | made if of_weights or (reads and one.name not in ACTIVATIONS) else linear - made
+    return False
+
+
+def _other_side(record: Record, forward: Sequence[Ran], original: Original) -> int:
+    """A side of a map that is neither the input's nor, behind all convolutions, 1, where that is asked; else 0."""
+    side = original.input_shape[-1]
+    weights = {ref.storage for ref in record.inputs.values()} - {record.inputs["batch 1.0"].storage}
+    last = max((i for i, one in enumerate(forward) if one.name == "convolution"), default=-1)
+    for i, one in enumerate(forward if original.full_size else ()):
+        for ref in (*one.read, *one.made):
+            sides = set(ref.size[2:]) if len(ref.size) == 4 and ref.storage not in weights else {side}
+            if sides != {side} and not (sides == {1} and i > last):
+                return next(iter(sides - {side}))
+    return 0
+
+
+@functools.cache
+def _original_peak(original: Original, images: int) -> int:
+    return _steps(original.build, original, images).peak
+
+
+def _steps(make: Callable[[], Any], original: Original, images: int) -> Steps:
+    found = original.record(make(), images)
+    return run(found, {**_values(found, 1), **named_inputs({}, {}, [original.batch(images, 1)])})
 
 
 def _other_kernels(parameters: Mapping[str, tuple[int, ...]], original: Original) -> str:
@@ -192,7 +265,7 @@ def _other_kernels(parameters: Mapping[str, tuple[int, ...]], original: Original
     return ""
 
 
-class RebuildCheck(PropertyCheck[RebuildLook]):
+class RebuildCheck(ReplayCheck[RebuildLook]):
     """The check of a question whose answer is a function that builds a network.
 
     Args:
@@ -215,7 +288,7 @@ class RebuildCheck(PropertyCheck[RebuildLook]):
         by_property: Mapping[str, Slip],
         by_peak: Sequence[Slip],
         takeaway: str,
-        batch: int = 32,
+        batch: int = 24,
     ) -> None:
         self.question = self.name = question
         self.original, self.takeaway, self.batch = original, takeaway, batch
@@ -226,9 +299,17 @@ class RebuildCheck(PropertyCheck[RebuildLook]):
         """What makes the network: a function without arguments, or a class."""
         return maker(answer)
 
-    def look(self, given: Callable[[], object]) -> RebuildLook:
-        """The network that is built."""
-        return look(given, self.original, self.batch)
+    def record(self, given: Callable[[], object]) -> Record:
+        """A step of the network that is built."""
+        try:
+            return record(given, self.original, self.batch)
+        except Misfit as misfit:
+            told = self._told("misfit", "Two layers do not fit each other.")
+            raise Unfit(f"{told} (PyTorch: {misfit}.)") from None
+
+    def judge(self, record: Record, seed: int) -> RebuildLook:
+        """What it comes to."""
+        return judge(record, self.original, self.batch, seed)
 
     def praise(self, seen: RebuildLook) -> str:
         """How far the peak falls."""
@@ -239,11 +320,6 @@ class RebuildCheck(PropertyCheck[RebuildLook]):
 
     def diagnose(self, seen: RebuildLook, given: Callable[[], object]) -> str:
         """What keeps the network from being right, or ""."""
-        if seen.kind != "network":
-            nothing = " Is there a `return`?" if seen.kind == "NoneType" else ""
-            return f"`{self.question}()` returned a {seen.kind}, not a network.{nothing}"
-        if seen.misfit:
-            return f"{self._told('misfit', 'Two layers do not fit each other.')} (PyTorch: {seen.misfit}.)"
         if seen.returned != "Tensor":
             return f"The network returned a {seen.returned}, not a tensor."
         if seen.shape != seen.expected_shape:
@@ -256,7 +332,7 @@ class RebuildCheck(PropertyCheck[RebuildLook]):
             told = self._told("untrained", "Not everything is trained any more.")
             return f"{told} (Without a gradient: {', '.join(seen.without_gradient[:3])}.)"
         if seen.ignores_images:
-            return "Some images of the batch do not count: a convolution reads only a part of them."
+            return "Some images of the batch do not count: the output does not depend on them."
         if seen.straight:
             return self._told("straight", STRAIGHT)
         if seen.other_activation:
@@ -266,6 +342,10 @@ class RebuildCheck(PropertyCheck[RebuildLook]):
             return f"{told} (There are sides of {seen.other_side}.)"
         if not self.original.full_size and seen.changed_first:
             return self._told("images changed", CHANGED)
+        if seen.ignored:
+            return (
+                f"Something is thrown away: the output does not depend on the values at {seen.ignored}, of any image."
+            )
         now = f" It is {percent(seen.share)} of the original; at most {percent(self.original.share)} is asked."
         for slip in self.by_peak:
             if (seen.peak, seen.operators) == _slip_step(slip.function, self.original, self.batch):
@@ -276,6 +356,6 @@ class RebuildCheck(PropertyCheck[RebuildLook]):
 
 
 @functools.cache
-def _slip_step(make: Callable[[], Any], original: Original, batch: int) -> tuple[int, tuple[str, ...]]:
-    step = original.step(make(), batch)
-    return step.peak, step.operators
+def _slip_step(make: Callable[[], Any], original: Original, images: int) -> tuple[int, tuple[str, ...]]:
+    steps = _steps(make, original, images)
+    return steps.peak, steps.replayed.operators

@@ -1,18 +1,21 @@
 """A network rewritten by a learner, judged by what it does: same output, same gradients, how high its peak.
 
-`compare` looks at properties only, so any program that has them passes. Nothing here knows a right answer.
+`record` is two steps of it, `judge` what they come to: properties alone, so any program that has them passes. Nothing
+here knows a right answer.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from lessons.shared.compared import PeakComparison, same, same_gradients, take_weights
-from lessons.shared.watched import Watch, WatchedStep, step
+from lessons.shared.compared import PeakComparison, same, same_gradients
+from lessons.shared.replay.form import Record
+from lessons.shared.replay.steps import REENTRANT, Trial
 
 INPUT_SHAPE = (3, 32, 32)
 CLASSES = 10
@@ -48,9 +51,7 @@ class RewriteComparison(PeakComparison):
 
     recomputes: bool = False  # whether a network is asked for that recomputes
     without_gradient: tuple[str, ...] = ()  # names of parameters that get none
-    kept: int = 0  # tensors of more than one value that the network still holds after a forward pass
     leaks: bool = False  # the second step leaves more behind than the first
-    same_in_evaluation: bool = True  # also the gradients without dropout; looked at where those with it differ
     reentrant: bool = False  # it recomputes in the way of old that torch advises against
 
     @property
@@ -94,57 +95,65 @@ class Tower(nn.Module):
         return scores
 
 
-def compare(
-    make: Callable[[], nn.Module], batch: int, seed: int = 0, kind: Callable[[], nn.Module] = Watched
-) -> RewriteComparison:
-    """Compare `make()` with a `kind()` of the same weights, in two training steps on random images.
-
-    Both draw the same random numbers in their forward passes. Raises whatever the learner's code raises.
-    """
+@functools.lru_cache(maxsize=4)
+def _trial(batch: int, seed: int, kind: Callable[[], nn.Module], training: bool) -> Trial:
+    """A `kind()`, and two steps: what a network keeps for its next step shows in the second."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        original, rewritten = kind(), make()
-        nothing = RewriteComparison(recomputes=kind is Tower)
-        if differ := take_weights(rewritten, original):
-            return replace(nothing, parameters_differ=differ)
-        watched: list[tuple[nn.Module, Watch, list[WatchedStep]]] = [(original, Watch(), []), (rewritten, Watch(), [])]
-        for number in (1, 2):  # what a network keeps for its next step shows in the second
-            images, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
-            for network, watch, steps in watched:
-                torch.manual_seed(seed + number)
-                steps.append(step(network, images, labels, (batch, CLASSES), watch))
-        wanted, given = (steps for _, _, steps in watched)
-        first = given[0].output
-        if not isinstance(first, Tensor):
-            return replace(nothing, returned=type(first).__name__)
-        alike = all(same_gradients(one.gradients, other.gradients) for one, other in zip(given, wanted, strict=True))
-        evaluated = alike or _same_in_evaluation(original, rewritten, images, labels)
+        original = kind().train(training)
+        batches = [(torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))) for _ in "12"]
+    return Trial(original, batches, CLASSES, seed)
+
+
+def record(
+    make: Callable[[], nn.Module],
+    batch: int,
+    seed: int = 0,
+    kind: Callable[[], nn.Module] = Watched,
+    training: bool = True,
+) -> Record:
+    """Two training steps of `make()`, with the weights of a `kind()`, on random images.
+
+    Raises whatever the learner's code raises, and Refused.
+    """
+    return _trial(batch, seed, kind, training).record(make, training)
+
+
+def judge(
+    record: Record, batch: int, seed: int = 1, kind: Callable[[], nn.Module] = Watched, training: bool = True
+) -> RewriteComparison:
+    """What a record comes to beside a `kind()`, on weights and images drawn from this seed.
+
+    Dropout draws the same in both. Raises Refused.
+    """
+    trial = _trial(batch, seed, kind, training)
+    nothing = RewriteComparison(recomputes=kind is Tower)
+    if differ := trial.differing(record):
+        return replace(nothing, parameters_differ=differ)
+    wanted, given = trial.beside(record)
+    first, pairs = given.each[0], list(zip(given.each, wanted.each, strict=True))
+    if first.output is None:
+        return replace(nothing, returned=first.returned)
     return replace(
         nothing,
         returned="Tensor",
-        shape=tuple(first.shape),
-        expected_shape=tuple(wanted[0].output.shape),
-        same_output=all(same(one.output, other.output) for one, other in zip(given, wanted, strict=True)),
-        trainable=given[0].trainable,
-        kept=_kept(rewritten),
-        without_gradient=tuple(name for name in wanted[0].gradients if name not in given[0].gradients),
-        same_gradients=alike,
-        peak=max(one.peak for one in given),
-        original_peak=max(one.peak for one in wanted),
-        leaks=given[1].left > given[0].left,
-        same_in_evaluation=evaluated,
-        reentrant=any("CheckpointFunctionBackward" in one.nodes for one in given),
+        shape=tuple(first.output.shape),
+        expected_shape=(batch, CLASSES),
+        same_output=all(other.output is not None and same(one.output, other.output) for one, other in pairs),
+        trainable=bool(first.gradients),
+        without_gradient=tuple(name for name in wanted.each[0].gradients if name not in first.gradients),
+        same_gradients=all(same_gradients(one.gradients, other.gradients) for one, other in pairs),
+        peak=given.peak,
+        original_peak=wanted.peak,
+        leaks=given.each[1].left > first.left,
+        reentrant=REENTRANT in record.marks,
     )
 
 
-def _same_in_evaluation(original: nn.Module, rewritten: nn.Module, images: Tensor, labels: Tensor) -> bool:
-    """Whether the gradients are the same where dropout drops nothing."""
-    ours, theirs = (step(net.eval(), images, labels, (len(images), CLASSES)) for net in (rewritten, original))
-    return same_gradients(ours.gradients, theirs.gradients)
-
-
-def _kept(network: nn.Module) -> int:
-    """Tensors of more than one value in the plain attributes of a network and its layers."""
+def tensors_kept(make: Callable[[], nn.Module], batch: int) -> int:
+    """Tensors of more than one value in the plain attributes of a network and its layers, after a forward pass."""
+    network = make()
+    network(torch.randn(batch, *INPUT_SHAPE))
 
     def count(value: object) -> int:
         if isinstance(value, Tensor):

@@ -39,9 +39,9 @@ def traced(
     Args:
         builder: of the network.
         size: side of its square images, in pixels.
-        classes: it tells apart.
+        classes: it tells apart; a builder that cannot choose has 1,000.
         layers: for builders that take a depth.
     """
     with torch.device("meta"):
-        module = builder(classes=classes) if layers is None else builder(layers, classes=classes)
+        module = builder(*([] if layers is None else [layers]), **({} if classes == 1000 else {"classes": classes}))
     return training_step(module, (3, size, size), classes, name=builder.__name__)

@@ -45,9 +45,9 @@ from lessons.memory.explorer import memory_explorer
 # | 01 | [Why GPUs help, and when they don't](01_why_gpus.ipynb) | where is the crossover between CPU and GPU? |
 # | 02 | [Which hardware, or none](02_hardware.ipynb) | what fits on this card, what can I do without one? |
 # | 03 | [Where the memory goes](03_memory.ipynb) | which bytes are alive at the peak, and why? |
-# | 04 | [Stride](04_stride.ipynb) | what does skipping positions save, and cost? |
-# | 05 | [1×1 convolutions](05_one_by_one.ipynb) | what does squeezing channels save, and where? |
-# | 06 | [Pooling](06_pooling.ipynb) | why does the pool itself add memory? |
+# | 04 | [Stride](04_stride.ipynb) | which memory depends on a stride, and which does not? |
+# | 05 | [1×1 convolutions](05_one_by_one.ipynb) | what does a squeeze do to memory? |
+# | 06 | [Pooling](06_pooling.ipynb) | what does a pool remember, and who needs less? |
 # | 07 | [Batch size](07_batch_size.ipynb) | what scales with the batch, what does not? |
 # | 08 | [Half precision](08_half_precision.ipynb) | why is it not half? |
 # | 09 | [Offload to CPU memory](09_offload.ipynb) | when can the copy hide behind the computation? |

@@ -109,12 +109,34 @@ UNTOUCHED = {
 }
 
 
-
 # Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
 WRONG = {
     "output_side": [
         (lambda side, kernel, stride, padding: (side + 2 * padding) // stride + 1, "own width is missing"),
         (lambda side, kernel, stride, padding: round((side + 2 * padding - kernel) / stride) + 1, "to the nearest"),
-        (lambda *a: RIGHT["output_side"][0](*a) + 1, "Every number you return is 1 too large"),
+        (lambda *a: RIGHT["output_side"][0](*a) + 1, "with the first position counted twice"),
     ],
+}
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "output_side": {
+        "way": "the way of the kernel",
+        "right of way // stride + 1": "the first position",
+    },
+    "bytes_saved": {
+        "4": "the bytes of a value",
+        "shrunk": "the new side",
+        "shrunk ** 2": "the new map",
+        "side ** 2": "the old map",
+        "saved": "what is saved",
+    },
+    "times_smaller": {
+        "before": "the bytes before",
+        "downstream": "the maps downstream",
+        "sum(maps_bytes)": "the maps",
+        "sum(maps_bytes[:first])": "the maps upstream",
+        "sum(maps_bytes[first:])": "the maps downstream",
+    },
 }

@@ -48,7 +48,7 @@ check("output_side")
 
 # %% [markdown] hint="output_side"
 # **I am off by one.** Draw 8 values and a kernel of 3 at stride 2, without padding. Mark every place where the
-# kernel's left edge stands, the first one included. Count marks, not steps.
+# kernel's left edge can be, the first one included. Count marks, not steps.
 
 # %% [markdown] hint="output_side"
 # **It is right for some sides and one too large for others.** Does the last step carry the kernel beyond the
@@ -96,7 +96,7 @@ check("bytes_saved")
 # Does the list end with the strided layer?
 
 # %% [markdown] hint="bytes_saved"
-# **It is right for even sides only.** 9 values at stride 2: the kernel's centre stands at 0, 2, 4, 6, 8. Round
+# **It is right for even sides only.** 9 values at stride 2: the kernel's centre is at 0, 2, 4, 6, 8. Round
 # the side first, then square it.
 
 # %% graded="bytes_saved"
@@ -151,8 +151,9 @@ graded.times_smaller(times_smaller)
 #
 # - the output has the same shape, (batch, 10), and every layer that has parameters keeps theirs in number and
 #   shape;
-# - everything is trained, and a ReLU stands behind every convolution, as in the original;
-# - the first convolution reads the images as they are;
+# - everything is trained, and a ReLU follows every convolution, as in the original;
+# - the first convolution reads the images as they are, and every value of them counts: whichever is changed, some
+#   output changes;
 # - the peak of a traced training step is **at most 70 %** of the original's.
 #
 # `strided()` takes no arguments and returns the network.
@@ -183,7 +184,7 @@ check("strided")
 # after every layer: 32, 32, 16, … Which of your layers halves it, and does any place halve it twice?
 
 # %% [markdown] hint="strided"
-# **It runs and the peak is too high.** The pools behind small maps hardly count. Which pool stands behind the
+# **It runs and the peak is too high.** The pools after small maps hardly count. Which pool comes after the
 # largest map, and what would make that map small from the start?
 
 # %% [markdown] hint="strided"

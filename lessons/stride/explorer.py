@@ -80,8 +80,8 @@ class StrideExplorer(ChangeExplorer):
             return f"What is left at the peak beside weights, gradients and optimizer state is {left}.", {}
         there = changes.stride(self.published, first, self.stride.value, self.pool.value).after.at(batch).peak_bytes
         if there < change.after.at(batch).peak_bytes:
-            return f"The same stride in {first}, which all maps come after: {format_bytes(there)}.", {"layer": first}
-        return f"The same stride in {first} would bring {format_bytes(there)}, which is no less.", {}
+            return f"The same stride in {first}, the first layer, brings {format_bytes(there)}.", {"layer": first}
+        return f"The same stride in {first}, the first layer, brings {format_bytes(there)}, which is no less.", {}
 
 
 def stride_explorer(

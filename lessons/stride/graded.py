@@ -6,7 +6,7 @@ import random
 
 from classroom.questions.graded import Graded
 from lessons.shared import originals
-from lessons.shared.builds import GradedBuild
+from lessons.shared.builds import graded_build
 
 Case = tuple[object, ...]
 
@@ -51,4 +51,4 @@ def _networks(draw: random.Random) -> list[Case]:
 output_side = Graded("output_side", _sides)
 bytes_saved = Graded("bytes_saved", _chains)
 times_smaller = Graded("times_smaller", _networks)
-strided = GradedBuild("strided", originals.STRIDED)
+strided = graded_build("strided", originals.STRIDED)

@@ -9,62 +9,101 @@
 # %% [markdown] slide="slide"
 # # 04 · Stride
 #
-# **The question:** what does skipping positions save, and what does it cost?
+# **The question:** one argument of the first layer decides how much memory a vision transformer needs. Which memory
+# depends on a stride, and which does not?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
-# 1. say how large the output of any convolution is, rounding included;
-# 2. say which maps a stride shrinks and which it cannot reach;
-# 3. explain why the peak of a network never falls by the factor that one layer's output does;
-# 4. put strides in place of pools without changing a single shape after them;
-# 5. say what it costs in accuracy, and where you would rather not stride.
+# 1. compute how many values any convolution produces, rounding included;
+# 2. say which maps a stride shrinks, and whether the peak will notice;
+# 3. replace a pool by a stride without changing a single shape after it;
+# 4. say what a stride throws away, and how long to train before you judge what that costs.
 #
-# About 45 minutes, and {minutes} for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
+# About 50 minutes, and {minutes} for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
 # is needed.
 
 # %% slide="skip" folded=true
+import inspect
 import textwrap
 
 import pandas as pd
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
 from course_utils.figures import Axis, Curve, plane, skyline
 from course_utils.figures.style import SERIES_COLOURS
+from course_utils.machine.measure import measure_step
 from course_utils.trace import training_step
-from course_utils.units import GIB, MIB, format_bytes
-from lessons.claims import judge
+from course_utils.units import GIB, MIB, format_bytes, format_share
+from lessons.shared import trained
 from lessons.shared.beside import beside_trace
 from lessons.shared.changes import stays
-from lessons.shared.digits import Variant, compare
-from lessons.shared.layer_changes import layer_changes
+from lessons.shared.digits import learned
 from lessons.stride.explorer import stride_explorer
 from lessons.stride.positions import kernel_positions
 
 # %% [markdown] slide="slide"
-# ## Predict
+# ## Where a vision transformer begins
+#
+# A vision transformer cuts an image into patches and turns each into a *token*, a vector of 768 numbers. The cutting is
+# one convolution.
 
 # %% [markdown] slide="notes"
-# The *stride* of a convolution is how far its kernel moves from one position to the next. With stride 2 it
-# visits every second row and every second column.
+# Its *kernel* is as wide as a patch. Its *stride* is how many pixels the kernel moves from one position to the next. In
+# ViT-B/16 (Dosovitskiy et al., *An image is worth 16x16 words*, 2021) both are 16, so the patches of an image of
+# 224 × 224 lie side by side, 14 in a row. Twelve identical layers then work on the tokens.
+
+
+# %% slide="skip"
+class ViT(nn.Module):
+    """ViT-B: (N, 3, 224, 224) to (N, 1000)."""
+
+    def __init__(self, kernel=16, stride=16):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 768, kernel, stride)
+        tokens = self.patches(torch.empty(1, 3, 224, 224)).flatten(2).shape[2] + 1
+        self.class_token = nn.Parameter(torch.zeros(1, 1, 768))
+        self.positions = nn.Parameter(torch.zeros(1, tokens, 768))
+        options = {"activation": "gelu", "batch_first": True, "norm_first": True}
+        layers = [nn.TransformerEncoderLayer(768, 12, 3072, 0.0, **options) for _ in range(12)]
+        self.layers, self.norm = nn.Sequential(*layers), nn.LayerNorm(768)
+        self.head = nn.Linear(768, 1000)
+
+    def forward(self, images):
+        patches = self.patches(images).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.class_token.expand(len(images), -1, -1), patches], 1)
+        return self.head(self.norm(self.layers(tokens + self.positions))[:, 0])
+
+
+def vit(kernel, stride):
+    """The traced step of ViT-B with AdamW, its patches cut by this kernel and stride."""
+    with torch.device("meta"):
+        model = ViT(kernel, stride)
+    return training_step(model, (3, 224, 224), 1000, "adamw", name="ViT-B")
+
+
+published = vit(16, 16).at(32)
+count = published.by_layer()["parameters"].sum()
+print(
+    f"ViT-B/16: {count:,} parameters, peak at batch 32: {format_bytes(published.peak_bytes)}"
+)
 
 # %%
 guess = predict(
-    "VGG-16 at batch 128 peaks at 10.3 GiB. Now its first convolution "
-    "gets stride 2, and every map of the network has a quarter "
-    "of its values. Nothing else is changed. What is the peak now?",
+    f"ViT-B/16 at batch 32 peaks at {format_bytes(published.peak_bytes)}. Now the stride is "
+    "8 and the kernel stays 16, so that patches overlap. What is the peak?",
     unit="GiB",
 )
 guess
 
 # %% [markdown] slide="slide"
-# ## By hand: where the kernel stands
+# ## By hand: where the kernel stops
 #
-# A kernel of width 3 on 8 values, padded by 1 on either side. Its left edge may start at 0 and must stop at 7,
-# where its right edge ends with the padding.
+# A kernel of width 3 on 8 values, padded by 1 on either side. Its left edge starts at 0 and can go no further than 7.
 #
 # | stride | left edge at | positions |
 # |---:|---|---:|
@@ -74,8 +113,8 @@ guess
 # | 4 | 0 4 | 2 |
 
 # %% [markdown] slide="notes"
-# The way is `side + 2 · padding − kernel` long, 7 here. It holds `way // stride` whole steps, and one position
-# more, the one before the first step:
+# At 7 its right edge is on the last value of the padding. So the left edge has `side + 2 · padding − kernel` values to
+# cover, 7 here. Divide by the stride, round down, and add one for the position at 0:
 
 # %% [markdown]
 # **side of the output = (side + 2 · padding − kernel) // stride + 1**
@@ -86,14 +125,14 @@ kernel_positions(
     kernel=3,
     padding=1,
     strides=(1, 2, 3, 4),
-    title="Twice the stride, half the positions; past the kernel's width, values nobody reads",
+    title="Twice the stride, half the positions; stride 4 leaves values out",
 )
 
 # %% slide="subslide" folded=true
 rows = []
 for name, side, kernel, padding, stride in (
+    ("ViT-B/16, patches", 224, 16, 0, 16),
     ("VGG-16 conv1_1", 224, 3, 1, 1),
-    ("the same at stride 2", 224, 3, 1, 2),
     ("the same at stride 3", 224, 3, 1, 3),
     ("AlexNet conv1", 224, 11, 2, 4),
     ("ResNet-50 conv1", 224, 7, 3, 2),
@@ -106,204 +145,240 @@ columns = ["layer", "side", "kernel", "padding", "stride", "formula", "PyTorch"]
 pd.DataFrame(rows, columns=columns).set_index("layer")
 
 # %% [markdown]
-# Both sides of the map shrink, so the *values* shrink by s²: 4 at stride 2, 16 at stride 4. That is almost exact,
-# because steps are whole.
+# Both sides of a map shrink, so stride s leaves about 1 / s² of the values. Only about, since positions are whole
+# numbers.
 
 # %% [markdown] slide="notes"
-# A side of 224 at stride 3 gives 75 positions and not 74.67. In AlexNet's first layer the way is 224 + 2 · 2 − 11 = 217
-# long; at stride 4 the kernel makes 54 steps of 4 and stops one column short of the end.
+# A side of 224 at stride 3 gives 75 positions, not 74.67. In AlexNet's first layer the kernel covers 217 values in 54
+# steps of 4 and stops one column short of the end.
+#
+# Now your guess. Work out how many tokens an image has at stride 8, and which part of the peak grows with them.
 
 # %% [markdown] slide="slide"
-# ## By hand: all of VGG-16
-#
-# Lesson 03 counted what VGG-16 keeps for one image: the image itself, 13,547,520 values of convolutions, and 1,530,368
-# of pools with an index of 8 bytes each.
+# ## What a token weighs
 
-# %% [markdown] slide="notes"
-# With stride 2 in `conv1_1` the image stays, and the rest is a quarter. The kernels have the same weights at every
-# stride, so the parameters stay too.
+# %% folded=true
+overlapping = vit(16, 8).at(32)
+tokens = {stride: ((224 - 16) // stride + 1) ** 2 + 1 for stride in (16, 8)}
+fixed = 3 * 4 * count  # parameters and the two averages of AdamW
+maps = published.peak_bytes - fixed
+by_hand = fixed + maps * tokens[8] / tokens[16]
+reveal(
+    guess,
+    {"by hand": by_hand / GIB, "trace": overlapping.peak_bytes / GIB},
+    against="trace",
+    thoughts=[
+        (
+            2 * published.peak_bytes / GIB,
+            "Twice as many patches in a row; but there are also twice as many rows.",
+        ),
+        (
+            4 * published.peak_bytes / GIB,
+            "Four times everything. Parameters and AdamW's averages do not grow with the "
+            "tokens.",
+        ),
+        (
+            (fixed + 4 * maps) / GIB,
+            "Four times the maps. Nearly: a kernel of 16 fits 27 times into a row, not 28.",
+        ),
+        (
+            published.peak_bytes / GIB,
+            "The kernel is as large as before, but it stops at more places, and each "
+            "is a token.",
+        ),
+        (
+            published.peak_bytes / 4 / GIB,
+            "A smaller stride gives more tokens, not fewer.",
+        ),
+    ],
+)
+
+# %% slide="subslide"
+factor = overlapping.peak_bytes / published.peak_bytes
+skyline(
+    overlapping,
+    before=published,
+    before_name="stride 16",
+    title=f"ViT-B at stride 8: {tokens[8]} tokens instead of {tokens[16]}, "
+    f"the peak is {factor:.1f} times as high",
+)
 
 # %%
-image, convolutions, pools, parameters = 3 * 224 * 224, 13_547_520, 1_530_368, 138_357_544
-maps = 4 * (convolutions + pools) + 8 * pools
-fixed = 3 * 4 * parameters
-for stride in (1, 2):
-    per_image = 4 * image + maps / stride**2
-    all_images, together = 128 * per_image, fixed + 128 * per_image
-    print(f"stride {stride}: {format_bytes(all_images):>9} of maps and images", end=", ")
-    print(f"{format_bytes(fixed)} for parameters, {format_bytes(together)} together")
-by_hand = fixed + 128 * (4 * image + maps / 4)
+for stride, step in ((16, published), (8, overlapping)):
+    each = step.by_layer()["saved feature maps"].sum() / 32 / tokens[stride]
+    print(
+        f"stride {stride:>2}: {tokens[stride]} tokens, {each / MIB:.2f} MiB kept for each;",
+        end=" ",
+    )
+    print(f"of the peak {format_bytes(stays(step))} are parameters,", end=" ")
+    print("gradients and AdamW's averages")
+
+# %% [markdown]
+# Every layer comes after the patches, so every map is counted in tokens.
+
+# %% [markdown] slide="notes"
+# A token weighs the same at either stride, although each token attends to all others. Should it not weigh more, the more
+# others there are? It does if attention writes down its table of all pairs of tokens. PyTorch usually does not. Make it:
+
+# %% slide="skip"
+with sdpa_kernel(SDPBackend.MATH):
+    written = {16: vit(16, 16).at(32), 8: vit(16, 8).at(32)}
+for stride, step in written.items():
+    each = step.by_layer()["saved feature maps"].sum() / 32 / tokens[stride]
+    print(f"stride {stride:>2}, all pairs written: {each / MIB:.2f} MiB kept for each token")
+
+# %% [markdown] slide="notes"
+# Lesson 13 takes attention apart. Here try the first layer: does the kernel make the model smaller, or the stride?
+
+# %% slide="skip" tags=["change"]
+# Change one of the two at a time, and run: 32, 16, 14 or 8.
+kernel, stride = 32, 16
+step = vit(kernel, stride)
+weights = step.at(32).by_layer()["parameters"].sum()
+print(f"kernel {kernel}, stride {stride}: {format_bytes(step.at(32).peak_bytes)} at the peak,")
+print(f"{weights:,} parameters")
 
 # %% [markdown] slide="slide"
-# ## Trace
+# ## The same stride, further in
 #
-# In code the change is one line. VGG-16's head expects maps of 7 × 7 and now gets 3 × 3.
+# In a transformer every layer comes after the stride. In VGG-16 one can put a stride anywhere.
 
 # %% [markdown] slide="notes"
-# Our network brings any map to 7 × 7, here by repeating values, so that the dense layers keep their shape and the
-# comparison stays fair.
+# Give `conv5_1`, its eleventh convolution, stride 2: the maps of group 5 have about a quarter of their values.
 
 
-# %%
-def vgg16_with(strides, dropped=()):
-    """VGG-16's traced step with strides by layer name, without the pools in `dropped`."""
+# %% folded=true
+def vgg16(strides, dropped=()):
+    """VGG-16's traced step at batch 128 with these strides, without the `dropped` pools."""
     with torch.device("meta"):
         model = networks.vgg16()
         for layer, stride in strides.items():
             model.get_submodule(layer).stride = (stride, stride)
         for pool in dropped:
             setattr(model, pool, nn.Identity())
-    return training_step(model, (3, 224, 224), 1000, name="VGG-16")
+    return training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
 
 
-published = vgg16_with({}).at(128)
-strided = vgg16_with({"conv1_1": 2}).at(128)
-
-# %% folded=true
-reveal(
-    guess,
-    {"by hand": by_hand / GIB, "trace": strided.peak_bytes / GIB},
-    against="trace",
-    thoughts=[
-        (
-            published.peak_bytes / 4 / GIB,
-            "A quarter of everything: parameters, gradients and momentum do not shrink with "
-            "the maps.",
-        ),
-        (
-            published.peak_bytes / 2 / GIB,
-            "Half: both sides of a map are halved, so its values are a quarter.",
-        ),
-        (
-            published.peak_bytes / GIB,
-            "That is the old peak. One stride reaches every map after it.",
-        ),
-        (
-            (by_hand - fixed) / GIB,
-            "Those are the maps; parameters, their gradients and momentum come on top.",
-        ),
-    ],
-)
-
-# %% [markdown] slide="slide"
-# ## Not four times smaller
-#
-# The dashed outline is the network as published. Every map is a quarter, and still the peak is not.
-
-# %%
-factor = published.peak_bytes / strided.peak_bytes
-fixed_share = stays(strided) / strided.peak_bytes
-skyline(
-    strided,
-    before=published,
-    title=f"Stride 2 in conv1_1: maps 4 times smaller, the peak {factor:.1f} times",
-)
-
-# %%
-fixed_before, fixed_after = stays(published), stays(strided)
-share_before = fixed_before / published.peak_bytes
-print("stay whatever the maps:", end=" ")
-print(f"{format_bytes(fixed_before)} before, {format_bytes(fixed_after)} after,")
-print(f"that is {share_before:.0%} of the peak before and {fixed_share:.0%} after.")
-print(f"A quarter of the old peak would be {format_bytes(published.peak_bytes / 4)}.")
-
-# %% [markdown] slide="slide"
-# ## The same stride, four layers later
-#
-# Layer by layer, what is kept for the backward pass. *Downstream*, from the strided layer on, every map is a quarter.
-# Upstream nothing moves.
-
-# %% [markdown] slide="notes"
-# The strided layer reads its input at fewer positions, but the input was made at full size by the layer before, and has
-# to be kept at full size for the backward pass.
-
-# %%
-later = vgg16_with({"conv3_1": 2}).at(128)
-fall = 1 - later.peak_bytes / published.peak_bytes
-layer_changes(
-    published,
-    later,
-    title=f"Stride 2 in conv3_1: nothing before it shrinks, and the peak falls by {fall:.0%}",
-)
-
-# %% [markdown] slide="slide"
-# ## Predict once more
+plain, late = vgg16({}), vgg16({"conv5_1": 2})
+saved = [int(step.by_layer()["saved feature maps"].sum()) for step in (plain, late)]
+print(f"VGG-16 at batch 128, peak: {format_bytes(plain.peak_bytes)}")
+print(f"kept when the backward pass begins: {format_bytes(saved[0])};", end=" ")
+print(f"with stride 2 in conv5_1: {format_bytes(saved[1])}")
 
 # %%
 guess_late = predict(
-    "conv5_1 gets stride 2 instead. By how many MiB does the peak of VGG-16 fall?", unit="MiB"
+    "conv5_1 of VGG-16 gets stride 2, and training keeps that much less. By how many MiB "
+    "does the peak fall?",
+    unit="MiB",
 )
 guess_late
 
-# %%
-late = vgg16_with({"conv5_1": 2}).at(128)
-saved_maps = [int(step.by_layer()["saved feature maps"].sum()) for step in (published, late)]
-fewer = (saved_maps[0] - saved_maps[1]) / MIB
-
-# %% folded=true
+# %% slide="subslide" folded=true
+fewer = (saved[0] - saved[1]) / MIB
 reveal(
     guess_late,
-    {"trace": (published.peak_bytes - late.peak_bytes) / MIB},
+    {"trace": (plain.peak_bytes - late.peak_bytes) / MIB},
     thoughts=[
         (
             fewer,
-            "That is what the maps of group 5 shrink by. They are not alive at the peak.",
+            "That is what is kept less at the end of the forward pass. The peak comes later, "
+            "when those maps have been used and freed.",
         ),
         (
-            (published.peak_bytes - strided.peak_bytes) / MIB,
-            "That would be every map; only those from conv5_1 on shrink.",
+            3 / 4 * plain.peak_bytes / MIB,
+            "Three quarters of everything: but ten convolutions come before this one.",
         ),
     ],
 )
 
 # %% slide="subslide"
-print(f"kept at the end of the forward pass: {fewer:,.1f} MiB less")
-for when, at in (("before:", published), ("after: ", late)):
-    print(f"peak {when} {format_bytes(at.peak_bytes)}, {at.peak_phase}, {at.peak_layer}")
+gone = saved[0] - saved[1]
+skyline(
+    late,
+    before=plain,
+    title=f"Stride 2 in conv5_1: {format_bytes(gone)} less is kept, "
+    f"and the peak stays at {format_bytes(late.peak_bytes)}",
+)
 
 # %% [markdown]
-# The maps of group 5 do shrink. But the peak stands in the backward pass at `relu4_3`: by then the maps of group 5 are
-# gone, whatever their size.
+# The two outlines differ around the turn from forward to backward, where the maps are small, and agree at the peak.
 
 # %% [markdown] slide="notes"
-# A saving counts at the peak only if it is alive there.
+# The peak is in the backward pass at `relu4_3`. The backward pass runs from the last layer to the first, so by then
+# group 5 has been through it and its maps are freed, whatever their size. **A saving counts at the peak only if it is
+# alive there.**
+#
+# If that is the reason, a network whose peak comes before the late maps are freed must behave differently. ResNet-50
+# is one. It has strides in four places; take out one at a time:
+
+# %% slide="subslide" folded=true
+resnet = {}
+for place in ("as published", "conv5_1", "conv4_1", "conv3_1", "conv1"):
+    with torch.device("meta"):
+        model = networks.resnet50()
+        if place == "conv1":
+            model.conv1.stride = (1, 1)
+        elif place in model._modules:
+            block = model.get_submodule(place)
+            block.conv2.stride = block.shortcut.conv.stride = (1, 1)
+    resnet[place] = training_step(model, (3, 224, 224), 1000, name="ResNet-50").at(128)
+pd.DataFrame(
+    {
+        "peak at batch 128": {k: format_bytes(step.peak_bytes) for k, step in resnet.items()},
+        "where": {k: f"{step.peak_phase}, {step.peak_layer}" for k, step in resnet.items()},
+        "GFLOP forward, one image": {
+            place: f"{step.by_layer()['flops'].sum() / 128e9:.1f}"
+            for place, step in resnet.items()
+        },
+    }
+).rename_axis("without the stride of")
+
+# %% [markdown]
+# Its peak is in the last block, so even the last stride counts. The earlier a stride, the more depends on it, in memory
+# and in arithmetic.
 
 # %% [markdown] slide="slide"
-# ## A floor under every place
+# ## A floor
 #
-# A larger stride must help more? Up to a floor. Once everything downstream is small, the peak moves upstream, into
-# the backward pass of the layers before the stride, and there a larger stride changes nothing.
+# If stride 2 in an early layer helps, stride 4 must help more. See whether you can get VGG-16 below 8 GiB with a stride
+# in `conv3_1` alone.
 
-# %% folded=true
+# %% slide="skip" tags=["change"]
+# Change the stride of conv3_1 and run. Then try conv2_1.
+step = vgg16({"conv3_1": 2})
+print(f"{format_bytes(step.peak_bytes)}, {step.peak_phase} pass, at {step.peak_layer}")
+
+# %% slide="subslide" folded=true
 places, strides = ("conv5_1", "conv3_1", "conv2_1", "conv1_1"), (1, 2, 3, 4)
 peaks = {
-    place: [vgg16_with({place: stride}).at(128).peak_bytes / GIB for stride in strides]
-    for place in places
+    place: [vgg16({place: stride}).peak_bytes / GIB for stride in strides] for place in places
 }
 floor = peaks["conv3_1"]
 finding = (
     f"conv3_1: stride 2 reaches {floor[1]:.2f} GiB and stride 4 {floor[3]:.2f}; "
-    "only conv1_1 goes on falling"
+    "only conv1_1 keeps falling"
 )
-divided = [peaks["conv1_1"][0] / s**2 for s in strides]
 lines = [
     Curve(place, strides, peak, colour)
-    for (place, peak), colour in zip(peaks.items(), SERIES_COLOURS, strict=True)
+    for (place, peak), colour in zip(peaks.items(), SERIES_COLOURS, strict=False)
 ]
 plane(
     Axis("stride of that layer", low=1, high=4, write=lambda s: "" if s % 1 else f"{s:g}"),
     Axis("GiB at the peak, batch 128", low=0, write=lambda gib: f"{gib:.4g}"),
-    [Curve("divided by s²", strides, divided, dashed=True, width=1.6), *lines],
+    lines,
     title=finding,
 )
+
+# %% [markdown] slide="notes"
+# With stride 2 in `conv3_1` the peak moves to `relu2_2`, before the stride. What is alive there was made before the
+# stride, at full size, and a larger stride cannot make it smaller. The strided layer reads its input at fewer positions,
+# but the input is kept whole.
 
 # %% [markdown] slide="slide"
 # ## A stride in place of a pool
 #
-# Networks rarely add a stride. They put one in place of a pool, so that every later map keeps its shape.
-
-# %% [markdown] slide="notes"
-# The pool goes, with its output and its indices, and the map in front of it is made small from the start.
+# VGG-16 has a pool after each group. Drop the pool, give the convolution before it stride 2, and every later map has
+# the shape it had.
 
 # %% folded=true
 swaps = {
@@ -315,39 +390,28 @@ swaps = {
 }
 rows = []
 for layer, pool in swaps.items():
-    step = vgg16_with({layer: 2}, dropped=[pool]).at(128)
-    factor = published.peak_bytes / step.peak_bytes
-    rows.append((f"{layer} for {pool}", format_bytes(step.peak_bytes), f"{factor:.2f}"))
-everywhere = vgg16_with(dict.fromkeys(swaps, 2), dropped=swaps.values()).at(128)
-factor = published.peak_bytes / everywhere.peak_bytes
-rows.append(("all five", format_bytes(everywhere.peak_bytes), f"{factor:.2f}"))
-columns = ["stride 2 in", "peak at batch 128", "times smaller"]
+    step = vgg16({layer: 2}, dropped=[pool])
+    rows.append((f"{layer} instead of {pool}", format_bytes(step.peak_bytes)))
+everywhere = vgg16(dict.fromkeys(swaps, 2), dropped=swaps.values())
+rows.append(("all five", format_bytes(everywhere.peak_bytes)))
+rows.append(("none, as published", format_bytes(plain.peak_bytes)))
+columns = ["stride 2 in", "peak at batch 128"]
 pd.DataFrame(rows, columns=columns).set_index("stride 2 in")
 
-# %% slide="subslide"
-skyline(
-    everywhere,
-    before=published,
-    title="A stride for each of the five pools: the same shapes "
-    f"after each, the peak {factor:.1f} times smaller",
-)
-
-# %% [markdown] slide="subslide"
-# It is another network. A max pool looks at all four positions and keeps the largest; a stride computes one of
-# them, and not the others.
-
 # %% [markdown] slide="notes"
-# Springenberg et al. (*Striving for simplicity: the all convolutional net*, 2015, table 3) did this swap on
-# CIFAR-10 without data augmentation: the error went from 9.74 % with pools to 10.19 % with strides in the same
-# convolutions. Two larger networks had one more convolution at each of these places: 9.31 % with the pools behind
-# them, 9.08 % with a stride in them and no pools. Stride is not worse as such. It is a different model, with more
-# or less capacity.
+# The pool goes, with its output and its indices, and the map it read is small from the start.
+#
+# It is another network, though. Before a pool the convolution computes four values, of which the pool keeps the
+# largest; a stride computes one of the four. Springenberg et al. (*Striving for simplicity: the all convolutional
+# net*, 2015, table 3) tried it on CIFAR-10 without data augmentation: the error rose from 9.74 % with pools to 10.19 %
+# with strides. Then they made both networks one convolution deeper at each of these places. With pools the error was
+# 9.31 %, with strides 9.08 %.
 
 # %% [markdown] slide="slide"
 # ## What is never read
 #
-# A kernel narrower than its stride leaves values out for good. Which, can be asked of autograd: the gradient of
-# an input value that nobody reads is zero.
+# A kernel narrower than its stride skips values. Autograd tells which: the gradient of an input value that no kernel
+# reads is zero.
 
 
 # %%
@@ -361,7 +425,9 @@ def share_read(kernel, stride, side=64):
 
 
 kernels, strides = (1, 3, 5, 7), (1, 2, 3, 4)
-read = [[f"{share_read(kernel, stride):.0%}" for stride in strides] for kernel in kernels]
+read = [
+    [f"{100 * share_read(kernel, stride):.0f} %" for stride in strides] for kernel in kernels
+]
 pd.DataFrame(
     read,
     index=pd.Index(
@@ -372,106 +438,106 @@ pd.DataFrame(
 )
 
 # %% [markdown] slide="notes"
-# (The 97 % are the border: with 64 values the steps of 4 do not come out even, and the last row and column stay unread.)
+# (The missing 3 % are the border: steps of 4 stop one row and one column before the end of 64 values.)
 #
-# ResNet-50 halves its maps three times with a 1 × 1 kernel at stride 2 on the *shortcut*, the way on which a
-# block's input is added to its output: three quarters of what arrives there is thrown away unseen. AlexNet's 11 × 11
-# at stride 4 reads every value, many of them several times.
+# ResNet-50 halves its maps three times with a 1 × 1 kernel at stride 2, on the *shortcut* that adds a block's input to
+# its output. Three quarters of the values that arrive at this kernel are not read by it.
 
 # %% [markdown] slide="slide"
-# ## ResNet-50 strides already
+# ## What it costs in accuracy
 #
-# It has strides in `conv1`, `conv3_1`, `conv4_1` and `conv5_1`. What if one of them were
-# left out?
+# A small network on scikit-learn's handwritten digits, enlarged to 16 × 16. Its first convolution, 3 × 3, gets stride 1,
+# 2, 4 or 8.
 
-# %% folded=true
-resnet = {}
-for place in ("as published", "conv1", "conv3_1", "conv4_1", "conv5_1"):
+# %% [markdown] slide="notes"
+# The head averages what arrives to 4 × 4, so all four networks have the same parameters. First what they need, traced
+# and measured here:
+
+# %% slide="skip"
+print(inspect.getsource(trained.strided))
+
+# %% tags=["nbval-ignore-output"] folded=true
+needs = {}
+for name, build in trained.RUNS["strided"].networks.items():
     with torch.device("meta"):
-        model = networks.resnet50()
-        if place == "conv1":
-            model.conv1.stride = (1, 1)
-        elif place in model._modules:
-            block = model.get_submodule(place)
-            block.conv2.stride = block.shortcut.conv.stride = (1, 1)
-    resnet[place] = training_step(model, (3, 224, 224), 1000, name="ResNet-50").at(128)
-table = pd.DataFrame(
-    {
-        "peak at batch 128": {
-            place: format_bytes(step.peak_bytes) for place, step in resnet.items()
-        },
-        "GFLOP forward, one image": {
-            place: f"{step.by_layer()['flops'].sum() / 128e9:.1f}"
-            for place, step in resnet.items()
-        },
-    }
-)
-table.rename_axis("without the stride of")
+        step = training_step(build(), (1, 16, 16), 10, "adam", "float32", "cpu").at(64)
+    here = measure_step(build(), (1, 16, 16), 10, 64, "adam", "cpu")
+    needs[name] = {"traced": step.peak_bytes, "measured here": here.peak_bytes}
+pd.DataFrame(needs).map(format_bytes).rename_axis("peak at batch 64")
 
-# %% [markdown]
-# The earlier the stride, the more hangs on it.
-
-# %% [markdown] slide="notes"
-# And the arithmetic follows the maps: what a stride saves in memory downstream, it saves in operations as well.
-
-# %% [markdown] slide="slide"
-# ## Measure: memory, time, accuracy
+# %% [markdown] slide="skip"
+# What the measured peak has above the traced one are scratch buffers that the CPU's convolutions ask for; how large,
+# depends on the processor.
 #
-# A small network on scikit-learn's handwritten digits, enlarged to 16 × 16.
+# Then accuracy. Three epochs, 60 updates, look like a verdict:
 
-# %% [markdown] slide="notes"
-# Its first convolution gets stride 1, 2, 4 or 8; its head averages what arrives to 4 × 4, so all four have the same
-# parameters. Each is trained three times from different seeds.
-
+# %% slide="subslide" folded=true
+kept, named = trained.kept("strided"), list(trained.RUNS["strided"].networks)
+early = kept[3].groupby(level=0).agg(["mean", "min", "max"]).loc[named]
+early["read"] = [share_read(3, stride, side=16) for stride in (1, 2, 4, 8)]
+columns = ["accuracy after 3 epochs", "lowest seed", "highest seed", "image read by conv 1"]
+early.set_axis(columns, axis=1).map(format_share)
 
 # %%
-def digit_net(stride):
-    return nn.Sequential(
-        nn.Conv2d(1, 8, 3, stride, padding=1), nn.ReLU(),
-        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(),
-        nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 10),
-    )  # fmt: skip
+guess_long = predict(
+    "At stride 8 the first layer reads a tenth of the image, and three epochs end as in the "
+    "table. Train ten times as long: what share of the test digits does it recognise?",
+    unit="%",
+)
+guess_long
 
+# %% slide="subslide" folded=true
+long = 100 * float(kept[30]["stride 8"].mean())
+reveal(
+    guess_long,
+    {"after 30 epochs": long},
+    thoughts=[
+        (
+            100 * early["mean"]["stride 8"],
+            "What is not read cannot be learned; but most of the gap was slow learning.",
+        ),
+        (
+            100 * float(kept[30]["stride 1"].mean()),
+            "As good as stride 1: time closes much of the gap, not all of it.",
+        ),
+    ],
+)
 
-count = sum(p.numel() for p in digit_net(1).parameters())
-print(f"{count:,} parameters at every stride;", end=" ")
-print(f"at stride 8 the first layer reads {share_read(3, 8, side=16):.0%} of the image")
+# %% slide="subslide" folded=true
+means = 100 * kept.groupby(level=0).mean().loc[named]
+plane(
+    Axis("epochs", log=True),
+    Axis("% of the test digits recognised", low=0, high=100),
+    [
+        Curve(name, list(means.columns), list(row), colour)
+        for (name, row), colour in zip(means.iterrows(), SERIES_COLOURS, strict=False)
+    ],
+    title=f"Stride 8: {means[3]['stride 8']:.0f} % after 3 epochs, "
+    f"{means[30]['stride 8']:.0f} % after 30",
+)
 
-# %% tags=["nbval-ignore-output"]
-variants = {f"stride {s}": Variant(lambda s=s: digit_net(s)) for s in (1, 2, 4, 8)}
-trained = compare(variants, epochs=3, side=16)
-trained.style.format(
-    {
-        "traced peak": format_bytes, "measured peak": format_bytes, "epoch "
-        "seconds": "{:.2f}",
-        "accuracy": "{:.1%}", "lowest": "{:.1%}", "highest": "{:.1%}",
-    }
-)  # fmt: skip
-
-# %% tags=["nbval-ignore-output"]
-first = trained.iloc[0]
-for name, row in trained.iloc[1:].iterrows():
-    apart = "within" if row["highest"] >= first["lowest"] else "beyond"
-    smaller = first["traced peak"] / row["traced peak"]
-    time = row["epoch seconds"] / first["epoch seconds"]
-    gained = row["accuracy"] - first["accuracy"]
-    print(
-        f"{name}: traced peak {smaller:.1f} times smaller, an epoch in {time:.0%} of the time,"
-    )
-    print(f"  accuracy {gained:+.1%}, {apart} the spread of the seeds")
-
-# %% [markdown] slide="subslide"
-# Stride 2 is free here: a digit of 8 × 8 that was blown up to 16 × 16 holds nothing that every second position misses.
+# %% folded=true
+print(textwrap.fill(trained.provenance("strided"), 88))
+for name in list(means.index)[1:]:
+    gaps = [f"{means[e][name] - means[e]['stride 1']:+.1f}" for e in means.columns]
+    print(f"{name} against stride 1, in points: {', '.join(gaps)}")
+seeds = kept[30].groupby(level=0)
+spread = 100 * (seeds.max() - seeds.min())
+print("between the seeds of one network after 30 epochs, in points:", end=" ")
+print(", ".join(f"{name} {spread[name]:.1f}" for name in means.index))
 
 # %% [markdown] slide="notes"
-# At stride 8 four positions are left of the whole image, and most of its values are never read.
+# A comparison after three epochs compares how fast networks learn. Train until the curves are flat before you say what
+# a stride costs, and even then read the spread of the seeds first. These digits were 8 × 8 before they were enlarged,
+# and stride 2 misses little; a photograph has finer detail to lose.
 #
-# Three seeds tell a large effect from none, not a small one: differences of a point or two are noise. And what
-# a digit can spare, a photograph may not.
-#
-# What the measured peak has above the traced one, the convolution's kernels use for themselves: workspace, as in
-# lesson 03. How much, the processor decides.
+# Train one yourself. Thirty epochs at stride 8 take some seconds; at stride 1 several times as long.
+
+# %% slide="skip" tags=["change", "nbval-ignore-output"]
+# Change stride or epochs and run.
+stride, epochs = 8, [1, 3, 10]
+shares = learned(lambda: trained.strided(stride), epochs)
+print({epoch: format_share(share) for epoch, share in zip(epochs, shares, strict=True)})
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
@@ -486,50 +552,28 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **which layer should get the stride, and what comes of s² at the peak?**
+# One question: **which layer should get the stride?**
 
 # %% [markdown] slide="notes"
-# Before each move say whether the peak will fall, and by how much.
+# Before each move say whether the peak will fall.
 
 # %% tags=["nbval-ignore-output"]
-stride_explorer()
+stride_explorer("AlexNet", "conv3", 2)
 
 # %% [markdown] slide="notes"
-# Try three things. Walk stride 2 from `conv1_1` to `conv5_3`: from which layer on does it save nothing? Set
-# `conv3_1` and compare strides 2, 3 and 4. Leave out the next pool: which maps have their old size again?
-
-# %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
-#
-# From `conv5_1` on the peak stays where it was: it stands at `relu4_3` in the backward pass, when every map that became
-# smaller has gone. At
-# `conv3_1` strides 3 and 4 bring nothing beyond stride 2, because the peak has moved in front of `conv3_1`.
-# Without the next pool all maps after it have their old size; only those between the stride and the place of the
-# pool stay small.
-#
-# </details>
-
-# %% [markdown] slide="slide"
-# ## What people believe
-#
-# In our words, with where it was published.
-
-# %% [markdown] slide="notes"
-# The verdict is computed when the cell runs.
-
-# %%
-judge([76])
+# Try three things. In AlexNet, find the layer from which a stride of 2 no longer lowers the peak. In VGG-16, leave out
+# the next pool after `conv1_2`: which number changes, and which does not? In ResNet-50, undo the stride of `conv5_1`.
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A stride of s makes s² times fewer values of every map downstream.
-# 2. The peak falls by less than s².
-# 3. It costs nothing in parameters and changes the model: early strides save most, and throw away most.
+# 1. Stride s leaves about 1 / s² of the values of every map from its layer on.
+# 2. The peak falls only by what is alive there: nothing before the stride, nothing that is already freed.
+# 3. What a stride costs in accuracy is seen after long training, not after three epochs.
 
 # %% [markdown] slide="notes"
-# Sizes are rounded to whole positions, and the input that a stride skips through is kept whole. At the peak parameters
-# stay, maps upstream stay, and a saving that is not alive then does not count.
+# Sizes are rounded to whole positions. A convolution's parameters stay, and so does the input of the strided layer, at
+# full size. In a vision transformer the first stride decides the number of tokens, and with it nearly all the rest.
 #
 # Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). {questions}. Save,
 # then `course check 04` gives your marks.

@@ -179,7 +179,7 @@ def lowest(layers, enters, keeps, peak):
 # Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
 WRONG = {
     "layer_bytes": [
-        (lambda s, b, h, a: s * (34 * h + 5 * a * s), "`batch` left out"),
+        (lambda s, b, h, a: s * (34 * h + 5 * a * s), "without `batch`"),
         (lambda s, b, h, a: s * b * h * (34 + 5 * s), "`hidden` in place of `heads`"),
         (lambda s, b, h, a: s * b * h * (34 + int(5 * a * s / h)), "Multiply by sbh first"),
         (lambda s, b, h, a: s * b * (17 * h + 2.5 * a * s), "2 times too small"),
@@ -188,21 +188,21 @@ WRONG = {
         (lambda h, a: round(6.8 * h / a), "nearest"),
         (lambda h, a: int(6.8 * h / a), "rounded down"),
         (lambda h, a: -(-34 * (h // a) // 5), "width of a head first"),
-        (lambda h, a: -(-68 * h // (5 * a)), None),
+        (lambda h, a: -(-68 * h // (5 * a)), "with twice the 34"),
     ],
     "longest": [
         (lambda n, b, h, a, room: max(1, longest_by_root(n, b, h, a, room)), "Return 0 there"),
-        (lambda n, b, h, a, room: longest_by_root(n, b, h, a, room) or -1, "wherever the answer is not 0"),
-        (lambda n, b, h, a, room: longest_by_root(n, b, h, a, room) or None, "wherever the answer is not 0"),
-        (lambda n, b, h, a, room: longest_by_root(1, 1, h, a, room), "`layers` left out and `batch` left out"),
+        (lambda n, b, h, a, room: longest_by_root(n, b, h, a, room) or -1, None),
+        (lambda n, b, h, a, room: longest_by_root(n, b, h, a, room) or None, None),
+        (lambda n, b, h, a, room: longest_by_root(1, 1, h, a, room), "without the term of `layers` and `batch`"),
         (lambda n, b, h, a, room: longest_by_root(n, b, h, a, room) * b, "tokens of all texts"),
     ],
     "logit_bytes": [
         (lambda b, s, v, up, out: 14 * b * s * v, "ordinary loop's"),
         (lambda b, s, v, up, out: b * s * v * (8 if out else 6), "the three have 4 bytes each"),
-        (lambda b, s, v, up, out: 12 * b * s * v, "`upcast` always True and `out_kept` always False"),
-        (lambda b, s, v, up, out: 6 * b * s * v, "`upcast` always False and `out_kept` always False"),
-        (lambda b, s, v, up, out: s * v * ((12 if up else 6) + 2 * out), "`batch` left out"),
+        (lambda b, s, v, up, out: 12 * b * s * v, "`upcast` always True"),
+        (lambda b, s, v, up, out: 6 * b * s * v, "`upcast` always False"),
+        (lambda b, s, v, up, out: s * v * ((12 if up else 6) + 2 * out), "without `batch`"),
     ],
     "best_block": [
         (with_choice(lambda n, e, k, peak: math.isqrt(n)), "You took √n"),
@@ -210,7 +210,7 @@ WRONG = {
         (with_choice(lambda n, e, k, peak: min(n, max(1, int(math.sqrt(n * e / k))))), "if blocks came in fractions"),
         (with_choice(lowest, lambda below, above: [-below, -above]), "the wrong sign"),
         (with_choice(lowest, lambda below, above: []), None),
-        (lambda n, e, k: block_by_list(n, e, k)[0], "That is a number. Return a list"),
+        (lambda n, e, k: block_by_list(n, e, k)[0], "with the best size as the answer"),
         (lambda n, e, k: block_by_list(n, k, e), "exchanged"),
     ],
     "loss_in_pieces": [
@@ -218,4 +218,42 @@ WRONG = {
         (ByTexts, "divided by less than the number of tokens"),
         (LossOutside, "the head and the loss of each piece inside `checkpoint`"),
     ],
+}
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "layer_bytes": {
+        "34": "the 34",
+        "5": "the 5",
+        "34 * hidden": "the term with 34",
+        "5 * heads * sequence": "the term of the scores",
+    },
+    "crossing": {
+        "34": "the 34",
+        "5": "the 5",
+    },
+    "longest": {
+        "34": "the 34",
+        "5": "the 5",
+        "34 * hidden": "the term with 34",
+        "5 * heads * sequence": "the term of the scores",
+        "right of sequence * (34 * hidden + 5 * heads * sequence)": "all but one factor",
+    },
+    "logit_bytes": {
+        "4 if upcast else 2": "the bytes of a value",
+        "left of 3 * (4 if upcast else 2)": "the three tensors",
+        "3": "the number of tensors",
+        "each": "the bytes of a logit",
+    },
+    "best_block": {
+        "-(-layers // size)": "the number of blocks",
+        "-(-layers // size) * enters": "what enters the blocks",
+        "size * keeps": "what a block keeps",
+        "size": "the size of a block",
+        "peak(best)": "the peak at the best size",
+        "peak(best - 1)": "the peak one size below",
+        "peak(best + 1)": "the peak one size above",
+        "best": "the best size",
+    },
 }

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from classroom.questions.core import Slip, percent
 from lessons.shared.network_questions import NetworkCheck
+from lessons.shared.replay.form import Record
 from lessons.transformers import judge as chunked
 from lessons.transformers.judge import SHARE, PiecesComparison, Reader
 
@@ -164,9 +165,13 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
     )
     slips: Sequence[Slip] = (*by_peak, *by_property)
 
-    def look(self, given: Callable[[], nn.Module]) -> PiecesComparison:
+    def record(self, given: Callable[[], nn.Module]) -> Record:
+        """The step it makes."""
+        return chunked.record(given)
+
+    def judge(self, record: Record, seed: int) -> PiecesComparison:
         """The step beside the original's."""
-        return chunked.compare(given)
+        return chunked.judge(record, seed=seed)
 
     def praise(self, seen: PiecesComparison) -> str:
         """How far the peak falls."""
@@ -194,7 +199,7 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
                 f"{chunked.WORDS:,} logits of it."
             )
         if not seen.trainable or not seen.same_gradients:
-            if _misses_gradients(given):
+            if seen.without_gradient:
                 return self.told("detached")
             # The mean of means may be near enough in the loss; its gradients are not.
             return self.told("late names" if math.isclose(seen.loss_factor, 1, rel_tol=1e-5) else "the mean of means")
@@ -212,19 +217,9 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
         )
 
 
-def _misses_gradients(make: Callable[[], nn.Module]) -> bool:
-    """Whether the embedding gets no gradient."""
-    network = make()
-    ids = torch.zeros(4, 63, dtype=torch.long)  # as in the judged step: so few that an answer cuts off all would fail
-    loss = network(ids, ids)
-    if isinstance(loss, Tensor) and loss.requires_grad:
-        loss.backward()
-    return any(p.grad is None for p in network.parameters())
-
-
 @functools.cache
 def _slip_peak(make: Callable[[], nn.Module]) -> int:
-    return chunked.compare(make).peak
+    return chunked.judge(chunked.record(make)).peak
 
 
 loss_in_pieces = LossInPieces()

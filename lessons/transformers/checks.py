@@ -105,6 +105,12 @@ def _longest(layers: int, batch: int, hidden: int, heads: int, room: int, scores
     return low
 
 
+def _root(layers: int, batch: int, hidden: int, heads: int, room: int) -> float:
+    """The positive solution of layers · batch · (34 hidden s + 5 heads s²) = room."""
+    half, scores = 17 * hidden, 5 * heads
+    return (math.sqrt(half**2 + scores * room / (layers * batch)) - half) / scores
+
+
 longest = Check(
     "longest",
     _longest,
@@ -129,6 +135,11 @@ longest = Check(
         Slip("one too few", lambda *x: max(0, _longest(*x) - 1), "That fits, and so does one token more."),
         Slip("tokens of all texts", lambda n, b, h, a, room: b * _longest(n, b, h, a, room),
              "You counted the tokens of all texts. Those of each are asked for."),
+        Slip("the root, not rounded", _root,
+             "A text has a whole number of tokens: take the largest that fits."),
+        Slip("the root, rounded to the nearest", lambda *x: round(_root(*x)),
+             "You rounded to the nearest: where that is up, the text does not fit any more."),
+        Slip("the root, rounded up", lambda *x: math.ceil(_root(*x)), "You rounded up: that length does not fit."),
         Slip("doubling alone", lambda *x: _longest(*x) and 2 ** (_longest(*x).bit_length() - 1),
              "You stop at the last doubling that fits. The longest lies between it and the next: halve that gap."),
     ],
@@ -172,6 +183,8 @@ logit_bytes = BytesCheck(
              "there."),
         Slip("one of three in float32", lambda b, s, v, up, out: b * s * v * ((8 if up else 6) + (2 if out else 0)),
              "You counted one of the three in float32. With `upcast` all three are."),
+        Slip("one of three in 16 bits", lambda b, s, v, up, out: b * s * v * ((10 if up else 6) + (2 if out else 0)),
+             "You counted one of the three in 16 bits. With `upcast` all three are in float32."),
         Slip("either or", lambda b, s, v, up, out: b * s * v * (12 if up else 8 if out else 6),
              "`upcast` and `out_kept` can both be: then the 16-bit logits come on top of the three in float32."),
         Slip("values", lambda b, s, v, up, out: b * s * v * (3 + out), "You counted values. A value has 2 or 4 bytes."),

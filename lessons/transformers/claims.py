@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG, Finding, claim
-from course_utils.networks.language import SHAPES, Options
 from course_utils.units import in_gb
+from lessons.shared.language_models import SHAPES, Options
 from lessons.shared.language_steps import kept_bytes, language_step
 from lessons.shared.sources import ACCELERATE, COOKBOOK, FLASH, HF_BLOG, NANOTRON
 
@@ -86,5 +86,6 @@ def _ten_and_twenty_times() -> Finding:
         RIGHT if all(enough[1]) else PARTLY if all(enough[0]) else WRONG,
         f"GPT-2, 2 texts: what attention keeps falls {own[2048]:.0f} times at 2,048 and {own[4096]:.0f} times at 4,096 "
         f"tokens, the peak of the step {whole[2048]:.1f} and {whole[4096]:.1f} times",
-        "Its authors say it of attention alone, and of that it holds. Logits and the other half of each layer stay.",
+        "Its authors say it of attention alone, where the trace finds more than they claim. The rest of each layer, "
+        "and the logits, stay.",
     )

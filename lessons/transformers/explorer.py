@@ -18,9 +18,9 @@ from course_utils.figures import skyline
 from course_utils.figures.style import percent
 from course_utils.machine import hardware
 from course_utils.memory import ROLE, Ledger
-from course_utils.networks.language import ATTENTION, RECOMPUTE, SHAPES, Options, Shape
 from course_utils.techniques.capacity import FITS, Fit, fit, with_room
 from course_utils.units import CourseError, format_bytes
+from lessons.shared.language_models import ATTENTION, RECOMPUTE, SHAPES, Options, Shape
 from lessons.shared.language_steps import FORMATS, kept_step
 
 OFFERED = ("GPT-2", "GPT-2 medium", "GPT-2 XL", "SmolLM2-135M", "TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3-8B")
@@ -77,7 +77,8 @@ MOVES: dict[str, tuple[tuple[str, str, str], ...]] = {
     LOGITS: (("loss", IN_PIECES, "The loss in pieces, with fewer logits at a time,"),),
     MAPS: (("recompute", "full", "Full checkpointing"), ("recompute", "selective", "Selective checkpointing")),
     STATES: (
-        ("optimizer", "momentum", "Momentum, with half AdamW's state,"), ("optimizer", "sgd", "SGD, without state,"),
+        ("optimizer", "momentum", "Momentum, with half AdamW's state,"),
+        ("optimizer", "sgd", "SGD, without state,"),
     ),
 }
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
-from classroom.questions.graded import Graded, GradedProperties
-from lessons.shared.network_questions import network_maker
+from classroom.questions.graded import Graded
+from lessons.shared.network_questions import graded_network
 from lessons.transformers import judge as chunked
 
 Case = tuple[object, ...]
@@ -60,8 +58,9 @@ logit_bytes = Graded("logit_bytes", _logits)
 best_block = Graded("best_block", _stacks)
 
 
-def _compare(make: Callable[..., Any], draw: random.Random) -> chunked.PiecesComparison:
-    return chunked.compare(make, draw.choice((3, 4, 5)), draw.choice((61, 63, 67)), draw.randint(0, 10**6))
+def _size(draw: random.Random) -> tuple[int, int]:
+    """Texts, and tokens of each."""
+    return draw.choice((3, 4, 5)), draw.choice((61, 63, 67))
 
 
-loss_in_pieces = GradedProperties("loss_in_pieces", network_maker, _compare)
+loss_in_pieces = graded_network("loss_in_pieces", chunked.record, chunked.judge, _size)

@@ -5,15 +5,16 @@ Nothing here knows a right answer.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from lessons.shared.compared import PeakComparison, same, same_gradients, take_weights
-from lessons.shared.tensors import own_kind
-from lessons.shared.watched import Watch, apart, forget, members, no_garbage_collection
+from lessons.shared.compared import PeakComparison, same, same_gradients
+from lessons.shared.replay.form import Record
+from lessons.shared.replay.steps import Trial
 
 WORDS = 4096
 SHARE = 0.3  # of the original's peak, which the rewritten one may have at most
@@ -43,6 +44,7 @@ class PiecesComparison(PeakComparison):
     loss_factor: float = 0.0  # the loss as a multiple of the original's
     alike_factor: float = 0.0  # the same where all tokens are alike: whole if means of pieces are added up
     again: bool = False  # something is computed a second time
+    without_gradient: tuple[str, ...] = ()  # names of parameters that get none
 
     @property
     def holds(self) -> dict[str, bool]:
@@ -55,68 +57,46 @@ class PiecesComparison(PeakComparison):
         }
 
 
-@dataclass(frozen=True)
-class _Step:
-    loss: object
-    trainable: bool
-    gradients: dict[str, Tensor]
-    peak: int
-    operators: int  # that launched a kernel
-
-
-def _step(network: nn.Module, ids: Tensor, labels: Tensor) -> _Step:
-    return apart(lambda: _watched_step(network, ids, labels))
-
-
-def _watched_step(network: nn.Module, ids: Tensor, labels: Tensor) -> _Step:
-    parameters = members(network)
-    forget(parameters)
-    with no_garbage_collection():
-        watch = Watch()
-        watch.begin(*parameters.values(), ids, labels)
-        with watch:
-            loss = network(ids, labels)
-        one = isinstance(loss, Tensor) and own_kind(loss).dim() == 0
-        seen = loss.detach().clone() if isinstance(loss, Tensor) else loss
-        trainable = one and loss.requires_grad
-        with watch:  # also while the graph goes, whose end may call what is in it
-            if trainable:
-                loss.backward()
-            del loss
-    gradients = {name: own_kind(p.grad).clone() for name, p in parameters.items() if p.grad is not None}
-    return _Step(seen, trainable, gradients, watch.peak, len(watch.operators))
-
-
-def compare(make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, seed: int = 0) -> PiecesComparison:
-    """Compare `make()` with a `Reader` of the same weights in one step on random tokens.
-
-    Raises whatever the learner's code raises.
-    """
+@functools.lru_cache(maxsize=4)
+def _trial(texts: int, tokens: int, seed: int) -> Trial:
+    """A `Reader`, and random tokens with labels."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        original, rewritten = Reader(), make()
-        if differ := take_weights(rewritten, original):
-            return PiecesComparison(parameters_differ=differ)
-        ids, labels = (torch.randint(WORDS, (texts, tokens)) for _ in range(2))
-        for network in (original, rewritten):  # a process's first step imports parts of torch, which hold on to it
-            _step(network, ids, labels)
-        wanted, given = _step(original, ids, labels), _step(rewritten, ids, labels)
-        alike = 0.0
-        if isinstance(given.loss, Tensor) and given.loss.dim() == 0:
-            equal = torch.zeros_like(ids)
-            with torch.no_grad():
-                alike = float(rewritten(equal, equal) / original(equal, equal))
+        original, batch = Reader(), tuple(torch.randint(WORDS, (texts, tokens)) for _ in "12")
+    return Trial(original, [batch])
+
+
+def record(make: Callable[[], nn.Module], texts: int = 4, tokens: int = 63, seed: int = 0) -> Record:
+    """One step of `make()` as a record. Raises whatever the learner's code raises, and Refused."""
+    return _trial(texts, tokens, seed).record(make)
+
+
+def judge(record: Record, texts: int = 4, tokens: int = 63, seed: int = 1) -> PiecesComparison:
+    """What a record comes to beside a step of a `Reader`, on weights and tokens drawn from this seed.
+
+    Raises Refused.
+    """
+    trial = _trial(texts, tokens, seed)
+    if differ := trial.differing(record):
+        return PiecesComparison(parameters_differ=differ)
+    ours, theirs = trial.beside(record)
+    (wanted,), (given,) = ours.each, theirs.each
     seen = PiecesComparison(
-        returned=type(given.loss).__name__, trainable=given.trainable, peak=given.peak, original_peak=wanted.peak,
-        again=given.operators > wanted.operators,
+        returned=given.returned, trainable=bool(given.gradients), peak=theirs.peak, original_peak=ours.peak,
+        again=len(theirs.replayed.operators) > len(ours.replayed.operators),
+        without_gradient=tuple(name for name in wanted.gradients if name not in given.gradients),
     )  # fmt: skip
-    if not isinstance(given.loss, Tensor) or not isinstance(wanted.loss, Tensor):
+    if given.output is None or wanted.output is None:
         return seen
-    return replace(
+    seen = replace(
         seen,
-        shape=tuple(given.loss.shape),
-        same_output=same(given.loss, wanted.loss, RELATIVE),
-        loss_factor=float(given.loss / wanted.loss) if given.loss.dim() == 0 else 0.0,
-        alike_factor=alike,
+        shape=tuple(given.output.shape),
+        same_output=same(given.output, wanted.output, RELATIVE),
+        loss_factor=float(given.output / wanted.output) if given.output.dim() == 0 else 0.0,
         same_gradients=same_gradients(given.gradients, wanted.gradients, RELATIVE),
     )
+    if seen.same_output or seen.shape:
+        return seen
+    alike = replace(trial, batches=[tuple(torch.zeros_like(one) for one in trial.batches[0])])
+    one, other = (steps.each[0].output for steps in alike.beside(record))
+    return replace(seen, alike_factor=0.0 if one is None or other is None else float(other / one))

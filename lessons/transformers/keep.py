@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
 from course_utils.memory import Tape
-from course_utils.networks.language import ATTENTION, RECOMPUTE, SHAPES, Options
-from course_utils.trace.surroundings import no_garbage_collection
+from course_utils.surroundings import no_garbage_collection
 from lessons.shared.kept_steps import LENGTHS, write
+from lessons.shared.language_models import ATTENTION, RECOMPUTE, SHAPES, Options
 from lessons.shared.language_steps import FORMATS, KEPT, kept_name, tracer
 from lessons.shared.stacked import SHORT
 from lessons.transformers.explorer import LOSSES, OFFERED, OPTIMIZERS

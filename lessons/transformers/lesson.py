@@ -34,12 +34,12 @@ from classroom.predict import predict, reveal
 from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
 from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
-from course_utils.networks import language as language_models
-from course_utils.networks.language import SHAPES, Options, Shape
 from course_utils.techniques.capacity import room_for_tensors
 from course_utils.trace import Spec, training_step
 from course_utils.units import GIB, MIB, format_bytes
 from lessons.claims import judge
+from lessons.shared import language_models
+from lessons.shared.language_models import SHAPES, Options, Shape
 from lessons.shared.language_steps import kept_bytes, language_step
 from lessons.transformers.explorer import transformer_explorer
 from lessons.transformers.peaks import MEGATRON, MEGATRON_SHAPE, t4_peaks
@@ -256,7 +256,8 @@ made = [tape.event_ops[event] for event in tape.birth[large]]
 sizes = zip(made, step.size[large], strict=True)
 tower = pd.Series({meaning.get(op, op): int(size) for op, size in sizes})
 whole = tower.sum()
-print(f"together {format_bytes(whole)}, {whole / step.peak_bytes:.0%} of the peak:", end=" ")
+share = whole / step.peak_bytes
+print(f"together {format_bytes(whole)}, {100 * share:.0f} % of the peak:", end=" ")
 print(f"{whole / values:.0f} bytes a logit")
 tower.map("{:,}".format).to_frame("bytes")
 
@@ -284,7 +285,8 @@ saved = alive.peak_bytes - gone.peak_bytes
 print(
     f"out kept: {format_bytes(alive.peak_bytes)}; loss alone: {format_bytes(gone.peak_bytes)}."
 )
-print(f"One line saves {format_bytes(saved)}, {saved / alive.peak_bytes:.0%} of the peak.")
+share = saved / alive.peak_bytes
+print(f"One line saves {format_bytes(saved)}, {100 * share:.0f} % of the peak.")
 
 # %% [markdown] slide="slide"
 # ## The loss in pieces
@@ -367,7 +369,7 @@ for n in (256, 512, 1024):
     layer = kept[kept.index.str.startswith("layers.5")].sum()
     rows[n] = {
         "a layer, MiB": f"{layer / MIB:.0f}", "scores, MiB": f"{scores / MIB:.0f}",
-        "scores' share": f"{scores / layer:.0%}",
+        "scores' share": f"{100 * scores / layer:.0f} %",
     }  # fmt: skip
 print(f"by hand: half at s = {crossing:.0f}")
 pd.DataFrame(rows).T
@@ -476,7 +478,7 @@ def beside(attention):
         "measured, bytes": [f"{r.measured:,}" for r in rows],
         "traced, bytes": [f"{r.traced:,}" for r in rows],
         "off": [f"{r.off:+,}" for r in rows],
-        "share": [f"{r.off / r.measured:+.3%}" for r in rows],
+        "share": [f"{100 * r.off / r.measured:+.3f} %" for r in rows],
     }).set_index("model, batch × sequence")  # fmt: skip
 
 
@@ -506,7 +508,8 @@ beside("efficient")
 misses = [abs(row.off) / row.measured for row in t4_peaks()]
 exact = sum(row.off == 0 for row in t4_peaks())
 middle = pd.Series(misses).median()
-print(f"{exact} of {len(misses)} to the byte, median {middle:.3%}, at worst {max(misses):.3%}")
+print(f"{exact} of {len(misses)} to the byte, median {100 * middle:.3f} %,", end=" ")
+print(f"at worst {100 * max(misses):.3f} %")
 fixed = [row for row in t4_peaks() if row.least == row.most]
 moved = [row for row in t4_peaks() if row.least < row.most]
 within = sum(row.least <= row.measured <= row.most for row in moved)
@@ -536,7 +539,7 @@ for run in MEGATRON:
     formula = int(m["layers"] * sbh * layer[run.recompute] + logits)
     rows[run.name] = {
         "sbh a layer": f"{layer[run.recompute]:.0f}", "formula, bytes": f"{formula:,}",
-        "measured, bytes": f"{run.step:,}", "off": f"{formula / run.step - 1:+.1%}",
+        "measured, bytes": f"{run.step:,}", "off": f"{100 * (formula / run.step - 1):+.1f} %",
     }  # fmt: skip
 pd.DataFrame(rows).T
 

@@ -161,3 +161,27 @@ WRONG = {
         ),
     ],
 }
+
+
+# What the terms of a solution are called where a check tells a learner's thought.
+TERMS = {
+    "operator_seconds": {
+        "arithmetic": "the time of the arithmetic",
+        "bandwidth": "the time of the traffic",
+    },
+    "crossover_batch": {
+        "head_start": "the difference of the fixed times",
+        "gain": "what a sample gains",
+        "gpu_fixed + gpu_per_sample < cpu_fixed + cpu_per_sample": "who wins with one sample",
+    },
+    "speed_up": {
+        "transfer": "the transfer",
+        "10 ** 9": "the unit of the rate",
+    },
+    "saturates_at": {
+        "each": "the time of a sample",
+        "each[i]": "the time of a sample",
+        "each[i + 1]": "the time of a sample at the next batch",
+        "saved": "the saving",
+    },
+}

@@ -17,6 +17,7 @@ from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.shared.network_questions import NetworkCheck
+from lessons.shared.replay.form import Record
 from lessons.why_gpus import judge as loops
 from lessons.why_gpus.judge import LaunchComparison, OneByOne
 
@@ -37,6 +38,7 @@ operator_seconds = Check(
         (5_017_600, 426_752, 4.422e12, 252.375e9, 1e-5),  # a product of the lesson on a Titan X
         (0, 5e6, 1e11, 2e10, 0.0),  # a copy
         (8, 6, 4, 2, 1),
+        (8e12, 0.1, 4e12, 200e9, 0.0),  # nearly nothing but arithmetic
     ],
     slips=[
         Slip("sum of both", lambda f, t, p, b, launch: launch + f / p + t / b,
@@ -58,6 +60,8 @@ operator_seconds = Check(
         Slip("rate instead of time", lambda f, t, p, b, launch: min(p, f / t * b),
              "These are operations a second, the roofline itself. Asked is how long the operator takes: divide the "
              "operations by them, and add the launch."),
+        Slip("rate in TFLOP/s", lambda f, t, p, b, launch: launch + max(f / (p * 1e12), t / b),
+             "You took `flops_per_s` for TFLOP/s. It counts operations a second as it is."),
         Slip("launch in microseconds", lambda f, t, p, b, launch: launch * 1e-6 + max(f / p, t / b),
              "You turned the launch into seconds. `launch` is in seconds already."),
     ],
@@ -102,6 +106,7 @@ crossover_batch = Check(
         (300, 10, 200, 15),  # from the first sample on, though each takes longer
         (10, 5, 8, 6),  # from the first sample on, by less than a sample takes
         (1_000, 50, 6_001_000, 10),  # late: 150,001
+        (1_000, 9, 1_027, 2),  # they meet at 3.86
     ],
     slips=[
         Slip("fixed parts forgotten", lambda cf, cs, gf, gs: 1 if gs < cs else 0,
@@ -228,6 +233,8 @@ saturates_at = Check(
         ([4, 8, 16, 32], [40.0, 72.0, 141.0, 250.0], 0.05),  # 10, 2, 11 %
         ([8, 32, 64], [10.0, 30.0, 58.0], 0.05),  # a step to four times the batch, which pays
         ([8, 16, 32], [10.0, 30.0, 45.0], 0.05),  # a larger batch takes longer for each sample
+        ([4, 8, 16], [10.0, 8.0, 15.9], 0.15),  # and here it even takes less as a whole
+        ([8, 16, 32], [80.0, 144.0, 287.95], 0.05),  # a gain of 0.02 %
     ],
     slips=[
         Slip("time of the batch", lambda b, t, share: _first(b, _gains(t), share),
@@ -253,6 +260,15 @@ saturates_at = Check(
         Slip("equal is too little",
              lambda b, t, share: next((n for n, g in zip(b, _gains(_each(b, t)), strict=False) if g <= share), b[-1]),
              "A step that saves exactly the share still pays: only less than that does not."),
+        Slip("slower is a gain",
+             lambda b, t, share: _first(b, [abs(gain) for gain in _gains(_each(b, t))], share),
+             "You took the size of the change, whichever way it goes. A larger batch whose samples take longer saves "
+             "nothing."),
+        Slip("each row is twice the one before",
+             lambda b, t, share: _first(b, [1 - after / (2 * before) for before, after in pairwise(t)], share),
+             "You took each batch for twice the one before. Divide each time by its own batch."),
+        Slip("rates", lambda b, t, share: _first(b, _gains([1 / each for each in _each(b, t)]), share),
+             "You compared samples a millisecond, which grow where a larger batch pays. Compare milliseconds for one."),
         Slip("the last that pays",
              lambda b, t, share: max(
                  [b[0], *(n for n, g in zip(b[1:], _gains(_each(b, t)), strict=True) if g >= share)]),
@@ -380,9 +396,13 @@ class FewerLaunches(NetworkCheck[LaunchComparison]):
         ),
     )
 
-    def look(self, given: Callable[[], nn.Module]) -> LaunchComparison:
-        """The network beside `OneByOne`."""
-        return loops.compare(given, BATCH)
+    def record(self, given: Callable[[], nn.Module]) -> Record:
+        """Two steps of the network."""
+        return loops.record(given, BATCH)
+
+    def judge(self, record: Record, seed: int) -> LaunchComparison:
+        """What they come to beside `OneByOne`."""
+        return loops.judge(record, BATCH, seed)
 
     def praise(self, seen: LaunchComparison) -> str:
         """How many operators are left."""

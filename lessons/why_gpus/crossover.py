@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -156,41 +156,8 @@ def crossover(one: BatchTimes, other: BatchTimes) -> int | None:
     return None if last.first else last.batch
 
 
-# How far off the numbers behind a crossover may be: a launch on a GPU costs 5 to 15 µs (indepth.dev); the CPU's launch
-# and its rates, partly assumed, are taken as right within a factor of two.
+# A launch on a GPU costs 5 to 15 µs (indepth.dev): the ends of what a crossover may be.
 GPU_LAUNCH_SECONDS = (5e-6, 15e-6)
-CPU_FACTOR = 2.0
-
-
-def crossover_ranges(
-    cpu_step: StepTrace, gpu_step: StepTrace, cpu: Device, gpu: Device, link: Link | str | None = None
-) -> dict[str, tuple[int | None, int | None]]:
-    """The crossover with one number at a time at either end of what it may be, all others as they are.
-
-    Args:
-        cpu_step: the step as the CPU runs it.
-        gpu_step: the step as the GPU does.
-        cpu: the first device.
-        gpu: the second.
-        link: what input and labels come over; None: they are on the GPU already.
-
-    Returns:
-        What is changed -> two batches as `crossover` gives them: with the end that favours the GPU, with the other.
-    """
-
-    def meets(host: Device, card: Device) -> int | None:
-        return crossover(batch_times(cpu_step, host), batch_times(gpu_step, card, link=link))
-
-    def rated(factor: float) -> Device:
-        return replace(cpu, bandwidth_gb_s=cpu.bandwidth_gb_s * factor, float32_tflops=cpu.float32_tflops * factor)
-
-    launches = [replace(cpu, launch_seconds=cpu.launch_seconds * factor) for factor in (CPU_FACTOR, 1 / CPU_FACTOR)]
-    cards = [replace(gpu, launch_seconds=seconds) for seconds in GPU_LAUNCH_SECONDS]
-    return {
-        "the GPU's launch": (meets(cpu, cards[0]), meets(cpu, cards[1])),
-        "the CPU's launch": (meets(launches[0], gpu), meets(launches[1], gpu)),
-        "the CPU's rates": (meets(rated(1 / CPU_FACTOR), gpu), meets(rated(CPU_FACTOR), gpu)),
-    }
 
 
 def said(one: str, other: str, changes: Sequence[Lead]) -> str:

@@ -7,6 +7,7 @@ Its controls choose a network (`hidden_layer`), a batch, two devices and a link;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ipywidgets as widgets
@@ -15,21 +16,24 @@ import numpy as np
 from classroom.explorer import Explorer, View, described
 from course_utils.figures import Axis, Curve, Spot, plane
 from course_utils.figures.style import SERIES_COLOURS, percent
-from course_utils.machine.hardware import REFERENCE_CPU, Device, device, devices, link, links
+from course_utils.machine.hardware import Device, device, devices, link, links
 from course_utils.units import format_seconds, require_whole
 from lessons.why_gpus.crossover import BatchTimes, Lead, batch_times, leads, said
 from lessons.why_gpus.hidden_layer import hidden_layer_step
+from lessons.why_gpus.machine import XEONS
 
 INPUTS = (4, 16, 64, 256, 784, 1024, 4096)
 UNITS = (10, 30, 100, 300, 1000, 3000, 10_000)
 BATCHES = tuple(2**power for power in range(17))
 ON_THE_CARD = "data on the card"
 CPU_COLOUR, GPU_COLOUR = SERIES_COLOURS[0], SERIES_COLOURS[1]
-ROUGHLY = " By the model, that is: a crossover is good to a factor of a few."
+ROUGHLY = " By the model, that is, and with 10 µs a launch."
 TIE = 1.05  # a ratio of times nearer to 1 than this is called a tie
 
 
-def sentences(cpu: BatchTimes, gpu: BatchTimes, batch: int, changes: Sequence[Lead]) -> tuple[str, str, str]:
+def sentences(
+    cpu: BatchTimes, gpu: BatchTimes, batch: int, changes: Sequence[Lead], python_seconds: float = 0.0
+) -> tuple[str, str, str]:
     """Who wins in words: the state at this batch, what the GPU's time is spent on, and from where on it is another.
 
     Args:
@@ -37,13 +41,15 @@ def sentences(cpu: BatchTimes, gpu: BatchTimes, batch: int, changes: Sequence[Le
         gpu: times of the GPU, with the transfer if input comes over a link.
         batch: samples in the batch.
         changes: `leads(cpu, gpu)`.
+        python_seconds: of both times, what Python and autograd take.
     """
     slow, fast = float(cpu.at(batch)), float(gpu.at(batch))
     ratio = max(slow, fast) / min(slow, fast)
     ahead = "a tie" if ratio < TIE else f"the {'GPU' if fast < slow else 'CPU'} is {_times(ratio)} faster"
     state = f"Batch {batch:,}: CPU {format_seconds(slow)} a step, GPU {format_seconds(fast)}: {ahead}."
-    transfer = gpu.fixed - gpu.launches + gpu.per_sample * batch
-    parts = {"launches": gpu.launches, "the transfer": transfer, "computing": fast - gpu.launches - transfer}
+    transfer = gpu.fixed - gpu.launches - python_seconds + gpu.per_sample * batch
+    computing = fast - gpu.launches - transfer - python_seconds
+    parts = {"launches": gpu.launches, "Python": python_seconds, "the transfer": transfer, "computing": computing}
     shares = [f"{name} {percent(part, fast)}" for name, part in parts.items() if part > 0.005 * fast]
     most = max(parts, key=lambda name: parts[name])
     verb = "are" if most == "launches" else "is"
@@ -64,8 +70,8 @@ def _times(ratio: float) -> str:
 class WhoWinsExplorer(Explorer):
     """Controls over a network and two devices, time against batch, and three sentences; made by `who_wins_explorer`."""
 
-    def __init__(self, cpus: Mapping[str, Device], start: Mapping[str, Any]) -> None:
-        self._cpus = cpus
+    def __init__(self, cpus: Mapping[str, Device], start: Mapping[str, Any], python_seconds: float) -> None:
+        self._cpus, self._python_seconds = cpus, python_seconds
         dropdown, slider = widgets.Dropdown, widgets.SelectionSlider
         self.inputs, self.units, self.batch = (
             described(slider, what, options=[(f"{n:,}", n) for n in sorted({*known, start[what]})], value=start[what])
@@ -88,13 +94,15 @@ class WhoWinsExplorer(Explorer):
         """Seconds of the step at every batch, on the CPU and on the GPU."""
         way = None if self.link.value == ON_THE_CARD else self.link.value
         steps = [hidden_layer_step(self.inputs.value, self.units.value, target) for target in ("cpu", "cuda")]
-        return batch_times(steps[0], self._cpus[self.cpu.value]), batch_times(steps[1], self.gpu.value, link=way)
+        times = batch_times(steps[0], self._cpus[self.cpu.value]), batch_times(steps[1], self.gpu.value, link=way)
+        cpu, gpu = (replace(one, fixed=one.fixed + self._python_seconds) for one in times)
+        return cpu, gpu
 
     def view(self) -> View:
         """Both times against the batch, the crossover marked; the GPU's speed-up is watched."""
         cpu, gpu = self.times()
         batch, changes = self.batch.value, leads(cpu, gpu)
-        state, culprit, way_out = sentences(cpu, gpu, batch, changes)
+        state, culprit, way_out = sentences(cpu, gpu, batch, changes, self._python_seconds)
         most = max(BATCHES[-1], batch)
         batches = sorted({round(n) for n in np.geomspace(1, most, 49)})
         here = {name: float(times.at(batch)) for name, times in (("CPU", cpu), ("GPU", gpu))}
@@ -118,12 +126,13 @@ class WhoWinsExplorer(Explorer):
 
 
 def who_wins_explorer(
-    inputs: int = 784,
+    inputs: int = 64,
     units: int = 100,
     batch: int = 32,
-    gpu: str = "Titan X (Maxwell)",
-    link_name: str | None = "PCIe 3.0 x16",
+    gpu: str = "RTX 4090",
+    link_name: str | None = "PCIe 4.0 x16",
     cpu: Device | None = None,
+    python_seconds: float = 0.0,
 ) -> WhoWinsExplorer:
     """Who wins, CPU or GPU, on a network with one hidden layer: controls for its sizes, the batch, devices and link.
 
@@ -136,14 +145,15 @@ def who_wins_explorer(
         batch: samples in the batch.
         gpu: a device of the catalogue.
         link_name: what the input comes over in every step; None: it is on the card already.
-        cpu: offered beside the reference CPU, such as `measure_ceilings("cpu").as_device()`.
+        cpu: offered before the Xeons, such as `lessons.why_gpus.timed.measure_here().device`.
+        python_seconds: what Python and autograd add to a step, on the CPU and on the GPU's host alike.
 
     Raises:
         CourseError: a starting value that its control cannot take.
     """
     for what, number, least in (("inputs", inputs, 2), ("units", units, 2), ("batch", batch, 1)):
         require_whole(what, number, least)
-    cpus = {one.name: one for one in (REFERENCE_CPU, cpu) if one is not None}
+    cpus = {one.name: one for one in (cpu, XEONS) if one is not None}
     way = None if link_name is None else link(link_name).name
     start = {"inputs": inputs, "units": units, "batch": batch, "gpu": device(gpu).name, "link": way}
-    return WhoWinsExplorer(cpus, start)
+    return WhoWinsExplorer(cpus, start, python_seconds)

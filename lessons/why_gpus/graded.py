@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
-from classroom.questions.graded import Graded, GradedProperties
-from lessons.shared.network_questions import batch_and_seed, network_maker
+from classroom.questions.graded import Graded
+from lessons.shared.network_questions import graded_network
 from lessons.why_gpus import judge as loops
 
 Case = tuple[object, ...]
@@ -97,8 +95,4 @@ speed_up = Graded("speed_up", _transfers)
 saturates_at = Graded("saturates_at", _tables)
 
 
-def _compare(make: Callable[..., Any], draw: random.Random) -> loops.LaunchComparison:
-    return loops.compare(make, *batch_and_seed(draw, 24))
-
-
-fewer_launches = GradedProperties("fewer_launches", network_maker, _compare)
+fewer_launches = graded_network("fewer_launches", loops.record, loops.judge, lambda draw: (draw.randint(24, 64),))

@@ -9,8 +9,8 @@ import numpy as np
 
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words, text_width
 from course_utils.figures.style import SERIES_COLOURS, SIZE, write_title
-from course_utils.machine.speed import Queued
 from course_utils.units import CourseError, format_seconds
+from lessons.why_gpus.queued import Queued
 
 LANE, BETWEEN = 30.0, 10.0  # pixels: a lane's height, and between two lanes
 HOST, KERNEL, COPY = SERIES_COLOURS[0], SERIES_COLOURS[1], SERIES_COLOURS[2]
@@ -23,7 +23,7 @@ def host_queue(steps: Mapping[str, Queued], title: str = "") -> Picture:
     Stripes are waiting: of the device for the host, and of the host, in `torch.cuda.synchronize()`, for the device.
 
     Args:
-        steps: a name of each step -> `course_utils.machine.speed.queued`.
+        steps: a name of each step -> `lessons.why_gpus.queued.queued`.
         title: the finding.
 
     Raises:

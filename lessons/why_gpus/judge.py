@@ -1,19 +1,21 @@
 """A network that takes its batch one sample at a time, and what a rewritten one does: same output, how many operators.
 
-`compare` looks at properties only, so any program that has them passes. Operators are counted as the trace counts
-them: views launch nothing. Nothing here knows a right answer.
+`record` is two steps of it, `judge` what they come to: properties alone, so any program that has them passes. Operators
+are counted as the trace counts them: views launch nothing. Nothing here knows a right answer.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from lessons.shared.compared import Comparison, same, same_gradients, take_weights
-from lessons.shared.watched import Watch, WatchedStep, step
+from lessons.shared.compared import Comparison, same, same_gradients
+from lessons.shared.replay.form import Record
+from lessons.shared.replay.steps import Trial
 
 INPUTS, UNITS, CLASSES = 20, 64, 4
 MOST = 32  # operators a rewritten network's forward, loss and backward may launch, at any batch
@@ -58,40 +60,37 @@ class LaunchComparison(Comparison):
         }
 
 
-def count_operators(network: nn.Module, batch: int) -> int:
-    """Operators that one forward pass, cross-entropy and backward pass launch. Raises what the network raises."""
-    return len(_step(network, batch).operators)
-
-
-def _step(network: nn.Module, batch: int, seed: int = 0) -> WatchedStep:
-    draw = torch.Generator().manual_seed(seed)
-    hands = torch.randn((batch, INPUTS), generator=draw) + torch.randn((batch, 1), generator=draw)
-    return step(network, hands, torch.randint(CLASSES, (batch,), generator=draw), (batch, CLASSES), Watch(False))
-
-
-def compare(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> LaunchComparison:
-    """Compare `make()` with a `OneByOne` of the same weights on random hands, at a batch and at twice as many.
-
-    Raises whatever the learner's code raises.
-    """
+@functools.lru_cache(maxsize=4)
+def _trial(batch: int, seed: int) -> Trial:
+    """A `OneByOne`, and a step on random hands at a batch and one at twice as many."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        original, rewritten = OneByOne(), make()
-    if differ := take_weights(rewritten, original):
+        hands = [torch.randn(n, INPUTS) + torch.randn(n, 1) for n in (batch, 2 * batch)]
+        return Trial(OneByOne(), [(one, torch.randint(CLASSES, (len(one),))) for one in hands], CLASSES)
+
+
+def record(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Record:
+    """A step of `make()` at a batch, one at twice as many. Raises whatever the learner's code raises, and Refused."""
+    return _trial(batch, seed).record(make)
+
+
+def judge(record: Record, batch: int, seed: int = 1) -> LaunchComparison:
+    """What a record comes to beside a `OneByOne`, on weights and hands drawn from this seed. Raises Refused."""
+    trial = _trial(batch, seed)
+    if differ := trial.differing(record):
         return LaunchComparison(parameters_differ=differ)
-    wanted, given = ([_step(net, batch, seed), _step(net, 2 * batch, seed + 1)] for net in (original, rewritten))
-    output, expected = given[0].output, wanted[0].output
-    if not isinstance(output, Tensor):
-        return LaunchComparison(returned=type(output).__name__)
+    wanted, given = (steps.each for steps in trial.beside(record))
+    if given[0].output is None:
+        return LaunchComparison(returned=given[0].returned)
     pairs = list(zip(given, wanted, strict=True))
     return LaunchComparison(
         returned="Tensor",
-        shape=tuple(output.shape),
-        expected_shape=tuple(expected.shape),
-        same_output=all(same(one.output, other.output, 1e-4) for one, other in pairs),
-        trainable=given[0].trainable,
+        shape=tuple(given[0].output.shape),
+        expected_shape=(batch, CLASSES),
+        same_output=all(other.output is not None and same(one.output, other.output) for one, other in pairs),
+        trainable=bool(given[0].gradients),
         same_gradients=all(same_gradients(one.gradients, other.gradients, 1e-3) for one, other in pairs),
-        operators=len(given[0].operators),
-        original_operators=len(wanted[0].operators),
-        grow=len(given[1].operators) > len(given[0].operators),
+        operators=given[0].operators,
+        original_operators=wanted[0].operators,
+        grow=given[1].operators > given[0].operators,
     )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words
 from course_utils.figures.style import SERIES_COLOURS, SIZE, text_on, write_title
-from course_utils.machine.hardware import REFERENCE_CPU, Device, Link
+from course_utils.machine.hardware import ARITHMETIC_EFFICIENCY, Device, Link
 from course_utils.units import GB
+from lessons.shared.reference_cpu import REFERENCE_CPU
 
 PITCH, BETWEEN = 4.8, 1.2  # pixels: from one lane to the next, and the gap between two
 GAP = 8.0  # pixels between two units
@@ -58,6 +59,10 @@ LAYOUTS = {
         "SM", 24, 128, 2048, 1.075, "HotHardware; ocaholic; threads: CUDA C++ Programming Guide, capability 5.2"
     ),
 }
+
+# The same Xeons at the share of their peak that the course expects of every card. With `REFERENCE_CPU`, whose rate is
+# what Torch's kernels of 2016 reached, a comparison of chips would be one of libraries.
+XEONS = replace(REFERENCE_CPU, float32_tflops=LAYOUTS[REFERENCE_CPU.name].peak_tflops * ARITHMETIC_EFFICIENCY)
 
 
 def machine(chips: Sequence[tuple[Device, Layout]], link: Link, title: str = "") -> Picture:

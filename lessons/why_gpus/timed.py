@@ -1,63 +1,81 @@
-"""What this lesson times: layers of a network one by one, and a product of matrices in four ways."""
+"""What this lesson times on the learner's machine, so that it can be believed when other programs run too.
+
+Of many runs the best counts: whatever else a machine does makes a run slower and none faster. How far the middle run
+lies above the best is shown beside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from threadpoolctl import threadpool_limits  # comes with scikit-learn
 from torch.utils.benchmark import timer
 
-from course_utils.machine.timing import time_warm
-from course_utils.units import CourseError
+from course_utils.machine.hardware import THIS_MACHINE, Device
+from course_utils.machine.measure import RealTraining, this_machine
+from course_utils.machine.timing import memory_bytes
+from course_utils.networks import mlp
+from course_utils.units import GB, GIB, MIB, CourseError, format_seconds, require_whole
 
 
-def measure_layers(
-    module: nn.Module, x: Tensor, runs: int = 3, only: type[nn.Module] | tuple[type[nn.Module], ...] = nn.Module
-) -> dict[str, float]:
-    """Seconds of the forward pass of each layer: the median over runs of one pass each, after one to warm up.
+@dataclass(frozen=True)
+class Best:
+    """Seconds of one run, of many that were timed: the best, the median, and how many there were."""
+
+    seconds: float
+    median: float
+    runs: int
+
+    @property
+    def spread(self) -> float:
+        """By what share the median lies above the best: 0 where nothing else ran."""
+        return self.median / self.seconds - 1
+
+
+def best_of(run: Callable[[], object], seconds: float = 0.1, block: int = 1) -> Best:
+    """Time something on the CPU for `seconds` and at least five times, after one run to warm up.
 
     Args:
-        module: the network, with real tensors, on the device of `x`; run in its mode, without gradients.
-        x: a batch of input.
-        runs: passes measured, 1 or more.
-        only: the kinds of layer to time; of modules within modules the innermost.
-
-    Returns:
-        Path of the layer -> seconds, in the order of `named_modules`; for a layer used several times, their sum.
+        run: what to time.
+        seconds: how long in all, at least.
+        block: runs between two looks at the clock, more than one where a run takes a few µs.
 
     Raises:
-        CourseError: runs below 1.
+        CourseError: block below 1.
     """
-    if runs < 1:
-        raise CourseError(f"runs must be 1 or more, got {runs}")
-    leaves = {name: m for name, m in module.named_modules() if isinstance(m, only) and not any(m.children())}
-    began: dict[str, float] = {}
-    passes: list[dict[str, float]] = []
+    require_whole("block", block)
+    run()
+    took: list[float] = []
+    while len(took) < 5 or sum(took) < seconds:
+        began = timer()
+        for _ in range(block):
+            run()
+        took.append(timer() - began)
+    return Best(min(took) / block, float(np.median(took)) / block, len(took) * block)
 
-    def enter(name: str) -> Callable[..., None]:
-        return lambda *_: began.__setitem__(name, timer())
 
-    def leave(name: str) -> Callable[..., None]:
-        return lambda *_: passes[-1].__setitem__(name, passes[-1].get(name, 0.0) + timer() - began[name])
+def best_on_threads(run: Callable[[], object], seconds: float = 0.1) -> tuple[Best, int]:
+    """As `best_of`, once on one of torch's threads and once on all: the better, and on how many it was.
 
-    handles = [leaf.register_forward_pre_hook(enter(name)) for name, leaf in leaves.items()]
-    handles += [leaf.register_forward_hook(leave(name)) for name, leaf in leaves.items()]
+    All are slower than one where other programs use the cores, and where there is little work to share.
+    """
+    most = torch.get_num_threads()
+    found = []
     try:
-        with torch.no_grad():
-            for _ in range(runs + 1):
-                passes.append({})
-                module(x)
+        for threads in sorted({1, most}):
+            torch.set_num_threads(threads)
+            found.append((best_of(run, seconds), threads))
     finally:
-        for handle in handles:
-            handle.remove()
-    return {name: float(np.median([one[name] for one in passes[1:]])) for name in leaves if name in passes[-1]}
+        torch.set_num_threads(most)
+    return min(found, key=lambda one: one[0].seconds)
 
 
 def measure_products(side: int, seconds: float = 0.1, python: bool = True) -> pd.DataFrame:
-    """One product of two square matrices in four ways: Python's own loops, NumPy, torch on one thread and on all.
+    """One product of two square matrices: Python's own loops, NumPy and torch on one thread, torch on all of its own.
 
     Args:
         side: rows and columns, float32.
@@ -65,30 +83,109 @@ def measure_products(side: int, seconds: float = 0.1, python: bool = True) -> pd
         python: whether to run Python's loops, which take side³ rounds.
 
     Returns:
-        One row a way: "seconds", "GFLOP/s" (a multiply-add counts as two), "times faster" (than the first row).
+        One row a way: "seconds" (the best), "spread" (of the median above it; NaN for one run), "GFLOP/s" (a
+        multiply-add counts as two), "times faster" (than the first row).
 
     Raises:
         CourseError: side is below 1.
     """
-    if side < 1:
-        raise CourseError(f"side must be 1 or more, got {side}")
+    require_whole("side", side)
     left, right = torch.randn(side, side), torch.randn(side, side)
-    took: dict[str, float] = {}
+    took: dict[str, tuple[float, float]] = {}
     if python:
         rows, columns = left.tolist(), right.T.tolist()
         began = timer()
         [[sum(a * b for a, b in zip(row, column, strict=True)) for column in columns] for row in rows]
-        took["Python's loops"] = timer() - began
+        took["Python's loops"] = timer() - began, np.nan
     one, other = left.numpy(), right.numpy()
-    took["NumPy"] = time_warm(lambda: one @ other, seconds).median
+    with threadpool_limits(1):  # NumPy's library starts threads of its own, which get in each other's way
+        numpy = best_of(lambda: one @ other, seconds)
+    took["NumPy, one thread"] = numpy.seconds, numpy.spread
     most = torch.get_num_threads()
     try:
         for threads, name in ((1, "torch, one thread"), (most, f"torch, all threads ({most})")):
             torch.set_num_threads(threads)
-            took[name] = time_warm(lambda: torch.mm(left, right), seconds).median
+            found = best_of(lambda: torch.mm(left, right), seconds)
+            took[name] = found.seconds, found.spread
     finally:
         torch.set_num_threads(most)
-    table = pd.DataFrame({"seconds": took})
+    table = pd.DataFrame(took, index=["seconds", "spread"]).T
     table["GFLOP/s"] = 2 * side**3 / table["seconds"] / 1e9
     table["times faster"] = table["seconds"].iloc[0] / table["seconds"]
     return table
+
+
+@dataclass(frozen=True)
+class Here:
+    """This machine's three numbers, each the best of many runs.
+
+    Attributes:
+        product: of two matrices of `side` rows and columns, into a third.
+        copy: of `copy_bytes` bytes, well beyond the caches.
+        launch: an addition of one number, which is all launch.
+        threads: of torch that the product was best on.
+    """
+
+    product: Best
+    copy: Best
+    launch: Best
+    threads: int
+    side: int
+    copy_bytes: int
+
+    @property
+    def device(self) -> Device:
+        """This machine as a device of the catalogue's kind, with measured rates in place of published peaks."""
+        return Device(
+            name=THIS_MACHINE, year=0, dies=1, memory_gb=memory_bytes("cpu") / GIB,
+            bandwidth_gb_s=2 * self.copy_bytes / self.copy.seconds / GB,
+            float32_tflops=2 * self.side**3 / self.product.seconds / 1e12,
+            sources=f"measured here: {this_machine()}", measured=True, launch_seconds=self.launch.seconds,
+        )  # fmt: skip
+
+    def table(self) -> pd.DataFrame:
+        """One row a number, written for reading: what, the best, the median above it, how many runs."""
+        device = self.device
+        rows = [
+            ("launch", format_seconds(device.launch_seconds), self.launch),
+            ("arithmetic rate", f"{1e3 * device.float32_tflops:,.3g} GFLOP/s", self.product),
+            ("bandwidth", f"{device.bandwidth_gb_s:,.3g} GB/s", self.copy),
+        ]
+        return pd.DataFrame(
+            [(what, best, f"{100 * timed.spread:.0f} %", timed.runs) for what, best, timed in rows],
+            columns=["this machine", "best", "median slower by", "runs"],
+        ).set_index("this machine")
+
+
+def measure_here(seconds: float = 0.3, side: int = 512, copy_bytes: int = 128 * MIB) -> Here:
+    """Measure the CPU's launch, arithmetic rate and bandwidth, on one of torch's threads or all, whichever is faster.
+
+    Args:
+        seconds: how long each number is measured at least.
+        side: rows and columns of the matrices.
+        copy_bytes: of the copy, a multiple of 4.
+    """
+    left, right, made = (torch.randn(side, side) for _ in range(3))
+    source = torch.zeros(copy_bytes // 4)
+    target, one = torch.zeros_like(source), torch.zeros(1)
+    product, threads = best_on_threads(lambda: torch.mm(left, right, out=made), seconds)
+    copy, _ = best_on_threads(lambda: target.copy_(source), seconds)
+    launch = best_of(lambda: one.add_(1.0), seconds, block=100)
+    return Here(product, copy, launch, threads, side, copy_bytes)
+
+
+def measure_steps(inputs: int, units: int, batches: list[int], seconds: float = 0.15) -> dict[int, Best]:
+    """Training steps (momentum, cross-entropy) of `mlp((inputs, units, 10))` on this CPU: batch -> the best of many.
+
+    Each is timed on one of torch's threads and on all.
+
+    Raises:
+        CourseError: no batch, or a number below 1.
+    """
+    if not batches:
+        raise CourseError("measure_steps needs a batch to time")
+    for what, number in (("inputs", inputs), ("units", units), *(("batch", batch) for batch in batches)):
+        require_whole(what, number)
+    network = mlp((inputs, units, 10))
+    training = {n: RealTraining(network, (inputs,), 10, n, "momentum", "cpu", "float32") for n in batches}
+    return {n: best_on_threads(real.step, seconds)[0] for n, real in training.items()}

@@ -123,10 +123,14 @@ class TestPlan:
         assert solution - exercise == {"graded-double", "graded-limit"}
         assert exercise < solution
 
-    def test_a_folded_cell_hides_its_code_on_the_page_and_in_a_lecture(self, tmp_path):
-        made = plan("03_memory", write(tmp_path, exercise=EXERCISE.replace("# %%\nimport", "# %% folded=true\nimport")))
+    @pytest.mark.parametrize(
+        ("marker", "code"), [("# %% folded=true", "import math"), ("# %%", 'import math\nguess = predict("How?")')]
+    )
+    def test_a_folded_cell_hides_its_code_on_the_page_and_in_a_lecture(self, marker, code, tmp_path):
+        """So does one that asks for a prediction: a screen reader would read the question twice."""
+        made = plan("03_memory", write(tmp_path, exercise=EXERCISE.replace("# %%\nimport math", f"{marker}\n{code}")))
         for cells in (made["exercises"].notebook.cells, made["solutions"].notebook.cells):
-            (cell,) = (cell for cell in cells if cell.source == "import math")
+            (cell,) = (cell for cell in cells if cell.source == code)
             assert cell.metadata.jupyter == {"source_hidden": True}
             assert cell.metadata.transient == {"remove_source": True}
             assert not is_short(cell)

@@ -54,7 +54,8 @@ def test_how_far_off_in_words(guess, answer, words):
 
 
 def test_percent_are_told_in_points():
-    assert how_far(50, 45.459, "%") == "Your guess, 50 %, is 4.5 points too large."
+    assert how_far(50, 45.459, "%") == "Your guess, 50 %, is 4.54 points too large."
+    assert how_far(18, 0.41, "%") == "Your guess, 18 %, is 17.6 points too large."
 
 
 @pytest.fixture

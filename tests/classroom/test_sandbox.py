@@ -84,29 +84,22 @@ def solution_text(topic: str, question: str) -> str:
 UNCHANGED = "class KeepsLess(Watched):\n    pass"
 PATCH = """\
 from classroom.questions import graded as rooms
-words = "parameters kept, output shape kept, same output, same gradients, peak low enough"
-rooms.GradedProperties.lines = lambda self, answer: [f"{word}: yes" for word in words.split(", ")]
+words = "can be replayed, parameters kept, output shape kept, same output, same gradients, peak low enough"
+rooms.GradedReplay.lines = lambda self, answer: [f"{one}: yes" for one in words.split(", ")]
 """
-FORGED = {
-    "the judge replaced": (PATCH + UNCHANGED, "the course's own. That is no answer"),
-    "the judge reached": (
-        "import gc\n" + solution_text("03_memory", "keep_less"),
-        "Held: it passes, but it imports `gc`",
-    ),
-}
 
 
 @functools.cache
-def exercise_03() -> tuple[str, str]:
+def exercise(topic: str) -> tuple[str, str]:
     """The exercise, and what right answers print, as texts."""
-    solution = read_notebook(ROOT / "solutions" / "03_memory.ipynb")
-    return to_text(read_notebook(ROOT / "exercises" / "03_memory.ipynb")), to_text(reference(solution, "a seed"))
+    solution = read_notebook(ROOT / "solutions" / f"{topic}.ipynb")
+    return to_text(read_notebook(ROOT / "exercises" / f"{topic}.ipynb")), to_text(reference(solution, "a seed"))
 
 
-def mark_03(box: Sandbox, **answers: str) -> dict[str, QuestionMark]:
-    """The marks of exercise 03 with these answers."""
-    exercise, trusted = (parse_notebook(text.encode(), "exercise 03") for text in exercise_03())
-    grafted = dataclasses.replace(graft(answer(exercise, **answers), trusted), checks=checks_cell())
+def mark_03(box: Sandbox, topic: str = "03_memory", **answers: str) -> dict[str, QuestionMark]:
+    """The marks of exercise 03, or another, with these answers."""
+    given, trusted = (parse_notebook(text.encode(), topic) for text in exercise(topic))
+    grafted = dataclasses.replace(graft(answer(given, **answers), trusted), checks=checks_cell())
     return {one.question: one for one in mark_stranger(grafted, Limits(cell=60), box).questions}
 
 
@@ -120,10 +113,37 @@ def test_a_stranger_is_told_the_slip_by_a_check_that_the_sandbox_had_as_a_stub(b
     assert mark_03(box, map_bytes=slip)["map_bytes"].diagnosis in messages
 
 
-@pytest.mark.parametrize("name", FORGED)
-def test_a_forged_verdict_earns_nothing(name: str, box: Sandbox) -> None:
-    source, words = FORGED[name]
-    found = mark_03(box, keep_less=source)["keep_less"]
+def test_a_forged_verdict_earns_nothing(box: Sandbox) -> None:
+    found = mark_03(box, keep_less=PATCH + UNCHANGED)["keep_less"]
+    assert (found.outcome, found.points) == (Outcome.WRONG, 0)
+
+
+def test_a_right_network_earns_its_points_whatever_it_imports(box: Sandbox) -> None:
+    """What it does is replayed in another process, so nobody has to look at how it came about."""
+    found = mark_03(box, keep_less=f"import gc\n{solution_of('keep_less')}")["keep_less"]
+    assert found.points == found.out_of
+
+
+INSIDE = "def keep_small(*_):\n    return 0"  # exercise 08's is judged in the learner's process
+SAYS_YES = """\
+from classroom.questions import graded as rooms
+words = "weights follow float32's, skipped batches counted, maps in float16"
+rooms.GradedProperties.lines = lambda self, answer: [f"{one}: yes" for one in words.split(", ")]
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "source", "words"),
+    [
+        (SAYS_YES, INSIDE, "the course's own. That is no answer"),
+        ("import gc\n", solution_text("08_half_precision", "keep_small"), "Held: it passes, but it imports `gc`"),
+    ],
+    ids=["the judge replaced", "the judge reached"],
+)
+def test_a_verdict_that_may_be_forged_in_its_process_earns_nothing(
+    before: str, source: str, words: str, box: Sandbox
+) -> None:
+    found = mark_03(box, "08_half_precision", keep_small=before + source)["keep_small"]
     assert found.points == 0
     assert words in found.diagnosis
 

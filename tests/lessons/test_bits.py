@@ -3,7 +3,7 @@
 import pytest
 from drawn import assert_well_laid, words_of
 
-from course_utils.units import CourseError
+from course_utils.units import CourseError, as_written
 from lessons.half_precision.bits import bit_fields
 from lessons.half_precision.precision import bits
 
@@ -17,7 +17,7 @@ def test_every_bit_has_a_cell(value):
     assert_well_laid(picture)
     drawn = [words.text for words in words_of(picture) if words.text in ("0", "1")]
     assert "".join(drawn) == "".join(n.sign + n.exponent + str(n.hidden) + n.fraction for n in numbers.values())
-    assert all(number.reading in picture.alt for number in numbers.values())
+    assert all(as_written(number.reading) in picture.alt for number in numbers.values())
 
 
 def test_no_numbers_are_refused():

@@ -70,9 +70,13 @@ def test_a_step_that_keeps_every_output_is_refused_for_its_memory():
     assert graded.accumulate.lines(keeps)[-1] == "peak low enough: no"
 
 
+def share_of(answer):
+    return training.judge(training.record(answer, 4, 5), 4, 5).share
+
+
 def test_the_allowance_is_far_from_right_and_wrong_alike():
-    right = max(training.compare(answer, 4, 5).share for answer in RIGHT["accumulate"])
-    wrong = min(training.compare(slip.function, 4, 5).share for slip in Accumulate.by_peak)
+    right = max(share_of(answer) for answer in RIGHT["accumulate"])
+    wrong = min(share_of(slip.function) for slip in Accumulate.by_peak)
     assert 1.5 * right < training.SHARE < wrong / 1.5
 
 

@@ -62,6 +62,6 @@ def test_a_late_cut_is_told_how_high_the_peak_still_is():
         def forward(self, images):
             return self.head(self.backbone(images).detach())
 
-    seen = transfer.compare(Detached, hardware.BATCH)
+    seen = transfer.judge(transfer.record(Detached, hardware.BATCH), hardware.BATCH)
     assert transfer.SHARE < seen.share < 1
     assert f"It is {100 * seen.share:.0f} % of the original's" in hardware.head_only(Detached).message

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from verdicts import finding
+from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
 from course_utils.machine import hardware
@@ -42,3 +42,7 @@ def test_another_rate_another_verdict(monkeypatch, rate, verdict):
         hardware, "device", lambda name: replace(known(name), float16_tflops=rate) if name == "P100" else known(name)
     )
     assert finding(82).verdict == verdict
+
+
+def test_no_verdict_is_certain():
+    assert_none_was_certain(EXPECTED)

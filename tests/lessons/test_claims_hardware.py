@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from verdicts import finding
+from verdicts import assert_none_was_certain, finding
 
-from classroom.claims import OPEN, OUTDATED, PARTLY, RIGHT, WRONG
+from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG
 from course_utils.machine import hardware as catalogue
 from course_utils.machine import timing
 from course_utils.machine.speed import predict_step
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.usefixtures("fresh_traces")
 # Worked out apart from the code: by hand (3 values a parameter with momentum; 9000·4000 + 4000·4000 + 4000·32 weights),
 # from the papers (AlexNet's 60 million), from prices and years in the publications, and from what a claim leaves out.
 EXPECTED = {
-    2: PARTLY, 8: RIGHT, 11: OUTDATED, 12: PARTLY, 13: PARTLY, 14: WRONG, 15: RIGHT, 16: RIGHT, 17: OUTDATED,
-    18: OUTDATED, 25: OUTDATED, 41: WRONG, 42: RIGHT, 43: RIGHT, 44: OPEN, 45: RIGHT, 46: RIGHT, 47: RIGHT,
-    56: OUTDATED, 57: OUTDATED, 58: OUTDATED, 62: PARTLY, 63: OUTDATED, 64: OUTDATED, 65: OUTDATED, 83: PARTLY,
+    2: MISLEADING, 8: RIGHT, 11: PARTLY, 12: PARTLY, 13: PARTLY, 14: WRONG, 15: RIGHT, 16: RIGHT, 17: PARTLY,
+    18: OUTDATED, 25: WRONG, 41: WRONG, 42: RIGHT, 43: RIGHT, 44: OPEN, 45: RIGHT, 46: PARTLY, 47: RIGHT,
+    56: OUTDATED, 57: OUTDATED, 58: OUTDATED, 62: PARTLY, 63: OUTDATED, 64: PARTLY, 65: OUTDATED, 83: OPEN,
 }  # fmt: skip
 # What the evidence must say, computed here by hand.
 SAID = {
@@ -34,7 +34,7 @@ SAID = {
     14: f"{9000 * 4000 + 4000 * 4000 + 4000 * 32:,} weights",
     15: f"{512_128_000 * 8 / 2**30:.2f} GiB",
     16: "60,965,224 in two columns, 61,100,840",
-    18: f"{179 * 2**30 / 20 / 1e9:.0f} billion",
+    18: f"{179 * 2**30 / 20 / 1e9:.1f} billion",
     42: f"{920.21 / 262.42:.1f} times",
     47: "gradients below the head: 0 bytes",
     56: f"{4 * 52_128_000 / 6e9 * 1e3:.1f} ms",
@@ -88,7 +88,11 @@ def test_another_catalogue_another_verdict(monkeypatch):
         if item.year <= 2016
     )
     monkeypatch.setattr(catalogue, "devices", lambda: then)
-    assert [finding(number).verdict for number in (65, 41, 83)] == [RIGHT, RIGHT, WRONG]
+    assert [finding(number).verdict for number in (65, 41)] == [RIGHT, RIGHT]
+    quadro = replace(then[0], name="Quadro")
+    monkeypatch.setattr(catalogue, "devices", lambda: (*then, quadro))
+    assert finding(83).verdict == WRONG
+    monkeypatch.setattr(catalogue, "devices", lambda: then)
     until_2015 = tuple(item for item in then if item.year < 2016)
     monkeypatch.setattr(catalogue, "devices", lambda: until_2015)
     assert finding(25).verdict == RIGHT
@@ -100,7 +104,7 @@ def test_another_catalogue_another_verdict(monkeypatch):
         sold = replace(k40, launch_usd=price, year=year)
         monkeypatch.setattr(catalogue, "devices", lambda sold=sold: (sold,))
         assert finding(44).verdict == verdict
-    huge = replace(until_2015[0], memory_gb=4000.0)
+    huge = replace(until_2015[0], memory_gb=4000.0, year=2013)
     monkeypatch.setattr(catalogue, "devices", lambda: (huge,))
     assert finding(18).verdict == RIGHT
 
@@ -120,13 +124,24 @@ def test_other_rates_other_verdicts(monkeypatch):
     assert finding(58).verdict == RIGHT
     monkeypatch.setattr(hardware, "on_cards", lambda *arguments: SimpleNamespace(speed_up=1.1))
     assert [finding(number).verdict for number in (46, 64)] == [WRONG, RIGHT]
+    monkeypatch.setattr(
+        hardware, "on_cards", lambda step, card, *more: SimpleNamespace(speed_up=1 + 3 * (card == "A100"))
+    )
+    assert finding(64).verdict == OUTDATED
+    monkeypatch.setattr(hardware, "predict_step", lambda *_: SimpleNamespace(total_seconds=float(next(seconds))))
+    seconds = iter((3, 2))
+    assert finding(43).verdict == WRONG
+    monkeypatch.delattr(hardware.torch.version, "hip")
+    assert finding(63).verdict == RIGHT
 
 
 def test_a_slow_machine_is_told_so(monkeypatch):
-    for seconds, verdict in ((0.1, RIGHT), (30.0, PARTLY)):
+    for seconds, verdict in ((0.1, PARTLY), (30.0, WRONG)):
         timed = Timing(seconds, 0.0, 3)
-        monkeypatch.setattr(
-            hardware, "measure_step_time", lambda *a, timed=timed, **k: MeasuredStep("", 1, "cpu", timed, timed)
-        )
+        monkeypatch.setattr(hardware, "measure_step_time", lambda *a, timed=timed, **k: MeasuredStep(timed, timed))
         assert finding(48).verdict == verdict
     assert timing.measure_step_time is not hardware.measure_step_time
+
+
+def test_no_verdict_is_certain():
+    assert_none_was_certain(EXPECTED)

@@ -1,7 +1,7 @@
 """The claim of lesson 05: its verdict follows from computed numbers, and other numbers give another."""
 
 import pytest
-from verdicts import finding
+from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import RIGHT, WRONG
 from lessons.one_by_one import claims as one_by_one
@@ -23,3 +23,7 @@ def test_verdict():
 def test_another_number_another_verdict(monkeypatch, after):
     monkeypatch.setattr(one_by_one, "squeezed", lambda: (1_048_576, after, 24_576, 4_194_304))
     assert finding(77).verdict == WRONG
+
+
+def test_no_verdict_is_certain():
+    assert_none_was_certain(EXPECTED)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from verdicts import finding
+from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import PARTLY, RIGHT, WRONG
 from course_utils.memory import Ledger
@@ -11,7 +11,7 @@ from lessons.one_card import claims as one_card
 
 # Published figures beside what is traced: LitGPT's 16.24 > 13.50, two for keys and values,
 # 2 bytes of 6.74 billion weights, and 18.9 GiB for weights of 15 GiB.
-EXPECTED = {89: PARTLY, 90: WRONG, 91: RIGHT, 92: RIGHT}
+EXPECTED = {89: PARTLY, 90: WRONG, 91: RIGHT, 92: PARTLY}
 
 
 @pytest.mark.parametrize("number", EXPECTED)
@@ -34,6 +34,9 @@ def test_another_trace_another_verdict(monkeypatch):
 def test_another_card_cache_or_model_another_verdict(monkeypatch):
     monkeypatch.setattr(one_card, "CARD_BYTES", 16 * 2**30)
     assert finding(92).verdict == WRONG
+    monkeypatch.setattr(one_card, "CARD_BYTES", 48 * 2**30)
+    monkeypatch.setattr(one_card, "CLOSE", 0.2)
+    assert finding(92).verdict == RIGHT
     monkeypatch.setattr(one_card, "PUBLISHED", {"bfloat16": 13.52, "NF4": 3.37})
     assert finding(91).verdict == PARTLY
     halved = {
@@ -43,3 +46,7 @@ def test_another_card_cache_or_model_another_verdict(monkeypatch):
     halved["Llama-3-8B"] = replace(halved["Llama-3-8B"], kv_heads=16)
     monkeypatch.setattr(one_card, "SHAPES", {**halved, "GPT-2": halved["SmolLM2-1.7B"]})
     assert finding(90).verdict == RIGHT
+
+
+def test_no_verdict_is_certain():
+    assert_none_was_certain(EXPECTED)

@@ -1,7 +1,7 @@
 """The claim of lesson 06: its verdict follows from computed numbers, and other numbers give another."""
 
 import pytest
-from verdicts import finding
+from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import PARTLY, RIGHT, WRONG
 from lessons.pooling import claims as pooling
@@ -14,7 +14,7 @@ def test_verdict():
     found = finding(78)
     assert found.verdict == EXPECTED[78]
     assert "4 times fewer values" in found.evidence
-    assert "12 bytes for each value it puts out, 1.15 GiB at batch 128" in found.evidence
+    assert "12 bytes for each value it produces, 1.15 GiB at batch 128" in found.evidence
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,7 @@ def test_verdict():
 def test_another_number_another_verdict(monkeypatch, values_in, values_out, kept, verdict):
     monkeypatch.setattr(pooling, "around_pool", lambda ledger: (values_in, values_out, kept))
     assert finding(78).verdict == verdict
+
+
+def test_no_verdict_is_certain():
+    assert_none_was_certain(EXPECTED)

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from verdicts import finding
+from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import PARTLY, RIGHT, WRONG
 from lessons.shared import changes
@@ -26,3 +26,7 @@ def test_another_number_another_verdict(monkeypatch, values, peaks, verdict):
     fake = SimpleNamespace(output_values=values, peaks=lambda batch: peaks)
     monkeypatch.setattr(changes, "stride", lambda *_: fake)
     assert finding(76).verdict == verdict
+
+
+def test_no_verdict_is_certain():
+    assert_none_was_certain(EXPECTED)

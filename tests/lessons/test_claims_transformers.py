@@ -1,7 +1,9 @@
 """Claims of lesson 13: each verdict follows from its number, and another number gives another."""
 
+import itertools
+
 import pytest
-from verdicts import finding
+from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
 from course_utils.memory import Ledger
@@ -34,3 +36,13 @@ def test_another_number_another_verdict(monkeypatch):
     assert [finding(number).verdict for number in (85, 86)] == [RIGHT, WRONG]
     monkeypatch.setattr(transformers, "a_layer", lambda options: 34.0)
     assert finding(86).verdict == RIGHT
+
+
+def test_were_the_rest_of_the_step_nothing_it_would_hold(monkeypatch):
+    falls = itertools.cycle((100, 1))
+    monkeypatch.setattr(Ledger, "peak_bytes", property(lambda ledger: next(falls)))
+    assert finding(88).verdict == RIGHT
+
+
+def test_no_verdict_is_certain():
+    assert_none_was_certain(EXPECTED)

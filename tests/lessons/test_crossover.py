@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_utils import networks
-from course_utils.machine.hardware import REFERENCE_CPU, devices, links
+from course_utils.machine.hardware import devices, links
 from course_utils.machine.speed import predict_step
 from course_utils.trace import training_step
 from course_utils.units import CourseError
 from lessons.shared.published import XEONS, published
-from lessons.why_gpus.crossover import BatchTimes, Lead, batch_times, crossover, crossover_ranges, leads, said
+from lessons.shared.reference_cpu import REFERENCE_CPU
+from lessons.why_gpus.crossover import BatchTimes, Lead, batch_times, crossover, leads, said
 from lessons.why_gpus.hidden_layer import hidden_layer_step
 
 SIZES = st.tuples(st.sampled_from([4, 64, 784, 4096]), st.sampled_from([10, 100, 1000]))
@@ -152,15 +153,3 @@ def test_the_reference_cpu_is_what_its_publications_say():
     assert REFERENCE_CPU.launch_seconds == pytest.approx(4.42e-6 / 2, rel=0.01)
     both = time.by_phase()[["forward", "backward"]].sum()
     assert both == pytest.approx(row.seconds, rel=0.1)
-
-
-@pytest.mark.parametrize("link", [None, "PCIe 3.0 x16"])
-@pytest.mark.parametrize(("inputs", "units"), [(4, 100), (784, 100), (64, 1000)])
-def test_the_ranges_hold_the_crossover_and_each_end_lies_where_it_favours(inputs, units, link):
-    steps = hidden_layer_step(inputs, units, "cpu"), hidden_layer_step(inputs, units, "cuda")
-    card = devices()[4]
-    meets = crossover(batch_times(steps[0], REFERENCE_CPU), batch_times(steps[1], card, link=link))
-    found = crossover_ranges(*steps, REFERENCE_CPU, card, link)
-    assert all(first <= meets <= last for first, last in found.values())
-    cheap = batch_times(steps[1], replace(card, launch_seconds=5e-6), link=link)
-    assert found["the GPU's launch"][0] == crossover(batch_times(steps[0], REFERENCE_CPU), cheap)

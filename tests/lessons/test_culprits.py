@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from course_utils.networks.language import ATTENTION, SHAPES, Options
+from lessons.shared.language_models import ATTENTION, SHAPES, Options
 from lessons.shared.language_steps import kept_step, language_step
 from lessons.transformers.explorer import LOGITS, MAPS, SCORES, STATES, culprits
 

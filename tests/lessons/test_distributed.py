@@ -101,3 +101,22 @@ def test_what_no_process_could_run_is_refused_before_anything_starts(monkeypatch
     for processes in (0, True, 2.0):
         with pytest.raises(CourseError, match=r"^processes must be a whole number of 1 or more"):
             run(jobs.split_layers, processes)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "environment", "found"),
+    [
+        (0, {}, "cpu"),
+        (1, {}, "cpu"),
+        (8, {}, "cuda:5"),
+        (4, {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, "cuda:1"),  # the second of two machines
+        (2, {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, "cpu"),
+    ],
+)
+def test_a_process_takes_its_own_gpu_on_its_own_machine(monkeypatch, gpus, environment, found):
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert str(train.device_here(5, 8)) == found

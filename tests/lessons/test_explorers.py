@@ -21,11 +21,10 @@ from test_plan import TITAN_X, problem
 from classroom import ROOT
 from classroom.explorer import FAINT, Explorer, View
 from course_utils.machine import hardware
-from course_utils.machine.hardware import REFERENCE_CPU
 from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS
 from course_utils.techniques.capacity import FITS, NO, demand, fit, on_cards, room_for_tensors
-from course_utils.techniques.offload import ALGORITHMS
+from course_utils.techniques.offload import simulate
 from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError, format_bytes, format_seconds
 from lessons.batch_size.explorer import batch_explorer
@@ -37,9 +36,9 @@ from lessons.half_precision.precision import Halving, speed_up
 from lessons.hardware.explorer import hardware_explorer
 from lessons.many_gpus.explorer import cards_explorer
 from lessons.memory.explorer import memory_explorer
+from lessons.offload.explorer import MOVES, offload_explorer
 from lessons.offload.explorer import OFFERED as MOVED
-from lessons.offload.explorer import offload_explorer
-from lessons.offload.search import POLICIES
+from lessons.offload.fits import fit_of
 from lessons.one_by_one.explorer import SQUEEZED, squeeze_explorer
 from lessons.one_card.explorer import EACH, WITHIN, one_card_explorer
 from lessons.one_card.fine_tuning import step as fine_tuning_step
@@ -52,6 +51,7 @@ from lessons.transformers.explorer import transformer_explorer
 from lessons.why_gpus.crossover import batch_times
 from lessons.why_gpus.explorer import ON_THE_CARD, who_wins_explorer
 from lessons.why_gpus.hidden_layer import hidden_layer_step
+from lessons.why_gpus.machine import XEONS
 
 Reads = Callable[[Any], Sequence[str]]
 
@@ -92,7 +92,7 @@ def who_wins(explorer: Any) -> list[str]:
         hidden_layer_step(explorer.inputs.value, explorer.units.value), explorer.gpu.value,
         link=None if explorer.link.value == ON_THE_CARD else explorer.link.value,
     )  # fmt: skip
-    cpu = batch_times(hidden_layer_step(explorer.inputs.value, explorer.units.value, "cpu"), REFERENCE_CPU)
+    cpu = batch_times(hidden_layer_step(explorer.inputs.value, explorer.units.value, "cpu"), XEONS)
     slow, fast = (float(times.at(explorer.batch.value)) for times in (cpu, gpu))
     return [f"Batch {explorer.batch.value:,}: CPU {format_seconds(slow)} a step, GPU {format_seconds(fast)}: "]
 
@@ -152,25 +152,24 @@ def halved(explorer: Any) -> list[str]:
 
 
 def moved(explorer: Any) -> list[str]:
-    """The fastest plan is looked for among all that its controls can be set to."""
-    plans, found = explorer.plans, explorer.plans.get(explorer.policy.value, explorer.algorithm.value)
-    fitting = []
-    for policy in POLICIES:
-        for algorithm in ALGORITHMS:
-            try:
-                other = plans.get(policy, algorithm)
-            except CourseError:
-                continue
-            if other.peak_bytes <= plans.device.memory_bytes:
-                fitting.append(other.total_seconds)
-    took = format_seconds(found.total_seconds)
-    said = [f"{took} a step", f"the peak of {format_bytes(found.peak_bytes)}"]
+    """The fastest that fits is looked for among all that its controls can be set to."""
+    ledger = explorer._step(explorer.network.value, explorer.precision.value).at(explorer.batch.value)
+    card, link = hardware.device(explorer.device.value), explorer.link.value
+    every = {
+        name: simulate(ledger, card, policy, link=link, window=window, precision=explorer.precision.value)
+        for name, (policy, window) in MOVES.items()
+    }
+    found = every[explorer.moves.value]
+    fitting = [one.total_seconds for one in every.values() if fit_of(ledger, one, card).state == FITS]
+    said = [f"{format_seconds(found.total_seconds)} a step", format_bytes(found.peak_bytes)]
+    said.append(fit_of(ledger, found, card).sentence)
     if not fitting:
-        return [*said, "No plan fits"]
-    fits = found.peak_bytes <= plans.device.memory_bytes
-    if fits and found.total_seconds <= min(fitting) * 1.0005:
-        return [*said, "No plan that fits is faster."]
-    return [*said, "Fastest plan that fits: ", f"{format_seconds(min(fitting))} a step"]
+        return [*said, "No choice here fits"]
+    if fit_of(ledger, every["nothing"], card).state == FITS:
+        return [*said, "Nothing has to move"]
+    if fit_of(ledger, found, card).state == FITS and found.total_seconds <= min(fitting) * 1.0005:
+        return [*said, "Nothing here that fits is faster."]
+    return [*said, "Fastest that fits: ", f"{format_seconds(min(fitting))} a step"]
 
 
 def recomputed(explorer: Any) -> list[str]:
@@ -198,12 +197,12 @@ def on_many(explorer: Any) -> list[str]:
 
 def planned(explorer: Any) -> list[str]:
     found = explorer._problem.evaluate(explorer.plan)
-    every = [one for one in explorer._all if one.feasible]
-    fastest = found.feasible and found.seconds <= min(one.seconds for one in every)
+    every = [one for one in explorer._all if one.state == FITS]
+    fastest = found.state == FITS and found.seconds <= min(one.seconds for one in every)
     least = format_seconds(min(one.seconds for one in every))
     return [
         f": {format_bytes(found.tensor_bytes)} at the peak, in {found.peak}. ", found.verdict.sentence,
-        "No combination whose tensors fit is faster" if fastest else f"({least}",
+        "No combination here that fits is faster" if fastest else f"({least}",
     ]  # fmt: skip
 
 
@@ -223,7 +222,7 @@ def tuned(explorer: Any) -> list[str]:
 
 
 def plans() -> Explorer:
-    return plan_explorer(problem().changed(device=replace(TITAN_X, memory_gb=0.526)))
+    return plan_explorer(problem().changed(device=replace(TITAN_X, memory_gb=0.545)))
 
 
 UNKNOWN = ({"network": "LeNet"}, "unknown network 'LeNet': choose one of ")
@@ -276,7 +275,7 @@ CASES = {
         pool_explorer, change,
         {"network": list(NETWORK_NAMES), "precision": ["float32"],
          "put there": ["max pool", "average pool", "nothing"]},
-        refused="fails in the forward pass",  # four times smaller three or five times: nothing is left
+        refused="nothing is left of the maps",  # four times smaller three or five times: nothing is left
         impossible={"place": "every pool", "size": 4},
         wrong=[
             UNKNOWN, ({"place": "pool9"}, "unknown place 'pool9'"), ({"size": 5}, "unknown size 5"),
@@ -309,14 +308,13 @@ CASES = {
     ),
     "offload": Case(
         offload_explorer, moved,
-        {"network": list(MOVED), "batch": [8, 128, 256, 512], "policy": list(POLICIES),
-         "device": ["Titan X (Maxwell)", "GTX 980", "B200"]},
-        helps=lambda _, after: after.sentences[2] == "No plan that fits is faster.",
-        refused="take a smaller batch", impossible={"policy": "dyn", "batch": 512},
-        still=("batch", "policy", "algorithm", "device", "link"),
+        {"network": list(MOVED), "batch": [8, 128, 192, 512], "moves": list(MOVES),
+         "device": ["T4", "GTX 980", "H100 SXM"]},
+        helps=lambda _, after: after.sentences[2].startswith(("Nothing here that fits is faster.", "Nothing has to")),
+        still=("batch", "moves", "device", "link"),
         wrong=[
-            UNKNOWN, ({"policy": "some"}, "unknown policy 'some': choose one of none, all"),
-            ({"algorithm": "q"}, "unknown algorithm 'q': choose one of m, p"), ({"link": "USB"}, "no link called"),
+            UNKNOWN, ({"moves": "some"}, "unknown choice of what moves 'some': choose one of nothing, what"),
+            ({"precision": "int8"}, "unknown precision 'int8'"), ({"link": "USB"}, "no link called"),
             ({"batch": 3}, "unknown batch 3: choose one of 8, 16"), ({"device": "P1000"}, "no device called 'P1000'"),
         ],
     ),
@@ -348,7 +346,7 @@ CASES = {
     ),
     "capstone": Case(
         plans, planned, {"recompute": [1, 4, 12]}, still=("batch", "precision", "offload", "recompute"),
-        helps=lambda _, after: "No combination whose tensors fit is faster." in after.sentences,
+        helps=lambda _, after: "No combination here that fits is faster." in after.sentences,
     ),
     "transformers": Case(
         transformer_explorer, language,
@@ -521,7 +519,7 @@ def test_the_plans_of_another_start_are_refused_too() -> None:
     for start, message in (
         (Plan(24, 2), "the control 'batch' does not offer 2: it has 24 at once, 2 × 12"),
         (Plan(24, segments=3), "the control 'recompute' does not offer 3: it has nothing, 4 even segments"),
-        (Plan(24, algorithm="m"), "the controls cannot show slow convolutions: leave window, algorithm and changes"),
+        (Plan(24, algorithm="m"), "the controls cannot show slow convolutions: leave algorithm and changes"),
     ):
         with pytest.raises(CourseError, match=re.escape(message)):
             plan_explorer(problem(), start)

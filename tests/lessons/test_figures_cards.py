@@ -7,16 +7,19 @@ import re
 
 import pytest
 from drawn import assert_well_laid, canvas, paths, words_of
+from hypothesis import given
+from hypothesis import strategies as st
 
-from course_utils.figures import role_bars
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine import hardware
-from course_utils.units import GIB, CourseError
+from course_utils.techniques.capacity import room_for_tensors
+from course_utils.units import GIB, CourseError, format_bytes
 from lessons.hardware.cards import CardBar, cards
 from lessons.many_gpus.card_lanes import card_lanes
 from lessons.many_gpus.links_figure import link_rates
 from lessons.many_gpus.ring_figure import ring_steps
 from lessons.shared.parallel import ring_states
+from lessons.shared.role_bars import role_bars
 
 
 def test_bars_end_where_their_memory_is_and_lines_cross_there():
@@ -57,6 +60,13 @@ def test_what_no_picture_can_show_is_refused():
         assert_well_laid(ring_steps(ring_states(count), "A ring"))
     with pytest.raises(CourseError, match="0 bytes or more"):
         role_bars({"one": {"input": -1.0}})
+
+
+@given(gib=st.integers(min_value=2, max_value=96), tensors=st.floats(min_value=0, max_value=200))
+def test_the_line_through_bars_is_what_the_context_leaves_of_the_card(gib: int, tensors: float) -> None:
+    picture = role_bars({"one": {"input": tensors * GIB}}, "A title", gib * GIB)
+    assert f"{gib} GiB card − context: {format_bytes(room_for_tensors(gib * GIB))}" in picture.alt
+    assert_well_laid(picture)
 
 
 @pytest.mark.parametrize("rows", [{"one": hardware.peers()[:1]}, {"all": hardware.peers(), "none": []},

@@ -10,12 +10,14 @@ from drawn import assert_well_laid, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_utils.machine.hardware import COPY_SECONDS, REFERENCE_CPU, device, link, links
-from course_utils.machine.speed import predict_step, queued
+from course_utils.machine.hardware import COPY_SECONDS, device, link, links
+from course_utils.machine.speed import predict_step
 from course_utils.units import CourseError
+from lessons.shared.reference_cpu import REFERENCE_CPU
 from lessons.why_gpus.hidden_layer import hidden_layer_step
 from lessons.why_gpus.host_queue import host_queue
 from lessons.why_gpus.machine import LAYOUTS, machine
+from lessons.why_gpus.queued import queued
 
 CARD = "Titan X (Maxwell)"
 law = settings(deadline=None, max_examples=40)

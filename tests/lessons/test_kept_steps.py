@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from course_utils.memory import Tape
-from course_utils.networks.language import ATTENTION, RECOMPUTE, SHAPES, Options
 from lessons.one_card import fine_tuning
 from lessons.one_card import keep as keep_fine_tuning
 from lessons.one_card.explorer import MODELS
 from lessons.shared import kept_steps, language_steps
 from lessons.shared.kept_steps import LENGTHS, KeptSteps, write
+from lessons.shared.language_models import ATTENTION, RECOMPUTE, SHAPES, Options
 from lessons.shared.language_steps import FORMATS, kept_name, language_step
 from lessons.shared.stacked import SHORT, NotAlike
 from lessons.transformers import keep

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_utils.memory import ROLE, Ledger, StepTrace
-from course_utils.networks.language import SHAPES, Options
 from course_utils.trace import training_step
 from course_utils.units import CourseError
 from lessons.shared import language_steps
+from lessons.shared.language_models import SHAPES, Options
 from lessons.shared.language_steps import FORMATS, kept_bytes, language_step
 from lessons.shared.stacked import NotAlike, deepened
 

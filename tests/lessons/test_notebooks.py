@@ -56,6 +56,7 @@ def test_no_notebook_lies_around_without_a_source(folder, topic):
 
 # Code that a reader types later: it stays open, however long.
 TYPED_LATER = re.compile(
+    "class (ViT|Mine|Remembering)[(]|# Change |"
     "def (network|digits_net|saved_by_autograd|squeezed_vgg16|digit_net|vgg16_in_order|trained|share_read)[(]"
     "|torch.manual_seed|mine = nn.Sequential|P, batch ="
 )
@@ -221,3 +222,21 @@ def test_texts_keep_the_course_voice(folder, topic):
             prose = re.sub(r"`[^`]*`|<!--|!\[", "", cell.source)
             found = re.search(r"\b(simply|just|obviously)\b|[a-z]!(\s|$)", prose, re.IGNORECASE)
             assert not found, f"{place(folder, topic, cell)}: write it without {found[0] if found else ''!r}"
+
+
+UNREAD = re.compile(r"<style.*?</style>|<(?!/)[^>]*>", re.DOTALL)  # a tag and its style, which nobody reads
+
+
+def test_per_cent_is_written_in_one_way_wherever_a_learner_reads_it():
+    """As `units.as_written` and `format_share` do: with a space. Code may say `:.0%` where those follow."""
+    found = []
+    for folder, topic in NOTEBOOKS:
+        for cell in committed(folder, topic).cells:
+            texts = [cell.source] if cell.cell_type == "markdown" else []
+            for output in cell.get("outputs", []):
+                kinds = output.get("data", {})
+                texts += [output.get("text", ""), *(kinds[kind] for kind in kinds if kind.startswith("text/"))]
+            read = UNREAD.sub(" ", "\n".join(texts))
+            near = [read[max(0, match.start() - 30) : match.end()] for match in re.finditer(r"\d%", read)]
+            found += [f"{place(folder, topic, cell)}: {words!r}, and {len(near) - 1} more" for words in near[:1]]
+    assert not found, "\n".join(["write `{100 * share:.0f} %`, or `format_share`:", *found])

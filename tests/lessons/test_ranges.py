@@ -35,7 +35,7 @@ def test_what_float16_loses_is_hollow_and_counted() -> None:
     assert len(paths(picture, stroke=ROLE_COLOURS["gradient maps"])) == 2
     assert len(paths(picture, fill=ROLE_COLOURS["gradient maps"])) == 2
     assert "40.0 % become 0 in float16" in [text.text for text in words_of(picture)]
-    assert "100 numbers from 2^-30 to 2^-9, most at 2^-10, 40.0 % become 0 in float16" in picture.alt
+    assert "100 numbers from 2^−30 to 2^−9, most at 2^−10, 40.0 % become 0 in float16" in picture.alt
     none = magnitudes({"weight gradients": {0: 1}}, cut=Reach("float8", -9, -6, 8))
     assert "none becomes 0 in float8" in [text.text for text in words_of(none)]
 

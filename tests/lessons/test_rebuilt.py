@@ -7,7 +7,14 @@ from torch import nn
 from classroom.questions.core import Outcome, Slip
 from lessons.one_by_one import checks as one_by_one
 from lessons.one_by_one import graded
-from lessons.shared.rebuilt import Original, RebuildCheck, look
+from lessons.pooling import checks as pooling
+from lessons.shared.originals import pooled, pooled_late
+from lessons.shared.rebuilt import Original, RebuildCheck, judge, record
+from lessons.stride import checks as stride
+
+
+def look(make, original, batch):
+    return judge(record(make, original, batch), original, batch)
 
 
 def build(pool=None, width=4, out=3):
@@ -78,7 +85,7 @@ JUDGED = {
     "raises in forward": (lambda: Forward(lambda y: {}["x"]), Outcome.CRASHED, "running the network raised KeyError"),
     "misfit": (lambda: nn.Sequential(build(), nn.Linear(7, 3)), Outcome.WRONG, "Two layers do not fit each other."),
     "no tensor": (lambda: Forward(lambda y: (y, y)), Outcome.WRONG, "The network returned a tuple, not a tensor."),
-    "its own slip": (lambda: build(nn.MaxPool2d(2), out=5), Outcome.WRONG, "Keep the classes. It is (32, 5) and"),
+    "its own slip": (lambda: build(nn.MaxPool2d(2), out=5), Outcome.WRONG, "Keep the classes. It is (24, 5) and"),
     "other kernels": (lambda: build(nn.MaxPool2d(2), width=2), Outcome.WRONG, "The parameters are not the original's."),
     "frozen": (frozen, Outcome.WRONG, "Not everything is trained any more. (Without a gradient: 0.weight, 0.bias.)"),
     "cut off": (lambda: Forward(torch.Tensor.detach), Outcome.WRONG, "Not everything is trained any more."),
@@ -139,3 +146,52 @@ def test_a_bottleneck_without_a_1_by_1_is_none():
     feedback = one_by_one.bottleneck(narrow)
     assert "Parameters of shape (1, 1): 0, where 1 are asked" in feedback.message
     assert "parameters kept: no" in graded.bottleneck.lines(narrow)
+
+
+class Thrown(nn.Module):
+    """The layers of `pooled` or `wide`, and something done to the maps behind the first of them."""
+
+    def __init__(self, layers, throw):
+        super().__init__()
+        self.first, self.rest, self.throw = layers[0], nn.Sequential(*layers[1:]), throw
+
+    def forward(self, x):
+        return self.rest(self.throw(self.first(x)))
+
+
+def without_pools(network, stride=1):
+    layers = [layer for layer in network if not isinstance(layer, nn.MaxPool2d)]
+    layers[0].stride = (stride, stride)
+    return layers
+
+
+THROWN = {
+    "a corner": (stride.strided, lambda: Thrown(without_pools(pooled()), lambda x: x[..., :4, :4])),
+    "every eighth place": (stride.strided, lambda: Thrown(without_pools(pooled()), lambda x: x[..., ::8, ::8])),
+    "a stride of 8": (stride.strided, lambda: nn.Sequential(*without_pools(pooled(), stride=8))),
+    "a row": (stride.strided, lambda: Thrown(without_pools(pooled()), lambda x: x[:, :, 0, :16].reshape(-1, 16, 4, 4))),
+    "late pools, a corner": (
+        pooling.pooled_well, lambda: Thrown(without_pools(pooled_late()), lambda x: x[..., :4, :4])
+    ),
+    "half of it doubled": (
+        one_by_one.bottleneck,
+        lambda: Thrown(list(one_by_one._chain(((1, 16), (3, 16), (3, 16), (3, 16), (3, 64)))),
+                       lambda x: torch.cat([x[..., :16], x[..., :16]], -1)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", THROWN)
+def test_every_value_of_the_images_has_to_count(name):
+    check, make = THROWN[name]
+    feedback = check(make)
+    assert feedback.outcome is Outcome.WRONG
+    assert ("Something is thrown away" in feedback.message) == (name != "half of it doubled"), feedback
+    assert not check.look(make).holds["every value counts"]
+
+
+def test_one_row_of_a_map_is_no_map_of_its_sides():
+    """A global average behind the row is what is left of its height."""
+    layers = list(one_by_one._chain(((1, 16), (3, 16), (3, 16), (3, 64))))
+    feedback = one_by_one.bottleneck(lambda: Thrown(layers, lambda x: x.mean(2, keepdim=True)))
+    assert "The maps have become smaller" in feedback.message

@@ -5,8 +5,9 @@ from drawn import assert_well_laid, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_utils.machine.hardware import REFERENCE_CPU, device, devices
+from course_utils.machine.hardware import device, devices
 from course_utils.units import CourseError
+from lessons.shared.reference_cpu import REFERENCE_CPU
 from lessons.shared.roofline import Reached, roofline
 
 AMOUNT = st.floats(1e3, 1e13)

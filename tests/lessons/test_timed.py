@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from course_utils import networks
 from course_utils.units import CourseError
@@ -31,30 +30,27 @@ def test_the_threads_tried_reach_those_torch_uses(monkeypatch: pytest.MonkeyPatc
     assert list(table.index) == [1, 2, 4, 6]
 
 
-def test_layers_are_timed_each_and_the_module_is_left_as_it_was() -> None:
-    model = networks.small_cnn().eval()
-    hooks = [len(layer._forward_hooks) for layer in model.modules()]
-    took = timed.measure_layers(model, torch.randn(2, 3, 32, 32), runs=2, only=(nn.Conv2d, nn.Linear))
-    assert list(took) == ["conv1", "conv2", "fc"]
-    assert all(seconds > 0 for seconds in took.values())
-    assert [len(layer._forward_hooks) for layer in model.modules()] == hooks
-    assert len(timed.measure_layers(model, torch.randn(1, 3, 32, 32), runs=1)) == 8
-    with pytest.raises(CourseError, match="runs must be 1 or more, got 0"):
-        timed.measure_layers(model, torch.randn(1, 3, 32, 32), runs=0)
+def test_the_best_run_counts_and_the_middle_one_says_how_busy_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0.0, 5.0, 10.0, 12.0, 20.0, 24.0, 30.0, 32.0, 40.0, 46.0])
+    monkeypatch.setattr(timed, "timer", lambda: next(ticks))
+    ran: list[int] = []
+    best = timed.best_of(lambda: ran.append(1), seconds=1.0, block=2)
+    assert (best.seconds, best.median, best.runs) == (1.0, 2.0, 10)
+    assert best.spread == 1.0
+    assert len(ran) == 11  # one to warm up
+    with pytest.raises(CourseError, match="block must be a whole number of 1 or more, got 0"):
+        timed.best_of(list, block=0)
 
 
-def test_a_layer_used_twice_is_timed_twice_and_an_unused_one_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.used(self.used(x))  # type: ignore[no-any-return]
-
-    clock = iter(range(1000))
-    monkeypatch.setattr(timed, "timer", lambda: float(next(clock)))
-    assert timed.measure_layers(Twice(), torch.randn(3, 4), runs=3) == {"used": 2.0}
+def test_the_better_of_one_thread_and_all_is_taken_and_torchs_number_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[int] = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
+    took = iter([timed.Best(3.0, 3.0, 5), timed.Best(2.0, 2.0, 5)])
+    monkeypatch.setattr(timed, "best_of", lambda *_: next(took))
+    best, threads = timed.best_on_threads(list)
+    assert (best.seconds, threads) == (2.0, 4)
+    assert set_to == [1, 4, 4]
 
 
 def test_products_are_timed_in_four_ways_and_torchs_threads_put_back() -> None:
@@ -63,9 +59,29 @@ def test_products_are_timed_in_four_ways_and_torchs_threads_put_back() -> None:
     assert len(table) == 4
     assert table.index[0] == "Python's loops"
     assert (table["seconds"] > 0).all()
+    assert (table["spread"].iloc[1:] >= 0).all()
     assert table["times faster"].iloc[0] == 1
     np.testing.assert_allclose(table["GFLOP/s"] * table["seconds"], 2 * 16**3 / 1e9)
-    assert timed.measure_products(16, seconds=0.01, python=False).index[0] == "NumPy"
+    assert timed.measure_products(16, seconds=0.01, python=False).index[0] == "NumPy, one thread"
     assert torch.get_num_threads() == threads
-    with pytest.raises(CourseError, match="side must be 1 or more, got 0"):
+    with pytest.raises(CourseError, match="side must be a whole number of 1 or more, got 0"):
         timed.measure_products(0)
+
+
+def test_this_machine_becomes_a_device_of_its_three_numbers() -> None:
+    before = torch.get_num_threads()
+    here = timed.measure_here(0.001, side=8, copy_bytes=64)
+    assert here.threads in (1, before)
+    assert torch.get_num_threads() == before
+    made = timed.Here(timed.Best(2.0, 3.0, 5), timed.Best(4.0, 4.0, 5), timed.Best(1e-6, 1e-6, 5), 1, 1000, 10**9)
+    assert made.device.float32_tflops == pytest.approx(1e-3)  # 2 · 1,000³ operations in 2 s
+    assert made.device.bandwidth_gb_s == 0.5  # 10⁹ bytes read and as many written in 4 s
+    assert made.device.reached_flops_per_s() == 1e9
+    assert made.device.launch_seconds == 1e-6
+    assert made.table()["median slower by"].tolist() == ["0 %", "50 %", "0 %"]
+
+
+def test_steps_are_measured_at_each_batch() -> None:
+    assert list(timed.measure_steps(3, 4, [1, 5], seconds=0.001)) == [1, 5]
+    with pytest.raises(CourseError, match="needs a batch"):
+        timed.measure_steps(3, 4, [])

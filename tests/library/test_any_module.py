@@ -41,6 +41,21 @@ def keeps_a_map(net: Any, x: Tensor) -> Tensor:
     return out
 
 
+class Replaces(Net):
+    """Holds tensors in a list and in a buffer, and replaces both in its first step."""
+
+    def __init__(self) -> None:
+        super().__init__(chain)
+        self.listed = [torch.zeros(3)]
+        self.register_buffer("table", torch.zeros(7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.listed:
+            self.listed, self.table = [], x.new_ones(5)
+        out: Tensor = super().forward(x) * self.table
+        return out
+
+
 def keeps_the_graph(net: Any, x: Tensor) -> Tensor:
     net.kept = net.a(x)
     out: Tensor = net.c(net.b(net.kept))
@@ -141,6 +156,7 @@ PEOPLE_BRING: dict[str, tuple[Case, dict[str, Any]]] = {
     "a map kept with its graph": (Case(partial(Net, keeps_the_graph), (8,), 5), {}),
     "a mask made in the first step": (Case(partial(Net, makes_a_mask_once), (8,), 5), {}),
     "a mask made once, out of sight": (Case(partial(Net, makes_a_table_once), (8,), 5), {}),
+    "tensors replaced in the first step": (Case(Replaces, (8,), 5), {}),
     "a tensor held without being a buffer": (Case(HoldsATensor, (8,), 5), {}),
     "a constant made in forward": (Case(partial(Net, lambda net, x: chain(net, x) * torch.tensor(2.0)), (8,), 5), {}),
     "zeros made in forward": (Case(partial(Net, lambda net, x: chain(net, x) + torch.zeros(len(x), 5)), (8,), 5), {}),

@@ -1,6 +1,7 @@
 """Does it fit: the verdict and what decided it, the largest batch, and which card to take."""
 
 import ast
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_steps import made_step
+from made_steps import made_step, roomy
 from torch import nn
 
 from classroom import PACKAGES, ROOT
@@ -22,6 +23,7 @@ from course_utils.techniques.capacity import (
     CONTEXT,
     FITS,
     NO,
+    REPLAY_PERCENT,
     TENSORS,
     TIGHT,
     WORKSPACE,
@@ -40,6 +42,7 @@ from course_utils.techniques.capacity import (
 from course_utils.techniques.offload.work import WORKSPACE_SHARE
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, CourseError, format_bytes
+from lessons.transformers.peaks import T4_PEAKS
 
 STEP = made_step(name="net")
 
@@ -57,6 +60,12 @@ def convolved(step, share=1):
     return replace(step, tape=tape, trace_at=lambda batch: tape)
 
 
+def surely(room):
+    """What a replay must get through in: so that with its error on top it is no more than the room."""
+    near = int(room / (1 + REPLAY_PERCENT / 100))
+    return max(size for size in range(near - 2, near + 3) if 100 * size + size * REPLAY_PERCENT <= 100 * room)
+
+
 def rounded(size):
     return -(-int(size) // ROUND) * ROUND
 
@@ -66,13 +75,15 @@ def test_a_step_asks_for_tensors_gaps_scratch_and_context():
     asked = demand(ledger)
     assert asked.tensors == ledger.requests.least_bytes >= ledger.peak_bytes
     assert asked.least == asked.tensors + context().least
-    assert asked.safe == ledger.reserved_bytes() + context().most >= asked.least
+    reserved = roomy(asked) - context().most
+    assert surely(reserved) >= ledger.reserved_bytes() > surely(reserved - 1)
+    assert roomy(asked) >= asked.least
     assert demand(ledger, known_context(0)).least == asked.tensors
     wanting = demand(convolved(STEP).at(64))
     largest = max(STEP.at(64).size[STEP.tape.role == ROLE["feature maps"]])
     assert max(wanting.scratch.alive - asked.scratch.alive) == rounded(WORKSPACE_SHARE * largest) > 0 == asked.workspace
     assert max(wanting.tensors, sum(wanting.fullest)) == wanting.scratch.least_bytes  # no moment asks for more
-    assert wanting.safe > asked.safe
+    assert roomy(wanting) > roomy(asked)
     assert wanting.tensors == asked.tensors
     assert demand(STEP.at(64, workspace=2**30)).workspace == 0  # counted among the tensors, since it was given
     assert demand(STEP.at(64, workspace=2**30)).tensors > asked.tensors
@@ -84,21 +95,21 @@ def test_the_verdict_changes_where_the_four_bounds_are():
         ledger = step.at(64)
         asked = demand(ledger)
         found = [
-            fit(ledger, room) for room in (asked.tensors - 1, asked.tensors, asked.least - 1, asked.least, asked.safe)
+            fit(ledger, room) for room in (asked.tensors - 1, asked.tensors, asked.least - 1, asked.least, roomy(asked))
         ]
         decided = [(one.state, one.decided) for one in found]
         assert decided[:3] == [(NO, TENSORS), (NO, CONTEXT), (NO, CONTEXT)]
         assert decided[3][0] == TIGHT
         assert decided[4] == (FITS, "")
         assert [one.spare_bytes for one in found][2:4] == [-1, 0]
-        assert found[4].limit_bytes == room_for_tensors(asked.safe) == asked.safe - context().most
+        assert found[4].limit_bytes == room_for_tensors(roomy(asked)) == roomy(asked) - context().most
 
 
 def test_each_of_the_four_can_decide():
     ledger = convolved(STEP).at(64)
     asked = demand(ledger)
     states = {}
-    for room in range(asked.tensors - 2**28, asked.safe + 2**28, 2**26):
+    for room in range(asked.tensors - 2**28, roomy(asked) + 2**28, 2**26):
         verdict = fit(ledger, room)
         states[verdict.decided] = verdict
     assert set(states) == {TENSORS, CONTEXT, ALLOCATOR, WORKSPACE, ""}
@@ -107,11 +118,11 @@ def test_each_of_the_four_can_decide():
         word = "fits" if not decided else "does not fit" if verdict.state == NO else f"tight, the {decided} decides"
         assert word in verdict.sentence
     left = states[WORKSPACE].card_bytes - states[WORKSPACE].beside
-    ledger.requests.replay(left)  # gets through with the tensors alone
+    ledger.requests.replay(surely(left))  # gets through with the tensors alone
     with pytest.raises(OutOfMemory):
-        asked.scratch.replay(left)
+        asked.scratch.replay(surely(left))
     with pytest.raises(OutOfMemory):
-        ledger.requests.replay(states[ALLOCATOR].card_bytes - states[ALLOCATOR].beside)
+        ledger.requests.replay(surely(states[ALLOCATOR].card_bytes - states[ALLOCATOR].beside))
 
 
 STATES = st.tuples(st.floats(0.5, 3), st.sampled_from([0, 2**20, 300 * MIB]), st.sampled_from([0, 2**20, GIB]))
@@ -131,7 +142,7 @@ def test_what_decided_is_what_it_would_fit_without(drawn):
         assert (fit(ledger, held, taken=known_context(0)).state == NO) == (verdict.decided == TENSORS)
         assert (verdict.decided == TENSORS) == (asked.tensors > held)
     elif verdict.state == FITS:
-        asked.scratch.replay(held - taken.most)
+        asked.scratch.replay(surely(held - taken.most))
     elif verdict.decided == CONTEXT:
         assert fit(ledger, held, taken=known_context(taken.least)).state == FITS
     elif verdict.decided == WORKSPACE:
@@ -159,7 +170,7 @@ def test_a_larger_card_says_no_only_where_a_smaller_one_does(layers, batch, shar
     smaller, larger = asked.on(held), asked.on(times * held)
     assert (larger.state == NO) <= (smaller.state == NO)
     assert (smaller.state == NO) == (smaller.spare_bytes < 0)
-    if times * held >= asked.safe:
+    if times * held >= roomy(asked):
         assert larger.state == FITS
 
 
@@ -202,8 +213,8 @@ def test_a_larger_batch_may_fit_where_a_smaller_does_not_and_both_are_said():
     assert {states[batch] for batch in range(64, found.fits + 1)} == {FITS}
     assert states[found.fits + 1] == TIGHT
     assert found.some == max(batch for batch, state in states.items() if state == FITS) > found.fits
-    assert (found.fits, found.some, found.stride) == (102, 114, 1)
-    assert found.words.startswith("All batches up to 102 fit, some up to 114; ")
+    assert found.stride == 1
+    assert found.words.startswith(f"All batches up to {found.fits} fit, some up to {found.some}; ")
 
 
 def test_the_largest_batches_in_words():
@@ -285,11 +296,11 @@ def test_no_other_room_compares_bytes_with_a_card():
         "course_utils/techniques/capacity.py": "the verdict itself",
         "course_utils/memory.py": "the exact bound for tensors that it searches below",
         "lessons/hardware/claims.py": "devices with each other",
-        "course_utils/figures/bars.py": "where a line is drawn",
+        "lessons/shared/role_bars.py": "where a line is drawn",
         "lessons/offload/schedule_lanes.py": "where a line is drawn",
         "lessons/memory/explorer.py": "where a line is crossed",
         "lessons/offload/search.py": "frameworks of 2016, which planned every address",
-        "course_utils/techniques/recompute/chain.py": "a search below the bytes it is given",
+        "lessons/shared/recompute/chain.py": "a search below the bytes it is given",
         "classroom/grading/sandbox.py": "a process of the host",
     }
     words = {"memory_bytes", "limit_bytes", "card_bytes", "room_bytes"}
@@ -308,3 +319,11 @@ def test_no_other_room_compares_bytes_with_a_card():
             if names & words:
                 found.add(name)
     assert found == set(allowed), sorted(found ^ set(allowed))
+
+
+def test_a_replay_errs_by_as_much_as_is_allowed_for():
+    """Of what 20 steps reserved on a T4, in the mean."""
+    rows = json.loads(T4_PEAKS.read_text(encoding="utf-8"))["rows"]
+    errors = [abs(row["traced_reserved_bytes"] / row["max_memory_reserved_bytes"] - 1) for row in rows]
+    assert len(errors) == 20
+    assert round(100 * sum(errors) / len(errors)) == REPLAY_PERCENT

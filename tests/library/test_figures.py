@@ -18,11 +18,11 @@ from amount import every_pair
 from drawn import assert_well_laid, corners, paths, ticks, words_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_steps import VGG, made_step
+from made_steps import VGG, made_step, roomy
 from PIL import Image
 
 from course_utils import figures, networks
-from course_utils.figures import ROLE_COLOURS, accountings, layer_bars, scene, side_by_side, skyline, style
+from course_utils.figures import ROLE_COLOURS, scene, side_by_side, skyline, style
 from course_utils.figures.scene import Area, Lines, Picture, Scene, Words, text_width, wrap
 from course_utils.figures.skyline import describe, finding
 from course_utils.figures.style import axis_top
@@ -30,6 +30,7 @@ from course_utils.memory import ROLES
 from course_utils.techniques.capacity import TIGHT, card_name, context, demand, fit, known_context, largest_batch
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, CourseError, format_bytes
+from lessons.memory.bars import layer_bars
 from lessons.shared.batch_lines import batch_lines
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -384,7 +385,7 @@ def test_findings():
     assert "Limit: 2 GiB card. It fits: the tensors leave 512.00 MiB" in describe(ledger, fit(ledger, 2 * GIB))
     tight = made_step([("conv", 8, 40 * MIB), ("conv", 8, 30 * MIB)], sample=4, state=0, name="net").at(9)
     asked = demand(tight, known_context(0))
-    (card,) = [room for room in (asked.least, asked.safe - 1) if asked.on(room).state == TIGHT][:1]
+    (card,) = [room for room in (asked.least, roomy(asked) - 1) if asked.on(room).state == TIGHT][:1]
     assert finding(tight, asked.on(card, "card")).endswith("is tight on the card: the allocator decides")
     for role, count in ledger.by_role().items():
         assert (f"{role} {format_bytes(count)}" in describe(ledger)) == bool(count)
@@ -474,18 +475,6 @@ def test_side_by_side_of_zeros_is_drawn():
     assert_well_laid(side_by_side({"a": 0.0, "b": 0.0}))
 
 
-def test_accountings_give_each_way_its_number():
-    ledger = made_step(name="VGG-16").at(128)
-    picture = accountings([ledger, made_step([("a", 4, 4)], name="small").at(1)], {"VGG-16": 14e9})
-    assert_well_laid(picture)
-    texts = [text.text for text in words_of(picture)]
-    assert "14.00 GB" in texts
-    assert f"{ledger.network_wide_bytes() / 1e9:.2f} GB" in texts
-    assert f"{ledger.peak_bytes / 1e9:.2f} GB" in texts
-    assert "VGG-16, batch 128" in texts
-    assert texts.count("published") == 1
-
-
 @pytest.mark.parametrize("limit", [None, 1, 4 * GIB, 2**45])
 @pytest.mark.parametrize("batches", [range(1, 129), [1, 512], [3, 4, 5000]])
 @pytest.mark.parametrize("name", CORNERS)
@@ -515,7 +504,7 @@ def test_batch_lines_refuse_batches_out_of_order(batches):
 
 def test_one_colour_a_role_and_no_other_in_every_picture():
     step = made_step(name="net")
-    pictures = [skyline(step.at(9), GIB), layer_bars(step.at(9)), accountings([step.at(9)], {})]
+    pictures = [skyline(step.at(9), GIB), layer_bars(step.at(9))]
     pictures.append(batch_lines(step, [1, 9]))
     known = {*ROLE_COLOURS.values(), style.DARK_TEXT, style.LIGHT_TEXT, *(colour for _, colour in scene.THEME.values())}
     for picture in pictures:

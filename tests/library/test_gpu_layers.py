@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks.gpu_layers import LAYERS, SCALARS, published, read_peaks, traced
+from benchmarks.gpu_layers import LAYERS, SCALARS, KeptGraph, published, read_peaks, traced
 from course_utils.trace import training_step
 from course_utils.trace.kernels import CUBLAS_WORKSPACE
 from course_utils.units import MIB
@@ -21,6 +21,11 @@ HOPPER = 2 * (32 * MIB - CUBLAS_WORKSPACE)  # what its two cuBLAS workspaces hav
 
 @pytest.mark.parametrize("layer", ["cross entropy", "linear, cross entropy"])
 def test_losses_are_exact(layer: str) -> None:
+    assert traced(FIRST[layer]) == published(FIRST[layer])[0]
+
+
+@pytest.mark.parametrize("layer", [name for name, (made, _) in LAYERS.items() if issubclass(made, KeptGraph)])
+def test_layers_whose_graph_is_kept_are_exact(layer: str) -> None:
     assert traced(FIRST[layer]) == published(FIRST[layer])[0]
 
 

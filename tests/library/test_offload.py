@@ -256,8 +256,6 @@ def test_a_chain_takes_the_sums_of_the_longer_of_kernel_and_copy() -> None:
     assert level[np.searchsorted(times, seconds, side="right") - 1].tolist() == expected
     assert schedule.average_bytes == pytest.approx(sum(expected) / 27)
     assert schedule.peak_bytes == 8
-    # From the end of the layer that reads a map to the beginning of its backward pass.
-    assert schedule.reuse_seconds.tolist() == [24 - 3, 20 - 7, 14 - 14]
 
 
 def test_what_nobody_fetches_is_copied_on_demand() -> None:

@@ -25,81 +25,46 @@ REASONS = (SLOW_COPY, LATE, ON_DEMAND)
 
 @dataclass(frozen=True)
 class Copy:
-    """One transfer over the link.
+    """One transfer over the link."""
 
-    Attributes:
-        tensor: index into the work's tensors.
-        direction: OUT or BACK.
-        bytes: how much.
-        begins: seconds since the step began.
-        ends: seconds since the step began.
-        beside: the kernel with whose start it was issued.
-        on_demand: whether it was issued only when a kernel already waited for it.
-    """
-
-    tensor: int
-    direction: str
-    bytes: int
-    begins: float
-    ends: float
-    beside: int
-    on_demand: bool = False
+    tensor: int  # index into the work's tensors
+    direction: str  # OUT or BACK
+    bytes: int  # how much
+    begins: float  # seconds since the step began
+    ends: float  # seconds since the step began
+    beside: int  # the kernel with whose start it was issued
+    on_demand: bool = False  # whether it was issued only when a kernel already waited for it
 
 
 @dataclass(frozen=True)
 class Stall:
-    """A time in which the compute stream waits before a kernel.
+    """A time in which the compute stream waits before a kernel."""
 
-    Attributes:
-        kernel: the kernel that waits.
-        begins: seconds since the step began.
-        seconds: how long.
-        reason: one of REASONS.
-        copy: index of the copy it waits for. A kernel that waits for several has a stall for each that ends later.
-    """
-
-    kernel: int
-    begins: float
-    seconds: float
-    reason: str
-    copy: int
+    kernel: int  # the kernel that waits
+    begins: float  # seconds since the step began
+    seconds: float  # how long
+    reason: str  # one of REASONS
+    copy: int  # index of the copy it waits for. A kernel that waits for several has a stall for each that ends later
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When every kernel and copy of a step runs, and the memory that takes.
+    """When every kernel and copy of a step runs, and the memory that takes."""
 
-    Attributes:
-        work: the kernels and tensors.
-        policy: what chose the tensors that move.
-        algorithm: "m", "p", or "mixed" where each convolution has its own.
-        window: copies that may still be on their way when the next layer begins.
-        bytes_per_s: rate of the link.
-        moved: (S,) True for the tensors that leave and return.
-        fast: (K,) True for the convolutions that use the fastest algorithm.
-        begins: (K,) seconds at which each kernel begins.
-        ends: (K,) seconds at which it ends.
-        copies: in the order in which the copy stream runs them.
-        stalls: in the order of time.
-        released: (S,) seconds at which the memory of a moved tensor is free again; infinite if it stays.
-        returned: (S,) seconds at which memory for its return is taken; infinite if it stays.
-        tried: what a search tried before this, in words.
-    """
-
-    work: Work
-    policy: str
-    algorithm: str
-    window: int
-    bytes_per_s: float
-    moved: Bools
-    fast: Bools
-    begins: Float64
-    ends: Float64
-    copies: tuple[Copy, ...]
-    stalls: tuple[Stall, ...]
-    released: Float64
-    returned: Float64
-    tried: tuple[str, ...] = ()
+    work: Work  # the kernels and tensors
+    policy: str  # what chose the tensors that move
+    algorithm: str  # "m", "p", or "mixed" where each convolution has its own
+    window: int  # copies that may still be on their way when the next layer begins
+    bytes_per_s: float  # rate of the link
+    moved: Bools  # (S,) True for the tensors that leave and return
+    fast: Bools  # (K,) True for the convolutions that use the fastest algorithm
+    begins: Float64  # (K,) seconds at which each kernel begins
+    ends: Float64  # (K,) seconds at which it ends
+    copies: tuple[Copy, ...]  # in the order in which the copy stream runs them
+    stalls: tuple[Stall, ...]  # in the order of time
+    released: Float64  # (S,) seconds at which the memory of a moved tensor is free again; infinite if it stays
+    returned: Float64  # (S,) seconds at which memory for its return is taken; infinite if it stays
+    tried: tuple[str, ...] = ()  # what a search tried before this, in words
 
     # Time
 
@@ -271,16 +236,3 @@ class Schedule:
         at = np.asarray(seconds)
         free: Bools = (self.released[tensors] <= at) & (at < self.returned[tensors])
         return free
-
-    # How far apart uses are
-
-    @cached_property
-    def reuse_seconds(self) -> Float64:
-        """(S,) the reuse distance of each tensor; nan where it is not used in both passes.
-
-        Seconds from the end of its last use in the forward pass to the beginning of its first in the backward pass.
-        """
-        last, first = self.work.last_forward_use, self.work.first_backward_use
-        distance = self.begins[first] - self.ends[last]
-        distance[(last < 0) | (first < 0)] = np.nan
-        return distance

@@ -48,44 +48,25 @@ class Work:
 
     A tensor is allocated when kernel `birth` begins and freed when kernel `death` begins. It may be away from the
     device between its last use in the forward pass and its first in the backward pass.
-
-    Attributes:
-        name: the network.
-        batch: samples in the batch.
-        ops: (K,) operator names.
-        layers: (K,) the layer of each.
-        phase: (K,) index into PHASES.
-        begins_layer: (K,) False for an activation's kernel, which runs as a part of the layer before it.
-        convolution: (K,) True for a convolution and its backward, which have two algorithms.
-        fast: (K,) seconds with the fastest algorithm.
-        slow: (K,) seconds with the algorithm without workspace; the same where there is no choice.
-        workspace: (K,) bytes the fastest algorithm needs while it runs.
-        size: (S,) bytes.
-        role: (S,) index into ROLES.
-        owners: (S,) the layer that made each tensor.
-        birth: (S,) first kernel with it.
-        death: (S,) first kernel without it.
-        allowed: (S,) True for tensors that a policy may move.
-        uses: (U, 3) kernel, tensor, 1 if written and 0 if read, in the order of kernels.
     """
 
-    name: str
-    batch: int
-    ops: tuple[str, ...]
-    layers: tuple[str, ...]
-    phase: Int64
-    begins_layer: Bools
-    convolution: Bools
-    fast: Float64
-    slow: Float64
-    workspace: Int64
-    size: Int64
-    role: Int64
-    owners: tuple[str, ...]
-    birth: Int64
-    death: Int64
-    allowed: Bools
-    uses: Int64
+    name: str  # the network
+    batch: int  # samples in the batch
+    ops: tuple[str, ...]  # (K,) operator names
+    layers: tuple[str, ...]  # (K,) the layer of each
+    phase: Int64  # (K,) index into PHASES
+    begins_layer: Bools  # (K,) False for an activation's kernel, which runs as a part of the layer before it
+    convolution: Bools  # (K,) True for a convolution and its backward, which have two algorithms
+    fast: Float64  # (K,) seconds with the fastest algorithm
+    slow: Float64  # (K,) seconds with the algorithm without workspace; the same where there is no choice
+    workspace: Int64  # (K,) bytes the fastest algorithm needs while it runs
+    size: Int64  # (S,) bytes
+    role: Int64  # (S,) index into ROLES
+    owners: tuple[str, ...]  # (S,) the layer that made each tensor
+    birth: Int64  # (S,) first kernel with it
+    death: Int64  # (S,) first kernel without it
+    allowed: Bools  # (S,) True for tensors that a policy may move
+    uses: Int64  # (U, 3) kernel, tensor, 1 if written and 0 if read, in the order of kernels
 
     @property
     def kernels(self) -> int:

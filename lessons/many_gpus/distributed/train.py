@@ -4,9 +4,10 @@
     torchrun --standalone --nproc-per-node 2 -m lessons.many_gpus.distributed.train --mode ddp
     torchrun --standalone --nproc-per-node 2 -m lessons.many_gpus.distributed.train --mode fsdp
 
-Without GPUs the processes talk over gloo, with as many GPUs as processes over NCCL. All modes see the same samples in
-the same order: process r of p takes rows r, r + p, ... of every batch, so the losses agree to rounding. Process 0
-prints one line of JSON: the mean loss of every step, and the bytes of parameters and optimizer state it keeps.
+Without GPUs the processes talk over gloo; where each machine has a GPU for each of its processes, over NCCL. All
+modes see the same samples in the same order: process r of p takes rows r, r + p, ... of every batch, so the losses
+agree to rounding. Process 0 prints one line of JSON: the mean loss of every step, and the bytes of parameters and
+optimizer state it keeps.
 """
 
 from __future__ import annotations
@@ -52,6 +53,16 @@ def kept_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in local)
 
 
+def device_here(rank: int, processes: int) -> torch.device:
+    """This process's own GPU if its machine has one for each of its processes, else the CPU.
+
+    torchrun says how many run on this machine and which of them this is; without it all run here.
+    """
+    local = int(os.environ.get("LOCAL_RANK", rank))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    return torch.device("cuda", local) if torch.cuda.device_count() >= here else torch.device("cpu")
+
+
 def train(mode: str, steps: int, batch: int, images: Tensor, labels: Tensor) -> tuple[list[float], int]:
     """Train the small convolutional network on images of 8 x 8.
 
@@ -66,7 +77,7 @@ def train(mode: str, steps: int, batch: int, images: Tensor, labels: Tensor) -> 
         The mean loss of every step, and the bytes of parameters and optimizer state that this process keeps at the end.
     """
     rank, cards = (dist.get_rank(), dist.get_world_size()) if mode != "single" else (0, 1)
-    device = torch.device("cuda", rank) if torch.cuda.device_count() >= cards else torch.device("cpu")
+    device = device_here(rank, cards)
     torch.manual_seed(0)
     model = wrapped(networks.small_cnn(channels=1, size=8), mode, device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -106,7 +117,7 @@ def main() -> None:
 
     images, labels, _, _ = digits.images(side=8)
     if not alone:
-        dist.init_process_group("nccl" if torch.cuda.device_count() >= cards else "gloo")
+        dist.init_process_group("nccl" if device_here(0, cards).type == "cuda" else "gloo")
     found = train_in(chosen.mode, steps=chosen.steps, batch=chosen.batch, images=images, labels=labels)
     if alone or dist.get_rank() == 0:
         for mode, (losses, kept) in found.items():

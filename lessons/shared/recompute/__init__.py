@@ -3,7 +3,7 @@
 `real` is the network that does so, `cuts` chooses the segments, `chain` traces every way to recompute one network.
 """
 
-from course_utils.techniques.recompute.chain import Chain, kept_and_again
-from course_utils.techniques.recompute.real import Checkpointed, Segment, checkpointed, evenly
+from lessons.shared.recompute.chain import Chain, kept_and_again
+from lessons.shared.recompute.real import Checkpointed, Segment, checkpointed, evenly
 
 __all__ = ["Chain", "Checkpointed", "Segment", "checkpointed", "evenly", "kept_and_again"]

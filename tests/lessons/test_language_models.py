@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from course_utils.networks.language import SHAPES, Cache, Options, Output, Shape
 from course_utils.trace import Spec, training_step
 from course_utils.units import CourseError
+from lessons.shared.language_models import SHAPES, Cache, Options, Output, Shape
 
 SMALL = {
     "gpt2": replace(SHAPES["GPT-2"], vocabulary=50, hidden=32, layers=3, heads=4, kv_heads=4, inner=128, positions=32),

@@ -101,10 +101,6 @@ class Checkpointed(nn.Module):
             return nullcontext(), nullcontext()
         return nullcontext(), statistics_kept([self.get_submodule(path) for path in self.paths[first:last]])
 
-    def extra_repr(self) -> str:
-        """The segments."""
-        return f"recomputed: {', '.join(f'{a}–{b - 1}' for a, b in self.segments) or 'none'}"
-
 
 def checkpointed(
     module: nn.Module,

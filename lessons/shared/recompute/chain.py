@@ -15,10 +15,10 @@ from torch import nn
 from course_utils.machine.hardware import Device
 from course_utils.machine.speed import predict_step
 from course_utils.memory import ROLE, Ledger, StepTrace
-from course_utils.techniques.recompute.cuts import Costs
-from course_utils.techniques.recompute.real import Segment, checkpointed, evenly, parts, works_in_place
 from course_utils.trace import training_step
 from course_utils.units import CourseError, format_bytes
+from lessons.shared.recompute.cuts import Costs
+from lessons.shared.recompute.real import Segment, checkpointed, evenly, parts, works_in_place
 
 TRIES = 8  # proposals that are traced before `Chain.cheapest` gives up
 
@@ -82,14 +82,14 @@ class Chain:
         """The chain cut into `count` segments of as many parts each, the last of which is kept.
 
         Raises:
-            CourseError: as `course_utils.techniques.recompute.evenly`.
+            CourseError: as `lessons.shared.recompute.evenly`.
         """
         return evenly(self.module, count)
 
     def least_peak(self, batch: int, device: Device | str = "P100") -> tuple[Segment, ...]:
         """The segments with the lowest peak, of these those with the least recomputation; no part runs more than twice.
 
-        Found by dynamic programming over a model of the step (`course_utils.techniques.recompute.cuts`), which is exact
+        Found by dynamic programming over a model of the step (`lessons.shared.recompute.cuts`), which is exact
         for a chain of single layers; where parts are blocks, the lowest bound.
         """
         costs = self._costs_of(batch, device)

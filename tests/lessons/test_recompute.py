@@ -26,11 +26,11 @@ from course_utils import networks
 from course_utils.machine.speed import predict_step
 from course_utils.memory import ROLES
 from course_utils.networks import BasicBlock, Inception
-from course_utils.techniques.recompute import Chain, checkpointed, evenly
-from course_utils.techniques.recompute.cuts import Costs
-from course_utils.techniques.recompute.real import parts
 from course_utils.trace import TraceError, training_step
 from course_utils.units import GIB, KIB, CourseError
+from lessons.shared.recompute import Chain, checkpointed, evenly
+from lessons.shared.recompute.cuts import Costs
+from lessons.shared.recompute.real import parts
 
 SHAPE = (3, 8, 8)
 

@@ -1,0 +1,87 @@
+"""Operators of torch's that trust their arguments: what must hold of these before one runs on those of a stranger.
+
+On a CPU most operators look at every index and shape themselves. These do not: a backward pass takes for granted that
+its forward pass has run. Each guard returns whether the arguments are such as that leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _within(indices: Tensor, end: int, besides: int | None = None) -> bool:
+    inside = (indices >= 0) & (indices < end)
+    return bool((inside if besides is None else inside | (indices == besides)).all())
+
+
+def _nll(
+    grad: Tensor, scores: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignored: int, *_: Any
+) -> bool:
+    classes = scores.shape[-1]
+    fits = scores.dim() in (1, 2) and target.shape == scores.shape[:-1] and grad.numel() in (1, target.numel())
+    return fits and _within(target, classes, ignored) and (weight is None or weight.shape == (classes,))
+
+
+def _embedding(grad: Tensor, indices: Tensor, rows: int, padding: int, by_frequency: bool) -> bool:
+    return not by_frequency and grad.shape[:-1] == indices.shape and _within(indices, rows, padding)
+
+
+def _pooled(grad: Tensor, maps: Tensor, *given: Any) -> bool:
+    indices = given[-1]
+    same = grad.shape == indices.shape and grad.shape[:-2] == maps.shape[:-2] and grad.dim() == maps.dim() >= 3
+    return same and indices.dtype is torch.int64 and _within(indices, math.prod(maps.shape[-2:]))
+
+
+def _averaged(grad: Tensor, maps: Tensor) -> bool:
+    return grad.dim() == maps.dim() >= 3 and grad.shape[:-2] == maps.shape[:-2]
+
+
+def _softmaxed(grad: Tensor, output: Tensor, *_: Any) -> bool:
+    return grad.shape == output.shape and grad.dtype == output.dtype
+
+
+def _convolved(grad: Tensor, maps: Tensor, weight: Tensor, _: Any, *given: Any) -> bool:
+    out = torch.ops.aten.convolution(maps.to("meta"), weight.to("meta"), None, *given[:-1])
+    return tuple(grad.shape) == tuple(out.shape)
+
+
+def _batch_normed(grad: Tensor, maps: Tensor, weight: Tensor | None, *given: Any) -> bool:
+    per_channel = (weight, *given[:4])
+    return grad.shape == maps.shape and all(one is None or one.shape == maps.shape[1:2] for one in per_channel)
+
+
+def _layer_normed(
+    grad: Tensor, x: Tensor, shape: list[int], mean: Tensor, scale: Tensor, weight: Any, bias: Any, *_: Any
+) -> bool:
+    rows = x.numel() // max(1, math.prod(shape))
+    ends = tuple(x.shape[x.dim() - len(shape) :]) == tuple(shape)
+    each = all(one is None or tuple(one.shape) == tuple(shape) for one in (weight, bias))
+    return ends and each and grad.shape == x.shape and mean.numel() == scale.numel() == rows
+
+
+def _group_normed(
+    grad: Tensor, x: Tensor, mean: Tensor, scale: Tensor, weight: Any, n: int, c: int, hw: int, groups: int, *_: Any
+) -> bool:
+    each = weight is None or weight.shape == (c,)
+    sizes = x.shape[:2] == (n, c) and x.numel() == n * c * hw and groups > 0 and c % groups == 0
+    return each and sizes and grad.shape == x.shape and mean.numel() == scale.numel() == n * groups
+
+
+GUARDS: dict[str, Callable[..., bool]] = {
+    "_adaptive_avg_pool2d_backward": _averaged,
+    "_log_softmax_backward_data": _softmaxed,
+    "_softmax_backward_data": _softmaxed,
+    "adaptive_max_pool2d_backward": _pooled,
+    "convolution_backward": _convolved,
+    "embedding_dense_backward": _embedding,
+    "max_pool2d_with_indices_backward": _pooled,
+    "native_batch_norm_backward": _batch_normed,
+    "native_group_norm_backward": _group_normed,
+    "native_layer_norm_backward": _layer_normed,
+    "nll_loss_backward": _nll,
+}

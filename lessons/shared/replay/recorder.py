@@ -1,0 +1,147 @@
+"""The recorder: while it is active it writes down every operator that makes memory or writes into it.
+
+Views leave no trace: a tensor is written as the part of a storage that it shows. A storage is dead when nothing holds
+it any more, as torch itself counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from lessons.shared.replay.form import (
+    DTYPES,
+    MOST_CONSTANTS,
+    NAMED,
+    Constant,
+    Entry,
+    Freed,
+    Mark,
+    Operator,
+    Read,
+    Record,
+    Ref,
+    Refused,
+    operator,
+)
+
+OBJECTS = tuple({type(one) for one in NAMED.values()})
+
+
+class Recorder(TorchDispatchMode):
+    """Writes a record of what runs while it is active.
+
+    Raises Refused, in the midst of the code that is recorded, where it does what cannot be replayed.
+    """
+
+    def __init__(self, inputs: dict[str, Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._entries: list[Entry] = []
+        self._numbers: dict[int, int] = {}  # of the storages that are alive, by address
+        self._held: list[Any] = []  # weak references: each tells when its storage dies
+        self._dead: list[int] = []
+        self._count = self._constants = 0
+        self._inputs = {name: self._ref(tensor, born=True) for name, tensor in inputs.items()}
+
+    @property
+    def record(self) -> Record:
+        """What was written so far."""
+        return Record(self._inputs, tuple(self._entries))
+
+    def mark(self, name: str, tensor: Tensor | None = None) -> None:
+        """Note that a tensor is handed out here under this name, or that a phase ends."""
+        self._bury()
+        self._entries.append(Mark(name, None if tensor is None else self._ref(tensor)))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._bury()
+        named = kwargs or {}
+        if func.namespace == "profiler":  # optimizers note by it where they are
+            return func(*args, **named)
+        if func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+            with self:  # in `torch.inference_mode` even these come as they are; elsewhere as what they are made of
+                return func.decompose(*args, **named)
+        draw = None
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            # In every process the same state has the same number, as every process has the same generator.
+            draw = int.from_bytes(hashlib.sha256(torch.get_rng_state().numpy().tobytes()).digest()[:4])
+        out = func(*args, **named)
+        made = [leaf for leaf in tree_leaves(out) if leaf is not None]
+        tensors = [leaf for leaf in made if isinstance(leaf, Tensor)]
+        if made and not tensors:
+            self._entries.append(Read(func.overloadpacket.__name__))
+            return out
+        new = any(self._address(one) not in self._numbers for one in tensors)
+        if func.is_view or torch.Tag.inplace_view in func.tags or (not new and not func._schema.is_mutable):
+            return out  # a view; what it shows is written down where it is used
+        operator(func.name())
+        given = tuple(self._argument(func, one) for one in args)
+        by_name = {key: self._argument(func, one) for key, one in named.items()}
+        refs = tuple(self._ref(one, born=True) if isinstance(one, Tensor) else None for one in _flat(out))
+        self._entries.append(Operator(func.name(), given, by_name, refs if tensors else (), draw))
+        return out
+
+    def _argument(self, func: Any, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self._ref(value)
+        if isinstance(value, list | tuple):
+            return [self._argument(func, one) for one in value]
+        if value is None or isinstance(value, (bool, int, float, str, *OBJECTS)):
+            return value
+        if isinstance(value, torch.Generator):
+            kind = func.overloadpacket.__name__
+            raise Refused(f"`{kind}` draws from a generator of its own: use torch's, which `torch.manual_seed` sets")
+        kind = type(value).__name__
+        raise Refused(f"`{func.overloadpacket.__name__}` is given a {kind}, which cannot be written down")
+
+    def _address(self, tensor: Tensor) -> int:
+        if str(tensor.dtype) not in DTYPES or tensor.layout is not torch.strided or tensor.device.type != "cpu":
+            what = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
+            raise Refused(f"a tensor of another kind ({what}): use dense ones of plain numbers, on the CPU")
+        return int(tensor.untyped_storage()._cdata)
+
+    def _ref(self, tensor: Tensor, born: bool = False) -> Ref:
+        address = self._address(tensor)
+        new = address not in self._numbers
+        if new:
+            self._count += 1
+            self._numbers[address] = self._count
+            number = self._count
+            self._held.append(weakref.ref(tensor.untyped_storage(), lambda _: self._dies(address, number)))
+        place = tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset())
+        ref = Ref(self._numbers[address], str(tensor.dtype), *place)
+        if new and not born:
+            self._bring(tensor, ref)
+        return ref
+
+    def _bring(self, tensor: Tensor, ref: Ref) -> None:
+        """Write down the values of a tensor that no operator made."""
+        whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+        self._constants += whole.numel()
+        if self._constants > MOST_CONSTANTS:
+            raise Refused(
+                f"a tensor of {tuple(tensor.shape)} was made by no operator of torch's in this step, but by NumPy, a "
+                "file or before: compute it in the step, of what is given"
+            )
+        all_of_it = Ref(ref.storage, ref.dtype, (whole.numel(),), (1,), 0)
+        self._entries.append(Constant(all_of_it, tuple(whole.tolist())))
+
+    def _dies(self, address: int, number: int) -> None:
+        self._dead.append(number)
+        if self._numbers.get(address) == number:
+            del self._numbers[address]
+
+    def _bury(self) -> None:
+        if self._dead:
+            self._entries.append(Freed(tuple(sorted(self._dead))))
+            self._dead.clear()
+
+
+def _flat(out: Any) -> list[Any]:
+    return tree_leaves(out, is_leaf=lambda one: one is None) if isinstance(out, list | tuple) else [out]

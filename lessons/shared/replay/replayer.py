@@ -1,0 +1,252 @@
+"""The replayer: runs a record on other values, where no code of an answer's ever ran.
+
+What a program does is computed here and nowhere else: which storages it makes and how large they are, what it hands
+out. A storage that the record calls dead cannot be read any more. Memory that nobody wrote into holds NaN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from course_utils.machine.speed import NO_KERNEL
+from lessons.shared.replay.form import (
+    DTYPES,
+    MOST_CONSTANTS,
+    NAMED,
+    Constant,
+    Freed,
+    Mark,
+    Operator,
+    Record,
+    Ref,
+    Refused,
+    operator,
+)
+from lessons.shared.replay.guards import GUARDS
+
+MOST_BYTES = 2**30  # alive at once
+SECONDS = 15.0
+OBJECTS = tuple({type(one) for one in NAMED.values()})
+
+
+@dataclass(frozen=True)
+class Ran:
+    """An operator that ran.
+
+    Attributes:
+        name: without overload.
+        phase: the last mark before it, or "".
+        launched: whether it launched a kernel.
+        read: the tensors it was given, in order; of made, those it returned.
+        bytes: alive behind it.
+    """
+
+    name: str
+    phase: str
+    launched: bool
+    read: tuple[Ref, ...]
+    made: tuple[Ref, ...]
+    bytes: int
+
+
+@dataclass
+class Replayed:
+    """What a program does on other values.
+
+    Attributes:
+        given: bytes of the inputs.
+        handed: the tensors at its marks, as they were there.
+        ran: its operators, in order.
+        alive: bytes alive at each mark.
+        done: how many operators had run at each mark.
+        living: at each mark that hands nothing out, the bytes of every storage that was alive.
+    """
+
+    given: int
+    handed: dict[str, Tensor] = field(default_factory=dict)
+    ran: list[Ran] = field(default_factory=list)
+    alive: dict[str, int] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
+    living: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    @property
+    def peak(self) -> int:
+        """The most bytes alive behind any operator, the inputs among them."""
+        return max((one.bytes for one in self.ran), default=self.given)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Names of the operators that launched a kernel, in order."""
+        return tuple(one.name for one in self.ran if one.launched)
+
+
+def replay(record: Record, values: Mapping[str, Tensor], seed: int = 0) -> Replayed:
+    """Run a record with these values for its inputs; `seed` is what it draws from.
+
+    Raises Refused for a record that is no program, or takes others inputs, and for one that takes too much.
+    """
+    with torch.no_grad(), _drawing():
+        return _Replayer(record, values, seed).run()
+
+
+def slopes(
+    record: Record, values: Mapping[str, Tensor], until: str, weights: Tensor, seed: int = 0
+) -> dict[str, Tensor]:
+    """Gradients of the sum of what is marked `until`, times weights, by every input of floats: as autograd finds them.
+
+    A program's own backward pass comes behind that mark, and is not run. Raises Refused as `replay` does.
+    """
+    inputs = {name: value.clone().requires_grad_(value.is_floating_point()) for name, value in values.items()}
+    with torch.enable_grad(), _drawing():
+        out = _Replayer(record, inputs, seed, until).run().handed[until]
+        if out.shape != weights.shape:
+            raise Refused(f"`{until}` has another shape")
+        wanted = {name: one for name, one in inputs.items() if one.requires_grad}
+        if not out.requires_grad:
+            return {name: torch.zeros_like(one) for name, one in wanted.items()}
+        found = torch.autograd.grad((out * weights).sum(), list(wanted.values()), allow_unused=True)
+    pairs = zip(wanted, found, strict=True)
+    return {name: torch.zeros_like(values[name]) if slope is None else slope for name, slope in pairs}
+
+
+@contextlib.contextmanager
+def _drawing() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        yield
+
+
+class _Replayer:
+    def __init__(self, record: Record, values: Mapping[str, Tensor], seed: int, until: str = "") -> None:
+        if {name: ref.size for name, ref in record.inputs.items()} != {n: tuple(v.shape) for n, v in values.items()}:
+            raise Refused("its inputs are others than those it was given")
+        self.record, self.seed, self.until = record, seed, until
+        self.whole: dict[int, Tensor] = {}  # of each storage that is alive, all of it as a vector
+        self.addresses: set[int] = set()
+        self.phase, self.constants, self.bytes = "", 0, 0
+        for name, ref in record.inputs.items():
+            value = values[name]
+            if str(value.dtype) != ref.dtype or ref.storage in self.whole:
+                raise Refused(f"input `{name}` is another tensor than it was given")
+            if not value.requires_grad:
+                made = torch.empty(ref.end // value.element_size(), dtype=value.dtype)
+                made.as_strided(ref.size, ref.stride, ref.offset).copy_(value)
+                self._keep(ref.storage, made)
+            elif value.is_contiguous() and ref.end == value.nbytes and ref.stride == value.stride():
+                self._keep(ref.storage, value.clone())  # no leaf: a program may write into it
+            else:
+                raise Refused(f"input `{name}` is a part of another tensor")
+        self.inputs = frozenset(self.whole)
+        self.found = Replayed(self.bytes)
+
+    def run(self) -> Replayed:
+        """All of it, or up to a mark."""
+        end = time.monotonic() + SECONDS
+        for entry in self.record.entries:
+            if time.monotonic() > end:
+                raise Refused(f"it took more than {SECONDS:g} seconds")
+            match entry:
+                case Operator():
+                    self._operate(entry)
+                case Freed(storages):
+                    for number in storages:
+                        if number not in self.inputs and number in self.whole:
+                            storage = self.whole.pop(number).untyped_storage()
+                            self.addresses.remove(storage._cdata)
+                            self.bytes -= storage.nbytes()
+                case Constant(ref, values):
+                    self._bring(ref, values)
+                case Mark(name, ref):
+                    self.phase = name
+                    self.found.alive[name], self.found.done[name] = self.bytes, len(self.found.ran)
+                    if ref is None:
+                        sizes = {number: one.untyped_storage().nbytes() for number, one in self.whole.items()}
+                        self.found.living[name] = sizes
+                    else:
+                        one = self._tensor(ref)
+                        self.found.handed[name] = one if one.requires_grad else one.clone()
+                    if name == self.until:
+                        break
+        return self.found
+
+    def _keep(self, number: int, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        self.whole[number] = tensor.as_strided((storage.nbytes() // tensor.element_size(),), (1,), 0)
+        self.addresses.add(storage._cdata)
+        self.bytes += storage.nbytes()
+        if self.bytes > MOST_BYTES:
+            raise Refused("it takes more memory than any answer needs")
+
+    def _bring(self, ref: Ref, values: tuple[Any, ...]) -> None:
+        self.constants += len(values)
+        if ref.storage in self.whole or self.constants > MOST_CONSTANTS or ref.size != (len(values),) or ref.offset:
+            raise Refused("a constant that is none")
+        self._keep(ref.storage, torch.tensor(values, dtype=DTYPES[ref.dtype]))
+
+    def _tensor(self, ref: Ref) -> Tensor:
+        whole = self.whole.get(ref.storage)
+        if whole is None:
+            raise Refused(f"storage {ref.storage} is read, and is not there: it was freed, or nobody made it")
+        if ref.end > whole.untyped_storage().nbytes():
+            raise Refused(f"storage {ref.storage} is read beyond its end")
+        if whole.dtype is not DTYPES[ref.dtype]:
+            whole = whole.view(DTYPES[ref.dtype])
+        return whole.as_strided(ref.size, ref.stride, ref.offset)
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Ref):
+            return self._tensor(value)
+        return [self._argument(one) for one in value] if isinstance(value, list | tuple) else value
+
+    def _operate(self, entry: Operator) -> None:
+        kind, function = entry.kind, operator(entry.name)
+        given = [self._argument(one) for one in entry.given]
+        named = {key: self._argument(one) for key, one in entry.named.items()}
+        if torch.Tag.nondeterministic_seeded in function.tags:  # type: ignore[attr-defined]
+            if entry.draw is None:
+                raise Refused(f"`{kind}` draws, and nobody knows from what state")
+            torch.manual_seed(self.seed + entry.draw)
+        try:
+            if kind in GUARDS and not GUARDS[kind](*given, **named):
+                raise Refused(f"`{kind}` is given what no forward pass leaves")
+            out = function(*given, **named)
+        except Refused:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever an operator says of its arguments
+            said = str(error).strip().split("\n")[0]
+            raise Refused(f"`{kind}` cannot run on other values: {said}") from None
+        made = tree_leaves(out, is_leaf=lambda x: x is None)
+        if [one is None for one in made] != [one is None for one in entry.made]:
+            raise Refused(f"`{kind}` returns something else")
+        born = False
+        for tensor, ref in zip(made, entry.made, strict=True):
+            if tensor is not None and ref is not None:
+                born = self._match(kind, tensor, ref) or born
+        launched = kind not in NO_KERNEL and (born or function._schema.is_mutable)  # type: ignore[attr-defined]
+        refs = tuple(one for one in tree_leaves((entry.given, list(entry.named.values()))) if isinstance(one, Ref))
+        made_refs = tuple(one for one in entry.made if one is not None)
+        self.found.ran.append(Ran(kind, self.phase, launched, refs, made_refs, self.bytes))
+
+    def _match(self, kind: str, tensor: Tensor, ref: Ref) -> bool:
+        """Take what an operator returned for what the record says; whether its memory is new."""
+        seen = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset(), str(tensor.dtype)
+        if seen != (ref.size, ref.stride, ref.offset, ref.dtype):
+            raise Refused(f"`{kind}` makes another tensor on other values: {tuple(tensor.shape)}, and not {ref.size}")
+        known = self.whole.get(ref.storage)
+        if known is not None:
+            if known.untyped_storage()._cdata != tensor.untyped_storage()._cdata:
+                raise Refused(f"`{kind}` makes memory of its own, and returns none that was there")
+            return False
+        if tensor.untyped_storage()._cdata in self.addresses:
+            raise Refused(f"`{kind}` returns memory that was there")
+        if kind.startswith(("empty", "new_empty")):
+            tensor.fill_(float("nan") if tensor.is_floating_point() else 0)
+        self._keep(ref.storage, tensor)
+        return True

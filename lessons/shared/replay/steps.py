@@ -1,0 +1,198 @@
+"""Training steps of a network as a record, and what they come to on fresh values beside the original's.
+
+`record_steps` writes the record, in the process of the answer. `run` replays it, in any other: outputs, gradients and
+bytes by the same rules for an answer as for the original, which goes the same way.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from course_utils.surroundings import no_garbage_collection
+from lessons.shared.compared import take_weights
+from lessons.shared.replay.form import Record, Refused
+from lessons.shared.replay.recorder import Recorder
+from lessons.shared.replay.replayer import Replayed, replay
+
+Batch = tuple[Tensor, ...]
+REENTRANT = "CheckpointFunctionBackward"  # the node of a checkpoint in the way of old, and a mark where there is one
+
+
+def record_steps(
+    network: nn.Module,
+    batches: Sequence[Batch],
+    classes: int | None = None,
+) -> Record:
+    """A record of a forward and a backward pass on each batch.
+
+    The loss is the cross entropy of scores of so many classes with the labels that come last in a batch, or, without
+    classes, what the network returns of all of the batch.
+
+    What it hands out, for step 1 and so on: "returned 1 Tensor", "output 1", "gradient 1 NAME", "end 1". A backward
+    pass follows if the output has the right shape and a gradient. Raises what the network raises, and Refused.
+    """
+    warm_up()
+    parameters = dict(network.named_parameters())
+    inputs = named_inputs(parameters, dict(network.named_buffers()), batches)
+    with no_garbage_collection(), torch.random.fork_rng(devices=[]):
+        recorder = Recorder(inputs)
+        for number, batch in enumerate(batches, 1):
+            network.zero_grad(set_to_none=True)
+            torch.manual_seed(number)  # in each step dropout draws from the same state, whatever the one before drew
+            with recorder:
+                output = network(*(batch if classes is None else batch[:-1]))
+                recorder.mark(f"returned {number} {type(output).__name__}")
+                if isinstance(output, Tensor):
+                    recorder.mark(f"output {number}", output)
+                    if REENTRANT in _nodes(output):
+                        recorder.mark(REENTRANT)
+                    if output.requires_grad and tuple(output.shape) == shape_of(batch, classes):
+                        value = output if classes is None else nn.functional.cross_entropy(output, batch[-1])
+                        del output  # the loss has what it needs of it
+                        value.backward()
+                        del value
+                for name, parameter in parameters.items():
+                    if parameter.grad is not None:
+                        recorder.mark(f"gradient {number} {name}", parameter.grad)
+                output = None
+                recorder.mark(f"end {number}")
+        network.zero_grad(set_to_none=True)
+    return recorder.record
+
+
+def shape_of(batch: Batch, classes: int | None) -> tuple[int, ...]:
+    """The shape that an output is to have."""
+    return () if classes is None else (len(batch[0]), classes)
+
+
+def _nodes(output: Tensor) -> set[str]:
+    """Kinds of the autograd nodes behind a tensor."""
+    found, waiting = set[object](), [output.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            waiting += [before for before, _ in node.next_functions]
+    return {type(one).__name__ for one in found}
+
+
+def named_inputs(
+    parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], batches: Sequence[Batch]
+) -> dict[str, Tensor]:
+    """What goes into a record, by name: "parameter NAME", "buffer NAME", "batch 1.0" and so on."""
+    return {
+        **{f"parameter {name}": tensor for name, tensor in parameters.items()},
+        **{f"buffer {name}": tensor for name, tensor in buffers.items()},
+        **{f"batch {k}.{i}": one for k, batch in enumerate(batches, 1) for i, one in enumerate(batch)},
+    }
+
+
+@functools.cache
+def warm_up() -> None:
+    """Have a process's first step, in which torch imports parts of itself that hold on to what is there, behind us."""
+    x = torch.ones(1, requires_grad=True)
+    checkpoint(torch.exp, x, use_reentrant=False).backward()
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step comes to.
+
+    Attributes:
+        returned: type of what the network returned.
+        output: that, where it is a tensor.
+        gradients: by name of the parameter.
+        left: bytes alive when it has ended, those of its inputs and gradients aside.
+        operators: that launched a kernel in it.
+    """
+
+    returned: str
+    output: Tensor | None
+    gradients: dict[str, Tensor]
+    left: int
+    operators: int
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a record comes to: its steps, and all that ran."""
+
+    each: tuple[Step, ...]
+    replayed: Replayed
+
+    @property
+    def peak(self) -> int:
+        """The most bytes alive at once, with a momentum beside each parameter that has a gradient."""
+        momentum = {name: one.nbytes for step in self.each for name, one in step.gradients.items()}
+        return self.replayed.peak + sum(momentum.values())
+
+
+def run(record: Record, values: Mapping[str, Tensor], seed: int = 0, steps: int = 1) -> Steps:
+    """What a record of so many steps comes to on these values, and with draws from this seed. Raises Refused."""
+    found = replay(record, values, seed)
+    each, begin = [], 0
+    for number in range(1, 1 + steps):
+        returned = next((n.split()[-1] for n in found.alive if n.startswith(f"returned {number} ")), "")
+        if not returned or f"end {number}" not in found.alive:
+            raise Refused("a step is missing")
+        prefix = f"gradient {number} "
+        gradients = {n.removeprefix(prefix): one for n, one in found.handed.items() if n.startswith(prefix)}
+        left = found.alive[f"end {number}"] - found.given - sum(one.nbytes for one in gradients.values())
+        end = found.done[f"end {number}"]
+        operators = sum(one.launched for one in found.ran[begin:end])
+        each.append(Step(returned, found.handed.get(f"output {number}"), gradients, left, operators))
+        begin = end
+    return Steps(tuple(each), found)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What an answer is recorded on, and what its record is judged on: an original with its values, and batches.
+
+    Attributes:
+        original: the network in whose place another one stands, with weights of its own.
+        batches: one for each step.
+        classes: of its scores; None where it returns its loss.
+        seed: of what dropout draws.
+    """
+
+    original: nn.Module
+    batches: Sequence[Batch]
+    classes: int | None = None
+    seed: int = 0
+
+    def record(self, make: Callable[[], nn.Module], training: bool = True) -> Record:
+        """Steps of another network with the original's weights. Raises what it raises, and Refused."""
+        changed = make()
+        take_weights(changed, self.original)
+        return record_steps(changed if training else changed.eval(), self.batches, self.classes)
+
+    def differing(self, record: Record) -> str:
+        """Up to three names of parameters or buffers whose sizes are not the original's, with commas, or ""."""
+        ours = {n: tuple(t.shape) for n, t in self.original.state_dict().items()}
+        theirs = record.shapes("parameter ") | record.shapes("buffer ")
+        return ", ".join(sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))[:3])
+
+    def beside(self, record: Record) -> tuple[Steps, Steps]:
+        """What the original and a record of sizes like its come to, both replayed. Raises Refused."""
+        return self.original_steps, self.run(record)
+
+    @functools.cached_property
+    def original_steps(self) -> Steps:
+        """What the original comes to."""
+        return self.run(record_steps(self.original, self.batches, self.classes))
+
+    def run(self, record: Record) -> Steps:
+        """What a record comes to on the original's values. Raises Refused."""
+        return run(record, self.values, self.seed, len(self.batches))
+
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """Those of all that goes into a record."""
+        return named_inputs(dict(self.original.named_parameters()), dict(self.original.named_buffers()), self.batches)

@@ -1,0 +1,70 @@
+"""The vote of lesson A: no verdict shows before the last vote, and what counts as agreeing."""
+
+import pytest
+
+from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding
+from course_utils.units import CourseError
+from lessons.claims import CLAIMS, Claim
+from lessons.myths_and_facts.ballot import HOLDS, IN_PART, MEANS, NO, ONCE, ballot, count
+
+
+@pytest.fixture
+def claims(monkeypatch):
+    """Three claims with made-up verdicts, numbered from 901."""
+
+    def made(*verdicts):
+        for number, verdict in enumerate(verdicts, 901):
+            finding = Finding(verdict, f"evidence of {number}", "why")
+            claim = Claim(number, f"sentence <{number}>", "somebody", lambda finding=finding: finding)
+            monkeypatch.setitem(CLAIMS, number, claim)
+        return list(range(901, 901 + len(verdicts)))
+
+    return made
+
+
+def test_nothing_of_the_verdicts_shows_before_the_last_vote(claims):
+    votes = ballot(claims(RIGHT, WRONG, PARTLY))
+    counted = count(votes)
+    for number, to_go in zip((901, 902), (2, 1), strict=True):
+        votes.buttons[number].value = HOLDS
+        assert counted.words == f"Vote above first: {to_go} to go."
+        assert "evidence" not in counted.content.value
+    votes.buttons[903].value = IN_PART
+    assert counted.words == "2 of your 3 votes agree with the verdict."
+    assert "evidence of 902" in counted.content.value
+    assert "<902>" not in counted.content.value
+    votes.buttons[902].value = NO
+    assert counted.words == "3 of your 3 votes agree with the verdict."
+
+
+@pytest.mark.parametrize(
+    ("verdict", "vote"), [(RIGHT, HOLDS), (PARTLY, IN_PART), (OUTDATED, ONCE), (MISLEADING, NO), (WRONG, NO)]
+)
+def test_one_vote_agrees_with_each_verdict(claims, verdict, vote):
+    assert MEANS[verdict] == vote
+    votes = ballot(claims(verdict))
+    counted = count(votes)
+    agreed = 0
+    for one in (HOLDS, IN_PART, ONCE, NO):
+        votes.buttons[901].value = one
+        agreed += counted.words.startswith("1 of your 1")
+    assert agreed == 1
+
+
+def test_the_still_of_the_ballot_tells_no_verdict_and_that_of_the_count_folds_them(claims):
+    votes = ballot(claims(WRONG, RIGHT))
+    still = votes._repr_mimebundle_()["text/html"]
+    assert "sentence &lt;901&gt;" in still
+    assert "wrong" not in still
+    assert "evidence" not in still
+    folded = count(votes)._repr_mimebundle_()["text/html"]
+    assert folded.index("<details") < folded.index("evidence of 901") < folded.index("</details>")
+
+
+def test_what_cannot_be_voted_on_is_one_line(claims):
+    with pytest.raises(CourseError, match=r"^no claim number 999; "):
+        ballot([999])
+    with pytest.raises(CourseError, match=r"^claim 901 is open: vote on claims that a number decides$"):
+        count(ballot(claims(OPEN)))
+    with pytest.raises(CourseError, match=r"^count needs what ballot\(\.\.\.\) returned, got int$"):
+        count(3)

@@ -1,0 +1,101 @@
+"""This machine against a card: what is measured, what is charged to both, and where they meet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_utils.machine.hardware import LAUNCH_SECONDS, Link, device, link
+from course_utils.machine.speed import predict_step
+from course_utils.units import CourseError
+from lessons.why_gpus.contest import MOST, Contest
+from lessons.why_gpus.crossover import batch_times, crossover
+from lessons.why_gpus.hidden_layer import hidden_layer_step
+from lessons.why_gpus.machine import XEONS
+from lessons.why_gpus.queued import queued
+
+CARD, PCIE = device("RTX 4090"), link("PCIe 4.0 x16")
+STEPS = hidden_layer_step(64, 100, "cpu"), hidden_layer_step(64, 100)
+
+
+def made(measured: dict[int, float], idle: float = 2e-4) -> Contest:
+    return Contest(measured, idle, XEONS, CARD, *STEPS)
+
+
+@given(st.floats(0.0, 1e-3), st.integers(1, 10**6))
+def test_python_is_charged_to_the_card_as_well(python: float, batch: int) -> None:
+    bare = float(predict_step(STEPS[0].at(2), XEONS).launch.sum())
+    contest = made({1: 1e-3, 2: 1e-3}, bare + python)
+    assert contest.python_seconds == pytest.approx(python, abs=1e-12)
+    issuing = contest.queue(batch).host_seconds
+    assert issuing == pytest.approx(python + contest.launches * LAUNCH_SECONDS)
+    assert contest.there(batch) >= issuing
+    assert contest.there(batch, PCIE) >= contest.there(batch)
+
+
+def test_without_python_it_is_the_queue_of_the_model() -> None:
+    contest = made({1: 1e-3, 2: 1e-3}, idle=0.0)
+    assert contest.python_seconds == 0
+    for batch in (1, 32, 10**6):
+        assert contest.there(batch) == pytest.approx(queued(predict_step(STEPS[1].at(batch), CARD)).total_seconds)
+
+
+@given(st.dictionaries(st.integers(1, 10**4), st.floats(1e-6, 1.0), min_size=2, max_size=6))
+def test_the_line_goes_through_what_was_measured_and_never_falls_beyond(measured: dict[int, float]) -> None:
+    contest = made(measured)
+    np.testing.assert_allclose(contest.here(sorted(measured)), [measured[n] for n in sorted(measured)])
+    beyond = contest.here([max(measured), 10**5, 10**6])
+    assert (np.diff(beyond) >= 0).all()
+
+
+@given(st.floats(1e-5, 1e-3), st.floats(1e-9, 1e-4), st.sampled_from([None, PCIE]))
+def test_the_crossover_is_where_the_card_begins_to_win(fixed: float, each: float, way: Link | None) -> None:
+    contest = made({1: fixed + each, 1000: fixed + 1000 * each})
+    found = contest.crossover(way)
+
+    def ahead(batch: int) -> bool:
+        return contest.there(batch, way) < float(contest.here(batch))
+
+    if found is None:
+        assert not ahead(MOST)
+    else:
+        assert ahead(found)
+        assert found == 1 or not ahead(found - 1)
+
+
+def test_two_batches_are_needed() -> None:
+    with pytest.raises(CourseError, match="two batches"):
+        made({1: 1e-3})
+
+
+# -- what the lesson says of its explorer, with the Xeons -------------------------------------------------------------
+
+
+def meets(inputs: int, units: int, card: str = "RTX 4090", way: str | None = None) -> int | None:
+    cpu = batch_times(hidden_layer_step(inputs, units, "cpu"), XEONS)
+    return crossover(cpu, batch_times(hidden_layer_step(inputs, units), card, link=way))
+
+
+def test_784_inputs_and_ten_units_are_won_on_the_card_alone() -> None:
+    assert meets(784, 10) is not None
+    assert meets(784, 10, way="PCIe 2.0 x16") is None
+
+
+def test_at_batch_1_it_takes_about_a_thousand_units() -> None:
+    assert meets(784, 1000) == 1
+    assert meets(784, 300) != 1
+
+
+def test_a_b200_moves_the_crossover_by_less_than_a_tenth_and_cheaper_launches_by_more() -> None:
+    usual, large = meets(64, 100), meets(64, 100, "B200")
+    assert usual is not None
+    assert large is not None
+    assert 0.9 * usual < large < usual
+    cpu = batch_times(STEPS[0], XEONS)
+    cheap = crossover(cpu, batch_times(STEPS[1], replace(CARD, launch_seconds=LAUNCH_SECONDS / 2)))
+    assert cheap is not None
+    assert cheap < 0.5 * usual

@@ -1,0 +1,44 @@
+"""Lesson 09: whether a step whose maps move fits, and what the lesson says of maps in flight and of the cards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from course_utils import networks
+from course_utils.machine import hardware
+from course_utils.memory import Ledger
+from course_utils.techniques.capacity import FITS, NO, TIGHT, fit
+from course_utils.techniques.offload import simulate
+from course_utils.trace import training_step
+from lessons.offload.fits import fit_of
+
+T4 = hardware.device("T4")
+
+
+def step(name: str, batch: int) -> Ledger:
+    network = networks.NETWORKS[name]
+    with torch.device("meta"):
+        model = network.build()
+    return training_step(model, network.input_shape, network.classes, name=name).at(batch)
+
+
+@pytest.mark.parametrize("name", networks.NETWORKS)
+@pytest.mark.parametrize("card", ["GTX 980", "T4", "H100 SXM"])
+def test_where_nothing_moves_it_is_the_verdict_of_fit(name: str, card: str) -> None:
+    device = hardware.device(card)
+    for batch in (32, 192, 2048):
+        ledger = step(name, batch)
+        nothing = simulate(ledger, device, "none", link="PCIe 3.0 x16")
+        assert fit_of(ledger, nothing, device) == fit(ledger, device)
+
+
+def test_what_the_lesson_says_of_maps_in_flight() -> None:
+    ledger = step("VGG-16", 192)
+    assert fit(ledger, T4).state == NO
+    found = {n: simulate(ledger, T4, "windowed", window=n) for n in range(1, 11)}
+    states = {n: fit_of(ledger, schedule, T4).state for n, schedule in found.items()}
+    assert [n for n, state in states.items() if state == FITS] == [2]
+    assert {state for n, state in states.items() if n != 2} == {TIGHT}
+    assert found[6].slowdown < 0.002
+    assert found[6].peak_bytes > found[5].peak_bytes > found[3].peak_bytes
