@@ -111,7 +111,7 @@ def browser(width: int = 1400, height: int = 1000) -> Iterator[Any]:
         engine = playwright.chromium.launch(executable_path=chromium(), headless=True, args=ARGUMENTS)
         try:
             page = engine.new_page(viewport={"width": width, "height": height})
-            page.set_default_timeout(60_000)
+            page.set_default_timeout(120_000)
             yield page
         finally:
             engine.close()
@@ -134,7 +134,7 @@ def run_all(page: Any) -> None:
     page.set_default_timeout(CELLS_SECONDS * 1000)
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
     page.wait_for_function(IDLE, timeout=CELLS_SECONDS * 1000)
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(120_000)
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:

@@ -106,6 +106,7 @@ def test_each_kind_of_fault_is_seen(fault: str) -> None:
 
 # All slides below one another, as no reader sees them: one look at all words, each on its own background.
 UNROLLED = """
+* { transition: none !important; animation: none !important; }
 html, body, .reveal { overflow: visible !important; height: auto !important; }
 .reveal, .reveal .slides {
   position: static !important; transform: none !important; zoom: 1 !important; width: 1280px; height: auto !important;
