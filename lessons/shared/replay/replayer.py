@@ -251,7 +251,7 @@ class Replayer:
         except Exception as error:  # noqa: BLE001 - whatever an operator says of its arguments
             said = str(error).strip().split("\n")[0]
             raise Refused(f"`{kind}` cannot run on other values: {said}") from None
-        made = tree_leaves(out, is_leaf=lambda x: x is None)
+        made = [] if out is None else tree_leaves(out, is_leaf=lambda x: x is None)
         if [one is None for one in made] != [one is None for one in entry.made]:
             raise Refused(f"`{kind}` returns something else")
         born = False
