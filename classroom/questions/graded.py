@@ -12,13 +12,12 @@ import math
 import os
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from IPython.utils.capture import capture_output
 
-from classroom.questions.borrowing import calls_noted
 from classroom.questions.core import (
     Holding,
     Outcome,
@@ -34,7 +33,6 @@ from classroom.questions.core import (
 PRINTS_ALIKE = 1e-10  # relative difference, such as rounding makes, with which results must print alike
 NOT_ATTEMPTED = "not attempted"
 CRASHED = "crashed"
-BORROWED = "calls the course's own library"
 REPLAYED = "can be replayed"  # the first property of an answer that is judged by its record
 RECORD = "replay1:"
 _tokens: dict[str, str] = {}
@@ -128,12 +126,10 @@ class Graded(GradedCell):
     Attributes:
         question: the name of the question.
         draw: argument tuples from a random generator.
-        given: functions and classes of the library that an answer may call: those that the exercise's cells import.
     """
 
     question: str
     draw: Callable[[random.Random], Sequence[tuple[Any, ...]]]
-    given: Collection[object] = ()
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
@@ -150,15 +146,13 @@ class Graded(GradedCell):
         return all(is_steady(one.value) for one in results)
 
     def _line(self, answer: Callable[..., Any], arguments: Sequence[Any]) -> str:
-        with capture_output(), calls_noted(self.given) as borrowed:
+        with capture_output():
             one = attempt(self.question, answer, arguments)
         call = f"{self.question}({', '.join(map(canonical, arguments))})"
         if has_dots(one.value) or is_about_dots(one.error):
             return f"{call}: {NOT_ATTEMPTED}"
         if one.error is not None:
             return f"{call}: {CRASHED}: {type(one.error).__name__}"
-        if borrowed:
-            return f"{call}: {BORROWED}: {borrowed[0]}"
         changed = f" and changed {one.changed}" if one.changed else ""
         return f"{call} = {canonical(one.value)}{changed}"
 

@@ -91,7 +91,8 @@ class ReplayCheck(PropertyCheck[Seen]):
 
     def remembers(self, record: Any) -> str:
         """What is said of an answer that is right for its own values alone."""
-        read = (READERS.get(one.kind, f"`{one.kind}` reads a number") for one in record.entries if isinstance(one, Read))
+        kinds = (one.kind for one in record.entries if isinstance(one, Read))
+        read = (READERS.get(kind, f"`{kind}` reads a number") for kind in kinds)
         return REMEMBERS.format(how=next(read, UNSEEN))
 
 
