@@ -260,8 +260,8 @@ class _Marking:
         if _passed(cells):
             if self.grafted.checks is None and said in (Outcome.WRONG, Outcome.CRASHED):
                 return said, message  # the notebook's own inputs count too
-            if self.grafted.checks is None and "check" in cells and said is None:
-                return Outcome.NOT_ATTEMPTED, CHECK_RAISED.format(why=cells["check"].error or "it says nothing")
+            if self.grafted.checks is None and "check" in cells and cells["check"].error:
+                return Outcome.NOT_ATTEMPTED, CHECK_RAISED.format(why=cells["check"].error)
             return Outcome.CORRECT, ""
         for verdict in cells.values():
             if verdict.fatal:

@@ -189,7 +189,8 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
         if seen.follows and seen.returned == str(seen.skipped):
             return f"The weights are right, but where no batch had to be skipped you returned {seen.of_none}."
         if seen.follows:
-            return f"The weights are right, but you returned {seen.returned}, and {seen.skipped} batch had to be skipped."
+            wanted = f"{seen.skipped} batch had to be skipped"
+            return f"The weights are right, but you returned {seen.returned}, and {wanted}."
         return (
             f"Your weights end {shown(round(seen.missed, 3))} times as far from float32's as those have moved; at most "
             f"{percent(scaled_loops.TOLERANCE)} is asked."

@@ -132,7 +132,7 @@ def _trainings(outlier: int, seed: int) -> list[tuple[nn.Module, list[Batch]]]:
 
 
 def _inputs(number: int, model: nn.Module, batches: Sequence[Batch]) -> dict[str, Tensor]:
-    """What goes into the record of a training, by name: "parameter 1 0.weight", "images 1.0", "labels 1.0" and so on."""
+    """What goes into the record of a training, by name: "parameter 1 0.weight", "images 1.0" and so on."""
     return {
         **{f"parameter {number} {name}": one.detach() for name, one in model.named_parameters()},
         **{f"images {number}.{k}": images for k, (images, _, _) in enumerate(batches)},
@@ -182,8 +182,12 @@ def judge(record: Record, outlier: int = 4, seed: int = 1) -> ScaledTraining:
     truth = _in_float32(model, batches, outlier)
     distance = torch.linalg.norm(weights - truth) / torch.linalg.norm(truth - start)
     missed = float(distance.nan_to_num(torch.inf))
-    said = [next((n.partition(f"returned {k} ")[2] for n in found.alive if f"returned {k} " in n), "") for k in (0, 1)]
-    return ScaledTraining(*said, weights - start, missed, _in_half(found, model))
+    return ScaledTraining(_said(found, 0), _said(found, 1), weights - start, missed, _in_half(found, model))
+
+
+def _said(found: Replayed, number: int) -> str:
+    begin = f"returned {number} "
+    return next((name.removeprefix(begin) for name in found.alive if name.startswith(begin)), "")
 
 
 def _in_half(found: Replayed, model: nn.Module) -> bool:

@@ -155,6 +155,7 @@ def _together(records: Sequence[Record], held: list[Tensor]) -> Ring:
         sent[card] += NUMBER_BYTES * numbers
         peers[card].add(to)
     names = [next((name for name in found.alive if name.startswith("returned ")), "") for found in talk.cards]
+    kinds = [name.removeprefix("returned ") for name in names]
     returned = [found.handed.get(name) for found, name in zip(talk.cards, names, strict=True)]
     silence = next((f"card {card} waits for card {other}" for card, other in talk.silence), "")
-    return Ring(held, returned, [name.removeprefix("returned ") for name in names], sent, [len(to) for to in peers], silence)
+    return Ring(held, returned, kinds, sent, [len(to) for to in peers], silence)

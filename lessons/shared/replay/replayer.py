@@ -195,8 +195,9 @@ class Replayer:
                     yield Message(to, self._tensor(ref).clone())
                 case Received(source, ref):
                     arrived = yield Message(source)
-                    same = arrived is not None and ref is not None and arrived.shape == ref.size
-                    if not same or str(arrived.dtype) != ref.dtype or ref.storage in self.whole:
+                    if arrived is None or ref is None or ref.storage in self.whole:
+                        raise Refused(f"it goes on without the message from card {source}")
+                    if (arrived.shape, str(arrived.dtype)) != (ref.size, ref.dtype):
                         raise Refused(f"the message from card {source} is another one on other values")
                     self._bear(ref, arrived)
 
