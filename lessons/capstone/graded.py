@@ -92,13 +92,13 @@ vgg_plan = GradedReplay(
     "vgg_plan",
     function,
     lambda answer, draw: planning.to_text([answer()]),
+    lambda text, draw, values: planning.look_at(planning.vgg(), *planning.from_text(text)),
     "function",
-    judge=lambda text, draw, values: planning.look_at(planning.vgg(), *planning.from_text(text)),
 )
 find_plan = GradedReplay(
     "find_plan",
     function,
     lambda answer, draw: planning.to_text(planning.returned_for(answer, _problems(draw))),
+    lambda text, draw, values: planning.look_at_small(planning.from_text(text), _problems(draw)),
     "function",
-    judge=lambda text, draw, values: planning.look_at_small(planning.from_text(text), _problems(draw)),
 )

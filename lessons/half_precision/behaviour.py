@@ -12,7 +12,7 @@ from torch import nn
 from classroom.questions.core import Slip, percent, shown
 from lessons.half_precision import judge as scaled_loops
 from lessons.half_precision.judge import Batch, half_loss
-from lessons.shared.network_questions import OTHER, OWN, ReplayCheck
+from lessons.shared.network_questions import OTHER, OWN, ReplayCheck, import_ahead
 from lessons.shared.replay.form import Record
 
 # -- 6. a loop that keeps small gradients ------------------------------------------------------------------------------
@@ -203,3 +203,4 @@ def _slip_outcome(slip: Slip) -> scaled_loops.ScaledTraining:
 
 
 keep_small = KeepSmall()
+import_ahead("sklearn.datasets")  # of the digits

@@ -12,7 +12,7 @@ from classroom.questions.core import Slip
 from lessons.many_gpus import judge as rings
 from lessons.many_gpus.judge import Program, Ring, RingLook
 from lessons.shared.network_questions import OTHER, OWN, ReplayCheck
-from lessons.shared.replay.form import Constant, Record, from_texts, to_texts
+from lessons.shared.replay.form import Record, from_texts, to_texts
 
 # -- 6. an all-reduce ------------------------------------------------------------------------------------------------
 
@@ -180,9 +180,8 @@ class RingAverage(ReplayCheck[RingLook]):
         return from_texts(to_texts(record))
 
     def remembers(self, record: Sequence[Record]) -> str:
-        """What is said where the mean is right for its own numbers alone: they came by no message."""
-        brought = any(isinstance(entry, Constant) and len(entry.values) > 1 for one in record for entry in one.entries)
-        return self.unheard.message if brought else super().remembers(record[0])
+        """What is said where the mean is right for its own numbers alone."""
+        return self.unheard.message if rings.shared(record, seed=OWN) else super().remembers(record[0])
 
     def diagnose(self, seen: RingLook, given: Program) -> str:
         """What keeps the program from being right."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lessons.shared.replay.cards import record_cards, replay_cards
-from lessons.shared.replay.form import Record, Refused
+from lessons.shared.replay.form import Constant, Record, Refused
 
 Program = Callable[..., Any]
 NUMBER_BYTES = 8  # float64, in which the cards hold their numbers: of each that is sent, whatever it was cast to
@@ -146,6 +146,17 @@ def judge(records: Sequence[Record], cards: int = 4, chunk: int = 8, seed: int =
         rings.append(_together(left[:ring], _held(ring, numbers, seed)))
         left = left[ring:]
     return RingLook(rings[:3], rings[3:])
+
+
+def shared(records: Sequence[Record], cards: int = 4, chunk: int = 8, seed: int = 0) -> bool:
+    """Whether a card brings along, past the messages, all that another one of its ring held on numbers from this seed."""
+    held = [_held(*size, seed) for size in _sizes(cards, chunk)]
+    others = [[*one[:rank], *one[rank + 1 :]] for one in held for rank in range(len(one))]
+    for record, theirs in zip(records, others, strict=True):
+        brought = {number for entry in record.entries if isinstance(entry, Constant) for number in entry.values}
+        if any(brought.issuperset(one.tolist()) for one in theirs):
+            return True
+    return False
 
 
 def _together(records: Sequence[Record], held: list[Tensor]) -> Ring:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from IPython import get_ipython
 from torch import nn
 
 from classroom.questions.core import Holding, Unfit
@@ -25,6 +28,20 @@ READERS = {
     "equal": "`torch.equal` reads a number",
 }
 UNSEEN = "a number is read by `.tolist()` or NumPy, or remembered"
+
+
+def import_ahead(*modules: str) -> None:
+    """In a notebook, import what a first check needs and takes long while the question is still read."""
+
+    def import_all() -> None:
+        for name in modules:
+            importlib.import_module(name)
+
+    if get_ipython() is not None:
+        threading.Thread(target=import_all, daemon=True).start()
+
+
+import_ahead("torch._dynamo")  # torch's compiler, which it loads with the first dispatch mode
 
 
 def network_maker(answer: object) -> Callable[[], nn.Module] | None:
@@ -60,8 +77,8 @@ def graded_network(
         question,
         accept,
         lambda given, draw: write(record(given, *size(draw), draw.randrange(SEEDS))),
+        lambda text, draw, values: judge(read(text), *size(draw), values.randrange(SEEDS)),
         kind,
-        judge=lambda text, draw, values: judge(read(text), *size(draw), values.randrange(SEEDS)),
     )
 
 
