@@ -149,7 +149,7 @@ def judge(records: Sequence[Record], cards: int = 4, chunk: int = 8, seed: int =
 
 
 def shared(records: Sequence[Record], cards: int = 4, chunk: int = 8, seed: int = 0) -> bool:
-    """Whether a card brings along, past the messages, all that another one of its ring held on numbers from this seed."""
+    """Whether a card brings along, past the messages, all that another of its ring held on numbers from this seed."""
     held = [_held(*size, seed) for size in _sizes(cards, chunk)]
     others = [[*one[:rank], *one[rank + 1 :]] for one in held for rank in range(len(one))]
     for record, theirs in zip(records, others, strict=True):
