@@ -22,8 +22,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from classroom.grading.needs import own_part, with_needs
-from classroom.grading.plain import borrows, bound_names, given_names, reaches
+from classroom.grading.needs import bound_names, own_part, with_needs
 from classroom.notebooks import as_notebook
 from course_utils.units import CourseError
 
@@ -71,21 +70,14 @@ class Graft:
         marked: Collection[str],
         without: Collection[str] = (),
         kinds: Collection[str] = ("check", "graded"),
-        first: Sequence[str] = (),
         handed_over: Collection[str] = (),
     ) -> NotebookNode:
         """The code cells to run: all answers but those left out, and cells of these kinds for the marked questions.
 
-        The cells of the questions named `first` come before all other answers, right behind the set-up. Graded cells of
-        those `handed_over` print a record.
+        Graded cells of those `handed_over` print a record.
         """
-
-        def turn(cell: NotebookNode) -> int:
-            kind, question = kind_of(cell)
-            return 1 + [*first, question].index(question) if kind else 0
-
         cells: list[dict[str, Any]] = [self.checks] if self.checks is not None and "check" in kinds else []
-        for cell in sorted(self.trusted.cells, key=turn) if first else self.trusted.cells:
+        for cell in self.trusted.cells:
             kind, question = kind_of(cell)
             if cell.cell_type != "code" or (kind == "answer" and question in without):
                 continue
@@ -102,17 +94,6 @@ class Graft:
         return as_notebook(
             {**self.trusted, "cells": cells, "metadata": {"kernelspec": self.trusted.metadata.kernelspec}}
         )
-
-    def borrowed(self, question: Question) -> str:
-        """What of the course's own library its answer names and no set-up cell does, or ""."""
-        return borrows(self.answers[question.name].source, setup_texts(self.trusted))
-
-    def reaching(self, question: Question) -> str:
-        """The first thing by which its answer reaches what others run in, as the words after "it …", or ""."""
-        setup, own = setup_texts(self.trusted), {*question.defines}
-        known = frozenset[str]().union(*map(given_names, setup))
-        taken = frozenset[str]().union(*map(bound_names, setup))
-        return reaches(self.answers[question.name].source, known | own, taken - own)
 
 
 def replaying(trusted: NotebookNode, question: str, record: str) -> NotebookNode:

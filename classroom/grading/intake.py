@@ -1,8 +1,8 @@
 """Read what a learner sent in a process of its own, with limits: whatever happens there costs that file, and no other.
 
-It reads the notebook, brings it to format 4, grafts its answers, and has every reading of `plain` tried on them; back
-comes JSON, texts and nothing else. What came through can be read again outside of it with no more harm than it did
-inside. Zips are unpacked in such processes too (`submissions`).
+It reads the notebook, brings it to format 4 and grafts its answers; back comes JSON, texts and nothing else. What came
+through can be read again outside of it with no more harm than it did inside. Zips are unpacked in such processes too
+(`submissions`).
 """
 
 from __future__ import annotations
@@ -135,19 +135,10 @@ def _limit(bounds: Bounds) -> None:
 
 
 def _read(data: bytes, name: str, trusted: NotebookNode, bounds: Bounds) -> Iterator[bytes]:
-    """What is in a file, as JSON, without the answers that a reading fails for. Raises CourseError."""
+    """What is in a file, as JSON. Raises CourseError."""
     grafted = graft(parse_notebook(data, name, slim=True), trusted)
     if sum(len(answer.source.encode()) for answer in grafted.answers.values()) > bounds.answer_bytes:
         raise CourseError(f"{name} has answers of more than {format_bytes(bounds.answer_bytes)}")
-    for question in grafted.questions:
-        try:
-            grafted.reaching(question)
-            grafted.borrowed(question)
-        except MemoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a reading does not expect
-            flags = (*grafted.answers[question.name].flags, f"its answer cannot be read ({type(error).__name__})")
-            grafted.answers[question.name] = Answer(question.stub, False, flags)
     content = {
         "answers": [(question, (a.source, a.attempted, a.flags)) for question, a in grafted.answers.items()],
         "notes": grafted.notes,

@@ -17,16 +17,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from nbformat import NotebookNode
 
-from classroom.grading.graft import Graft, Question, defines, kind_of, read_questions, replaying, setup_texts
+from classroom.grading.graft import Graft, Question, defines, kind_of, read_questions, replaying
 from classroom.grading.partial import NO_COUNTS, Counts, count, partial_points, whole
 from classroom.grading.run import CellVerdict, Limits, run_notebook
 from classroom.grading.sandbox import Sandbox
-from classroom.questions.core import BORROWED, Outcome
+from classroom.questions.core import Outcome
 from classroom.questions.graded import CRASHED, NOT_ATTEMPTED, RECORD, REPLAYED
 from course_utils.units import CourseError
-
-# A set-up cell that gives an answer part of the library, which it may call; checks judge it, and units compute nothing.
-LIBRARY_GIVEN = re.compile(r"from (?:course_utils\.(?!units\b)|lessons\.\w+(?:\.\w+| import (?!checks\b|graded\b)))")
 
 STOPPED = {  # what is said of a cell that ended the kernel, by its verdict
     "timeout": "It ran for more than {seconds:g} seconds. Is there a loop that never ends?",
@@ -34,6 +31,7 @@ STOPPED = {  # what is said of a cell that ended the kernel, by its verdict
     "flood": "It was stopped: it printed more than a notebook can hold.",
     "died": "It ended the kernel: by exit, or by using more memory than there is.",
 }
+CHECK_RAISED = "Its check does not work ({why}), so it counts neither as right nor as wrong. Tell your teacher."
 FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
 LONGEST = 400  # characters of a diagnosis
 FORM = 6  # of what marks hold: marks that were kept in another form are made anew
@@ -137,11 +135,10 @@ def mark(
 def decide(grafted: Graft, limits: Limits, sandbox: Sandbox | None) -> tuple[Marks, Unexplained]:
     """The marks of a stranger's answers with every point final, and what `explain` needs to find more words.
 
-    No check, which holds the answer, enters a kernel. A question whose graded cell asks what code is like, and so must
-    believe the process it runs in, comes before all other answers. Raises CourseError as `mark` does.
+    No check, which holds the answer, enters a kernel. Raises CourseError as `mark` does.
     """
     marking = _Marking(grafted, limits, sandbox, handing=True)
-    marking.run(marking.attempted, ("graded",), marking.inside)
+    marking.run(marking.attempted, ("graded",))
     marking.run_again()
     wanting = {name: marking.cells[name] for name in marking.attempted if _wants_words(marking.cells[name])}
     return marking.judge(), Unexplained(wanting, tuple(marking.without))
@@ -174,26 +171,16 @@ class _Marking:
         self.owners = {cell.id: kind_of(cell) for cell in cells if cell is not None}
         self.cells: dict[str, dict[str, CellVerdict]] = {q.name: {} for q in grafted.questions}
         self.expected = {q.name: q.expected for q in grafted.questions}
-        # What their graded cells print are words, yes to each property, that a process may say without any work.
-        words = [
-            name for name, text in self.expected.items() if all(line.endswith(": yes") for line in text.splitlines())
-        ]
-        self.recorded = [name for name in words if self.expected[name].startswith(f"{REPLAYED}: yes")]
-        self.inside = [name for name in words if name not in self.recorded]
-        self.handed_over = self.recorded if handing else []  # of whom a kernel prints a record, and no words
-        # Where more of the library is given than checks, what it computes is in the process, for who reaches for it.
-        self.gives_library = any(LIBRARY_GIVEN.search(cell) for cell in setup_texts(grafted.trusted))
-        self.reaching = {q.name: grafted.reaching(q) for q in grafted.questions}
+        # Of these a stranger's kernel prints a record, as any process could say yes to each property without any work.
+        recorded = [name for name, text in self.expected.items() if text.startswith(f"{REPLAYED}: yes")]
+        self.handed_over = recorded if handing else []
         self.without: list[str] = []  # answers that ended the kernel
 
-    def run(self, questions: Collection[str], kinds: Sequence[str], first: Sequence[str] = ()) -> None:
-        """Run the cells of these kinds, without whatever ends the kernel, until all had their turn.
-
-        Those of the questions named `first` come before all other answers.
-        """
+    def run(self, questions: Collection[str], kinds: Sequence[str]) -> None:
+        """Run the cells of these kinds, without whatever ends the kernel, until all had their turn."""
         todo = list(questions)
         while todo:
-            verdicts = self._verdicts(self.grafted.notebook(todo, self.without, kinds, first, self.handed_over))
+            verdicts = self._verdicts(self.grafted.notebook(todo, self.without, kinds, self.handed_over))
             for verdict in verdicts:
                 kind, question = self.owners[verdict.cell]
                 if question:
@@ -231,26 +218,16 @@ class _Marking:
         return replace(verdict, verdict="differs", text=f"{REPLAYED}: no") if replayed.fatal else replayed
 
     def run_again(self) -> None:
-        """Run a question by itself where an earlier answer may have bent what it ran in, or left it no memory.
-
-        One that is judged inside and builds on an answer before it is run behind those, if none of them reaches others.
-        """
-        order = [*(name for name in self.inside if name in self.attempted), *self.attempted]
-        for name in self.attempted:
-            earlier = order[: order.index(name)]
-            bent = any(self.reaching[one] for one in earlier)
-            found = self.cells[name]
-            starved = bool(earlier) and any(verdict.verdict in ("died", "excess") for verdict in found.values())
-            without = [one for one in self.grafted.answers if one != name]
-            if name in self.inside and _needs_others(found):
-                without = [one for one in without if self.reaching[one]]
-            elif not (starved or (bent and (name in self.inside or not _passed(found)))):
+        """Run a question by itself where an earlier answer may have bent what it ran in, or left it no memory."""
+        for name in self.attempted[1:]:
+            found, expected = self.cells[name], self.expected[name]
+            garbled = _is_garbled(found, expected)
+            if _passed(found) or not (garbled or _printed_outcome(found.get("graded")) is Outcome.CRASHED):
                 continue
-            verdicts = self._verdicts(self.grafted.notebook([name], without, ("graded",), handed_over=self.handed_over))
+            without = [one for one in self.grafted.answers if one != name]
+            verdicts = self._verdicts(self.grafted.notebook([name], without, ("graded",), self.handed_over))
             alone = {self.owners[v.cell][0]: v for v in verdicts if self.owners[v.cell][1] == name}
-            expected = self.expected[name]
-            garbled = _is_garbled(found, expected) and not _is_garbled(alone, expected)
-            if name in self.inside or garbled or _passed(alone):
+            if _passed(alone) or (garbled and not _is_garbled(alone, expected)):
                 self.cells[name] = alone
 
     def judge(self) -> Marks:
@@ -259,7 +236,7 @@ class _Marking:
 
     def _mark_of(self, question: Question) -> QuestionMark:
         name, answer = question.name, self.grafted.answers[question.name]
-        outcome, points, said, flags, counts = Outcome.NOT_ATTEMPTED, 0, "", answer.flags, NO_COUNTS
+        outcome, said, counts = Outcome.NOT_ATTEMPTED, "", NO_COUNTS
         if answer.attempted:
             outcome, said = self._judge(question)
             missing = re.search(r"NameError: name '(\w+)' is not defined", said)
@@ -271,18 +248,8 @@ class _Marking:
         graded = self.cells[name].get("graded")
         if graded is not None and graded.verdict in ("passed", "differs"):  # it ran to its end
             counts = count(name, graded.text, question.expected)
-        if outcome is Outcome.CORRECT:
-            borrowed, reaching = self.grafted.borrowed(question), self.reaching[name]
-            if name in self.recorded:
-                points = question.points
-            elif borrowed:
-                outcome, said = Outcome.WRONG, BORROWED.format(name=borrowed)
-            elif reaching and (name in self.inside or self.gives_library):
-                said = f"Held: it passes, but it {reaching}. A teacher has to look at it before it earns points."
-                flags += (f"held: it {reaching}",)
-            else:
-                points = question.points
-        return QuestionMark(name, question.title, outcome, points, question.points, said, flags, counts)
+        points = question.points if outcome is Outcome.CORRECT else 0
+        return QuestionMark(name, question.title, outcome, points, question.points, said, answer.flags, counts)
 
     def _judge(self, question: Question) -> tuple[Outcome, str]:
         """The outcome of an attempted question, and the words for it."""
@@ -293,6 +260,8 @@ class _Marking:
         if _passed(cells):
             if self.grafted.checks is None and said in (Outcome.WRONG, Outcome.CRASHED):
                 return said, message  # the notebook's own inputs count too
+            if self.grafted.checks is None and "check" in cells and cells["check"].error:
+                return Outcome.NOT_ATTEMPTED, CHECK_RAISED.format(why=cells["check"].error)
             return Outcome.CORRECT, ""
         for verdict in cells.values():
             if verdict.fatal:
@@ -310,11 +279,6 @@ class _Marking:
             call, equals, value = _first_difference(graded, question.expected).partition(" = ")
             return outcome, f"{where}: `{call}`" + (f" returned {value}" if equals else "")
         return outcome, "There are still dots in it."
-
-
-def _needs_others(cells: Mapping[str, CellVerdict]) -> bool:
-    """Whether an answer that ran first failed for want of a name."""
-    return not _passed(cells) and any("NameError" in f"{one.error} {one.text}" for one in cells.values())
 
 
 def _passed(cells: Mapping[str, CellVerdict]) -> bool:

@@ -13,8 +13,6 @@ import symtable
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from classroom.grading.plain import bound_names, parsed
-
 BUILTINS = frozenset(dir(builtins))
 
 
@@ -26,6 +24,22 @@ class _Part:
     binds: frozenset[str]
     needs: frozenset[str]
     defines: bool  # and does nothing else
+
+
+def _parsed(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def bound_names(source: str) -> frozenset[str]:
+    """The names that a cell binds at its top level; none if it is no Python."""
+    try:
+        symbols = symtable.symtable(source, "cell", "exec").get_symbols()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    return frozenset(one.get_name() for one in symbols if one.is_assigned() or one.is_imported())
 
 
 def needed_names(source: str) -> frozenset[str]:
@@ -48,7 +62,7 @@ def needed_names(source: str) -> frozenset[str]:
 def _parts(source: str) -> tuple[_Part, ...]:
     """The parts of a cell, in order; none if it is no Python."""
     source = source.replace("\r\n", "\n").replace("\r", "\n")
-    tree = parsed(source)
+    tree = _parsed(source)
     spans: list[tuple[int, int, bool]] = []
     for node in tree.body if tree else ():
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])

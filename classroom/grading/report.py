@@ -201,8 +201,6 @@ def _next_step(marks: Marks, root: Path) -> str:
     left = [q for q in marks.questions if q.outcome is Outcome.NOT_ATTEMPTED]
     if left:
         return f"Nothing to mend, {len(left)} to go. Next: {left[0].title}."
-    if marks.points < marks.out_of:
-        return "All are right. What was said above keeps points back: mend that, save the notebook, and check again."
     later = sorted(path.name for path in (root / "notebooks").glob("*.ipynb") if path.stem > marks.topic)
     return f"All are right. Next: {WORK}/notebooks/{later[0]}" if later else "All are right, and this is the last."
 

@@ -23,7 +23,7 @@ from classroom.execution import execute
 from classroom.grading.graft import GRADED_CALL, kind_of
 from classroom.grading.library import topic_checks
 from classroom.notebooks import as_notebook
-from classroom.questions.graded import BORROWED, CRASHED, NOT_ATTEMPTED
+from classroom.questions.graded import CRASHED, NOT_ATTEMPTED
 from course_utils.units import CourseError
 
 MOST_TURNS = 20  # a result of random size is that close to a rounding boundary once in some thousand
@@ -71,11 +71,11 @@ def reference(solution: NotebookNode, seed: str) -> NotebookNode:
 
 
 def _refuse_words(executed: NotebookNode) -> None:
-    """Raise CourseError if a graded cell of the solution shows a crash, a borrowed result, or that there is none."""
+    """Raise CourseError if a graded cell of the solution shows a crash, or no result."""
     for cell in executed.cells:
         if kind_of(cell)[0] == "graded":
             for line in "".join(output.get("text", "") for output in cell.outputs).splitlines():
-                if re.search(f": ({BORROWED}|{CRASHED}|{NOT_ATTEMPTED})(: |$)", line):
+                if re.search(f": ({CRASHED}|{NOT_ATTEMPTED})(: |$)", line):
                     raise CourseError(f"the solution does not answer {kind_of(cell)[1]!r}: {line}")
 
 

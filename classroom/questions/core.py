@@ -31,12 +31,6 @@ LONGEST = 160  # characters of a value in a message
 NOTHING = 1e-15  # a difference of so little is rounding, where 0 is right as well: no time or share here is as small
 
 
-BORROWED = (
-    "It calls `{name}`, the course's own. That is no answer: write the computation yourself. What the cells of this "
-    "exercise import may be used."
-)
-
-
 class Outcome(StrEnum):
     """How an answer fares; the same four words everywhere in the course."""
 

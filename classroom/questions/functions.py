@@ -11,13 +11,11 @@ import copy
 import functools
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from classroom.questions.borrowing import calls_noted
 from classroom.questions.core import (
-    BORROWED,
     TOLERANCE,
     Feedback,
     Outcome,
@@ -51,7 +49,6 @@ class Check:
         slips: the catalogue, the more specific first.
         takeaway: one sentence for whoever has it right.
         parts: any part of the first argument, a list or dictionary, is an input too: a message shows the least of it.
-        given: functions and classes of the library that an answer may call.
         tells_expected: whether a message says what would have been right; where strangers are graded it does not.
     """
 
@@ -61,7 +58,6 @@ class Check:
     slips: Sequence[Slip]
     takeaway: str
     parts: bool = False
-    given: Collection[object] = ()
     tells_expected: ClassVar[bool] = True
     package: str = ""  # of the lesson, beside which its table of thoughts lies: set by its `CheckCell`
 
@@ -89,10 +85,7 @@ class Check:
         mismatch = self._wrong_signature(answer)
         if mismatch:
             return Outcome.CRASHED, mismatch
-        with calls_noted(self.given) as borrowed:
-            tries = [attempt(self.question, answer, case) for case in self.cases]
-        if borrowed:
-            return Outcome.WRONG, BORROWED.format(name=borrowed[0])
+        tries = [attempt(self.question, answer, case) for case in self.cases]
         for one in tries:
             if has_dots(one.value) or is_about_dots(one.error):
                 return Outcome.NOT_ATTEMPTED, f"There are still dots in `{self.question}`: replace them."

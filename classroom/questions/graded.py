@@ -12,13 +12,12 @@ import math
 import os
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from IPython.utils.capture import capture_output
 
-from classroom.questions.borrowing import calls_noted
 from classroom.questions.core import (
     Holding,
     Outcome,
@@ -34,7 +33,6 @@ from classroom.questions.core import (
 PRINTS_ALIKE = 1e-10  # relative difference, such as rounding makes, with which results must print alike
 NOT_ATTEMPTED = "not attempted"
 CRASHED = "crashed"
-BORROWED = "calls the course's own library"
 REPLAYED = "can be replayed"  # the first property of an answer that is judged by its record
 RECORD = "replay1:"
 _tokens: dict[str, str] = {}
@@ -128,12 +126,10 @@ class Graded(GradedCell):
     Attributes:
         question: the name of the question.
         draw: argument tuples from a random generator.
-        given: functions and classes of the library that an answer may call: those that the exercise's cells import.
     """
 
     question: str
     draw: Callable[[random.Random], Sequence[tuple[Any, ...]]]
-    given: Collection[object] = ()
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
@@ -150,75 +146,44 @@ class Graded(GradedCell):
         return all(is_steady(one.value) for one in results)
 
     def _line(self, answer: Callable[..., Any], arguments: Sequence[Any]) -> str:
-        with capture_output(), calls_noted(self.given) as borrowed:
+        with capture_output():
             one = attempt(self.question, answer, arguments)
         call = f"{self.question}({', '.join(map(canonical, arguments))})"
         if has_dots(one.value) or is_about_dots(one.error):
             return f"{call}: {NOT_ATTEMPTED}"
         if one.error is not None:
             return f"{call}: {CRASHED}: {type(one.error).__name__}"
-        if borrowed:
-            return f"{call}: {BORROWED}: {borrowed[0]}"
         changed = f" and changed {one.changed}" if one.changed else ""
         return f"{call} = {canonical(one.value)}{changed}"
 
 
 @dataclass(eq=False, repr=False)
-class GradedProperties(GradedCell):
-    """The graded cell of one question whose answer is judged by what it does: a line for each property, yes or no.
+class GradedReplay(GradedCell):
+    """The graded cell of one question whose answer is judged by a record of what it does: a line for each property.
+
+    Where strangers are graded the cell prints the record (`hand_over`), and another process judges it (`replay`).
 
     Attributes:
         question: the name of the question.
-        accept: what `look` is given for an answer; None for an answer that is nothing of the kind asked for.
-        look: what it does, with inputs from a random generator; `holds` of what it returns are the properties, by the
-            words that are printed. Raises whatever the learner's code raises.
+        accept: what `record` is given for an answer; None for an answer that is nothing of the kind asked for.
+        record: what it does, as a line of text that begins with RECORD, on inputs from a random generator. Raises
+            whatever the learner's code raises.
+        judge: what a record comes to, with the same random numbers for sizes, and others for values; `holds` of what it
+            returns are the properties, by the words that are printed.
         kind: what is asked for, "network" or "function".
     """
 
     question: str
     accept: Callable[[object], Callable[..., Any] | None]
-    look: Callable[[Callable[..., Any], random.Random], Holding]
+    record: Callable[[Callable[..., Any], random.Random], str]
+    judge: Callable[[str, random.Random, random.Random], Holding]
     kind: str = "network"
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
         with capture_output():
-            outcome, found = judged(
-                answer, self.accept(answer), lambda given: self.look(given, draws_for(self.question))
-            )
-        return self._said(outcome, found)
-
-    def _said(self, outcome: Outcome, found: Any) -> list[str]:
-        if outcome is Outcome.NOT_ATTEMPTED:
-            return [f"{self.question}: {NOT_ATTEMPTED}"]
-        if found is None:
-            return [f"{self.question}: {CRASHED}: it is no {self.kind}"]
-        if isinstance(found, Unfit):
-            return [f"{REPLAYED}: no"]
-        if outcome is Outcome.CRASHED:
-            return [f"{self.question}: {CRASHED}: {type(found).__name__}"]
-        return [f"{name}: {'yes' if held else 'no'}" for name, held in found.holds.items()]
-
-
-@dataclass(eq=False, repr=False)
-class GradedReplay(GradedProperties):
-    """The graded cell of one question whose answer is judged by a record of what it does, run again on other values.
-
-    Where strangers are graded the cell prints the record (`hand_over`), and another process judges it (`replay`).
-
-    Attributes:
-        look: an answer's record, as a line of text that begins with RECORD, on inputs from a random generator.
-        judge: what a record comes to, with the same random numbers for sizes, and others for values.
-    """
-
-    look: Callable[[Callable[..., Any], random.Random], str]  # type: ignore[assignment]
-    judge: Callable[[str, random.Random, random.Random], Holding] = field(kw_only=True)
-
-    def lines(self, answer: object) -> list[str]:
-        """The lines of the graded cell."""
-        with capture_output():
             outcome, found = looked(
-                answer, self.accept(answer), lambda given: self.look(given, draws_for(self.question))
+                answer, self.accept(answer), lambda given: self.record(given, draws_for(self.question))
             )
         if outcome is not None:
             return self._said(outcome, found)
@@ -235,3 +200,14 @@ class GradedReplay(GradedProperties):
         outcome, found = judged(text, self.judge, lambda judge: judge(text, *draws))
         lines = self._said(outcome, found)
         return lines if isinstance(found, Unfit) or outcome is Outcome.NOT_ATTEMPTED else [f"{REPLAYED}: yes", *lines]
+
+    def _said(self, outcome: Outcome, found: Any) -> list[str]:
+        if outcome is Outcome.NOT_ATTEMPTED:
+            return [f"{self.question}: {NOT_ATTEMPTED}"]
+        if found is None:
+            return [f"{self.question}: {CRASHED}: it is no {self.kind}"]
+        if isinstance(found, Unfit):
+            return [f"{REPLAYED}: no"]
+        if outcome is Outcome.CRASHED:
+            return [f"{self.question}: {CRASHED}: {type(found).__name__}"]
+        return [f"{name}: {'yes' if held else 'no'}" for name, held in found.holds.items()]

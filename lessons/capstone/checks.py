@@ -11,7 +11,6 @@ from typing import Any
 from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
-from lessons.capstone import judge as planning
 from lessons.capstone.behaviour import find_plan as find_plan
 from lessons.capstone.behaviour import vgg_plan as vgg_plan
 from lessons.shared.checks import BytesCheck
@@ -278,8 +277,5 @@ least_time = Check(
     takeaway="First what is allowed, then what fits, and time decides among the rest.",
     parts=True,
 )  # fmt: skip
-
-for _question in (plan_bytes, update_seconds, unbeaten, least_time):
-    _question.given = planning.GIVEN
 
 check = CheckCell(globals())

@@ -7,7 +7,6 @@ import random
 from classroom.questions.graded import Graded, GradedReplay
 from classroom.questions.properties import function
 from lessons.capstone import judge as planning
-from lessons.capstone.judge import GIVEN
 
 Case = tuple[object, ...]
 MB = 10**6
@@ -74,10 +73,10 @@ def _tables(draw: random.Random) -> list[Case]:
     return [*cases, ({"p": (9, 1.0, False), "q": (50, 1.0, True)}, 8)]
 
 
-plan_bytes = Graded("plan_bytes", _plans, GIVEN)
-update_seconds = Graded("update_seconds", _times, GIVEN)
-unbeaten = Graded("unbeaten", _points, GIVEN)
-least_time = Graded("least_time", _tables, GIVEN)
+plan_bytes = Graded("plan_bytes", _plans)
+update_seconds = Graded("update_seconds", _times)
+unbeaten = Graded("unbeaten", _points)
+least_time = Graded("least_time", _tables)
 
 
 def _problems(draw: random.Random) -> list[planning.Setting]:
@@ -93,13 +92,13 @@ vgg_plan = GradedReplay(
     "vgg_plan",
     function,
     lambda answer, draw: planning.to_text([answer()]),
+    lambda text, draw, values: planning.look_at(planning.vgg(), *planning.from_text(text)),
     "function",
-    judge=lambda text, draw, values: planning.look_at(planning.vgg(), *planning.from_text(text)),
 )
 find_plan = GradedReplay(
     "find_plan",
     function,
     lambda answer, draw: planning.to_text(planning.returned_for(answer, _problems(draw))),
+    lambda text, draw, values: planning.look_at_small(planning.from_text(text), _problems(draw)),
     "function",
-    judge=lambda text, draw, values: planning.look_at_small(planning.from_text(text), _problems(draw)),
 )

@@ -16,7 +16,7 @@ from classroom.questions.core import Unfit, has_dots
 from course_utils.networks import Network
 from course_utils.techniques.capacity import TIGHT
 from course_utils.units import GIB, CourseError
-from lessons.capstone.plan import OFFLOADS, ROUNDING, Evaluation, Plan, Problem, Refused, combinations, fastest, table
+from lessons.capstone.plan import OFFLOADS, ROUNDING, Evaluation, Plan, Problem, Refused, combinations, fastest
 from lessons.shared.replay.form import packed, unpacked
 
 TITAN_X, GEN3 = "Titan X (Maxwell)", "PCIe 3.0 x16"
@@ -26,9 +26,6 @@ LARGEST_BATCH = 10**6
 Setting = tuple[bool, int, int, float]
 WITHIN = 0.02  # more time than the fastest plan of all by at most this share
 LOST = 0.02  # more time than the plain step by at most this share
-
-
-GIVEN = (Plan, Problem, Refused, combinations, fastest, table)  # what the exercise's cells import for its answers
 
 
 @dataclass(frozen=True)

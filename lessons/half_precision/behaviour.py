@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from classroom.questions.core import Slip, as_number, percent, shown
-from classroom.questions.properties import PropertyCheck
+from classroom.questions.core import Slip, percent, shown
 from lessons.half_precision import judge as scaled_loops
 from lessons.half_precision.judge import Batch, half_loss
+from lessons.shared.network_questions import OTHER, OWN, ReplayCheck, import_ahead
+from lessons.shared.replay.form import Record
 
 # -- 6. a loop that keeps small gradients ------------------------------------------------------------------------------
 
@@ -90,7 +91,7 @@ TOO_SHORT = (
 )
 
 
-class KeepSmall(PropertyCheck[scaled_loops.ScaledTraining]):
+class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
     """The check of question 6: a loop, judged by where its weights end beside float32's."""
 
     question = name = "keep_small"
@@ -165,9 +166,13 @@ class KeepSmall(PropertyCheck[scaled_loops.ScaledTraining]):
         ),
     )
 
-    def look(self, given: Callable[..., Any]) -> scaled_loops.ScaledTraining:
-        """Where the loop leads the weights."""
-        return scaled_loops.run(given)
+    def record(self, given: Callable[..., Any]) -> Record:
+        """What the loop does in two trainings."""
+        return scaled_loops.record(given, seed=OWN)
+
+    def judge(self, record: Record, seed: int) -> scaled_loops.ScaledTraining:
+        """Where that leads other weights."""
+        return scaled_loops.judge(record, seed=seed)
 
     def praise(self, seen: scaled_loops.ScaledTraining) -> str:
         """How near to float32 the weights end."""
@@ -177,16 +182,15 @@ class KeepSmall(PropertyCheck[scaled_loops.ScaledTraining]):
         """The slip whose weights these are, or how far they are off; "" if they are right."""
         if not seen.half:
             return self.told("in float32")
-        count = as_number(seen.returned)
         alike = [slip for slip in self.slips if seen.leads_where(_slip_outcome(slip))]
-        counted = [slip for slip in alike if count == as_number(_slip_outcome(slip).returned)]
+        counted = [slip for slip in alike if seen.returned == _slip_outcome(slip).returned]
         for slip in counted or (() if seen.follows else alike):
             return slip.message
-        if seen.follows and as_number(seen.returned) == seen.skipped:
-            return f"The weights are right, but where no batch had to be skipped you returned {shown(seen.of_none)}."
+        if seen.follows and seen.returned == str(seen.skipped):
+            return f"The weights are right, but where no batch had to be skipped you returned {seen.of_none}."
         if seen.follows:
-            returned = shown(seen.returned)
-            return f"The weights are right, but you returned {returned}, and {seen.skipped} batch had to be skipped."
+            wanted = f"{seen.skipped} batch had to be skipped"
+            return f"The weights are right, but you returned {seen.returned}, and {wanted}."
         return (
             f"Your weights end {shown(round(seen.missed, 3))} times as far from float32's as those have moved; at most "
             f"{percent(scaled_loops.TOLERANCE)} is asked."
@@ -195,7 +199,8 @@ class KeepSmall(PropertyCheck[scaled_loops.ScaledTraining]):
 
 @functools.cache
 def _slip_outcome(slip: Slip) -> scaled_loops.ScaledTraining:
-    return scaled_loops.run(slip.function)
+    return scaled_loops.judge(scaled_loops.record(slip.function, seed=OWN), seed=OTHER)
 
 
 keep_small = KeepSmall()
+import_ahead("sklearn.datasets")  # of the digits

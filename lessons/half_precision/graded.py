@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
-from classroom.questions.graded import Graded, GradedProperties
+from classroom.questions.graded import Graded
 from classroom.questions.properties import function
 from lessons.half_precision import judge as scaled_loops
+from lessons.shared.network_questions import graded_network
 
 OPTIMIZERS = ("sgd", "momentum", "adam")
 RECIPES = ("float32", "mixed", "pure")
@@ -77,8 +76,11 @@ loss_scale = Graded("loss_scale", _gradients)
 next_scales = Graded("next_scales", _flags)
 
 
-def _run(loop: Callable[..., Any], draw: random.Random) -> scaled_loops.ScaledTraining:
-    return scaled_loops.run(loop, draw.randint(0, 10**6))
+def _outlier(draw: random.Random) -> tuple[int]:
+    """Which batch is the outlier."""
+    return (draw.randint(2, scaled_loops.BATCHES - 3),)
 
 
-keep_small = GradedProperties("keep_small", function, _run, kind="function")
+keep_small = graded_network(
+    "keep_small", scaled_loops.record, scaled_loops.judge, _outlier, accept=function, kind="function"
+)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from classroom.questions.core import Slip
-from classroom.questions.properties import PropertyCheck
 from lessons.many_gpus import judge as rings
 from lessons.many_gpus.judge import Program, Ring, RingLook
+from lessons.shared.network_questions import OTHER, OWN, ReplayCheck
+from lessons.shared.replay.form import Record, from_texts, to_texts
 
 # -- 6. an all-reduce ------------------------------------------------------------------------------------------------
 
@@ -90,7 +91,7 @@ def _shared_memory(rank: int, cards: int, values: Tensor, send: Send, receive: R
     return torch.stack([_SHARED[card] for card in range(cards)]).mean(dim=0)
 
 
-class RingAverage(PropertyCheck[RingLook]):
+class RingAverage(ReplayCheck[RingLook]):
     """The check of question 6: a program for each card, judged by what the cards end with and what they send."""
 
     question = name = "ring_average"
@@ -166,9 +167,21 @@ class RingAverage(PropertyCheck[RingLook]):
     )
     slips: Sequence[Slip] = (*by_value, *by_bytes, unheard)
 
-    def look(self, given: Program) -> RingLook:
-        """The program on rings of several sizes."""
-        return rings.look(given)
+    def record(self, given: Program) -> list[Record]:
+        """The program on each card of rings of several sizes."""
+        return rings.record(given, seed=OWN)
+
+    def judge(self, record: Sequence[Record], seed: int) -> RingLook:
+        """The same cards with other numbers."""
+        return rings.judge(record, seed=seed)
+
+    def as_read(self, record: Sequence[Record]) -> list[Record]:
+        """The records, after they have been a text."""
+        return from_texts(to_texts(record))
+
+    def remembers(self, record: Sequence[Record]) -> str:
+        """What is said where the mean is right for its own numbers alone."""
+        return self.unheard.message if rings.shared(record, seed=OWN) else super().remembers(record[0])
 
     def diagnose(self, seen: RingLook, given: Program) -> str:
         """What keeps the program from being right."""
@@ -178,13 +191,11 @@ class RingAverage(PropertyCheck[RingLook]):
                 f"With {len(silent.held)} cards and {len(silent.held[0])} numbers, {silent.silence}, and nothing "
                 "comes. Each `receive` needs a `send` on the other side."
             )
-        kind = next((ring.kind for ring in seen.rings if ring.kind), "")
-        if kind:
-            return f"A card returned a {kind}. Return the averaged vector, as long as `values`."
+        if seen.kind:
+            return f"A card returned a {seen.kind}. Return the averaged vector, as long as `values`."
         if not all(ring.averaged for ring in seen.rings):
             return self._wrong(seen)
-        busy = next((ring for ring in seen.rings if not ring.lean), None)
-        return self.unheard.message if busy is None else self._too_much(busy)
+        return self._too_much(next(ring for ring in seen.rings if not ring.lean))
 
     def _wrong(self, seen: RingLook) -> str:
         for slip, theirs in zip(self.by_value, _slip_looks(), strict=True):
@@ -195,7 +206,7 @@ class RingAverage(PropertyCheck[RingLook]):
         bad = next(ring for ring in seen.rings if not ring.averaged)
         where = "where the cards do not divide the numbers" if any(bad is ring for ring in seen.uneven) else "here"
         mean = torch.stack(bad.held).mean(dim=0)
-        off = max(float((one.double() - mean).abs().max()) for one in bad.returned)
+        off = max(float((one.double() - mean).abs().max()) for one in bad.returned if one is not None)
         return (
             f"The mean is wrong {where}: {len(bad.held)} cards, {len(mean)} numbers each, off by up to {off:.2g}. "
             "Follow one chunk from card to card."
@@ -218,12 +229,13 @@ class RingAverage(PropertyCheck[RingLook]):
 
 
 def _same(one: Ring, other: Ring) -> bool:
-    return all(torch.allclose(a.double(), b, atol=1e-9) for a, b in zip(one.returned, other.returned, strict=True))
+    pairs = zip(one.returned, other.returned, strict=True)
+    return all(a is not None and b is not None and torch.allclose(a.double(), b, atol=1e-9) for a, b in pairs)
 
 
 @functools.cache
 def _slip_looks() -> list[RingLook]:
-    return [rings.look(slip.function) for slip in RingAverage.by_value]
+    return [rings.judge(rings.record(slip.function, seed=OWN), seed=OTHER) for slip in RingAverage.by_value]
 
 
 ring_average = RingAverage()

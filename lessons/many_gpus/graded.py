@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
-from classroom.questions.graded import Graded, GradedProperties
+from classroom.questions.graded import Graded
 from classroom.questions.properties import function
 from lessons.many_gpus import judge as rings
+from lessons.shared.network_questions import graded_network
+from lessons.shared.replay.form import from_texts, to_texts
 
 Case = tuple[object, ...]
 
@@ -72,8 +72,11 @@ card_bytes = Graded("card_bytes", _models)
 shard_factors = Graded("shard_factors", _shards)
 
 
-def _look(program: Callable[..., Any], draw: random.Random) -> rings.RingLook:
-    return rings.look(program, draw.randint(4, 7), draw.randint(3, 20), draw.randint(0, 10**6))
+def _size(draw: random.Random) -> tuple[int, int]:
+    """Cards, and numbers in a chunk."""
+    return draw.randint(4, 7), draw.randint(3, 20)
 
 
-ring_average = GradedProperties("ring_average", function, _look, kind="function")
+ring_average = graded_network(
+    "ring_average", rings.record, rings.judge, _size, function, "function", to_texts, from_texts
+)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from IPython import get_ipython
 from torch import nn
 
 from classroom.questions.core import Holding, Unfit
 from classroom.questions.graded import GradedReplay
 from classroom.questions.properties import PropertyCheck, Seen
-from lessons.shared.replay.form import Read, Record, from_text, to_text
+from lessons.shared.replay.form import Read, from_text, to_text
 
 SEEDS = 2**31  # of values
 OWN, OTHER = 0, 1  # seeds of the values that a check records an answer on, and of those it judges it on
@@ -27,6 +30,20 @@ READERS = {
 UNSEEN = "a number is read by `.tolist()` or NumPy, or remembered"
 
 
+def import_ahead(*modules: str) -> None:
+    """In a notebook, import what a first check needs and takes long while the question is still read."""
+
+    def import_all() -> None:
+        for name in modules:
+            importlib.import_module(name)
+
+    if get_ipython() is not None:
+        threading.Thread(target=import_all, daemon=True).start()
+
+
+import_ahead("torch._dynamo")  # torch's compiler, which it loads with the first dispatch mode
+
+
 def network_maker(answer: object) -> Callable[[], nn.Module] | None:
     """A function that makes the learner's network, from a class or from one of its networks; None for anything else."""
     if isinstance(answer, nn.Module):
@@ -36,11 +53,13 @@ def network_maker(answer: object) -> Callable[[], nn.Module] | None:
 
 def graded_network(
     question: str,
-    record: Callable[..., Record],
+    record: Callable[..., Any],
     judge: Callable[..., Holding],
     size: Callable[[random.Random], tuple[Any, ...]],
     accept: Callable[[object], Callable[..., Any] | None] = network_maker,
     kind: str = "network",
+    write: Callable[[Any], str] = to_text,
+    read: Callable[[str], Any] = from_text,
 ) -> GradedReplay:
     """The graded cell of a question that is judged by a record.
 
@@ -51,13 +70,15 @@ def graded_network(
         size: sizes of what an answer is tried on, from random numbers.
         accept: what `record` is given for an answer, or None.
         kind: what is asked for, "network" or "function".
+        write: what makes a text of what was recorded.
+        read: what makes that of a text again. Raises Refused.
     """
     return GradedReplay(
         question,
         accept,
-        lambda given, draw: to_text(record(given, *size(draw), draw.randrange(SEEDS))),
+        lambda given, draw: write(record(given, *size(draw), draw.randrange(SEEDS))),
+        lambda text, draw, values: judge(read(text), *size(draw), values.randrange(SEEDS)),
         kind,
-        judge=lambda text, draw, values: judge(from_text(text), *size(draw), values.randrange(SEEDS)),
     )
 
 
@@ -65,24 +86,31 @@ class ReplayCheck(PropertyCheck[Seen]):
     """The check of a question that is judged by a record of what the answer does, which it replays on other values."""
 
     @abstractmethod
-    def record(self, given: Callable[..., Any]) -> Record:
-        """What an answer does, on values from the seed OWN."""
+    def record(self, given: Callable[..., Any]) -> Any:
+        """What an answer does, on values from the seed OWN: a Record, or what else `as_read` takes."""
 
     @abstractmethod
-    def judge(self, record: Record, seed: int) -> Seen:
+    def judge(self, record: Any, seed: int) -> Seen:
         """What a record comes to on values from a seed."""
 
     def look(self, given: Callable[..., Any]) -> Seen:
         """What the answer's record comes to. Raises Unfit where it is right for its own values alone."""
-        record = from_text(to_text(self.record(given)))
+        record = self.as_read(self.record(given))
         seen = self.judge(record, OTHER)
         wrong = [name for name, held in seen.holds.items() if not held and "peak" not in name]
         if wrong and all(self.judge(record, OWN).holds.values()):
-            read = (
-                READERS.get(one.kind, f"`{one.kind}` reads a number") for one in record.entries if isinstance(one, Read)
-            )
-            raise Unfit(REMEMBERS.format(how=next(read, UNSEEN)))
+            raise Unfit(self.remembers(record))
         return seen
+
+    def as_read(self, record: Any) -> Any:
+        """What was recorded, after it has been a text."""
+        return from_text(to_text(record))
+
+    def remembers(self, record: Any) -> str:
+        """What is said of an answer that is right for its own values alone."""
+        kinds = (one.kind for one in record.entries if isinstance(one, Read))
+        read = (READERS.get(kind, f"`{kind}` reads a number") for kind in kinds)
+        return REMEMBERS.format(how=next(read, UNSEEN))
 
 
 class NetworkCheck(ReplayCheck[Seen]):

@@ -6,7 +6,6 @@ import atexit
 import re
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +16,6 @@ from classroom.questions import cell
 from classroom.questions.cell import ABSENT, CheckCell, last_run
 from classroom.questions.core import Feedback, Outcome
 from classroom.questions.functions import Check
-from classroom.questions.waiting import run_apart
 from course_utils.units import CourseError
 
 RIGHT = "def twice(n):\n    return 2 * n"
@@ -109,36 +107,6 @@ def test_the_stop_button_ends_in_one_line_as_well(shell):
     shell("import _thread\ndef twice(n):\n    _thread.interrupt_main()\n    while True: n += 1")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # as in a kernel while a cell runs
     assert said(shell(CHECK))[1].startswith("Stopped after 0 s, in line ")
-
-
-def test_work_in_threads_ends_with_the_interrupt_and_the_line_that_did_not_end_is_found(shell):
-    """One spins; the other waits for it, and is not where it did not end."""
-    ended, errors = threading.Event(), {}
-
-    def spin() -> None:
-        try:
-            while True:
-                pass
-        except KeyboardInterrupt as error:
-            errors["spin"] = error
-        ended.set()
-
-    def wait() -> None:
-        try:
-            ended.wait()
-        except KeyboardInterrupt as error:
-            errors["wait"] = error
-
-    def look(_: object) -> Feedback:
-        run_apart(wait, spin)
-        raise errors["spin"]
-
-    look.question = "look"
-    shell("look = 3")
-    shell("check").module["look"] = look
-    stopped = shell('check("look")')
-    assert stopped.outcome is Outcome.CRASHED
-    assert {name: type(error) for name, error in errors.items()} == {"spin": KeyboardInterrupt}
 
 
 def test_a_name_of_a_cell_that_was_not_run_is_told_from_a_slip(shell, tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ def test_an_exercise_has_no_answer_and_nothing_that_it_does_not_lead_to(copied) 
     assert not {name for name in every if name.startswith(("lessons/shared/parallel", "lessons/many_gpus/distributed"))}
     assert not {name for name in every if name.startswith("course_utils/figures")}
     assert not {name for name in every if name.endswith(("claims.py", "explorer.py", "answers.py", "exercise.py"))}
-    assert not {f"classroom/grading/{name}.py" for name in ("mark", "plain", "secret", "batch", "library")} & every
+    assert not {f"classroom/grading/{name}.py" for name in ("mark", "secret", "batch", "library")} & every
     assert "course_utils/trace/__init__.py" in shown["12_capstone"]
     assert "course_utils/trace/__init__.py" not in shown["03_memory"]
     assert "course_utils/machine/devices.csv" in shown["12_capstone"]

@@ -1,6 +1,7 @@
 """The order of a marking: points are final before a check, which holds answers, enters any kernel."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from multiples import NAMES, answer, mark_stranger, right, wrong
 from nbformat import NotebookNode
 
 from classroom.grading import mark as marking
-from classroom.grading.graft import Graft, graft, kind_of
+from classroom.grading.graft import Graft, graft
 from classroom.grading.run import CellVerdict, Limits
 from classroom.grading.secret import checks_cell
 from classroom.notebooks import as_notebook, read_notebook
@@ -33,12 +34,9 @@ class Kernels:
         return found
 
 
-def grafted(course: Path, inside: str = "", **answers: str) -> Graft:
-    """A stranger's answers; the graded cell of `inside` asks what code is like."""
+def grafted(course: Path, **answers: str) -> Graft:
+    """A stranger's answers."""
     trusted = as_notebook(read_notebook(course / "solutions" / "01_multiples.ipynb"))
-    for cell in trusted.cells:
-        if kind_of(cell) == ("graded", inside):
-            cell.outputs[0].text = "peak low enough: yes\n"
     exercise = answer(read_notebook(course / "exercises" / "01_multiples.ipynb"), **answers)
     return dataclasses.replace(graft(exercise, trusted), checks=checks_cell())
 
@@ -75,33 +73,45 @@ def test_where_all_is_right_no_check_is_sent_at_all(course: Path, monkeypatch: p
     assert [kinds(sent).count("check") + kinds(sent).count("course") for sent in kernels.sent] == [0]
 
 
-def test_what_is_judged_inside_runs_in_a_kernel_that_has_run_nothing_of_this_learner(
-    course: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("behind", "alone", "points"),
+    [
+        ("four: crashed: NameError", None, 4),  # an answer before it took a name away
+        ("", None, 4),  # or what it printed
+        ("four: crashed: NameError", "four: crashed: ValueError", 0),
+        ("= 5", None, 0),  # a result for every input, and a wrong one
+    ],
+)
+def test_an_answer_that_others_may_have_bent_is_run_by_itself(
+    course: Path, monkeypatch: pytest.MonkeyPatch, behind: str, alone: str | None, points: int
 ) -> None:
-    kernels = Kernels({})
-    monkeypatch.setattr(marking, "run_notebook", kernels)
-    mark_stranger(grafted(course, inside="four", **{name: right(name) for name in NAMES}), Limits(), None)
-    (sent,) = kernels.sent
-    assert [cell for cell in sent if kinds([cell])[0] in ("answer", "graded")][:3] == [
-        "answer-four", "graded-four", "answer-one",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("before", "points"), [("", 4), ("import gc\n", 0)])
-def test_a_right_answer_that_needs_another_is_run_behind_those_that_reach_nobody(
-    course: Path, monkeypatch: pytest.MonkeyPatch, before: str, points: int
-) -> None:
-    kernels = Kernels({})
+    kernels, answers = Kernels({}), grafted(course, **{name: right(name) for name in NAMES})
+    results = next(one.expected for one in answers.questions if one.name == "four")
 
     def run(notebook: NotebookNode, *_: object, **__: object) -> list[CellVerdict]:
         found = kernels(notebook)
-        sent = kernels.sent[-1]
-        before_it = sent[: sent.index("graded-four")] if "graded-four" in sent else []
-        error = CellVerdict("graded-four", "differs", "four: crashed: NameError")
-        return [error if one.cell == "graded-four" and "answer-one" not in before_it else one for one in found]
+        said = behind if "answer-one" in kernels.sent[-1] else alone
+        said = re.sub("= .*", said, results) if said and said.startswith("=") else said
+        bent = CellVerdict("graded-four", "differs", said or "")
+        return [bent if one.cell == "graded-four" and said is not None else one for one in found]
 
     monkeypatch.setattr(marking, "run_notebook", run)
-    answers = {name: right(name) for name in NAMES} | {"one": before + right("one")}
-    marks = mark_stranger(grafted(course, inside="four", **answers), Limits(), None)
+    marks = mark_stranger(answers, Limits(), None)
     found = {one.question: one for one in marks.questions}
     assert found["four"].points == points
+    assert marks.points == marks.out_of - 4 + points
+
+
+def test_a_check_that_raises_counts_an_answer_neither_as_right_nor_as_wrong(
+    course: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a learner is trusted the check counts; a stranger's points come from the graded cell alone."""
+    raised = CellVerdict("check-two", "raised", error="KeyError: 'x'")
+    monkeypatch.setattr(marking, "run_notebook", Kernels({"check-two": raised}))
+    answers = grafted(course, one=right("one"), two=right("two"))
+    trusted = marking.mark(dataclasses.replace(answers, checks=None))
+    found = {one.question: one for one in trusted.questions}
+    assert (found["two"].outcome, found["two"].points) == (Outcome.NOT_ATTEMPTED, 0)
+    assert "KeyError: 'x'" in found["two"].diagnosis
+    assert "neither as right nor as wrong" in found["two"].diagnosis
+    assert {one.question: one.points for one in mark_stranger(answers, Limits(), None).questions}["two"] == 2

@@ -124,34 +124,24 @@ def test_a_right_network_earns_its_points_whatever_it_imports(box: Sandbox) -> N
     assert found.points == found.out_of
 
 
-INSIDE = "def keep_small(*_):\n    return 0"  # exercise 08's is judged in the learner's process
 SAYS_YES = """\
 from classroom.questions import graded as rooms
-words = "weights follow float32's, skipped batches counted, maps in float16"
-rooms.GradedProperties.lines = lambda self, answer: [f"{one}: yes" for one in words.split(", ")]
+words = "can be replayed, weights follow float32's, skipped batches counted, maps in float16"
+rooms.GradedReplay.lines = lambda self, answer: [f"{one}: yes" for one in words.split(", ")]
+def keep_small(*_):
+    return 0
 """
 
 
-@pytest.mark.parametrize(
-    ("before", "source", "words"),
-    [
-        (SAYS_YES, INSIDE, "the course's own. That is no answer"),
-        ("import gc\n", solution_text("08_half_precision", "keep_small"), "Held: it passes, but it imports `gc`"),
-    ],
-    ids=["the judge replaced", "the judge reached"],
-)
-def test_a_verdict_that_may_be_forged_in_its_process_earns_nothing(
-    before: str, source: str, words: str, box: Sandbox
-) -> None:
-    found = mark_03(box, "08_half_precision", keep_small=before + source)["keep_small"]
-    assert found.points == 0
-    assert words in found.diagnosis
+def test_a_verdict_that_is_forged_in_its_process_earns_nothing(box: Sandbox) -> None:
+    found = mark_03(box, "08_half_precision", keep_small=SAYS_YES)["keep_small"]
+    assert (found.outcome, found.points) == (Outcome.WRONG, 0)
 
 
 def test_an_answer_that_replaces_the_judge_helps_and_harms_no_other(box: Sandbox) -> None:
     patch = f"{PATCH}\n{solution_of('map_bytes')}"
     helped = mark_03(box, map_bytes=patch, keep_less=UNCHANGED)
-    assert (helped["map_bytes"].points, helped["keep_less"].points) == (0, 0)  # it imports the judge: no answer
+    assert (helped["map_bytes"].points, helped["keep_less"].points) == (helped["map_bytes"].out_of, 0)
     assert helped["keep_less"].outcome is Outcome.WRONG
     beside = mark_03(box, map_bytes=patch, keep_less=solution_of("keep_less"))
     assert beside["keep_less"].points == beside["keep_less"].out_of

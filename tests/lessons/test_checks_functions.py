@@ -282,7 +282,9 @@ def test_a_message_is_weighed_whatever_its_class_says():
             send(card, values.as_subclass(SaysOne))
         return sum((receive(card) for card in others), values) / cards
 
-    assert GRADED["ring_average"].lines(light) == ["ring_average: crashed: TypeError"]
+    *right, last = GRADED["ring_average"].lines(light)
+    assert last == "no card sends more than it must: no"
+    assert all(line.endswith(": yes") for line in right)
 
 
 def test_numbers_of_every_kind_are_numbers():

@@ -24,6 +24,7 @@ from classroom.questions.core import Unfit
 from classroom.questions.graded import RECORD
 
 MOST_ENTRIES = 50_000  # of a record: the longest of a right answer has 3,000
+MOST_RECORDS = 100  # of one answer
 MOST_TEXT = 4 * 2**20  # characters, packed
 MOST_JSON = 64 * 2**20  # bytes, unpacked
 MOST_CONSTANTS = 1024  # values that a program may hold of its own
@@ -115,7 +116,23 @@ class Mark:
     ref: Ref | None
 
 
-Entry = Operator | Read | Freed | Constant | Mark
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A tensor that was put on its way to another card."""
+
+    to: int
+    ref: Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The next tensor from another card; None where none came."""
+
+    source: int
+    ref: Ref | None
+
+
+Entry = Operator | Read | Freed | Constant | Mark | Sent | Received
 
 
 @dataclass(frozen=True)
@@ -178,6 +195,11 @@ def to_text(record: Record) -> str:
     return packed([inputs, [_entry(one) for one in record.entries]])
 
 
+def to_texts(records: Sequence[Record]) -> str:
+    """Several records as one line of text."""
+    return " ".join(map(to_text, records))
+
+
 def _entry(one: Entry) -> list[Any]:
     match one:
         case Operator():
@@ -192,6 +214,10 @@ def _entry(one: Entry) -> list[Any]:
             return ["constant", _written(one.ref), list(one.values)]
         case Mark():
             return ["mark", one.name, None if one.ref is None else _written(one.ref)]
+        case Sent():
+            return ["send", one.to, _written(one.ref)]
+        case Received():
+            return ["receive", one.source, None if one.ref is None else _written(one.ref)]
 
 
 def _written(value: Any) -> Any:
@@ -218,6 +244,14 @@ def from_text(text: str) -> Record:
         raise Refused("the record has not the form of one") from None
 
 
+def from_texts(text: str) -> list[Record]:
+    """The records in a text. Raises Refused for any that is none, and for too many."""
+    texts = text.split()
+    if len(texts) > MOST_RECORDS:
+        raise Refused(f"these are more than {MOST_RECORDS} records")
+    return list(map(from_text, texts))
+
+
 def _read_entry(entry: Sequence[Any]) -> Entry:
     match entry:
         case ["do", str(name), list(given), dict(named), list(made), draw]:
@@ -237,6 +271,10 @@ def _read_entry(entry: Sequence[Any]) -> Entry:
             return Constant(_ref(ref), tuple(values))
         case ["mark", str(name), ref]:
             return Mark(name, None if ref is None else _ref(ref))
+        case ["send", to, ref]:
+            return Sent(_whole(to), _ref(ref))
+        case ["receive", source, ref]:
+            return Received(_whole(source), None if ref is None else _ref(ref))
     raise TypeError
 
 

@@ -25,9 +25,11 @@ from lessons.shared.replay.form import (
     Mark,
     Operator,
     Read,
+    Received,
     Record,
     Ref,
     Refused,
+    Sent,
     operator,
 )
 
@@ -58,6 +60,16 @@ class Recorder(TorchDispatchMode):
         """Note that a tensor is handed out here under this name, or that a phase ends."""
         self._bury()
         self._entries.append(Mark(name, None if tensor is None else self._ref(tensor)))
+
+    def sent(self, to: int, tensor: Tensor) -> None:
+        """Note that a tensor is put on its way to another card."""
+        self._bury()
+        self._entries.append(Sent(to, self._ref(tensor)))
+
+    def received(self, source: int, tensor: Tensor | None) -> None:
+        """Note that the next tensor from another card is this one, or that none came."""
+        self._bury()
+        self._entries.append(Received(source, None if tensor is None else self._ref(tensor, born=True)))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._bury()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,9 +25,11 @@ from lessons.shared.replay.form import (
     Freed,
     Mark,
     Operator,
+    Received,
     Record,
     Ref,
     Refused,
+    Sent,
     operator,
 )
 from lessons.shared.replay.guards import GUARDS
@@ -93,8 +95,8 @@ def replay(record: Record, values: Mapping[str, Tensor], seed: int = 0) -> Repla
 
     Raises Refused for a record that is no program, or takes others inputs, and for one that takes too much.
     """
-    with torch.no_grad(), _drawing():
-        return _Replayer(record, values, seed).run()
+    with torch.no_grad(), drawing():
+        return Replayer(record, values, seed).run()
 
 
 def slopes(
@@ -105,8 +107,8 @@ def slopes(
     A program's own backward pass comes behind that mark, and is not run. Raises Refused as `replay` does.
     """
     inputs = {name: value.clone().requires_grad_(value.is_floating_point()) for name, value in values.items()}
-    with torch.enable_grad(), _drawing():
-        out = _Replayer(record, inputs, seed, until).run().handed[until]
+    with torch.enable_grad(), drawing():
+        out = Replayer(record, inputs, seed, until).run().handed[until]
         if out.shape != weights.shape:
             raise Refused(f"`{until}` has another shape")
         wanted = {name: one for name, one in inputs.items() if one.requires_grad}
@@ -118,12 +120,23 @@ def slopes(
 
 
 @contextlib.contextmanager
-def _drawing() -> Iterator[None]:
+def drawing() -> Iterator[None]:
+    """While active, what is drawn changes nothing of torch's generator."""
     with torch.random.fork_rng(devices=[]):
         yield
 
 
-class _Replayer:
+@dataclass(frozen=True)
+class Message:
+    """What a program sends, or waits for: the other card, and the tensor, None where it waits."""
+
+    card: int
+    tensor: Tensor | None = None
+
+
+class Replayer:
+    """Runs one record. Raises Refused as `replay` does."""
+
     def __init__(self, record: Record, values: Mapping[str, Tensor], seed: int, until: str = "") -> None:
         if {name: ref.size for name, ref in record.inputs.items()} != {n: tuple(v.shape) for n, v in values.items()}:
             raise Refused("its inputs are others than those it was given")
@@ -136,9 +149,7 @@ class _Replayer:
             if str(value.dtype) != ref.dtype or ref.storage in self.whole:
                 raise Refused(f"input `{name}` is another tensor than it was given")
             if not value.requires_grad:
-                made = torch.empty(ref.end // value.element_size(), dtype=value.dtype)
-                made.as_strided(ref.size, ref.stride, ref.offset).copy_(value)
-                self._keep(ref.storage, made)
+                self._bear(ref, value)
             elif value.is_contiguous() and ref.end == value.nbytes and ref.stride == value.stride():
                 self._keep(ref.storage, value.clone())  # no leaf: a program may write into it
             else:
@@ -148,6 +159,12 @@ class _Replayer:
 
     def run(self) -> Replayed:
         """All of it, or up to a mark."""
+        for _ in self.steps():
+            raise Refused("it sends a message or waits for one, and is alone")
+        return self.found
+
+    def steps(self) -> Generator[Message, Tensor | None, None]:
+        """The same, and what passes between it and other cards: whoever asks for the next gives what it waits for."""
         end = time.monotonic() + SECONDS
         for entry in self.record.entries:
             if time.monotonic() > end:
@@ -174,7 +191,20 @@ class _Replayer:
                         self.found.handed[name] = one if one.requires_grad else one.clone()
                     if name == self.until:
                         break
-        return self.found
+                case Sent(to, ref):
+                    yield Message(to, self._tensor(ref).clone())
+                case Received(source, ref):
+                    arrived = yield Message(source)
+                    if arrived is None or ref is None or ref.storage in self.whole:
+                        raise Refused(f"it goes on without the message from card {source}")
+                    if (arrived.shape, str(arrived.dtype)) != (ref.size, ref.dtype):
+                        raise Refused(f"the message from card {source} is another one on other values")
+                    self._bear(ref, arrived)
+
+    def _bear(self, ref: Ref, value: Tensor) -> None:
+        made = torch.empty(ref.end // value.element_size(), dtype=value.dtype)
+        made.as_strided(ref.size, ref.stride, ref.offset).copy_(value)
+        self._keep(ref.storage, made)
 
     def _keep(self, number: int, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -222,7 +252,7 @@ class _Replayer:
         except Exception as error:  # noqa: BLE001 - whatever an operator says of its arguments
             said = str(error).strip().split("\n")[0]
             raise Refused(f"`{kind}` cannot run on other values: {said}") from None
-        made = tree_leaves(out, is_leaf=lambda x: x is None)
+        made = [] if out is None else tree_leaves(out, is_leaf=lambda x: x is None)
         if [one is None for one in made] != [one is None for one in entry.made]:
             raise Refused(f"`{kind}` returns something else")
         born = False
