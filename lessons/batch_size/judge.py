@@ -7,6 +7,7 @@ here knows a right answer: the whole batch at once is what the update is compare
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from lessons.shared.replay.steps import warm_up
 
 SHARE = 0.25  # of the whole batch's memory above what was there before: as high as the accumulated step's may be
 SIDE = 16  # of the images, in pixels
+MAP = 8 * SIDE**2  # values of an image's largest map
 CLASSES = 5
 RATE, MOMENTUM = 0.07, 0.5  # no other optimizer makes the same update
 MEASURED_BATCH, MEASURED_MICRO = 64, 8  # of the step whose memory is measured
@@ -190,21 +192,19 @@ def judge(record: Record, micro: int, parts: int, seed: int = 1) -> UpdateCompar
     """What a record comes to beside the whole batch's, on values drawn from this seed. Raises Refused."""
     sessions = _sessions(micro, parts, seed)
     values = {name: one.detach() for session in sessions for name, one in session.inputs.items()}
+    record.require_marks("".join(map(_marks_of, sessions)))
     ours, theirs = replay(record, values), replay(_whole(micro, parts), values)
     updates = {one.name: (_after(ours, one), _after(theirs, one)) for one in sessions}
     measured = [_above(found) for found in (ours, theirs)]
     mine, whole = updates["measured"]
     trained = torch.allclose(mine, whole, rtol=1e-4, atol=1e-5)
-    read = [
-        one.read[0].size[0] for one in ours.ran if one.name == "convolution" and not one.phase.startswith("measured")
-    ]
     returned = [name.split()[-1] for name in ours.alive if " returned " in name]
     return UpdateComparison(
         returned=returned[-1] if returned else "",
         even=updates["even"],
         uneven=updates["uneven"],
         second=updates["second"],
-        most=max(read, default=0),
+        most=max(_most_images(ours, one) for one in sessions if one.name != "measured"),
         micro=micro,
         share=measured[0] / measured[1] if trained else 1.0,
     )
@@ -222,6 +222,25 @@ def _after(found: Replayed, session: Session) -> Tensor:
     if any(name not in found.handed for name in names):
         raise Refused("parameters are missing after a step")
     return torch.cat([found.handed[name].flatten() for name in names])
+
+
+def _marks_of(session: Session) -> str:
+    """What `record` hands out of a session, in this order, as a pattern of names."""
+    returned = rf"({session.name} returned \w+\n){{{len(session.batches)}}}"
+    after = "".join(rf"{session.name} {name}\n{session.name} momentum {name}\n" for name in session.momentum)
+    return rf"{session.name} begin\n{returned}{after}{session.name} end\n"
+
+
+def _most_images(found: Replayed, session: Session) -> int:
+    """Images that go through the network at once in a session: that a convolution reads, or whose maps are one tensor.
+
+    A tensor no larger than all images of a batch is no map of theirs, but a copy of them.
+    """
+    ran = found.ran[found.done[f"{session.name} begin"] : found.done[f"{session.name} end"]]
+    read = [one.read[0].size[0] for one in ran if one.name == "convolution"]
+    made = [math.prod(ref.size) for one in ran for ref in one.made]
+    copies = max(images.numel() for images, _ in session.batches)
+    return max((*read, *(math.ceil(values / MAP) for values in made if values > copies)), default=0)
 
 
 def _above(found: Replayed) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lessons.shared.compared import PeakComparison, same
+from lessons.shared.compared import PeakComparison, awake, same
 from lessons.shared.replay.form import Record
 from lessons.shared.replay.steps import Trial
 from lessons.shared.rewrites import CLASSES, INPUT_SHAPE
@@ -63,7 +63,7 @@ def _trial(batch: int, seed: int) -> Trial:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         images, labels = torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))
-        return Trial(Pretrained(), [(images, labels)], CLASSES)
+        return Trial(awake(Pretrained()), [(images, labels)], CLASSES)
 
 
 def record(make: Callable[[], nn.Module], batch: int, seed: int = 0) -> Record:

@@ -5,6 +5,7 @@ Nothing here knows a right answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,13 +14,14 @@ from torch import Tensor, nn
 
 from course_utils.surroundings import no_garbage_collection
 from lessons.shared.compared import same
-from lessons.shared.replay.form import DTYPES, Record
+from lessons.shared.replay.form import DTYPES, Record, Refused
 from lessons.shared.replay.recorder import Recorder
 from lessons.shared.replay.replayer import replay, slopes
 from lessons.shared.replay.steps import warm_up
 
 RANK = 4
 Values = dict[str, Tensor]
+MARKS = r"{0} returned \w+\n({0} out\n)?(gradient {0} [^\n]+\n)*(after {0} frozen \w+\n)+"  # of a layer, by name
 
 
 class Reader(nn.Module):
@@ -164,6 +166,9 @@ def judge(record: Record, rank: int = RANK, seed: int = 1) -> Adapted:
     layers = _layers(seed)
     given = {key: one for _, values in layers.values() for key, one in values.items()}
     own = {key: ref for key, ref in record.inputs.items() if key not in given}
+    record.require_marks("".join(MARKS.format(name) for name in layers))
+    if not all(re.match(rf"({'|'.join(layers)}) (trained|kept) ", key) for key in own):
+        raise Refused("a parameter of no layer")
     draw = torch.Generator().manual_seed(seed)
     drawn = {key: torch.randn(ref.size, generator=draw).to(DTYPES[ref.dtype]) for key, ref in own.items()}
     start = {key: 0 * one if " from 0 " in key else one for key, one in drawn.items()}
@@ -209,9 +214,9 @@ def _look(
     mine = [key for key in start if key.startswith(f"{name} trained ")]
     frozen = [key for key in given if key.startswith(f"{name} frozen ")]
     right = all(_same(begin.handed.get(f"gradient {key}"), slope[key]) for key in mine)
-    one, two, less, matrix = (added(entering) for entering in (x, 2 * x, -x, torch.eye(len(x))))
+    one, two, matrix = (added(entering) for entering in (x, 2 * x, torch.eye(len(x))))
     near = 1e-4 * float(max(one.abs().max(), layer(x).abs().max()))  # as close as sums of float32 are
-    straight = torch.allclose(two, 2 * one, rtol=0, atol=near) and torch.allclose(less, -one, rtol=0, atol=near)
+    straight = torch.allclose(two, 2 * one, rtol=0, atol=near) and torch.allclose(x @ matrix, one, rtol=0, atol=near)
     return Adapted(
         kind=kind,
         used=all(bool(slope[key].any()) for key in frozen),

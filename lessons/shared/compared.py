@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -61,12 +62,43 @@ def take_weights(changed: nn.Module, original: nn.Module) -> str:
     return differ
 
 
-def same(one: object, other: Tensor, relative: float = 1e-4) -> bool:
-    """Whether something is a tensor of the same shape and values, to this share of them or a hundredth of it."""
-    close = isinstance(one, Tensor) and one.shape == other.shape
-    return close and torch.allclose(one, other, rtol=relative, atol=relative / 100)  # type: ignore[arg-type]
+ROUNDING = 1e-6  # of the longest gradient: what rounding leaves where a gradient is 0 but for that
+
+
+def same(one: object, other: Tensor, relative: float = 1e-4, floor: float = 0.0) -> bool:
+    """Whether something is a tensor of the same shape and values, to this share of them or a hundredth of it.
+
+    Small tensors count like large ones: as vectors, too, the two differ by at most this share of the other's length,
+    or by `floor`.
+    """
+    if not isinstance(one, Tensor) or one.shape != other.shape:
+        return False
+    near = torch.allclose(one, other, rtol=relative, atol=relative / 100)
+    apart = torch.linalg.vector_norm((one - other).double())
+    return near and bool(apart <= relative * torch.linalg.vector_norm(other.double()) + floor)
+
+
+def same_each(
+    ours: Mapping[str, Tensor | None], theirs: Mapping[str, Tensor], relative: float = 1e-4
+) -> dict[str, bool]:
+    """Whether each of these gradients is the one in `theirs`, by name."""
+    floor = ROUNDING * max((float(torch.linalg.vector_norm(one.double())) for one in theirs.values()), default=0.0)
+    return {name: same(ours.get(name), other, relative, floor) for name, other in theirs.items()}
 
 
 def same_gradients(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], relative: float = 1e-4) -> bool:
     """Whether the same parameters have the same gradients."""
-    return ours.keys() == theirs.keys() and all(same(ours[name], theirs[name], relative) for name in theirs)
+    return ours.keys() == theirs.keys() and all(same_each(ours, theirs, relative).values())
+
+
+@torch.no_grad()
+def awake(network: nn.Module) -> nn.Module:
+    """Draw a network's weights so that no layer falls silent; returns it.
+
+    A deep network's own at first make maps, and gradients of early layers, smaller than rounding: then its output
+    hardly depends on its images, and whoever leaves them out is right.
+    """
+    for parameter in network.parameters():
+        many = parameter.dim() > 1
+        parameter.normal_(0, math.sqrt(2 / parameter[0].numel()) if many else 0.1)
+    return network

@@ -11,18 +11,19 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from classroom.questions.core import Slip, Unfit, percent
-from lessons.shared.compared import same
+from lessons.shared.compared import same_each
 from lessons.shared.network_questions import ReplayCheck
-from lessons.shared.replay.form import DTYPES, Record
-from lessons.shared.replay.replayer import Ran, slopes
+from lessons.shared.replay.form import DTYPES, Entry, Mark, Operator, Record, Ref
+from lessons.shared.replay.replayer import Ran, replay, slopes
 from lessons.shared.replay.steps import Batch, Steps, named_inputs, record_steps, run
 
 STRAIGHT = (
@@ -33,13 +34,12 @@ NO_RELU = (
     "There are fewer ReLUs than convolutions. Keep a ReLU behind every convolution: it keeps its output, which the "
     "next convolution keeps anyway. Others may keep their input too, a second map a layer."
 )
-GRADIENTS = 1e-3  # relative: those of autograd, summed in another order
-PRODUCTS = frozenset({"convolution", "addmm", "mm", "bmm", "baddbmm"})
+GRADIENTS = 1e-4  # relative: those of autograd, summed in another order
+LEAST = 1e-3  # of what a place in the images changes in the middle: what every place has to change at least
+PRODUCTS = frozenset("convolution addmm mm bmm baddbmm addbmm addmv mv dot vdot addr outer".split())
 ACTIVATIONS = frozenset(
-    "relu relu_ clamp clamp_ clamp_min clamp_min_ threshold threshold_ maximum where leaky_relu leaky_relu_ elu elu_ "
-    "gelu silu silu_ hardtanh hardtanh_ mish softplus tanh sigmoid".split()
+    "leaky_relu leaky_relu_ elu elu_ gelu silu silu_ hardtanh hardtanh_ mish softplus tanh sigmoid".split()
 )
-RELUS = frozenset("relu relu_ clamp clamp_ clamp_min clamp_min_ threshold threshold_ maximum where".split())
 CHANGED = (
     "The first convolution does not read the images as they are. What makes maps small is to come behind it: details "
     "that are pooled away before are lost for every layer."
@@ -101,7 +101,7 @@ class RebuildLook:
     operators: tuple[str, ...] = ()  # that launched a kernel
     straight: bool = False  # weights stand behind weights without an activation between
     other_activation: bool = False  # a convolution has no ReLU, but something else
-    changed_first: bool = False  # the first convolution does not read the images as they are
+    changed_first: bool = False  # no convolution reads the images as they are, or something else does
     other_side: int = 0  # side of a map that has another size than the input, where none may
     peak: int = 0
     original_peak: int = 1
@@ -168,22 +168,28 @@ def judge(record: Record, original: Original, images: int, seed: int = 1) -> Reb
     if step.output is None:
         return seen
     shapes = record.shapes("parameter ")
-    seen = replace(seen, shape=tuple(step.output.shape), kernels_differ=_other_kernels(shapes, original))
+    differ = _other_numbers(record) or _other_kernels(shapes, original)
+    seen = replace(seen, shape=tuple(step.output.shape), kernels_differ=differ)
     if seen.shape != seen.expected_shape or seen.kernels_differ:
         return seen
     slope = (torch.softmax(step.output, 1) - nn.functional.one_hot(batch[1], original.classes)) / images
     found = slopes(record, values, "output 1", slope)
-    trained = {name: same(step.gradients.get(name), found[f"parameter {name}"], GRADIENTS) for name in shapes}
-    forward = [one for one in steps.replayed.ran if one.phase == ""]
+    slopes_of = {name: found[f"parameter {name}"] for name in shapes}
+    trained = same_each(step.gradients, slopes_of, GRADIENTS)
+    forward = steps.replayed.ran[: steps.replayed.done["output 1"]]
     convolutions = [one for one in forward if one.name == "convolution"]
+    rectified = _rectified(record, values)
     return replace(
         seen,
-        without_gradient=tuple(name for name, right in trained.items() if not right),
+        without_gradient=tuple(
+            name for name, right in trained.items()
+            if not right or not slopes_of[name].any() or not _multiplies(record.inputs[f"parameter {name}"], forward)
+        ),
         ignores_images=not bool((found["batch 1.0"] != 0).flatten(1).any(1).all()),
         ignored=_ignored(found["batch 1.0"]),
-        straight=_is_straight(forward),
-        other_activation=sum(one.name in RELUS for one in forward) < len(convolutions),
-        changed_first=[one.read[0].size for one in convolutions[:1]] != [(images, *original.input_shape)],
+        straight=_is_straight(forward, rectified),
+        other_activation=len(rectified) < len(convolutions),
+        changed_first=_changed_first(record, forward),
         other_side=_other_side(record, forward, original),
         operators=steps.replayed.operators,
         peak=steps.peak,
@@ -206,19 +212,71 @@ def _values(record: Record, seed: int) -> dict[str, Tensor]:
 
 def _ignored(slope: Tensor) -> str:
     """The first place whose values change nothing in any image, and how many more there are; "" if there is none."""
-    silent = (slope == 0).all(0).nonzero()
+    most = slope.abs().amax(0)
+    silent = (most <= LEAST * most.median()).nonzero()
     return f"{tuple(silent[0].tolist())}, and {len(silent) - 1:,} more" if len(silent) else ""
 
 
-def _is_straight(forward: Sequence[Ran]) -> bool:
+def _rectified(record: Record, values: Mapping[str, Tensor]) -> frozenset[int]:
+    """Which operators of the forward pass, by their number, are a ReLU: they cut off what of a map is below 0.
+
+    It shows in what they make, whatever they are called: the record is run once more, with each operator's tensors
+    handed out.
+    """
+    entries: list[Entry] = []
+    number = -1
+    for entry in record.entries:
+        if isinstance(entry, Operator):
+            number += 1
+            reads = [ref for ref in tree_leaves(entry.given) if isinstance(ref, Ref)]
+            made = [ref for ref in entry.made[:1] if ref is not None and len(ref.size) == 4]
+            of_maps = [ref for ref in reads if made and (ref.size, ref.dtype) == (made[0].size, made[0].dtype)]
+            before = [Mark(f"read {number} {place}", ref) for place, ref in enumerate(of_maps)]
+            entries += [*before, entry, *(Mark(f"made {number}", ref) for ref in made if of_maps)]
+        elif isinstance(entry, Mark) and entry.name == "output 1":
+            break
+        elif not isinstance(entry, Mark):
+            entries.append(entry)
+    handed = replay(Record(record.inputs, tuple(entries)), values).handed
+
+    def cuts(number: int) -> bool:
+        reads = (one for name, one in handed.items() if name.startswith(f"read {number} "))
+        return any(bool((one < 0).any()) and torch.equal(one.relu(), handed[f"made {number}"]) for one in reads)
+
+    return frozenset(number for number in range(number + 1) if f"made {number}" in handed and cuts(number))
+
+
+def _multiplies(weight: Ref, forward: Sequence[Ran]) -> bool:
+    """Whether a parameter of two dimensions or more is a factor of a product with maps of all images."""
+    using = [one for one in forward if any(ref.storage == weight.storage for ref in one.read)]
+    return len(weight.size) < 2 or any(one.name in PRODUCTS for one in using)
+
+
+def _changed_first(record: Record, forward: Sequence[Ran]) -> bool:
+    """Whether something else than products of all their values is made of the images."""
+    images = record.inputs["batch 1.0"]
+    theirs = {images.storage}
+    for one in forward:
+        read = [ref for ref in one.read if ref.storage in theirs]
+        if any(ref.size != images.size for ref in read if one.name == "convolution"):
+            return True
+        if read and one.name not in PRODUCTS:
+            if any(math.prod(ref.size) < math.prod(images.size) for ref in one.made):
+                return True
+            theirs |= {ref.storage for ref in one.made}
+    return False
+
+
+def _is_straight(forward: Sequence[Ran], rectified: Collection[int]) -> bool:
     """Whether weights multiply what other weights were multiplied with, and no activation stands between."""
     linear: set[int] = set()  # storages that hold weights' products, and no activation came since
-    for one in forward:
+    for number, one in enumerate(forward):
         read, made = ({ref.storage for ref in refs} for refs in (one.read, one.made))
         of_weights, reads = one.name in PRODUCTS, not read.isdisjoint(linear)
         if of_weights and reads:
             return True
-        linear = linear | made if of_weights or (reads and one.name not in ACTIVATIONS) else linear - made
+        bends = one.name in ACTIVATIONS or number in rectified
+        linear = linear | made if of_weights or (reads and not bends) else linear - made
     return False
 
 
@@ -243,6 +301,13 @@ def _original_peak(original: Original, images: int) -> int:
 def _steps(make: Callable[[], Any], original: Original, images: int) -> Steps:
     found = original.record(make(), images)
     return run(found, {**_values(found, 1), **named_inputs({}, {}, [original.batch(images, 1)])})
+
+
+def _other_numbers(record: Record) -> str:
+    """A kind of numbers with fewer bits than float32 that parameters or maps are of, in words, or ""."""
+    made = (ref for one in record.entries if isinstance(one, Operator) for ref in one.made if ref is not None)
+    few = {ref.dtype for ref in (*record.inputs.values(), *made)} & {"torch.float16", "torch.bfloat16"}
+    return f"numbers of {min(few)}, where float32 is asked" if few else ""
 
 
 def _other_kernels(parameters: Mapping[str, tuple[int, ...]], original: Original) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from lessons.shared.compared import PeakComparison, same, same_gradients
+from lessons.shared.compared import PeakComparison, awake, same, same_gradients
 from lessons.shared.replay.form import Record
 from lessons.shared.replay.steps import REENTRANT, Trial
 
@@ -100,7 +100,7 @@ def _trial(batch: int, seed: int, kind: Callable[[], nn.Module], training: bool)
     """A `kind()`, and two steps: what a network keeps for its next step shows in the second."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        original = kind().train(training)
+        original = awake(kind()).train(training)
         batches = [(torch.randn(batch, *INPUT_SHAPE), torch.randint(CLASSES, (batch,))) for _ in "12"]
     return Trial(original, batches, CLASSES, seed)
 

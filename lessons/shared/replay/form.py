@@ -9,8 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
+import itertools
 import json
 import math
+import operator as arithmetic
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -57,6 +59,13 @@ class Ref:
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether it shows every value of its storage up to its own end, and each once, in whatever order."""
+        sizes = sorted((step, n) for n, step in zip(self.size, self.stride, strict=True) if n != 1)
+        steps = itertools.accumulate((n for _, n in sizes), arithmetic.mul, initial=1)
+        return 0 in self.size or (self.offset == 0 and all(step == at for (step, _), at in zip(sizes, steps, strict=False)))
 
     @property
     def end(self) -> int:
@@ -147,6 +156,15 @@ class Record:
         """What is handed out, by name."""
         return {one.name: one.ref for one in self.entries if isinstance(one, Mark)}
 
+    def require_marks(self, pattern: str) -> None:
+        """Raise Refused unless the names of its marks, each with a line feed, are what a pattern says, in this order.
+
+        What counts between two marks is counted right only where they stand as the recorder sets them.
+        """
+        names = [one.name for one in self.entries if isinstance(one, Mark)]
+        if any("\n" in name for name in names) or not re.fullmatch(pattern, "".join(f"{name}\n" for name in names)):
+            raise Refused("what it hands out is not what a step hands out, or not in this order")
+
     def shapes(self, prefix: str = "") -> dict[str, tuple[int, ...]]:
         """Sizes of the inputs whose names begin so, by the rest of their names."""
         return {n.removeprefix(prefix): ref.size for n, ref in self.inputs.items() if n.startswith(prefix)}
@@ -159,10 +177,10 @@ def operator(name: str) -> Callable[..., Any]:
         raise Refused(f"`{name}` is none of torch's own operators: use those alone")
     kind, _, overload = name.removeprefix("aten::").partition(".")
     known = getattr(getattr(torch.ops.aten, kind, None), overload or "default", None)
-    if known is None:
+    if not isinstance(known, torch._ops.OpOverload):
         raise Refused(f"`{name}` is no operator")
     if kind.removesuffix("_") in LISTED or kind.startswith("_foreach_") or torch.Tag.pointwise in known.tags:
-        return known  # type: ignore[no-any-return]
+        return known
     raise Refused(f"`{kind}` is none of the operators that can be replayed: write the same with plainer ones")
 
 

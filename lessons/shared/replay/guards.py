@@ -7,11 +7,35 @@ its forward pass has run. Each guard returns whether the arguments are such as t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from lessons.shared.replay.form import MOST_VALUES, Refused
+
+ALL = 2**63 - 1  # the end of a slice to the end
+KINDS = {"ScalarType": torch.dtype, "Layout": torch.layout, "MemoryFormat": torch.memory_format}
+
+
+def require_kinds(function: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Raise Refused where an operator takes a number for what it is not, or a size that overflows in its arithmetic.
+
+    To torch a dtype is a number, and it looks at none: the kernel falls on one that is no dtype's.
+    """
+    for place, one in enumerate(function._schema.arguments):
+        value = given[place] if place < len(given) else named.get(one.name)
+        kind = str(one.real_type).removeprefix("Optional[").removesuffix("]")
+        if value is None:
+            continue
+        if kind in KINDS and not isinstance(value, KINDS[kind]):
+            raise Refused(f"`{function.overloadpacket.__name__}` is given {value} for a {kind}")
+        if kind in ("int", "List[int") and not function.overloadpacket.__name__.startswith("randint"):
+            for number in value if isinstance(value, list) else [value]:
+                if isinstance(number, int) and abs(number) > MOST_VALUES and number != ALL:
+                    raise Refused(f"`{function.overloadpacket.__name__}` is given {number}, more than any answer needs")
+
 
 
 def _within(indices: Tensor, end: int, besides: int | None = None) -> bool:
@@ -55,6 +79,13 @@ def _batch_normed(grad: Tensor, maps: Tensor, weight: Tensor | None, *given: Any
     return grad.shape == maps.shape and all(one is None or one.shape == maps.shape[1:2] for one in per_channel)
 
 
+def _batch_norm(maps: Tensor, weight: Tensor | None, bias: Tensor | None, *given: Any) -> bool:
+    stats = [one for one in given if isinstance(one, Tensor)]
+    training = next((one for one in given if isinstance(one, bool)), False)
+    per_channel = all(one is None or one.shape == maps.shape[1:2] for one in (weight, bias, *stats))
+    return maps.dim() >= 2 and per_channel and (training or len(stats) == 2)
+
+
 def _layer_normed(
     grad: Tensor, x: Tensor, shape: list[int], mean: Tensor, scale: Tensor, weight: Any, bias: Any, *_: Any
 ) -> bool:
@@ -74,12 +105,14 @@ def _group_normed(
 
 GUARDS: dict[str, Callable[..., bool]] = {
     "_adaptive_avg_pool2d_backward": _averaged,
+    "_native_batch_norm_legit": _batch_norm,
     "_log_softmax_backward_data": _softmaxed,
     "_softmax_backward_data": _softmaxed,
     "adaptive_max_pool2d_backward": _pooled,
     "convolution_backward": _convolved,
     "embedding_dense_backward": _embedding,
     "max_pool2d_with_indices_backward": _pooled,
+    "native_batch_norm": _batch_norm,
     "native_batch_norm_backward": _batch_normed,
     "native_group_norm_backward": _group_normed,
     "native_layer_norm_backward": _layer_normed,

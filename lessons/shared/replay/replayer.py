@@ -32,7 +32,7 @@ from lessons.shared.replay.form import (
     Sent,
     operator,
 )
-from lessons.shared.replay.guards import GUARDS
+from lessons.shared.replay.guards import GUARDS, require_kinds
 
 MOST_BYTES = 2**30  # alive at once
 SECONDS = 15.0
@@ -148,12 +148,7 @@ class Replayer:
             value = values[name]
             if str(value.dtype) != ref.dtype or ref.storage in self.whole:
                 raise Refused(f"input `{name}` is another tensor than it was given")
-            if not value.requires_grad:
-                self._bear(ref, value)
-            elif value.is_contiguous() and ref.end == value.nbytes and ref.stride == value.stride():
-                self._keep(ref.storage, value.clone())  # no leaf: a program may write into it
-            else:
-                raise Refused(f"input `{name}` is a part of another tensor")
+            self._bear(f"input `{name}`", ref, value)  # no leaf: a program may write into it
         self.inputs = frozenset(self.whole)
         self.found = Replayed(self.bytes)
 
@@ -199,11 +194,13 @@ class Replayer:
                         raise Refused(f"it goes on without the message from card {source}")
                     if (arrived.shape, str(arrived.dtype)) != (ref.size, ref.dtype):
                         raise Refused(f"the message from card {source} is another one on other values")
-                    self._bear(ref, arrived)
+                    self._bear(f"the message from card {source}", ref, arrived)
 
-    def _bear(self, ref: Ref, value: Tensor) -> None:
-        made = torch.empty(ref.end // value.element_size(), dtype=value.dtype)
-        made.as_strided(ref.size, ref.stride, ref.offset).copy_(value)
+    def _bear(self, what: str, ref: Ref, value: Tensor) -> None:
+        if not ref.whole:
+            raise Refused(f"{what} is a part of another tensor: use one of its own")
+        made = torch.empty(value.numel(), dtype=value.dtype)
+        made.as_strided(ref.size, ref.stride).copy_(value)
         self._keep(ref.storage, made)
 
     def _keep(self, number: int, tensor: Tensor) -> None:
@@ -226,8 +223,11 @@ class Replayer:
             raise Refused(f"storage {ref.storage} is read, and is not there: it was freed, or nobody made it")
         if ref.end > whole.untyped_storage().nbytes():
             raise Refused(f"storage {ref.storage} is read beyond its end")
-        if whole.dtype is not DTYPES[ref.dtype]:
-            whole = whole.view(DTYPES[ref.dtype])
+        dtype = DTYPES[ref.dtype]
+        if whole.dtype is not dtype:
+            if torch.bool in (whole.dtype, dtype) or len(whole) * whole.element_size() % dtype.itemsize:
+                raise Refused(f"{whole.dtype} is read as {dtype}, byte by byte")
+            whole = whole.view(dtype)
         return whole.as_strided(ref.size, ref.stride, ref.offset)
 
     def _argument(self, value: Any) -> Any:
@@ -243,10 +243,15 @@ class Replayer:
             if entry.draw is None:
                 raise Refused(f"`{kind}` draws, and nobody knows from what state")
             torch.manual_seed(self.seed + entry.draw)
+        require_kinds(function, given, named)
         try:
             if kind in GUARDS and not GUARDS[kind](*given, **named):
                 raise Refused(f"`{kind}` is given what no forward pass leaves")
+            storages = [one.untyped_storage() for one in tree_leaves((given, named)) if isinstance(one, Tensor)]
+            sizes = [one.nbytes() for one in storages]
             out = function(*given, **named)
+            if sizes != [one.nbytes() for one in storages]:
+                raise Refused(f"`{kind}` writes into a tensor of another size: give it one of the right size, or none")
         except Refused:
             raise
         except Exception as error:  # noqa: BLE001 - whatever an operator says of its arguments

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from course_utils.surroundings import no_garbage_collection
 from lessons.shared.compared import take_weights
-from lessons.shared.replay.form import Record, Refused
+from lessons.shared.replay.form import Record
 from lessons.shared.replay.recorder import Recorder
 from lessons.shared.replay.replayer import Replayed, replay
 
@@ -135,12 +135,11 @@ class Steps:
 
 def run(record: Record, values: Mapping[str, Tensor], seed: int = 0, steps: int = 1) -> Steps:
     """What a record of so many steps comes to on these values, and with draws from this seed. Raises Refused."""
+    record.require_marks("".join(_marks_of(number) for number in range(1, 1 + steps)))
     found = replay(record, values, seed)
     each, begin = [], 0
     for number in range(1, 1 + steps):
         returned = next((n.split()[-1] for n in found.alive if n.startswith(f"returned {number} ")), "")
-        if not returned or f"end {number}" not in found.alive:
-            raise Refused("a step is missing")
         prefix = f"gradient {number} "
         gradients = {n.removeprefix(prefix): one for n, one in found.handed.items() if n.startswith(prefix)}
         left = found.alive[f"end {number}"] - found.given - sum(one.nbytes for one in gradients.values())
@@ -149,6 +148,12 @@ def run(record: Record, values: Mapping[str, Tensor], seed: int = 0, steps: int 
         each.append(Step(returned, found.handed.get(f"output {number}"), gradients, left, operators))
         begin = end
     return Steps(tuple(each), found)
+
+
+def _marks_of(number: int) -> str:
+    """What `record_steps` hands out of a step, in this order, as a pattern of names."""
+    output = rf"(output {number}\n({REENTRANT}\n)?)?"
+    return rf"returned {number} \w+\n{output}(gradient {number} [^\n]+\n)*end {number}\n"
 
 
 @dataclass(frozen=True)

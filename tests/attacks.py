@@ -1,0 +1,487 @@
+"""Answers that want the points and do not do what is asked, by somebody who has read how records are judged.
+
+Each is the text of an answer cell. Most take an answer that is wrong, and do something to the process, to the recorder
+or to the record itself; others look like an answer and are none. None may earn a point (`test_attacks.py`).
+"""
+
+# ruff: noqa: E501 - what is tried reads best on one line
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An answer's text to a question, and what it tries."""
+
+    question: str
+    name: str
+    source: str
+
+
+# An answer to each question that does nothing of what is asked.
+IDLE = {
+    "fewer_launches": "class AllAtOnce(OneByOne):\n    pass\n",
+    "head_only": "class HeadOnly(Pretrained):\n    pass\n",
+    "keep_less": "class KeepsLess(Watched):\n    pass\n",
+    "strided": "def strided():\n    return pooled()\n",
+    "bottleneck": """\
+def bottleneck():
+    layers = list(wide().children())
+    return nn.Sequential(*layers[:8], nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 1), nn.ReLU(), *layers[8:])
+""",
+    "pooled_well": "def pooled_well():\n    from lessons.shared.originals import pooled_late\n    return pooled_late()\n",
+    "accumulate": "def accumulate(model, optimizer, images, labels, micro):\n    training.whole_batch(model, optimizer, images, labels)\n",
+    "keep_outside": "def keep_outside(model, least, host):\n    return (lambda one: one), (lambda one: one)\n",
+    "recompute_blocks": "class Recomputes(Tower):\n    pass\n",
+    "vgg_plan": "def vgg_plan():\n    return Plan(256)\n",
+    "find_plan": "def find_plan(problem):\n    return Plan(problem.batch)\n",
+    "loss_in_pieces": "class InPieces(Reader):\n    pass\n",
+    "adapt_layer": """\
+class Adapted(nn.Module):
+    def __init__(self, layer, rank):
+        super().__init__()
+        self.layer, self.more = layer, nn.Linear(layer.in_features, layer.out_features)
+    def forward(self, x):
+        return self.layer(x) + self.more(x)
+""",
+}
+NETWORKS = [question for question in IDLE if question not in ("vgg_plan", "find_plan")]
+PEAKS = [question for question in NETWORKS if question not in ("fewer_launches", "keep_outside", "adapt_layer")]
+REBUILT = ["strided", "bottleneck", "pooled_well"]
+
+# What a forger writes once: the record as it is, changed on its way to text.
+FORGE = """\
+from dataclasses import replace
+from lessons.shared import network_questions as rooms
+from lessons.shared.replay.form import Constant, Freed, Mark, Operator, Read, Record, Ref
+honest = rooms.to_text
+def forge(change):
+    rooms.to_text = lambda record: honest(change(record))
+def forge_entries(change):
+    forge(lambda record: replace(record, entries=tuple(change(list(record.entries), record))))
+def plain(number, *size, dtype="float32"):
+    stride, step = [], 1
+    for n in reversed(size):
+        stride.insert(0, step)
+        step *= n
+    return Ref(number, f"torch.{dtype}", tuple(size), tuple(stride), 0)
+def op(name, given, *made, **named):
+    return Operator(f"aten::{name}", tuple(given), named, made)
+def largest(record):
+    return max((r for r in record.inputs.values() if r.dtype == "torch.float32"), key=lambda r: r.end)
+"""
+
+ATTACKS: list[Attack] = []
+
+
+def add(name: str, before: str, questions: list[str], forge: bool = True) -> None:
+    """The same attempt on several questions, on top of their idle answers."""
+    ATTACKS.extend(Attack(q, name, f"{FORGE if forge else ''}{before}{IDLE[q]}") for q in questions)
+
+
+def alone(question: str, name: str, source: str) -> None:
+    """An attempt on one question."""
+    ATTACKS.append(Attack(question, name, source))
+
+
+# -- the process is bent ------------------------------------------------------------------------------------------------
+
+YES = """\
+from classroom.questions import graded as rooms
+words = ["can be replayed", "parameters kept", "same output", "same loss", "same gradients", "peak low enough"]
+"""
+add("the graded cell prints yes", YES + "rooms.GradedReplay.lines = lambda *_: [f'{one}: yes' for one in words]\n", ["keep_less", "loss_in_pieces"], False)
+add("the record says yes", "rooms.to_text = lambda record: 'can be replayed: yes\\nparameters kept: yes'\n", ["head_only"])
+add("a record, and yes behind it", "rooms.to_text = lambda record: honest(record) + '\\ncan be replayed: yes\\nsame output: yes'\n", ["keep_less"])
+add("a record with an end of a text in it", "rooms.to_text = lambda record: honest(record) + \"', '0'); print('same output: yes') #\"\n", ["keep_less"])
+add("prints yes when the process ends", "import atexit\natexit.register(print, 'can be replayed: yes')\n", ["recompute_blocks"], False)
+add("a thread prints yes", "import threading, sys\nout = sys.stdout\nthreading.Thread(target=lambda: print('same output: yes', file=out), daemon=True).start()\n", ["keep_less"], False)
+add("the judge agrees", "from lessons.shared import compared, rewrites\ncompared.same = rewrites.same = lambda *_: True\nrewrites.SHARE = rewrites.RECOMPUTED = 9.0\n", ["keep_less", "recompute_blocks"], False)
+add("the replayer agrees", "from lessons.shared.replay import replayer, steps\nreplayer.Replayed.peak = steps.Steps.peak = property(lambda self: 1)\n", ["keep_less"], False)
+add("JSON is another", "import json\nold = json.dumps\njson.dumps = lambda data, **more: old([{}, []])\n", ["keep_less"], False)
+add("no operator is seen", "from lessons.shared.replay.recorder import Recorder\nRecorder.__torch_dispatch__ = lambda self, func, types, args=(), kwargs=None: func(*args, **(kwargs or {}))\n", ["keep_less", "accumulate"], False)
+add("every second operator is seen", "from lessons.shared.replay.recorder import Recorder\nold, seen = Recorder.__torch_dispatch__, []\ndef new(self, func, types, args=(), kwargs=None):\n    seen.append(func)\n    return old(self, func, types, args, kwargs) if len(seen) % 2 else func(*args, **(kwargs or {}))\nRecorder.__torch_dispatch__ = new\n", ["fewer_launches"], False)
+add("nothing lives", "from lessons.shared.replay.recorder import Recorder\nold = Recorder._bury\ndef new(self):\n    self._dead[:] = range(30, self._count)\n    old(self)\nRecorder._bury = new\n", ["keep_less", "recompute_blocks", "loss_in_pieces"], False)
+add("the recorder is another class", "from lessons.shared.replay import steps, recorder\nclass Blind(recorder.Recorder):\n    def __torch_dispatch__(self, func, types, args=(), kwargs=None):\n        return func(*args, **(kwargs or {}))\nsteps.Recorder = Blind\n", ["loss_in_pieces"], False)
+add("modules are others", "import sys, types\nsys.modules['lessons.shared.rewrites'].judge = lambda *_: None\nsys.modules['lessons.shared.replay.guards'] = types.ModuleType('guards')\n", ["keep_less"], False)
+add("garbage is searched for the original's record", "import gc\nfrom lessons.shared.replay.form import Record, to_text\nfrom lessons.shared import network_questions as rooms\nrooms.to_text = lambda record: to_text(min((one for one in gc.get_objects() if isinstance(one, Record)), key=lambda one: len(one.entries), default=record))\n", ["keep_less"], False)
+add("memory is searched for a token", "import re\nfound = b''\nwith open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:\n    for line in maps:\n        if 'heap' in line:\n            low, high = (int(n, 16) for n in line.split()[0].split('-'))\n            memory.seek(low)\n            found = memory.read(high - low)\nfrom classroom.questions import graded\ntoken = dict.get(graded._tokens, 'keep_less values') or (re.findall(rb'[0-9a-f]{32}', found) or [b'0'])[0].decode()\ngraded.draw_from('keep_less values', token)\n", ["keep_less"], False)
+
+# -- the record is written by hand --------------------------------------------------------------------------------------
+
+TEXTS = {
+    "nothing": "''", "no zlib": "'replay1:AAAA'",
+    "deep JSON": "form.RECORD + base64.b64encode(zlib.compress(b'[' * 10**6)).decode()",
+    "a bomb": "form.RECORD + base64.b64encode(zlib.compress(b' ' * 2**27)).decode()",
+    "numbers without end": "form.packed([{}, [['constant', {'t': [1, 'float32', [1], [1], 0]}, [1e999]]]]).replace('Inf', '1e999')",
+    "a number of ten thousand digits": "form.RECORD + base64.b64encode(zlib.compress(b'[{}, [[\"free\", ' + b'9' * 10**4 + b']]]')).decode()",
+    "a key twice": "form.RECORD + base64.b64encode(zlib.compress(json.dumps(json.loads(zlib.decompress(base64.b64decode(honest(record)[8:])))).replace('{', '{\"batch 1.0\": 1, ', 1).encode())).decode()",
+    "letters of other alphabets": "honest(record).replace('A', '\\u0410')",
+    "lines of other kinds": "honest(record) + '\\u2028same output: yes\\x0c'",
+    "another question's record": "honest(__import__('lessons.transformers.judge', fromlist=['record']).record(__import__('lessons.transformers.judge', fromlist=['Reader']).Reader))",
+}  # fmt: skip
+for _name, _text in TEXTS.items():
+    add(f"a text: {_name}", f"import base64, json, zlib\nfrom lessons.shared.replay import form\nrooms.to_text = lambda record: {_text}\n", ["keep_less"])
+
+add("no entries", "forge_entries(lambda entries, record: [])\n", ["keep_less", "strided"])
+add("marks alone", "forge_entries(lambda entries, record: [one for one in entries if isinstance(one, Mark)])\n", ["head_only"])
+add("every storage dies where it is born", "def change(entries, record):\n    for one in entries:\n        yield one\n        if isinstance(one, Operator):\n            yield Freed(tuple(ref.storage for ref in one.made if ref))\nforge_entries(change)\n", ["keep_less", "recompute_blocks"])
+add("storages die behind their last use but one", "def change(entries, record):\n    uses = {}\n    for place, one in enumerate(entries):\n        if isinstance(one, Operator):\n            for ref in one.given:\n                if isinstance(ref, Ref):\n                    uses.setdefault(ref.storage, []).append(place)\n    for place, one in enumerate(entries):\n        yield one\n        dead = tuple(n for n, at in uses.items() if len(at) > 1 and at[-2] == place)\n        if dead:\n            yield Freed(dead)\nforge_entries(change)\n", ["keep_less"])
+add("inputs die", "forge_entries(lambda entries, record: [Freed(tuple(ref.storage for ref in record.inputs.values())), *entries])\n", ["keep_less", "head_only"])
+SHRINK = """\
+def change(entries, record):
+    given, number, less = largest(record), 900_001, 0
+    while less < {bytes}:
+        empty = plain(number, 0)
+        yield op("empty.memory_format", ([0],), empty)
+        yield op("add.out", (given, given), replace(given, storage=number), out=empty)
+        yield Freed((number,))
+        number, less = number + 1, less + given.end
+    yield from entries
+forge_entries(change)
+"""
+_SHARE = {"accumulate": 10**6, "head_only": 6 * 10**6, "keep_less": 3 * 10**6, "strided": 3 * 10**6, "bottleneck": 8 * 10**6, "pooled_well": 8 * 10**6, "recompute_blocks": 5 * 10**6, "loss_in_pieces": 12 * 10**6}
+for _question, _bytes in _SHARE.items():
+    add("memory grows as the output of an operator, and is counted when it is freed", SHRINK.replace("{bytes}", str(_bytes)), [_question])
+add("an operator is given memory that is larger than it says", "def change(entries, record):\n    given = largest(record)\n    yield op('empty.memory_format', ([0],), plain(900_001, 0))\n    yield op('empty.out', ([10**6],), plain(900_001, 10**6), out=plain(900_001, 0))\n    yield from entries\nforge_entries(change)\n", ["loss_in_pieces"])
+add("storages are resized", "forge_entries(lambda entries, record: [op('resize_', (largest(record), [10**6]), plain(1, 10**6)), *entries])\n", ["keep_less"])
+add("storages are exchanged", "forge_entries(lambda entries, record: [op('set_.source_Tensor', (largest(record), largest(record)), largest(record)), *entries])\n", ["keep_less"])
+add("a view beyond the end", "forge_entries(lambda entries, record: [op('clone', (replace(largest(record), offset=10**6),), replace(largest(record), storage=900_001)), *entries])\n", ["keep_less"])
+add("a file is read", "forge_entries(lambda entries, record: [op('from_file', ('/etc/passwd', False, 9), plain(900_001, 9)), *entries])\n", ["keep_less"])
+add("an attribute of an operator", "forge_entries(lambda entries, record: [op('cat.overloads', ()), *entries])\n", ["keep_less", "head_only"])
+add("outputs are constants", "def change(entries, record):\n    for one in entries:\n        if isinstance(one, Mark) and one.name == 'output 1':\n            yield Constant(plain(900_001, 80), (0.1,) * 80)\n            one = replace(one, ref=plain(900_001, 8, 10))\n        yield one\nforge_entries(change)\n", ["keep_less"])
+add("gradients are those of another parameter", "def change(entries, record):\n    last = [one.ref for one in entries if isinstance(one, Mark) and 'head' in one.name and one.ref]\n    return [replace(one, ref=last[-1]) if isinstance(one, Mark) and one.name.startswith('gradient') else one for one in entries]\nforge_entries(change)\n", ["recompute_blocks"])
+add("operators have names that launch nothing", "forge_entries(lambda entries, record: [replace(one, name='aten::empty_like') if isinstance(one, Operator) and one.kind in ('mean', 'relu', 'sub') else one for one in entries])\n", ["fewer_launches"])
+add("steps end before they begin", "def change(entries, record):\n    first = next(i for i, one in enumerate(entries) if isinstance(one, Mark))\n    ends = [Mark('returned 1 Tensor', None), Mark('end 1', None), Mark('returned 2 Tensor', None), Mark('end 2', None)]\n    kept = [one for one in entries if not (isinstance(one, Mark) and one.name[:3] in ('end', 'ret'))]\n    return kept[:1] + ends[:2] + kept[1:2] + ends[2:] + kept[2:]\nforge_entries(change)\n", ["fewer_launches", "keep_less"])
+add("a phase begins too early", "def change(entries, record):\n    relu = next(i for i, one in enumerate(entries) if isinstance(one, Operator) and one.kind == 'relu')\n    return [*entries[: relu + 1], Mark('later', None), *entries[relu + 1 :]]\nforge_entries(change)\n", REBUILT)
+NO_RELU = {
+    "strided": "def strided():\n    return nn.Sequential(*(one for one in ORIGINAL().children() if not isinstance(one, nn.ReLU)))\n",
+    "pooled_well": "def pooled_well():\n    return nn.Sequential(*(one for one in ORIGINAL().children() if not isinstance(one, nn.ReLU)))\n",
+    "bottleneck": "def bottleneck():\n    return nn.Sequential(*(one for one in ORIGINAL().children() if not isinstance(one, nn.ReLU)))\n",
+}
+GOOD = {
+    "strided": """\
+def good():
+    layers, inputs = [], 3
+    for width, step in ((16, 1), (16, 2), (32, 1), (32, 2), (64, 2)):
+        layers += [nn.Conv2d(inputs, width, 3, step, padding=1), nn.ReLU()]
+        inputs = width
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 10))
+""",
+    "bottleneck": """\
+def good():
+    layers, inputs = [nn.Conv2d(3, 64, 3, padding=1), nn.ReLU()], 64
+    for kernel, outputs in ((1, 16), (3, 16), (3, 16), (3, 64)):
+        layers += [nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2), nn.ReLU()]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+""",
+    "pooled_well": """\
+def good():
+    layers, inputs = [], 3
+    widths, pools = (16, 16, 32, 32, 64, 64), (True, True, False, True, False, False)
+    for width, pool in zip(widths, pools):
+        layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.ReLU()]
+        if pool:
+            layers.append(nn.MaxPool2d(2))
+        inputs = width
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 10))
+""",
+}
+for _question in REBUILT:
+    _straight = NO_RELU[_question].replace("ORIGINAL", "good")
+    alone(_question, "without activations", GOOD[_question] + _straight)
+    _early = "def change(entries, record):\n    return [entries[0], Mark('later', None), *entries[1:]]\nforge_entries(change)\n"
+    _relu = "def change(entries, record):\n    x = entries[0].made[0]\n    return [entries[0], op('relu', (x,), replace(x, storage=900_001)), Mark('later', None), *entries[1:]]\nforge_entries(change)\n"
+    alone(_question, "without activations, and a mark behind the first convolution", FORGE + (_early if _question == "bottleneck" else _relu) + GOOD[_question] + _straight)
+    for _what, _identity in {
+        "a bound far below": "torch.clamp(x, min=-1e30)",
+        "a choice of itself": "torch.where(x > 0, x, x)",
+        "a threshold far below": "nn.functional.threshold(x, -1e30, 0.0)",
+    }.items():
+        alone(_question, f"activations that change nothing: {_what}", f"import torch\nfrom torch import nn\nclass Same(nn.Module):\n    def forward(self, x):\n        return {_identity}\n" + GOOD[_question] + f"def {_question}():\n    return nn.Sequential(*(Same() if isinstance(one, nn.ReLU) else one for one in good().children()))\n")
+for _question in REBUILT:
+    _place = f"idle_{_question}"
+    _head = f"import torch\nfrom torch import nn\n{IDLE[_question].replace(_question + '()', _place + '()')}"
+    alone(_question, "half of the bits", _head + f"class Half(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.net = {_place}().bfloat16()\n    def forward(self, x):\n        return self.net(x.bfloat16()).float()\n{_question} = Half\n")
+    alone(_question, "half of the bits by autocast", _head + f"class Half(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.net = {_place}()\n    def forward(self, x):\n        with torch.autocast('cpu', torch.bfloat16):\n            out = self.net(x)\n        return out.float()\n{_question} = Half\n")
+    _fake = " + 0 * sum(p.sum() for p in self.net.parameters())"
+    alone(_question, "parameters that multiply nothing", _head + f"class Fake(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.net = {_place}()\n    def forward(self, x):\n        maps = self.net[0](x).relu().mean((2, 3))\n        return maps @ maps.new_ones(maps.shape[1], 10){_fake}\n{_question} = Fake\n")
+    alone(_question, "parameters that are added up", _head + f"class Fake(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.net = {_place}()\n    def forward(self, x):\n        maps = self.net[0](x).relu().mean((2, 3))\n        return maps @ maps.new_ones(maps.shape[1], 10) + 1e-3 * sum(p.sum() for p in self.net.parameters())\n{_question} = Fake\n")
+    alone(_question, "the same network, images of a corner", _head + f"class Corner(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.net = {_place}()\n    def forward(self, x):\n        x = x.clone()\n        x[:, :, 16:] = 0\n        return self.net(x)\n{_question} = Corner\n")
+for _question, _strides in (("strided", "(4, 2, 1, 1, 1)"), ("pooled_well", "(8, 1, 1, 1, 1, 1)")):
+    _widths = "(16, 16, 32, 32, 64)" if _question == "strided" else "(16, 16, 32, 32, 64, 64)"
+    alone(_question, "most values are skipped, and their mean is added", f"""\
+import torch
+from torch import nn
+class Skips(nn.Module):
+    def __init__(self):
+        super().__init__()
+        inputs, layers = 3, []
+        for width, step in zip({_widths}, {_strides}):
+            layers.append(nn.Conv2d(inputs, width, 3, step, padding=1))
+            inputs = width
+        self.convs, self.head = nn.ModuleList(layers), nn.Linear(1024, 10)
+    def forward(self, x):
+        mean = x.mean((1, 2, 3))[:, None]
+        for conv in self.convs:
+            x = conv(x).relu()
+        return self.head(x.flatten(1)) + 1e-20 * mean
+{_question} = Skips
+""")
+    alone(_question, "most values are skipped", f"""\
+from torch import nn
+def {_question}():
+    inputs, layers = 3, []
+    for width, step in zip({_widths}, {_strides}):
+        layers += [nn.Conv2d(inputs, width, 3, step, padding=1), nn.ReLU()]
+        inputs = width
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(1024, 10))
+""")
+alone("strided", "fewer images than there are", "import torch\nfrom torch import nn\nclass First(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.net = pooled()\n    def forward(self, x):\n        half = self.net(x[: len(x) // 2])\n        return torch.cat([half, half, half])[: len(x)]\nstrided = First\n")
+alone("strided", "a gradient of its own", GOOD["strided"] + "import torch\nclass Zero(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x.clone()\n    @staticmethod\n    def backward(ctx, g):\n        return torch.zeros_like(g)\nclass Stop(nn.Module):\n    def forward(self, x):\n        return Zero.apply(x)\ndef strided():\n    net = good()\n    return nn.Sequential(net[0], Stop(), *list(net)[1:])\n")
+
+# -- 01 -----------------------------------------------------------------------------------------------------------------
+
+alone("fewer_launches", "centred over the batch", "class AllAtOnce(OneByOne):\n    def forward(self, hands):\n        return self.fc2(torch.relu(self.fc1(hands - hands.mean())))\n")
+alone("fewer_launches", "one hand stands for all", "class AllAtOnce(OneByOne):\n    def forward(self, hands):\n        one = hands[:1] - hands[:1].mean()\n        return self.fc2(torch.relu(self.fc1(one))).expand(len(hands), 4)\n")
+alone("fewer_launches", "in the second step it remembers the first", "class AllAtOnce(OneByOne):\n    known = []\n    def forward(self, hands):\n        if not self.known:\n            self.known.append(super().forward(hands))\n        return torch.cat([self.known[0]] * 2)[: len(hands)]\n")
+alone("fewer_launches", "steps end when it says so", "from torch.utils._python_dispatch import _get_current_dispatch_mode as mode\nclass AllAtOnce(OneByOne):\n    def forward(self, hands):\n        out = super().forward(hands)\n        mode().mark('end 1')\n        return out\n")
+alone("fewer_launches", "nothing is recorded meanwhile", "from torch.utils._python_dispatch import _disable_current_modes\nclass AllAtOnce(OneByOne):\n    def forward(self, hands):\n        with _disable_current_modes():\n            return super().forward(hands)\n")
+alone("fewer_launches", "an operator of its own", "import torch\nlib = torch.library.Library('mine', 'DEF')\nlib.define('all(Tensor x, Tensor a, Tensor b, Tensor c, Tensor d) -> Tensor')\nlib.impl('all', lambda x, a, b, c, d: torch.stack([torch.relu((h - h.mean()) @ a.T + b) @ c.T + d for h in x]), 'CompositeExplicitAutograd')\nclass AllAtOnce(OneByOne):\n    def forward(self, hands):\n        return torch.ops.mine.all(hands, self.fc1.weight, self.fc1.bias, self.fc2.weight, self.fc2.bias)\n")
+alone("fewer_launches", "in NumPy", "class AllAtOnce(OneByOne):\n    def forward(self, hands):\n        n = [p.detach().numpy() for p in (hands, self.fc1.weight, self.fc1.bias, self.fc2.weight, self.fc2.bias)]\n        out = (n[0] @ n[1].T + n[2]).clip(0) @ n[3].T + n[4]\n        return torch.from_numpy(out) + 0 * self.fc2.bias\n")
+
+# -- 02 -----------------------------------------------------------------------------------------------------------------
+
+alone("head_only", "all of it frozen", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad():\n            return super().forward(images)\n")
+alone("head_only", "a backbone of less", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad():\n            x = torch.nn.functional.avg_pool2d(images, 2)\n            x = self.backbone(x)\n        return self.head(x)\n")
+alone("head_only", "a layer left out", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad():\n            x = torch.nn.Sequential(*list(self.backbone)[:-4], *list(self.backbone)[-2:])(images)\n        return self.head(x)\n")
+alone("head_only", "one image stands for all", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad():\n            x = self.backbone(images[:1]).expand(len(images), -1)\n        return self.head(x)\n")
+alone("head_only", "the head learns from others", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad():\n            x = self.backbone(images)\n        out = self.head(x.roll(1, 0))\n        return out + (self.head(x) - out).detach()\n")
+alone("head_only", "half of the bits", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):\n            x = self.backbone(images)\n        return self.head(x.float())\n")
+alone("head_only", "gradients nobody sees", "class HeadOnly(Pretrained):\n    def named_parameters(self, *args, **more):\n        return ((n, p) for n, p in super().named_parameters(*args, **more) if n.startswith('head'))\n")
+
+# -- 03, 10: what is small is no matter ---------------------------------------------------------------------------------
+
+alone("keep_less", "images are ignored", "class KeepsLess(Watched):\n    def forward(self, images):\n        out = self.layers(images[:1].detach())\n        return out.expand(len(images), 10)\n")
+alone("keep_less", "the first layers do not learn", "class KeepsLess(Watched):\n    def forward(self, images):\n        with torch.no_grad():\n            x = self.layers[:4](images)\n        return self.layers[4:](x) + 0 * sum(p.sum() for p in self.layers[:4].parameters())\n")
+alone("keep_less", "images are made smaller", "class KeepsLess(Watched):\n    def forward(self, images):\n        x = torch.nn.functional.avg_pool2d(images, 2)\n        for layer in self.layers:\n            x = layer(x)\n        return x\n")
+alone("keep_less", "a layer left out", "class KeepsLess(Watched):\n    def forward(self, images):\n        x = images\n        for layer in [*self.layers[:4], *self.layers[6:]]:\n            x = layer(x)\n        return x + 0 * self.layers[4].weight.sum() + 0 * self.layers[4].bias.sum()\n")
+alone("keep_less", "the list is bounded", "class KeepsLess(Watched):\n    def forward(self, images):\n        self.maps, x = [], images\n        for layer in self.layers:\n            x = layer(x)\n            self.maps = [*self.maps, x][-12:]\n        return x\n")
+alone("keep_less", "a closure keeps the list", "def keeper():\n    maps = []\n    class KeepsLess(Watched):\n        def forward(self, images):\n            maps.clear()\n            x = images\n            for layer in self.layers:\n                x = layer(x)\n                maps.append(x)\n            return x\n    return KeepsLess\nKeepsLess = keeper()\n")
+alone("keep_less", "the list is in images of the next step", "class KeepsLess(Watched):\n    seen = []\n    def forward(self, images):\n        self.seen.append(images)\n        x = images\n        for layer in self.layers:\n            x = layer(x)\n            self.seen.append(x)\n        return x\n")
+_HALF = """\
+class Recomputes(Tower):
+    def forward(self, images):
+        with torch.no_grad():
+            x = self.stem(images)
+            for block in self.blocks[:4]:
+                x = block(x)
+        for block in self.blocks[4:]:
+            x = block(x)
+        return self.head(x) + 0 * sum(p.sum() for p in (*self.stem.parameters(), *self.blocks[:4].parameters()))
+"""
+alone("recompute_blocks", "the first blocks do not learn", "import torch\n" + _HALF)
+alone("recompute_blocks", "the first blocks learn a little", "import torch\n" + _HALF.replace("0 * sum", "1e-9 * sum"))
+alone("recompute_blocks", "without dropout", "class Recomputes(Tower):\n    def forward(self, images):\n        x = self.stem(images)\n        for block in self.blocks:\n            x = checkpoint(block[:-1], x, use_reentrant=False)\n        return self.head(x)\n")
+alone("recompute_blocks", "drawn anew", "import torch\nclass Recomputes(Tower):\n    def forward(self, images):\n        x = self.stem(images)\n        for block in self.blocks:\n            x = checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)\n        return self.head(x)\n")
+alone("recompute_blocks", "half of the bits kept", "import torch\nclass Recomputes(Tower):\n    def forward(self, images):\n        pack, unpack = (lambda t: t.half() if t.is_floating_point() and t.numel() > 9999 else t), (lambda t: t.float() if t.dtype is torch.half else t)\n        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):\n            return super().forward(images)\n")
+alone("recompute_blocks", "eight bits kept", "import torch\nclass Recomputes(Tower):\n    def forward(self, images):\n        def pack(t):\n            if not t.is_floating_point() or t.numel() < 9999:\n                return t\n            return (t / t.abs().max() * 127).round().to(torch.int8), t.abs().max()\n        def unpack(t):\n            return t[0].float() * t[1] / 127 if isinstance(t, tuple) else t\n        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):\n            return super().forward(images)\n")
+alone("recompute_blocks", "in evaluation", "class Recomputes(Tower):\n    def forward(self, images):\n        self.eval()\n        x = self.stem(images)\n        for block in self.blocks:\n            x = checkpoint(block, x, use_reentrant=False)\n        return self.head(x)\n")
+alone("recompute_blocks", "the old way", "class Recomputes(Tower):\n    def forward(self, images):\n        x = self.stem(images)\n        for block in self.blocks:\n            x = checkpoint(block, x, use_reentrant=True)\n        return self.head(x)\n")
+alone("recompute_blocks", "nothing is recorded while maps are made", "import torch\nfrom torch.utils._python_dispatch import _disable_current_modes\nclass Recomputes(Tower):\n    def forward(self, images):\n        with _disable_current_modes():\n            x = self.stem(images)\n            for block in self.blocks[:6]:\n                x = block(x)\n        for block in self.blocks[6:]:\n            x = block(x)\n        return self.head(x)\n")
+
+# -- 07 -----------------------------------------------------------------------------------------------------------------
+
+_MEAN = """\
+def accumulate(model, optimizer, images, labels, micro):
+    optimizer.zero_grad()
+    parts = list(zip(images.split(micro), labels.split(micro)))
+    for some, theirs in parts:
+        (F.cross_entropy(model(some), theirs) / len(parts)).backward()
+    optimizer.step()
+"""
+alone("accumulate", "the mean of means", _MEAN)
+alone("accumulate", "right where memory is measured, all at once elsewhere", _MEAN.replace("optimizer.zero_grad()", "if len(images) != 64:\n        return training.whole_batch(model, optimizer, images, labels)\n    optimizer.zero_grad()", 1))
+alone("accumulate", "all at once, image by image to the eye", """\
+import torch
+def through(model, x):
+    for layer in model:
+        if isinstance(layer, torch.nn.Conv2d):
+            n, c, h, w = x.shape
+            x = F.conv2d(x.reshape(1, n * c, h, w), layer.weight.repeat(n, 1, 1, 1), layer.bias.repeat(n), padding=1, groups=n).reshape(n, -1, h, w)
+        else:
+            x = layer(x)
+    return x
+""" + _MEAN.replace("optimizer.zero_grad()", "if len(images) != 64:\n        optimizer.zero_grad()\n        F.cross_entropy(through(model, images), labels).backward()\n        return optimizer.step()\n    optimizer.zero_grad()", 1))
+alone("accumulate", "all at once, as columns", """\
+import torch
+def through(model, x):
+    first = True
+    for layer in model:
+        if isinstance(layer, torch.nn.Conv2d):
+            n, c, h, w = x.shape
+            one = layer(x[:1]) if first else None
+            out = (layer.weight.flatten(1) @ F.unfold(x, 3, padding=1)).reshape(n, -1, h, w) + layer.bias[:, None, None]
+            x, first = out if one is None else torch.cat([one, out[1:]]), False
+        else:
+            x = layer(x)
+    return x
+""" + _MEAN.replace("optimizer.zero_grad()", "if len(images) != 64:\n        optimizer.zero_grad()\n        F.cross_entropy(through(model, images), labels).backward()\n        return optimizer.step()\n    optimizer.zero_grad()", 1))
+alone("accumulate", "a phase of another name", "from torch.utils._python_dispatch import _get_current_dispatch_mode as mode\n" + _MEAN.replace("optimizer.zero_grad()", "if len(images) != 64:\n        mode().mark('measured too')\n        return training.whole_batch(model, optimizer, images, labels)\n    optimizer.zero_grad()", 1))
+alone("accumulate", "the measured phase ends at once", FORGE + "def change(entries, record):\n    end = [one for one in entries if isinstance(one, Mark) and one.name == 'measured end']\n    rest = [one for one in entries if one not in end]\n    place = next(i for i, one in enumerate(rest) if isinstance(one, Operator))\n    return [*rest[: place + 1], *end, *rest[place + 1 :]]\nforge_entries(change)\n" + IDLE["accumulate"])
+alone("accumulate", "the update of another optimizer", "import torch\n" + _MEAN.replace("(F.cross_entropy(model(some), theirs) / len(parts))", "(F.cross_entropy(model(some), theirs) * len(some) / len(images))").replace("optimizer.step()", "torch.optim.SGD(model.parameters(), lr=0.07, momentum=0.5).step()"))
+alone("accumulate", "stale gradients are kept", _MEAN.replace("optimizer.zero_grad()", "pass", 1).replace("/ len(parts)", "* len(some) / len(images)"))
+alone("accumulate", "the first images alone", "def accumulate(model, optimizer, images, labels, micro):\n    training.whole_batch(model, optimizer, images[:micro], labels[:micro])\n")
+
+# -- 09 -----------------------------------------------------------------------------------------------------------------
+
+_KEEPS = """\
+def keep_outside(model, least, host):
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept = []
+    def pack(tensor):
+        if tensor.nbytes < least or tensor.untyped_storage().data_ptr() in own:
+            return tensor
+        kept.append(tensor)
+        return host.put(tensor)
+    def unpack(ticket):
+        return ticket if isinstance(ticket, torch.Tensor) else host.take(ticket)
+    return pack, unpack
+"""
+alone("keep_outside", "a copy is kept", _KEEPS)
+alone("keep_outside", "the forward pass ends when it says so", _KEEPS.replace("host.take(ticket)", "(kept.clear(), host._recorder.mark('forward 1'), host._recorder.mark('forward 2'), host.take(ticket))[-1]"))
+alone("keep_outside", "the host is here", "def keep_outside(model, least, host):\n    shelf = []\n    def pack(tensor):\n        shelf.append(tensor.clone())\n        return len(shelf) - 1\n    return pack, lambda ticket: shelf[ticket]\n")
+alone("keep_outside", "half of the bits", _KEEPS.replace("kept.append(tensor)", "pass").replace("host.put(tensor)", "host.put(tensor.half())").replace("host.take(ticket)", "host.take(ticket).float()"))
+alone("keep_outside", "parameters move too", "def keep_outside(model, least, host):\n    return host.put, host.take\n")
+alone("keep_outside", "by shape", "def keep_outside(model, least, host):\n    shapes = {p.shape for p in model.parameters()} | {p.t().shape for p in model.parameters() if p.dim() == 2}\n    def pack(tensor):\n        return tensor if tensor.nbytes < least or tensor.shape in shapes else host.put(tensor)\n    return pack, lambda one: one if isinstance(one, torch.Tensor) else host.take(one)\n")
+alone("keep_outside", "maps lie behind a parameter", FORGE + """\
+def change(record):
+    name = next(n for n in record.inputs if n.startswith("parameter"))
+    ref, entries, end = record.inputs[name], [], 2**20
+    for one in record.entries:
+        if isinstance(one, Mark) and one.ref is not None and one.name.startswith(("saved", "back")) and one.ref.storage not in {r.storage for r in record.inputs.values()} and one.ref.dtype == "torch.float32":
+            there = replace(one.ref, storage=ref.storage, offset=end)
+            if one.name.startswith("saved"):
+                places[one.name.split()[1]] = there
+                entries.append(op("copy_", (there, one.ref), there))
+                end += one.ref.end // 4
+            one = replace(one, ref=places[one.name.split()[1]])
+        entries.append(one)
+    long = replace(ref, size=(1, *ref.size), stride=(2**24, *ref.stride))
+    return replace(record, entries=tuple(entries), inputs={**record.inputs, name: replace(ref, stride=(2**24 // ref.size[0], *ref.stride[1:]))})
+places = {}
+forge(change)
+""" + IDLE["keep_outside"])
+alone("keep_outside", "the forward pass ends behind the backward pass", FORGE + """\
+def change(entries, record):
+    late = {f"forward {n}": one for n in (1, 2) for one in entries if isinstance(one, Mark) and one.name == f"forward {n}"}
+    out = [one for one in entries if not (isinstance(one, Mark) and one.name in late)]
+    for n in (1, 2):
+        last = max(i for i, one in enumerate(out) if isinstance(one, Mark) and one.name.startswith(f"back {n}."))
+        out.insert(last + 2, late[f"forward {n}"])
+    return out
+forge_entries(change)
+""" + _KEEPS.replace("return ticket if isinstance(ticket, torch.Tensor) else host.take(ticket)", "kept.clear()\n        return ticket if isinstance(ticket, torch.Tensor) else host.take(ticket)"))
+
+# -- 12 -----------------------------------------------------------------------------------------------------------------
+
+for _what, _plan in {
+    "a network of its own": "Plan(256, changes=('stride',))", "another batch": "Plan(64)",
+    "nothing": "None", "a text": "'Plan(256, micro_batch=64)'",
+    "too much": "Plan(256, micro_batch=128)", "half of the bits": "Plan(256, micro_batch=64, precision='float16')",
+    "segments that overlap": "Plan(256, segments=((0, 9), (3, 12), (5, 20)))",
+    "segments that run backwards": "Plan(256, segments=((20, 0), (12, 3)))",
+    "segments below the first": "Plan(256, segments=((-9, -1),) * 9)",
+    "segments of halves": "Plan(256, segments=((0.5, 12.5),))",
+    "the same segment often": "Plan(256, segments=((0, 12),) * 30)",
+    "one that is true": "Plan(256, micro_batch=True)",
+}.items():
+    alone("vgg_plan", f"a plan: {_what}", f"def vgg_plan():\n    return {_plan}\n")
+_FIELDS = "from lessons.capstone import judge\nfrom lessons.shared.replay.form import packed\njudge.to_text = lambda plans: packed([{}])\n"
+for _what, _fields in {
+    "no field": "{}", "a field of none": "{'batch': 256, 'changes': [], 'seconds': 0}",
+    "a batch of inf": "{'batch': float('inf'), 'changes': []}", "a batch below 0": "{'batch': -256, 'changes': []}",
+    "a huge window": "{'batch': 256, 'micro_batch': None, 'offload': 'windowed', 'window': 10**12, 'changes': []}",
+    "a huge batch": "{'batch': 10**6, 'micro_batch': 1, 'changes': []}",
+    "segments of NaN": "{'batch': 256, 'segments': [[float('nan'), float('nan')]], 'changes': []}",
+    "segments of texts": "{'batch': 256, 'segments': [['0', '12']], 'changes': []}",
+    "segments of truth": "{'batch': 256, 'segments': [[False, True]] * 12, 'changes': []}",
+    "a precision in a list": "{'batch': 256, 'precision': ['float32'], 'changes': []}",
+}.items():
+    alone("vgg_plan", f"fields: {_what}", _FIELDS.replace("{}", _fields) + IDLE["vgg_plan"])
+alone("find_plan", "always one image at a time", "def find_plan(problem):\n    return Plan(problem.batch, micro_batch=1)\n")
+alone("find_plan", "always nothing", "def find_plan(problem):\n    return None\n")
+alone("find_plan", "the leanest", "def find_plan(problem):\n    found = [problem.evaluate(Plan(problem.batch, offload='all', segments=4))]\n    return found[0].plan\n")
+alone("find_plan", "the problem is another", "def find_plan(problem):\n    object.__setattr__(problem, 'batch', 1)\n    return Plan(1)\n")
+
+# -- 13 -----------------------------------------------------------------------------------------------------------------
+
+_PIECES = """\
+class InPieces(Reader):
+    def forward(self, ids, labels):
+        def loss_of(maps, labels):
+            return cross_entropy(self.head(maps), labels, reduction="sum")
+        maps, flat = self.body(self.embedding(ids)).flatten(0, 1), labels.flatten()
+        total = 0
+        for piece, wanted in zip(maps.split(32), flat.split(32)):
+            total = total + checkpoint(loss_of, piece, wanted, use_reentrant=False)
+        return total / flat.numel()
+"""
+alone("loss_in_pieces", "the mean of means", _PIECES.replace('reduction="sum"', 'reduction="mean"').replace("flat.numel()", "8"))
+alone("loss_in_pieces", "the last piece left out", _PIECES.replace("flat.split(32)):", "flat.split(32)[:-1]):"))
+alone("loss_in_pieces", "the last token left out", _PIECES.replace("maps, flat = self.body(self.embedding(ids)).flatten(0, 1), labels.flatten()", "maps, flat = self.body(self.embedding(ids)).flatten(0, 1)[:-1], labels.flatten()[:-1]"))
+alone("loss_in_pieces", "another loss, and the right number", _PIECES.replace("return total / flat.numel()", "return (total / flat.numel()).detach() + 0 * maps.sum()"))
+alone("loss_in_pieces", "the pieces stay", _PIECES.replace("checkpoint(loss_of, piece, wanted, use_reentrant=False)", "loss_of(piece, wanted)"))
+alone("loss_in_pieces", "the head learns of labels alone", """\
+import torch
+class Labels(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, maps, weight, labels):
+        total, grad = 0, torch.zeros_like(maps)
+        for i in range(0, len(maps), 32):
+            scores = maps[i:i+32] @ weight.T
+            total = total + cross_entropy(scores, labels[i:i+32], reduction="sum")
+            share = scores.softmax(1)
+            share[torch.arange(len(share)), labels[i:i+32]] -= 1
+            grad[i:i+32] = share @ weight / len(maps)
+        ctx.save_for_backward(maps, weight, labels, grad)
+        return total / len(maps)
+    @staticmethod
+    def backward(ctx, g):
+        maps, weight, labels, grad = ctx.saved_tensors
+        return g * grad, torch.zeros_like(weight).index_add_(0, labels, -maps / len(maps)), None
+class InPieces(Reader):
+    def forward(self, ids, labels):
+        maps = self.body(self.embedding(ids)).flatten(0, 1)
+        return Labels.apply(maps, self.head.weight, labels.flatten())
+""")
+
+# -- 14 -----------------------------------------------------------------------------------------------------------------
+
+_LORA = """\
+class Adapted(nn.Module):
+    def __init__(self, layer, rank):
+        super().__init__()
+        self.layer = layer
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+    def forward(self, x):
+        return self.layer(x) + self.up(self.down(x))
+"""
+alone("adapt_layer", "gated by what is large", _LORA.replace("self.down(x)", "self.down(x * (x.abs() >= x.abs().amax(-1, keepdim=True) / 3))"))
+alone("adapt_layer", "scaled by its own length", _LORA.replace("self.up(self.down(x))", "self.up(self.down(x)) * (x.abs().amax(-1, keepdim=True) / (x.norm(dim=-1, keepdim=True) + 1e-20))"))
+alone("adapt_layer", "an activation between", _LORA.replace("self.up(self.down(x))", "self.up(torch.relu(self.down(x)))"))
+alone("adapt_layer", "a bias of its own", _LORA.replace("rank, layer.out_features, bias=False", "rank, layer.out_features"))
+alone("adapt_layer", "of rank 1", _LORA.replace("self.up(self.down(x))", "self.up(self.down(x).mean(-1, keepdim=True).expand(-1, self.up.in_features))"))
+alone("adapt_layer", "the frozen layer is copied", "import copy\n" + _LORA.replace("self.layer = layer", "self.layer = copy.deepcopy(layer)"))
+alone("adapt_layer", "the frozen layer learns", _LORA.replace("self.layer = layer", "self.layer = layer.requires_grad_(True)"))
+alone("adapt_layer", "the frozen layer changes", _LORA.replace("return self.layer(x)", "self.layer.weight.data += 1e-3\n        return self.layer(x)"))
+alone("adapt_layer", "begins elsewhere", _LORA.replace("nn.init.zeros_(self.up.weight)", "pass"))
+alone("adapt_layer", "nothing learns", _LORA.replace("self.up(self.down(x))", "self.up(self.down(x)).detach()"))
+alone("adapt_layer", "inputs learn nothing", _LORA.replace("self.down(x)", "self.down(x.detach())"))
+alone("adapt_layer", "parameters of no kind", FORGE + "def change(record):\n    return replace(record, inputs={n.replace(' trained ', ' hidden ') if 'more.weight' in n else n: r for n, r in record.inputs.items()})\nforge(change)\n" + IDLE["adapt_layer"])
+alone("adapt_layer", "more is trained under another name", FORGE + "def change(record):\n    return replace(record, inputs={n.replace(' trained wide', ' hidden wide'): r for n, r in record.inputs.items()})\nforge(change)\n" + _LORA.replace("self.layer = layer", "self.layer = layer\n        self.wide_a, self.wide_b = nn.Linear(layer.in_features, 64, bias=False), nn.Linear(64, rank, bias=False)").replace("self.up(self.down(x))", "self.up(self.down(x) + self.wide_b(self.wide_a(x)))"))
