@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from classroom.claims import PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils import networks
-from course_utils.units import in_gb
+from course_utils.units import format_bytes
 from lessons.shared import digits
 from lessons.shared.published import CAFFE2, published
 from lessons.shared.sources import DATAGURU, SYNCED, traced
@@ -29,8 +29,8 @@ def _smaller_batch() -> Finding:
         verdict,
         f"Inception on a Titan X, batch 16: {extra:.0%} more time per image than at 128 ({CAFFE2}); gradients of two "
         f"halves, added up, differ from the whole batch's by {measured}",
-        "Time, yes, by an amount that can be looked up. Accuracy, no: what fits in parts can be added up to the same "
-        "update, unless batch norm is in the network.",
+        "Time, yes, by an amount that can be looked up. Accuracy need not change: smaller pieces on the card add up to "
+        "the same update, unless batch norm is in the network. A smaller batch for each update is another training.",
     )
 
 
@@ -45,8 +45,8 @@ def _half_the_batch() -> Finding:
     verdict = RIGHT if min(saved) > 0.49 else PARTLY if min(saved) > 0.33 else WRONG
     return Finding(
         verdict,
-        f"VGG-16: {in_gb(wide[0]):.2f} to {in_gb(wide[1]):.2f} GB network-wide, {saved[0]:.0%} less; "
-        f"PyTorch's peak {in_gb(today[0]):.2f} to {in_gb(today[1]):.2f} GB, {saved[1]:.0%} less",
+        f"VGG-16: PyTorch's peak {format_bytes(today[0])} to {format_bytes(today[1])}, {saved[1]:.0%} less; counted as "
+        f"in 2016, {saved[0]:.0%} less",
         "Half the maps. Parameters, their gradients and the optimizer's state stay.",
     )
 

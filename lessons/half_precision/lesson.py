@@ -9,18 +9,19 @@
 # %% [markdown] slide="slide"
 # # 08 · Half precision
 #
-# **The question:** a 16-bit number takes half the bytes of a 32-bit one. Why is it not half the memory?
+# **The question:** a number of 16 bits takes half the bytes of one of 32. What stops you from using nothing else, and
+# how much memory is saved in the end?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
-# 1. read a 16-bit number bit by bit, and tell range from rounding;
-# 2. count a parameter's bytes in any recipe of *mixed precision*, with or without master weights;
-# 3. say what shrinks under *autocast*, what does not, and for which networks it pays;
-# 4. write the training loop with a loss scale, and say what each line is for;
-# 5. tell which devices gain time, and how much of a predicted gain was ever measured.
+# 1. read a 16-bit number bit by bit, and tell its range from its rounding;
+# 2. say what goes wrong in a training all in float16, and what in one all in bfloat16;
+# 3. write the training loop with a loss scale, and say what each line is for;
+# 4. count a parameter's bytes in *mixed precision*, and a step's bytes under *autocast*;
+# 5. say for which networks autocast saves memory, and on which devices time.
 #
-# About 60 minutes, and {minutes} for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
+# About 90 minutes, and {minutes} for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
 # needed.
 
 # %% slide="skip" folded=true
@@ -33,11 +34,11 @@ from torch import nn
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
 from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
+from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine import hardware
-from course_utils.machine.measure import measure_step
 from course_utils.machine.speed import predict_step
 from course_utils.trace import training_step
-from course_utils.units import GIB, MIB, format_bytes, format_share, in_gb
+from course_utils.units import GIB, MIB, format_bytes, format_share
 from lessons.claims import judge
 from lessons.half_precision.bits import bit_fields
 from lessons.half_precision.claims import TITAN_X_2016, halving
@@ -58,27 +59,85 @@ from lessons.shared.beside import beside_trace
 from lessons.shared.digits import Variant
 from lessons.shared.published import HALVES
 
+torch.set_num_threads(1)  # networks this small gain nothing from more
+
 # %% [markdown] slide="slide"
-# ## Predict
+# ## Everything in 16 bits
 #
-# Lesson 03 found 10.31 GiB at the peak of VGG-16's training step, batch 128, momentum, in float32.
+# What would you try first? `model.half()`: weights, maps, gradients and Adam's averages, all in *float16*.
+
+# %% [markdown] slide="notes"
+# The network is small and learns handwritten digits. In float32 it goes like this:
+
+
+# %%
+def train(dtype=torch.float32, rate=3e-3, epochs=4, eps=1e-8, autocast=False):
+    """The trained network, and its accuracy on the test images after each epoch in %."""
+    torch.manual_seed(0)
+    model = networks.small_cnn(channels=1, size=8).to(dtype)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate, eps=eps)
+    reached = []
+    for _ in range(epochs):
+        for rows in torch.randperm(len(images))[:1280].view(-1, 64):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                loss = nn.functional.cross_entropy(model(images[rows].to(dtype)), labels[rows])
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            right = model(test_images.to(dtype)).argmax(dim=1) == test_labels
+        reached.append(100 * float(right.float().mean()))
+    return model, reached
+
+
+images, labels, test_images, test_labels = digits.images(side=8)
+
+# %% tags=["nbval-ignore-output"]
+in_float32 = train()[1]
+print("float32, accuracy after each epoch:", ", ".join(f"{one:.0f} %" for one in in_float32))
 
 # %%
 guess = predict(
-    "Let PyTorch use float16 wherever it thinks it may. "
-    "How much memory is in use at the worst moment now?",
-    unit="GiB",
+    "The same training with everything in float16: network, images, gradients and Adam's "
+    "averages. What is the accuracy after four epochs?",
+    unit="%",
 )
 guess
 
+# %% slide="subslide" folded=true tags=["nbval-ignore-output"]
+broken, in_float16 = train(torch.float16)
+reveal(
+    guess,
+    {"all in float16": in_float16[-1], "float32": in_float32[-1]},
+    against="all in float16",
+    thoughts=[
+        (
+            in_float32[-1],
+            "As good as float32: it would be, if a few digits less were all. See below.",
+        ),
+        (
+            0.9 * in_float32[-1],
+            "A little worse: fewer digits do cost a little. But something else went wrong.",
+        ),
+        (
+            0.75 * in_float32[-1],
+            "Worse, but it learns? It does not learn at all. See below.",
+        ),
+        (50, "Half the bits, half the accuracy? With ten digits, guessing gets a tenth."),
+    ],
+)
+
+# %% tags=["nbval-ignore-output"]
+weights = torch.cat([parameter.detach().flatten() for parameter in broken.parameters()])
+print(f"{int(weights.isnan().sum()):,} of {len(weights):,} weights are nan, not a number")
+
 # %% [markdown] slide="slide"
-# ## What a 16-bit number is
+# ## Where 16 bits go
 #
-# A float of 16 bits is in *half precision*, a *half* for short. Like every float it is a sign, an *exponent* and a
-# *fraction*.
+# A float is a sign, an *exponent* and a *fraction*. In 16 bits it is in *half precision*, a *half* for short.
 
 # %% [markdown] slide="notes"
-# The exponent says between which two powers of two the number lies; the fraction, how far along the way it is.
+# The exponent says between which two powers of two the number lies. The fraction says where between them.
 
 # %%
 bit_fields(
@@ -87,286 +146,86 @@ bit_fields(
 )
 
 # %% [markdown] slide="notes"
-# Read float16. Its exponent is 01011, eleven. From it 15 is taken off, so that small numbers have an exponent too: 2⁻⁴,
-# and 0.1 lies between 1/16 and 1/8. Its fraction is 614 of 1,024 steps along that way. In binary every number but 0
-# begins with a 1, so the 1 need not be stored: the *hidden one* makes 11 digits out of 10 bits. Only when the exponent
-# is all zeros is that digit a 0; such *subnormal* numbers reach further down, with fewer digits.
-
-# %% [markdown] slide="subslide"
-# Two formats split 16 bits in two ways.
+# Read float16. Its exponent is 01011, eleven. Subtract 15, so that small numbers have an exponent too: 2⁻⁴. So 0.1 lies
+# between 1/16 and 1/8, and its fraction is 614 of 1,024 steps from one to the other. In binary every number but 0
+# begins with a 1, so the 1 need not be stored: with this *hidden one*, 10 bits make 11 digits. Only when the exponent
+# is all zeros is that digit a 0. Such *subnormal* numbers reach further down, with fewer digits.
 
 # %%
 columns = ["exponent bits", "fraction bits", "largest", "smallest normal", "smallest"]
 formats()[[*columns, "spacing at 1", "digits"]]
 
 # %% [markdown] slide="notes"
-# - **Range** is the exponent: float16 ends at 65,504 above and at 6 · 10⁻⁸ below, losing digits one by one
-#   under its smallest *normal* number. bfloat16 has all of float32's range.
-# - **Rounding** is the fraction: float16 has 3 decimal digits, bfloat16 has 2.
+# - **Range** comes from the exponent. float16 ends at 65,504 above and at 6 · 10⁻⁸ below, and it loses digits one by
+#   one under its smallest *normal* number. bfloat16 reaches as far up as float32, and nearly as far down.
+# - **Rounding** comes from the fraction. float16 has 3 decimal digits, bfloat16 has 2.
+#
+# So each format has its own way to fail. Which of the two was it?
 
-# %% [markdown]
-# float16 fails by range, bfloat16 by rounding.
+# %% [markdown] slide="slide"
+# ## float16 fails by range
+#
+# One step of that training, in slow motion. Adam divides by √v + ε, where v is a running mean of *squared* gradients.
+
+# %% tags=["nbval-ignore-output"]
+torch.manual_seed(0)
+model = networks.small_cnn(channels=1, size=8).half()
+optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+nn.functional.cross_entropy(model(images[:64].half()), labels[:64]).backward()
+gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+optimizer.step()
+v = torch.cat([state["exp_avg_sq"].flatten() for state in optimizer.state.values()])
+after = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+print(f"weights: {len(v):,}")
+print(f"their gradient is not 0, but v is: {int(((gradient != 0) & (v == 0)).sum()):,}")
+print(f"their gradient is 0, and v too:    {int((gradient == 0).sum()):,}")
+print(f"Adam's ε of 1e-8 in float16:       {torch.tensor(1e-8).half().item()}")
+print(f"infinite or nan after one step:    {int((~after.isfinite()).sum()):,}")
 
 # %% [markdown] slide="notes"
-# Each failure has its own remedy.
+# A gradient of 10⁻⁴ is a float16 number. Its square, 10⁻⁸, is not: it becomes 0. So does ε, which is there to prevent a
+# division by 0. What is divided by 0 becomes infinite, and 0 / 0 becomes nan. If that is the cause, an ε that float16
+# can hold must help:
 
-# %% [markdown] slide="slide"
-# ## By hand: what a parameter costs
-#
-# *Mixed precision* computes in halves and updates a float32 weight, the *master weight*. There are two recipes, and
-# they differ in the gradient. Bytes for every parameter:
-#
-# | | float32 | the paper of 2018 | PyTorch's autocast |
-# |---|---:|---:|---:|
-# | master weight | 4 | 4 | 4 |
-# | half copy that the layers compute with | – | 2 | 2, for a while |
-# | gradient | 4 | 2 | 4 |
-# | momentum | 4 | 4 | 4 |
-# | **together** | **12** | **12** | **14 at most** |
+# %% tags=["nbval-ignore-output"]
+held = train(torch.float16, eps=1e-4)[1]
+print(f"all in float16, ε of 1e-4: {held[-1]:.0f} % after {len(held)} epochs")
+
+# %% tags=["change", "nbval-ignore-output"]
+# Change ε: how small may it be before float16 stops learning? Is that where it becomes 0?
+eps = 1e-5
+print(f"ε in float16: {torch.tensor(eps).half().item():.1e},", end=" ")
+print(f"accuracy {train(torch.float16, eps=eps)[1][-1]:.0f} %")
 
 # %% [markdown] slide="notes"
-# Neither saves a byte for parameters. What is saved must come from the maps.
-
-# %% [markdown] slide="notes"
-# The paper is Micikevicius et al., *Mixed Precision Training*, ICLR 2018: weights, maps and gradients in float16, a
-# float32 master copy for the update. Autocast keeps `weight` and `weight.grad` in float32, so that every optimizer
-# works unchanged, and makes half copies as layers need them. A copy goes when its layer's backward pass has used it.
-
-# %% [markdown] slide="slide"
-# ## By hand: VGG-16 under autocast
-#
-# Add up what is alive when `fc6`, the layer with the most weights, has its gradient: that is where parameters,
-# gradients and maps pile up. Halves take 2 bytes, pool indices 8, everything else 4.
-
-# %%
-P, batch = 138_357_544, 128
-fc6, fc7, fc8 = 25_088 * 4_096, 4_096 * 4_096, 4_096 * 1_000
-terms = {
-    "weights and momentum": 2 * 4 * P,
-    "gradients of fc6, fc7, fc8": 4 * (fc6 + fc7 + fc8),
-    "fc6's again, as the half it was made in": 2 * fc6,
-    "half copies of the convolutions' weights": 2 * 14_710_464,
-    "images, float32 and a half copy": (4 + 2) * 3 * 224 * 224 * batch,
-    "maps of convolutions and pools": 2 * (13_547_520 + 1_530_368) * batch,
-    "pool indices, int64": 8 * 1_530_368 * batch,
-}
-by_hand = sum(terms.values())
-for name, size in {**terms, "together": by_hand}.items():
-    print(f"{name:42}{size / MIB:9,.1f} MiB")
-
-# %% [markdown] slide="slide"
-# ## What autocast does
-
-# %% [markdown] slide="notes"
-# Put `with torch.autocast("cuda", dtype=torch.float16):` around the forward pass, and PyTorch decides operator by
-# operator:
-#
-# - convolutions and matrix products run in half, on half copies of their inputs and weights;
-# - the loss, softmax, layer and group norm, and sums run in float32; batch norm takes and keeps halves, and only its
-#   statistics are float32;
-# - the weights themselves stay float32; each copy is made once and kept until the forward pass ends, or longer
-#   where the backward pass needs it.
-#
-# The trace shows it on a dense layer of 1,000 × 1,000: each `_to_copy` makes a half copy of a float32 tensor, or a
-# float32 copy of a half one. Half copies of weights are in the role `other`.
-
-# %%
-with torch.device("meta"):
-    layer = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
-step = training_step(layer, (1000,), 10, precision="float16", target="cpu")
-timeline = step.at(64).timeline()
-sizes = ["weight gradients", "gradient maps", "other", "total"]
-first = timeline[timeline["layer"] == "0"]
-first[["event", "phase"]].join(first[sizes].map("{:,}".format))
-
-# %% [markdown] slide="slide"
-# ## Trace: VGG-16
-#
-# The outline is float32, the figure inside it is the same step under autocast.
-
-# %%
-vgg = halving("VGG-16", 128)  # the step twice, traced in float32 and under float16 autocast
-table = vgg.by_role()
-full = vgg.full.peak_bytes
-fixed = table.loc[["parameters", "optimizer state", "weight gradients"], "float32"].sum()
-
-# %% folded=true
-reveal(
-    guess,
-    {"by hand": by_hand / GIB, "trace": vgg.half.peak_bytes / GIB},
-    against="trace",
-    thoughts=[
-        (full / 2 / GIB, "Half of everything: but parameters and momentum stay as they are."),
-        (
-            (fixed + (full - fixed) / 2) / GIB,
-            "You kept parameters, gradients and momentum, and halved the rest. Pool indices "
-            "stay too, and one layer's gradient is there in half as well as in float32.",
-        ),
-        (full / GIB, "That is float32's peak. Most of it is maps, and maps do become halves."),
-    ],
-)
-
-# %% slide="subslide"
-peaks = [format_bytes(ledger.peak_bytes) for ledger in (vgg.full, vgg.half)]
-skyline(
-    vgg.half,
-    before=vgg.full,
-    before_name="float32",
-    title=f"VGG-16 under autocast: {peaks[1]} in place "
-    f"of {peaks[0]}, −{vgg.saved:.0%}, not −50%",
-)
-
-# %% [markdown]
-# The thin band on top, `other`, is the half copies of weights. What the sum by hand lacks is mostly cuBLAS's
-# workspace.
-
-# %% [markdown] slide="slide"
-# ## What shrank, and what did not
-#
-# Each column is that step's own peak, in MiB. The two peaks are two moments: float32's comes later in the backward
-# pass, under autocast the gradients of `fc6` outweigh it.
-
-# %%
-for name, at in (("float32", vgg.full), ("half", vgg.half)):
-    print(f"{name}: the peak is in the {at.peak_phase} pass of {at.peak_layer}")
-(table[(table != 0).any(axis=1)] / 2**20).map("{:,.0f}".format)
-
-# %% [markdown] slide="notes"
-# - *Feature maps* halve, but for a few that float32's later moment has already freed.
-# - *Gradient maps* would halve too. Here they all but vanish, because at `fc6` there are only small ones yet.
-# - *Parameters* and *optimizer state* stay: updates happen in float32.
-# - *Weight gradients* grow for a moment: a layer's gradient is made in half and copied to float32; both are alive
-#   while the copy is made. At the peak that layer is `fc6`, the largest.
-# - *Pool indices* stay: whole numbers of 64 bits. There are more of them, because at `fc6` all pools still need theirs.
-# - *Input* stays float32, as the data loader made it.
-
-# %%
-stays = ["parameters", "optimizer state", "weight gradients", "pool indices", "input"]
-share = table.loc[stays, "half"].sum() / vgg.half.peak_bytes
-print(f"What never halves is {100 * share:.0f} % of the peak under autocast.")
-
-# %% [markdown] slide="slide"
-# ## And a dense network?
-#
-# The dense net has hardly any maps. Before you run the cell: does its peak fall, stay, or rise?
-
-# %%
-dense = halving("52 M dense net", 128)
-skyline(
-    dense.half,
-    before=dense.full,
-    before_name="float32",
-    title=f"The dense net under autocast: {in_gb(dense.full.peak_bytes) * 1000:.0f} MB become "
-    f"{in_gb(dense.half.peak_bytes) * 1000:.0f} MB, {-dense.saved:+.0%}",
-)
-
-# %% [markdown] slide="notes"
-# 14 bytes in place of 12 would be 17 % more, and the trace says less. It would take 14 if all half copies were alive at
-# the peak. But PyTorch frees a copy as soon as its layer's backward pass has used it, and `fc1` needs none there, so
-# most are gone by then. What comes on top of float32 is the half gradient of `fc1`, beside the float32 gradient made
-# from it.
-
-# %% slide="notes"
-added = dense.by_role().loc["weight gradients", "change"]
-print(f"weight gradients at the peak: {added / 1e6:+.1f} MB")
-print(f"a half gradient of fc1:       {2 * 9000 * 4000 / 1e6:+.1f} MB")
-in_forward = max(dense.half.total[dense.half.phases == "forward"]) - max(
-    dense.full.total[dense.full.phases == "forward"]
-)
-print(f"and in the forward pass, where the copies are alive: {in_forward / 1e6:+.1f} MB")
-
-# %% [markdown] slide="slide"
-# ## Measure
-#
-# A real step, here: a small convolutional network, batch 64, in float32 and under autocast with *bfloat16*, the
-# other format of 16 bits.
+# With rounding alone, then, this training does well. In practice Adam's averages stay in float32, and only what layers
+# compute is in halves. Is the range enough for that? A network trained in float32, and the gradients of one batch.
+# Hollow bars are numbers that float16 rounds to 0: what is at most half of its smallest number, 2⁻²⁴.
 
 # %% tags=["nbval-ignore-output"] folded=true
-target = "cuda" if torch.cuda.is_available() else "cpu"
-peaks = {}
-for precision in ("float32", "bfloat16"):
-    net, shape = networks.small_cnn(), (3, 32, 32)
-    traced = training_step(net, shape, 10, precision=precision, target=target).at(64)
-    measured = measure_step(net, shape, 10, 64, precision=precision)
-    peaks[f"{precision}, trace"] = traced.peak_bytes / MIB
-    peaks[f"{precision}, measured"] = measured.peak_bytes / MIB
-ways = ("trace", "measured")
-change = {way: peaks[f"bfloat16, {way}"] / peaks[f"float32, {way}"] - 1 for way in ways}
-side_by_side(
-    peaks,
-    title=f"Tensors alone would be {change['trace']:+.0%}; the "
-    f"measured peak changes by {change['measured']:+.0%}",
-)
-
-# %% tags=["nbval-ignore-output"]
-inside = [
-    f"{peaks[f'{precision}, measured'] - peaks[f'{precision}, trace']:.1f} MiB in {precision}"
-    for precision in ("float32", "bfloat16")
-]
-print("Measured above the trace:", ", ".join(inside))
-
-# %% [markdown]
-# That is scratch memory which kernels allocate and free inside.
-
-# %% [markdown] slide="notes"
-# Every processor has its own kernels: one that cannot compute in a format converts to float32, in buffers of its own.
-# The digits below show float16 too.
-
-# %% [markdown] slide="skip"
-# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
-# neither.
-
-# %% slide="skip" tags=["nbval-ignore-output"]
-gpu = recordings.gpu()
-print(textwrap.fill(recordings.sentence(gpu), 88))
-rows = []
-for name in ("VGG-16", "52 M dense net"):
-    for precision in ("float32", "float16"):
-        rows += beside_trace(gpu, name, precision, batches=(128,))
-pd.DataFrame(rows) if rows else None
-
-# %% [markdown] slide="slide"
-# ## Range, on real gradients
-#
-# A small network learns the digits in float32. Then we look at the gradients of one batch: how large are they? Hollow
-# bars are numbers that float16 rounds to 0.
-
-# %% [markdown] slide="notes"
-# The smallest number above 0 in float16 is 2⁻²⁴, and what is at most half of it becomes 0.
-
-# %%
-images, labels, _, _ = digits.images(side=8)
-torch.manual_seed(0)
-net = networks.small_cnn(channels=1, size=8)
-optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
-for _ in range(20):
-    for rows in torch.randperm(len(images))[:1280].view(-1, 64):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(net(images[rows]), labels[rows]).backward()
-        optimizer.step()
+net = train(epochs=20)[0]
 exact = gradients(net, images[:64], labels[:64])
-
-# %% tags=["nbval-ignore-output"]
 lost = fate(exact.all_maps, "float16").lost
+zero = float((exact.all_maps == 0).float().mean())
+print(f"{100 * zero:.0f} % of the gradient maps' values are 0 in float32 already, not drawn.")
 magnitudes(
     {"gradient maps": powers(exact.all_maps), "weight gradients": powers(exact.all_weights)},
-    title=f"{lost:.0%} of a trained network's gradient maps "
-    "are too small for float16, and none for bfloat16",
+    title=f"Of a trained network's gradient maps, {lost:.0%} of what is not 0 "
+    "is too small for float16",
 )
 
 # %% [markdown] slide="notes"
-# Weight gradients are sums over images and positions, so they are larger. In PyTorch the gradient maps suffer first. Is
-# it bad that small ones become 0? Not while large ones outweigh them. It is when all are small: near the end of
-# training, in deep networks, in a loss term of small weight.
+# Weight gradients are sums over images and positions, and larger here. Does it matter that small values become 0? Not
+# while large ones outweigh them. It does when all are small.
 
 # %% [markdown] slide="slide"
-# ## Loss scaling
+# ## Range has a remedy: scale the loss
 #
-# Take the 64 training images that the network knows best. Their gradients are tiny, and float16 loses most of them.
+# Take the 64 training images that the network knows best. Their gradients are tiny.
 
 # %% [markdown] slide="notes"
-# The remedy: multiply the *loss* by a scale, run the backward pass, divide the weight gradients by it. Every gradient
-# is proportional to the loss, so nothing else changes.
+# The remedy: multiply the *loss* by a scale, run the backward pass, divide the weight gradients by the scale. Every
+# gradient is proportional to the loss, so nothing else changes.
 
 # %% tags=["nbval-ignore-output"] folded=true
 with torch.no_grad():
@@ -404,8 +263,8 @@ for scale in (2.0**12, 5000.0):
     changed = (values * scale / scale != values).sum()
     print(f"times {scale:,.0f} and back: {changed:>6,} of 100,000 numbers changed")
 
-# %% [markdown] slide="slide"
-# ## The loop to copy
+# %% [markdown] slide="subslide"
+# The loop to copy:
 #
 # ```python
 # scaler = torch.amp.GradScaler("cuda")
@@ -419,25 +278,17 @@ for scale in (2.0**12, 5000.0):
 #     scaler.step(optimizer)                                  # skipped if a gradient is not finite
 #     scaler.update()                                         # the next step's scale
 # ```
-#
-# bfloat16 needs no scale: there it is `loss.backward()`, clip, `optimizer.step()`.
 
 # %% [markdown] slide="notes"
-# Two mistakes crash nothing. Without `unscale_`, clipping meets gradients that are 65,536 times too large, and cuts
-# every step to next to nothing. And `backward` inside the autocast block works, and is not needed: each operator's
-# backward pass runs in the type that its forward pass had.
-
-# %% [markdown] slide="slide"
-# ## Which scale?
+# *Autocast* is explained below. Two mistakes crash nothing. Without `unscale_`, clipping meets gradients that are
+# larger by the scale, 65,536 to begin with, and cuts every step to next to nothing. And `backward` inside the autocast
+# block works, but is not needed: each operator's backward pass runs in the type that its forward pass had.
 #
-# Too small, and gradients become 0. Too large, and they become infinite.
+# Too small a scale, and gradients become 0. Too large, and they become infinite. `GradScaler` finds its own: a step
+# with an infinite gradient is *skipped* and the scale halved; after a row of good steps it is doubled. Here on this
+# CPU, with a row of 20 in place of the usual 2,000, from a scale that is far too large:
 
-# %% [markdown] slide="notes"
-# `GradScaler` needs no choice: a step with an infinite gradient is *skipped* and the scale halved; after a row of good
-# steps it is doubled. The same loop on this CPU, with a row of 20 in place of the usual 2,000, from a scale that is far
-# too large:
-
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] folded=true
 torch.manual_seed(1)
 learner = networks.small_cnn(channels=1, size=8)
 optimizer = torch.optim.SGD(learner.parameters(), lr=0.1, momentum=0.9)
@@ -455,79 +306,325 @@ for step in range(120):
     scaler.step(optimizer)
     scaler.update()
     skipped.append(scaler.get_scale() < used[-1])
-print(
-    "the rule, simulated from the skipped steps alone, gives the same scales:",
-    scales(skipped, 2.0**28, interval=20) == used,
-)
-
-# %% tags=["nbval-ignore-output"]
+again = scales(skipped, 2.0**28, interval=20) == used
+print("The rule, applied to the skipped steps alone, gives the same scales:", again)
+corners = [(step + side, scale) for step, scale in enumerate(used) for side in (0, 1)]
+power = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 plane(
     Axis("step"),
-    Axis("loss scale", log=True, write=lambda value: f"{value:,.0f}"),
-    curves=[Curve("scale", list(range(120)), used, colour="#0072b2")],
-    title=f"The scale finds its place by itself: {sum(skipped)} of 120 steps skipped, "
+    Axis("power of two", low=0),
+    curves=[
+        Curve(
+            "", [at for at, _ in corners], [torch.tensor(s).log2().item() for _, s in corners]
+        )
+    ],
+    title=f"The scale finds its place: {sum(skipped)} of 120 steps skipped, "
     f"{sum(skipped[:20])} of them among the first 20",
 )
 
 # %% [markdown] slide="slide"
-# ## Rounding
+# ## bfloat16 fails by rounding
 #
-# Numbers of a format lie further apart the larger they are. With the hidden one, 10 fraction bits are 11 digits: they
-# count to 2¹¹ = 2,048. Beyond, every other whole number is missing.
+# bfloat16 needs no scale, and Adam's ε is safe in it. Is it the answer, then? All in bfloat16, the training from the
+# beginning:
+
+# %% tags=["nbval-ignore-output"]
+in_bfloat16 = train(torch.bfloat16)[1]
+print(f"after four epochs: bfloat16 {in_bfloat16[-1]:.0f} %, float32 {in_float32[-1]:.0f} %")
+
+# %% [markdown] slide="notes"
+# It looks like it. Now the same with a small learning rate, and more time to learn.
+
+# %% tags=["nbval-ignore-output"]
+slow = {"float32": train(rate=1e-4, epochs=30)[1]}
+print(f"float32, a rate of 1e-4: {slow['float32'][-1]:.0f} % after 30 epochs")
+
+# %%
+guess_slow = predict(
+    "All in bfloat16, a learning rate of 1e-4 in place of 3e-3: what is the accuracy after 30 "
+    "epochs?",
+    unit="%",
+)
+guess_slow
+
+# %% [markdown] slide="subslide"
+# Numbers of a format lie further apart the larger they are. Beyond 256, bfloat16 does not have every whole number:
 
 # %%
 for value, name in ((2048, "float16"), (256, "bfloat16")):
     one_more = torch.tensor(value, dtype=getattr(torch, name)) + 1
     print(f"{name + ':':9} {value:>4} + 1 = {one_more:.0f}, spacing {spacing(value, name):g}")
+print(f"bfloat16's spacing at a weight of 0.05: {spacing(0.05, 'bfloat16'):.1e}")
 
 # %% [markdown] slide="notes"
-# A weight update is such a sum: a large number plus a small one. If the update is below half the spacing at the weight,
-# nothing happens. We take one step of gradient descent, rate 0.01, on the trained network and an ordinary batch:
+# A weight update is such a sum, of a large number and a small one. If the update is below half the spacing at the
+# weight, nothing happens. Adam's first step moves a weight by about the rate. Try that for the weights of a new
+# network:
 
-# %% tags=["nbval-ignore-output"] folded=true
-weights = torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
-ordinary = gradients(net, images[:64], labels[:64]).all_weights
-update = -0.01 * ordinary
-rows = {}
-for name in ("float32", "float16", "bfloat16"):
-    dtype = getattr(torch, name)
-    before = weights.to(dtype)
-    unmoved = ((before + update.to(dtype)) == before) & (update != 0)
-    rows[name] = 100 * float(unmoved.sum() / (update != 0).sum())
+# %% folded=true
+torch.manual_seed(0)
+fresh = networks.small_cnn(channels=1, size=8)
+weights = torch.cat([parameter.detach().flatten() for parameter in fresh.parameters()])
+unmoved = {}
+for rate in (3e-3, 1e-4):
+    for name in ("float32", "float16", "bfloat16"):
+        rounded = weights.to(getattr(torch, name))
+        stays = rounded + torch.tensor(rate).to(rounded.dtype) == rounded
+        unmoved[f"{name}, a step of {rate:g}"] = 100 * float(stays.float().mean())
 side_by_side(
-    rows,
+    unmoved,
     unit="%",
-    title=f"{rows['float16']:.0f} % of the updates are lost on "
-    f"float16 weights, {rows['bfloat16']:.0f} % on bfloat16's",
+    title=f"Of the weights in bfloat16, {unmoved['bfloat16, a step of 0.0001']:.0f} % do not "
+    "move by a step of 0.0001",
 )
 
 # %% [markdown] slide="notes"
-# This is why the weights stay float32: *master weights*. The layers compute with rounded copies, and the small
-# updates add up where there is room for them. Range has a remedy in loss scaling; rounding has this one, and it costs
-# the half copies: 2 bytes a parameter while they live.
-
-# %% [markdown] slide="slide"
-# ## float16 against bfloat16
-#
-# | | float16 | bfloat16 |
-# |---|---|---|
-# | range | 2⁻²⁴ to 65,504 | as float32 |
-# | decimal digits | 3 | 2 |
-# | needs loss scaling | yes | no |
-# | needs float32 master weights | yes | yes, all the more |
-# | bytes | 2 | 2 |
-# | fast on | P100, and tensor cores from 2017 | Ampere (2020) and later |
-#
-# For memory the choice does not matter: the trace is the same to the byte.
-
-# %% [markdown] slide="slide"
-# ## Train: memory, time and accuracy together
-#
-# The digits, four ways, same network, same seed, Adam. *Pure* float16 is what one would try first: weights, gradients
-# and Adam's averages in halves, no autocast, no scaling. It saves the most. What does it learn?
-
+# At the larger rate, that is no trouble. Is it also what the smaller one loses? Take the cause away: *master weights*.
+# Weights stay float32, and only the layers compute in bfloat16 (that is autocast). If rounding of the maps were to
+# blame, this would be as bad.
 
 # %% tags=["nbval-ignore-output"] folded=true
+slow["float32 weights, bfloat16 layers"] = train(rate=1e-4, epochs=30, autocast=True)[1]
+slow["all in bfloat16"] = train(torch.bfloat16, rate=1e-4, epochs=30)[1]
+plane(
+    Axis("epochs", low=0),
+    Axis("accuracy, %", low=0, high=100),
+    curves=[
+        Curve(name, list(range(1, 31)), reached, colour)
+        for (name, reached), colour in zip(slow.items(), SERIES_COLOURS, strict=False)
+    ],
+    title="After 30 epochs: "
+    + ", ".join(f"{name} {reached[-1]:.0f} %" for name, reached in slow.items()),
+)
+
+# %% folded=true tags=["nbval-ignore-output"]
+all_half = slow["all in bfloat16"]
+reveal(
+    guess_slow,
+    {"all in bfloat16": all_half[-1], "float32": slow["float32"][-1]},
+    against="all in bfloat16",
+    thoughts=[
+        (
+            slow["float32"][-1],
+            "As good as float32, as at the larger rate? There the updates were large enough "
+            "to survive rounding.",
+        ),
+        (
+            0.9 * slow["float32"][-1],
+            "A little worse: too mild. Many updates are rounded away whole.",
+        ),
+        (
+            in_float16[-1],
+            "It does not fail as float16 did: no number leaves the range. It learns, slowly.",
+        ),
+    ],
+)
+
+# %% [markdown] slide="notes"
+# So range has one remedy and rounding another, and both cost memory or care: float16 wants a loss scale, and both
+# formats want float32 weights. That is one seed and a small network; how much is lost varies, and at 3e-3 nothing was.
+
+# %% [markdown] slide="slide"
+# ## What autocast does
+#
+# *Mixed precision*: layers compute in halves, and a float32 *master weight* is updated. PyTorch's autocast decides
+# operator by operator.
+
+# %% [markdown] slide="notes"
+# Put `with torch.autocast("cuda", dtype=torch.float16):` around the forward pass, and
+#
+# - convolutions and matrix products run in half, on half copies of their inputs and weights;
+# - the loss, softmax, layer and group norm, and sums run in float32; batch norm takes and keeps halves, and only its
+#   statistics are float32;
+# - the weights themselves stay float32; each copy is made once and kept until the forward pass ends, or longer where
+#   the backward pass needs it.
+#
+# The trace shows it on a dense layer of 1,000 × 1,000. Each `_to_copy` makes a half copy of a float32 tensor, or a
+# float32 copy of a half one. Half copies of weights are in the role `other`.
+
+# %%
+with torch.device("meta"):
+    layer = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
+step = training_step(layer, (1000,), 10, precision="float16", target="cpu")
+timeline = step.at(64).timeline()
+sizes = ["weight gradients", "gradient maps", "other", "total"]
+first = timeline[timeline["layer"] == "0"]
+first[["event", "phase"]].join(first[sizes].map("{:,}".format))
+
+# %% [markdown] slide="subslide"
+# What does a parameter cost? Bytes, with momentum:
+#
+# | | float32 | the paper of 2018 | autocast |
+# |---|---:|---:|---:|
+# | weight, or master weight | 4 | 4 | 4 |
+# | half copy that the layers compute with | – | 2 | 2, for a while |
+# | gradient | 4 | 2 | 4 |
+# | momentum | 4 | 4 | 4 |
+# | **together** | **12** | **12** | **14 at most** |
+
+# %% [markdown] slide="notes"
+# Neither saves a byte for parameters. What is saved must come from the maps. The paper is Micikevicius et al., *Mixed
+# Precision Training*, ICLR 2018: weights, maps and gradients in float16, a float32 master copy for the update. Autocast
+# keeps `weight` and `weight.grad` in float32, so an optimizer needs no change.
+
+# %% [markdown] slide="slide"
+# ## How much memory is saved?
+#
+# VGG-16, batch 128, momentum: 10.31 GiB at the peak in float32 (lesson 03).
+
+# %%
+guess_peak = predict(
+    "VGG-16, batch 128, momentum: 10.31 GiB at the peak in float32. What is the peak under "
+    "autocast with float16?",
+    unit="GiB",
+)
+guess_peak
+
+# %% [markdown] slide="subslide"
+# By hand: add up what is alive at `fc6`, the layer with the most weights, when the backward pass has its gradient.
+
+# %% [markdown] slide="notes"
+# `fc6` and the layers after it have their gradients by then, and the maps before it still wait. Below, every value
+# takes 4 bytes.
+
+# %% tags=["change"]
+# Change the 4s: how many bytes does a value take under autocast? 2, 4, or 8
+size = {"weight": 4, "momentum": 4, "gradient": 4, "image": 4, "map": 4, "pool index": 4}
+values = {
+    "weight": 138_357_544,
+    "momentum": 138_357_544,
+    "gradient": 25_088 * 4_096 + 4_096 * 4_096 + 4_096 * 1_000,  # of fc6, fc7, fc8
+    "image": 128 * 3 * 224 * 224,
+    "map": 128 * (13_547_520 + 1_530_368),  # of convolutions and pools
+    "pool index": 128 * 1_530_368,
+}
+print(f"{sum(size[name] * values[name] for name in size) / GIB:.2f} GiB")
+
+# %% [markdown] slide="notes"
+# Three terms are still missing, all of them half copies: of the images, of the convolutions' weights, and the gradient
+# of `fc6`, which is made in half and then copied to float32.
+
+# %% folded=true
+right = {"weight": 4, "momentum": 4, "gradient": 4, "image": 4, "map": 2, "pool index": 8}
+terms = {
+    f"{name}, {count} bytes a value": count * values[name] for name, count in right.items()
+}
+terms |= {
+    "half copy of the images": 2 * values["image"],
+    "half copies of the convolutions' weights": 2 * 14_710_464,
+    "gradient of fc6 in half": 2 * 25_088 * 4_096,
+}
+by_hand = sum(terms.values())
+for name, count in {**terms, "together": by_hand}.items():
+    print(f"{name:42}{count / MIB:9,.1f} MiB")
+
+# %%
+vgg = halving("VGG-16", 128)  # the step twice, traced in float32 and under float16 autocast
+table = vgg.by_role()
+full = vgg.full.peak_bytes
+fixed = table.loc[["parameters", "optimizer state", "weight gradients"], "float32"].sum()
+
+# %% folded=true
+reveal(
+    guess_peak,
+    {"by hand": by_hand / GIB, "trace": vgg.half.peak_bytes / GIB},
+    against="trace",
+    thoughts=[
+        (full / 2 / GIB, "Half of everything: but parameters and momentum stay as they are."),
+        (
+            (fixed + (full - fixed) / 2) / GIB,
+            "You kept parameters, gradients and momentum, and halved the rest. Pool indices "
+            "stay too, and one layer's gradient is there in half as well as in float32.",
+        ),
+        (full / GIB, "That is float32's peak. Most of it is maps, and maps do become halves."),
+    ],
+)
+
+# %% slide="subslide"
+peaks = [format_bytes(ledger.peak_bytes) for ledger in (vgg.full, vgg.half)]
+skyline(
+    vgg.half,
+    before=vgg.full,
+    before_name="float32",
+    title=f"VGG-16 under autocast: {peaks[1]} in place of {peaks[0]}, −{vgg.saved:.0%}",
+)
+
+# %% [markdown]
+# The thin band on top, `other`, is the half copies of weights. What the sum by hand lacks is cuBLAS's workspace and the
+# maps of the dense layers.
+
+# %% slide="subslide"
+for name, at in (("float32", vgg.full), ("half", vgg.half)):
+    print(f"{name}: the peak is in the {at.peak_phase} pass of {at.peak_layer}")
+print("MiB by role, each at its own peak:")
+(table[(table != 0).any(axis=1)] / 2**20).map("{:,.0f}".format)
+
+# %% [markdown] slide="notes"
+# - *Feature maps* halve, except for those of the last layers: at float32's peak, which comes later in the backward
+#   pass, they are freed already.
+# - *Gradient maps* would halve, too. Here they all but vanish: at `fc6` there are only small ones yet.
+# - *Parameters* and *optimizer state* stay: the price of rounding.
+# - *Weight gradients* grow for a moment, by the half gradient of `fc6`.
+# - *Pool indices* stay: whole numbers of 64 bits. There are more of them, since at `fc6` all pools still need theirs.
+# - *Input* stays float32, as the data loader made it.
+
+# %% [markdown] slide="subslide"
+# And a network with hardly any maps? The dense net of lesson 03, 52 million weights:
+
+# %%
+dense = halving("52 M dense net", 128)
+guess_dense = predict(
+    f"In float32, the dense net at batch 128 peaks at {format_bytes(dense.full.peak_bytes)}. "
+    "By how many percent does autocast change that? Less is negative, nothing is 0.",
+    unit="%",
+)
+guess_dense
+
+# %% slide="subslide" folded=true
+copies = 2 * dense.full.by_role()["parameters"] / 4
+reveal(
+    guess_dense,
+    {"trace": -100 * dense.saved},
+    thoughts=[
+        (-50, "Half of everything: but parameters, gradients and momentum stay float32."),
+        (
+            -100 * vgg.saved,
+            "That is VGG-16. It is mostly maps, and this network has hardly any.",
+        ),
+        (0, "Nothing halves, that is right. But something is added: copies in half."),
+        (
+            100 * copies / dense.full.peak_bytes,
+            "14 bytes in place of 12. Most half copies are gone again when the peak comes.",
+        ),
+    ],
+)
+
+# %%
+skyline(
+    dense.half,
+    before=dense.full,
+    before_name="float32",
+    title=f"The dense net: {format_bytes(dense.full.peak_bytes)} become "
+    f"{format_bytes(dense.half.peak_bytes)}, {-dense.saved:+.0%}",
+)
+
+# %% [markdown] slide="notes"
+# A half copy is freed when its layer's backward pass has used it, and the first layer, `fc1`, needs none there. What
+# comes on top is `fc1`'s gradient in half, beside the float32 gradient that is made from it:
+
+# %% slide="notes"
+added = dense.by_role().loc["weight gradients", "change"]
+print(f"weight gradients at the peak: {format_bytes(added)} more")
+print(f"a half gradient of fc1:       {format_bytes(2 * 9000 * 4000)}")
+
+# %% [markdown] slide="slide"
+# ## Memory, time and accuracy together
+#
+# The digits once more, four ways, with a step of each measured here.
+
+# %% tags=["nbval-ignore-output"] folded=true
+
+
 def build():
     return networks.small_cnn(channels=1, size=8)
 
@@ -548,30 +645,68 @@ shown["seconds an epoch"] = trained["epoch seconds"].round(2)
 shown["accuracy"] = trained["accuracy"].map(format_share)
 shown
 
+# %% [markdown] slide="notes"
+# Both autocasts learn as float32 does. Pure float16 needs the least memory for tensors, and guesses. A measured peak
+# above the traced one may be scratch memory inside the kernels: a CPU that cannot compute in a format converts to
+# float32, in buffers of its own.
+
 # %% tags=["nbval-ignore-output"]
 slower = trained["epoch seconds"] / trained.loc["float32", "epoch seconds"]
-ends, epsilon = trained.loc["float16, pure", "accuracy"], torch.tensor(1e-8).half()
-print(f"Pure float16 ends at {100 * ends:.0f} %, which is guessing.")
-print(f"Adam's 1e-8, which keeps it from dividing by 0, in float16: {epsilon.item()}")
 print("An epoch on this CPU takes", end=" ")
 print(f"{slower['bfloat16 autocast']:.1f} times as long in bfloat16 autocast,", end=" ")
 print(f"{slower['float16 autocast, scaled']:.1f} times in float16 autocast.")
 
-# %% [markdown] slide="notes"
-# Pure float16 fails by range: a weight whose gradient is 0 moves by 0 / 0, and every number after that is *nan*, not a
-# number. Both autocasts learn as float32 does. A CPU without arithmetic for a format converts back and forth, and is
-# slower for it. Half precision saves time only where the device computes in it.
+# %% [markdown] slide="skip"
+# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
+# neither.
+
+# %% slide="skip" tags=["nbval-ignore-output"]
+gpu = recordings.gpu()
+print(textwrap.fill(recordings.sentence(gpu), 88))
+rows = []
+for name in ("VGG-16", "52 M dense net"):
+    for precision in ("float32", "float16"):
+        rows += beside_trace(gpu, name, precision, batches=(128,))
+pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"
-# ## Which devices gain
+# ## Explore
 #
-# From the catalogue, TFLOP/s; "–" is not in the catalogue. The last column is what the model of lesson 01 makes of them
-# for VGG-16, batch 64: float32's time over half's.
+# One question: **what do I gain by halving?**
 
 # %% [markdown] slide="notes"
-# It is a prediction, and the next page says how good it is.
+# The outline is float32. Before each move say whether the peak will fall, and whether the device gains time.
+
+# %% tags=["nbval-ignore-output"]
+half_explorer()
+
+# %% [markdown] slide="notes"
+# Try three things. Find the network that gains most, and say which roles it hardly has. Give the dense net Adam: why
+# does nothing change? Compare AlexNet at batch 8 and at 512.
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# ResNet-50 gains most, and comes close to half: pool indices, parameters and momentum are a small share of its peak.
+# The dense net with Adam peaks in the update. There Adam's averages and its temporaries are alive, all of them float32,
+# and no map or half copy is. AlexNet at batch 8 is nearly all dense layers, so it grows; at 512 its maps count, and it
+# shrinks, though its pool indices and images do not.
+#
+# </details>
+
+# %% [markdown] slide="slide"
+# ## Further: which devices gain time
+#
+# Time is gained where the device has arithmetic for halves. Two claims of 2016, judged:
 
 # %%
+judge([81, 82])
+
+# %% [markdown] slide="skip"
+# **The catalogue**, in TFLOP/s; "–" is not in it. The last column is what the model of lesson 01 makes of the rates for
+# VGG-16, batch 64: float32's time over half's. *Tensor cores* (lesson 02) multiply halves and add up in float32.
+
+# %% slide="skip" folded=true
 vgg_64 = halving("VGG-16", 64)
 chosen = "Tesla K40, Titan X (Maxwell), GTX 1080, P100, V100, RTX 2080, T4, A100, RTX 4090"
 rows = []
@@ -584,23 +719,15 @@ rates = ["float32", "plain float16", "tensor cores"]
 columns = ["device", "year", *rates, "bfloat16", "modelled"]
 pd.DataFrame(rows, columns=columns).set_index("device")
 
-# %% [markdown] slide="notes"
-# - K40, Titan X, GTX 1080: no fast arithmetic for halves. Half the traffic helps layers bound by bandwidth, and
-#   nothing else. Autocast reads every float32 weight once more to copy it: the dense net, which reads its weights for
-#   little arithmetic, even loses time there.
-# - The P100 has plain float16 at twice float32's rate. The V100 has it too; the model takes its tensor cores.
-# - Tensor cores (lesson 02), from the V100 on, multiply halves and add up in float32.
+# %% [markdown] slide="skip"
+# On the K40, the Titan X and the GTX 1080 only the traffic is halved. For the A100 and the H100 the last column
+# promises too much: PyTorch may run float32 convolutions as *TF32*, float32's range with 10 fraction bits, on the
+# tensor cores. The catalogue has no rates for TF32.
 #
-# From Ampere (2020) on the table flatters: PyTorch may run float32 convolutions as *TF32*, float32's range with 10
-# fraction bits, on the tensor cores. The catalogue has no TF32 rates, so what halves gain over that is less than the
-# last column says.
+# **How much of it was measured?** Forward and backward, in milliseconds an image, as others timed it; and the model,
+# where the catalogue has the card.
 
-# %% [markdown] slide="slide"
-# ## Published: how much of it was measured
-#
-# Forward and backward, in milliseconds per image, as others timed it; and the model, where the catalogue has the card.
-
-# %% folded=true
+# %% slide="skip" folded=true
 rows = []
 for row in HALVES:
     modelled = None
@@ -611,7 +738,7 @@ for row in HALVES:
         full_time, half_time = (at[["forward", "backward"]].sum() for at in passes)
         modelled = full_time / half_time
     rows.append((row, modelled))
-columns = ["network, batch", "device", "from", "ms per image", "in halves"]
+columns = ["network, batch", "device", "from", "ms an image", "in halves"]
 columns += ["measured", "modelled"]
 shown = [
     (f"{row.network}, {row.batch}", row.device, row.full, f"{row.full_ms:.2f}",
@@ -620,28 +747,15 @@ shown = [
 ]  # fmt: skip
 pd.DataFrame(shown, columns=columns).set_index("network, batch")
 
-# %%
-both = [(row.times, modelled) for row, modelled in rows if modelled]
-reached = [(times - 1) / (modelled - 1) for times, modelled in both]
-print(f"Of the gain that is modelled, {100 * min(reached):.0f} % to", end=" ")
-print(f"{100 * max(reached):.0f} % was measured.")
-
-# %% [markdown]
-# The model is an upper bound on what tensor cores give: it lets every product run near its peak.
-
-# %% [markdown] slide="notes"
-# Early kernels for halves were poor, and small or odd shapes never fill a tensor core. Until you have measured, believe
-# a factor of 1.4 to 3.
-
-# %% [markdown] slide="notes"
-# Sources, all as their READMEs stood: VGG-16 from u39kun's deep-learning-benchmark, 2017 to 2019, PyTorch 0.3 (V100,
-# GTX 1080 Ti) and 1.0 (RTX 2080 Ti), everything in halves, without autocast. ResNet-50 from NVIDIA's own
-# DeepLearningExamples, 2021, with autocast and the memory layout that tensor cores like: the best case. NVIDIA's A100
-# row starts from TF32, not from float32.
-
 # %% [markdown] slide="skip"
-# And on a card without fast arithmetic for halves, a Maxwell Titan X? In 2016 convnet-benchmarks timed forward and
-# backward passes both ways (Torch, cuDNN 4).
+# Where both are known, less was measured than modelled: the model lets every product run near the peak of the tensor
+# cores. Sources, as their READMEs were: VGG-16 from u39kun's deep-learning-benchmark, 2017 to 2019, PyTorch 0.3 (V100,
+# GTX 1080 Ti) and 1.0 (RTX 2080 Ti), everything in halves, without autocast. ResNet-50 from NVIDIA's own
+# DeepLearningExamples, 2021, with autocast and the memory layout that tensor cores like. NVIDIA's A100 row starts from
+# TF32, not from float32.
+#
+# **A card without fast arithmetic for halves**, a Maxwell Titan X: convnet-benchmarks timed forward and backward both
+# ways in 2016 (Torch, cuDNN 4).
 
 # %% slide="skip" folded=true
 rows = []
@@ -656,57 +770,17 @@ for name, (full, half) in TITAN_X_2016.items():
 columns = ["network", "float32, ms", "float16, ms", "measured", "modelled"]
 pd.DataFrame(rows, columns=columns).set_index("network")
 
-# %% [markdown] slide="skip"
-# Model and measurement both stay between nothing and 14 %, but they do not agree on who gains. AlexNet's measured gain
-# presumably comes from other kernels, which no roofline sees.
-
-# %% [markdown] slide="slide"
-# ## Explore
-#
-# One question: **what do I gain by halving?**
-
-# %% [markdown] slide="notes"
-# The outline is float32. Before each move say whether the peak will fall, and whether the device gains time.
-
-# %% tags=["nbval-ignore-output"]
-half_explorer()
-
-# %% [markdown] slide="notes"
-# Try three things. Find the network that gains most and say which roles it hardly has. Give the dense net Adam: why
-# does nothing change? Compare AlexNet at batch 8 and at 512.
-
-# %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
-#
-# ResNet-50 gains most, and comes close to half: pool indices, parameters and momentum are a small share of its peak.
-# The dense net with Adam peaks in the update. There Adam's averages and its temporaries are alive, all of them float32,
-# and no map or half copy is. AlexNet at batch 8 is nearly all dense layers, so it grows; at 512 its maps count, and
-# it shrinks, though its pool indices and images do not.
-#
-# </details>
-
-# %% [markdown] slide="slide"
-# ## What people believe
-#
-# Two claims of 2016, in our words, with where they were published.
-
-# %% [markdown] slide="notes"
-# The verdict is computed when the cell runs.
-
-# %%
-judge([81, 82])
-
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Maps halve; weights, optimizer state, indices and input do not.
-# 2. A loss scale repairs the range of float16; float32 master weights repair rounding.
-# 3. Time is gained where the device has arithmetic for halves.
+# 1. float16 fails by range: a scale for the loss repairs it. Both formats lose small updates by rounding: float32
+#    weights repair that.
+# 2. So maps halve, while weights, optimizer state, indices and input do not.
+# 3. A network that is mostly maps comes close to half; one that is mostly weights grows.
 
 # %% [markdown] slide="notes"
-# The more a network is made of maps, the closer it comes to half, and a dense one grows. float16 loses small numbers to
-# its range; both formats lose small updates to rounding. Where the device has no arithmetic for halves hardly any time
-# is gained, and what was measured is less than the rates promise.
+# Autocast with bfloat16 needs no scale, and rounds more coarsely. Where the device has no arithmetic for halves hardly
+# any time is gained.
 #
-# Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}. Save,
-# then `course check 08` gives your marks.
+# Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}. Save, then
+# `course check 08` gives your marks.

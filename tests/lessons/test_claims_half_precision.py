@@ -7,11 +7,10 @@ from verdicts import assert_none_was_certain, finding
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
 from course_utils.machine import hardware
-from lessons.half_precision import claims as half_precision
 from lessons.half_precision.precision import Halving
 
-# Worked out apart from the code: VGG-16 11.08 to 7.40 GB is -33 %, 12.75 to 7.48 is -41 %, neither a half, and the
-# dense net grows; the P100 has twice float32's rate.
+# Worked out apart from the code: VGG-16 10.31 to 6.90 GiB is -33 %, not a half, and the dense net grows; the P100 has
+# twice float32's rate.
 EXPECTED = {81: MISLEADING, 82: PARTLY}
 
 
@@ -23,15 +22,14 @@ def test_verdict(number):
 
 def test_the_evidence_is_the_literatures():
     evidence = finding(81).evidence
-    assert "11.08 to 7.40 GB, −33 % (counted with a half copy of every weight: −41 %)" in evidence
-    assert "dense net 0.65 to 0.72 GB, +11 %" in evidence
+    assert "10.31 GiB to 6.90 GiB, −33 %" in evidence
+    assert "dense net 619.25 MiB to 685.95 MiB, +11 %" in evidence
     assert "measured 1.02 to 1.14 times" in finding(82).evidence
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.5, RIGHT), (0.0, WRONG)])
 def test_another_memory_another_verdict(monkeypatch, share, verdict):
     monkeypatch.setattr(Halving, "saved", property(lambda self: share))
-    monkeypatch.setattr(half_precision, "recipe_bytes", lambda ledger, copy_bytes=0: 100 - 50 * share * copy_bytes)
     assert finding(81).verdict == verdict
 
 
