@@ -16,6 +16,7 @@ from course_utils.memory import Ledger
 from course_utils.techniques.capacity import FITS, Fit, demand, fit, room_for_tensors
 from course_utils.units import CourseError, format_bytes, require_one_of
 from lessons.one_card.fine_tuning import DTYPES, OPTIMIZERS, Method, longest_sequence, step
+from lessons.shared.language_steps import LOST
 from lessons.shared.role_bars import role_bars
 
 MODELS = ("TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3.2-3B", "Llama-3-8B")
@@ -31,7 +32,6 @@ AFTER, WITHIN = "after the backward pass", "within it"
 EACH, NOTHING = "each layer", "nothing"
 SMALLEST = 8  # GiB of a card that is offered
 WHOLE = Method()
-LOST = "Without a float32 copy of the weights, bfloat16 loses most small updates (lesson 08)."
 IS = {"optimizer state": "The optimizer's state is"}
 # What the last sentence tries where a step does not fit: of each role first what is meant for it. Control and value.
 MOVES: dict[str, tuple[tuple[str, str], ...]] = {

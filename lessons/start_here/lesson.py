@@ -9,18 +9,15 @@
 # %% [markdown] slide="slide"
 # # 00 · Start here
 #
-# **The question:** what will I be able to do, does my set-up work, and how do I read a skyline?
+# **The question:** a training that ran yesterday ends today with *CUDA out of memory*. Out of memory for what?
 
 # %% [markdown] slide="notes"
-# Afterwards you can
+# You learn how this course works by doing one round of it: a guess, a picture, a pencil, a slider, a check.
 #
-# 1. say what the course teaches, and where to enter it;
-# 2. tell whether your installation is complete, and mend it if not;
-# 3. read a *skyline*, the one figure that every lesson uses;
-# 4. go one round of guess, formula, trace and measurement, as every lesson does;
-# 5. use an explorer by keyboard, and get marks for an exercise.
+# About 25 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other
+# lesson.
 #
-# About 10 minutes. You should have written a small PyTorch network before. No GPU is needed, here or later.
+# To run a cell, click into it and press Shift+Enter. Run the first one now; it only loads what the page needs.
 
 # %% slide="skip" folded=true
 from collections import OrderedDict
@@ -31,16 +28,306 @@ from torch import nn
 from classroom import doctor
 from classroom.predict import predict, reveal
 from course_utils import networks
-from course_utils.figures import skyline
+from course_utils.figures import side_by_side, skyline
 from course_utils.machine.measure import measure_step
 from course_utils.trace import training_step
-from course_utils.units import GIB, MIB
+from course_utils.units import GIB, MIB, format_bytes
 from lessons.memory.explorer import memory_explorer
+from lessons.start_here.checks import check
 
 # %% [markdown] slide="slide"
-# ## The course
+# ## It ran yesterday
 #
-# | | lesson | the one question |
+# GoogLeNet has 7.0 million parameters, 26.7 MiB. A batch of 256 images of 224 × 224 pixels takes 147 MiB. The card has
+# 8 GiB.
+
+# %% [markdown] slide="notes"
+# Yesterday, with 128 images in a batch, it trained. With 256 it ends in its first step. Weights and images together are
+# not a fortieth of the card.
+#
+# Every lesson asks you for a number before it shows one. Write down what you honestly think. A wrong guess that you
+# remember teaches more than a right answer that you read.
+
+# %%
+guess = predict(
+    "GoogLeNet, 256 images, momentum. How much memory does one training step "
+    "need at its worst moment?",
+    unit="GiB",
+)
+guess
+
+# %% [markdown] slide="slide"
+# ## The step as a picture
+#
+# A *training step* has three phases: *forward*, up to the loss; *backward*, the gradients from the last layer to the
+# first; *update*, in which the optimizer changes the parameters.
+
+# %% [markdown] slide="notes"
+# The cell below *traces* such a step: it runs the step on shapes, without any numbers, and notes when every tensor is
+# made, when it is let go, how large it is and what it is for. That takes about a second.
+
+# %%
+with torch.device("meta"):  # shapes without numbers
+    model = networks.googlenet()
+step = training_step(model, input_shape=(3, 224, 224), classes=1000, name="GoogLeNet")
+today, yesterday = step.at(batch=256), step.at(batch=128)
+
+# %% folded=true
+parameters, images = 4 * 6_998_552 / GIB, 4 * 256 * 3 * 224 * 224 / GIB
+reveal(
+    guess,
+    {"trace, 256 images": today.peak_bytes / GIB},
+    thoughts=[
+        (parameters, "Those are the parameters. Training needs far more than them."),
+        (
+            3 * parameters,
+            "Parameters, gradients and momentum. What layers make of the images is missing.",
+        ),
+        (images, "Those are the images. Every layer makes something of them, too."),
+        (
+            3 * parameters + images,
+            "Parameters, gradients, momentum, images. What layers make of them is missing.",
+        ),
+        (8.0, "It would fit if it were a little less than that. It does not fit."),
+        (1.0, "Forty times the parameters, and still not nearly enough."),
+        (2.0, "As if only the running layer needed room. What layers make has to stay."),
+    ],
+)
+
+# %% slide="subslide"
+skyline(today, limit_bytes=8 * GIB)
+
+# %% [markdown] slide="notes"
+# This figure is a *skyline*. Read it from left to right: time, from the first operator of the step to the last. Its
+# height is the memory in use. The dot is the *peak*, the worst moment, and a card must hold that.
+#
+# The dashed line is what the card has for tensors: 8 GiB less the *context*, which the driver takes for itself. Where
+# the skyline crosses that line, in the middle of the forward phase, your program ends.
+
+# %% [markdown] slide="slide"
+# Each colour is a *role*: what the memory is for. The green one is *feature maps*, the outputs of layers. Others call
+# them *activations*.
+
+# %%
+today.by_role().map(format_bytes).to_frame()
+
+# %% [markdown] slide="notes"
+# Nearly all of it is feature maps. Follow the green band: it grows through the forward phase and melts away in the
+# backward phase. Do the maps pile up because the network computes them, or because training *keeps* them? Take the
+# training away: the same 256 images through the same network, but no gradients asked for.
+
+# %%
+inference = training_step(model, (3, 224, 224), 1000, optimizer=None, name="inference").at(256)
+side_by_side(
+    {
+        "training, 256 images": today.peak_bytes / GIB,
+        "training, 128 images": yesterday.peak_bytes / GIB,
+        "no training, 256 images": inference.peak_bytes / GIB,
+    },
+    "GiB",
+    title=f"Without training {format_bytes(inference.peak_bytes)} are enough",
+)
+
+# %% [markdown]
+# So the maps are to blame, and that they are kept. Each waits until the backward phase has used it.
+
+# %% [markdown] slide="notes"
+# Half the batch needs about half of that, and so it ran yesterday. The other roles are short to tell:
+#
+# | role | what it is |
+# |---|---|
+# | parameters | what training changes: weights and biases |
+# | optimizer state | what the optimizer remembers of each parameter, such as its momentum |
+# | weight gradients | the gradient of the loss with respect to each parameter |
+# | input | images and labels of the batch |
+# | gradient maps | gradients with respect to feature maps, on their way back through the network |
+# | workspace | scratch memory that a computation takes and gives back |
+# | other | for example what an optimizer makes for a moment during its update |
+
+# %% [markdown] slide="slide"
+# ## One layer with a pencil
+#
+# A convolution with 3 channels in and 16 out, 3 × 3, and the ReLU after it, on 32 images of 64 × 64. The images take 1.5
+# MiB, the parameters 1.75 KiB.
+
+# %% [markdown] slide="notes"
+# A value takes 4 bytes. There are 16 output maps of 64 × 64 for each of 32 images: 32 · 16 · 64 · 64 · 4 = 8,388,608
+# bytes, 8 MiB. That is the output of the convolution, and the ReLU's is as large.
+
+# %%
+guess_layer = predict(
+    "How much memory is in use at the worst moment of a training step of these two layers?",
+    unit="MiB",
+)
+guess_layer
+
+# %% slide="subslide"
+output = 32 * 16 * 64 * 64 * 4
+images = 32 * 3 * 64 * 64 * 4
+by_hand = 3 * output + images
+
+
+def mean(output, labels):  # a loss for a network that ends in maps
+    return output.mean()
+
+
+conv, relu = nn.Conv2d(3, 16, kernel_size=3, padding=1), nn.ReLU()
+layer = nn.Sequential(OrderedDict(conv=conv, relu=relu))
+traced = training_step(layer, (3, 64, 64), classes=16, criterion=mean, target="cpu").at(32)
+
+# %% tags=["nbval-ignore-output"]
+measured = measure_step(layer, (3, 64, 64), classes=16, batch=32, criterion=mean)  # for real
+
+# %% tags=["nbval-ignore-output"] folded=true
+reveal(
+    guess_layer,
+    {
+        "by hand": by_hand / MIB,
+        "trace": traced.peak_bytes / MIB,
+        "measured here": measured.peak_bytes / MIB,
+    },
+    against="trace",
+    thoughts=[
+        (images / MIB, "Those are the images. What the layers make of them is larger."),
+        (
+            output / MIB,
+            "One output. At the worst moment two gradients of that size are there too.",
+        ),
+        (
+            (output + images) / MIB,
+            "One output and the images: the forward phase. The backward phase has more.",
+        ),
+        (
+            2 * output / MIB,
+            "Two outputs. The worst moment is in the backward phase, with gradients as large.",
+        ),
+        (
+            (2 * output + images) / MIB,
+            "Two outputs and the images: the forward phase, if both outputs were kept.",
+        ),
+        (
+            3 * output / MIB,
+            "Three of the large ones, which is right. The images are there as well.",
+        ),
+        (
+            4 * output / MIB,
+            "Both outputs and a gradient for each. One of the four is gone by then.",
+        ),
+        (
+            (4 * output + images) / MIB,
+            "Both outputs, a gradient for each, the images. One of the four is gone by then.",
+        ),
+    ],
+)
+
+# %% [markdown] slide="notes"
+# Three things of 8 MiB are alive at the worst moment, and the images:
+#
+# - the ReLU's output, which waited for the backward phase;
+# - the gradient that arrives for it;
+# - the gradient that the ReLU hands on to the convolution.
+#
+# The convolution's own output is gone by then. A ReLU finds its gradient from its *output* alone: where that is zero,
+# nothing passes. So nobody kept its input.
+#
+# By hand, traced, measured: three ways to one number. Every lesson does this, and says how far the numbers are apart.
+
+# %%
+more = traced.peak_bytes - by_hand
+print(f"trace: {more:,} bytes more than by hand (parameters, momentum, labels, the loss)")
+
+# %% tags=["nbval-ignore-output"]
+more = measured.peak_bytes - traced.peak_bytes
+print(f"measured: {more:+,} bytes from the trace (scratch memory of the kernels, if any)")
+
+# %% [markdown] slide="slide"
+# Your turn. What moves the peak more, a kernel of 11 × 11, or twice the channels? Think first, then change one number
+# and run the cell.
+
+# %% tags=["change"]
+kernel, channels = 3, 16  # change one of these two: kernel 11, or channels 32
+
+layer = nn.Sequential(nn.Conv2d(3, channels, kernel, padding=kernel // 2), nn.ReLU())
+changed = training_step(layer, (3, 64, 64), channels, criterion=mean, target="cpu").at(32)
+print(f"parameters: {sum(p.numel() for p in layer.parameters()):,}")
+print(f"peak: {changed.peak_bytes / MIB:.2f} MiB")
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# A kernel of 11 × 11 has thirteen times the parameters, and the peak does not move by a tenth of a MiB. Twice the
+# channels means outputs of twice the size, and so nearly twice the peak. Parameters are not where the memory goes.
+#
+# </details>
+
+# %% [markdown] slide="slide"
+# ## A slider
+#
+# Back to GoogLeNet and the card of 8 GiB. **What is the largest batch that fits?**
+
+# %% [markdown] slide="notes"
+# This is an *explorer*. Its sentences say how things are, what is to blame, and what would help. Find the largest batch
+# with the slider first: click its handle, or reach it with Tab, then use the arrow keys. Half of 256 fits. Does three
+# quarters of it? Then read the last sentence, and choose another network.
+
+# %% tags=["nbval-ignore-output"]
+memory_explorer("GoogLeNet", batch=256, card_gib=8)
+
+# %% [markdown] slide="notes"
+# Some batches that the sentence counts as too large have tensors that would go in. Whether they run depends on things
+# that a later lesson takes apart (03). Without a running kernel the picture stays as it was saved: run its cell first.
+
+# %% [markdown] slide="slide"
+# ## A check that knows what you thought
+#
+# Exercises ask for small functions. Here is one with a mistake in it, and the check below it. Run both.
+
+# %% tags=["change"]
+# Change the function until the check is content.
+def output_bytes(images, channels, height, width):
+    """Bytes of a convolution's output in float32."""
+    return images * channels * height * width
+
+
+# %%
+check("output_bytes")
+
+# %% [markdown] slide="notes"
+# It did not only say *wrong*. It tried the function on several inputs and recognised the thought. Mend the function,
+# run both cells, then break it in a way of your own: leave out the batch, or count bits.
+#
+# | outcome | what it means |
+# |---|---|
+# | *not attempted* | the dots are still there |
+# | *wrong* | it ran, and something is off; where it can, the check names the thought |
+# | *crashed* | it raised an error, which is shown in one line |
+# | *correct* | right, for other inputs too |
+
+# %% [markdown] slide="slide"
+# Each lesson from 01 to 14 has an exercise in the folder `exercises`. Save it, open a terminal here in JupyterLab
+# (*File*, *New*, *Terminal*), and `course check 03` gives the marks of exercise 03.
+
+# %% [markdown] slide="notes"
+# `course progress` shows all exercises at a glance. What you open through `course lab` are your own copies, in the
+# folder `work`. Change what you like: when the course is mended, `git pull` and `make lab` bring the new lessons, and
+# your answers move over.
+
+# %% [markdown] slide="slide"
+# ## Your set-up
+#
+# What is missing on this machine comes first, with the command that mends it. In a terminal, `course doctor` says the
+# same.
+
+# %% tags=["nbval-ignore-output"]
+doctor.show()
+
+# %% [markdown] slide="slide"
+# ## Where to go
+#
+# Out of memory today? Lesson 03, then 04 to 10. Buying hardware? 01 and 02. Language models? 03, then 13 and 14.
+
+# %% [markdown] slide="skip"
+# | | lesson | its question |
 # |---|---|---|
 # | 01 | [Why GPUs help, and when they don't](01_why_gpus.ipynb) | where is the crossover between CPU and GPU? |
 # | 02 | [Which hardware, or none](02_hardware.ipynb) | what fits on this card, what can I do without one? |
@@ -50,248 +337,22 @@ from lessons.memory.explorer import memory_explorer
 # | 06 | [Pooling](06_pooling.ipynb) | what does a pool remember, and who needs less? |
 # | 07 | [Batch size](07_batch_size.ipynb) | what scales with the batch, what does not? |
 # | 08 | [Half precision](08_half_precision.ipynb) | why is it not half? |
-# | 09 | [Offload to CPU memory](09_offload.ipynb) | when can the copy hide behind the computation? |
+# | 09 | [Offload to CPU memory](09_offload.ipynb) | when does the copy hide while the card computes? |
 # | 10 | [Recompute instead of store](10_recompute.ipynb) | what does one extra forward pass buy? |
-# | 11 | [Many GPUs](11_many_gpus.ipynb) | which networks gain from which kind of parallel? |
+# | 11 | [Many GPUs](11_many_gpus.ipynb) | which networks gain from which kind of parallelism? |
 # | 12 | [Capstone: fit it on one card](12_capstone.ipynb) | VGG-16, batch 256, 12 GiB: which plan loses the least time? |
 # | 13 | [Transformers: the same step, other maps](13_transformers.ipynb) | why does a longer sequence cost more than a larger batch? |
 # | 14 | [Fine-tuning and serving on one card](14_one_card.ipynb) | 8 billion parameters, 24 GiB: what can be trained, what served? |
 # | A | [Myths and facts](A_myths_and_facts.ipynb) | of what people say about GPUs and memory, how much holds? |
-#
-# Out of memory today? Begin with 03, then 04 to 10. Buying hardware? Begin with 01 and 02.
-
-# %% [markdown] slide="slide"
-# ## Does your set-up work?
-#
-# The cell below looks at this machine. What fails stands first, with the command that mends it. In a terminal,
-# `course doctor` says the same.
-
-# %% tags=["nbval-ignore-output"]
-doctor.show()
-
-# %% [markdown] slide="slide"
-# ## A training step
-#
-# Training repeats one thing, the *training step*. It has three *phases*:
-#
-# - *forward*: each layer computes its output, up to the loss;
-# - *backward*: gradients, from the last layer to the first;
-# - *update*: the optimizer changes the parameters.
-
-# %% [markdown] slide="notes"
-# A step takes a *batch*: some *samples*, images for example, with their labels. A gradient is that of the loss, with
-# respect to each output and each parameter. One step is like the next, so this course looks at one, closely.
-
-# %% [markdown] slide="slide"
-# ## The skyline of a tiny network
-#
-# A *skyline* is the memory in use over one training step, stacked by what it is for.
-
-# %% [markdown] slide="notes"
-# Read it from left to right: the phases stand under the axis, and the dot is the *peak*, the worst moment. A card must
-# hold the peak.
-
-# %%
-tiny = nn.Sequential(
-    OrderedDict(
-        conv=nn.Conv2d(3, 8, kernel_size=3, padding=1),
-        relu=nn.ReLU(),
-        flatten=nn.Flatten(),
-        dense=nn.Linear(8 * 32 * 32, 10),
-    )
-)
-# target="cpu": as it runs on a CPU
-step = training_step(tiny, (3, 32, 32), classes=10, target="cpu", name="A tiny network")
-skyline(step.at(batch=64))
-
-# %% [markdown] slide="slide"
-# ## What memory is for: the roles
-#
-# Everything in a skyline plays one of these roles, in the same colours in every figure of the course.
-#
-# | role | in a phrase |
-# |---|---|
-# | parameters | what training changes: weights and biases |
-# | optimizer state | what the optimizer remembers of each parameter, such as its momentum |
-# | weight gradients | the gradient of the loss with respect to each parameter |
-# | input | the samples and labels of the batch |
-# | feature maps | outputs of layers, kept from forward until backward has used them |
-# | gradient maps | gradients with respect to those outputs, on their way back through the network |
-# | workspace | scratch memory that a computation takes and gives back |
-# | other | what is none of these: for example values that an optimizer makes for a moment while it updates |
-
-# %% [markdown] slide="notes"
-# Feature maps are what others call *activations*. Follow them, the green band: it grows in the forward phase and
-# shrinks in the backward phase. That shape is the subject of half the course.
-
-# %% [markdown] slide="slide"
-# ## The skyline of a real one
-#
-# AlexNet in its form of 2014 (the first won the ImageNet contest of 2012), with 512 images of 224 × 224 in the batch.
-
-# %% [markdown] slide="notes"
-# The dashed line is the *limit*, what the card holds. Where the skyline crosses it, training ends with *out of memory*.
-# A little below it a step may be *tight*: tensors are not all that needs room on the card. The title says which it is.
-
-# %%
-with torch.device("meta"):  # shapes without numbers: no memory is taken here
-    model = networks.alexnet()
-alexnet = training_step(model, input_shape=(3, 224, 224), classes=1000, name="AlexNet")
-skyline(alexnet.at(batch=512), limit_bytes=2 * GIB)
-
-# %% [markdown] slide="slide"
-# ## One round, first part: predict
-
-# %% [markdown] slide="notes"
-# Every lesson asks for a number before it shows one. A wrong guess that you remember teaches more than a right
-# answer that you read.
-
-# %%
-guess = predict(
-    "One convolution, 3 channels in, 16 out, 3 × 3, and the ReLU after it, "
-    "on 32 images of 64 × 64. The images take 1.5 MiB, the parameters "
-    "1.75 KiB. How much memory is in use at the peak of a training step?",
-    unit="MiB",
-)
-guess
-
-# %% [markdown] slide="slide"
-# ## Second part: by hand
-#
-# A value takes 4 bytes. One output map is 64 × 64, there are 16 of them for each of 32 images:
-# 32 · 16 · 64 · 64 · 4 = 8,388,608 bytes, 8 MiB.
-
-# %% [markdown] slide="notes"
-# The worst moment is in the backward phase, at the ReLU. Three things of that size are alive: the ReLU's output, kept
-# since the forward phase; the gradient that arrives for it; the gradient that it hands to the convolution. And the
-# images: 32 · 3 · 64 · 64 · 4 bytes, 1.5 MiB. (The convolution's own output is gone by then: for its gradient a ReLU
-# needs its output alone.)
-
-# %%
-output = 32 * 16 * 64 * 64 * 4
-images = 32 * 3 * 64 * 64 * 4
-by_hand = 3 * output + images
-print(f"by hand {by_hand / MIB:.2f} MiB")
-
-# %% [markdown] slide="slide"
-# ## Third part: trace
-#
-# A *trace* runs the step once on shapes alone and notes every tensor's birth, death, size and role. It needs neither
-# the data nor the memory: AlexNet's took a fraction of a second above.
-
-
-# %%
-def mean(output, labels):  # a loss for a network that ends in maps
-    return output.mean()
-
-
-conv, relu = nn.Conv2d(3, 16, kernel_size=3, padding=1), nn.ReLU()
-layer = nn.Sequential(OrderedDict(conv=conv, relu=relu))
-step = training_step(layer, (3, 64, 64), classes=16, criterion=mean, name="conv and ReLU")
-traced = step.at(batch=32)
-more = traced.peak_bytes - by_hand
-print(
-    f"trace {traced.peak_bytes / MIB:.2f} MiB, "
-    f"{traced.peak_phase} phase, at {traced.peak_layer}"
-)
-print(f"{more:,} bytes more than by hand: parameters, momentum, labels, the loss")
-
-# %%
-skyline(traced)
-
-# %% [markdown] slide="slide"
-# ## Fourth part: measure
-#
-# Now the step for real, on this machine. Enter your guess above, and the four stand side by side.
-
-# %% tags=["nbval-ignore-output"]
-measured = measure_step(layer, (3, 64, 64), classes=16, batch=32, criterion=mean)
-more = measured.peak_bytes - traced.peak_bytes
-print(f"measured {measured.peak_bytes / MIB:.2f} MiB, {more:+,} bytes from the trace")
-
-# %% tags=["nbval-ignore-output"] folded=true
-reveal(
-    guess,
-    {
-        "by hand": by_hand / MIB,
-        "trace": traced.peak_bytes / MIB,
-        "measured here": measured.peak_bytes / MIB,
-    },
-    against="trace",
-    thoughts=[
-        (
-            images / MIB,
-            "Those are the images; what the layers put out is larger, and is kept.",
-        ),
-        (
-            output / MIB,
-            "Those are the ReLU's outputs. At the worst moment two gradients of that size "
-            "are there too.",
-        ),
-        (
-            (output + images) / MIB,
-            "One map and the images: that is the forward phase. The backward phase has more.",
-        ),
-        (
-            (2 * output + images) / MIB,
-            "Two maps and the images: the kept output, or one of the gradients, is missing.",
-        ),
-        (
-            (4 * output + images) / MIB,
-            "Four maps: the convolution's own output is gone by then.",
-        ),
-    ],
-)
-
-# %% [markdown]
-# Where a measurement lies above the trace, the rest is workspace inside the kernels, which no tensor shows.
-
-# %% [markdown] slide="notes"
-# Every lesson says how far its numbers are apart, and why.
-
-# %% [markdown] slide="slide"
-# ## Explore
-#
-# An explorer answers one question while you move it. This one: **does it fit on the card?**
-
-# %% [markdown] slide="notes"
-# Click the handle of *batch* or reach it with Tab, then press the right and left arrow keys. Say what the peak will do
-# before each press.
-
-# %% tags=["nbval-ignore-output"]
-memory_explorer("AlexNet", batch=256, card_gib=2)
-
-# %% [markdown] slide="notes"
-# Three sentences stand under the figure: how things stand, which role is to blame, and what would help. Two of their
-# words come later: the *context* is what the driver takes of the card (lesson 02), the *allocator* hands out the rest
-# (lesson 03, which takes this explorer apart). Without a running kernel the figure stays as it was saved: run the cell first.
-
-# %% [markdown] slide="slide"
-# ## Exercises and marks
-#
-# Lessons 01 to 14 each have an exercise in the folder `exercises`. An answer cell has dots to replace, and a check
-# cell below it says at once what became of it:
-#
-# | outcome | what it means |
-# |---|---|
-# | *not attempted* | the dots are still there |
-# | *wrong* | it ran, and a number or property is off; where it can, the check names the slip |
-# | *crashed* | it raised an error, which is shown in one line |
-# | *correct* | right, also for inputs that you did not try |
-
-# %% [markdown] slide="notes"
-# For points, save the notebook and open a terminal here in JupyterLab (*File*, *New*, *Terminal*). `course check 03`
-# marks exercise 03 on other inputs; `course progress` shows all exercises at a glance.
-#
-# Notebooks and exercises that you open in this way are your own copies, in the folder `work`. Change what you like:
-# when the course is mended, `git pull` and `make lab` bring the mended lessons, and your answers move over to them.
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A training step goes forward, backward, update; its skyline shows what is alive when, and what for.
-# 2. A card must hold the peak, and the limit line says whether it does.
-# 3. Guess, formula, trace and measurement stand side by side, and what separates them is explained.
+# 1. A training step goes forward, backward, update. Its skyline shows what is alive when, and what for.
+# 2. GoogLeNet's maps, kept for the backward phase, filled the card; its parameters did not.
+# 3. Guess, pencil, trace, measurement: compare them, and ask why they differ.
 
 # %% [markdown] slide="notes"
-# This lesson has no exercise. Go on with [01, Why GPUs help, and when they don't](01_why_gpus.ipynb).
+# A peak a little below the dashed line may still be too much, since tensors are not all that a card must hold; an
+# explorer's first sentence says which it is. This lesson has no exercise. Go on with
+# [01, Why GPUs help, and when they don't](01_why_gpus.ipynb), or where your own question is.

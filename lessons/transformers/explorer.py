@@ -17,11 +17,12 @@ from classroom.explorer import Explorer, View, described
 from course_utils.figures import skyline
 from course_utils.figures.style import percent
 from course_utils.machine import hardware
+from course_utils.machine.hardware import Device
 from course_utils.memory import ROLE, Ledger
 from course_utils.techniques.capacity import FITS, Fit, fit, with_room
 from course_utils.units import CourseError, format_bytes
 from lessons.shared.language_models import ATTENTION, RECOMPUTE, SHAPES, Options, Shape
-from lessons.shared.language_steps import FORMATS, kept_step
+from lessons.shared.language_steps import FORMATS, LOST, kept_step
 
 OFFERED = ("GPT-2", "GPT-2 medium", "GPT-2 XL", "SmolLM2-135M", "TinyLlama-1.1B", "Llama-3.2-1B", "Llama-3-8B")
 SEQUENCES = (128, 256, 512, 1024, 2048, 4096, 8192)
@@ -88,14 +89,17 @@ def _in_turn(largest: str) -> list[tuple[str, str, str]]:
 
 
 def sentences(
-    ledger: Ledger, verdict: Fit, sequence: int, found: Culprits, advice: str, most: int
+    ledger: Ledger, verdict: Fit, sequence: int, found: Culprits, advice: str, most: int, warning: str = ""
 ) -> tuple[str, str, str]:
-    """The state, the culprit and the way out, in words; `most` texts leave room for tensors and context."""
+    """The state, the culprit and the way out, in words; `most` texts leave room for tensors and context.
+
+    A `warning` is of the format: the card does not compute in it, or training loses updates.
+    """
     texts = f"{ledger.batch:,} text{'s' if ledger.batch > 1 else ''} of {sequence:,} tokens"
     state = (
         f"{ledger.name}, {texts}: peak {format_bytes(ledger.peak_bytes)} in the {ledger.peak_phase} phase. "
-        f"{verdict.card}: {verdict.sentence}"
-    )
+        f"{verdict.card}: {verdict.sentence} {warning}"
+    ).strip()
     largest = found.largest
     rest = ", ".join(f"{name} {format_bytes(size)}" for name, size in found.parts.items() if name != largest)
     breaks = "are the largest part" if verdict.state == FITS else "break the budget"
@@ -152,7 +156,8 @@ class TransformerExplorer(Explorer):
         verdict = fit(ledger, device)
         found = culprits(ledger, shape, sequence, options.pieces)
         advice, advised = self._advice(found.largest, ledger)
-        said = sentences(ledger, verdict, sequence, found, advice, with_room(step, device))
+        most, warning = with_room(step, device), self._warning(device)
+        said = sentences(ledger, verdict, sequence, found, advice, most, warning)
         share = percent(found.parts[found.largest], ledger.peak_bytes)
         peak = format_bytes(ledger.peak_bytes)
         # Weights, states and other maps are bands of the picture; logits and scores are parts of them.
@@ -162,6 +167,11 @@ class TransformerExplorer(Explorer):
             skyline(ledger, device, title=title, limit=device.name, part=part), said, ledger.peak_bytes,
             uncaused=["card"], advised=advised,
         )  # fmt: skip
+
+    def _warning(self, device: Device) -> str:
+        if self.numbers.value != "float32" and not device.bfloat16:
+            return f"But {device.name} does not compute in bfloat16: take float16, of as many bytes a value."
+        return LOST if self.numbers.value == "bfloat16" else ""
 
     def _advice(self, largest: str, ledger: Ledger) -> tuple[str, dict[str, object]]:
         """The first of MOVES, beginning with the culprit's, that lowers the peak: in words, and as settings."""
@@ -184,7 +194,7 @@ def transformer_explorer(
     attention: str = "eager",
     recompute: str = "none",
     numbers: str = "bfloat16",
-    device: str = "T4",
+    device: str = "RTX 3090",
     shapes: Mapping[str, Shape] | None = None,
 ) -> TransformerExplorer:
     """What breaks a transformer's budget: controls for model, format, optimizer, attention, recompute, loss and card.

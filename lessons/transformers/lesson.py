@@ -9,444 +9,468 @@
 # %% [markdown] slide="slide"
 # # 13 · Transformers: the same step, other maps
 #
-# **The question:** why does a longer sequence cost more than a larger batch, and what do flash attention and
-# checkpointing really save?
+# **The question:** eight texts of 1,024 tokens, or one text of 8,192. Why does the long one cost more, and does it have
+# to?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
-# 1. count what one layer of a transformer keeps, term by term, and find each term in a trace;
-# 2. say where attention overtakes everything else, and what a fused kernel does about it;
-# 3. count the logits, and keep them out of the backward pass;
-# 4. choose what to checkpoint in a stack of equal layers, and how much of it at once.
+# 1. say what attention computes, in the words of someone who knows convolutions;
+# 2. put the bytes beside each line of a transformer's layer, and add them up;
+# 3. find the part of a step that belongs to no layer, and take it down;
+# 4. tell what a longer text costs, in memory and in time, and what fused attention does about each;
+# 5. choose what to compute again.
 #
-# About 60 minutes, and 55 for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
+# About 70 minutes, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
 
 # %% slide="skip" folded=true
 import inspect
-import time
+import math
+from collections import Counter
 
 import pandas as pd
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from classroom.predict import predict, reveal
 from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
-from course_utils.machine import hardware
+from course_utils.machine.measure import cpu_peak_above
 from course_utils.machine.speed import predict_step
-from course_utils.techniques.capacity import room_for_tensors
 from course_utils.trace import Spec, training_step
 from course_utils.units import GIB, MIB, format_bytes
 from lessons.claims import judge
 from lessons.shared import language_models
 from lessons.shared.language_models import SHAPES, Options, Shape
 from lessons.shared.language_steps import kept_bytes, language_step
-from lessons.transformers.explorer import transformer_explorer
+from lessons.transformers.explorer import LOGITS, culprits, transformer_explorer
+from lessons.transformers.layer import lines_of_a_layer
 from lessons.transformers.peaks import MEGATRON, MEGATRON_SHAPE, t4_peaks
 
 COLOURS = ("#d55e00", "#0072b2", "#009e73")
+eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 
 # %% [markdown] slide="slide"
-# ## Predict
+# ## Eight texts
 #
-# GPT-2, the small one: 124 million parameters, twelve layers, 2019. We train it with AdamW and every number in
-# *bfloat16*, two bytes. A batch is 8 texts of 1,024 *tokens*.
+# GPT-2, the small one of 2019: twelve layers, 124 million parameters. All numbers in *bfloat16*, two bytes. AdamW. A
+# batch of 8 texts of 1,024 *tokens*.
 
 # %% [markdown] slide="notes"
-# Parameters, gradients and AdamW's two moments are 950 MiB together. Attention is written out, product by product, as it
-# was in 2019. Tokens are pieces of words, each a number below 50,257.
+# A token is a piece of a word, a number below 50,257. Parameters, gradients and AdamW's two moments are 950 MiB
+# together. (Lesson 08 warned: in bfloat16 alone most small updates are lost. Here only the bytes of the step matter;
+# a float32 copy of the weights would add 4 bytes a parameter, and would change no map.)
 
 # %%
 guess = predict("How much memory does one training step need at its peak?", unit="GiB")
 guess
 
 # %% [markdown] slide="slide"
-# ## One layer by hand
+# ## A map of tokens
 #
-# A text has *s* tokens, and a batch has *b* texts. Between layers every token is a row of *h* numbers, so that one
-# *hidden state* is sbh values, 2sbh bytes.
+# Each token is a row of *h* numbers, as each pixel of a feature map is a row of channels. A batch of *b* texts with *s*
+# tokens: b × s × h values, the *hidden state*.
 
 # %% [markdown] slide="notes"
-# Attention has several heads, *a* of them. Each compares every token with every other: s × s *scores*, as²b values in
-# all. What does a layer keep for its backward pass?
+# If you know convolutional networks, you know most of a transformer. The hidden state is a feature map (an
+# *activation*) with tokens for pixels and h for channels. A linear layer multiplies each token's row by one matrix: it
+# is a 1 × 1 convolution. None of these lets one token see another. In a convolution the 3 × 3 kernel does that, with
+# weights that training has fixed: the neighbour on the left always counts the same. In a text it should depend on the
+# words.
+
+# %% [markdown] slide="slide"
+# *Attention* computes the weights from the text. Each token makes three short rows: a *query* (what am I looking for?),
+# a *key* (what am I?), a *value* (what do I hand over?).
+
+# %% [markdown] slide="notes"
+# The score of a pair is the product of one token's query and the other's key. Softmax turns a token's scores into
+# weights that add up to 1. With these it averages the values. Four words, with queries and keys made up by hand:
+
+# %% tags=["change"]
+words = ["dog", "runs", "it", "barks"]
+#                       how much animal, how much action
+keys = torch.tensor([[4.0, 0.0], [0.0, 4.0], [1.0, 0.0], [0.0, 4.0]])
+queries = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+# Change the last query, so that "barks" looks for an action, and run again.
+
+scores = queries @ keys.T
+later = torch.ones(4, 4, dtype=torch.bool).triu(1)  # a word does not see what comes after it
+weights = scores.masked_fill(later, -torch.inf).softmax(dim=1)
+pd.DataFrame(weights, words, words).map("{:.2f}".format)
 
 # %% [markdown]
-# | attention keeps | values | bytes |
-# |---|---|---:|
-# | the input of its norm, and of the product that makes queries, keys, values | 2 · sbh | 4 sbh |
-# | queries, keys and values | 3 · sbh | 6 sbh |
-# | softmax's output, dropout's mask (one byte each), dropout's output | 3 · as²b | 5 as²b |
-# | the input of its last product, and a dropout mask | sbh, sbh | 3 sbh |
-
-# %% [markdown] slide="subslide"
-# The other half of the layer, the *feed-forward* network, widens h to 4h and narrows it again:
-#
-# | feed-forward keeps | values | bytes |
-# |---|---|---:|
-# | the input of its norm, and of its first product | 2 · sbh | 4 sbh |
-# | the input of GELU, and of its second product | 2 · 4sbh | 16 sbh |
-# | a dropout mask | sbh | 1 sbh |
+# "it" takes nearly all of its average from "dog". What a convolution has as *parameters* is here a *map*, s × s for
+# each text, made anew in every step.
 
 # %% [markdown] slide="notes"
-# Together 34 sbh + 5 as²b, or **sbh (34 + 5as/h)** bytes: the formula of Korthikanti and others, *Reducing activation
-# recomputation in large transformer models* (2022). The first term grows with the tokens of the batch, whether they
-# are many texts or long ones. The second grows with the square of the length.
+# In a network, queries, keys and values are three products of the hidden state with trained matrices. It does so several
+# times side by side, in *a heads*, each with its own queries and keys: GPT-2 has 12, each 64 wide. So a layer has as²b
+# scores.
+
+# %% [markdown] slide="slide"
+# ## The bytes beside each line
+#
+# One layer, and what each line leaves for the backward pass. Follow lesson 03: a product needs its inputs, softmax its
+# output, dropout its mask, one byte a value.
+
+# %% folded=true
+s, b = 1024, 8
+gpt2 = SHAPES["GPT-2"]
+h, a = gpt2.hidden, gpt2.heads
+step = language_step("GPT-2", s, eager).at(b)
+print(lines_of_a_layer(step, 5, s, gpt2))
+
+# %% [markdown]
+# Together **34 sbh + 5 as²b** bytes. The traced column has 8 bytes a token and norm besides: a mean and a 1/σ.
+
+# %% [markdown] slide="notes"
+# x, y and g are inputs of a product or a norm, z is GELU's input. The scores before softmax are not kept. *Dropout*
+# sets a tenth of its values to zero, and remembers which.
+#
+# The formula is that of Korthikanti and others, *Reducing activation recomputation in large transformer models* (2022).
+# The first term grows with the number of tokens in the batch. The second grows with the square of the length.
+
+# %% tags=["change"]
+# Change s or b and run again. At which length are the scores as much as all the rest?
+s, b = 1024, 8
+
+rest, of_scores = 34 * s * b * h, 5 * a * s * s * b
+print(f"34 sbh: {rest / MIB:,.0f} MiB; 5 as²b: {of_scores / MIB:,.0f} MiB")
+print(f"a layer {(rest + of_scores) / MIB:,.0f} MiB, ", end="")
+print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# Twice the texts, twice of both. Twice the length, twice the first and four times the second. They are equal where
+# 5as/h = 34, so at s = 6.8 h/a, which is 6.8 times the width of a head: 435 tokens for heads of 64.
+#
+# </details>
+
+# %% [markdown] slide="notes"
+# PyTorch keeps what its *operators* need, so this holds for one way to write a layer. GPT-2's own GELU, written as
+# eight operators, keeps 24 sbh more than the fused one here (see *Further*).
+
+# %% [markdown] slide="slide"
+# ## Not a layer
+#
+# After the twelve layers, one more product gives every token a number, a *logit*, for each of 50,257 words that may
+# come next: 8 × 1,024 × 50,257 values.
+
+# %% [markdown] slide="notes"
+# The product makes them in bfloat16. The loss, a cross entropy, is computed in float32. The loop is the ordinary one:
+#
+# ```python
+# out = model(ids, labels)
+# out.loss.backward()
+# ```
+#
+# `out` holds the loss and the logits.
 
 # %%
-gpt2 = SHAPES["GPT-2"]
-b, s, h, a = 8, 1024, gpt2.hidden, gpt2.heads
-by_hand = s * b * h * (34 + 5 * a * s / h)
-print(f"34 sbh = {34 * s * b * h / MIB:,.0f} MiB, 5 as²b = {5 * a * s * s * b / MIB:,.0f} MiB")
-print(f"a layer {by_hand / MIB:,.0f} MiB, twelve layers {12 * by_hand / GIB:.2f} GiB")
-
-# %% [markdown] slide="slide"
-# ## The same layer traced
-#
-# `language_models` has GPT-2 as plain modules. *Eager* attention is written out, product by product; dropout is 0.1, as
-# GPT-2 was trained.
-
-# %% [markdown] slide="notes"
-# What each part of one layer leaves alive for the backward pass (*the two sums* are the residual connections: each half
-# of a layer is added to what entered it):
-
-# %% folded=true
-eager = Options(attention="eager", dropout=0.1)
-step = language_step("GPT-2", s, eager).at(b)
-kept = step.by_layer().set_index("layer")["saved feature maps"]
-hand = {  # bytes by hand; a part of the network is credited with what it makes
-    "norm1": 2 * s * b * h, "attention": 5 * a * s * s * b + 8 * s * b * h, "drop1": s * b * h,
-    "norm2": 2 * s * b * h, "up": 8 * s * b * h, "gelu": 8 * s * b * h, "drop2": s * b * h,
-    "": 4 * s * b * h,
-}  # fmt: skip
-rows = {
-    part or "the two sums": (kept[f"layers.5.{part}".rstrip(".")], size)
-    for part, size in hand.items()
-}
-rows["together"] = tuple(map(sum, zip(*rows.values(), strict=True)))
-table = pd.DataFrame(rows, index=["traced, bytes", "by hand, bytes"]).T.astype(int)
-table.assign(difference=table.iloc[:, 0] - table.iloc[:, 1]).map("{:,}".format)
-
-# %% [markdown]
-# Every term of the formula is there, to the byte.
-
-# %% [markdown] slide="notes"
-# The trace has 131,072 bytes more, which the paper leaves out: each of the two norms keeps a mean and a 1/σ for every
-# token, 8 bytes.
-
-# %% [markdown] slide="slide"
-# ## What code keeps beyond the formula
-#
-# The formula is about one way to write a layer. PyTorch saves what its *operators* need, so the same mathematics
-# written with other operators keeps other tensors.
-
-# %% [markdown] slide="notes"
-# One layer each, in units of sbh bytes, scores left out:
-
-
-# %% folded=true
-class WrittenOut(nn.Module):
-    """GELU as GPT-2's own code has it, in eight operators."""
-
-    def forward(self, x):
-        return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 3.0))))
-
-
-def a_layer(shape, options, change=lambda layer: None):
-    """Bytes a layer keeps: what three layers keep beyond two."""
-
-    def kept_by(count):
-        with torch.device("meta"):
-            model = shape.build(options, count).to(torch.bfloat16)
-        for layer in model.layers:
-            change(layer)
-        return kept_bytes(traced(model).at(b))
-
-    return kept_by(3) - kept_by(2)
-
-
-def traced(model):
-    return training_step(model, inputs=Spec((s,), torch.int64), loss=lambda m, x: m(x, x).loss)
-
-
-def written_out(layer):
-    layer.gelu = WrittenOut()
-
-
-llama = SHAPES["Llama-3.2-1B"]
-fused = Options(dropout=0.1)
-unit = {shape.name: s * b * shape.hidden for shape in (gpt2, llama)}
-coefficients = {
-    "GPT-2, the formula without scores": 34,
-    "GPT-2, fused attention": a_layer(gpt2, fused) / unit["GPT-2"],
-    "the same, GELU in eight operators": a_layer(gpt2, fused, written_out) / unit["GPT-2"],
-    "Llama-3.2-1B, norms in float32, SwiGLU": a_layer(llama, Options()) / unit["Llama-3.2-1B"],
-}
-side_by_side(
-    coefficients, "sbh bytes a layer",
-    title="What a layer keeps: the formula and three programs",
+guess_logits = predict(
+    "At the worst moment of the step, how many bytes are alive for each logit, "
+    "all tensors of that size together?",
+    unit="bytes a logit",
 )
-
-# %% [markdown]
-# Eight operators keep what one fused kernel does not.
-
-# %% [markdown] slide="notes"
-# Llama's norms compute in float32, and written out they keep float32 copies. So no one number holds for every
-# transformer, and compilers save memory too, since they fuse.
-
-# %% [markdown] slide="slide"
-# ## The whole model
-#
-# Twelve layers are not all of it. What else is alive at the peak?
+guess_logits
 
 # %% folded=true
+by_hand = 12 * 8 * 1024 * (34 * h + 5 * a * 1024)
 parameters = gpt2.parameters * 8 / GIB
+logits = 8 * 1024 * gpt2.vocabulary
 reveal(
     guess,
-    {"twelve layers by hand": 12 * by_hand / GIB, "trace": step.peak_bytes / GIB},
+    {"twelve layers by hand": by_hand / GIB, "trace": step.peak_bytes / GIB},
     against="trace",
     thoughts=[
         (parameters / 4, "Those are the parameters alone."),
         (parameters, "Those are parameters, gradients and moments; no maps."),
+        (by_hand / GIB, "The layers. Weights are missing, and what comes after the layers."),
+        (12 * 34 * 8 * 1024 * h / GIB, "The layers without their scores, and no logits."),
+        (parameters + by_hand / GIB, "Layers and weights; the logits are missing."),
         (
-            12 * by_hand / GIB,
-            "The layers by hand. Weights are missing, and the logits after the layers.",
-        ),
-        (12 * 34 * s * b * h / GIB, "The layers without their scores, and no logits."),
-        (parameters + 12 * by_hand / GIB, "Layers and weights; the logits are missing."),
-        (
-            parameters + 12 * by_hand / GIB + 2 * s * b * gpt2.vocabulary / GIB,
-            "Layers, weights, and the logits once, in 16 bits. The loss makes more of them.",
+            parameters + by_hand / GIB + 2 * logits / GIB,
+            "Layers, weights, and the logits once, in 16 bits. There is more of that size.",
         ),
         (
-            parameters + 12 * by_hand / GIB + 6 * s * b * gpt2.vocabulary / GIB,
-            "Layers, weights, and the logits with one float32 copy. There are two more.",
+            parameters + by_hand / GIB + 6 * logits / GIB,
+            "Layers, weights, logits and one float32 copy. There is more of that size.",
         ),
     ],
 )
 
 # %% [markdown] slide="slide"
-# ## Three things in one skyline
-#
-# Twelve equal steps lead up, and twelve lead down: the layers. Most of each step are its scores. And in the middle
-# stands a tower that belongs to no layer: the logits and the loss.
+# Twelve equal steps lead up and twelve lead down: the layers, mostly scores. In the middle is a tower that belongs to
+# no layer.
 
 # %%
-skyline(step, title=f"GPT-2, 8 × 1,024 tokens: {format_bytes(step.peak_bytes)}, at the loss")
+found = culprits(step, gpt2, 1024, 0)
+skyline(
+    step,
+    title=f"GPT-2, 8 × 1,024 tokens: {format_bytes(step.peak_bytes)}, at the loss",
+    part=(LOGITS, found.parts[LOGITS]),
+)
 
-# %% [markdown] slide="slide"
-# ## The tower: logits
-#
-# The model's last product, its *head*, gives each token one number, a *logit*, for each of the V tokens that there are,
-# the *vocabulary*: sbV values, here 8,192 × 50,257.
-
-# %% [markdown] slide="notes"
-# The loss, a cross entropy, is computed in float32. What is alive of that size at the peak?
+# %% slide="subslide" folded=true
+tape, peak = step.tape, step.peak_event
+large = (tape.birth <= peak) & (tape.death > peak) & (step.size >= 2 * logits)
+reveal(
+    guess_logits,
+    {"trace": step.size[large].sum() / logits},
+    thoughts=[
+        (2, "The logits themselves, in bfloat16. What the loss makes of them is alive too."),
+        (4, "One float32 tensor. The loss and its backward pass make more than one."),
+        (6, "Logits and one float32 copy. The backward pass makes two more in float32."),
+        (8, "Two float32 tensors. There is a third, and the logits that `out` holds."),
+        (10, "Logits and two float32 tensors. One more in float32 is alive at that moment."),
+        (12, "The three in float32, which is nearly all. `out` still holds the logits."),
+        (18, "The logits in float32 are gone by then: log-softmax keeps only its output."),
+    ],
+)
 
 # %% folded=true
-tape, peak = step.tape, step.peak_event
-values = s * b * gpt2.vocabulary
-large = (tape.birth <= peak) & (tape.death > peak) & (step.size >= 2 * values)
 meaning = {
     "mm": "the logits, in bfloat16",
     "_log_softmax": "log of softmax, in float32",
-    "nll_loss_backward": "its gradient, nearly all zeros",
-    "_log_softmax_backward_data": "the logits' gradient",
+    "nll_loss_backward": "its gradient, zero but for one value a token",
+    "_log_softmax_backward_data": "the logits' gradient, in float32",
 }
-made = [tape.event_ops[event] for event in tape.birth[large]]
-sizes = zip(made, step.size[large], strict=True)
-tower = pd.Series({meaning.get(op, op): int(size) for op, size in sizes})
-whole = tower.sum()
-share = whole / step.peak_bytes
-print(f"together {format_bytes(whole)}, {100 * share:.0f} % of the peak:", end=" ")
-print(f"{whole / values:.0f} bytes a logit")
-tower.map("{:,}".format).to_frame("bytes")
-
-# %% [markdown]
-# Two bytes a logit are what people count; fourteen are there.
+made = [meaning.get(tape.event_ops[event], "") for event in tape.birth[large]]
+sizes = step.size[large]
+tower = pd.DataFrame({"GiB": sizes / GIB, "bytes a logit": sizes / logits}, made)
+tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
-# V is 65.4 times h, so the tower is 14 · 65.4 = 916 sbh bytes high. Without their scores all twelve layers keep 12 · 34
-# = 408.
+# Two bytes a logit are what people count. The vocabulary is 65 times as wide as the hidden state, so all of this is
+# more than twelve layers keep besides their scores.
 
 # %% [markdown] slide="slide"
-# ## A line that saves a tenth
+# ## Six bytes
 #
-# The first of the four is not needed: the backward pass works from log-softmax's output.
+# Megatron-LM trains with the same logits. NVIDIA publishes the peaks of its tests, to the byte, on A100s. A formula
+# with six bytes a logit meets them.
+
+# %% folded=true
+m = MEGATRON_SHAPE
+sbh = m["sequence"] * m["batch"] * m["hidden"]
+theirs = m["sequence"] * m["batch"] * m["vocabulary"]
+layer = {"none": 34 + 5 * m["heads"] * m["sequence"] / m["hidden"], "selective": 36, "full": 2}
+rows = {}
+for run in MEGATRON:
+    kept = m["layers"] * sbh * layer[run.recompute]
+    rows[run.name] = {"measured, GiB": f"{run.step / GIB:.3f}"}
+    for count in (6, 14):
+        formula = kept + count * theirs
+        rows[run.name][f"with {count} bytes a logit"] = f"{formula / GIB:.3f}"
+        rows[run.name][f"off, {count}"] = f"{100 * (formula / run.step - 1):+.1f} %"
+pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# It lives because the loop says `out = model(ids, labels)`, and `out` holds the logits until the step is over. `loss =
-# model(ids, labels).loss` lets them go. SmolLM2-135M in 16 bits, every layer checkpointed, one text of 4,096 tokens:
+# This is a GPT of twelve layers, h = 512, 8 heads, 4 × 1,024 tokens a card, 50,304 words; measured is what a step adds
+# to what is alive between steps. The formula has 34 sbh + 5 as²b for a layer as above, 2 sbh where whole layers are
+# computed again. (36 sbh for fused attention is fitted: 34, and one hidden state.) With 14 bytes a logit all three miss.
+#
+# So how do they do with six? Their source says it: the loss makes one float32 copy, and then never makes another. It
+# subtracts, exponentiates and divides *in that copy*, and the backward pass turns the same memory into the gradient. Two
+# and four are six. The same idea in a few lines:
+
+
+# %% slide="skip"
+class InPlaceLoss(torch.autograd.Function):
+    """Cross entropy that makes one float32 tensor of the logits' size, and reuses it."""
+
+    @staticmethod
+    def forward(ctx, logits, labels):
+        p = logits.float()
+        p -= p.amax(1, keepdim=True)
+        right = p.gather(1, labels[:, None])
+        p.exp_()
+        total = p.sum(1, keepdim=True)
+        p /= total  # now softmax, in the memory of the copy
+        ctx.save_for_backward(p, labels)
+        ctx.dtype = logits.dtype
+        return (total.log() - right).mean()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        p, labels = ctx.saved_tensors
+        rows = torch.arange(len(labels), device=labels.device)
+        p[rows, labels] -= 1  # softmax less the truth
+        p *= gradient / len(labels)
+        return p.to(ctx.dtype), None
+
+
+# %% slide="skip"
+torch.manual_seed(0)
+some, truth = torch.randn(40, 300, requires_grad=True), torch.randint(300, (40,))
+losses = [F.cross_entropy(some, truth), InPlaceLoss.apply(some, truth)]
+gradients = [torch.autograd.grad(loss, some)[0] for loss in losses]
+print("the same loss:", torch.allclose(*losses), "- the same gradient:", end=" ")
+print(torch.allclose(*gradients, atol=1e-7))
+
+# %% [markdown] slide="slide"
+# The whole step of GPT-2 with the loss written in other ways. Scores are out of the way here: attention is fused, of
+# which more below.
+
+
+# %% slide="subslide" tags=["change"]
+def in_place(model, ids):  # each token's label is the next; the last one's is the first
+    return InPlaceLoss.apply(model(ids).flatten(0, 1), ids.roll(-1, 1).flatten())
+
+
+with torch.device("meta"):
+    model = gpt2.build(fused).to(torch.bfloat16)
+tokens = Spec((1024,), torch.int64)
+# Change the number of pieces and run again: from when on do more pieces hardly help?
+pieces = 16
+ways = {
+    "out = model(…)": language_step("GPT-2", 1024, fused),
+    "loss alone kept": language_step("GPT-2", 1024, fused, keep_output=False),
+    "in place": training_step(model, inputs=tokens, loss=in_place, optimizer="adamw"),
+    f"{pieces} pieces": language_step("GPT-2", 1024, Options(dropout=0.1, pieces=pieces)),
+}
+peaks = {name: way.at(8).peak_bytes / GIB for name, way in ways.items()}
+side_by_side(peaks, "GiB", title="The same loss and gradients, other peaks")
+
+# %% [markdown] slide="notes"
+# - *Loss alone kept*: `loss = model(ids, labels).loss` instead of `out = …`. The logits go as soon as log-softmax has
+#   run. One line, two bytes a logit.
+# - *In place*: six bytes. Its price is that the backward pass can run only once.
+# - *In pieces*: the loss of a token needs the logits of that token alone. So compute logits and loss for some of the
+#   tokens, in a checkpoint, then for the next, and compute each piece's logits again in the backward pass.
+
+# %% [markdown] slide="slide"
+# ## One long text
+#
+# Now the question of this page. The same 8,192 tokens, as *one* text. (GPT-2 gets more positions than it was published
+# with.) The loop is the first one again, and attention is written out.
 
 # %%
-smol = Options(attention="eager", recompute="full")
-alive = language_step("SmolLM2-135M", 4096, smol).at(1)
-gone = language_step("SmolLM2-135M", 4096, smol, keep_output=False).at(1)
-saved = alive.peak_bytes - gone.peak_bytes
-print(
-    f"out kept: {format_bytes(alive.peak_bytes)}; loss alone: {format_bytes(gone.peak_bytes)}."
+guess_long = predict(
+    "How many times the peak of eight texts is the peak of one text of 8,192 tokens?",
+    unit="times",
 )
-share = saved / alive.peak_bytes
-print(f"One line saves {format_bytes(saved)}, {100 * share:.0f} % of the peak.")
-
-# %% [markdown] slide="slide"
-# ## The loss in pieces
-#
-# The loss of a token needs the logits of that token alone. So compute logits and loss for a *piece* of the tokens, in a
-# checkpoint, and then for the next.
-
-# %% [markdown] slide="notes"
-# The backward pass computes each piece's logits again, one piece at a time.
-
-# %%
-pieces = {}
-for count in (0, 2, 4, 8, 16):
-    small = Options(recompute="full", dropout=0.1, pieces=count)
-    name = f"{count} pieces" if count else "all at once"
-    pieces[name] = language_step("GPT-2", s, small).at(b).peak_bytes / MIB
-side_by_side(
-    pieces, "MiB", title="GPT-2, layers checkpointed: the loss in pieces takes the tower down"
-)
-
-# %% [markdown] slide="slide"
-# ## Eager against fused
-#
-# `scaled_dot_product_attention` computes the same in one fused kernel (*flash attention*), which works through the
-# scores tile by tile and never writes them to memory. Its backward pass computes the tiles again.
-
-# %% [markdown] slide="notes"
-# Beside queries, keys, values and output it keeps one float32 for each token and head.
-
-# %%
-flash = language_step("GPT-2", s, fused).at(b)
-skyline(flash, before=step, before_name="eager",
-        title=f"Fused attention: {format_bytes(flash.peak_bytes)} in place of "
-        f"{format_bytes(step.peak_bytes)}")  # fmt: skip
-
-# %% [markdown] slide="notes"
-# What is left is 34 sbh a layer and the tower. So with flash attention the logits are the largest part of this peak.
-
-# %% [markdown] slide="slide"
-# ## Longer, or more?
-#
-# The same 8,192 tokens a step: 16 texts of 512, or one of 8,192 (for which GPT-2 gets more positions than it was
-# published with).
-
-# %% [markdown] slide="notes"
-# All other maps depend on the number of tokens alone, so they stay as they are. Scores are as²b: half as many texts,
-# each twice as long, have twice as many scores.
+guess_long
 
 # %% folded=true
 lengths = (512, 1024, 2048, 4096, 8192)
 same_tokens = {
-    name: [language_step("GPT-2", n, way).at(8192 // n).peak_bytes / GIB for n in lengths]
-    for name, way in (("eager", eager), ("fused", fused))
+    name: [language_step("GPT-2", n, way).at(8192 // n) for n in lengths]
+    for name, way in (("written out", eager), ("fused", fused))
 }
-growth = {name: values[-1] / values[0] for name, values in same_tokens.items()}
+peaks = {name: [step.peak_bytes / GIB for step in ways] for name, ways in same_tokens.items()}
+grown = peaks["written out"][-1] / peaks["written out"][1]
+only_layers = (34 * h + 5 * a * 8192) / (34 * h + 5 * a * 1024)
+reveal(
+    guess_long,
+    {"trace": grown},
+    thoughts=[
+        (1, "As many tokens. All maps but the scores depend on that alone; not the scores."),
+        (2, "There are more scores: each token compares itself with eight times as many."),
+        (8, "Scores are eight times as many. They are not all of the peak."),
+        (64, "The square of eight is for one text. There are eight times fewer texts."),
+        (only_layers, "That is a layer. Weights and logits do not grow, and are there too."),
+    ],
+)
+
+# %% [markdown] slide="slide"
+# Does it have to? `scaled_dot_product_attention` computes the same in one fused kernel, *flash attention*: tile by tile,
+# no score is ever written to memory. The backward pass computes the tiles again.
+
+# %%
+growth = {name: values[-1] / values[0] for name, values in peaks.items()}
 plane(
     Axis("tokens in a text, 8,192 in the batch", log=True),
     Axis("GiB at the peak"),
     curves=[
         Curve(name, lengths, values, colour=colour)
-        for (name, values), colour in zip(same_tokens.items(), COLOURS, strict=False)
+        for (name, values), colour in zip(peaks.items(), COLOURS, strict=False)
     ],
-    title=f"GPT-2, as many tokens in longer texts: {growth['eager']:.1f} times the memory "
-    f"eager, {growth['fused']:.1f} times fused",
-)  # fmt: skip
+    title=f"From 512 to 8,192 tokens: {growth['written out']:.1f} times the memory "
+    f"written out, {growth['fused']:.2f} times fused",
+)
 
-# %% [markdown] slide="subslide"
-# Where do the scores overtake the rest of a layer? Where 5as/h = 34, so s = 6.8 h/a: 6.8 times the width of a head.
+# %% [markdown]
+# With the scores gone, the difference is gone. In *memory* one long text costs what many short ones cost.
 
-# %% [markdown] slide="notes"
-# Heads are 64 wide in every GPT-2, from the smallest to the largest.
+# %% [markdown] slide="slide"
+# And in time? The kernel writes no scores, and still computes them. The same steps on an H100, predicted:
 
 # %% folded=true
-crossing = 34 * gpt2.hidden / (5 * gpt2.heads)
 rows = {}
-for n in (256, 512, 1024):
-    ledger = language_step("GPT-2", n, eager).at(b)
-    scores = 5 * a * n * n * b
-    kept = ledger.by_layer().set_index("layer")["saved feature maps"]
-    layer = kept[kept.index.str.startswith("layers.5")].sum()
-    rows[n] = {
-        "a layer, MiB": f"{layer / MIB:.0f}", "scores, MiB": f"{scores / MIB:.0f}",
-        "scores' share": f"{100 * scores / layer:.0f} %",
-    }  # fmt: skip
-print(f"by hand: half at s = {crossing:.0f}")
+for name, ways in same_tokens.items():
+    for n, ledger in zip(lengths[1::3], ways[1::3], strict=True):
+        time = predict_step(ledger, "H100 SXM", "bfloat16")
+        rows[f"{name}, {8192 // n} × {n:,}"] = {
+            "peak": format_bytes(ledger.peak_bytes),
+            "10¹² operations": f"{time.flops.sum() / 1e12:.1f}",
+            "predicted step": f"{1000 * time.total_seconds:.0f} ms",
+        }
 pd.DataFrame(rows).T
 
-# %% [markdown] slide="slide"
-# ## What a card holds
-#
-# Each line shows the largest batch whose peak fits what a card has left beside its CUDA context. Fused, only the number
-# of tokens counts: twice the length, half the batch.
+# %% [markdown]
+# Fused, a longer text is no dearer in memory. In arithmetic it still is.
 
 # %% [markdown] slide="notes"
-# Eager, lines bend down, and a text can be too long for any batch.
+# (The trace counts all pairs. A kernel that skips what the causal mask hides does about half of the scores' work.) The
+# arithmetic of the products does not depend on how the tokens are cut into texts; that of the scores grows with the
+# length of a text, fused or not.
+
+# %% [markdown] slide="slide"
+# Measured on a real card, a Tesla T4: the peaks of five models, written out and with the fused kernel that a T4 can run.
 
 # %% folded=true
-curves = []
-for card, colour in zip(("T4", "A100", "H100 SXM"), COLOURS, strict=True):
-    device = hardware.device(card)
-    room = room_for_tensors(device)
-    for name, way in (("eager", eager), ("fused", fused)):
-        steps = {n: language_step("GPT-2", n, way) for n in lengths}
-        most = {n: step.largest_batch(room) for n, step in steps.items()}
-        line = {n: batch for n, batch in most.items() if batch}
-        label = f"{card}, {format_bytes(device.memory_bytes, 1)}" if name == "fused" else ""
-        curves.append(Curve(label, list(line), list(line.values()), colour, name == "eager"))
-plane(
-    Axis("tokens in a text", log=True), Axis("texts in the batch", log=True), curves=curves,
-    title="GPT-2: lines of equal peak, fused and (dashed) eager",
-)  # fmt: skip
-
-# %% [markdown] slide="slide"
-# ## Checkpoint the stack
-#
-# Lesson 10: of n equal layers keep √n inputs. But there a layer kept as much as entered it. Here 2 sbh enter and 34 sbh
-# are kept, 17 times as much.
-
-# %% [markdown] slide="notes"
-# With blocks of g layers the peak is 2sbh · n/g + 34sbh · g, lowest at g = √(n/17). So blocks of one layer are best up
-# to 34 layers; `activation_checkpointing_enable()` of transformers (in older releases
-# `gradient_checkpointing_enable()`) makes such blocks. GPT-2 XL has 48:
-
-# %%
-xl = SHAPES["GPT-2 XL"]
+runs = {(r.name, r.batch, r.sequence, r.attention): r for r in t4_peaks()}
 rows = {}
-for g in (1, 2, 3, 4):
-    way = Options(recompute="full", group=g, dropout=0.1, pieces=16)
-    deep = language_step("GPT-2 XL", s, way, optimizer="sgd")
-    row = {"by hand": f"{2 * xl.layers // g + 34 * g} sbh"}
-    for texts in (8, 32, 64):
-        ledger = deep.at(texts)
-        layer = ledger.peak_layer.removesuffix(".down")
-        row[f"{texts} texts"] = f"{format_bytes(ledger.peak_bytes)}, {layer}"
-    rows[f"blocks of {g}"] = row
+for name, batch, n, how in sorted(runs, key=lambda key: (key[2], key[1])):
+    if how == "eager":
+        one, other = runs[name, batch, n, "eager"], runs[name, batch, n, "efficient"]
+        rows[f"{name}, {batch} × {n:,}"] = {
+            "written out, GiB": f"{one.measured / GIB:.2f}",
+            "fused, GiB": f"{other.measured / GIB:.2f}",
+            "saved, MiB": f"{(one.measured - other.measured) / MIB:,.1f}",
+            "saved by the trace, MiB": f"{(one.traced - other.traced) / MIB:,.1f}",
+        }
 pd.DataFrame(rows).T
 
+# %% folded=true
+saved = [
+    (one.measured - runs[one.name, one.batch, one.sequence, "efficient"].measured) / MIB
+    for one in runs.values()
+    if one.attention == "eager"
+]
+little = sum(size < 40 for size in saved)
+print(f"In {little} of {len(saved)} fused attention saves less than 40 MiB.", end=" ")
+exact = sum(row.off == 0 for row in runs.values())
+worst = max(abs(row.off) / row.measured for row in runs.values())
+print(f"Of all {len(runs)} peaks")
+print(f"the trace has {exact} to the byte.", end=" ")
+print(f"The worst is off by {100 * worst:.3f} %.")
+
 # %% [markdown] slide="notes"
-# By hand, for 48 layers, pairs beat both their neighbours. So they do with 32 and 64 texts. With 8 they do not: as the
-# backward pass goes down, inputs of blocks die and *weight gradients* are born, 59 MiB a layer. Where a block's
-# gradients are more than its input, the peak is at the bottom layer: all gradients, and the maps of one block. (The
-# loss is in 16 pieces and the optimizer keeps no state, so that nothing hides the layers.)
+# Others measured and published these peaks to the byte: `fitcheck-llm` 0.3.1, LoRA (lesson 14) in float16, every layer
+# checkpointed, so that the scores of one layer at a time are there. Taking them away lowers the peak to the next highest
+# moment of the step, and often that is hardly lower. We traced the same models. Why some rows miss is under *Further*.
 
 # %% [markdown] slide="slide"
-# ## Selective, or full
+# ## What to compute again
 #
-# *Selective* checkpointing computes only the scores, and what is made of them, again: two products save 5as²b bytes.
-# *Full* computes whole layers again. Predicted for GPT-2 on an A100, 8 × 1,024, eager and fused:
+# *Selective* checkpointing computes only the scores, and what is made of them, again. *Full* checkpointing computes
+# whole layers again. GPT-2, 8 × 1,024, on an H100, predicted:
 
 # %% folded=true
 rows = {}
 for name, way in {
-    "eager": eager,
-    "eager, selective": Options("eager", dropout=0.1, recompute="selective"),
+    "written out": eager,
+    "written out, selective": Options("eager", dropout=0.1, recompute="selective"),
     "fused": fused,
-    "eager, full": Options("eager", dropout=0.1, recompute="full"),
-    "fused, full": Options("fused", dropout=0.1, recompute="full"),
+    "written out, full": Options("eager", dropout=0.1, recompute="full"),
+    "fused, full": Options(dropout=0.1, recompute="full"),
+    "fused, full, loss in pieces": Options(dropout=0.1, recompute="full", pieces=16),
 }.items():
-    ledger = language_step("GPT-2", s, way).at(b)
-    seconds = predict_step(ledger, "A100", "bfloat16")
+    ledger = language_step("GPT-2", 1024, way).at(8)
+    seconds = predict_step(ledger, "H100 SXM", "bfloat16")
     rows[name] = {
         "kept for backward": format_bytes(kept_bytes(ledger)),
         "peak": format_bytes(ledger.peak_bytes),
@@ -456,107 +480,16 @@ for name, way in {
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# Fused attention *is* selective checkpointing, inside a kernel: it keeps as little, and is faster, since scores
-# that are never written are never read. Full checkpointing then saves 32 of the 34 sbh for a fifth more time. With it,
-# eager and fused have the same peak, at the loss: the scores of one layer at a time stay below the tower.
+# Compare the second row with the third. Fused attention *is* selective checkpointing, inside a kernel: it keeps as
+# little, and is faster here, since scores that are not written are not read either. A fused layer keeps 34 sbh, and 2
+# sbh enter it. Full checkpointing therefore saves 32 of 34, for the time of the last column. The two rows with full
+# checkpointing have one peak: it is at the loss. Only where the loss is in pieces too does the peak follow the layers.
 
 # %% [markdown] slide="slide"
-# ## Measured on a GPU: a T4
+# ## Does it still learn?
 #
-# Others fine-tuned five models on a Tesla T4 and published the peaks to the byte: `fitcheck-llm` 0.3.1. They trained
-# LoRA (lesson 14) in float16, with every layer checkpointed.
-
-# %% [markdown] slide="notes"
-# We traced the same Hugging Face models, twenty steps in all. With eager attention:
-
-
-# %% folded=true
-def beside(attention):
-    rows = [row for row in t4_peaks() if row.attention == attention]
-    return pd.DataFrame({
-        "model, batch × sequence": [f"{r.name}, {r.batch} × {r.sequence:,}" for r in rows],
-        "measured, bytes": [f"{r.measured:,}" for r in rows],
-        "traced, bytes": [f"{r.traced:,}" for r in rows],
-        "off": [f"{r.off:+,}" for r in rows],
-        "share": [f"{100 * r.off / r.measured:+.3f} %" for r in rows],
-    }).set_index("model, batch × sequence")  # fmt: skip
-
-
-beside("eager")
-
-# %% [markdown] slide="subslide"
-# The same with the memory-efficient kernel, the fused one that a T4 can run:
-
-# %%
-beside("efficient")
-
-# %% [markdown] slide="subslide"
-# ## What is missed, and why
-
-# %% [markdown] slide="notes"
-# - **Ten rows agree to the byte.** Both columns count the allocator's *blocks*: each tensor is rounded up to 512 bytes.
-# - **Ten rows miss, by up to 2 MiB.** The allocator splits a large block only where more than 1 MiB would be left
-#   over. So a block can count up to 1 MiB that no tensor asked for. How many do depends on what the program had
-#   allocated before its first step, which nobody recorded. We made up 40 such pasts and replayed the same steps after
-#   each: the cell below says what they change.
-# - One rule was *learnt* from this set: CUDA's softmax backward makes a temporary as large as the scores. Without it
-#   eager rows were up to 10 % low. PyTorch's source confirms the rule, but these rows are no test of it.
-#
-# `python -m benchmarks gpu_peaks` makes the traced column anew; it needs the extra `zoo`.
-
-# %% folded=true
-misses = [abs(row.off) / row.measured for row in t4_peaks()]
-exact = sum(row.off == 0 for row in t4_peaks())
-middle = pd.Series(misses).median()
-print(f"{exact} of {len(misses)} to the byte, median {100 * middle:.3f} %,", end=" ")
-print(f"at worst {100 * max(misses):.3f} %")
-fixed = [row for row in t4_peaks() if row.least == row.most]
-moved = [row for row in t4_peaks() if row.least < row.most]
-within = sum(row.least <= row.measured <= row.most for row in moved)
-exact = sum(row.off == 0 for row in fixed)
-print(f"{len(fixed)} peaks that no made-up past changes: {exact} of them to the byte")
-print(f"{len(moved)} that some past changes: {within} measured within its range")
-
-# %% [markdown] slide="slide"
-# ## Measured on eight A100: the formula
-#
-# NVIDIA publishes the peaks of Megatron-LM's own tests: a GPT of twelve layers, h = 512, 8 heads, 4 × 1,024 tokens a
-# GPU.
-
-# %% [markdown] slide="notes"
-# The formula counts 6 bytes a logit, a 16-bit one and one float32 copy, not the 14 of PyTorch's own loss. That it fits
-# says that their loss keeps fewer copies; how, we have not looked up. What a step adds to what is alive between steps,
-# against the formula:
-
-# %% folded=true
-m = MEGATRON_SHAPE
-sbh = m["sequence"] * m["batch"] * m["hidden"]
-logits = 6 * m["sequence"] * m["batch"] * m["vocabulary"]
-scores = 5 * m["heads"] * m["sequence"] / m["hidden"]
-layer = {"none": 34 + scores, "selective": 34 + 2, "full": 2}
-rows = {}
-for run in MEGATRON:
-    formula = int(m["layers"] * sbh * layer[run.recompute] + logits)
-    rows[run.name] = {
-        "sbh a layer": f"{layer[run.recompute]:.0f}", "formula, bytes": f"{formula:,}",
-        "measured, bytes": f"{run.step:,}", "off": f"{100 * (formula / run.step - 1):+.1f} %",
-    }  # fmt: skip
-pd.DataFrame(rows).T
-
-# %% [markdown] slide="notes"
-# <small>Golden values of NVIDIA/Megatron-LM at d98e8a64dd, `mem-max-allocated-bytes` less what is alive between steps.
-# The 36 of the second row is fitted: 34, and one hidden state more, perhaps the output that their fused kernel
-# keeps.</small>
-
-# %% [markdown] slide="slide"
-# ## Train
-#
-# None of this changes what is learned.
-
-# %% [markdown] slide="notes"
-# A small GPT reads the text of this course's own model file, a byte a token, on this machine: the same losses, other
-# maps. (Its embedding begins as PyTorch draws it, far larger than GPT-2's, and so the first loss is far above that of
-# blind guessing, ln 256 = 5.5.)
+# None of this changes what is computed. A GPT of two layers learns to write the Python file that defines it, a byte a
+# token, here, twice: written out, and fused with layers and loss computed again.
 
 
 # %% tags=["nbval-ignore-output"] folded=true
@@ -564,37 +497,73 @@ text = torch.tensor(list(inspect.getsource(language_models).encode()))
 tiny = Shape("tiny GPT", "gpt2", 256, 64, 2, 4, 4, 256, 64, True, True, 0.0, 0, "")
 
 
-def trained(options, steps=8):
+def begun(options):
     torch.manual_seed(0)
     model = tiny.build(options)
-    update = torch.optim.AdamW(model.parameters(), 3e-3)
-    places = torch.randint(len(text) - 64, (steps, 8))
-    began, losses = time.perf_counter(), []
-    for at in places:
+    for weight in model.parameters():
+        if weight.dim() == 2:
+            nn.init.normal_(weight, std=0.02)  # as GPT-2 begins
+    return model
+
+
+def learned(model, steps=150):
+    update, losses = torch.optim.AdamW(model.parameters(), 3e-3), []
+    for at in torch.randint(len(text) - 64, (steps, 8)):
         ids = torch.stack([text[i : i + 64] for i in at])
         loss = model(ids, ids).loss
         loss.backward()
         update.step()
         update.zero_grad()
         losses.append(loss.item())
-    return losses, time.perf_counter() - began
+    return losses
 
 
-rows = {}
+least = Options(recompute="full", pieces=8)
+plain = learned(begun(Options(attention="eager")))
+writer = begun(least)
+again = learned(writer)
+gap = max(abs(x - y) for x, y in zip(plain, again, strict=True))
+
+
+def surprise(counts):  # the loss of someone who knows these shares, and nothing else
+    total = sum(counts.values())
+    return -sum(n / total * math.log(n / total) for n in counts.values())
+
+
+letters = surprise(Counter(text.tolist()))
+pairs = surprise(Counter(zip(text[:-1].tolist(), text[1:].tolist(), strict=True))) - letters
+plane(
+    Axis("step", low=1, high=190),
+    Axis("loss", low=0, high=6),
+    curves=[
+        Curve("written out", range(1, 151), plain, COLOURS[0]),
+        Curve("least", range(1, 151), again, COLOURS[1], dashed=True),
+    ],
+    title=f"Two programs, one curve: apart by at most {gap:.4f}",
+    limits={"knows nothing": math.log(256), "knows letters": letters, "knows pairs": pairs},
+)
+
+# %% tags=["nbval-ignore-output"] folded=true
+ids = text[:64].repeat(16, 1)
 for name, way in {
-    "eager": Options(attention="eager"), "fused": Options(),
-    "layers again": Options(recompute="full"),
-    "and the loss in pieces": Options(recompute="full", pieces=8),
-}.items():  # fmt: skip
-    losses, seconds = trained(way)
-    peak = language_step(tiny, 64, way, "float32").at(8).peak_bytes
-    rows[name] = {
-        "traced peak": format_bytes(peak),
-        "first loss": f"{losses[0]:.3f}",
-        "after 8 steps": f"{losses[-1]:.3f}",
-        "seconds": f"{seconds:.1f}",
-    }
-pd.DataFrame(rows).T
+    "written out": Options(attention="eager"),
+    "fused": Options(),
+    "fused, full, loss in pieces": least,
+}.items():
+    model = begun(way)
+    peak = cpu_peak_above(lambda model=model: model(ids, ids).loss.backward())
+    print(f"forward and backward, {name}: {format_bytes(peak)} above the weights")
+writer.eval()
+torch.manual_seed(1)
+line = text[:20][None]
+for _ in range(44):
+    line = torch.cat([line, writer(line)[:, -1].softmax(1).multinomial(1)], 1)
+print("after 150 steps it goes on:", repr(bytes(line[0].tolist()).decode(errors="replace")))
+
+# %% [markdown] slide="notes"
+# The dashed lines are the losses of a guesser who knows nothing (ln 256), who knows how often each letter occurs, and who
+# knows which letter follows which how often. The curves begin at the first line and go below the second: the model has
+# learned that order matters. Longer training goes on from there.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -602,18 +571,18 @@ pd.DataFrame(rows).T
 # One question: **what breaks the budget, and what is the cheapest way out?**
 
 # %% [markdown] slide="notes"
-# Before each move say which of layers, scores and logits it touches. The explorer trains without dropout, as most
-# models of today do: a score then keeps two bytes and not five, and GPT-2 needs less than on the pages above.
+# Before each move say which of scores, logits and other maps it touches. The explorer trains without dropout, as most
+# models of today do: a score then keeps two bytes and not five, and GPT-2 needs less than on the page above.
 
 # %% tags=["nbval-ignore-output"]
 transformer_explorer()
 
 # %% [markdown] slide="notes"
-# Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT-2 XL onto the
-# RTX 4090, with 24 GB. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
+# Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT-2 XL onto this
+# card. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
 
 # %% [markdown] slide="skip"
-# <details><summary>What to look for</summary>
+# <details><summary>What you will see</summary>
 #
 # Eager, the peak rises though the tokens are the same; fused it stays. GPT-2 XL's weights, gradients and moments in
 # bfloat16 are 11.6 GiB, so maps have the rest. The loss in pieces takes the tower alone, so it hardly helps where the
@@ -623,24 +592,118 @@ transformer_explorer()
 # </details>
 
 # %% [markdown] slide="slide"
-# ## What is said of it
-#
-# Five statements that many read, each judged by a number that this cell computes.
+# What is said of it, judged by numbers that this cell computes:
 
 # %%
 judge(range(84, 89))
 
+# %% [markdown] slide="skip"
+# ## Further
+#
+# **In PyTorch.** What this page did by hand is there to be switched on:
+#
+# ```python
+# F.scaled_dot_product_attention(q, k, v, is_causal=True)       # fused where the device can
+# model.activation_checkpointing_enable()    # transformers; in older releases gradient_checkpointing_enable
+# LigerFusedLinearCrossEntropyLoss()         # liger_kernel.transformers: the loss in pieces, without logits
+# with torch.autograd.graph.save_on_cpu():   # what is kept travels to the host (lesson 09)
+# ```
+#
+# **Other ways to write a layer.** What one layer keeps, without scores, in units of sbh bytes:
+
+
+# %% slide="skip" folded=true
+class WrittenOut(nn.Module):
+    """GELU as GPT-2's own code has it, in eight operators."""
+
+    def forward(self, x):
+        return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+def written_out(layer):
+    layer.gelu = WrittenOut()
+
+
+def a_layer(shape, options, change=lambda layer: None):
+    """sbh bytes that a layer keeps: what three layers keep beyond two."""
+
+    def kept_by(count):
+        with torch.device("meta"):
+            model = shape.build(options, count).to(torch.bfloat16)
+        for layer in model.layers:
+            change(layer)
+        loss = lambda m, x: m(x, x).loss  # noqa: E731
+        return kept_bytes(training_step(model, inputs=tokens, loss=loss).at(8))
+
+    return (kept_by(3) - kept_by(2)) / (1024 * 8 * shape.hidden)
+
+
+side_by_side(
+    {
+        "GPT-2, fused GELU": a_layer(gpt2, fused),
+        "GPT-2, GELU in eight operators": a_layer(gpt2, fused, written_out),
+        "Llama-3.2-1B, norms in float32, SwiGLU": a_layer(SHAPES["Llama-3.2-1B"], Options()),
+    },
+    "sbh bytes a layer",
+    title="One formula does not hold for every transformer",
+)
+
+# %% [markdown] slide="skip"
+# **Deep stacks.** Lesson 10 keeps the inputs of √n blocks of n layers. There a layer kept as much as entered it. Here
+# it keeps 17 times that, and with blocks of g layers the peak of the layers is 2sbh · n/g + 34sbh · g, lowest at g = √(n/17).
+# Whole numbers, tried one by one:
+
+# %% slide="skip" folded=true
+best = {
+    n: min(range(1, n + 1), key=lambda g, n=n: (-(-n // g) * 2 + 34 * g, g))
+    for n in range(1, 201)
+}
+first = {g: min(n for n in best if best[n] == g) for g in sorted(set(best.values()))}
+print("; ".join(f"blocks of {g} first win with {n} layers" for g, n in first.items()))
+rows = {}
+for g in (1, 2, 3):
+    way = Options(recompute="full", group=g, dropout=0.1, pieces=16)
+    deep = language_step("GPT-2 XL", 1024, way, optimizer="sgd")
+    peaks_xl = {f"{n} texts": format_bytes(deep.at(n).peak_bytes) for n in (8, 32, 64)}
+    rows[f"blocks of {g}"] = peaks_xl
+pd.DataFrame(rows).T.rename_axis("GPT-2 XL, 48 layers")
+
+# %% [markdown] slide="skip"
+# With 8 texts the rule fails: as the backward pass goes down, inputs of blocks die, and weight gradients are born, 59
+# MiB a layer. Where a block's gradients are more than its input, the peak is at the bottom layer, with all gradients
+# and the maps of one block.
+#
+# **Why ten of the twenty T4 peaks miss.** Both columns count the allocator's *blocks*. A large block is split only
+# where more than 1 MiB would be left over, so a block can count up to 1 MiB that no tensor asked for. How many do
+# depends on what the program had allocated before its first step, which nobody recorded. We made up 40 such pasts and
+# replayed the same steps after each:
+
+# %% slide="skip" folded=true
+fixed = [row for row in runs.values() if row.least == row.most]
+moved = [row for row in runs.values() if row.least < row.most]
+exact = sum(row.off == 0 for row in fixed)
+print(f"{len(fixed)} peaks that no past changes: {exact} of them to the byte")
+within = sum(row.least <= row.measured <= row.most for row in moved)
+print(f"{len(moved)} that some past changes: {within} measured within its range")
+
+# %% [markdown] slide="skip"
+# One rule was *learnt* from this set: CUDA's softmax backward makes a temporary as large as the scores. Without it eager
+# rows were up to 10 % low. PyTorch's source confirms the rule, but these rows are no test of it.
+#
+# <small>Sources. Megatron-LM: golden values of NVIDIA/Megatron-LM at d98e8a64dd, `mem-max-allocated-bytes` less
+# `mem-allocated-bytes`; its loss: `megatron/core/tensor_parallel/cross_entropy.py`. `python -m benchmarks gpu_peaks` makes the traced
+# column of the T4 anew; it needs the extra `zoo`.</small>
+
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A layer keeps 34 sbh bytes and 5 as²b of scores, which fused attention does not write.
-# 2. Then the logits are the peak, up to 14 bytes each.
-# 3. A layer keeps 17 times what enters it, so checkpoint every layer.
+# 1. A layer keeps 34 sbh bytes and 5 as²b of scores. Only the scores make a long text dearer than many short ones.
+# 2. Fused attention does not keep them; their arithmetic stays.
+# 3. Then the logits are the peak: let `out` go, work in place or in pieces.
 
 # %% [markdown] slide="notes"
-# A longer text costs more than more texts only through the scores. Against the logits, let `out` go, and compute the
-# loss in pieces. Where there are more than 34 layers, checkpoint pairs of them. Selective checkpointing is what a fused
-# kernel does anyway.
+# A layer keeps 17 times what enters it, so compute whole layers again where memory is short, and remember that the loss
+# then decides. Selective checkpointing is what a fused kernel does anyway.
 #
-# Now the exercise: [exercises/13_transformers.ipynb](../exercises/13_transformers.ipynb). Six questions, 55 minutes.
-# Save, then `course check 13` gives your marks. Lesson 14 asks, on the same trace, what one card can train and serve.
+# Now the exercise: [exercises/13_transformers.ipynb](../exercises/13_transformers.ipynb). {questions}. Save, then
+# `course check 13` gives your marks. Lesson 14 asks, on the same trace, what one card can train and serve.

@@ -1,7 +1,5 @@
 """Claims of lesson 13: each verdict follows from its number, and another number gives another."""
 
-import itertools
-
 import pytest
 from verdicts import assert_none_was_certain, finding
 
@@ -10,7 +8,8 @@ from course_utils.memory import Ledger
 from lessons.transformers import claims as transformers
 
 # 84: parameters, two moments and one more of 6.17 GB are 24.70, traced 30.9. 85 and 86: Korthikanti and others (2022),
-# 34 + 80 and 34 sbh, and 2 sbh for a layer's 16-bit input. 87: 4 without maps. 88: of attention alone, as its README.
+# 34 + 80 and 34 sbh, and 2 sbh for a layer's 16-bit input. 87: 4 without maps. 88: of attention with dropout alone, by
+# hand (8h + 5as) / 8h less its log-sum-exp: 20.8 and 40.7; without dropout (8h + 2as) / 8h: 8.9 and 16.9.
 EXPECTED = {84: WRONG, 85: WRONG, 86: MISLEADING, 87: MISLEADING, 88: PARTLY}
 
 
@@ -38,10 +37,18 @@ def test_another_number_another_verdict(monkeypatch):
     assert finding(86).verdict == RIGHT
 
 
-def test_were_the_rest_of_the_step_nothing_it_would_hold(monkeypatch):
-    falls = itertools.cycle((100, 1))
-    monkeypatch.setattr(Ledger, "peak_bytes", property(lambda ledger: next(falls)))
-    assert finding(88).verdict == RIGHT
+def test_flash_attention_holds_where_everything_falls_and_fails_where_nothing_does(monkeypatch):
+    for times, verdict in ((30.0, RIGHT), (9.0, WRONG)):
+        found = [{"attention": times, "peak": times}] * 2
+        monkeypatch.setattr(transformers, "_times_less", lambda dropout, found=found: found)
+        assert finding(88).verdict == verdict
+
+
+def test_what_flash_attention_saves_is_what_the_formula_says():
+    (short, long), (bare, bare_long) = transformers._times_less(0.1), transformers._times_less(0.0)
+    for found, scores, sequence in ((short, 5, 2048), (long, 5, 4096), (bare, 2, 2048), (bare_long, 2, 4096)):
+        by_hand = (8 * 768 + scores * 12 * sequence) / (8 * 768 + 4 * 12)  # a float32 for each head and token
+        assert found["attention"] == pytest.approx(by_hand, rel=1e-3)
 
 
 def test_no_verdict_is_certain():
