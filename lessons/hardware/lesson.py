@@ -20,7 +20,7 @@
 # 4. train a head on a frozen backbone where nothing larger fits;
 # 5. choose between a free card, a rented one, a used one and none.
 #
-# About 75 minutes, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the trace) and 01
+# About 115 minutes, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the trace) and 01
 # (bandwidth, arithmetic rate). No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -331,7 +331,8 @@ gaps = asked.requests.reserved_bytes - asked.tensors
 print(f"VGG-16, batch 64: tensors                {format_bytes(asked.tensors):>10}")
 print(f"                  gaps, if there is room {format_bytes(gaps):>10}")
 print(f"                  workspace, our guess   {format_bytes(asked.workspace):>10}")
-print(f"                  context, as reported   {min(seen_of_it):.0f} to {max(seen_of_it):,.0f} MiB")
+least, most = min(seen_of_it), max(seen_of_it)
+print(f"                  context, as reported   {least:.0f} to {most:,.0f} MiB")
 
 # %% [markdown] slide="notes"
 # Whether a step fits has three answers in this course, given by one function, `fit(ledger, card)`. *No*: the tensors and
@@ -673,8 +674,9 @@ for precision in ("float32", "float16"):
         a_second = batch / predict_step(step.at(batch), offer.device, precision).total_seconds
         month = 3600 * offer.hours * a_second / 1e6
         fits = largest_batch(step, offer.device).fits
-        rows.append((offer.budget, offer.device.name, round(offer.hours), fits, a_second, month))
-    named = ["budget", "card", "hours", "fits up to batch", "samples a second", "million samples"]
+        card, hours = offer.device.name, round(offer.hours)
+        rows.append((offer.budget, card, hours, fits, a_second, month))
+    named = ["budget", "card", "hours", "fits up to", "samples a second", "million samples"]
     tables[precision] = pd.DataFrame(rows, columns=named).set_index("budget").round(0)
 pd.concat(tables, axis="index", names=["", "budget"])
 

@@ -20,7 +20,7 @@
 # 4. count what each card keeps under ZeRO and FSDP;
 # 5. say what a training script needs for several cards, and whether it is still the same training.
 #
-# About 80 minutes, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No GPU is
+# About 115 minutes, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No GPU is
 # needed: two processes on this machine stand in for two cards. A step's time is modelled, as in lesson 01.
 
 # %% slide="skip" folded=true
@@ -266,8 +266,8 @@ plane(
     Axis("% of four times as fast", low=0, high=105),
     [],
     spots,
-    title=f"Where weights are used often enough, four V100s reach {int(100 * min(above))} % or "
-    "more of four times",
+    title="Where weights are used often enough, four V100s reach "
+    f"{int(100 * min(above))} % or more of four times",
     marks={"enough": 1.0},
 )
 

@@ -274,11 +274,13 @@ def epoch_peak(images: int, batch: int = 64) -> int:
     model = networks.mlp((64, 128, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
+    batches = torch.arange(images).split(batch)
+
     def epoch() -> None:
-        for rows in torch.arange(images).split(batch):
-            optimizer.zero_grad(set_to_none=True)
+        for rows in batches:
             nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
             optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
 
     with digits.one_thread():
         epoch()  # momentum is there from now on
@@ -290,8 +292,8 @@ def _data_set_size() -> Finding:
     whole, tenth, few = (epoch_peak(images) for images in (1280, 128, 16))
     return Finding(
         MISLEADING if abs(tenth / whole - 1) < 0.01 else RIGHT,
-        f"an epoch of training on digits in batches of 64, measured: with 128 images {tenth / whole:.0%} of the peak "
-        f"with 1,280, with 16, which are less than a batch, {few / whole:.0%}",
+        f"an epoch on digits in batches of 64, measured: with 128 images {100 * tenth / whole:.0f} % of the "
+        f"peak with 1,280; with 16, which are less than a batch, {100 * few / whole:.0f} %",
         "A step holds one batch. Less data means fewer steps, or lets a smaller model do.",
     )
 

@@ -21,7 +21,7 @@
 # 4. choose between moving a map and computing it again;
 # 5. move what autograd saves of a real network, and check that no gradient changes.
 #
-# About 75 minutes, and {minutes} for the exercise. It builds on lessons 01 (roofline) and 03 (the peak). No GPU is
+# About 105 minutes, and {minutes} for the exercise. It builds on lessons 01 (roofline) and 03 (the peak). No GPU is
 # needed.
 
 # %% slide="skip" folded=true
@@ -259,7 +259,8 @@ with torch.device("meta"):
         setattr(model, f"pool{place}", nn.AvgPool2d(2))
 unindexed = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(192)
 without = simulate(unindexed, card, "all").slowdown
-for name, longer in (("by hand", by_hand), ("no index", without), ("two streams", moved.slowdown)):
+ways = {"by hand": by_hand, "no index": without, "two streams": moved.slowdown}
+for name, longer in ways.items():
     print(f"{name}: {100 * longer:.1f} % longer")
 
 # %% [markdown] slide="notes"

@@ -19,7 +19,7 @@
 # 3. tell what a squeeze does to memory from what it does to arithmetic;
 # 4. recognise it in a MobileNet, in a transformer and in LoRA.
 #
-# About 50 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
+# About 75 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
 # peak. No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -158,7 +158,7 @@ pd.DataFrame({name: told(name) for name in resnets}).T
 OWNED = ["parameters", "weight gradients", "optimizer state"]
 for what, before, after in (("four times the width", small, wide), ("squeezes", wide, deep)):
     more = (steps[after].by_role() - steps[before].by_role()) / GIB
-    print(f"{what}: {more.sum():+.2f} GiB at the peak. Feature maps {more['feature maps']:+.2f},")
+    print(f"{what}: {more.sum():+.2f} GiB at the peak, feature maps {more['feature maps']:+.2f},")
     print(f"  parameters, their gradients and momentum {more[OWNED].sum():+.2f}")
 less = tables[deep]["flops"].sum() / tables[wide]["flops"].sum()
 print(f"With squeezes: {100 * less:.0f} % of the arithmetic at the same width")
@@ -402,7 +402,8 @@ def inverted(activation=nn.ReLU6):
     """A block of MobileNetV2 without its shortcut; (N, 24, H, W) -> (N, 24, H, W)."""
     return nn.Sequential(
         nn.Conv2d(24, 144, 1, bias=False), nn.BatchNorm2d(144), activation(),
-        nn.Conv2d(144, 144, 3, padding=1, groups=144, bias=False), nn.BatchNorm2d(144), activation(),
+        nn.Conv2d(144, 144, 3, padding=1, groups=144, bias=False),
+        nn.BatchNorm2d(144), activation(),
         nn.Conv2d(144, 24, 1, bias=False), nn.BatchNorm2d(24),
     )  # fmt: skip
 

@@ -21,7 +21,7 @@
 # 4. count a key–value cache, and the longest context that fits beside the weights;
 # 5. bound the tokens a second of a card, and say what batching buys.
 #
-# About 75 minutes, and {minutes} for the exercise. It builds on lesson 13 (transformers), 11 (ZeRO) and the roofline
+# About 120 minutes, and {minutes} for the exercise. It builds on lesson 13 (transformers), 11 (ZeRO) and the roofline
 # of 01. No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -608,8 +608,8 @@ for what, changed in {
 quarter_read = serving.decode(shape, 1024, weight_bits=4.5)
 head = shape.vocabulary * shape.hidden  # stays in 16 bits, as in the 4-bit base above
 head_whole = replace(quarter_read, traffic=quarter_read.traffic + head * (2 - 4.5 / 8))
-print(f"weights in 4.5 bits, the head too: {quarter_read.tokens_per_second(card):.0f} tokens/s")
-print(f"weights in 4.5 bits, head in 16: {head_whole.tokens_per_second(card):.0f} tokens/s")
+for what, read in (("the head too", quarter_read), ("head in 16", head_whole)):
+    print(f"weights in 4.5 bits, {what}: {read.tokens_per_second(card):.0f} tokens/s")
 
 # %% [markdown] slide="notes"
 # The head is a fifteenth of the weights, and in 16 bits a fifth of what is read. llama.cpp, measured with weights of
@@ -682,50 +682,50 @@ columns = ["", "tokens/s", "roofline", "of it", "cache"]
 pd.DataFrame(rows, columns=columns).set_index("")
 
 # %% [markdown] slide="notes"
-# With a cache that is far from the roofline. Where does the time of a token go? Measure each part without the others:
-# the same operators with next to no weights; the cache, as what is saved by a prompt of one token; the products alone.
-# The last column is what the roofline allows for reading weights and cache once.
+# With a cache that is far from the roofline. Where does the time of a token go? Take parts away: all but one token of
+# the cache; all but the products, the dense layers; all but the operators' starts, in a model of the same operators with
+# next to no weights. The last column is what the roofline allows for reading weights and cache once.
 
 
 # %% tags=["nbval-ignore-output"] folded=true
 def token_seconds(model, batch, prompt):
-    """Seconds of one token with a cache, the median of 15."""
+    """Seconds of one token with a cache, the median of seven."""
     ids = torch.randint(64, (batch, prompt))
-    return serving.generate(model, ids, 16).seconds_a_token
+    return serving.generate(model, ids, 8).seconds_a_token
 
 
 def product_seconds(model, batch):
-    """Seconds of a model's dense layers on one token of each sequence, the median of 15."""
+    """Seconds of a model's dense layers on one token of each sequence, the median of seven."""
     products = [part for part in model.modules() if isinstance(part, nn.Linear)]
     inputs = [torch.randn(batch, 1, part.in_features) for part in products]
     took = []
     with torch.no_grad():
-        for _ in range(15):
+        for _ in range(7):
             began = perf_counter()
             for part, x in zip(products, inputs, strict=True):
                 part(x)
             took.append(perf_counter() - began)
-    return sorted(took)[7]
+    return sorted(took)[3]
 
 
 thin = replace(small, hidden=48, inner=64, vocabulary=64).build().eval()
 rows = []
 for batch in (1, 16):
-    whole = token_seconds(writer, batch, 256)
-    parts = {
-        "starting operators": token_seconds(thin, batch, 1),
-        "cache of 256 tokens": whole - token_seconds(writer, batch, 1),
-        "products": product_seconds(writer, batch),
+    seconds = {
+        "all of it": token_seconds(writer, batch, 256),
+        "one token in the cache": token_seconds(writer, batch, 1),
+        "products alone": product_seconds(writer, batch),
+        "operators alone": token_seconds(thin, batch, 1),
         "roofline": serving.decode(small, 256, batch, 4).seconds(mine, "float32"),
     }
-    rows.append({"all": format_seconds(whole)} | {k: format_seconds(v) for k, v in parts.items()})
+    rows.append({what: format_seconds(took) for what, took in seconds.items()})
 pd.DataFrame(rows, index=pd.Index(["1 × 256", "16 × 256"], name="a token"))
 
 # %% [markdown] slide="notes"
-# The parts were measured one by one, so that they need not add up to the digit. Servers avoid most of the first with
-# *CUDA graphs*. This plain cache is copied whole for every token that joins it; servers allocate it in advance, in
-# pages. The products are slower than the plain copy whose rate the roofline takes: how much slower depends on the
-# library and on who else uses the machine.
+# What the first column has above the second is the cache, which this plain model copies whole for every token that joins
+# it. Servers allocate it in advance, in pages. The starts are there whatever the weights; servers avoid most of them
+# with *CUDA graphs*. If the products alone take longer than the roofline, these kernels read weights more slowly than
+# the plain copy whose rate the roofline takes.
 
 # %% [markdown] slide="slide"
 # ## Beyond one card

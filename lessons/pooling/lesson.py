@@ -19,7 +19,7 @@
 # 3. write a pool that keeps less, and say what `torch.compile` does about it;
 # 4. say what pools are for, and where in a network they should be.
 #
-# About 50 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
+# About 60 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
 # peak. No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -344,7 +344,7 @@ print(f"eager, autograd's sum is {apart:+.2f} % from the trace's")
 # holds on to its input; and at the end of a branch, since the convolutions after it read the concatenation, a copy.
 
 # %% folded=true
-before_pools = kept[["relu1", "relu2"]].sum() // 4  # values: relu1 feeds pool1, relu2 feeds pool2
+before_pools = kept[["relu1", "relu2"]].sum() // 4  # values; pool1 and pool2 read these
 branches = ("branch1x1.relu", "branch3x3.relu", "branch5x5.relu", "branch_pool.relu")
 before_joins = kept[[name.endswith(branches) for name in kept.index]].sum() // 4
 dropped = int(compiled["bool"]) - before_pools - before_joins
@@ -370,9 +370,9 @@ def averaged(network):
 
 rows = {}
 for name, build in {"GoogLeNet": networks.googlenet, "VGG-16": networks.vgg16}.items():
-    for kind, change in {"max pools": lambda network: network, "average pools": averaged}.items():
+    for kind in ("max pools", "average pools"):
         with torch.device("meta"):
-            model = change(build())
+            model = averaged(build()) if kind == "average pools" else build()
         plain, planned = (kept_by_type(model, images, how) for how in (None, PLANNED))
         rows[f"{name}, {kind}"] = {
             "eager": format_bytes(plain.sum()),

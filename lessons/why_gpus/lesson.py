@@ -19,7 +19,7 @@
 # 3. time a step on a GPU without timing the queue alone;
 # 4. place an operator under a *roofline* and say what would make it faster.
 #
-# About 70 minutes, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch, its phases.
+# About 100 minutes, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch, its phases.
 # No GPU is needed. Some numbers are measured on the machine in front of you, so yours differ from those printed here.
 
 # %% slide="skip" folded=true
