@@ -158,7 +158,8 @@ pd.DataFrame({name: told(name) for name in resnets}).T
 OWNED = ["parameters", "weight gradients", "optimizer state"]
 for what, before, after in (("four times the width", small, wide), ("squeezes", wide, deep)):
     more = (steps[after].by_role() - steps[before].by_role()) / GIB
-    print(f"{what}: {more.sum():+.2f} GiB at the peak, feature maps {more['feature maps']:+.2f},")
+    maps_more = more["feature maps"]
+    print(f"{what}: {more.sum():+.2f} GiB at the peak. Feature maps {maps_more:+.2f},")
     print(f"  parameters, their gradients and momentum {more[OWNED].sum():+.2f}")
 less = tables[deep]["flops"].sum() / tables[wide]["flops"].sum()
 print(f"With squeezes: {100 * less:.0f} % of the arithmetic at the same width")
