@@ -61,7 +61,7 @@ check("plan_bytes")
 # that are updated stay as they are.
 
 # %% [markdown] hint="plan_bytes"
-# **It is off by the same amount everywhere.** Go through the table: is every row in the sum that belongs there?
+# **It is off by the same amount everywhere.** Go through the table. Is every row that belongs in the sum there?
 
 # %% graded="plan_bytes"
 from lessons.capstone import graded
@@ -69,7 +69,7 @@ from lessons.capstone import graded
 graded.plan_bytes(plan_bytes)
 
 # %% [markdown] question="update_seconds" points=3 difficulty=2 minutes=8
-# ## 2. What a plan takes
+# ## 2. How long a plan takes
 #
 # The maps of each micro-batch leave during its forward pass and come back during its backward pass. Copies and
 # kernels run beside each other, and a pass is over when both are done. All times but `update` are those of *one*
@@ -177,7 +177,7 @@ check("least_time")
 
 # %% [markdown] hint="least_time"
 # **I get a plan that is leaner than the right one.** Memory that is left over buys nothing. Of those that fit, which
-# is done first?
+# is the fastest?
 
 # %% graded="least_time"
 from lessons.capstone import graded
