@@ -66,9 +66,7 @@ def shrunk(how: str) -> nn.Sequential:
 SHRINKING = ("max pool", "average pool", "stride in the convolution", "strided convolution after it")
 
 
-def _after_epochs(
-    build: Callable[[], nn.Module], seed: int, side: int, epochs: Sequence[int] = EPOCHS
-) -> list[float]:
+def _after_epochs(build: Callable[[], nn.Module], seed: int, side: int, epochs: Sequence[int] = EPOCHS) -> list[float]:
     return learned(build, epochs, seed, side)
 
 
