@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from course_utils.units import CourseError
-from lessons.capstone.plan import Plan, combinations, fastest
+from lessons.capstone.plan import Plan, Problem, combinations, fastest
 
 
 def bytes_by_terms(batch, parts, half, context_bytes, fixed_bytes, accumulated_bytes, bytes_per_sample, copies_bytes):
@@ -78,6 +78,12 @@ def search_by_hand(problem):
     return best.plan if best else None
 
 
+def recomputed():
+    problem = Problem("ResNet-50", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")
+    cut = problem.chain.cheapest(256, 0.92 * problem.room_bytes, problem.device)
+    return problem, Plan(256, segments=cut)
+
+
 RIGHT = {
     "plan_bytes": [bytes_by_terms, bytes_in_numpy],
     "update_seconds": [
@@ -92,17 +98,16 @@ RIGHT = {
         ),
         least_by_sorting,
     ],
-    "vgg_plan": [
-        lambda: Plan(256, micro_batch=64),
-        lambda: Plan(256, 32),
-        lambda: Plan(256, 128, offload="windowed"),
-        lambda: Plan(256, 64, offload="windowed"),
+    "your_plan": [
+        lambda: (Problem("VGG-16", 192, "T4"), Plan(192, micro_batch=96)),
+        lambda: (Problem("VGG-16", 192, "T4"), Plan(192, offload="windowed", window=2)),
+        recomputed,
     ],
     "find_plan": [search, search_by_hand],
 }
 
 UNTOUCHED = {
-    "vgg_plan": [..., lambda: ..., lambda: [...]],
+    "your_plan": [..., lambda: ..., lambda: (..., ...), lambda: (Problem("VGG-16", 192, "T4"), ...)],
     "find_plan": [..., lambda problem: ..., lambda problem: ... * problem.batch],
 }
 
@@ -123,6 +128,11 @@ def deliberate_none(plans, room):
 
 # Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
 WRONG = {
+    "your_plan": [
+        (lambda: Plan(192, 64), "must return two things"),
+        (lambda: (Problem("VGG-16", 192, "T4"), 64), "must be a plan"),
+        (lambda: (Problem("ResNet-50", 512, "T4"), Plan(512, 64)), "batch norms"),
+    ],
     "unbeaten": [(pareto_without_ties, "equally long")],
     "least_time": [(deliberate_none, "Here it ends without a `return`, or returns `None` itself")],
 }

@@ -7,9 +7,10 @@ from typing import Any
 
 from classroom.questions.core import Slip
 from classroom.questions.properties import PropertyCheck
+from course_utils.techniques.capacity import NO
 from course_utils.units import format_bytes
 from lessons.capstone import judge as planning
-from lessons.capstone.judge import Looks, PlanLook
+from lessons.capstone.judge import Looks, OwnLook, PlanLook
 from lessons.capstone.plan import (
     ANOTHER_BATCH,
     ANOTHER_NETWORK,
@@ -21,65 +22,89 @@ from lessons.capstone.plan import (
     combinations,
 )
 
-# -- 5. a plan for VGG-16 ----------------------------------------------------------------------------------------------
+# -- 5. a problem and a plan of one's own ------------------------------------------------------------------------------
 
 LOST = planning.LOST
 
 
-class VggPlan(PropertyCheck[PlanLook]):
-    """The check of question 5: a plan for the problem of the lesson, judged by what it comes to."""
+def _on_t4(plan: Plan, batch: int = 192) -> tuple[Problem, Plan]:
+    return Problem("VGG-16", batch, "T4"), plan
 
-    question = name = "vgg_plan"
-    running = "Making or judging your plan"
-    takeaway = "Small portions, exact, with room to spare: the plainest technique is enough for this network."
+
+class YourPlan(PropertyCheck[OwnLook]):
+    """The check of question 5: a problem of one's own and a plan for it, judged by what the plan comes to."""
+
+    question = name = "your_plan"
+    running = "Making or judging your problem and plan"
+    takeaway = "The same questions decide for any network and card: what is allowed, what fits, what it costs."
     slips = (
         Slip(
+            "the lesson's problem",
+            lambda: (Problem("VGG-16", 256, planning.TITAN_X, planning.GEN3), Plan(256, 64)),
+            "That is the problem of the lesson. Choose another network, batch or card.",
+        ),
+        Slip(
+            "it fits as it is",
+            lambda: _on_t4(Plan(32), 32),
+            "The plain step of your problem is not too large for its card. Take a larger batch or a smaller card.",
+        ),
+        Slip(
             "another network",
-            lambda: Plan(256, changes=("stride",)),
+            lambda: _on_t4(Plan(192, changes=("stride",))),
             "Your plan is not training-equivalent, it changes the network itself.",
         ),
         Slip(
             "a smaller batch",
-            lambda: Plan(64),
-            "Your plan updates from fewer samples. The batch is 256: say how many of them go through at a time with "
-            "`micro_batch`.",
+            lambda: _on_t4(Plan(64)),
+            "Your plan updates from fewer samples than the problem's batch. Say how many of them go through at a time "
+            "with `micro_batch`.",
         ),
         Slip(
             "sixteen bits",
-            lambda: Plan(256, 64, "float16"),
+            lambda: _on_t4(Plan(192, 64, "float16")),
             "Your plan is equal to the tolerance of 16 bits. Here it must be equal to the rounding of float32.",
         ),
-        Slip("too large", lambda: Plan(256, offload="all"), "Your plan does not fit."),
+        Slip("too large", lambda: _on_t4(Plan(192)), "Your plan does not fit."),
         Slip(
             "tight",
-            lambda: Plan(256, 128),
+            lambda: _on_t4(Plan(192, offload="windowed")),
             "Your plan is tight: its tensors fit, and not all else that needs room. Nobody wants to find out after a "
             "night of training. Leave more room.",
         ),
         Slip(
             "slow",
-            lambda: Plan(256, 64, offload="all"),
+            lambda: _on_t4(Plan(192, 64, offload="all")),
             "Your plan surely fits, and is slower than it has to be.",
         ),
     )
 
-    def look(self, given: Callable[..., Any]) -> PlanLook:
-        """The plan it returns, judged."""
-        return planning.look_at(planning.vgg(), given())
+    def look(self, given: Callable[..., Any]) -> OwnLook:
+        """The problem and the plan it returns, judged."""
+        return planning.own_look(planning.own_to_text(given()))
 
-    def praise(self, seen: PlanLook) -> str:
+    def praise(self, seen: OwnLook) -> str:
         """What the plan comes to."""
-        assert seen.found is not None
-        return f"{seen.found} {self.takeaway}"
+        assert seen.look is not None
+        return f"{seen.look.found} {self.takeaway}"
 
-    def diagnose(self, seen: PlanLook, given: Callable[..., Any]) -> str:
-        """What keeps the plan from being one."""
-        if seen.refused is not None:
+    def diagnose(self, seen: OwnLook, given: Callable[..., Any]) -> str:
+        """What keeps problem or plan from being right."""
+        look, plain = seen.look, seen.plain
+        if look is None or plain is None:
+            return (
+                "`your_plan()` must return two things, `return problem, plan`, with a `Problem` whose network and card "
+                'are named as in the catalogues: `Problem("ResNet-50", 256, "T4")`.'
+            )
+        if planning.of_the_lesson(look.problem):
+            return self.told("the lesson's problem")
+        if plain.state != NO:
+            return f"{self.told('it fits as it is')} {plain.why()}"
+        if look.refused is not None:
             told = {ANOTHER_NETWORK: self.told("another network"), ANOTHER_BATCH: self.told("a smaller batch")}
-            return f"{told.get(seen.refused.kind, '')} {_sentence(seen.refused)}".strip()
-        found = seen.found
-        if found is None:
-            return f"`vgg_plan()` returned {_kind(seen.returned)}. Return a plan: `Plan(256, …)`."
+            return f"{told.get(look.refused.kind, '')} {_sentence(look.refused)}".strip()
+        return self._of(look.found) if look.found else "The second thing you return must be a plan: `Plan(192, …)`."
+
+    def _of(self, found: Evaluation) -> str:
         if planning.inexact(found):
             return self.told("sixteen bits")
         if not found.feasible:
@@ -102,7 +127,7 @@ def _kind(value: object) -> str:
     return "nothing (`None`)" if value is None else f"a {type(value).__name__}"
 
 
-vgg_plan = VggPlan()
+your_plan = YourPlan()
 
 # -- 6. a plan for any problem -----------------------------------------------------------------------------------------
 

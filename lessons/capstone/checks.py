@@ -12,7 +12,7 @@ from classroom.questions.cell import CheckCell
 from classroom.questions.core import Slip
 from classroom.questions.functions import Check
 from lessons.capstone.behaviour import find_plan as find_plan
-from lessons.capstone.behaviour import vgg_plan as vgg_plan
+from lessons.capstone.behaviour import your_plan as your_plan
 from lessons.shared.checks import BytesCheck
 
 # -- 1. the bytes of a plan ------------------------------------------------------------------------------------------

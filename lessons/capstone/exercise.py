@@ -19,6 +19,7 @@
 # All memory is in bytes, all time in seconds.
 
 # %%
+from course_utils.networks import NETWORKS
 from lessons.capstone.plan import Plan, Problem, Refused, combinations, fastest, table
 
 # %% [markdown] question="plan_bytes" points=3 difficulty=1 minutes=8
@@ -61,7 +62,7 @@ check("plan_bytes")
 # that are updated stay as they are.
 
 # %% [markdown] hint="plan_bytes"
-# **It is off by the same amount everywhere.** Go through the table: is every row in the sum that belongs there?
+# **It is off by the same amount everywhere.** Go through the table. Is every row that belongs in the sum there?
 
 # %% graded="plan_bytes"
 from lessons.capstone import graded
@@ -69,7 +70,7 @@ from lessons.capstone import graded
 graded.plan_bytes(plan_bytes)
 
 # %% [markdown] question="update_seconds" points=3 difficulty=2 minutes=8
-# ## 2. What a plan takes
+# ## 2. How long a plan takes
 #
 # The maps of each micro-batch leave during its forward pass and come back during its backward pass. Copies and
 # kernels run beside each other, and a pass is over when both are done. All times but `update` are those of *one*
@@ -177,58 +178,61 @@ check("least_time")
 
 # %% [markdown] hint="least_time"
 # **I get a plan that is leaner than the right one.** Memory that is left over buys nothing. Of those that fit, which
-# is done first?
+# is the fastest?
 
 # %% graded="least_time"
 from lessons.capstone import graded
 
 graded.least_time(least_time)
 
-# %% [markdown] question="vgg_plan" points=3 difficulty=2 minutes=10
-# ## 5. Your plan for VGG-16
+# %% [markdown] question="your_plan" points=3 difficulty=2 minutes=10
+# ## 5. Your network, your card
 #
-# VGG-16, a batch of 256, a Titan X with 12 GiB. Return a `Plan` that
+# Choose a problem of your own: a network (a name of `NETWORKS`), a batch, and a card of lesson 02's catalogue whose
+# memory the plain step exceeds. Return two things, the `Problem` and a `Plan` for it. The plan
 #
 # - makes the same update, to the rounding of float32;
 # - surely fits: its state is *fits*, not *tight*;
-# - loses at most 2 % of time against the plain step on a card that held it.
+# - takes at most 20 % longer than the plain step on a card that held it.
 #
-# Several plans do. The cell below judges any plan, with the reason.
+# The lesson's own problem does not count. The cell below judges any plan, with the reason; change its first lines.
 
 # %%
-problem = Problem("VGG-16", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")
+problem = Problem("ResNet-50", 256, "T4")
 some = [Plan(256), Plan(256, offload="all"), Plan(256, precision="float16", segments=4)]
+print(", ".join(NETWORKS))
 table(problem.evaluate(plan) for plan in some)
 
 
-# %% answer="vgg_plan"
-def vgg_plan():
-    """A plan for VGG-16, batch 256, on 12 GiB."""
+# %% answer="your_plan"
+def your_plan():
+    """A problem whose plain step does not fit, and a plan that does."""
     # BEGIN SOLUTION
-    return Plan(256, micro_batch=64)
+    return Problem("VGG-16", 192, "T4"), Plan(192, micro_batch=64)
     # END SOLUTION
 
 
-# %% check="vgg_plan"
+# %% check="your_plan"
 from lessons.capstone.checks import check
 
-check("vgg_plan")
+check("your_plan")
 
-# %% [markdown] hint="vgg_plan"
-# **It does not fit.** Which term is it that is too large: maps that wait, or those of the operator that runs? Only two
-# techniques lower the second.
+# %% [markdown] hint="your_plan"
+# **It does not fit.** Which term is too large: maps that wait, or those of the operator that runs? Only two techniques
+# lower the second.
 
-# %% [markdown] hint="vgg_plan"
+# %% [markdown] hint="your_plan"
 # **It is tight.** PyTorch's allocator holds more than the tensors need. What makes its blocks smaller?
 
-# %% [markdown] hint="vgg_plan"
+# %% [markdown] hint="your_plan"
 # **It fits and is slow.** `problem.evaluate(plan)` says how much time is lost, and `waiting_seconds` how much of it is
-# waiting for copies. What else is there to save memory with?
+# waiting for copies. What else is there to save memory with? For a network with batch norm, lesson 12 took
+# `problem.chain.cheapest(batch, bytes, problem.device)`.
 
-# %% graded="vgg_plan"
+# %% graded="your_plan"
 from lessons.capstone import graded
 
-graded.vgg_plan(vgg_plan)
+graded.your_plan(your_plan)
 
 # %% [markdown] question="find_plan" points=5 difficulty=3 minutes=16
 # ## 6. A plan for any problem
@@ -242,7 +246,7 @@ graded.vgg_plan(vgg_plan)
 # - offload: none, conv, all, windowed;
 # - segments: 1, 2, 4.
 #
-# Return `None` if none of them fits. `problem.evaluate(plan)` raises `Refused` for a plan that is not
+# Then run it on the problem that you chose. Return `None` if none of them fits. `problem.evaluate(plan)` raises `Refused` for a plan that is not
 # training-equivalent; `combinations` leaves those out. This is what it looks like:
 
 # %%

@@ -88,11 +88,11 @@ def _problems(draw: random.Random) -> list[planning.Setting]:
     ]
 
 
-vgg_plan = GradedReplay(
-    "vgg_plan",
+your_plan = GradedReplay(
+    "your_plan",
     function,
-    lambda answer, draw: planning.to_text([answer()]),
-    lambda text, draw, values: planning.look_at(planning.vgg(), *planning.from_text(text)),
+    lambda answer, draw: planning.own_to_text(answer()),
+    lambda text, draw, values: planning.own_look(text),
     "function",
 )
 find_plan = GradedReplay(

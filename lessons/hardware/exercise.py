@@ -30,13 +30,13 @@ from lessons.hardware.judge import Pretrained
 # %% [markdown] question="largest_parameters" points=3 difficulty=1 minutes=7
 # ## 1. The rule of 2014, corrected
 #
-# The rule of 2014: take the card's memory, subtract a buffer, divide by 4 bytes and by 2 for momentum. It forgot
-# something, and knows one optimizer.
+# The rule of 2014: take the card's memory, subtract a buffer, divide by 4 bytes and by 2 for momentum. It left
+# something out, and it covers one optimizer only.
 #
-# Return the largest number of float32 parameters that can be trained on a card of `card_mib` MiB of which `buffer_mib`
-# stay free, with `optimizer` `"sgd"` (no state), `"momentum"` or `"adam"`; feature maps aside. What counts is the worst
-# moment of the step: while PyTorch's Adam updates, it makes one more value for each parameter, the root of the second
-# average. A whole number; 0 if the buffer is larger than the card.
+# A card has `card_mib` MiB, of which `buffer_mib` stay free. Return the largest number of float32 parameters that can
+# be trained in the rest, feature maps aside. `optimizer` is `"sgd"` (no state), `"momentum"` or `"adam"`. Count the
+# worst moment of the step: during the update PyTorch's Adam makes one more value for each parameter, the root of the
+# second average. Return a whole number, or 0 if the buffer is larger than the card.
 
 
 # %% answer="largest_parameters"
@@ -56,15 +56,16 @@ from lessons.hardware.checks import check
 check("largest_parameters")
 
 # %% [markdown] hint="largest_parameters"
-# **I get 752,877,568 for a card of 6144 MiB, and the check wants less.** Write the update out: `v = 0.9 * v + g`,
-# `w = w - lr * v`. Three letters on these two lines have a value for each parameter. The rule of 2014 counted two.
+# **I get 752,877,568 for a card of 6144 MiB, and the check wants less.** Write the update out: `v = 0.9 * v + g`, `w
+# = w - lr * v`. Three of the letters in these two lines stand for one value per parameter. The rule of 2014 counted
+# two.
 
 # %% [markdown] hint="largest_parameters"
 # **It is right for momentum and wrong for Adam.** Adam divides a running average of the gradient by the root of a
-# running average of its square. Both are kept. Where does the root stand while it divides?
+# running average of its square. Both are kept. Where is the root kept during the division?
 
 # %% [markdown] hint="largest_parameters"
-# **It is a little too large, or it has decimals.** `//` divides and rounds down. And check that a card smaller than
+# **It is a little too large, or it has decimals.** `//` divides and rounds down. Check also that a card smaller than
 # its buffer gives 0.
 
 # %% graded="largest_parameters"
@@ -79,7 +80,8 @@ graded.largest_parameters(largest_parameters)
 # text of 2014. Each layer is connected with the next one, every unit with every unit, and every unit but the inputs
 # has a bias. Return the number of parameters.
 #
-# The text says that this network has 512,128,000 weights. When the check is content, call your function on it.
+# The text says that this network has 512,128,000 weights. When your function passes the check, call it on this
+# network.
 
 
 # %% answer="dense_parameters"
@@ -152,8 +154,8 @@ check("cards_that_hold")
 # one. Such cards are to be left out; take them out before you sort.
 
 # %% [markdown] hint="cards_that_hold"
-# **A card is in my list that the check does not want.** Print what it has: how many dies? Does it compute in bfloat16,
-# where that is asked for?
+# **My list has a card that the check does not want.** Print its row. How many dies does it have? Does it compute in
+# bfloat16, where that is required?
 
 # %% [markdown] hint="cards_that_hold"
 # **The right cards in the wrong order.** `sorted(good, key=lambda card: card["launch_usd"])` sorts dictionaries by one
@@ -176,9 +178,9 @@ graded.cards_that_hold(cards_that_hold)
 #   the first layer of all is the batch itself, which is counted already. Nothing below the first trained layer is kept,
 #   and the output of the last layer does not count.
 #
-# `layers` is a list from the input up, a triple for each layer: its parameters, the values of its output for one
-# sample, whether it is trained (at least one is). `input_values` are the values of one input; `optimizer` is `"sgd"`,
-# `"momentum"` or `"adam"`.
+# `layers` lists the layers from the input up. Each is a triple: how many parameters it has, how many values its
+# output has for one sample, and whether it is trained (at least one is). `input_values` is the number of values in
+# one input; `optimizer` is `"sgd"`, `"momentum"` or `"adam"`.
 
 
 # %% answer="frozen_step_bytes"
@@ -205,8 +207,8 @@ from lessons.hardware.checks import check
 check("frozen_step_bytes")
 
 # %% [markdown] hint="frozen_step_bytes"
-# **It is right if only the last layer is trained, and wrong otherwise.** Walk up from the input with a variable
-# that says whether a trained layer has been met. From there on every layer keeps its input, even a frozen one: the
+# **It is right if only the last layer is trained, and wrong otherwise.** Walk up from the input with a variable that
+# says whether a trained layer has come yet. From there on every layer keeps its input, even a frozen one: the
 # gradient passes through it.
 
 # %% [markdown] hint="frozen_step_bytes"
@@ -228,9 +230,9 @@ graded.frozen_step_bytes(frozen_step_bytes)
 # The network below has a backbone, which stands for one that somebody else has trained on a large data set, and a head
 # for your own classes. As it is, all of it learns.
 #
-# Change it so that the head alone does: the output is the same, the head's gradients are the same, the backbone gets
-# none, and the peak of a traced training step is **at most half**. Rewrite `forward`; or delete the
-# `forward` below and write an `__init__` that freezes what is not to learn.
+# Change it so that the head alone does: the output is the same, the head's gradients are the same, the backbone has
+# none, and the peak of a traced training step is **at most half**. Rewrite `forward`; or delete the `forward` below
+# and write an `__init__` that freezes what is not to learn.
 
 # %%
 print(inspect.getsource(Pretrained))
@@ -255,7 +257,7 @@ check("head_only")
 
 # %% [markdown] hint="head_only"
 # **No gradient reaches the backbone any more, and the peak is still high.** When does autograd stop keeping maps?
-# `.detach()` cuts when the backbone has run. The maps were kept until then. Say it before the backbone runs.
+# `.detach()` cuts when the backbone has run. By then the maps have been kept. Stop autograd before the backbone runs.
 
 # %% [markdown] hint="head_only"
 # **The check says that the head cannot learn.** Only part of `forward` may run under `torch.no_grad()`. Which

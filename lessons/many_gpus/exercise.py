@@ -126,8 +126,8 @@ check("cheaper_split")
 # samples on each of 4 cards.
 
 # %% [markdown] hint="cheaper_split"
-# **All my layers come out alike.** Decide inside the loop. A convolution has few weights and reads large maps; a dense
-# layer is the opposite.
+# **All my layers are split alike.** Decide inside the loop. A convolution has few weights and reads large maps; a
+# dense layer is the opposite.
 
 # %% graded="cheaper_split"
 from lessons.many_gpus import graded
@@ -224,12 +224,12 @@ graded.shard_factors(shard_factors)
 # - `send(to, part)` puts a tensor on its way to card `to`, and does not wait;
 # - `receive(source)` waits for the next tensor from card `source`, and returns it.
 #
-# Every card shall return **the mean of all cards' vectors**, and no card shall send more than a ring needs: **2
-# (*p* − 1) chunks**. `values.tensor_split(cards)` cuts a vector into `cards` chunks, also where they cannot be equal.
-# On one card there is nothing to send.
+# Every card must return **the mean of all cards' vectors**, and no card may send more than a ring needs: **2 (*p* −
+# 1) chunks**. `values.tensor_split(cards)` cuts a vector into `cards` chunks, even if they cannot be equal. On one
+# card there is nothing to send.
 
 # %% [markdown]
-# This one is right, and far too busy: it sends everything to everybody.
+# This program is correct, and it sends far too much: everything to everybody.
 
 
 # %%
@@ -276,8 +276,8 @@ check("ring_average")
 # sends.
 
 # %% [markdown] hint="ring_average"
-# **The mean is right only in one chunk.** That is where the second half begins: card *c* now has a finished chunk
-# *c* + 1, and sends it on. What arrives replaces what is there.
+# **The mean is right only in one chunk.** The second half begins there: card *c* now has a finished chunk *c* + 1,
+# and sends it on. What arrives replaces what is there.
 
 # %% graded="ring_average"
 from lessons.many_gpus import graded

@@ -20,7 +20,7 @@
 # 4. count what each card keeps under ZeRO and FSDP;
 # 5. say what a training script needs for several cards, and whether it is still the same training.
 #
-# About 80 minutes, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No GPU is
+# About 115 minutes, and {minutes} for the exercise. It builds on accumulation (lesson 07) and the roofline (01). No GPU is
 # needed: two processes on this machine stand in for two cards. A step's time is modelled, as in lesson 01.
 
 # %% slide="skip" folded=true
@@ -89,7 +89,8 @@ def endless(link):
 # *Data parallelism*: each card has a copy of the network and its own samples.
 
 # %% [markdown] slide="notes"
-# After the backward pass the gradients are averaged over the cards, and all make the same update. Four GTX Titans of 2013 in one machine, joined by PCIe 2.0, which moves 6 GB/s in use. Each has 128 samples.
+# After the backward pass the gradients are averaged over the cards, and all make the same update. Here are four GTX
+# Titans of 2013 in one machine, joined by PCIe 2.0, which moves 6 GB/s in use. Each has 128 samples.
 
 # %%
 guess = predict(
@@ -111,7 +112,7 @@ guess
 #
 # **2 · (*p* − 1) / *p***
 #
-# gradients: one with 2 cards, one and a half with 4, and fewer than two however many cards there are.
+# gradients: one with 2 cards, one and a half with 4, and less than two however many cards there are.
 
 # %% slide="subslide"
 ring_steps(
@@ -209,8 +210,8 @@ card_lanes(
 
 # %% [markdown] slide="notes"
 # The derivation: in the backward pass each use of a weight takes 4 operations, at R operations a second. The gradient of
-# the weight is 4 bytes, sent 2 (p − 1)/p times, at L bytes a second. (In 16 bits it has 2 bytes, and half of that is enough.) It
-# is the R/L of lesson 09, with another link in it.
+# the weight is 4 bytes, sent 2 (p − 1)/p times, at L bytes a second. (In 16 bits it has 2 bytes, and half as many uses
+# are enough.) It is the R/L of lesson 09, with another link in it.
 
 
 # %% slide="skip" folded=true
@@ -265,8 +266,8 @@ plane(
     Axis("% of four times as fast", low=0, high=105),
     [],
     spots,
-    title=f"Where weights are used often enough, four V100s reach {100 * min(above):.0f} % or "
-    "more of four times",
+    title="Where weights are used often enough, four V100s reach "
+    f"{int(100 * min(above))} % or more of four times",
     marks={"enough": 1.0},
 )
 
@@ -473,6 +474,23 @@ print(
     "send less",
 )
 
+# %% [markdown] slide="notes"
+# That is the count of a layer by itself. *Megatron-LM* (Shoeybi and others, 2019) splits a transformer's layers in pairs:
+# the first by its units, the second by its inputs, so that what lies between the two is never gathered. Every card has
+# all tokens, and there are two all-reduces a pair: of the second layer's sums forward, of the gradient of the first
+# layer's input backward. Here is the feed-forward block of Llama-3.2-1B, three matrices of 2,048 × 8,192, two of which
+# read the same input:
+
+# %% slide="skip"
+h, m, p, b = 2048, 8192, 8, 2048  # inputs, units, cards, tokens a card
+counts = {
+    "by data": 2 * (p - 1) / p * 3 * h * m,
+    "by units, layer by layer": 2 * (p - 1) * b * (h + m),
+    "by units in a pair, as Megatron-LM": 2 * (2 * (p - 1) / p * (p * b) * h),
+}
+for way, numbers in counts.items():
+    print(f"{way:>34}: {numbers / 1e6:,.0f} million numbers a card")
+
 # %% slide="skip" folded=true
 table = bytes_by_layer(steps["AlexNet"].at(128), 4)
 rows = [
@@ -646,9 +664,12 @@ for name in ("52 M dense net", "VGG-16"):
 # 1. **It fits, and is slow**: data parallelism, PyTorch's `DistributedDataParallel`. Or run another experiment on each
 #    card: nothing is sent.
 # 2. **Maps do not fit**: a smaller batch a card, half precision (08), recomputation (10), offload (09).
-# 3. **Parameters do not fit**: FSDP, `fully_shard`. It sends half as much again, so it wants a fast link.
-# 4. **One layer does not fit**, or the global batch may not grow any more: split by units inside a machine, where the
-#    link is fast, and in stages between machines, as Megatron-LM does. That is beyond this course.
+# 3. **Only the optimizer state does not fit**: ZeRO's stage 1 or 2, which by the table send no more than data
+#    parallelism. (PyTorch's `ZeroRedundancyOptimizer` beside DDP is stage 1 with an all-reduce of the gradients and then
+#    a broadcast of the parameters: it sends half as much again.)
+# 4. **Parameters do not fit**: FSDP, `fully_shard`. It sends half as much again, so it wants a fast link.
+# 5. **One layer does not fit**, or the global batch may not grow any more: split by units inside a machine, where the
+#    link is fast, and in stages between machines, as Megatron-LM does.
 
 # %% [markdown] slide="skip"
 # From one card to several, a script needs four things: `init_process_group`; its own rows of each batch for each process
@@ -728,7 +749,8 @@ judge([4, 5, 9, 10])
 # 3. ZeRO and FSDP share out parameters, gradients and optimizer state, not maps.
 
 # %% [markdown] slide="notes"
-# The less often a weight is used, the more data parallelism loses. A ring all-reduce sends 2 (*p* − 1)/*p* of the gradient from each card. A pipeline is idle for (*p* − 1)/(*m* + *p* − 1).
+# The less often a weight is used, the more data parallelism loses. In a ring all-reduce each card sends
+# 2 (*p* − 1)/*p* times the gradient. A pipeline of equal stages is idle for (*p* − 1)/(*m* + *p* − 1) of the step.
 #
 # Now the exercise: [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}. Save,
 # then `course check 11` gives your marks.

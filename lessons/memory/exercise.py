@@ -28,7 +28,7 @@ from lessons.shared.rewrites import Watched
 # %% [markdown] question="map_bytes" points=2 difficulty=1 minutes=4
 # ## 1. Bytes of one feature map
 #
-# A layer puts out a tensor of `batch` × `channels` × `height` × `width` values, each of `value_bytes` bytes. How
+# A layer's output is a tensor of `batch` × `channels` × `height` × `width` values, each of `value_bytes` bytes. How
 # many bytes is that?
 #
 # Try it on VGG-16's first layer before you run it: 128 images, 64 channels of 224 × 224.
@@ -52,8 +52,8 @@ check("map_bytes")
 # images, 3 channels, 5 × 7. The factor is the thing you left out.
 
 # %% [markdown] hint="map_bytes"
-# **It is right for float32 and wrong for float16.** The last argument says how many bytes a value takes. 4 is only
-# what it is when nobody says otherwise.
+# **It is right for float32 and wrong for float16.** The last argument says how many bytes a value takes. It is 4 only
+# if nobody says otherwise.
 
 # %% graded="map_bytes"
 from lessons.memory import graded
@@ -87,7 +87,7 @@ check("training_bytes")
 
 # %% [markdown] hint="training_bytes"
 # **I have 8 bytes for momentum, and the check wants more.** Write the update out: `v = 0.9 * v + g`, `w = w - lr *
-# v`. Three letters on these two lines have a value for each parameter.
+# v`. Three of the letters in these two lines stand for one value per parameter.
 
 # %% [markdown] hint="training_bytes"
 # **Adam is wrong, the rest is right.** Adam divides a running average of the gradient by the root of a running
@@ -103,7 +103,7 @@ graded.training_bytes(training_bytes)
 #
 # A max pool of 2 × 2 with stride 2 shrinks the map, and the layers after it profit. But in training the pool itself
 # *adds* memory. Its output is kept for the next layer. And to send each gradient back to the value it came from,
-# PyTorch keeps, for every output value, where the maximum stood: an int64 index.
+# PyTorch keeps, for every output value, where the maximum was: an int64 index.
 #
 # The pool's input is there anyway, saved by the layer that made it. How many bytes does the pool add, in float32,
 # for an input of `batch` × `channels` × `height` × `width`? Windows do not overlap; a row or column left over is
@@ -193,8 +193,8 @@ graded.network_wide(network_wide)
 # N`. `events` is the list of these pairs, one for each moment. Return the largest batch for which no moment needs
 # more than `limit` bytes; 0 if there is none.
 #
-# Some moments need nothing per sample (the optimizer's, say); at least one does. There is a tempting short cut: the
-# moment that is the peak at batch 1 need not be the peak at batch 100.
+# Some moments need nothing per sample (the optimizer's, say); at least one does. One short cut is wrong: the moment
+# that is the peak at batch 1 need not be the peak at batch 100.
 
 
 # %% answer="largest_batch"
@@ -266,8 +266,8 @@ check("keep_less")
 # over. `.detach()` returns a second tensor on the *same* memory.
 
 # %% [markdown] hint="keep_less"
-# **I empty the list and the peak is still too high.** When do you empty it? At the end of `forward` all maps have
-# been alive together once. The peak remembers.
+# **I empty the list and the peak is still too high.** When do you empty it? By the end of `forward` all maps have
+# been alive at the same time, and that moment is the peak.
 
 # %% [markdown] hint="keep_less"
 # **The peak is fine and the check says the network cannot learn.** Keep what autograd keeps. `torch.no_grad()`

@@ -20,7 +20,7 @@
 # 4. find the largest batch that fits a card, and know when extrapolating is wrong;
 # 5. spot code that keeps memory alive for no reason.
 #
-# About 75 minutes, and {minutes} for the exercise. It builds on knowing what a convolution is. No GPU is needed.
+# About 120 minutes, and {minutes} for the exercise. It builds on knowing what a convolution is. No GPU is needed.
 
 # %% slide="skip" folded=true
 import pandas as pd

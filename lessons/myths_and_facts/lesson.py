@@ -20,7 +20,7 @@
 # the cell computes or that a publication gives. Where a document decides, and no number could, the verdict says
 # *cited*.
 #
-# About 30 minutes.
+# About 40 minutes.
 
 # %% slide="skip" folded=true
 import pandas as pd

@@ -100,8 +100,8 @@ graded.copy_over_kernel(copy_over_kernel)
 # %% [markdown] question="least_link" points=2 difficulty=2 minutes=8
 # ## 3. The slowest link that is fast enough
 #
-# `layers` is a list of pairs: the bytes copied while a layer runs, and the seconds its kernels take. Each copy has to
-# finish no later than the layer it started with.
+# `layers` is a list of pairs: the bytes copied while a layer runs, and the seconds its kernels take. Each copy must
+# finish no later than the layer that it started with.
 #
 # Return the lowest rate of a link, in bytes a second, at which every copy hides.
 

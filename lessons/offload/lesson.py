@@ -21,7 +21,7 @@
 # 4. choose between moving a map and computing it again;
 # 5. move what autograd saves of a real network, and check that no gradient changes.
 #
-# About 75 minutes, and {minutes} for the exercise. It builds on lessons 01 (roofline) and 03 (the peak). No GPU is
+# About 105 minutes, and {minutes} for the exercise. It builds on lessons 01 (roofline) and 03 (the peak). No GPU is
 # needed.
 
 # %% slide="skip" folded=true
@@ -212,8 +212,11 @@ table
 
 # %% [markdown] slide="notes"
 # Links have become faster, and so has arithmetic. The widest 3 × 3 convolutions of VGG-16 and ResNet-50 have 9 · 512 =
-# 4,608; the 1 × 1 convolutions of ResNet-50 have 64 to 2,048. Compare these with the column of your card. (TF32, with
-# half the rate of float16 on tensor cores and twice the bytes, needs as much as the last column says.)
+# 4,608; the 1 × 1 convolutions of ResNet-50 have 64 to 2,048. Compare these with the column of your card.
+#
+# Is your float32 *TF32*? From Ampere (2020) on, PyTorch's default lets convolutions use it: values of four bytes,
+# multiplied on the tensor cores at half the rate of float16. Twice the bytes at half the rate: the last column holds for
+# TF32 too. In this lesson *float32* means without it, `torch.backends.cudnn.allow_tf32 = False`, unless TF32 is named.
 
 # %% [markdown] slide="slide"
 # ## A schedule of two streams
@@ -243,6 +246,25 @@ reveal(
         (0, "Many copies hide. Those beside pools and narrow layers do not."),
     ],
 )
+
+# %% [markdown] slide="notes"
+# The pools alone are too little. What else waits? A max pool also keeps an *index* of eight bytes for each value it
+# produces, half as many bytes as its input, and those move as well. Take them away: average pools read the same maps
+# and have no index.
+
+# %%
+with torch.device("meta"):
+    model = networks.vgg16()
+    for place in range(1, 6):
+        setattr(model, f"pool{place}", nn.AvgPool2d(2))
+unindexed = training_step(model, (3, 224, 224), 1000, name="VGG-16").at(192)
+without = simulate(unindexed, card, "all").slowdown
+ways = {"by hand": by_hand, "no index": without, "two streams": moved.slowdown}
+for name, longer in ways.items():
+    print(f"{name}: {100 * longer:.1f} % longer")
+
+# %% [markdown] slide="notes"
+# Most of the gap is the indices. The rest is in the list below: `conv1_2`'s copy, which does not hide either.
 
 # %% slide="slide" folded=true
 room = room_for_tensors(card)
@@ -346,7 +368,8 @@ compared(vgg, {f"everything, {in_flight} in flight": ("windowed", in_flight)})
 
 # %%
 third = predict(
-    "The same step on an H100, everything moved, none in flight. How many percent longer?",
+    "The same step on an H100, float32 without TF32, everything moved, none in flight. "
+    "How many percent longer?",
     unit="%",
 )
 third
@@ -379,25 +402,44 @@ faster = h100.link.bytes_per_s / card.link.bytes_per_s
 print(f"H100 over T4: arithmetic {times:.1f} times, link {faster:.0f} times")
 pd.DataFrame(rows).T
 
+# %% [markdown] slide="notes"
+# And with TF32, which is what an H100 does unless you forbid it?
+
+
+# %% slide="subslide"
+def with_tf32(device):
+    """The device with float32 products at TF32's rate, half of float16's on tensor cores."""
+    return replace(device, float32_tflops=device.tensor_tflops / 2)
+
+
+print("PyTorch's default lets convolutions use TF32:", torch.backends.cudnn.allow_tf32)
+for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
+    print(f"H100, {name}: {100 * simulate(vgg, device, 'all').slowdown:.0f} % longer")
+
 # %% [markdown] slide="slide"
 # ## Offload or recompute?
 #
-# There is another way to free a map: drop it and compute it again in the backward pass (lesson 10). At most that is
-# one more forward pass. It needs no link.
+# There is another way to free a map: drop it and compute it again in the backward pass (lesson 10). If every layer runs
+# once more, that is one more forward pass. It needs no link.
 
 # %% [markdown] slide="notes"
-# For two networks, batch 192, in both precisions: what offload costs at the least, among *what convolutions read*,
-# *everything*, and *everything with five in flight*, beside one more forward pass.
+# For two networks, batch 192, in three kinds of numbers: what offload costs at the least, among *what convolutions
+# read*, *everything*, and *everything with five in flight*, beside one more forward pass.
 
 # %% slide="subslide" folded=true
 rows, cheaper = [], []
 choices = {"convolutions": ("conv", 1), "all": ("all", 1), "all, 5 in flight": ("windowed", 5)}
 for name in ("VGG-16", "ResNet-50"):
-    for precision in ("float32", "float16"):
+    for numbers in ("float32", "TF32", "float16"):
+        precision = "float16" if numbers == "float16" else "float32"
         ledger = traced(name, precision).at(192)
-        row = [f"{name}, {precision}"]
+        row = [f"{name}, {numbers}"]
         for device_name in ("T4", "A100", "RTX 3090", "H100 SXM"):
             device = hardware.device(device_name)
+            if numbers == "TF32" and device.year < 2020:
+                row.append("–")
+                continue
+            device = with_tf32(device) if numbers == "TF32" else device
             costs = {}
             for what, (policy, window) in choices.items():
                 found = simulate(ledger, device, policy, window=window, precision=precision)
@@ -413,11 +455,13 @@ pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
 # %% folded=true
 counts = ", ".join(f"{cheaper.count(name)} × {name}" for name in dict.fromkeys(cheaper))
-print(f"Offload is the cheaper one in {len(cheaper)} of {4 * len(rows)} cases: {counts}.")
+cases = sum(cell != "–" for row in rows for cell in row[1:])
+print(f"Offload is the cheaper one in {len(cheaper)} of {cases} cases: {counts}.")
 
 # %% [markdown] slide="notes"
-# In this table VGG-16 in float32 is for offload, and ResNet-50 is for computing again, on each of the cards. (The two
-# do not save the same bytes: compare peaks too before you choose, as lesson 12 does.)
+# In this table VGG-16 in float32 without TF32 is for offload, and ResNet-50 is for computing again, on each of the
+# cards. With TF32 the A100 and the H100 change sides. (The two do not save the same bytes: compare peaks too before you
+# choose, as lesson 12 does.)
 
 # %% [markdown] slide="subslide"
 # **Both at once.** Keep the input of each block, compute the rest again, and offload those inputs. The copy then has a
@@ -656,7 +700,8 @@ offload_explorer()
 #
 # 1. The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L; in 16 bits, R / L.
 # 2. Copies in flight turn waiting into memory.
-# 3. Offload the inputs of wide 3 × 3 convolutions in float32, or of whole blocks; what hides badly, compute again.
+# 3. Offload the inputs of wide 3 × 3 convolutions in float32 without TF32, or of whole blocks; what hides badly, compute
+#    again.
 
 # %% [markdown] slide="notes"
 # Results are the same to the last bit: what offload costs is time.

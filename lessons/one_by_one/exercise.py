@@ -26,7 +26,7 @@ from lessons.shared.originals import wide
 # %% [markdown] question="after_squeeze" points=2 difficulty=1 minutes=6
 # ## 1. What comes out
 #
-# A 1×1 convolution with a bias reads `channels` maps of `side` × `side` and produces `squeezed` of them. Return two
+# A 1×1 convolution with a bias reads `channels` maps of `side` × `side` and produces `squeezed` maps. Return two
 # numbers, for one image: how many values it produces, and how many parameters it has.
 
 
@@ -46,11 +46,11 @@ from lessons.one_by_one.checks import check
 check("after_squeeze")
 
 # %% [markdown] hint="after_squeeze"
-# **My parameters are far too many.** Does the kernel change from one position to the next? Count the weights of
-# one kernel, and then the kernels.
+# **I have far too many parameters.** Does the kernel change from one position to the next? Count the weights of one
+# kernel, and then the kernels.
 
 # %% [markdown] hint="after_squeeze"
-# **My parameters are a little too few.** `nn.Conv2d(256, 96, 1)` has two parameters. Print their shapes.
+# **I have slightly too few parameters.** `nn.Conv2d(256, 96, 1)` has two parameters. Print their shapes.
 
 # %% graded="after_squeeze"
 from lessons.one_by_one import graded
@@ -60,12 +60,12 @@ graded.after_squeeze(after_squeeze)
 # %% [markdown] question="bytes_added" points=4 difficulty=2 minutes=11
 # ## 2. What a squeeze adds, and what it saves
 #
-# In a run of convolutions, each produces `channels` maps of `side` × `side`. Before one of them comes
-# a 1×1 convolution to `squeezed` channels. The next `narrow` convolutions have `squeezed` channels too; the
-# one after them has `channels` again, and everything from there on is as before.
+# Each convolution of a run produces `channels` maps of `side` × `side`. Now a 1×1 convolution to `squeezed` channels
+# is put in front of one of them. The next `narrow` convolutions have `squeezed` channels too; the one after them has
+# `channels` again, and everything from there on is as before.
 #
-# How many bytes of maps **more** does training keep, for `batch` images in float32? Less is a negative
-# number. After each convolution comes a ReLU, and of each pair one map is kept.
+# How many bytes of maps **more** does training keep, for `batch` images in float32? If it keeps less, the number is
+# negative. A ReLU follows each convolution, and training keeps one map of each such pair.
 
 
 # %% answer="bytes_added"
@@ -87,8 +87,8 @@ check("bytes_added")
 # wide map; can training throw that away?
 
 # %% [markdown] hint="bytes_added"
-# **I am off by one layer.** Write two columns, before and after, one row a convolution, from the one that makes
-# the wide map to the one that widens again. In how many rows do the columns differ?
+# **I am off by one layer.** Write two columns, before and after, with a row for each convolution, from the one that
+# makes the wide map to the one that widens again. In how many rows do the columns differ?
 
 # %% graded="bytes_added"
 from lessons.one_by_one import graded
@@ -99,9 +99,9 @@ graded.bytes_added(bytes_added)
 # ## 3. When the arithmetic pays
 #
 # A `kernel` × `kernel` convolution reads `inputs` channels and produces `outputs`. With a 1×1 convolution to m
-# channels in front of it, it reads m instead. Count multiply-adds for one position, biases left out.
+# channels in front of it, it reads m instead. Count the multiply-adds for one position, without biases.
 #
-# Return the largest m for which the two together do *fewer* than the one alone.
+# Return the largest m for which the two together take *fewer* than the convolution alone.
 
 
 # %% answer="break_even"
@@ -134,7 +134,7 @@ graded.break_even(break_even)
 # %% [markdown] question="bottleneck" points=4 difficulty=3 minutes=12
 # ## 4. A bottleneck
 #
-# The network below has 64 channels all the way. Build one in its place such that
+# The network below has 64 channels throughout. Build one in its place such that
 #
 # - the output has the same shape, (batch, 10), and everything is trained;
 # - the first convolution and the dense layer are as they were, and there are at least four convolutions of 3 × 3 and
@@ -167,16 +167,16 @@ from lessons.one_by_one.checks import check
 check("bottleneck")
 
 # %% [markdown] hint="bottleneck"
-# **The peak has risen.** Count the maps with 64 channels before and after. Which of your layers widens again,
-# and is it worth having gone narrow for what lies in between?
+# **The peak has risen.** Count the maps with 64 channels before and after. Which of your layers widens again, and do
+# the narrow layers in between make up for it?
 
 # %% [markdown] hint="bottleneck"
 # **PyTorch expects another number of channels.** Each convolution reads what the one before it produces. Write
 # the channels in a row, 3, 64, …, and take neighbours.
 
 # %% [markdown] hint="bottleneck"
-# **It falls, but not to 85 %.** Question 2 tells what you gain: put in your numbers. Would more narrow layers
-# help, or narrower ones?
+# **It falls, but not to 85 %.** Question 2 computes the gain. Put in your numbers. Would more narrow layers help, or
+# narrower ones?
 
 # %% graded="bottleneck"
 from lessons.one_by_one import graded

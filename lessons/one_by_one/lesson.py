@@ -19,7 +19,7 @@
 # 3. tell what a squeeze does to memory from what it does to arithmetic;
 # 4. recognise it in a MobileNet, in a transformer and in LoRA.
 #
-# About 50 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
+# About 75 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
 # peak. No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -155,18 +155,20 @@ for name, block in blocks.items():
 pd.DataFrame({name: told(name) for name in resnets}).T
 
 # %%
-width, squeezes = (
-    steps[wide].peak_bytes - steps[small].peak_bytes,
-    steps[deep].peak_bytes - steps[wide].peak_bytes,
-)
+OWNED = ["parameters", "weight gradients", "optimizer state"]
+for what, before, after in (("four times the width", small, wide), ("squeezes", wide, deep)):
+    more = (steps[after].by_role() - steps[before].by_role()) / GIB
+    maps_more = more["feature maps"]
+    print(f"{what}: {more.sum():+.2f} GiB at the peak. Feature maps {maps_more:+.2f},")
+    print(f"  parameters, their gradients and momentum {more[OWNED].sum():+.2f}")
 less = tables[deep]["flops"].sum() / tables[wide]["flops"].sum()
-print(f"four times the width: {width / GIB:+.2f} GiB at the peak;", end=" ")
-print(f"squeezes: {squeezes / GIB:+.2f} GiB, and {100 * less:.0f} % of the arithmetic")
+print(f"With squeezes: {100 * less:.0f} % of the arithmetic at the same width")
 
 # %% [markdown] slide="notes"
-# At equal width the squeezes save memory, and far more arithmetic. But ResNet-50 does not have the width of ResNet-34. For
-# about the same arithmetic, squeezes buy four times the width, and width is what training keeps. (Wide residual
-# networks, Zagoruyko and Komodakis 2016, pay the full price: pairs of 3×3 at 4 to 10 times the width, in fewer layers.)
+# At equal width most of what squeezes save is weights, with their gradients and momentum; of the maps they save little,
+# and of the arithmetic nearly all. But ResNet-50 does not have the width of ResNet-34. For about the same arithmetic,
+# squeezes buy four times the width, and width is what training keeps. (Wide residual networks, Zagoruyko and Komodakis
+# 2016, pay the full price: pairs of 3×3 at 4 to 10 times the width, in fewer layers.)
 
 # %% [markdown] slide="slide"
 # ## By hand: one squeeze
@@ -210,6 +212,9 @@ print("the input is kept:", node._saved_input.data_ptr() == maps.data_ptr())
 # %% [markdown] slide="notes"
 # With k = 0 that is +m whatever m is: a squeeze that widens at once only adds. With k = 1 it saves below half of C, with
 # k = 2 below two thirds.
+#
+# The table has one map for each convolution, as in VGG-16. With a normalisation after each, as in the ResNets above,
+# every number in it is twice as large, and the break-even is the same.
 
 # %%
 guess_even = predict(
@@ -286,6 +291,16 @@ for name, most, extra in (("max", two, 3 / 4), ("average", averaged, 1 / 4)):
     by_hand = 256 * (2 + extra) / (3 + extra)
     print(f"{name} pool: by hand below {by_hand:.1f} channels, by trace up to {most}")
 
+# %% [markdown] slide="notes"
+# The trace pays a little longer than the maps by hand. Narrow layers have fewer weights too. How many channels are they
+# worth, with the max pool?
+
+# %%
+narrower = squeezed_vgg16("conv3_2", two, ["conv3_2", "conv3_3"])
+spared = published.by_role()[OWNED].sum() - narrower.by_role()[OWNED].sum()
+channel = 4 * 128 * 56 * 56 * 3.75  # bytes of one channel in the squeeze, two layers and pool
+print(f"{format_bytes(spared)} less of {', '.join(OWNED)}: {spared / channel:.1f} channels")
+
 # %% slide="subslide" folded=true
 runs = {
     "widens at once": [],
@@ -355,6 +370,10 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 # MobileNetV2 turns the bottleneck inside out: a 1×1 convolution from 24 to 144 channels, a 3×3 that treats each channel
 # by itself (*depthwise*), a 1×1 back to 24. It was made to compute little, on a phone.
 
+# %% [markdown] slide="notes"
+# A batch normalisation follows each convolution, in this block and in the plain 3×3 beside it. (MobileNetV2 adds the
+# block's input to its output. An addition keeps nothing.)
+
 
 # %% folded=true
 class Block(nn.Module):
@@ -381,16 +400,19 @@ def block_row(before, block, after, side):
 
 
 def inverted(activation=nn.ReLU6):
-    """A block of MobileNetV2 without its normalisation; (N, 24, H, W) -> (N, 24, H, W)."""
+    """A block of MobileNetV2 without its shortcut; (N, 24, H, W) -> (N, 24, H, W)."""
     return nn.Sequential(
-        nn.Conv2d(24, 144, 1), activation(),
-        nn.Conv2d(144, 144, 3, padding=1, groups=144), activation(),
-        nn.Conv2d(144, 24, 1),
+        nn.Conv2d(24, 144, 1, bias=False), nn.BatchNorm2d(144), activation(),
+        nn.Conv2d(144, 144, 3, padding=1, groups=144, bias=False),
+        nn.BatchNorm2d(144), activation(),
+        nn.Conv2d(144, 24, 1, bias=False), nn.BatchNorm2d(24),
     )  # fmt: skip
 
 
 def plain():
-    return nn.Sequential(nn.Conv2d(24, 24, 3, padding=1), nn.ReLU())
+    return nn.Sequential(
+        nn.Conv2d(24, 24, 3, padding=1, bias=False), nn.BatchNorm2d(24), nn.ReLU()
+    )
 
 
 mobile, usual = block_row(24, inverted, 24, 56), block_row(24, plain, 24, 56)
@@ -411,18 +433,18 @@ reveal(
     {"trace": mobile[0]},
     thoughts=[
         (usual[0] * mobile[1] / usual[1], "As the parameters. They are not what is kept."),
-        (6 * usual[0], "Six times as wide: that is one wide map, and there are several."),
+        (6 * usual[0], "Six times as wide. But the block is wide at two convolutions."),
         (
             12 * usual[0],
-            "Two wide maps, each kept once. ReLU6 needs its input to know where it cut off, "
-            "and the convolution after it needs its output: each is kept twice.",
+            "Two wide convolutions, and two maps kept at each, as at the plain one. But ReLU6 "
+            "keeps its input, to know where it cut off: three maps at each.",
         ),
     ],
 )
 
 # %% [markdown] slide="notes"
 # ReLU6 cuts off at 0 and at 6. With a plain ReLU, whose output tells all that its backward pass needs, the same block
-# keeps half, as the table says. MobileNet was made for *inference*, where there is no backward pass to keep maps for.
+# keeps a third less, as the table says. In *inference* there is no backward pass to keep maps for.
 #
 # Two more blocks are in the table. An Inception block of GoogLeNet has a reduction before its 3×3 and its 5×5 branch.
 # The *MLP* of a transformer is two dense layers, and wide inside, like MobileNet's block.

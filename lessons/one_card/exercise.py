@@ -29,8 +29,8 @@ from lessons.one_card import judge
 # %% [markdown] question="kv_cache" points=2 difficulty=1 minutes=6
 # ## 1. The key–value cache
 #
-# A model has `layers` layers, each with `heads` heads of `head_size` values. Keys and values have only `kv_heads` of
-# them, each shared by several heads. The model serves `batch` sequences of `tokens` tokens each.
+# A model has `layers` layers, each with `heads` heads of `head_size` values. There are only `kv_heads` heads of keys
+# and values, each shared by several heads. The model serves `batch` sequences of `tokens` tokens each.
 #
 # Return the bytes of the cache.
 
@@ -49,7 +49,7 @@ from lessons.one_card.checks import check
 check("kv_cache")
 
 # %% [markdown] hint="kv_cache"
-# **My number is too large.** Which heads have keys and values of their own? And how many bytes has a value?
+# **My number is too large.** Which heads have keys and values of their own? And how many bytes does a value take?
 
 # %% [markdown] hint="kv_cache"
 # **My number is half of the right one.** There is a key, and there is a value.
@@ -62,8 +62,8 @@ graded.kv_cache(kv_cache)
 # %% [markdown] question="lora_bytes" points=2 difficulty=1 minutes=5
 # ## 2. What LoRA trains
 #
-# `widths` lists the frozen products of a model, each as `[inputs, outputs]`. Beside each stand two thin matrices of the
-# given rank: from the inputs to `rank`, and from `rank` to the outputs.
+# `widths` lists the frozen products of a model, each as `[inputs, outputs]`. Beside each there are two thin matrices
+# of the given rank: from the inputs to `rank`, and from `rank` to the outputs.
 #
 # Return the bytes of all thin matrices.
 
@@ -194,8 +194,8 @@ check("tokens_per_second")
 # **My number is the same for every batch.** Which bytes are read once for all sequences, and which for each?
 
 # %% [markdown] hint="tokens_per_second"
-# **It is right for small batches only.** Two times were given. The longer one decides, and which that is depends on the
-# batch.
+# **It is right for small batches only.** There are two times. The longer one decides, and which one that is depends
+# on the batch.
 
 # %% graded="tokens_per_second"
 from lessons.one_card import graded
@@ -205,13 +205,13 @@ graded.tokens_per_second(tokens_per_second)
 # %% [markdown] question="adapt_layer" points=5 difficulty=3 minutes=15
 # ## 6. LoRA by hand
 #
-# The function below freezes a network and puts `Adapted(layer, rank)` in the place of each of its linear layers. Write
-# the class: it keeps the frozen `layer` and adds, to its result, that of two thin matrices. So that
+# The function below freezes a network and replaces each of its linear layers by `Adapted(layer, rank)`. Write the
+# class. It keeps the frozen `layer` and adds the result of two thin matrices to the layer's own, so that
 #
 # - at the start the network's output is what it was;
 # - the frozen layer is the one that was given, is not trained, and does not change;
 # - at most `rank · (inputs + outputs)` values are trained beside each layer;
-# - after two steps of training every layer's result is another;
+# - after two steps of training every layer's result has changed;
 # - what is added is a linear function of the layer's input, a matrix of rank `rank`, so that it could be added to the
 #   frozen weight afterwards.
 #

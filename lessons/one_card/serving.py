@@ -1,4 +1,4 @@
-"""Serving a language model: what weights and the key-value cache take, and how fast tokens can come at best.
+"""Serving a language model: what weights and the key-value cache take, and how fast tokens can be expected.
 
 Prefill reads a whole prompt at once; decode reads one token a sequence and needs the keys and values of all before it.
 Both are counted as one pass over the weights with attention, and placed under the roofline of `hardware`.
@@ -82,11 +82,11 @@ class Pass:
         return self.flops / self.traffic
 
     def seconds(self, device: Device, precision: str = "float16") -> float:
-        """At least, by the roofline; launches come on top."""
+        """As the roofline expects, at the rates that `device` is expected to reach; launches come on top."""
         return roofline_seconds(self.flops, self.traffic, device, precision)
 
     def tokens_per_second(self, device: Device, precision: str = "float16") -> float:
-        """At most."""
+        """As the roofline expects; at most, where the device's rates are those on paper."""
         return self.tokens / self.seconds(device, precision)
 
 
@@ -131,7 +131,7 @@ class Generated:
     Attributes:
         ids: (batch, prompt + tokens), the prompt first.
         first_seconds: until the first new token was there: the prefill.
-        seconds_a_token: of the new ones behind the first, the median.
+        seconds_a_token: of the new ones after the first, the median.
         cache_bytes: of keys and values at the end; 0 without a cache.
     """
 
@@ -142,13 +142,13 @@ class Generated:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all sequences together, behind the first token."""
+        """Of all sequences together, after the first token."""
         return len(self.ids) / self.seconds_a_token
 
 
 @torch.no_grad()
 def generate(model: LanguageModel, prompt: Tensor, tokens: int, cached: bool = True) -> Generated:
-    """Write so many tokens behind a prompt, always the likeliest, and time each of them.
+    """Write so many tokens after a prompt, always the likeliest, and time each of them.
 
     Args:
         model: in evaluation mode, on the CPU.

@@ -50,8 +50,8 @@ from lessons.pooling.checks import check
 check("pool_keeps")
 
 # %% [markdown] hint="pool_keeps"
-# **It is right for float32 and wrong for float16.** Which of the two things kept are numbers of the network,
-# and which is a position in a map? Does a position get shorter when values do?
+# **It is right for float32 and wrong for float16.** The pool keeps a value and a position for each output. Does a
+# position take fewer bytes when values do?
 
 # %% [markdown] hint="pool_keeps"
 # **It is wrong where windows overlap.** Count where the left edge of a window of 3 may be on 10 values,
@@ -132,8 +132,8 @@ from lessons.pooling.checks import check
 check("pool_balance")
 
 # %% [markdown] hint="pool_balance"
-# **My balance is too good.** Go through what exists with the pool and not without it. There are two things, and
-# both are as many as the values that the pool produces.
+# **My balance is too large.** List what exists only with the pool. There are two things, and there is one of each for
+# every value that the pool produces.
 
 # %% [markdown] hint="pool_balance"
 # **I do not know what to do with the pool's input.** It is there in both cases. What is the same on both sides

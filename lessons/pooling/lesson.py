@@ -19,7 +19,7 @@
 # 3. write a pool that keeps less, and say what `torch.compile` does about it;
 # 4. say what pools are for, and where in a network they should be.
 #
-# About 50 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
+# About 60 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
 # peak. No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -121,14 +121,25 @@ for pool in (nn.functional.max_pool2d, nn.functional.avg_pool2d):
     same = by_relu.data_ptr() == by_pool.data_ptr()
     print(f"ReLU and {pool.__name__} keep the same tensor: {same}")
 
+# %% [markdown] slide="notes"
+# Where a pool reads a *concatenation*, the input does come on top: putting maps side by side is an operator that needs
+# nothing of its result. In GoogLeNet `pool3` and `pool4` read one each, and no other layer reads it.
+
 # %% folded=true
 produced = {name: torch.Size(table["shape"][name]).numel() for name in pools}
-share = 100 * kept[list(pools)].sum() / kept.sum()
+joined = ["inception3b", "inception4e"]  # what pool3 and pool4 read
+read = {name: torch.Size(table["shape"][name]).numel() for name in joined}
+by_hand = 12 * sum(produced.values()) + 4 * sum(read.values())
+share = 100 * kept[[*pools, *joined]].sum() / kept.sum()
 reveal(
     guess,
-    {"by hand": 100 * 12 * sum(produced.values()) / kept.sum(), "trace": share},
+    {"by hand": 100 * by_hand / kept.sum(), "trace": share},
     against="trace",
     thoughts=[
+        (
+            100 * kept[list(pools)].sum() / kept.sum(),
+            "Twelve bytes for each value produced. Two of the pools also keep what they read.",
+        ),
         (0.0, "They have no weights; but what is kept are maps, and positions."),
         (
             100 * 4 * sum(produced.values()) / kept.sum(),
@@ -152,13 +163,14 @@ pd.DataFrame(
         name: {
             "pools": len(group),
             "values produced, batch 128": f"{sum(produced[pool] for pool in group):,}",
-            "kept": format_bytes(kept[group].sum()),
-            "of all that is kept": f"{100 * kept[group].sum() / kept.sum():.0f} %",
+            "values and indices": format_bytes(kept[group].sum()),
+            "inputs, kept for them alone": format_bytes(kept[inputs].sum()),
+            "of all that is kept": f"{100 * kept[group + inputs].sum() / kept.sum():.0f} %",
         }
-        for name, group in {
-            "stride 2, between the stages": [pool for pool in pools if pool not in still],
-            "stride 1, in the blocks": still,
-        }.items()
+        for name, group, inputs in (
+            ("stride 2, between the stages", [p for p in pools if p not in still], joined),
+            ("stride 1, in the blocks", still, []),
+        )
     }
 ).T
 
@@ -326,34 +338,53 @@ apart = 100 * (eager.sum() / kept.sum() - 1)
 print(f"eager, autograd's sum is {apart:+.2f} % from the trace's")
 
 # %% [markdown] slide="notes"
-# The indices shrink to an eighth, as announced. The larger saving is in float32. A compiled max pool no longer holds on
-# to its input. Then a ReLU before it need not keep its output either: its backward pass asks only which values were
-# positive. That is the `bool` row, one byte for each value instead of four.
-#
-# If the max pools are the reason, a network without them has little to gain. Replace those of VGG-16 by average pools,
-# which hold on to their input:
+# The indices shrink to an eighth, as announced. The larger saving is in float32. A ReLU's backward pass asks only which
+# values were positive, one byte for each value instead of four: the `bool` row. The planner keeps that sign where nothing
+# else needs the value itself. In GoogLeNet there are two such places: before a max pool, which when compiled no longer
+# holds on to its input; and at the end of a branch, since the convolutions after it read the concatenation, a copy.
+
+# %% folded=true
+before_pools = kept[["relu1", "relu2"]].sum() // 4  # values; pool1 and pool2 read these
+branches = ("branch1x1.relu", "branch3x3.relu", "branch5x5.relu", "branch_pool.relu")
+before_joins = kept[[name.endswith(branches) for name in kept.index]].sum() // 4
+dropped = int(compiled["bool"]) - before_pools - before_joins
+print(f"a byte for each value: {format_bytes(before_pools)} before max pools,", end=" ")
+print(f"{format_bytes(before_joins)} before concatenations,")
+print(f"{format_bytes(dropped)} for the mask of dropout")
+
+# %% [markdown] slide="notes"
+# Take the max pools away, and the first of the three should go. Put average pools in their places, which hold on to
+# their input; in VGG-16 too, which joins nothing:
+
 
 # %% slide="subslide" folded=true
-instead = {
-    "max pool": nn.MaxPool2d(2),
-    "average pool": nn.AvgPool2d(2),
-}
+def averaged(network):
+    """The network with an average pool of the same windows in the place of each max pool."""
+    for part in list(network.modules()):
+        for name, pool in part.named_children():
+            if isinstance(pool, nn.MaxPool2d):
+                windows = pool.kernel_size, pool.stride, pool.padding, pool.ceil_mode
+                setattr(part, name, nn.AvgPool2d(*windows))
+    return network
+
+
 rows = {}
-for name, pool in instead.items():
-    with torch.device("meta"):
-        model = networks.vgg16()
-        for place in POOLS:
-            setattr(model, place, pool)
-    kinds = [kept_by_type(model, images, backend) for backend in (None, PLANNED)]
-    rows[name] = {
-        "eager": format_bytes(kinds[0].sum()),
-        "compiled": format_bytes(kinds[1].sum()),
-        "saved": f"{100 * (1 - kinds[1].sum() / kinds[0].sum()):.1f} %",
-    }
-pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
+for name, build in {"GoogLeNet": networks.googlenet, "VGG-16": networks.vgg16}.items():
+    for kind in ("max pools", "average pools"):
+        with torch.device("meta"):
+            model = averaged(build()) if kind == "average pools" else build()
+        plain, planned = (kept_by_type(model, images, how) for how in (None, PLANNED))
+        rows[f"{name}, {kind}"] = {
+            "eager": format_bytes(plain.sum()),
+            "compiled": format_bytes(planned.sum()),
+            "of it bool": format_bytes(planned.get("bool", 0)),
+            "saved": f"{100 * (1 - planned.sum() / plain.sum()):.1f} %",
+        }
+pd.DataFrame(rows).T.rename_axis("batch 128, kept")
 
 # %% [markdown]
-# Eager, the network with average pools keeps less. Compiled, it keeps much more than the one with max pools.
+# Eager, a network with average pools keeps less. Compiled, it keeps much more than with max pools. Of the signs only
+# those at the ends of GoogLeNet's branches are left, and a mask or two.
 
 # %% [markdown] slide="notes"
 # So what this course counts for pools and ReLUs holds in eager mode only. What a compiler keeps may change with its
@@ -534,12 +565,12 @@ pool_explorer("AlexNet", "pool1")
 # ## Recap
 #
 # 1. In eager mode a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
-# 2. `torch.compile` keeps a position in 8 bits, and of the ReLU before the pool a sign instead of a value.
+# 2. `torch.compile` keeps a position in 8 bits, and of a ReLU whose values nobody else needs the signs.
 # 3. A pool with a stride shrinks all later maps; the earlier, the more.
 
 # %% [markdown] slide="notes"
 # In half precision the 12 bytes are 10. A pool's input is kept as well, which adds nothing where a ReLU keeps the same
-# tensor. In GoogLeNet pools, which own no weight, keep nearly half of everything.
+# tensor. GoogLeNet's pools, which own no weight, keep more than half of everything.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save,
 # then `course check 06` gives your marks.

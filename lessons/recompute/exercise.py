@@ -54,7 +54,7 @@ check("chain_peak")
 # **It is right for 36 layers in 6 segments and wrong for 10 in 3.** Ten layers in three segments are 4, 3 and 3.
 
 # %% [markdown] hint="chain_peak"
-# **My number is too small.** What is held beside the segment that is in work?
+# **My number is too small.** What is held besides the segment that runs?
 
 # %% graded="chain_peak"
 from lessons.recompute import graded
@@ -65,7 +65,7 @@ graded.chain_peak(chain_peak)
 # ## 2. The best number of segments
 #
 # Return the number of segments with the lowest peak in the sense of question 1, from 1 to `layers`. If several reach
-# it, the smallest of them: it computes least again.
+# it, return the smallest of them.
 
 
 # %% answer="best_count"
@@ -94,13 +94,13 @@ from lessons.recompute import graded
 graded.best_count(best_count)
 
 # %% [markdown] question="cut_peak" points=3 difficulty=2 minutes=10
-# ## 3. Layers that are not equal
+# ## 3. Unequal layers
 #
 # `outputs` lists the bytes of each layer's output, first layer first. `cuts` lists, in order, the layers with which
 # the second, third, … segment begins: with `cuts = [2, 4]` six layers become 0–1, 2–3 and 4–5.
 #
-# What enters a segment is the output of the layer before it. The network's own input does not count. When the
-# backward pass works in a segment, alive are
+# What enters a segment is the output of the layer before it. The network's own input does not count. While the
+# backward pass works through a segment, these are alive:
 #
 # - all outputs of this segment;
 # - what enters it, and what enters the segments before it. (Later segments are done, their inputs gone.)
@@ -131,10 +131,10 @@ check("cut_peak")
 # first segment no input is held.
 
 # %% [markdown] hint="cut_peak"
-# **My number is too small.** Do you hold the inputs of all segments up to the one in work?
+# **My number is too small.** Do you hold the inputs of all segments up to the one that runs?
 
 # %% [markdown] hint="cut_peak"
-# **It is wrong when neighbours differ much.** Segment 2–3 is entered by the output of layer 1.
+# **It is wrong when neighbours differ a lot.** What enters segment 2–3 is the output of layer 1.
 
 # %% graded="cut_peak"
 from lessons.recompute import graded
@@ -144,9 +144,9 @@ graded.cut_peak(cut_peak)
 # %% [markdown] question="extra_share" points=2 difficulty=1 minutes=5
 # ## 4. The price
 #
-# `forward` and `backward` list the seconds of every layer in each pass. `segments` lists what is recomputed, each
-# (first, last) without `last`, as a slice. Return by which share of the step, forward and backward, it gets longer:
-# 0.25 for a quarter.
+# `forward` and `backward` list the seconds of every layer in each pass. `segments` lists what is recomputed, each as
+# (first, last), with `last` excluded as in a slice. Return how much longer the step becomes, as a share of forward
+# and backward together: 0.25 for a quarter.
 
 
 # %% answer="extra_share"
@@ -167,7 +167,7 @@ check("extra_share")
 # **My share is about three times too large.** A share of what? The step has two passes.
 
 # %% [markdown] hint="extra_share"
-# **My number is above 1.** The extra is asked for, not the whole.
+# **My number is above 1.** The question asks for the extra time, not for the whole.
 
 # %% graded="extra_share"
 from lessons.recompute import graded
@@ -180,8 +180,8 @@ graded.extra_share(extra_share)
 # A chain as in question 3; `seconds` lists each layer's time in the forward pass. Every segment but the last runs
 # again: the backward pass begins with the last, while its outputs are there. Without a cut nothing runs again.
 #
-# Choose the cuts so that the peak of question 3 is at most `limit` bytes, and the seconds that run again are as few
-# as possible. Return these seconds, or -1 if no cuts fit. (At most ten layers: you may try all cuts.)
+# Choose the cuts so that the peak of question 3 is at most `limit` bytes, and as few seconds as possible run again.
+# Return these seconds, or -1 if no cuts fit. (At most ten layers: you may try all cuts.)
 
 
 # %% answer="least_again"
@@ -230,11 +230,11 @@ graded.least_again(least_again)
 # %% [markdown] question="recompute_blocks" points=5 difficulty=3 minutes=12
 # ## 6. A network that recomputes
 #
-# The network below has eight blocks with dropout. Write its `forward` anew with `torch.utils.checkpoint.checkpoint`,
-# so that the peak of a training step is at most 55 % of the original's. Parameters, output and gradients stay the
-# same: with the same random numbers dropout drops the same values.
+# The network below has eight blocks with dropout. Rewrite its `forward` with `torch.utils.checkpoint.checkpoint`, so
+# that the peak of a training step is at most 55 % of the original's. Parameters, output and gradients stay the same:
+# with the same random numbers dropout drops the same values.
 #
-# The check compares your network with the original on random images and by trace. How you cut is up to you. Give
+# The check compares your network with the original on random images and by trace. Where you cut is up to you. Pass
 # `use_reentrant=False`.
 
 # %%
@@ -262,7 +262,7 @@ check("recompute_blocks")
 # segment. How many segments do you have, and how many layers are in each?
 
 # %% [markdown] hint="recompute_blocks"
-# **The gradients are not the same.** Dropout runs twice. `checkpoint` sees to its random numbers by itself, unless
+# **The gradients are not the same.** Dropout runs twice. `checkpoint` restores its random numbers by itself, unless
 # it is told not to.
 
 # %% graded="recompute_blocks"

@@ -20,7 +20,7 @@
 # 4. tell what the extra forward pass costs, and when it costs hardly anything;
 # 5. checkpoint a network without touching its results.
 #
-# About 65 minutes, and {minutes} for the exercise. It builds on lesson 03: what is alive at the peak. No GPU is needed.
+# About 80 minutes, and {minutes} for the exercise. It builds on lesson 03: what is alive at the peak. No GPU is needed.
 
 # %% slide="skip" folded=true
 import itertools
@@ -96,7 +96,8 @@ pd.DataFrame({"segments": counts, "inputs": counts, "one segment": [n // k for k
               "together": by_hand.values()}).set_index("segments").T  # fmt: skip
 
 # %% [markdown] slide="subslide"
-# Now traced, with 36 equal layers. Tanh needs its own output in the backward pass and nothing else: one unit a layer. The trace runs the chain through
+# Now traced, with 36 equal layers. Tanh needs its own output in the backward pass and nothing else: one unit a layer.
+# The trace runs the chain through
 # PyTorch's own `torch.utils.checkpoint`, on shapes.
 
 # %% [markdown] slide="notes"

@@ -26,8 +26,8 @@ from lessons.shared.originals import pooled
 # %% [markdown] question="output_side" points=2 difficulty=1 minutes=6
 # ## 1. How many positions
 #
-# A map has sides of `side` values. A convolution with a `kernel` × `kernel` kernel, this `stride` and this
-# `padding` on every side runs over it. How many values has a side of its output?
+# A map has sides of `side` values. A convolution with a `kernel` × `kernel` kernel, this `stride` and this `padding`
+# on every side runs over it. How many values are on a side of its output?
 #
 # Try AlexNet's first layer by hand before you run it: side 224, kernel 11, stride 4, padding 2.
 
@@ -62,10 +62,10 @@ graded.output_side(output_side)
 # %% [markdown] question="bytes_saved" points=4 difficulty=2 minutes=10
 # ## 2. What the stride saves
 #
-# A network is a chain of 3 × 3 convolutions with padding 1. `maps` lists their outputs in order, as pairs
-# `(channels, side)` for one image, all strides being 1 but for pools that are of no concern here. Now
-# convolution number `first` (counted from 0) gets stride `stride`. From its output on, a map whose side was
-# `side` has the side `(side − 1) // stride + 1`.
+# A network is a chain of 3 × 3 convolutions with padding 1. `maps` lists their outputs in order, as pairs `(channels,
+# side)` for one image. All strides are 1; pools in between do not matter here. Now convolution number `first`
+# (counted from 0) gets stride `stride`. From its output on, a map whose side was `side` has the side `(side − 1) //
+# stride + 1`.
 #
 # How many bytes **fewer** does the network keep, for `batch` images in float32?
 
@@ -88,8 +88,8 @@ from lessons.stride.checks import check
 check("bytes_saved")
 
 # %% [markdown] hint="bytes_saved"
-# **My number is too large.** Which of the maps was made before the strided convolution ran? It reads that one
-# at fewer positions, but somebody else made it.
+# **My number is too large.** Which of the maps was made before the strided convolution ran? It reads that one at
+# fewer positions, but another layer made it.
 
 # %% [markdown] hint="bytes_saved"
 # **My number is too small.** Go down the list from `first` and ask of each map whether it has its old size.
@@ -135,8 +135,8 @@ check("times_smaller")
 # the stride divide?
 
 # %% [markdown] hint="times_smaller"
-# **My number is below 1.** You have after divided by before. Asked is how many times *smaller*: the larger one
-# goes on top.
+# **My number is below 1.** You divided after by before. The question is how many times *smaller* the step becomes:
+# the larger number goes on top.
 
 # %% graded="times_smaller"
 from lessons.stride import graded

@@ -20,7 +20,7 @@
 # 3. replace a pool by a stride without changing a single shape after it;
 # 4. say what a stride throws away, and how long to train before you judge what that costs.
 #
-# About 50 minutes, and {minutes} for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
+# About 75 minutes, and {minutes} for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
 # is needed.
 
 # %% slide="skip" folded=true

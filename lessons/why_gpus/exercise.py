@@ -54,7 +54,7 @@ check("operator_seconds")
 # two does it wait for?
 
 # %% [markdown] hint="operator_seconds"
-# **It is right for large operators and wrong for tiny ones.** What does an operator cost that does nothing at all?
+# **It is right for large operators and wrong for tiny ones.** What does an operator cost if it does nothing at all?
 
 # %% graded="operator_seconds"
 from lessons.why_gpus import graded
@@ -98,8 +98,8 @@ check("crossover_batch")
 # does not yet win.
 
 # %% [markdown] hint="crossover_batch"
-# **I get a negative batch.** Somebody who starts behind and is slower never catches up; somebody who starts ahead has
-# nothing to catch up. Which of the two is it?
+# **I get a negative batch.** Whoever starts behind and is slower never catches up. Whoever starts ahead has no need
+# to. Which of the two is it?
 
 # %% graded="crossover_batch"
 from lessons.why_gpus import graded
@@ -151,8 +151,8 @@ graded.speed_up(speed_up)
 # |---|---:|---:|---:|---:|
 # | ms a batch | 72.7 | 127.5 | 233.6 | 450.6 |
 #
-# Going from one row to the next saves some share of the time **for a sample**. Return the first batch of the table
-# from which going on to the next saves less than `share` (0.05 for 5 %); the last batch if each step saves that much.
+# Each step from one row to the next saves some share of the time **for a sample**. Return the first batch from which
+# the next step saves less than `share` (0.05 for 5 %). If every step saves at least that much, return the last batch.
 #
 # For the table above and a share of 0.05: from 16 to 32 an image saves 12 %, from 32 to 64 it saves 8 %, and then?
 
@@ -180,10 +180,10 @@ check("saturates_at")
 # sample.
 
 # %% [markdown] hint="saturates_at"
-# **It is one row too far.** You stand at batch 64 and ask whether going to 128 pays. It does not. Where do you stay?
+# **It is one row too far.** From batch 64, does it pay to go to 128? It does not. Which batch do you return?
 
 # %% [markdown] hint="saturates_at"
-# **It is right for some shares only.** A share of what? Of the time for a sample that you have before you go on.
+# **It is right for some shares only.** A share of what? Of the time for a sample before the step.
 
 # %% graded="saturates_at"
 from lessons.why_gpus import graded
@@ -225,8 +225,8 @@ check("fewer_launches")
 # hand's scores: do they change when another hand of the batch does?
 
 # %% [markdown] hint="fewer_launches"
-# **There is an error about shapes.** `hands.mean(dim=1)` has one number a hand, shape (N,). To take it from each of
-# the hand's 20 values it needs shape (N, 1): `keepdim=True`.
+# **There is an error about shapes.** `hands.mean(dim=1)` has one number a hand, shape (N,). To subtract it from each
+# of the hand's 20 values you need shape (N, 1): `keepdim=True`.
 
 # %% [markdown] hint="fewer_launches"
 # **No loop is left and there are still too many operators.** A list in brackets, `map` and `torch.stack` are loops

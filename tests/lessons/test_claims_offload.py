@@ -18,7 +18,7 @@ from lessons.offload.published import NETWORKS, Runs
 
 # From the abstract (89, 91, 95 percent; 18 percent at batch 256), Lavin and Gray's 36 / 16, and GoogLeNet's nine
 # modules, each of which begins with a map that four branches read.
-EXPECTED = {31: WRONG, 32: RIGHT, 33: PARTLY, 34: RIGHT}
+EXPECTED = {31: WRONG, 32: PARTLY, 33: PARTLY, 34: RIGHT}
 
 
 @pytest.mark.parametrize("number", EXPECTED)
@@ -44,11 +44,14 @@ def test_another_abstract_another_verdict(monkeypatch):
 
 
 def test_another_card_or_loss_another_verdict(monkeypatch):
+    on = {gib: Runs(TenNetworks(), replace(runs().device, memory_gb=gib)) for gib in (11.0, 12.5)}
+    for its in on.values():
+        monkeypatch.setattr(its, "loss", lambda *_: 0.0)
+    monkeypatch.setattr(offload, "runs", lambda: on[12.5])  # room for the context beside the tensors
+    assert finding(32).verdict == RIGHT
     monkeypatch.setattr(offload, "sensitivity", lambda steps: pd.DataFrame({"dyn": [1.0, 2.0]}))
     assert finding(32).verdict == PARTLY
-    small = Runs(TenNetworks(), replace(runs().device, memory_gb=11.0))
-    monkeypatch.setattr(small, "loss", lambda *_: 0.0)
-    monkeypatch.setattr(offload, "runs", lambda: small)
+    monkeypatch.setattr(offload, "runs", lambda: on[11.0])
     assert finding(32).verdict == WRONG
 
 
