@@ -11,20 +11,31 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 LAB ?=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help lab test test-thorough test-elsewhere bench picture clean
+.PHONY: help lab site site-test test test-thorough test-elsewhere bench picture clean
 
 help:
 	@echo "make lab     install, check the set-up, open JupyterLab on your copies of the lessons"
+	@echo "make site    write the course as web pages into build/site, which need no kernel and no network"
 	@echo "make test    install, then run every test: about 16 minutes on two cores"
 	@echo "make test TOPIC=04   those that lesson 04 touches: a minute or two"
 	@echo "make test-thorough   the same with more cases for each law"
 	@echo "make test-elsewhere  what computes with floats, as on older processors and on 1, 2 and 4 threads"
 	@echo "make bench   print accuracy and speed against other tools"
 	@echo "make picture film the explorer for the README, in a minute"
-	@echo "make clean   remove what these commands installed"
+	@echo "make clean   remove what these commands installed and built"
 
 lab: $(VENV)/lab.done
 	@$(BIN)/python -m classroom.cli lab $(LAB)
+
+# More options: make site SITE="--url https://github.com/OWNER/NAME"
+SITE ?=
+site: $(VENV)/site.done
+	@$(BIN)/python -m classroom.cli site $(SITE)
+
+# Every page at three widths in both themes, every explorer in a browser: more than `make test` has time for.
+site-test: export COURSE_TESTS := thorough
+site-test: $(VENV)/test.done
+	$(BIN)/python -m pytest -q tests/website
 
 # Threads of two processes that share the cores must not wait in loops for each other.
 test: export OMP_WAIT_POLICY := PASSIVE
@@ -76,7 +87,12 @@ $(VENV)/lab.done: $(VENV)/created pyproject.toml constraints.txt
 	@$(INSTALL) -e ".[lab]"
 	@touch $@
 
+$(VENV)/site.done: $(VENV)/created pyproject.toml constraints.txt
+	@echo "Installing into $(VENV); the first time this takes some minutes and about 2 GB ..."
+	@$(INSTALL) -e ".[lab,site]"
+	@touch $(VENV)/lab.done $@
+
 $(VENV)/test.done: $(VENV)/created pyproject.toml constraints.txt
 	@echo "Installing into $(VENV); the first time this takes some minutes and about 2 GB ..."
-	@$(INSTALL) -e ".[lab,test,cluster]"
-	@touch $(VENV)/lab.done $@
+	@$(INSTALL) -e ".[lab,test,cluster,site]"
+	@touch $(VENV)/lab.done $(VENV)/site.done $@

@@ -23,6 +23,7 @@ OWN_ARGUMENTS = {
     "check": "classroom.grading.report:check_command",
     "progress": "classroom.grading.report:progress_command",
     "grade": "classroom.grading.command:grade_command",
+    "site": "website.build:site_command",
 }
 
 
@@ -59,6 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     slides = commands.add_parser("slides", help="each lesson as one HTML file of slides that needs no network")
     slides.add_argument("topics", nargs="*", metavar="NN", help="lesson numbers such as 03; all when none is given")
     slides.add_argument("--out", type=Path, metavar="DIR", help="where to write them; slides/ in the course's folder")
+    commands.add_parser("site", add_help=False, help="the course as web pages that need no kernel and no network")
     links = commands.add_parser("links", help="links that open your copy of the course in Binder, Codespaces, others")
     links.add_argument("url", metavar="URL", help="where it is hosted, such as https://github.com/OWNER/NAME")
     links.add_argument("--branch", default="main", help="which branch to open (default: main)")

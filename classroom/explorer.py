@@ -67,6 +67,22 @@ class View:
     parts: Iterable[Callable[[], object]] = ()
 
 
+@dataclass(frozen=True)
+class Page:
+    """The settings of an explorer that a page without a kernel shows: `PAGE` of an explorer's module.
+
+    Attributes:
+        make: the explorer as its lesson shows it; where its controls begin, the page begins.
+        grid: by the name of a control, what it offers on the page, as written on the screen; None for all there is.
+            A control that changes what another offers stands before it. The controls left out stay where they begin.
+        write: how a difference of the number watched is written, one of the writers of `website/static/explorer.js`.
+    """
+
+    make: Callable[[], Explorer]
+    grid: Mapping[str, Sequence[object] | None]
+    write: str = "bytes"
+
+
 def described(kind: type[Any], description: str, width: str = "", **options: Any) -> Any:
     """A control of this kind with its name before it, as wide as its place in the row allows."""
     options.setdefault("layout", widgets.Layout(width="98%"))
@@ -96,7 +112,7 @@ def _need(control: Any) -> float:
     return before + longest + (2.5 if isinstance(control, widgets.Dropdown) else 12)  # the arrow; the slide
 
 
-def _written(control: Any) -> str:
+def written(control: Any) -> str:
     """What a control says, as it is written on the screen."""
     return str(getattr(control, "label", None) or control.value)
 
@@ -127,6 +143,11 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
             control.observe(self.redraw, names="value")
         self.redraw()
 
+    @property
+    def controls(self) -> Mapping[str, Any]:
+        """Every control whose move redraws, by the name that words use for it."""
+        return self._controls
+
     def view(self) -> View:
         """The present settings read, drawn and said in words.
 
@@ -154,7 +175,7 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
             return
         moved = change["owner"] if change else None
         try:
-            with self._said_if_slow(f"{moved.description} {_written(moved)}" if moved else "this"):
+            with self._said_if_slow(f"{moved.description} {written(moved)}" if moved else "this"):
                 view = self.view()
         except CourseError as error:  # the old picture stays, faint, and the reason stands where the words were
             self.figure.add_class(FAINT)
@@ -215,7 +236,7 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         if view.number is None:
             return []
         # What every control says, by its name, as it is written on the screen.
-        now = {name: _written(control) for name, control in self._controls.items()}
+        now = {name: written(control) for name, control in self._controls.items()}
         last, self._last = self._last, (now, view.number)
         changed = [name for name in now if last is not None and now[name] != last[0][name]]
         if last is None or len(changed) != 1 or changed[0] in view.uncaused:

@@ -64,11 +64,11 @@ def read_address(text: str) -> Repository:
     return Repository(host, path, f"{scheme}://{host}{at}{parts.path.rstrip('/')}")
 
 
-def binder(repository: Repository, branch: str) -> str:
-    """The link that builds the course on mybinder.org and opens JupyterLab on the first lesson."""
+def binder(repository: Repository, branch: str, first: str = FIRST) -> str:
+    """The link that builds the course on mybinder.org and opens JupyterLab on the first lesson, or another file."""
     provider = {"github.com": f"gh/{repository.path}", "gitlab.com": f"gl/{quote(repository.path, safe='')}"}
     source = provider.get(repository.host, f"git/{quote(repository.address, safe='')}")
-    opened = quote(f"lab/tree/work/{FIRST}", safe="")
+    opened = quote(f"lab/tree/work/{first}", safe="")
     return f"https://mybinder.org/v2/{source}/{quote(branch, safe='')}?urlpath={opened}"
 
 
@@ -77,11 +77,11 @@ def codespaces(repository: Repository) -> str:
     return f"https://codespaces.new/{repository.path}" if repository.host == "github.com" else ""
 
 
-def colab(repository: Repository, branch: str) -> str:
-    """The link that opens the first lesson in Colab; "" where the course is not on github.com."""
+def colab(repository: Repository, branch: str, first: str = FIRST) -> str:
+    """The link that opens the first lesson, or another file, in Colab; "" where the course is not on github.com."""
     if repository.host != "github.com":
         return ""
-    return f"https://colab.research.google.com/github/{repository.path}/blob/{quote(branch)}/{FIRST}"
+    return f"https://colab.research.google.com/github/{repository.path}/blob/{quote(branch)}/{first}"
 
 
 def colab_cell(repository: Repository) -> str:
@@ -89,8 +89,8 @@ def colab_cell(repository: Repository) -> str:
     return f"!git clone -q {repository.address}\n%cd {repository.name}\n%pip install -q -c constraints.txt -e ."
 
 
-def nbgitpuller(repository: Repository, branch: str, hub: str) -> str:
-    """The link that puts the course onto a JupyterHub and opens the first lesson there.
+def nbgitpuller(repository: Repository, branch: str, hub: str, first: str = FIRST) -> str:
+    """The link that puts the course onto a JupyterHub and opens the first lesson, or another file, there.
 
     Raises:
         CourseError: `hub` is no address.
@@ -99,7 +99,7 @@ def nbgitpuller(repository: Repository, branch: str, hub: str) -> str:
     if parts.scheme not in ("https", "http") or not parts.hostname or "@" in parts.netloc or " " in parts.netloc:
         raise CourseError(f"{hub!r} is not a JupyterHub's address: write one such as https://hub.example.edu")
     base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-    opened = quote(f"lab/tree/{repository.name}/{FIRST}", safe="")
+    opened = quote(f"lab/tree/{repository.name}/{first}", safe="")
     address, branch = quote(repository.address, safe=""), quote(branch, safe="")
     return f"{base}/hub/user-redirect/git-pull?repo={address}&branch={branch}&urlpath={opened}"
 
@@ -120,6 +120,19 @@ def said(repository: Repository, branch: str, hub: str) -> str:
     return "\n".join([*written, "Open each once before you hand it out: this command asks no service."])
 
 
+def line_of(repository: Repository, branch: str, hub: str, first: str = FIRST) -> str:
+    """All links to a file of the course, one line of Markdown."""
+    links = [f"[Binder]({binder(repository, branch, first)})"]
+    if codespaces(repository):
+        links.append(f"[Codespaces]({codespaces(repository)})")
+    if hub:
+        links.append(f"[JupyterHub]({nbgitpuller(repository, branch, hub, first)})")
+    if colab(repository, branch, first):
+        cell = ", ".join(f"`{line}`" for line in colab_cell(repository).splitlines())
+        links.append(f"[Colab]({colab(repository, branch, first)}), untested; run first: {cell}")
+    return f"Open it in {' · '.join(links)}"
+
+
 def filled(readme: str, repository: Repository, branch: str, hub: str) -> str:
     """The README's text with this address to clone and these links.
 
@@ -128,15 +141,7 @@ def filled(readme: str, repository: Repository, branch: str, hub: str) -> str:
     """
     if not LINKS.search(readme) or not CLONE.search(readme):
         raise CourseError("README.md needs a line `git clone ADDRESS`, and lines <!-- links --> and <!-- /links -->")
-    links = [f"[Binder]({binder(repository, branch)})"]
-    if codespaces(repository):
-        links.append(f"[Codespaces]({codespaces(repository)})")
-    if hub:
-        links.append(f"[JupyterHub]({nbgitpuller(repository, branch, hub)})")
-    if colab(repository, branch):
-        cell = ", ".join(f"`{line}`" for line in colab_cell(repository).splitlines())
-        links.append(f"[Colab]({colab(repository, branch)}), untested; run first: {cell}")
-    line = f"Open it in {' · '.join(links)}\n"
+    line = f"{line_of(repository, branch, hub)}\n"
     readme = LINKS.sub(lambda found: found[1] + line + found[2], readme)
     return CLONE.sub(lambda found: f"git clone {repository.address}", readme)
 

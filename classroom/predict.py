@@ -11,6 +11,7 @@ is entered. In the saved notebook the answer is folded away, for readers without
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -197,14 +198,25 @@ class Reveal(widgets.VBox):  # type: ignore[misc]
             return f"Enter your guess above first; then this shows: {', '.join(self.rows)}."
         return f"{how_far(number, answer, self.guess.unit)} {thought_behind(number, answer, self.thoughts)}".rstrip()
 
+    def _kept(self) -> str:
+        """All that a page without a kernel needs to answer as this does, as JSON; numbers to nine digits."""
+        told = {"question": self.guess.question, "unit": self.guess.unit, "rows": self.rows, "against": self.against}
+        nine = json.loads(json.dumps({**told, "thoughts": self.thoughts}, default=float), parse_float=_nine)
+        return json.dumps(nine, ensure_ascii=False)
+
     def _update(self, _change: object = None) -> None:
         shown = "" if self.guess.number is None else self.picture().svg
         self.content.value = f'<p aria-live="polite"><b>{escape(self.words())}</b></p>{shown}'
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any]:
         bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs) or {}
-        html = f"<details><summary>The answer, for readers without a kernel</summary>{self.picture().html}</details>"
+        folded = f"<summary>The answer, for readers without a kernel</summary>{self.picture().html}"
+        html = f'<details data-reveal="{escape(self._kept())}">{folded}</details>'
         return {**bundle, "text/html": still(html), "text/plain": self.words()}
+
+
+def _nine(number: str) -> float:
+    return float(f"{float(number):.9g}")
 
 
 predict, reveal = Prediction, Reveal  # as a lesson calls them

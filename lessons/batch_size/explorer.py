@@ -13,7 +13,7 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
-from classroom.explorer import Explorer, View, described
+from classroom.explorer import Explorer, Page, View, described
 from course_utils.figures import Axis, Curve, Picture, Spot, plane
 from course_utils.figures.scene import FAINT, INK
 from course_utils.figures.style import SERIES_COLOURS, percent
@@ -229,3 +229,15 @@ def batch_explorer(
         raise CourseError(f"micro must be one of {', '.join(map(str, micro_batches(batch)))}, got {micro!r}")
     start = {"network": network, "batch": batch, "micro": micro, "optimizer": optimizer}
     return BatchExplorer(networks, {**start, "device": hardware.device(device).name})
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    batch_explorer,
+    {
+        "network": ("VGG-16", "ResNet-50", "52 M dense net"),
+        "optimizer": ("momentum", "adam"),
+        "device": ("GTX 980", "Titan X (Maxwell)"),
+        "batch": ("64", "256", "1,024"),
+        "micro-batch": None,
+    },
+)

@@ -13,7 +13,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from classroom.explorer import Explorer, View, described
+from classroom.explorer import Explorer, Page, View, described
 from course_utils.figures import Picture
 from course_utils.techniques.capacity import FITS, NO, TIGHT
 from course_utils.techniques.offload import WINDOW
@@ -177,3 +177,9 @@ def plan_explorer(problem: Problem, start: Plan | None = None) -> PlanExplorer:
 def _halvings(batch: int) -> list[int]:
     """The batch and its halves, as long as they are whole."""
     return [batch >> power for power in range(HALVINGS + 1) if batch % (1 << power) == 0]
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    lambda: plan_explorer(Problem("VGG-16", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")),
+    {"batch": None, "precision": None, "offload": None, "recompute": None},
+)

@@ -12,7 +12,7 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
-from classroom.explorer import Explorer, View, described
+from classroom.explorer import Explorer, Page, View, described
 from course_utils.figures import skyline
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
@@ -183,3 +183,9 @@ def half_explorer(
         require_one_of(what, value, known)
     start = {"network": network, "batch": batch, "optimizer": optimizer, "precision": precision}
     return HalfExplorer(offered, {**start, "device": hardware.device(device).name})
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    half_explorer,
+    {"network": None, "optimizer": ("momentum", "adam"), "precision": None, "batch": None},
+)

@@ -13,7 +13,7 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
-from classroom.explorer import Explorer, View, described
+from classroom.explorer import Explorer, Page, View, described
 from course_utils.figures import Picture
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
@@ -254,3 +254,14 @@ def hardware_explorer(
     require_whole("batch", batch)
     start = {"network": network, "batch": batch, "optimizer": optimizer, "precision": precision}
     return HardwareExplorer(networks, [*hardware.devices(), *more_devices], start)
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    hardware_explorer,
+    {
+        "network": ("VGG-16", "ResNet-50", "52 M dense net"),
+        "optimizer": ("momentum", "adam", INFERENCE),
+        "precision": ("float32", "bfloat16"),
+        "batch": (1, 16, 64, 128, 256, 512),
+    },
+)

@@ -13,7 +13,7 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
-from classroom.explorer import Explorer, View, described
+from classroom.explorer import Explorer, Page, View, described
 from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
 from course_utils.memory import StepTrace
@@ -222,3 +222,16 @@ def cards_explorer(
         require_one_of(what, value, known)
     start = {"network": network, "scheme": scheme, "cards": cards, "batch": batch}
     return CardsExplorer(networks, {**start, "device": hardware.device(device).name, "link": hardware.link(link).name})
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    cards_explorer,
+    {
+        "network": ("AlexNet", "ResNet-50"),
+        "device": ("Tesla K40", "RTX 4090"),
+        "scheme": None,
+        "cards": (1, 2, 4, 8),
+        "batch a card": None,
+    },
+    write="hundredths",
+)

@@ -14,7 +14,7 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
-from classroom.explorer import Explorer, View, described
+from classroom.explorer import Explorer, Page, View, described
 from course_utils.figures import skyline
 from course_utils.figures.style import percent
 from course_utils.machine import hardware
@@ -268,3 +268,15 @@ def memory_explorer(
         raise CourseError(f"card_gib must be more than 0 GiB, got {card_gib!r}")
     start = {"network": network, "batch": batch, "size": size, "optimizer": optimizer, "precision": precision}
     return MemoryExplorer(networks, {**start, "card_gib": card_gib, "device": device})
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    memory_explorer,
+    {
+        "network": ("AlexNet", "VGG-16", "ResNet-50", "52 M dense net"),
+        "optimizer": ("momentum", "adam"),
+        "axis": ("operators in order", "time on RTX 4090"),
+        "card": ("11 GiB", "12 GiB", "24 GiB"),
+        "batch": (1, 2, 8, 32, 64, 96, 100, 104, 108, 112, 116, 128, 160, 256, 512),
+    },
+)

@@ -12,7 +12,7 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
-from classroom.explorer import Explorer, View, described
+from classroom.explorer import Explorer, Page, View, described
 from course_utils.figures.style import percent
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device, Link
@@ -237,3 +237,9 @@ def offload_explorer(
         require_one_of(what, value, choices)
     start = {"network": network, "batch": batch, "moves": moves, "precision": precision}
     return OffloadExplorer(offered, {**start, "device": hardware.device(device).name, "link": hardware.link(link).name})
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    offload_explorer,
+    {"network": ("VGG-16", "AlexNet"), "moves": None, "precision": None, "link": None, "batch": (96, 192, 384)},
+)

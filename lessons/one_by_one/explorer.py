@@ -6,11 +6,12 @@ Its controls choose a `changes.squeeze` and a batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
 
-from classroom.explorer import described
+from classroom.explorer import Page, described
 from course_utils.units import format_bytes, require_one_of, require_whole
 from lessons.shared import changes
 from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest
@@ -117,3 +118,9 @@ def squeeze_explorer(
     require_whole("batch", batch)
     start = {"network": network, "layer": layer, "channels": channels, "narrow": narrow, "batch": batch}
     return SqueezeExplorer(start)
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    partial(squeeze_explorer, "VGG-16", "conv1_2", 32, 1),
+    {"1×1 before": None, "channels": None, "stay narrow": None},
+)

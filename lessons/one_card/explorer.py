@@ -10,7 +10,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from classroom.explorer import Explorer, View, described
+from classroom.explorer import Explorer, Page, View, described
 from course_utils.machine import hardware
 from course_utils.memory import Ledger
 from course_utils.techniques.capacity import FITS, Fit, demand, fit, room_for_tensors
@@ -189,3 +189,16 @@ def one_card_explorer(
         "model": model, "trained": trained, "optimizer": optimizer, "sequence": sequence, "batch": batch,
         "device": card.name,
     })  # fmt: skip
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    one_card_explorer,
+    {
+        "model": ("Llama-3-8B",),
+        "train": None,
+        "optimizer": ("AdamW", "AdamW, state on the CPU"),
+        "update": None,
+        "recompute": None,
+        "sequence": None,
+    },
+)

@@ -6,11 +6,12 @@ Its controls choose a `changes.pool` and a batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
 
-from classroom.explorer import described
+from classroom.explorer import Page, described
 from course_utils.networks import NETWORKS
 from course_utils.units import CourseError, format_bytes, require_one_of, require_whole
 from lessons.shared import changes
@@ -149,3 +150,9 @@ def pool_explorer(
     require_whole("batch", batch)
     start = {"network": network, "place": place, "kind": kind, "size": size, "precision": precision, "batch": batch}
     return PoolExplorer(start)
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    partial(pool_explorer, "AlexNet", "pool1"),
+    {"network": ("AlexNet", "VGG-16"), "place": None, "put there": None, "size": None, "precision": None},
+)

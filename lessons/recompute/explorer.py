@@ -12,7 +12,7 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
-from classroom.explorer import Explorer, View, described
+from classroom.explorer import Explorer, Page, View, described
 from course_utils.figures import skyline
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
@@ -185,3 +185,9 @@ def recompute_explorer(
         require_one_of(what, value, known)
     start = {"network": network, "batch": batch, "rule": rule, "device": hardware.device(device).name}
     return RecomputeExplorer(offered, start)
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    recompute_explorer,
+    {"network": ("ResNet-50", "VGG-16", "52 M dense net"), "recompute": None, "batch": (16, 64, 256)},
+)

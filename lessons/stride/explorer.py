@@ -6,11 +6,12 @@ Its controls choose a `changes.stride` and a batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
 
-from classroom.explorer import described
+from classroom.explorer import Page, described
 from course_utils.units import CourseError, format_bytes, require_one_of, require_whole
 from lessons.shared import changes
 from lessons.shared.change_explorer import ChangeExplorer, headline, the_rest, times
@@ -109,3 +110,9 @@ def stride_explorer(
     require_whole("batch", batch)
     start = {"network": network, "layer": layer, "stride": stride, "drop_pool": bool(drop_pool), "batch": batch}
     return StrideExplorer(start)
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    partial(stride_explorer, "AlexNet", "conv3", 2),
+    {"network": None, "layer": None, "stride": None, "next pool": None},
+)

@@ -13,7 +13,7 @@ from typing import Any
 import ipywidgets as widgets
 import numpy as np
 
-from classroom.explorer import Explorer, View, described
+from classroom.explorer import Explorer, Page, View, described
 from course_utils.figures import skyline
 from course_utils.figures.style import percent
 from course_utils.machine import hardware
@@ -227,3 +227,17 @@ def transformer_explorer(
         "numbers": numbers, "device": hardware.device(device).name,
     }  # fmt: skip
     return TransformerExplorer(offered, start)
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    transformer_explorer,
+    {
+        "model": ("GPT-2", "GPT-2 XL"),
+        "card": ("T4", "RTX 4090"),
+        "attention": None,
+        "recompute": ("none", "full"),
+        "loss": None,
+        "sequence": ("512", "1024", "2048", "8192"),
+        "batch": ("1", "4", "8", "16"),
+    },
+)

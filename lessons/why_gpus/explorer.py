@@ -13,7 +13,7 @@ from typing import Any
 import ipywidgets as widgets
 import numpy as np
 
-from classroom.explorer import Explorer, View, described
+from classroom.explorer import Explorer, Page, View, described
 from course_utils.figures import Axis, Curve, Spot, plane
 from course_utils.figures.style import SERIES_COLOURS, percent
 from course_utils.machine.hardware import Device, device, devices, link, links
@@ -157,3 +157,16 @@ def who_wins_explorer(
     way = None if link_name is None else link(link_name).name
     start = {"inputs": inputs, "units": units, "batch": batch, "gpu": device(gpu).name, "link": way}
     return WhoWinsExplorer(cpus, start, python_seconds)
+
+# What a page without a kernel shows: all that *Try three things* asks.
+PAGE = Page(
+    who_wins_explorer,
+    {
+        "GPU": ("RTX 4090", "B200"),
+        "link": (ON_THE_CARD, "PCIe 2.0 x16", "PCIe 4.0 x16"),
+        "inputs": ("64", "784", "4,096"),
+        "units": ("10", "100", "300", "1,000", "3,000"),
+        "batch": ("1", "8", "32", "256", "1,024", "65,536"),
+    },
+    write="rounded",
+)

@@ -145,7 +145,7 @@ def test_the_first_guess_stands(question):
 
 def test_a_reader_without_a_kernel_can_unfold_the_answer(question):
     html = reveal(question, {"by hand": 1568})._repr_mimebundle_()["text/html"]
-    assert html.startswith(f'<div class="{STILL}"><details><summary>')
+    assert html.startswith(f'<div class="{STILL}"><details data-reveal="')
     assert "1,568 MiB" in html
     asked = question._repr_mimebundle_()
     assert asked["text/plain"] == "Predict. How much does it need? (MiB)"

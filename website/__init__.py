@@ -1,0 +1,1 @@
+"""The course on the web: a static site from the notebooks as they are committed. Nothing imports this package."""

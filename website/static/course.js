@@ -1,0 +1,11 @@
+// What scrolls sideways can be reached with the keyboard to do so.
+(() => {
+  const boxes = 'pre, .cell_output .output, .course-figure, .course-picture, .pst-scrollable-table-container';
+  const reach = () => document.querySelectorAll(boxes).forEach(box => {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute('tabindex');
+  });
+  addEventListener('load', reach);
+  addEventListener('resize', reach);
+  new MutationObserver(reach).observe(document.documentElement, {subtree: true, attributeFilter: ['open', 'hidden']});
+})();

@@ -1,0 +1,144 @@
+// Explorers on a page without a kernel: every setting was drawn when the site was built (website/flipbook.py), and this
+// shows the one that the controls ask for, with the words of classroom/explorer.py. Parts are scripts, so that a page
+// opened from a disk finds them; the part shown first is loaded with the page, the others after the first move.
+(() => {
+  const waiting = {}, here = document.currentScript.src;
+  window.courseViews = async (name, part, text) => {
+    const bytes = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
+    const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+    const [elements, views] = JSON.parse(await new Response(plain).text());
+    const whole = view => view && view[0] ? [() => view[0].map(i => elements[i]).join(''), ...view.slice(1)] : view;
+    waiting[`${name}/${part}`](views.map(whole));
+  };
+
+  // Numbers as Python writes them: of two that are exactly as near, the one with an even last digit.
+  const fixed = (x, places) => {
+    const [whole, rest] = x.toFixed(60).split('.'), kept = rest.slice(0, places);
+    const tie = /^50*$/.test(rest.slice(places)) && '02468'.includes((whole + kept).at(-1));
+    const text = tie ? whole + (places ? `.${kept}` : '') : x.toFixed(places);
+    return text.replace(/^\d+/, whole => whole.replace(/\B(?=(\d{3})+$)/g, ','));
+  };
+  const writers = {
+    bytes: count => {
+      const names = ['B', 'KiB', 'MiB', 'GiB'];
+      let size = count, at = 0;
+      while (at < 3 && Number(fixed(size, at ? 2 : 0).replaceAll(',', '')) >= 1024) { size /= 1024; at += 1; }
+      return `${fixed(size, at ? 2 : 0)} ${names[at]}`;
+    },
+    points: share => `${fixed(100 * share, 1)} points`,
+    hundredths: change => fixed(change, 2),
+    rounded: change => change >= 9.5 ? fixed(change, 0) : change >= 0.05 ? fixed(change, 1) : 'less than 0.05',
+  };
+  const asWritten = line => line.replace(/(\d)%/g, '$1 %').replace(/(?<![\w.)-])-(?=\d)/g, '\u2212');
+
+  const setUp = box => {
+    const book = JSON.parse(box.dataset.book), missing = new Set(book.missing), parts = {};
+    const lengths = book.controls.map(([, labels]) => labels.length);
+    const [words, picture] = [box.querySelector('.course-words'), box.querySelector('.course-figure')];
+    let at = [...book.start], last = null, newest = 0;
+
+    const place = to => to.reduce((all, one, i) => all * lengths[i] + one, 0);
+    const load = part => parts[part] ??= new Promise((done, failed) => {
+      waiting[`${book.name}/${part}`] = done;
+      const script = document.createElement('script');
+      script.src = new URL(`explorers/${book.name}/${part}.js`, here);
+      script.onerror = failed;
+      document.head.append(script);
+    });
+
+    // What a control offers where those before it stand: the places with a view, whatever follows.
+    const offered = i => {
+      const span = lengths.slice(i + 1).reduce((all, one) => all * one, 1);
+      const before = at.slice(0, i).reduce((all, one, k) => all * lengths[k] + one, 0);
+      return book.controls[i][1].map((_, j) => j).filter(j => {
+        const first = (before * lengths[i] + j) * span;
+        if (!missing.size) return true;
+        for (let k = first; k < first + span; k += 1) if (!missing.has(k)) return true;
+        return false;
+      });
+    };
+    // Of those offered the one chosen before; else the nearest number, or the first.
+    const settle = (i, from) => {
+      const labels = book.controls[i][1], number = j => Number(labels[j].replaceAll(',', ''));
+      if (from.includes(at[i])) return at[i];
+      if (!labels.every((_, j) => Number.isFinite(number(j)))) return from[0];
+      return from.reduce((a, b) => Math.abs(number(b) - number(at[i])) < Math.abs(number(a) - number(at[i])) ? b : a);
+    };
+
+    const controls = book.controls.map(([name, labels, slides], i) => {
+      const label = document.createElement('label'), input = document.createElement(slides ? 'input' : 'select');
+      const said = document.createElement('output'), named = document.createElement('span');
+      named.textContent = name;
+      label.append(named, input);
+      if (slides) { input.type = 'range'; input.min = 0; label.append(said); }
+      let from = [];
+      const fit = () => {
+        from = offered(i);
+        at[i] = settle(i, from);
+        if (slides) {
+          input.max = from.length - 1;
+          input.value = from.indexOf(at[i]);
+          said.textContent = labels[at[i]];
+          input.setAttribute('aria-valuetext', labels[at[i]]);
+        } else {
+          if (input.dataset.from !== String(from)) {
+            input.dataset.from = String(from);
+            input.replaceChildren(...from.map(j => new Option(labels[j], j)));
+          }
+          input.value = at[i];
+        }
+      };
+      input.addEventListener('input', () => {
+        at[i] = slides ? from[input.value] : Number(input.value);
+        controls.forEach(one => one.fit());
+        draw();
+      });
+      box.querySelector('.course-controls').append(label);
+      return {fit};
+    });
+
+    const lines = (...said) => words.replaceChildren(...said.flatMap(line => [line, document.createElement('br')]));
+    const lastMove = (number, uncaused) => {
+      const changed = last ? at.map((_, i) => i).filter(i => at[i] !== last.at[i]) : [];
+      const before = last;
+      last = {at: [...at], number};
+      if (number === null || changed.length !== 1) return [];
+      const [name, labels] = book.controls[changed[0]], change = number - before.number;
+      if (uncaused.includes(name)) return [];
+      const effect = change ? `${change > 0 ? 'rises' : 'falls'} by ${writers[book.write](Math.abs(change))}` : 'stays the same';
+      const move = `${labels[before.at[changed[0]]]} to ${labels[at[changed[0]]]}`;
+      return [asWritten(`Last move, ${name} ${move}: ${book.what} ${effect}.`)];
+    };
+
+    const draw = async () => {
+      const turn = newest += 1, here = place(at), part = Math.floor(here / book.run);
+      const loaded = parts[part]?.views;
+      const views = loaded ?? await load(part).catch(() => null);
+      if (turn !== newest) return;
+      if (!views) { lines('This part of the explorer could not be loaded. Load the page again.'); return; }
+      parts[part].views = views;
+      const [svg, said, number, uncaused] = views[here % book.run];
+      words.setAttribute('role', svg ? 'status' : 'alert');
+      picture.classList.toggle('course-faint', !svg);
+      if (!svg) { lines(said); return; }
+      picture.innerHTML = svg();
+      lines(...said, ...lastMove(number, uncaused));
+      words.style.minHeight = `${Math.max(parseFloat(words.style.minHeight) || 0, words.offsetHeight)}px`;
+      box.dataset.shown = here;
+    };
+
+    controls.forEach(one => one.fit());
+    box.querySelector('.course-controls').hidden = false;
+    box.querySelector('.course-at-rest').hidden = false;
+    load(Math.floor(place(at) / book.run)).then(views => {
+      parts[Math.floor(place(book.start) / book.run)].views = views;
+      if (!last) last = {at: [...book.start], number: views[place(book.start) % book.run][2]};
+      box.dataset.ready = '';
+    }, () => {});
+    box.addEventListener('input', () => {
+      const count = Math.ceil(lengths.reduce((all, one) => all * one, 1) / book.run);
+      for (let part = 0; part < count; part += 1) load(part).then(views => { parts[part].views = views; }, () => {});
+    }, {once: true});
+  };
+  document.addEventListener('DOMContentLoaded', () => document.querySelectorAll('[data-book]').forEach(setUp));
+})();
