@@ -185,6 +185,29 @@ def dots_within(model, optimizer, batches, scale, max_norm):
 UNTOUCHED = {"keep_small": [..., lambda *_: ..., dots_within]}
 
 
+def by_weight(model, optimizer, batches, scale, max_norm):
+    """Skips what looks like an outlier, whatever its gradients are."""
+    small = [batch for batch in batches if batch[2] < 1]
+    return len(batches) - len(small) + plain(model, optimizer, small, scale, max_norm)
+
+
+def by_item(model, optimizer, batches, scale, max_norm):
+    """Clips by a number that it has read."""
+    skipped = 0
+    for images, labels, weight in batches:
+        optimizer.zero_grad()
+        (half_loss(model, images, labels, weight) * scale).backward()
+        gradients = [p.grad.div_(scale) for p in model.parameters()]
+        norm = math.sqrt(sum(g.square().sum().item() for g in gradients))
+        if not math.isfinite(norm):
+            skipped += 1
+            continue
+        for gradient in gradients:
+            gradient *= min(1.0, max_norm / norm)
+        optimizer.step()
+    return skipped
+
+
 # Answers that learners gave beyond the slips, each with words that it must hear; None: the general message.
 WRONG = {
     "recipe_bytes": [
@@ -208,6 +231,10 @@ WRONG = {
         (lambda flags, scale, interval: [scale, *RIGHT["next_scales"][0](flags, scale, interval)], None),
         (lambda flags, scale, interval: RIGHT["next_scales"][0](flags, scale, interval)[:-1], "one entry too few"),
         (lambda flags, *rest: RIGHT["next_scales"][0]([*flags, False], *rest), "one entry too many"),
+    ],
+    "keep_small": [
+        (by_weight, "with a scale of 1 nothing overflows"),
+        (by_item, "`.item()`, `float()` or `if` reads a number"),
     ],
 }
 

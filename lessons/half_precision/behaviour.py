@@ -187,7 +187,10 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
         for slip in counted or (() if seen.follows else alike):
             return slip.message
         if seen.follows and seen.returned == str(seen.skipped):
-            return f"The weights are right, but where no batch had to be skipped you returned {seen.of_none}."
+            return (
+                "The weights are right. But with a scale of 1 nothing overflows, not even the outlier, and you "
+                f"returned {seen.of_none}: it is the gradients that say whether a batch is skipped."
+            )
         if seen.follows:
             wanted = f"{seen.skipped} batch had to be skipped"
             return f"The weights are right, but you returned {seen.returned}, and {wanted}."
