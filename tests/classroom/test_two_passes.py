@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -58,11 +59,13 @@ def test_no_kernel_is_sent_a_graded_cell_after_any_was_sent_a_check(
     def run(notebook: NotebookNode, *_: object, **__: object) -> list[CellVerdict]:
         sent.append({cell.id.partition("-")[0] for cell in notebook.cells})
         is_wrong = any("n + 2" in cell.source for cell in notebook.cells if cell.id == "answer-two")
-        two = "differs" if is_wrong else "passed"
-        return [
-            CellVerdict(cell.id, *((two, "two(1) = 3") if cell.id == "graded-two" else ("passed", "Wrong: You added.")))
-            for cell in notebook.cells
-        ]
+        found = []
+        for cell in notebook.cells:
+            two, said = "passed", "Wrong: You added."
+            if cell.id == "graded-two":
+                two, said = "differs" if is_wrong else "passed", re.sub("= .*", "= 3", cell.outputs[0].text)
+            found.append(CellVerdict(cell.id, two, said))
+        return found
 
     monkeypatch.setattr(helper, "grade_in_helper", grade_one)
     monkeypatch.setattr(marking, "run_notebook", run)
