@@ -34,7 +34,7 @@ STOPPED = {  # what is said of a cell that ended the kernel, by its verdict
 CHECK_RAISED = "Its check does not work ({why}), so it counts neither as right nor as wrong. Tell your teacher."
 FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
 LONGEST = 400  # characters of a diagnosis
-FORM = 6  # of what marks hold: marks that were kept in another form are made anew
+FORM = 7  # of what marks hold: marks that were kept in another form are made anew
 
 
 @dataclass(frozen=True)
