@@ -180,7 +180,7 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
 
     def diagnose(self, seen: scaled_loops.ScaledTraining, given: Callable[..., Any]) -> str:
         """The slip whose weights these are, or how far they are off; "" if they are right."""
-        if not seen.half:
+        if not seen.half and seen.moved.any():  # else it trained nothing at all
             return self.told("in float32")
         alike = [slip for slip in self.slips if seen.leads_where(_slip_outcome(slip))]
         counted = [slip for slip in alike if seen.returned == _slip_outcome(slip).returned]
