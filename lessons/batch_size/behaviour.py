@@ -62,9 +62,7 @@ def _accumulate(
         optimizer.zero_grad()
 
 
-def _one_graph(
-    model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor, micro: int
-) -> None:
+def _one_graph(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor, micro: int) -> None:
     optimizer.zero_grad()
     total = torch.zeros(())
     for x, y in zip(images.split(micro), labels.split(micro), strict=True):
@@ -73,9 +71,7 @@ def _one_graph(
     optimizer.step()
 
 
-def _in_so_many(
-    model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor, micro: int
-) -> None:
+def _in_so_many(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor, micro: int) -> None:
     _accumulate(model, optimizer, images, labels, -(-len(images) // micro))
 
 
@@ -116,7 +112,7 @@ class Accumulate(ReplayCheck[UpdateComparison]):
         Slip(
             "cleared in the loop, not divided",
             _slip_step(clear="each", weigh=lambda size, whole, parts: 1.0),
-            "Only the last micro-batch has an effect, with its full weight: `zero_grad` stands inside the loop.",
+            "Only the last micro-batch has an effect, with its full weight: `zero_grad` is inside the loop.",
         ),
         Slip(
             "never cleared",
@@ -145,7 +141,8 @@ class Accumulate(ReplayCheck[UpdateComparison]):
         Slip(
             "no update",
             _slip_step(update="never"),
-            "The parameters have not moved: `optimizer.step()` is missing.",
+            "The parameters have not moved: there was no `optimizer.step()`, or no gradient for it to use. Is "
+            "`backward` called, and not under `no_grad`?",
         ),
         Slip(
             "last one dropped",
@@ -213,7 +210,7 @@ class Accumulate(ReplayCheck[UpdateComparison]):
             if seen.even_equal and seen.uneven_equal:
                 where = "in the second step"
             moved = float((seen.even[0] - seen.even[1]).abs().max()) if where == "here" else 0.0
-            size = f" Parameters are off by up to {moved:.2g}." if moved else ""
+            size = f" The parameters are off by up to {moved:.2g}." if moved else ""
             return f"The update is not the whole batch's {where}.{size} Work out which samples count, and how much."
         if seen.micro < seen.most < MICRO * PARTS - MICRO:
             return f"{self.told('number for size')} (Here {seen.most} at once, where micro is {seen.micro}.)"

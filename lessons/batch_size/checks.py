@@ -79,7 +79,7 @@ bytes_at = BytesCheck(
              "You added the whole batch to a measurement that has a batch in it already. Add the difference of the "
              "two."),
     ],
-    takeaway="Two runs at the larger end are worth more than ten at the small one, where another moment may rule.",
+    takeaway="Two runs at large batches are worth more than ten at small ones, where another moment may be the peak.",
 )  # fmt: skip
 
 # -- 2. what halving saves -------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ saved_by_halving = Check(
              lambda fixed, per_sample, batch: per_sample * batch / (fixed + per_sample * batch),
              "This is the share of what grows with the batch. Half of *it* is saved."),
     ],
-    takeaway="VGG-16 at batch 128 loses 45 % of its network-wide memory; a dense network of 52 million weights, 1 %.",
+    takeaway="From batch 128 to 64 VGG-16's peak falls by 43 %, that of a dense network of 52 million weights by 1 %.",
 )  # fmt: skip
 
 # -- 3. which micro-batch --------------------------------------------------------------------------------------------
@@ -202,8 +202,8 @@ micro_batch = Check(
     ],
     slips=[
         Slip("does not divide", _micro_slip(divides=False),
-             "It fits, but it does not divide the wanted batch: some micro-batch would be smaller, or the batch "
-             "another one."),
+             "It fits, but it does not divide the wanted batch: the last micro-batch would be smaller, or the batch "
+             "would be another."),
         Slip("gradients forgotten", _micro_slip(extra=0),
              "From the second micro-batch on, the gradients of those before are alive in its forward pass: "
              "`accumulated_bytes` more than a plain step needs."),
@@ -217,7 +217,7 @@ micro_batch = Check(
         Slip("number of steps", _steps, "This is how many micro-batches there are. Return how many samples one has."),
         Slip("one at least", _at_least_one, "Where not even one sample fits beside the gradients, return 0."),
         Slip("strictly less", _micro_slip(strict=1),
-             "One too few where it fits exactly: memory may be equal to the limit."),
+             "Too small where it fits exactly: the memory needed may equal the limit."),
     ],
     takeaway="The wanted batch is a matter of learning, the micro-batch one of memory; only the second has to fit.",
 )  # fmt: skip
@@ -235,8 +235,8 @@ loss_weights = Check(
     cases=[([32, 32, 32, 4],), ([1, 3],), ([8, 8],), ([5],), ([2, 3, 5, 6],)],
     slips=[
         Slip("mean of means", lambda sizes: [1 / len(sizes)] * len(sizes),
-             "Every micro-batch counts alike here, also the small one: each of its samples would count more than the "
-             "others. That is right only where all sizes are equal."),
+             "Every micro-batch counts alike here, even the small one: each of its samples would count for more than "
+             "the others. That is right only where all sizes are equal."),
         Slip("nothing divided", lambda sizes: [1.0] * len(sizes),
              "Without a factor the gradients of all micro-batches add up to as many times the mean: the step is too "
              "large by their number."),
@@ -330,8 +330,8 @@ saturated_from = Check(
              "The largest batch is not always needed: look for the smallest that is nearly as fast for each sample."),
         Slip("a share less throughput",
              lambda times, tolerance: min(n for n in times if (1 - tolerance) * times[n] / n <= _best(times)),
-             "You took the tolerance off the throughput, samples a second. Asked is a share more *time*: 30 % more "
-             "time is 23 % less throughput."),
+             "You took the tolerance off the throughput, samples a second. The question asks for a share more "
+             "*time*: 30 % more time is 23 % less throughput."),
         Slip("strictly less",
              lambda times, more: min((n for n in times if times[n] / n < (1 + more) * _best(times)), default=0),
              "A batch that takes exactly `1 + tolerance` times the best will do: at most, not less than."),
@@ -339,7 +339,7 @@ saturated_from = Check(
              lambda times, tolerance: min(n for n in times if times[n] / n <= tolerance + _best(times)),
              "You added the tolerance to seconds. It is a share: multiply the best time by `1 + tolerance`."),
     ],
-    takeaway="Beyond saturation a larger batch buys memory trouble and no time.",
+    takeaway="Beyond saturation a larger batch costs memory and saves no time.",
 )  # fmt: skip
 
 check = CheckCell(globals())

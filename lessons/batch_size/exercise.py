@@ -31,8 +31,9 @@ from lessons.batch_size import judge as training
 # You ran your job at a few small batches and noted the peak each time: `measured` is a list of pairs `(batch,
 # bytes)`, two or more, in any order. How much will it need at `batch`?
 #
-# Each moment of a step is a fixed part plus a part per sample, so two points give a line. But the *peak* may belong
-# to one moment at a small batch (the update, say) and to another at a large one. Which two points do you trust?
+# At each moment of a step, memory is a fixed part plus a part for every sample, so two points give a line. But the
+# *peak* may be at one moment for a small batch (in the update, say) and at another for a large one. Which two points do
+# you trust?
 
 
 # %% answer="bytes_at"
@@ -90,7 +91,7 @@ check("saved_by_halving")
 
 # %% [markdown] hint="saved_by_halving"
 # **My number is above a half.** Then it may be what is left, or a share of the smaller total. Try `fixed_bytes = 0`:
-# what must come out? And with a huge `fixed_bytes`?
+# what must your function return? And with a huge `fixed_bytes`?
 
 # %% graded="saved_by_halving"
 from lessons.batch_size import graded
@@ -100,7 +101,7 @@ graded.saved_by_halving(saved_by_halving)
 # %% [markdown] question="micro_batch" points=3 difficulty=2 minutes=10
 # ## 3. Which micro-batch?
 #
-# The update has to be the one that `wanted` samples at once give. If they fit the card at once, there is nothing to
+# The update has to be the one that `wanted` samples at once would give. If they fit the card at once, there is nothing to
 # do. If not, they go through it in micro-batches of one size, and the gradients add up. From the second micro-batch
 # on, the gradients of those before are alive as well. So a step with accumulation needs `accumulated_bytes` more than a
 # plain step on one micro-batch.
@@ -147,7 +148,7 @@ graded.micro_batch(micro_batch)
 # ## 4. Micro-batches of different sizes
 #
 # A data set of 1,297 images in micro-batches of 32 leaves 17 for the last one. The loss of each micro-batch is a
-# mean over *its* samples, and the update has to be the one by the mean over *all* samples.
+# mean over *its* samples, and the update has to come from the mean over *all* samples.
 #
 # Return the list of factors, one for each micro-batch of `sizes`, by which its loss must be multiplied before
 # `backward()`.
@@ -168,8 +169,8 @@ from lessons.batch_size.checks import check
 check("loss_weights")
 
 # %% [markdown] hint="loss_weights"
-# **It is right for equal sizes only.** Two micro-batches, of 1 sample and of 3. Their means are 8 and 4. What is the
-# mean of all four samples?
+# **It is right for equal sizes only.** Take two micro-batches, of 1 sample and of 3, whose means are 8 and 4. What is
+# the mean of all four samples?
 
 # %% [markdown] hint="loss_weights"
 # **Do the factors add up to 1?** If every sample has the same loss, the mean over all is that loss. Your factors must
@@ -186,7 +187,7 @@ graded.loss_weights(loss_weights)
 # `times` is a dictionary, batch → seconds of a step with it. A larger batch takes longer; what it can save is time
 # *for each sample*, until the device has all it can do.
 #
-# Return the smallest batch whose time for each sample is at most `1 + tolerance` times the best of all.
+# Return the smallest batch whose time per sample is at most `1 + tolerance` times the best of all.
 
 
 # %% answer="saturated_from"

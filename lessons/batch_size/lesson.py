@@ -21,7 +21,7 @@
 # 4. say what a smaller batch saves, from two measurements;
 # 5. say what pieces cost, in bytes and in seconds.
 #
-# About 75 minutes, and {minutes} for the exercise. It builds on lesson 03: the skyline, and what is alive at the peak.
+# About 90 minutes, and {minutes} for the exercise. It builds on lesson 03: the skyline, and what is alive at the peak.
 # No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -237,7 +237,7 @@ rows = {
 pd.DataFrame(rows).T.rename_axis("gradient off by")
 
 # %% [markdown]
-# Loop 1 is the *mean of means*. With equal micro-batches nobody notices.
+# Loop 1 is the *mean of means*. A test with equal micro-batches does not find the mistake.
 
 # %% [markdown] slide="notes"
 # Look again at the loop of the last section: it is loop 1. It was the `Trainer`'s, too. Texts differ in length, so
@@ -579,8 +579,8 @@ pd.DataFrame(rows, columns=columns).set_index("128 as")
 
 # %% [markdown] slide="notes"
 # One reason is known: the notes do not say which Inception it is, and GoogLeNet is modelled. Another may be that a
-# small batch leaves units of a real GPU without work, which the model does not know. So its times for small batches, in
-# the explorer below too, are too low rather than too high.
+# small batch leaves units of a real GPU without work, which the model does not know. Remember it in the explorer below,
+# whose times are the model's.
 #
 # Now measured here, on one thread: a batch of 64 at once and as 4 × 16, update included, in turns. Other programs only
 # slow a step down, so the best of each counts; how far the middle one lies above it says how busy the machine was.

@@ -9,7 +9,7 @@ from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
 from course_utils.machine import hardware
 from lessons.half_precision.precision import Halving
 
-# Worked out apart from the code: VGG-16 10.31 to 6.90 GiB is -33 %, not a half, and the dense net grows; the P100 has
+# Worked out apart from the code: VGG-16 10.31 to 6.89 GiB is -33 %, not a half, and the dense net grows; the P100 has
 # twice float32's rate.
 EXPECTED = {81: MISLEADING, 82: PARTLY}
 
@@ -22,7 +22,7 @@ def test_verdict(number):
 
 def test_the_evidence_is_the_literatures():
     evidence = finding(81).evidence
-    assert "10.31 GiB to 6.90 GiB, −33 %" in evidence
+    assert "10.31 GiB to 6.89 GiB, −33 %" in evidence
     assert "dense net 619.25 MiB to 685.95 MiB, +11 %" in evidence
     assert "measured 1.02 to 1.14 times" in finding(82).evidence
 

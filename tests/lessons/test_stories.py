@@ -14,10 +14,6 @@ from classroom import ROOT
 from classroom.authoring import plan
 from classroom.notebooks import outline, read_notebook, topics
 
-# Lessons that are not rewritten yet. Take yours out when it passes; nothing is ever added.
-OPEN = {
-    "half_precision",
-}  # fmt: skip
 # A number that is the answer's by chance: lesson, the text it is found in, and why it gives nothing away.
 BY_CHANCE: dict[tuple[str, str], str] = {}
 
@@ -143,15 +139,12 @@ def test_a_lesson_is_a_story(topic, name):
     if outline(notebook) != outline(plan(topic, ROOT)["notebooks"].notebook):
         pytest.skip(f"the notebook is older than its source; run `course build {topic[:2]}`")
     faults = [*counted(notebook), *given_away(topic, name, notebook)]
-    if name in OPEN:
-        assert faults, f"{topic} passes: take {name!r} out of OPEN"
-        pytest.xfail("; ".join(faults))
     assert not faults, f"{topic}:\n" + "\n".join(faults)
 
 
-def test_open_and_by_chance_name_lessons_that_there_are():
+def test_by_chance_names_lessons_that_there_are():
     names = {folder.name for folder in topics(ROOT).values()}
-    assert names >= OPEN | {lesson for lesson, _ in BY_CHANCE}
+    assert names >= {lesson for lesson, _ in BY_CHANCE}
     assert all(BY_CHANCE.values())
 
 
