@@ -78,18 +78,22 @@ reveal(
     guess,
     {"trace, 256 images": today.peak_bytes / GIB},
     thoughts=[
-        (parameters, "Those are the parameters. Training needs far more than them."),
+        (0.03, "Those are the parameters. Training needs far more than them."),
+        (2 * parameters, "Parameters and their gradients. What layers make is missing."),
         (
             3 * parameters,
             "Parameters, gradients and momentum. What layers make of the images is missing.",
         ),
         (images, "Those are the images. Every layer makes something of them, too."),
+        (2 * images, "The images twice. Each of many layers makes something as large, or larger."),
+        (0.5, "A few times parameters and images. What the layers make of them is far more."),
         (
             3 * parameters + images,
             "Parameters, gradients, momentum, images. What layers make of them is missing.",
         ),
         (8.0, "It would fit if it were a little less than that. It does not fit."),
         (yesterday.peak_bytes / GIB, "That much it needed yesterday, with 128 images."),
+        (16.0, "Twice the card. It was only a little too much."),
         (1.0, "Forty times the parameters, and still not nearly enough."),
         (2.0, "As if only the running layer needed room. What layers make has to stay."),
     ],

@@ -190,6 +190,11 @@ reveal(
     thoughts=[
         (parameters / 4, "Those are the parameters alone."),
         (parameters, "Those are parameters, gradients and moments; no maps."),
+        (2 * parameters, "Parameters, gradients, moments in float32; here two bytes, and no maps."),
+        (
+            parameters + 12 * 34 * 8 * 1024 * h / GIB,
+            "Weights and layers without their scores. And the logits are missing.",
+        ),
         (by_hand / GIB, "The layers. Weights are missing, and what comes after the layers."),
         (12 * 34 * 8 * 1024 * h / GIB, "The layers without their scores, and no logits."),
         (parameters + by_hand / GIB, "Layers and weights; the logits are missing."),
