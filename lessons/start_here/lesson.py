@@ -85,7 +85,7 @@ reveal(
             "Parameters, gradients and momentum. What layers make of the images is missing.",
         ),
         (images, "Those are the images. Every layer makes something of them, too."),
-        (2 * images, "The images twice. Each of many layers makes something as large, or larger."),
+        (2 * images, "The images twice. Every layer makes something of them."),
         (0.5, "A few times parameters and images. What the layers make of them is far more."),
         (
             3 * parameters + images,

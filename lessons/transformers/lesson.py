@@ -190,7 +190,7 @@ reveal(
     thoughts=[
         (parameters / 4, "Those are the parameters alone."),
         (parameters, "Those are parameters, gradients and moments; no maps."),
-        (2 * parameters, "Parameters, gradients, moments in float32; here two bytes, and no maps."),
+        (2 * parameters, "That is in float32. Here they have two bytes, and maps on top."),
         (
             parameters + 12 * 34 * 8 * 1024 * h / GIB,
             "Weights and layers without their scores. And the logits are missing.",
