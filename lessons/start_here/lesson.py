@@ -9,7 +9,7 @@
 # %% [markdown] slide="slide"
 # # 00 · Start here
 #
-# **The question:** a training that ran yesterday ends today with *CUDA out of memory*. Out of memory for what?
+# **The question:** a training that ran yesterday ends today with *CUDA out of memory*. What filled the card?
 
 # %% [markdown] slide="notes"
 # You learn how this course works by doing one round of it: a guess, a picture, a pencil, a slider, a check.
@@ -42,11 +42,11 @@ from lessons.start_here.checks import check
 # 8 GiB.
 
 # %% [markdown] slide="notes"
-# Yesterday, with 128 images in a batch, it trained. With 256 it ends in its first step. Weights and images together are
+# Yesterday, with 128 images in a batch, it trained. With 256 it fails in its first step. Weights and images together are
 # not a fortieth of the card.
 #
 # Every lesson asks you for a number before it shows one. Write down what you honestly think. A wrong guess that you
-# remember teaches more than a right answer that you read.
+# remember teaches more than a right answer that you read. Type it, and click *Predict*.
 
 # %%
 guess = predict(
@@ -78,17 +78,22 @@ reveal(
     guess,
     {"trace, 256 images": today.peak_bytes / GIB},
     thoughts=[
-        (parameters, "Those are the parameters. Training needs far more than them."),
+        (0.03, "Those are the parameters. Training needs far more than them."),
+        (2 * parameters, "Parameters and their gradients. What layers make is missing."),
         (
             3 * parameters,
             "Parameters, gradients and momentum. What layers make of the images is missing.",
         ),
         (images, "Those are the images. Every layer makes something of them, too."),
+        (2 * images, "The images twice. Every layer makes something of them."),
+        (0.5, "A few times parameters and images. What the layers make of them is far more."),
         (
             3 * parameters + images,
             "Parameters, gradients, momentum, images. What layers make of them is missing.",
         ),
         (8.0, "It would fit if it were a little less than that. It does not fit."),
+        (yesterday.peak_bytes / GIB, "That much it needed yesterday, with 128 images."),
+        (16.0, "Twice the card. It was only a little too much."),
         (1.0, "Forty times the parameters, and still not nearly enough."),
         (2.0, "As if only the running layer needed room. What layers make has to stay."),
     ],
@@ -98,11 +103,11 @@ reveal(
 skyline(today, limit_bytes=8 * GIB)
 
 # %% [markdown] slide="notes"
-# This figure is a *skyline*. Read it from left to right: time, from the first operator of the step to the last. Its
-# height is the memory in use. The dot is the *peak*, the worst moment, and a card must hold that.
+# This figure is a *skyline*. Read it from left to right, from the first operator of the step to the last. Its height
+# is the memory in use. The dot is the *peak*, the worst moment, and a card must hold that.
 #
 # The dashed line is what the card has for tensors: 8 GiB less the *context*, which the driver takes for itself. Where
-# the skyline crosses that line, in the middle of the forward phase, your program ends.
+# the skyline crosses that line, in the forward phase, PyTorch finds no room and raises the error.
 
 # %% [markdown] slide="slide"
 # Each colour is a *role*: what the memory is for. The green one is *feature maps*, the outputs of layers. Others call
@@ -129,10 +134,10 @@ side_by_side(
 )
 
 # %% [markdown]
-# So the maps are to blame, and that they are kept. Each waits until the backward phase has used it.
+# What fills the card is maps that training *keeps*. Each waits until the backward phase has used it.
 
 # %% [markdown] slide="notes"
-# Half the batch needs about half of that, and so it ran yesterday. The other roles are short to tell:
+# Half the batch needs about half of that, and so it ran yesterday. The other roles, in short:
 #
 # | role | what it is |
 # |---|---|
@@ -162,11 +167,6 @@ guess_layer = predict(
 guess_layer
 
 # %% slide="subslide"
-output = 32 * 16 * 64 * 64 * 4
-images = 32 * 3 * 64 * 64 * 4
-by_hand = 3 * output + images
-
-
 def mean(output, labels):  # a loss for a network that ends in maps
     return output.mean()
 
@@ -179,6 +179,9 @@ traced = training_step(layer, (3, 64, 64), classes=16, criterion=mean, target="c
 measured = measure_step(layer, (3, 64, 64), classes=16, batch=32, criterion=mean)  # for real
 
 # %% tags=["nbval-ignore-output"] folded=true
+output = 32 * 16 * 64 * 64 * 4
+images = 32 * 3 * 64 * 64 * 4
+by_hand = 3 * output + images
 reveal(
     guess_layer,
     {
@@ -267,15 +270,14 @@ print(f"peak: {changed.peak_bytes / MIB:.2f} MiB")
 
 # %% [markdown] slide="notes"
 # This is an *explorer*. Its sentences say how things are, what is to blame, and what would help. Find the largest batch
-# with the slider first: click its handle, or reach it with Tab, then use the arrow keys. Half of 256 fits. Does three
-# quarters of it? Then read the last sentence, and choose another network.
+# with the slider first: click its handle, or reach it with Tab, then use the arrow keys. 128 images fit, 256 do not. Then
+# read the last sentence, and choose another network.
 
 # %% tags=["nbval-ignore-output"]
-memory_explorer("GoogLeNet", batch=256, card_gib=8)
+memory_explorer("GoogLeNet", batch=128, card_gib=8)
 
 # %% [markdown] slide="notes"
-# Some batches that the sentence counts as too large have tensors that would go in. Whether they run depends on things
-# that a later lesson takes apart (03). Without a running kernel the picture stays as it was saved: run its cell first.
+# Somewhat larger batches may or may not run; lesson 03 takes apart what decides. Without a running kernel the picture stays as it was saved: run its cell first.
 
 # %% [markdown] slide="slide"
 # ## A check that knows what you thought
@@ -283,7 +285,7 @@ memory_explorer("GoogLeNet", batch=256, card_gib=8)
 # Exercises ask for small functions. Here is one with a mistake in it, and the check below it. Run both.
 
 # %% tags=["change"]
-# Change the function until the check is content.
+# Change the function until the check is satisfied.
 def output_bytes(images, channels, height, width):
     """Bytes of a convolution's output in float32."""
     return images * channels * height * width
@@ -293,8 +295,10 @@ def output_bytes(images, channels, height, width):
 check("output_bytes")
 
 # %% [markdown] slide="notes"
-# It did not only say *wrong*. It tried the function on several inputs and recognised the thought. Mend the function,
-# run both cells, then break it in a way of your own: leave out the batch, or count bits.
+# It did not only say *wrong*. It tried the function on several inputs and recognised the thought. Mend the function and
+# run both cells. Then break it in a way of your own: leave out the batch, or count bits.
+#
+# In an exercise, an answer cell has dots for you to replace. A check says one of four things:
 #
 # | outcome | what it means |
 # |---|---|

@@ -143,7 +143,7 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
             "the mean of means",
             _MeanOfMeans,
             "The loss is nearly right. Either a short last piece is left out, or, in a mean of the pieces' means, it "
-            "has too much weight, or tokens stand against other labels than theirs. Add up the sums of all pieces, and "
+            "has too much weight, or tokens are compared with the wrong labels. Add up the sums of all pieces, and "
             "divide by the number of tokens.",
         ),
         Slip(
@@ -193,10 +193,11 @@ class LossInPieces(NetworkCheck[PiecesComparison]):
             ):
                 return self.told("the sum of means")
             times = seen.loss_factor if seen.loss_factor > 1 else 1 / seen.loss_factor if seen.loss_factor > 0 else 0
-            size = f"{times:.3g} times too {'large' if seen.loss_factor > 1 else 'small'}" if times else "another one"
+            way = "large" if seen.loss_factor > 1 else "small"
+            size = f"{times:.3g} times too {way}" if times else "not the original's"
             return (
-                f"The loss is {size}. The original's is the mean over all {tokens} tokens, each against all "
-                f"{chunked.WORDS:,} logits of it."
+                f"The loss is {size}. The original's is the mean over all {tokens} tokens, each with all of its "
+                f"{chunked.WORDS:,} logits."
             )
         if not seen.trainable or not seen.same_gradients:
             if seen.without_gradient:

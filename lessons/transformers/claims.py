@@ -88,15 +88,15 @@ def _ten_and_twenty_times() -> Finding:
         f"included, keeps {with2['attention']:.1f} and {with4['attention']:.1f} times less, without dropout "
         f"{without2['attention']:.1f} and {without4['attention']:.1f}; the peak of the step with dropout is "
         f"{with2['peak']:.1f} and {with4['peak']:.1f} times lower",
-        "Its authors say it of attention alone. Models of today train without dropout, the rest of each layer stays, "
-        "and so do the logits.",
+        "Its authors say it of attention alone. Most models of today train without dropout. And the rest of each layer "
+        "stays, and so do the logits.",
     )
 
 
 def _times_less(dropout: float) -> list[dict[str, float]]:
     """What attention written out keeps over what fused attention keeps, and the same of the peaks, at 2,048 and 4,096.
 
-    In both, queries, keys and values count: written out as copies that attention makes, fused as what the product gives.
+    Queries, keys and values count in both: written out as copies that attention makes, fused as what the product gives.
     """
     found = []
     for sequence in (2048, 4096):

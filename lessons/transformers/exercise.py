@@ -124,8 +124,8 @@ from lessons.transformers.checks import check
 check("longest")
 
 # %% [markdown] hint="longest"
-# **How do I solve for s?** You need not: the bytes grow with s, so try, doubling first and halving the gap then. Or
-# walk up one token at a time; it takes long for large rooms.
+# **How do I solve for s?** You do not have to: the bytes grow with s. Double s until it no longer fits, then halve the
+# gap. Or walk up one token at a time, which is slow where there is much room.
 
 # %% [markdown] hint="longest"
 # **I am off by one where it fits exactly.** A square root of floats rounds. Test the whole numbers beside it.
@@ -180,7 +180,7 @@ graded.logit_bytes(logit_bytes)
 # all blocks are held, `enters` bytes each, and one whole block at a time holds what its layers keep, `keeps` bytes a
 # layer. The peak is the sum.
 #
-# Find the block size, from 1 to `layers`, with the lowest peak; of several the smallest. Return three numbers: that
+# Find the block size, from 1 to `layers`, with the lowest peak; if several tie, take the smallest. Return three numbers: that
 # size, and by how many bytes the peak is higher with blocks of one layer less, and of one layer more. Where there is no
 # such neighbour the number is 0.
 
@@ -220,7 +220,7 @@ graded.best_block(best_block)
 # %% [markdown] question="loss_in_pieces" points=5 difficulty=3 minutes=15
 # ## 6. A loss whose logits are never all there
 #
-# The small model below makes all logits at once. Write its `forward` anew, so that the peak of a training step is at
+# The small model below makes all logits at once. Rewrite its `forward` so that the peak of a training step is at
 # most 30 % of the original's, with the same loss and the same gradients: no more than a piece of the logits may be
 # alive at a time, in the forward pass and in the backward pass.
 #

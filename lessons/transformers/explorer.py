@@ -184,7 +184,18 @@ class TransformerExplorer(Explorer):
             peak = step.at(ledger.batch).peak_bytes
             if peak < ledger.peak_bytes:
                 return f"{words} would bring it to {format_bytes(peak)}.", {control: value}
-        return "Neither attention, checkpointing, the loss nor another optimizer lowers it: take fewer tokens.", {}
+        nothing = "Neither attention, checkpointing, the loss nor another optimizer lowers it"
+        fewer: list[tuple[str, str, int, int]] = []
+        if ledger.batch > 1:
+            fewer.append(("half the batch", "batch", sequence, ledger.batch // 2))
+        if sequence // 2 in SEQUENCES:
+            fewer.append(("texts of half the length", "sequence", sequence // 2, ledger.batch))
+        for less, control, tokens, batch in fewer:
+            peak = kept_step(shape, tokens, options, numbers, optimizer).at(batch).peak_bytes
+            if peak < ledger.peak_bytes:
+                fewer_of = batch if control == "batch" else tokens
+                return f"{nothing}; {less} would bring it to {format_bytes(peak)}.", {control: fewer_of}
+        return f"{nothing}, nor do fewer tokens: take a smaller model.", {}
 
 
 def transformer_explorer(

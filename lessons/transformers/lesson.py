@@ -27,6 +27,7 @@
 import inspect
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pandas as pd
 import torch
@@ -35,6 +36,7 @@ from torch.nn import functional as F
 
 from classroom.predict import predict, reveal
 from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
+from course_utils.machine import hardware
 from course_utils.machine.measure import cpu_peak_above
 from course_utils.machine.speed import predict_step
 from course_utils.trace import Spec, training_step
@@ -57,8 +59,9 @@ eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 # batch of 8 texts of 1,024 *tokens*.
 
 # %% [markdown] slide="notes"
-# A token is a piece of a word, a number below 50,257. Parameters, gradients and AdamW's two moments are 950 MiB
-# together. (Lesson 08 warned: in bfloat16 alone most small updates are lost. Here only the bytes of the step matter;
+# A token is a piece of a word, a number below 50,257. Attention is written out, product by product, as it was in 2019;
+# libraries call that *eager*. Dropout is 0.1. Parameters, gradients and AdamW's two moments are 950 MiB together. (Lesson
+# 08 warned: in bfloat16 alone most small updates are lost. Here only the bytes of the step matter;
 # a float32 copy of the weights would add 4 bytes a parameter, and would change no map.)
 
 # %%
@@ -69,14 +72,15 @@ guess
 # ## A map of tokens
 #
 # Each token is a row of *h* numbers, as each pixel of a feature map is a row of channels. A batch of *b* texts with *s*
-# tokens: b × s × h values, the *hidden state*.
+# tokens is a *hidden state* of b × s × h values.
 
 # %% [markdown] slide="notes"
 # If you know convolutional networks, you know most of a transformer. The hidden state is a feature map (an
 # *activation*) with tokens for pixels and h for channels. A linear layer multiplies each token's row by one matrix: it
-# is a 1 × 1 convolution. None of these lets one token see another. In a convolution the 3 × 3 kernel does that, with
-# weights that training has fixed: the neighbour on the left always counts the same. In a text it should depend on the
-# words.
+# is a 1 × 1 convolution, and so no token sees another in it.
+#
+# In a convolutional network the 3 × 3 kernels let pixels see their neighbours, with weights that are the same in every
+# image and at every place. In a text, which other word matters depends on the words.
 
 # %% [markdown] slide="slide"
 # *Attention* computes the weights from the text. Each token makes three short rows: a *query* (what am I looking for?),
@@ -98,14 +102,13 @@ later = torch.ones(4, 4, dtype=torch.bool).triu(1)  # a word does not see what c
 weights = scores.masked_fill(later, -torch.inf).softmax(dim=1)
 pd.DataFrame(weights, words, words).map("{:.2f}".format)
 
-# %% [markdown]
-# "it" takes nearly all of its average from "dog". What a convolution has as *parameters* is here a *map*, s × s for
-# each text, made anew in every step.
-
 # %% [markdown] slide="notes"
-# In a network, queries, keys and values are three products of the hidden state with trained matrices. It does so several
-# times side by side, in *a heads*, each with its own queries and keys: GPT-2 has 12, each 64 wide. So a layer has as²b
-# scores.
+# Row "it": nearly all of its average comes from "dog". What a convolution has as *parameters* is here a *map*, s × s for
+# each text, computed again in every step.
+#
+# In a network, queries, keys and values are three products of the hidden state with trained matrices. A layer does this
+# several times side by side, in *a* *heads*, each with queries and keys of its own: GPT-2 has 12 heads, each 64 wide. So
+# a layer has as²b scores.
 
 # %% [markdown] slide="slide"
 # ## The bytes beside each line
@@ -124,8 +127,9 @@ print(lines_of_a_layer(step, 5, s, gpt2))
 # Together **34 sbh + 5 as²b** bytes. The traced column has 8 bytes a token and norm besides: a mean and a 1/σ.
 
 # %% [markdown] slide="notes"
-# x, y and g are inputs of a product or a norm, z is GELU's input. The scores before softmax are not kept. *Dropout*
-# sets a tenth of its values to zero, and remembers which.
+# A value has two bytes, so 2 sbh is one hidden state. The scores before softmax are not kept. *Dropout* sets a tenth of
+# its values to zero, and its mask remembers which: a byte. The fifth line leaves three things: w @ v for the product, the
+# mask, and the new x for the norm.
 #
 # The formula is that of Korthikanti and others, *Reducing activation recomputation in large transformer models* (2022).
 # The first term grows with the number of tokens in the batch. The second grows with the square of the length.
@@ -186,6 +190,11 @@ reveal(
     thoughts=[
         (parameters / 4, "Those are the parameters alone."),
         (parameters, "Those are parameters, gradients and moments; no maps."),
+        (2 * parameters, "That is in float32. Here they have two bytes, and maps on top."),
+        (
+            parameters + 12 * 34 * 8 * 1024 * h / GIB,
+            "Weights and layers without their scores. And the logits are missing.",
+        ),
         (by_hand / GIB, "The layers. Weights are missing, and what comes after the layers."),
         (12 * 34 * 8 * 1024 * h / GIB, "The layers without their scores, and no logits."),
         (parameters + by_hand / GIB, "Layers and weights; the logits are missing."),
@@ -200,19 +209,7 @@ reveal(
     ],
 )
 
-# %% [markdown] slide="slide"
-# Twelve equal steps lead up and twelve lead down: the layers, mostly scores. In the middle is a tower that belongs to
-# no layer.
-
-# %%
-found = culprits(step, gpt2, 1024, 0)
-skyline(
-    step,
-    title=f"GPT-2, 8 × 1,024 tokens: {format_bytes(step.peak_bytes)}, at the loss",
-    part=(LOGITS, found.parts[LOGITS]),
-)
-
-# %% slide="subslide" folded=true
+# %% folded=true
 tape, peak = step.tape, step.peak_event
 large = (tape.birth <= peak) & (tape.death > peak) & (step.size >= 2 * logits)
 reveal(
@@ -225,8 +222,21 @@ reveal(
         (8, "Two float32 tensors. There is a third, and the logits that `out` holds."),
         (10, "Logits and two float32 tensors. One more in float32 is alive at that moment."),
         (12, "The three in float32, which is nearly all. `out` still holds the logits."),
+        (16, "Four float32 tensors. There are three, and the logits in two bytes."),
         (18, "The logits in float32 are gone by then: log-softmax keeps only its output."),
     ],
+)
+
+# %% [markdown] slide="slide"
+# Twelve equal steps lead up and twelve lead down: the layers, mostly scores. In the middle is a tower that belongs to
+# no layer.
+
+# %%
+found = culprits(step, gpt2, 1024, 0)
+skyline(
+    step,
+    title=f"GPT-2, 8 × 1,024 tokens: {format_bytes(step.peak_bytes)}, at the loss",
+    part=(LOGITS, found.parts[LOGITS]),
 )
 
 # %% folded=true
@@ -248,8 +258,8 @@ tower.map("{:.2f}".format)
 # %% [markdown] slide="slide"
 # ## Six bytes
 #
-# Megatron-LM trains with the same logits. NVIDIA publishes the peaks of its tests, to the byte, on A100s. A formula
-# with six bytes a logit meets them.
+# Megatron-LM, NVIDIA's own training code, makes such logits too. NVIDIA publishes the peaks of its tests on A100s, to
+# the byte. They leave no room for fourteen bytes a logit:
 
 # %% folded=true
 m = MEGATRON_SHAPE
@@ -267,11 +277,12 @@ for run in MEGATRON:
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# This is a GPT of twelve layers, h = 512, 8 heads, 4 × 1,024 tokens a card, 50,304 words; measured is what a step adds
-# to what is alive between steps. The formula has 34 sbh + 5 as²b for a layer as above, 2 sbh where whole layers are
-# computed again. (36 sbh for fused attention is fitted: 34, and one hidden state.) With 14 bytes a logit all three miss.
+# This is a GPT of twelve layers, h = 512, 8 heads, 4 × 1,024 tokens a card, 50,304 words. "Measured" is what a step
+# adds to the memory in use between steps. The formula is that of this page: 34 sbh + 5 as²b a layer, or 2 sbh where whole
+# layers are computed again. (For fused attention it takes 36 sbh: 34, and one hidden state more, which is fitted.) Six
+# bytes a logit come within 1.3 %. Fourteen are too many in all three.
 #
-# So how do they do with six? Their source says it: the loss makes one float32 copy, and then never makes another. It
+# How do they manage with six? The source of their loss says it. It makes one float32 copy of the logits. Then it
 # subtracts, exponentiates and divides *in that copy*, and the backward pass turns the same memory into the gradient. Two
 # and four are six. The same idea in a few lines:
 
@@ -310,8 +321,8 @@ print("the same loss:", torch.allclose(*losses), "- the same gradient:", end=" "
 print(torch.allclose(*gradients, atol=1e-7))
 
 # %% [markdown] slide="slide"
-# The whole step of GPT-2 with the loss written in other ways. Scores are out of the way here: attention is fused, of
-# which more below.
+# The whole step of GPT-2, with the loss written in four ways. (Attention is fused here, which keeps no scores; the next
+# section says how.)
 
 
 # %% slide="subslide" tags=["change"]
@@ -340,11 +351,18 @@ side_by_side(peaks, "GiB", title="The same loss and gradients, other peaks")
 # - *In pieces*: the loss of a token needs the logits of that token alone. So compute logits and loss for some of the
 #   tokens, in a checkpoint, then for the next, and compute each piece's logits again in the backward pass.
 
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# From 16 on the peak hardly falls: what is left is the layers' maps, which a smaller piece does not touch.
+#
+# </details>
+
 # %% [markdown] slide="slide"
 # ## One long text
 #
-# Now the question of this page. The same 8,192 tokens, as *one* text. (GPT-2 gets more positions than it was published
-# with.) The loop is the first one again, and attention is written out.
+# The same 8,192 tokens, as *one* text. (GPT-2 gets more positions than it was published with.) The loop is the first
+# one again, `out = …`, and attention is written out.
 
 # %%
 guess_long = predict(
@@ -375,8 +393,8 @@ reveal(
 )
 
 # %% [markdown] slide="slide"
-# Does it have to? `scaled_dot_product_attention` computes the same in one fused kernel, *flash attention*: tile by tile,
-# no score is ever written to memory. The backward pass computes the tiles again.
+# Does it have to? `scaled_dot_product_attention` computes the same in one fused kernel, *flash attention*. It works tile
+# by tile and writes no scores to memory. Its backward pass computes the tiles again.
 
 # %%
 growth = {name: values[-1] / values[0] for name, values in peaks.items()}
@@ -391,7 +409,7 @@ plane(
     f"written out, {growth['fused']:.2f} times fused",
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # With the scores gone, the difference is gone. In *memory* one long text costs what many short ones cost.
 
 # %% [markdown] slide="slide"
@@ -460,6 +478,8 @@ print(f"The worst is off by {100 * worst:.3f} %.")
 # whole layers again. GPT-2, 8 × 1,024, on an H100, predicted:
 
 # %% folded=true
+h100 = hardware.device("H100 SXM")
+endless = replace(h100, bandwidth_gb_s=1e6 * h100.bandwidth_gb_s)
 rows = {}
 for name, way in {
     "written out": eager,
@@ -470,25 +490,29 @@ for name, way in {
     "fused, full, loss in pieces": Options(dropout=0.1, recompute="full", pieces=16),
 }.items():
     ledger = language_step("GPT-2", 1024, way).at(8)
-    seconds = predict_step(ledger, "H100 SXM", "bfloat16")
+    seconds = predict_step(ledger, h100, "bfloat16")
+    no_traffic = predict_step(ledger, endless, "bfloat16")
     rows[name] = {
         "kept for backward": format_bytes(kept_bytes(ledger)),
         "peak": format_bytes(ledger.peak_bytes),
         "predicted step": f"{1000 * seconds.total_seconds:.0f} ms",
-        "computed again": f"{1000 * seconds.recomputed_seconds:.0f} ms",
+        "of it computed again": f"{1000 * seconds.recomputed_seconds:.0f} ms",
+        "step, endless bandwidth": f"{1000 * no_traffic.total_seconds:.0f} ms",
     }  # fmt: skip
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
 # Compare the second row with the third. Fused attention *is* selective checkpointing, inside a kernel: it keeps as
-# little, and is faster here, since scores that are not written are not read either. A fused layer keeps 34 sbh, and 2
-# sbh enter it. Full checkpointing therefore saves 32 of 34, for the time of the last column. The two rows with full
-# checkpointing have one peak: it is at the loss. Only where the loss is in pieces too does the peak follow the layers.
+# little, and its step is shorter, because scores do not travel to memory and back: with endless bandwidth, in the last
+# column, nearly all of that difference is gone.
+#
+# A fused layer keeps 34 sbh, and 2 sbh enter it, so full checkpointing saves 32 of 34 for some milliseconds. With it,
+# written out and fused have the same peak: it is at the loss. With the loss in pieces as well the peak is a fifth of that.
 
 # %% [markdown] slide="slide"
 # ## Does it still learn?
 #
-# None of this changes what is computed. A GPT of two layers learns to write the Python file that defines it, a byte a
+# None of this changes what is computed, but for rounding. A GPT of two layers learns to write the Python file that defines it, a byte a
 # token, here, twice: written out, and fused with layers and loss computed again.
 
 
@@ -543,7 +567,7 @@ plane(
     limits={"knows nothing": math.log(256), "knows letters": letters, "knows pairs": pairs},
 )
 
-# %% tags=["nbval-ignore-output"] folded=true
+# %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 ids = text[:64].repeat(16, 1)
 for name, way in {
     "written out": Options(attention="eager"),
@@ -697,7 +721,7 @@ print(f"{len(moved)} that some past changes: {within} measured within its range"
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A layer keeps 34 sbh bytes and 5 as²b of scores. Only the scores make a long text dearer than many short ones.
+# 1. A layer keeps 34 sbh bytes and 5 as²b of scores. The scores make one long text dearer than many short ones.
 # 2. Fused attention does not keep them; their arithmetic stays.
 # 3. Then the logits are the peak: let `out` go, work in place or in pieces.
 
