@@ -128,6 +128,7 @@ def settings() -> dict[str, Any]:
         "html_static_path": ["_static"],
         "html_extra_path": ["_extra"],  # what a page's own HTML shows
         "html_context": {"default_mode": "auto"},
+        "html_favicon": "_static/favicon.svg",
         "html_css_files": ["course.css"],
         "html_js_files": list(SCRIPTS),
         "html_copy_source": False,

@@ -128,12 +128,17 @@ def parts(views: Sequence[Any], lengths: Sequence[int], most: int = PART_BYTES) 
 
     A run holds all places of the last controls, so that few moves lead out of it.
     """
+
+    def cut(run: int) -> list[str]:
+        return [_packed(views[first : first + run]) for first in range(0, len(views), run)]
+
     for depth in range(len(lengths) + 1):
         run = math.prod(lengths[depth:])
-        packed = [_packed(views[first : first + run]) for first in range(0, len(views), run)]
+        packed = cut(run)
         if max(map(len, packed)) <= most:
             break
-    return run, packed
+    several = most // max(map(len, packed))  # runs that together are small enough
+    return (run * several, cut(run * several)) if depth and several > 1 else (run, packed)
 
 
 def _packed(views: Sequence[Any]) -> str:

@@ -194,7 +194,6 @@ def one_card_explorer(
 PAGE = Page(
     one_card_explorer,
     {
-        "model": ("Llama-3-8B",),
         "train": None,
         "optimizer": ("AdamW", "AdamW, state on the CPU"),
         "update": None,

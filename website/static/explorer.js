@@ -111,6 +111,7 @@
     };
 
     const draw = async () => {
+      delete box.dataset.settled;
       const turn = newest += 1, here = place(at), part = Math.floor(here / book.run);
       const loaded = parts[part]?.views;
       const views = loaded ?? await load(part).catch(() => null);
@@ -120,11 +121,11 @@
       const [svg, said, number, uncaused] = views[here % book.run];
       words.setAttribute('role', svg ? 'status' : 'alert');
       picture.classList.toggle('course-faint', !svg);
+      box.dataset.settled = 'yes';
       if (!svg) { lines(said); return; }
       picture.innerHTML = svg();
       lines(...said, ...lastMove(number, uncaused));
       words.style.minHeight = `${Math.max(parseFloat(words.style.minHeight) || 0, words.offsetHeight)}px`;
-      box.dataset.shown = here;
     };
 
     controls.forEach(one => one.fit());
