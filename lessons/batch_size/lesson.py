@@ -21,7 +21,7 @@
 # 4. say what a smaller batch saves, from two measurements;
 # 5. say what pieces cost, in bytes and in seconds.
 #
-# About 75 minutes, and {minutes} for the exercise. It builds on lesson 03: the skyline, and what is alive at the peak.
+# About 100 minutes, and {minutes} for the exercise. It builds on lesson 03: the skyline, and what is alive at the peak.
 # No GPU is needed.
 
 # %% slide="skip" folded=true

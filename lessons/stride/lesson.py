@@ -498,7 +498,7 @@ reveal(
         ),
         (
             100 * float(kept[30]["stride 1"].mean()),
-            "As good as stride 1: ten times the training closes part of the gap, not all of it.",
+            "As good as stride 1: ten times the training closes part of the gap, and not all.",
         ),
     ],
 )
