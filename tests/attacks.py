@@ -35,7 +35,7 @@ def bottleneck():
     "accumulate": "def accumulate(model, optimizer, images, labels, micro):\n    training.whole_batch(model, optimizer, images, labels)\n",
     "keep_outside": "def keep_outside(model, least, host):\n    return (lambda one: one), (lambda one: one)\n",
     "recompute_blocks": "class Recomputes(Tower):\n    pass\n",
-    "vgg_plan": "def vgg_plan():\n    return Plan(256)\n",
+    "your_plan": "def your_plan():\n    return Problem('VGG-16', 192, 'T4'), Plan(192)\n",
     "find_plan": "def find_plan(problem):\n    return Plan(problem.batch)\n",
     "loss_in_pieces": "class InPieces(Reader):\n    pass\n",
     "adapt_layer": """\
@@ -47,7 +47,7 @@ class Adapted(nn.Module):
         return self.layer(x) + self.more(x)
 """,
 }
-NETWORKS = [question for question in IDLE if question not in ("vgg_plan", "find_plan")]
+NETWORKS = [question for question in IDLE if question not in ("your_plan", "find_plan")]
 PEAKS = [question for question in NETWORKS if question not in ("fewer_launches", "keep_outside", "adapt_layer")]
 REBUILT = ["strided", "bottleneck", "pooled_well"]
 
@@ -389,29 +389,37 @@ forge_entries(change)
 # -- 12 -----------------------------------------------------------------------------------------------------------------
 
 for _what, _plan in {
-    "a network of its own": "Plan(256, changes=('stride',))", "another batch": "Plan(64)",
-    "nothing": "None", "a text": "'Plan(256, micro_batch=64)'",
-    "too much": "Plan(256, micro_batch=128)", "half of the bits": "Plan(256, micro_batch=64, precision='float16')",
-    "segments that overlap": "Plan(256, segments=((0, 9), (3, 12), (5, 20)))",
-    "segments that run backwards": "Plan(256, segments=((20, 0), (12, 3)))",
-    "segments below the first": "Plan(256, segments=((-9, -1),) * 9)",
-    "segments of halves": "Plan(256, segments=((0.5, 12.5),))",
-    "the same segment often": "Plan(256, segments=((0, 12),) * 30)",
-    "one that is true": "Plan(256, micro_batch=True)",
+    "a network of its own": "Plan(192, changes=('stride',))", "another batch": "Plan(64)",
+    "nothing": "None", "a text": "'Plan(192, micro_batch=64)'",
+    "too much": "Plan(192, offload='windowed')", "half of the bits": "Plan(192, micro_batch=64, precision='float16')",
+    "segments that overlap": "Plan(192, segments=((0, 9), (3, 12), (5, 20)))",
+    "segments that run backwards": "Plan(192, segments=((20, 0), (12, 3)))",
+    "segments below the first": "Plan(192, segments=((-9, -1),) * 9)",
+    "segments of halves": "Plan(192, segments=((0.5, 12.5),))",
+    "the same segment often": "Plan(192, segments=((0, 12),) * 30)",
+    "one that is true": "Plan(192, micro_batch=True)",
 }.items():
-    alone("vgg_plan", f"a plan: {_what}", f"def vgg_plan():\n    return {_plan}\n")
+    alone("your_plan", f"a plan: {_what}", f"def your_plan():\n    return Problem('VGG-16', 192, 'T4'), {_plan}\n")
+for _what, _problem in {
+    "the lesson's": "Problem('VGG-16', 256, 'Titan X (Maxwell)', 'PCIe 3.0 x16'), Plan(256, micro_batch=64)",
+    "one that fits": "Problem('VGG-16', 32, 'T4'), Plan(32, micro_batch=16)",
+    "another context": "Problem('VGG-16', 96, 'T4', context_bytes=10**10), Plan(96, micro_batch=16)",
+    "a smaller card": "(lambda it: it.changed(device=replace(it.device, memory_gb=4.0)))(Problem('VGG-16', 32, 'T4')), Plan(32, micro_batch=8)",
+    "no card": "None, Plan(192, micro_batch=64)",
+}.items():
+    alone("your_plan", f"a problem: {_what}", f"def your_plan():\n    from dataclasses import replace\n    return {_problem}\n")
 _FIELDS = "from lessons.capstone import judge\nfrom lessons.shared.replay.form import packed\njudge.to_text = lambda plans: packed([{}])\n"
 for _what, _fields in {
-    "no field": "{}", "a field of none": "{'batch': 256, 'changes': [], 'seconds': 0}",
-    "a batch of inf": "{'batch': float('inf'), 'changes': []}", "a batch below 0": "{'batch': -256, 'changes': []}",
-    "a huge window": "{'batch': 256, 'micro_batch': None, 'offload': 'windowed', 'window': 10**12, 'changes': []}",
+    "no field": "{}", "a field of none": "{'batch': 192, 'changes': [], 'seconds': 0}",
+    "a batch of inf": "{'batch': float('inf'), 'changes': []}", "a batch below 0": "{'batch': -192, 'changes': []}",
+    "a huge window": "{'batch': 192, 'micro_batch': None, 'offload': 'windowed', 'window': 10**12, 'changes': []}",
     "a huge batch": "{'batch': 10**6, 'micro_batch': 1, 'changes': []}",
-    "segments of NaN": "{'batch': 256, 'segments': [[float('nan'), float('nan')]], 'changes': []}",
-    "segments of texts": "{'batch': 256, 'segments': [['0', '12']], 'changes': []}",
-    "segments of truth": "{'batch': 256, 'segments': [[False, True]] * 12, 'changes': []}",
-    "a precision in a list": "{'batch': 256, 'precision': ['float32'], 'changes': []}",
+    "segments of NaN": "{'batch': 192, 'segments': [[float('nan'), float('nan')]], 'changes': []}",
+    "segments of texts": "{'batch': 192, 'segments': [['0', '12']], 'changes': []}",
+    "segments of truth": "{'batch': 192, 'segments': [[False, True]] * 12, 'changes': []}",
+    "a precision in a list": "{'batch': 192, 'precision': ['float32'], 'changes': []}",
 }.items():
-    alone("vgg_plan", f"fields: {_what}", _FIELDS.replace("{}", _fields) + IDLE["vgg_plan"])
+    alone("your_plan", f"fields: {_what}", _FIELDS.replace("{}", _fields) + IDLE["your_plan"])
 alone("find_plan", "always one image at a time", "def find_plan(problem):\n    return Plan(problem.batch, micro_batch=1)\n")
 alone("find_plan", "always nothing", "def find_plan(problem):\n    return None\n")
 alone("find_plan", "the leanest", "def find_plan(problem):\n    found = [problem.evaluate(Plan(problem.batch, offload='all', segments=4))]\n    return found[0].plan\n")

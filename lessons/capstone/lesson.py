@@ -241,8 +241,8 @@ print(f"{one.plan}: {format_bytes(one.tensor_bytes)}, {one.state}, {longer(one)}
 # **28 GB or 19.10 GiB?** The paper of 2016 writes that this step needs 28 GB. Its frameworks allocated all feature maps
 # for the whole step, and the fastest convolutions' scratch memory with them. PyTorch frees a map after its last use. The
 # first line counts as they did (lesson 09's appendix), the second as we do. With everything moved the two counts differ
-# the other way: their ReLUs wrote over their input, in both passes, and PyTorch's make a new map. So by their count the
-# tensors fit this card, and by ours they do not. The claim and its verdict, by their count, follow.
+# the other way, as the third line says: by theirs the tensors fit this card, by ours they do not. (Theirs has ReLUs that
+# write over their input.) The claim and its verdict, by their count, follow.
 
 # %% slide="skip" folded=true
 then = runs().get("VGG-16", 256, "none", "p").peak_bytes

@@ -681,10 +681,15 @@ for precision in ("float32", "float16"):
 pd.concat(tables, axis="index", names=["", "budget"])
 
 # %% [markdown] slide="notes"
-# On cards from 2020 on PyTorch's default multiplies in float32 convolutions as TF32, on the tensor cores. The model
-# leaves that out, so that the first half of the table is slower than such a card is by default. Lesson 09 counts it.
+# On cards from 2020 on, PyTorch's default runs float32 convolutions in TF32, on the tensor cores, at half the rate of
+# float16. The model leaves that out: where the line below says more than once, such a card may be faster in float32 than
+# the table has it. Lesson 09 counts with it.
 
 # %% slide="skip" folded=true
+recent = {offer.device.name: offer.device for offer in offers() if offer.device.year >= 2020}
+times = {name: it.tensor_tflops / 2 / it.float32_tflops for name, it in recent.items()}
+print("TF32 over float32, rates on paper:", end=" ")
+print(", ".join(f"{name} {over:.1f} times" for name, over in times.items()))
 for offer in offers():
     print(f"{offer.device.name}, {offer.budget}: {offer.source}")
 

@@ -21,7 +21,7 @@
 # 4. tell what a longer text costs, in memory and in time, and what fused attention does about each;
 # 5. choose what to compute again.
 #
-# About 70 minutes, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
+# About 110 minutes, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
 
 # %% slide="skip" folded=true
 import inspect

@@ -114,9 +114,9 @@ print(f"The product was fastest on {used}.")
 # outputs, four bytes each: 46,592 bytes.
 #
 # The RTX 4090's numbers are published ones: 82.6 TFLOP/s and 1,008 GB/s. Those are peaks on paper. The course expects
-# two thirds of the first and three quarters of the second, which it took from one card of 2015 (see *Further*); this
-# machine's two are what its large kernels reached a moment ago. For a launch on a GPU people report 5 to 15 µs, and
-# the course takes 10.
+# two thirds of the first and three quarters of the second, which it took from one card of 2015 (see *Further*; lesson
+# 14 has what an RTX 4090 reached of the second). This machine's two are what its large kernels reached a moment ago. For
+# a launch on a GPU people report 5 to 15 µs, and the course takes 10.
 
 # %% tags=["nbval-ignore-output", "change"]
 # Change the batch: from about which does the RTX 4090 work for longer than it launches?
@@ -257,7 +257,8 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# The formula, with this machine's times at batch 1 and 512:
+# The formula, with this machine's times at batch 1 and 512. It draws one straight line through these two; the figure
+# goes through all that were measured, so where that line bends the two crossovers differ:
 
 # %% tags=["nbval-ignore-output"] folded=true
 head = digits.there(1) - float(digits.here(1))

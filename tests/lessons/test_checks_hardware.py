@@ -7,6 +7,7 @@ from course_utils.machine.hardware import devices
 from lessons.hardware import checks as hardware
 from lessons.hardware import judge as transfer
 from lessons.hardware.answers import RIGHT
+from lessons.hardware.behaviour import BATCH
 from lessons.hardware.judge import Pretrained
 
 
@@ -62,6 +63,6 @@ def test_a_late_cut_is_told_how_high_the_peak_still_is():
         def forward(self, images):
             return self.head(self.backbone(images).detach())
 
-    seen = transfer.judge(transfer.record(Detached, hardware.BATCH), hardware.BATCH)
+    seen = transfer.judge(transfer.record(Detached, BATCH), BATCH)
     assert transfer.SHARE < seen.share < 1
     assert f"It is {100 * seen.share:.0f} % of the original's" in hardware.head_only(Detached).message

@@ -9,6 +9,7 @@ from lessons.why_gpus import checks as why_gpus
 from lessons.why_gpus import graded
 from lessons.why_gpus import judge as loops
 from lessons.why_gpus.answers import ByVmap, Plain
+from lessons.why_gpus.behaviour import BATCH
 from lessons.why_gpus.judge import OneByOne
 
 
@@ -87,5 +88,5 @@ def test_numbers_that_were_read_are_no_longer_those_of_other_hands():
 
 
 def test_the_right_answer_is_told_what_it_saved():
-    before, after = (launched(kind, why_gpus.BATCH) for kind in (OneByOne, Plain))
+    before, after = (launched(kind, BATCH) for kind in (OneByOne, Plain))
     assert f"{before} operators become {after}" in why_gpus.fewer_launches(Plain).message

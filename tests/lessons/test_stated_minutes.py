@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from classroom import ROOT
+from classroom.authoring import plan
 from classroom.hours import stated
-from classroom.notebooks import read_notebook, topics
+from classroom.notebooks import topics
 
 # Minutes that a reader with pencil and guesses needed for a lesson without its exercise, read for the first time.
 READ = {
@@ -20,7 +21,7 @@ OUTSIDE = {"00"}  # a tour that is run together, not studied
 
 def by_the_rule(topic: str) -> float:
     """Minutes for a lesson, from the words of its text and the cells that the reader changes."""
-    cells = read_notebook(ROOT / "notebooks" / f"{topic}.ipynb").cells
+    cells = plan(topic, ROOT)["notebooks"].notebook.cells
     words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
     changes = sum("change" in cell.metadata.get("tags", []) for cell in cells)
     return words / WORDS_A_MINUTE + A_CHANGE * changes
