@@ -37,7 +37,6 @@ def require_kinds(function: Any, given: Sequence[Any], named: Mapping[str, Any])
                     raise Refused(f"`{function.overloadpacket.__name__}` is given {number}, more than any answer needs")
 
 
-
 def _within(indices: Tensor, end: int, besides: int | None = None) -> bool:
     inside = (indices >= 0) & (indices < end)
     return bool((inside if besides is None else inside | (indices == besides)).all())
