@@ -260,6 +260,11 @@ FORGED = {
     "statistics of nobody": (
         Operator("aten::_native_batch_norm_legit.no_stats", (X, None, None, False, 0.1, 1e-5), {}, (MADE, MADE, MADE)),
     ),
+    "a triangle that is written elsewhere": (Operator("aten::tril.out", (X,), {"out": X}, (X,)),),
+    "whole numbers divided by 0": (
+        Operator("aten::full", ([4], 9), {"dtype": torch.int64}, (LABELS,)),
+        Operator("aten::smooth_l1_loss_backward", (LABELS, LABELS, LABELS, 0, 0.0), {}, (MADE,)),
+    ),
     "bytes for truths": (relu(replace(X, dtype="torch.bool", size=(64,), stride=(1,)), MADE),),
     "memory that an operator makes larger": (
         Operator("aten::empty.memory_format", ([0],), {}, (NOTHING,)),

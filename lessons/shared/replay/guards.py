@@ -102,6 +102,15 @@ def _group_normed(
     return each and sizes and grad.shape == x.shape and mean.numel() == scale.numel() == n * groups
 
 
+def _of_floats(*given: Any) -> bool:
+    """Whole numbers would be divided by a bound that may be 0."""
+    return all(one.is_floating_point() for one in given if isinstance(one, Tensor))
+
+
+def _triangle(x: Tensor, diagonal: int = 0) -> bool:
+    return True  # and nothing to write into, of whose strides it is not sure
+
+
 GUARDS: dict[str, Callable[..., bool]] = {
     "_adaptive_avg_pool2d_backward": _averaged,
     "_native_batch_norm_legit": _batch_norm,
@@ -116,4 +125,8 @@ GUARDS: dict[str, Callable[..., bool]] = {
     "native_group_norm_backward": _group_normed,
     "native_layer_norm_backward": _layer_normed,
     "nll_loss_backward": _nll,
+    "huber_loss_backward": _of_floats,
+    "smooth_l1_loss_backward": _of_floats,
+    "tril": _triangle,
+    "triu": _triangle,
 }
