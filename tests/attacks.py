@@ -4,6 +4,7 @@ Each is the text of an answer cell. Most take an answer that is wrong, and do so
 or to the record itself; others look like an answer and are none. None may earn a point (`test_attacks.py`).
 """
 
+# fmt: off
 # ruff: noqa: E501 - what is tried reads best on one line
 
 from __future__ import annotations
@@ -493,3 +494,23 @@ alone("adapt_layer", "nothing learns", _LORA.replace("self.up(self.down(x))", "s
 alone("adapt_layer", "inputs learn nothing", _LORA.replace("self.down(x)", "self.down(x.detach())"))
 alone("adapt_layer", "parameters of no kind", FORGE + "def change(record):\n    return replace(record, inputs={n.replace(' trained ', ' hidden ') if 'more.weight' in n else n: r for n, r in record.inputs.items()})\nforge(change)\n" + IDLE["adapt_layer"])
 alone("adapt_layer", "more is trained under another name", FORGE + "def change(record):\n    return replace(record, inputs={n.replace(' trained wide', ' hidden wide'): r for n, r in record.inputs.items()})\nforge(change)\n" + _LORA.replace("self.layer = layer", "self.layer = layer\n        self.wide_a, self.wide_b = nn.Linear(layer.in_features, 64, bias=False), nn.Linear(64, rank, bias=False)").replace("self.up(self.down(x))", "self.up(self.down(x) + self.wide_b(self.wide_a(x)))"))
+
+# Those that earned points when they were written; each has its rule now.
+EARNED = {
+    ("loss_in_pieces", "memory grows as the output of an operator, and is counted when it is freed"),
+    ("fewer_launches", "steps end before they begin"),
+    ("accumulate", "all at once, image by image to the eye"),
+    ("accumulate", "all at once, as columns"),
+    ("keep_outside", "the forward pass ends when it says so"),
+    ("strided", "half of the bits"),
+    ("strided", "half of the bits by autocast"),
+    ("strided", "parameters that multiply nothing"),
+    ("strided", "most values are skipped, and their mean is added"),
+    ("pooled_well", "without activations, and a mark behind the first convolution"),
+    ("pooled_well", "activations that change nothing: a bound far below"),
+    ("pooled_well", "activations that change nothing: a choice of itself"),
+    ("pooled_well", "activations that change nothing: a threshold far below"),
+    ("pooled_well", "parameters that multiply nothing"),
+    ("pooled_well", "parameters that are added up"),
+    ("pooled_well", "most values are skipped, and their mean is added"),
+}

@@ -32,7 +32,7 @@ MOST_BYTES = 12 * 2**30  # of address space
 
 @functools.cache
 def asked() -> dict[str, tuple[list[str], str, str]]:
-    """By question that is judged by a record: the set-up cells' texts, the name of its answer, what the solution prints."""
+    """By question with a record: the set-up cells' texts, the name of its answer, what the solution prints."""
     found = {}
     for path in sorted((ROOT / "solutions").glob("*.ipynb")):
         cells = read_notebook(path).cells

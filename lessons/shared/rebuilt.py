@@ -182,7 +182,8 @@ def judge(record: Record, original: Original, images: int, seed: int = 1) -> Reb
     return replace(
         seen,
         without_gradient=tuple(
-            name for name, right in trained.items()
+            name
+            for name, right in trained.items()
             if not right or not slopes_of[name].any() or not _multiplies(record.inputs[f"parameter {name}"], forward)
         ),
         ignores_images=not bool((found["batch 1.0"] != 0).flatten(1).any(1).all()),

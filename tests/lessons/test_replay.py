@@ -18,6 +18,7 @@ from lessons.shared.replay import form
 from lessons.shared.replay.form import Constant, Freed, Mark, Operator, Record, Ref, Refused, from_text, to_text
 from lessons.shared.replay.recorder import Recorder
 from lessons.shared.replay.replayer import replay, slopes
+from lessons.shared.replay.steps import run as run_steps
 
 SIDE = 4
 UNARY = (
@@ -200,6 +201,7 @@ def relu(ref, out, name="aten::relu"):
 HUGE = 2**20
 LABELS = Ref(5, "torch.int64", (4,), (1,), 0)
 ONE = replace(X, size=(), stride=())
+NOTHING = replace(MADE, size=(0,), stride=(1,))
 FORGED = {
     "a storage nobody made": (relu(replace(X, storage=9), MADE),),
     "a dead storage": (ADD, Freed((3,)), Mark("out", MADE)),
@@ -250,6 +252,28 @@ FORGED = {
         Operator("aten::full", ([4], HUGE), {"dtype": torch.int64}, (LABELS,)),
         Operator("aten::embedding_dense_backward", (X, LABELS, 4, -1, False), {}, (MADE,)),
     ),
+    "an attribute of an operator": (Operator("aten::cat.overloads", (), {}, ()),),
+    "a number for a layout in memory": (Operator("aten::empty.memory_format", ([4],), {"memory_format": 4}, (MADE,)),),
+    "a number for a dtype": (Operator("aten::_to_copy", (X,), {"dtype": 99}, (MADE,)),),
+    "a size that overflows": (Operator("aten::constant_pad_nd", (X, [0, 2**33]), {}, (MADE,)),),
+    "a side that overflows": (Operator("aten::tril_indices", (2**33, 2**33), {}, (MADE,)),),
+    "statistics of nobody": (
+        Operator("aten::_native_batch_norm_legit.no_stats", (X, None, None, False, 0.1, 1e-5), {}, (MADE, MADE, MADE)),
+    ),
+    "a triangle that is written elsewhere": (Operator("aten::tril.out", (X,), {"out": X}, (X,)),),
+    "whole numbers divided by 0": (
+        Operator("aten::full", ([4], 9), {"dtype": torch.int64}, (LABELS,)),
+        Operator("aten::smooth_l1_loss_backward", (LABELS, LABELS, LABELS, 0, 0.0), {}, (MADE,)),
+    ),
+    "bytes for truths": (relu(replace(X, dtype="torch.bool", size=(64,), stride=(1,)), MADE),),
+    "memory that an operator makes larger": (
+        Operator("aten::empty.memory_format", ([0],), {}, (NOTHING,)),
+        Operator("aten::add.out", (X, X), {"out": NOTHING}, (MADE,)),
+    ),
+    "memory that nobody wrote into": (
+        Operator("aten::empty.memory_format", ([0],), {}, (NOTHING,)),
+        Operator("aten::empty.out", ([SIDE, SIDE],), {"out": NOTHING}, (MADE,)),
+    ),
     "memory that adds up": tuple(
         Operator("aten::zeros", ([2**26],), {}, (Ref(n, "torch.float32", (2**26,), (1,), 0),)) for n in range(3, 20)
     ),
@@ -269,11 +293,38 @@ def test_what_is_forged_differs_from_a_program_in_that_alone():
 
 
 @pytest.mark.parametrize(
-    "inputs", [{"x": X}, {**INPUTS, "z": X}, {"x": X, "y": X}, {**INPUTS, "y": replace(X, size=(16,), stride=(1,))}]
+    "inputs",
+    [
+        {"x": X, "y": replace(X, storage=2, stride=(2**20, 1))},
+        {"x": X, "y": replace(X, storage=2, offset=9)},
+        {"x": X},
+        {**INPUTS, "z": X},
+        {"x": X, "y": X},
+        {**INPUTS, "y": replace(X, size=(16,), stride=(1,))},
+    ],
 )
 def test_other_inputs_than_were_given_are_refused(inputs):
     with pytest.raises(Refused):
         replay(Record(inputs, (ADD,)), drawn(0))
+
+
+@pytest.mark.parametrize(
+    "names", [["end 1", "returned 1 Tensor"], ["returned 1 Tensor"], ["returned 1 Tensor", "end 1", "end 1"]]
+)
+def test_a_step_hands_out_what_it_does_in_its_order(names):
+    record = Record(INPUTS, (ADD, *(Mark(name, None) for name in names)))
+    with pytest.raises(Refused, match="in this order"):
+        run_steps(record, drawn(0))
+    assert run_steps(Record(INPUTS, (ADD, Mark("returned 1 Tensor", None), Mark("end 1", None))), drawn(0)).each
+
+
+@given(st.permutations([2, 3, 4]), st.integers(0, 9), st.integers(0, 2), st.integers(1, 3))
+def test_a_tensor_is_whole_if_it_shows_each_value_once(order, offset, place, times):
+    tensor = torch.empty(2, 3, 4).permute([order.index(n) for n in (2, 3, 4)])
+    ref = Ref(1, "torch.float32", tuple(tensor.shape), tuple(tensor.stride()), 0)
+    stride = tuple(step * (times if i == place else 1) for i, step in enumerate(ref.stride))
+    assert ref.whole
+    assert replace(ref, offset=offset, stride=stride).whole == (offset == 0 and times == 1)
 
 
 def packed(data):

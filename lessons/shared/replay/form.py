@@ -65,7 +65,9 @@ class Ref:
         """Whether it shows every value of its storage up to its own end, and each once, in whatever order."""
         sizes = sorted((step, n) for n, step in zip(self.size, self.stride, strict=True) if n != 1)
         steps = itertools.accumulate((n for _, n in sizes), arithmetic.mul, initial=1)
-        return 0 in self.size or (self.offset == 0 and all(step == at for (step, _), at in zip(sizes, steps, strict=False)))
+        return 0 in self.size or (
+            self.offset == 0 and all(step == at for (step, _), at in zip(sizes, steps, strict=False))
+        )
 
     @property
     def end(self) -> int:

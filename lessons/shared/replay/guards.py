@@ -37,7 +37,6 @@ def require_kinds(function: Any, given: Sequence[Any], named: Mapping[str, Any])
                     raise Refused(f"`{function.overloadpacket.__name__}` is given {number}, more than any answer needs")
 
 
-
 def _within(indices: Tensor, end: int, besides: int | None = None) -> bool:
     inside = (indices >= 0) & (indices < end)
     return bool((inside if besides is None else inside | (indices == besides)).all())
@@ -103,6 +102,15 @@ def _group_normed(
     return each and sizes and grad.shape == x.shape and mean.numel() == scale.numel() == n * groups
 
 
+def _of_floats(*given: Any) -> bool:
+    """Whole numbers would be divided by a bound that may be 0."""
+    return all(one.is_floating_point() for one in given if isinstance(one, Tensor))
+
+
+def _triangle(x: Tensor, diagonal: int = 0) -> bool:
+    return True  # and nothing to write into, of whose strides it is not sure
+
+
 GUARDS: dict[str, Callable[..., bool]] = {
     "_adaptive_avg_pool2d_backward": _averaged,
     "_native_batch_norm_legit": _batch_norm,
@@ -117,4 +125,8 @@ GUARDS: dict[str, Callable[..., bool]] = {
     "native_group_norm_backward": _group_normed,
     "native_layer_norm_backward": _layer_normed,
     "nll_loss_backward": _nll,
+    "huber_loss_backward": _of_floats,
+    "smooth_l1_loss_backward": _of_floats,
+    "tril": _triangle,
+    "triu": _triangle,
 }

@@ -104,9 +104,13 @@ def slopes(
 ) -> dict[str, Tensor]:
     """Gradients of the sum of what is marked `until`, times weights, by every input of floats: as autograd finds them.
 
+    Buffers, which nothing trains, are left out: a batch norm's running mean has no gradient.
     A program's own backward pass comes behind that mark, and is not run. Raises Refused as `replay` does.
     """
-    inputs = {name: value.clone().requires_grad_(value.is_floating_point()) for name, value in values.items()}
+    inputs = {
+        name: value.clone().requires_grad_(value.is_floating_point() and not name.startswith("buffer "))
+        for name, value in values.items()
+    }
     with torch.enable_grad(), drawing():
         out = Replayer(record, inputs, seed, until).run().handed[until]
         if out.shape != weights.shape:

@@ -1,0 +1,40 @@
+"""Who wants the points without the work gets none, and who works in an unusual way gets them all."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from amount import THOROUGH
+from attacks import ATTACKS, EARNED
+from forging import asked, earned
+from unusual import UNUSUAL
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks a process for each answer")
+WHY = "make test-thorough tries all, in some minutes"
+UNUSUAL_ONES = [(question, name) for question, answers in UNUSUAL.items() for name in answers]
+
+
+def some(cases: list[tuple[str, str]], always: set[tuple[str, str]]) -> list[object]:
+    """All cases; but for those that are always tried they are skipped, visibly, unless asked for."""
+    skip = pytest.mark.skipif(not THOROUGH, reason=WHY)
+    return [pytest.param(*case, marks=[] if case in always else [skip]) for case in cases]
+
+
+@pytest.mark.parametrize(("question", "name"), some([(one.question, one.name) for one in ATTACKS], EARNED))
+def test_an_attack_earns_nothing(question: str, name: str) -> None:
+    (source,) = (one.source for one in ATTACKS if (one.question, one.name) == (question, name))
+    won, printed = earned(question, source)
+    assert not won, printed
+
+
+@pytest.mark.parametrize(("question", "name"), some(UNUSUAL_ONES, {*UNUSUAL_ONES[::10]}))
+def test_an_unusual_answer_earns_all(question: str, name: str) -> None:
+    won, printed = earned(question, UNUSUAL[question][name])
+    assert won, printed
+
+
+def test_every_question_with_a_record_is_attacked_and_answered() -> None:
+    assert asked().keys() == {one.question for one in ATTACKS} == UNUSUAL.keys()
+    assert len({(one.question, one.name) for one in ATTACKS}) == len(ATTACKS) >= 100
+    assert len(UNUSUAL_ONES) >= 100
