@@ -12,12 +12,25 @@ from website.guide import page, read
 from website.guide.models import MODELS
 from website.guide.steps import FUSED, HALF, LORA, Way
 
-pytestmark = pytest.mark.skipif(bool(lab.missing()), reason=lab.missing())
+needs_a_browser = pytest.mark.skipif(bool(lab.missing()), reason=lab.missing())
 
 
+def test_sphinx_is_given_one_document_and_the_answers_beside_it(tmp_path: Path) -> None:
+    document = tmp_path / page.write(tmp_path)
+    assert document.read_text(encoding="utf-8").startswith("# What fits")
+    assert {path.stem for path in (tmp_path / "_static" / "guide").iterdir()} == set(read.guide().models)
+
+
+@needs_a_browser
 def test_the_page_answers_in_the_words_of_the_guide(tmp_path: Path) -> None:
     table = read.guide()
-    address = page.write_page(tmp_path, table).as_uri()
+    parts = page.write_parts(tmp_path / "guide", table)
+    assert max(path.stat().st_size for path in parts) < 300_000
+    alone = tmp_path / "index.html"
+    view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    html = page.fragment(table)
+    alone.write_text(f'<!doctype html><meta charset="utf-8">{view}<main>{html}</main>', encoding="utf-8")
+    address = alone.as_uri()
     with lab.browser(390, 800) as tab:
         asked: list[str] = []
         errors: list[str] = []

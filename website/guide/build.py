@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
@@ -163,6 +163,7 @@ def build(keys: Iterable[str], path: Path = ANSWERS, anew: bool = False, workers
     missing = [key for key in keys if key not in table["models"]]
     rows = [row for row in measured() if row.mib and row.name not in table["measured"]]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        waiting: dict[Future[Any], tuple[str, str]]
         waiting = {pool.submit(row.traced): ("measured", row.name) for row in rows}
         waiting |= {pool.submit(of_model, key): ("models", key) for key in missing}
         for done in tqdm(as_completed(waiting), total=len(waiting), unit="step"):

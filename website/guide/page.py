@@ -20,6 +20,7 @@ from website.guide.read import Guide, difference, guide
 from website.guide.steps import FUSED, LORA, MIXED, QLORA, Way, methods
 
 HERE = Path(__file__).parent
+DOCUMENT = "field-guide.md"
 FIRST = "llama_3_8b"  # chosen when the page opens
 KINDS = {TEXT: "language", IMAGE: "vision", LATENT: "diffusion"}
 UNITS = {TEXT: "tokens", IMAGE: "pixels", LATENT: "places a side"}
@@ -132,6 +133,7 @@ def fragment(table: Guide | None = None, parts: str = "guide/") -> str:
         f"traced with torch {table.torch}, none from a rule of thumb. Batches looked at are 1, 2, 3, 4, 6, 8, 12 and "
         f"so on; LoRA and QLoRA have rank {RANK} on every linear layer of the blocks. A mixture of experts is taken to "
         "spread its tokens evenly.",
+        lab="In the lab: from website.guide.explorer import field_guide, then field_guide().",
         first=FIRST if FIRST in table.models else next(iter(table.models)), kinds=kinds,
         data=_data(table, parts), script=(HERE / "guide.js").read_text(encoding="utf-8"),
         methods=[MIXED, LORA, QLORA], smallest=_smallest(table),
@@ -159,13 +161,16 @@ def write_parts(folder: Path, table: Guide | None = None) -> list[Path]:
     return written
 
 
-def write_page(folder: Path, table: Guide | None = None) -> Path:
-    """The guide as a page of its own, `index.html` and `guide/`, which needs no server."""
-    table = table or guide()
-    head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>What fits: the field guide</title>'
-    view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    look = "<style>body{font:1em/1.5 system-ui,sans-serif;max-width:64em;margin:1em auto;padding:0 1em}</style>"
-    body = f"<main><h1>What fits</h1>{fragment(table)}</main>"
-    write_parts(folder / "guide", table)
-    write_whole(folder / "index.html", f"{head}{view}{look}{body}</html>\n")
-    return folder / "index.html"
+def write(folder: Path) -> str:
+    """The guide as a document that Sphinx reads, with its answers among the static files.
+
+    Args:
+        folder: of the site's documents.
+
+    Returns:
+        The document's path in it.
+    """
+    write_parts(folder / "_static" / "guide")
+    html = fragment(parts="_static/guide/")
+    write_whole(folder / DOCUMENT, f"# What fits: the field guide\n\n````{{raw}} html\n{html}\n````\n")
+    return DOCUMENT
