@@ -132,9 +132,10 @@ def test_no_such_answer() -> None:
 
 
 def test_what_was_measured_is_met() -> None:
-    found = [off(row, GUIDE.measured[row.name]) for row in measured() if row.name in GUIDE.measured]
+    found = {row.name: off(row, GUIDE.measured[row.name]) for row in measured() if row.name in GUIDE.measured}
     assert found
-    assert max(map(abs, found)) < 0.12
+    assert all(abs(share) < 0.05 for name, share in found.items() if "QLoRA" not in name), found
+    assert all(share < 0.05 for name, share in found.items() if "QLoRA" in name), found  # theirs keeps more in float32
     for row in measured():
         assert row.model in MODELS
         assert row.way.method in METHODS

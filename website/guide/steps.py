@@ -167,15 +167,15 @@ def steps(model: Model) -> Iterator[tuple[Way, StepTrace]]:
     """Every way to train a model, and its step at every batch: memory alone, no arithmetic and no uses."""
     for method, optimizers in methods(model).items():
         for checkpoint in (False, True):
-            yield from _steps_of(model, method, checkpoint, optimizers)
+            yield from _steps_of(model, method, checkpoint, optimizers, model.lengths)
 
 
 def _steps_of(
-    model: Model, method: str, checkpoint: bool, optimizers: tuple[str, ...]
+    model: Model, method: str, checkpoint: bool, optimizers: tuple[str, ...], lengths: tuple[int, ...]
 ) -> Iterator[tuple[Way, StepTrace]]:
-    at = TRACED_AT if model.kind == TEXT else model.lengths
+    at = TRACED_AT if model.kind == TEXT else lengths
     traced = {length: _traced(model, method, checkpoint, length, optimizers) for length in at}
-    for length in model.lengths:
+    for length in lengths:
         if length not in traced:
             try:
                 traced[length] = {one: _between(traced, at, one, length) for one in optimizers}
@@ -204,10 +204,6 @@ def _whole(model: Model, short: _Tapes, precision: str) -> StepTrace:
 
 
 def step(model: Model, way: Way) -> StepTrace:
-    """One of them, traced now.
-
-    Raises:
-        CourseError: a way that the guide has no answers for.
-    """
-    found = _steps_of(model, way.method, way.checkpoint, (way.optimizer,))
-    return next(traced for one, traced in found if one == way)
+    """One of them, traced now; its length may be another than those of the table."""
+    _, found = next(_steps_of(model, way.method, way.checkpoint, (way.optimizer,), (way.length,)))
+    return found
