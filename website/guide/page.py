@@ -1,0 +1,184 @@
+"""The guide as a page: a fragment of HTML with its script, and beside it one small file of answers for each model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Template
+
+from course_utils.files import write_whole
+from course_utils.machine.hardware import Device
+from course_utils.techniques.fine_tuning import RANK
+from course_utils.units import GB, GIB, MIB, format_bytes
+from website.guide.articles import said
+from website.guide.measured import measured, off
+from website.guide.models import IMAGE, LATENT, MODELS, TEXT, Model
+from website.guide.read import Guide, difference, guide
+from website.guide.steps import FUSED, LORA, MIXED, QLORA, Way, methods
+
+HERE = Path(__file__).parent
+DOCUMENT = "field-guide.md"
+FIRST = "llama_3_8b"  # chosen when the page opens
+KINDS = {TEXT: "language", IMAGE: "vision", LATENT: "diffusion"}
+UNITS = {TEXT: "tokens", IMAGE: "pixels", LATENT: "places a side"}
+LENGTHS = {TEXT: 2048, IMAGE: 224, LATENT: 32}  # of the table of the smallest cards, where there are answers for them
+
+
+def _key(way: Way) -> str:
+    return f"{way.method}/{way.optimizer}/{int(way.checkpoint)}/{way.length}"
+
+
+def part(table: Guide, model: Model) -> str:
+    """The script that gives a model's answers to the page, every sentence as `read.Answer` says it."""
+    found: dict[str, Any] = {}
+    for way in table.ways(model):
+        of_cards, line = [], ""
+        for card in table.cards:
+            answer = table.answer(model, way, card)
+            of_cards.append([answer.batch, answer.sentence, *_way_out(table, model, way, card, answer.fits)])
+            line = line or _open(answer.command, max(1, answer.batch), card)
+        found[_key(way)] = {"cards": of_cards, "command": line, "sketch": table.kept(model, way)["sketch"]}
+    return f"fieldGuide({json.dumps(model.key)},{json.dumps({'ways': found}, separators=(',', ':'))});\n"
+
+
+def _open(command: str, batch: int, card: str) -> str:
+    """A command with places for the batch and the card."""
+    return command.replace(f"--batch {batch} ", "--batch {batch} ").replace(f'--card "{card}"', '--card "{card}"')
+
+
+def _way_out(table: Guide, model: Model, way: Way, card: str, fits: bool) -> list[str]:
+    """Where one sample does not fit: the way with which it does, by its key and in words; else nothing."""
+    if fits or (found := table.gentlest(model, way, card)) is None:
+        return []
+    other, alters = found
+    return [_key(other), f"{difference(way, other, model)} (it alters {alters})"]
+
+
+def _card(card: Device) -> dict[str, Any]:
+    note = "" if card.bfloat16 else f"{card.name} has no arithmetic in bfloat16: there write float16."
+    return {"name": card.name, "gib": round(card.memory_bytes / GIB, 2), "note": note}
+
+
+def _data(table: Guide, parts: str) -> str:
+    models = {
+        key: {"methods": methods(one), "lengths": one.lengths, "unit": UNITS[one.kind]}
+        for key, one in table.models.items()
+    }
+    found = {"parts": parts, "cards": [_card(card) for card in table.cards.values()], "models": models}
+    return json.dumps(found, separators=(",", ":")).replace("</", "<\\/")
+
+
+def _smallest(table: Guide) -> Iterator[dict[str, Any]]:
+    """For each model and method the card with the least memory that takes one sample."""
+    cards = sorted(table.cards.values(), key=lambda card: card.memory_bytes)
+    for model in table.models.values():
+        length = LENGTHS[model.kind] if LENGTHS[model.kind] in model.lengths else model.lengths[-1]
+        found = []
+        for method in (MIXED, LORA, QLORA):
+            if method not in methods(model):
+                found.append("")
+                continue
+            way = Way(method, FUSED, True, length)
+            fits = (card.name for card in cards if table.answer(model, way, card.name).fits)
+            found.append(next(fits, "none"))
+        name = f"{model.name}, {length:,} {UNITS[model.kind]}"
+        yield {"name": name, "parameters": f"{model.parameters:,}", "cards": found, "source": model.source}
+
+
+def _measured(table: Guide) -> Iterator[tuple[str, ...]]:
+    for row in measured():
+        step = f"{MODELS[row.model].name}, {row.way.method}, batch {row.batch} × {row.way.length:,}"
+        if row.card and row.model in table.models:
+            ours = table.answer(MODELS[row.model], row.way, row.card).batch
+            right = "" if row.batch <= ours < row.failed else "another batch"
+            yield f"{step}, {row.card}", f"{row.batch} ran, {row.failed} failed", f"{ours} fits", right or "none"
+        elif row.name in table.measured:
+            ours = table.measured[row.name]
+            yield step, format_bytes(row.mib * MIB), format_bytes(ours), f"{100 * off(row, ours):+.1f} %"
+
+
+def _largest(table: Guide) -> str:
+    """The largest difference from a measured peak, for each method."""
+    found: dict[str, list[float]] = {}
+    for row in measured():
+        if row.name in table.measured:
+            found.setdefault(row.way.method, []).append(off(row, table.measured[row.name]))
+    worst = {method: 100 * max(those, key=abs) for method, those in found.items()}
+    return " ".join(
+        f"{method}: {len(found[method])} peaks, the worst off by {one:+.1f} %." for method, one in worst.items()
+    )
+
+
+def _said(table: Guide) -> Iterator[dict[str, str]]:
+    for one in said(table):
+        name = table.models[one.model].name
+        yield {
+            "title": one.title, "address": one.address, "what": f"{one.says}, {one.method}: {one.gb:g} GB",
+            "found": f"{name}: {one.low / GB:,.1f} to {one.high / GB:,.1f}", "judgement": one.judgement,
+        }  # fmt: skip
+
+
+def fragment(table: Guide | None = None, parts: str = "guide/") -> str:
+    """The guide as a fragment for any page.
+
+    Args:
+        table: the answers; those of this folder if not given.
+        parts: where the page finds the files of `write_parts`, relative to itself, with a slash at the end.
+    """
+    table = table or guide()
+    kinds = {
+        name: [one for one in table.models.values() if one.kind == kind]
+        for kind, name in KINDS.items()
+        if any(one.kind == kind for one in table.models.values())
+    }
+    count, rows = len(table.models), sum(1 for _ in table)
+    template = Template((HERE / "guide.html").read_text(encoding="utf-8"), keep_trailing_newline=True)
+    html: str = template.render(
+        intro=f"{rows:,} answers on {count} models and {len(table.cards)} cards, each from a training step that was "
+        f"traced with torch {table.torch}, none from a rule of thumb. Batches looked at are 1, 2, 3, 4, 6, 8, 12 and "
+        f"so on; LoRA and QLoRA have rank {RANK} on every linear layer of the blocks. A mixture of experts is taken to "
+        "spread its tokens evenly.",
+        lab="In the lab: from website.guide.explorer import field_guide, then field_guide().",
+        first=FIRST if FIRST in table.models else next(iter(table.models)), kinds=kinds,
+        data=_data(table, parts), script=(HERE / "guide.js").read_text(encoding="utf-8"),
+        methods=[MIXED, LORA, QLORA], smallest=_smallest(table),
+        smallest_intro="The card with the least memory on which one sample surely fits, with each block computed again "
+        f"and the optimizer {FUSED}.",
+        measured=_measured(table),
+        measured_intro=f"Peaks of a Tesla T4 (fitcheck-llm 0.3.1, MIT licence) and batches of an RTX 3090 "
+        f"(pytorch-image-models, Apache-2.0) beside the guide's step. {_largest(table)} Two differences "
+        f"are known: theirs have LoRA of rank 32 on four matrices of a layer, the guide's of rank {RANK} on all; and with a base in 4 "
+        "bits theirs keep all other weights in float32, as peft prepares a model, the guide's in bfloat16.",
+        said=_said(table),
+        said_intro="What three pages say one needs, and what the guide finds at batch 1 from the best to the worst of "
+        "its optimizers, with blocks computed again or not. Where a page gives no length, up to 2,048 tokens. GB are "
+        "10⁹ bytes, and half a GB is let pass.",
+    )  # fmt: skip
+    return html
+
+
+def write_parts(folder: Path, table: Guide | None = None) -> list[Path]:
+    """One file for each model, which the page loads when it is chosen. Returns their paths."""
+    table, written = table or guide(), []
+    for model in table.models.values():
+        written.append(folder / f"{model.key}.js")
+        write_whole(written[-1], part(table, model))
+    return written
+
+
+def write(folder: Path) -> str:
+    """The guide as a document that Sphinx reads, with its answers among the static files.
+
+    Args:
+        folder: of the site's documents.
+
+    Returns:
+        The document's path in it.
+    """
+    write_parts(folder / "_static" / "guide")
+    html = fragment(parts="_static/guide/")
+    write_whole(folder / DOCUMENT, f"# What fits: the field guide\n\n````{{raw}} html\n{html}\n````\n")
+    return DOCUMENT
