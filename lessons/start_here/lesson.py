@@ -14,7 +14,7 @@
 # %% [markdown] slide="notes"
 # You learn how this course works by doing one round of it: a guess, a picture, a pencil, a slider, a check.
 #
-# About 25 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other
+# About 30 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other
 # lesson.
 #
 # To run a cell, click into it and press Shift+Enter. Run the first one now; it only loads what the page needs.

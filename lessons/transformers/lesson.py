@@ -326,6 +326,10 @@ print(torch.allclose(*gradients, atol=1e-7))
 
 
 # %% slide="subslide" tags=["change"]
+# Change the number of pieces and run again: from when on do more pieces hardly help?
+pieces = 16
+
+
 def in_place(model, ids):  # each token's label is the next; the last one's is the first
     return InPlaceLoss.apply(model(ids).flatten(0, 1), ids.roll(-1, 1).flatten())
 
@@ -333,8 +337,6 @@ def in_place(model, ids):  # each token's label is the next; the last one's is t
 with torch.device("meta"):
     model = gpt2.build(fused).to(torch.bfloat16)
 tokens = Spec((1024,), torch.int64)
-# Change the number of pieces and run again: from when on do more pieces hardly help?
-pieces = 16
 ways = {
     "out = model(…)": language_step("GPT-2", 1024, fused),
     "loss alone kept": language_step("GPT-2", 1024, fused, keep_output=False),

@@ -56,7 +56,7 @@ def test_no_notebook_lies_around_without_a_source(folder, topic):
 
 # Code that a reader types later: it stays open, however long.
 TYPED_LATER = re.compile(
-    "class (ViT|Mine|Remembering)[(]|# Change |"
+    "class (ViT|Mine|Remembering|InPlaceLoss)[(]|# Change |"
     "def (network|digits_net|saved_by_autograd|squeezed_vgg16|digit_net|vgg16_in_order|train|trained|share_read)[(]"
     "|torch.manual_seed|mine = nn.Sequential"
 )
