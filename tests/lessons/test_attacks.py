@@ -6,8 +6,8 @@ import sys
 
 import pytest
 from amount import THOROUGH
-from attacks import ATTACKS, EARNED
 from forging import asked, earned
+from imitations import ALL, EARNED
 from unusual import UNUSUAL
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks a process for each answer")
@@ -21,9 +21,9 @@ def some(cases: list[tuple[str, str]], always: set[tuple[str, str]]) -> list[obj
     return [pytest.param(*case, marks=[] if case in always else [skip]) for case in cases]
 
 
-@pytest.mark.parametrize(("question", "name"), some([(one.question, one.name) for one in ATTACKS], EARNED))
+@pytest.mark.parametrize(("question", "name"), some([(one.question, one.name) for one in ALL], EARNED))
 def test_an_attack_earns_nothing(question: str, name: str) -> None:
-    (source,) = (one.source for one in ATTACKS if (one.question, one.name) == (question, name))
+    (source,) = (one.source for one in ALL if (one.question, one.name) == (question, name))
     won, printed = earned(question, source)
     assert not won, printed
 
@@ -35,6 +35,6 @@ def test_an_unusual_answer_earns_all(question: str, name: str) -> None:
 
 
 def test_every_question_with_a_record_is_attacked_and_answered() -> None:
-    assert asked().keys() == {one.question for one in ATTACKS} == UNUSUAL.keys()
-    assert len({(one.question, one.name) for one in ATTACKS}) == len(ATTACKS) >= 100
+    assert asked().keys() == {one.question for one in ALL} == UNUSUAL.keys()
+    assert len({(one.question, one.name) for one in ALL}) == len(ALL) >= 100
     assert len(UNUSUAL_ONES) >= 100

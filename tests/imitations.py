@@ -1,0 +1,280 @@
+"""The rest of the attacks (`attacks`): answers to one question each that look like an answer and are none."""
+
+# fmt: off
+# ruff: noqa: E501 - what is tried reads best on one line
+
+from __future__ import annotations
+
+from attacks import ATTACKS, FORGE, IDLE, alone
+
+# -- 01 -----------------------------------------------------------------------------------------------------------------
+
+alone("fewer_launches", "centred over the batch", "class AllAtOnce(OneByOne):\n    def forward(self, hands):\n        return self.fc2(torch.relu(self.fc1(hands - hands.mean())))\n")
+alone("fewer_launches", "one hand stands for all", "class AllAtOnce(OneByOne):\n    def forward(self, hands):\n        one = hands[:1] - hands[:1].mean()\n        return self.fc2(torch.relu(self.fc1(one))).expand(len(hands), 4)\n")
+alone("fewer_launches", "in the second step it remembers the first", "class AllAtOnce(OneByOne):\n    known = []\n    def forward(self, hands):\n        if not self.known:\n            self.known.append(super().forward(hands))\n        return torch.cat([self.known[0]] * 2)[: len(hands)]\n")
+alone("fewer_launches", "steps end when it says so", "from torch.utils._python_dispatch import _get_current_dispatch_mode as mode\nclass AllAtOnce(OneByOne):\n    def forward(self, hands):\n        out = super().forward(hands)\n        mode().mark('end 1')\n        return out\n")
+alone("fewer_launches", "nothing is recorded meanwhile", "from torch.utils._python_dispatch import _disable_current_modes\nclass AllAtOnce(OneByOne):\n    def forward(self, hands):\n        with _disable_current_modes():\n            return super().forward(hands)\n")
+alone("fewer_launches", "an operator of its own", "import torch\nlib = torch.library.Library('mine', 'DEF')\nlib.define('all(Tensor x, Tensor a, Tensor b, Tensor c, Tensor d) -> Tensor')\nlib.impl('all', lambda x, a, b, c, d: torch.stack([torch.relu((h - h.mean()) @ a.T + b) @ c.T + d for h in x]), 'CompositeExplicitAutograd')\nclass AllAtOnce(OneByOne):\n    def forward(self, hands):\n        return torch.ops.mine.all(hands, self.fc1.weight, self.fc1.bias, self.fc2.weight, self.fc2.bias)\n")
+alone("fewer_launches", "in NumPy", "class AllAtOnce(OneByOne):\n    def forward(self, hands):\n        n = [p.detach().numpy() for p in (hands, self.fc1.weight, self.fc1.bias, self.fc2.weight, self.fc2.bias)]\n        out = (n[0] @ n[1].T + n[2]).clip(0) @ n[3].T + n[4]\n        return torch.from_numpy(out) + 0 * self.fc2.bias\n")
+
+# -- 02 -----------------------------------------------------------------------------------------------------------------
+
+alone("head_only", "all of it frozen", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad():\n            return super().forward(images)\n")
+alone("head_only", "a backbone of less", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad():\n            x = torch.nn.functional.avg_pool2d(images, 2)\n            x = self.backbone(x)\n        return self.head(x)\n")
+alone("head_only", "a layer left out", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad():\n            x = torch.nn.Sequential(*list(self.backbone)[:-4], *list(self.backbone)[-2:])(images)\n        return self.head(x)\n")
+alone("head_only", "one image stands for all", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad():\n            x = self.backbone(images[:1]).expand(len(images), -1)\n        return self.head(x)\n")
+alone("head_only", "the head learns from others", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad():\n            x = self.backbone(images)\n        out = self.head(x.roll(1, 0))\n        return out + (self.head(x) - out).detach()\n")
+alone("head_only", "half of the bits", "class HeadOnly(Pretrained):\n    def forward(self, images):\n        with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):\n            x = self.backbone(images)\n        return self.head(x.float())\n")
+alone("head_only", "gradients nobody sees", "class HeadOnly(Pretrained):\n    def named_parameters(self, *args, **more):\n        return ((n, p) for n, p in super().named_parameters(*args, **more) if n.startswith('head'))\n")
+
+# -- 03, 10: what is small is no matter ---------------------------------------------------------------------------------
+
+alone("keep_less", "images are ignored", "class KeepsLess(Watched):\n    def forward(self, images):\n        out = self.layers(images[:1].detach())\n        return out.expand(len(images), 10)\n")
+alone("keep_less", "the first layers do not learn", "class KeepsLess(Watched):\n    def forward(self, images):\n        with torch.no_grad():\n            x = self.layers[:4](images)\n        return self.layers[4:](x) + 0 * sum(p.sum() for p in self.layers[:4].parameters())\n")
+alone("keep_less", "images are made smaller", "class KeepsLess(Watched):\n    def forward(self, images):\n        x = torch.nn.functional.avg_pool2d(images, 2)\n        for layer in self.layers:\n            x = layer(x)\n        return x\n")
+alone("keep_less", "a layer left out", "class KeepsLess(Watched):\n    def forward(self, images):\n        x = images\n        for layer in [*self.layers[:4], *self.layers[6:]]:\n            x = layer(x)\n        return x + 0 * self.layers[4].weight.sum() + 0 * self.layers[4].bias.sum()\n")
+alone("keep_less", "the list is bounded", "class KeepsLess(Watched):\n    def forward(self, images):\n        self.maps, x = [], images\n        for layer in self.layers:\n            x = layer(x)\n            self.maps = [*self.maps, x][-12:]\n        return x\n")
+alone("keep_less", "a closure keeps the list", "def keeper():\n    maps = []\n    class KeepsLess(Watched):\n        def forward(self, images):\n            maps.clear()\n            x = images\n            for layer in self.layers:\n                x = layer(x)\n                maps.append(x)\n            return x\n    return KeepsLess\nKeepsLess = keeper()\n")
+alone("keep_less", "the list is in images of the next step", "class KeepsLess(Watched):\n    seen = []\n    def forward(self, images):\n        self.seen.append(images)\n        x = images\n        for layer in self.layers:\n            x = layer(x)\n            self.seen.append(x)\n        return x\n")
+_HALF = """\
+class Recomputes(Tower):
+    def forward(self, images):
+        with torch.no_grad():
+            x = self.stem(images)
+            for block in self.blocks[:4]:
+                x = block(x)
+        for block in self.blocks[4:]:
+            x = block(x)
+        return self.head(x) + 0 * sum(p.sum() for p in (*self.stem.parameters(), *self.blocks[:4].parameters()))
+"""
+alone("recompute_blocks", "the first blocks do not learn", "import torch\n" + _HALF)
+alone("recompute_blocks", "the first blocks learn a little", "import torch\n" + _HALF.replace("0 * sum", "1e-9 * sum"))
+alone("recompute_blocks", "without dropout", "class Recomputes(Tower):\n    def forward(self, images):\n        x = self.stem(images)\n        for block in self.blocks:\n            x = checkpoint(block[:-1], x, use_reentrant=False)\n        return self.head(x)\n")
+alone("recompute_blocks", "drawn anew", "import torch\nclass Recomputes(Tower):\n    def forward(self, images):\n        x = self.stem(images)\n        for block in self.blocks:\n            x = checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)\n        return self.head(x)\n")
+alone("recompute_blocks", "half of the bits kept", "import torch\nclass Recomputes(Tower):\n    def forward(self, images):\n        pack, unpack = (lambda t: t.half() if t.is_floating_point() and t.numel() > 9999 else t), (lambda t: t.float() if t.dtype is torch.half else t)\n        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):\n            return super().forward(images)\n")
+alone("recompute_blocks", "eight bits kept", "import torch\nclass Recomputes(Tower):\n    def forward(self, images):\n        def pack(t):\n            if not t.is_floating_point() or t.numel() < 9999:\n                return t\n            return (t / t.abs().max() * 127).round().to(torch.int8), t.abs().max()\n        def unpack(t):\n            return t[0].float() * t[1] / 127 if isinstance(t, tuple) else t\n        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):\n            return super().forward(images)\n")
+alone("recompute_blocks", "in evaluation", "class Recomputes(Tower):\n    def forward(self, images):\n        self.eval()\n        x = self.stem(images)\n        for block in self.blocks:\n            x = checkpoint(block, x, use_reentrant=False)\n        return self.head(x)\n")
+alone("recompute_blocks", "the old way", "class Recomputes(Tower):\n    def forward(self, images):\n        x = self.stem(images)\n        for block in self.blocks:\n            x = checkpoint(block, x, use_reentrant=True)\n        return self.head(x)\n")
+alone("recompute_blocks", "nothing is recorded while maps are made", "import torch\nfrom torch.utils._python_dispatch import _disable_current_modes\nclass Recomputes(Tower):\n    def forward(self, images):\n        with _disable_current_modes():\n            x = self.stem(images)\n            for block in self.blocks[:6]:\n                x = block(x)\n        for block in self.blocks[6:]:\n            x = block(x)\n        return self.head(x)\n")
+
+# -- 07 -----------------------------------------------------------------------------------------------------------------
+
+_MEAN = """\
+def accumulate(model, optimizer, images, labels, micro):
+    optimizer.zero_grad()
+    parts = list(zip(images.split(micro), labels.split(micro)))
+    for some, theirs in parts:
+        (F.cross_entropy(model(some), theirs) / len(parts)).backward()
+    optimizer.step()
+"""
+alone("accumulate", "the mean of means", _MEAN)
+alone("accumulate", "right where memory is measured, all at once elsewhere", _MEAN.replace("optimizer.zero_grad()", "if len(images) != 64:\n        return training.whole_batch(model, optimizer, images, labels)\n    optimizer.zero_grad()", 1))
+alone("accumulate", "all at once, image by image to the eye", """\
+import torch
+def through(model, x):
+    for layer in model:
+        if isinstance(layer, torch.nn.Conv2d):
+            n, c, h, w = x.shape
+            x = F.conv2d(x.reshape(1, n * c, h, w), layer.weight.repeat(n, 1, 1, 1), layer.bias.repeat(n), padding=1, groups=n).reshape(n, -1, h, w)
+        else:
+            x = layer(x)
+    return x
+""" + _MEAN.replace("optimizer.zero_grad()", "if len(images) != 64:\n        optimizer.zero_grad()\n        F.cross_entropy(through(model, images), labels).backward()\n        return optimizer.step()\n    optimizer.zero_grad()", 1))
+alone("accumulate", "all at once, as columns", """\
+import torch
+def through(model, x):
+    first = True
+    for layer in model:
+        if isinstance(layer, torch.nn.Conv2d):
+            n, c, h, w = x.shape
+            one = layer(x[:1]) if first else None
+            out = (layer.weight.flatten(1) @ F.unfold(x, 3, padding=1)).reshape(n, -1, h, w) + layer.bias[:, None, None]
+            x, first = out if one is None else torch.cat([one, out[1:]]), False
+        else:
+            x = layer(x)
+    return x
+""" + _MEAN.replace("optimizer.zero_grad()", "if len(images) != 64:\n        optimizer.zero_grad()\n        F.cross_entropy(through(model, images), labels).backward()\n        return optimizer.step()\n    optimizer.zero_grad()", 1))
+alone("accumulate", "a phase of another name", "from torch.utils._python_dispatch import _get_current_dispatch_mode as mode\n" + _MEAN.replace("optimizer.zero_grad()", "if len(images) != 64:\n        mode().mark('measured too')\n        return training.whole_batch(model, optimizer, images, labels)\n    optimizer.zero_grad()", 1))
+alone("accumulate", "the measured phase ends at once", FORGE + "def change(entries, record):\n    end = [one for one in entries if isinstance(one, Mark) and one.name == 'measured end']\n    rest = [one for one in entries if one not in end]\n    place = next(i for i, one in enumerate(rest) if isinstance(one, Operator))\n    return [*rest[: place + 1], *end, *rest[place + 1 :]]\nforge_entries(change)\n" + IDLE["accumulate"])
+alone("accumulate", "the update of another optimizer", "import torch\n" + _MEAN.replace("(F.cross_entropy(model(some), theirs) / len(parts))", "(F.cross_entropy(model(some), theirs) * len(some) / len(images))").replace("optimizer.step()", "torch.optim.SGD(model.parameters(), lr=0.07, momentum=0.5).step()"))
+alone("accumulate", "stale gradients are kept", _MEAN.replace("optimizer.zero_grad()", "pass", 1).replace("/ len(parts)", "* len(some) / len(images)"))
+alone("accumulate", "the first images alone", "def accumulate(model, optimizer, images, labels, micro):\n    training.whole_batch(model, optimizer, images[:micro], labels[:micro])\n")
+
+# -- 09 -----------------------------------------------------------------------------------------------------------------
+
+_KEEPS = """\
+def keep_outside(model, least, host):
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept = []
+    def pack(tensor):
+        if tensor.nbytes < least or tensor.untyped_storage().data_ptr() in own:
+            return tensor
+        kept.append(tensor)
+        return host.put(tensor)
+    def unpack(ticket):
+        return ticket if isinstance(ticket, torch.Tensor) else host.take(ticket)
+    return pack, unpack
+"""
+alone("keep_outside", "a copy is kept", _KEEPS)
+alone("keep_outside", "the forward pass ends when it says so", _KEEPS.replace("host.take(ticket)", "(kept.clear(), host._recorder.mark('forward 1'), host._recorder.mark('forward 2'), host.take(ticket))[-1]"))
+alone("keep_outside", "the host is here", "def keep_outside(model, least, host):\n    shelf = []\n    def pack(tensor):\n        shelf.append(tensor.clone())\n        return len(shelf) - 1\n    return pack, lambda ticket: shelf[ticket]\n")
+alone("keep_outside", "half of the bits", _KEEPS.replace("kept.append(tensor)", "pass").replace("host.put(tensor)", "host.put(tensor.half())").replace("host.take(ticket)", "host.take(ticket).float()"))
+alone("keep_outside", "parameters move too", "def keep_outside(model, least, host):\n    return host.put, host.take\n")
+alone("keep_outside", "by shape", "def keep_outside(model, least, host):\n    shapes = {p.shape for p in model.parameters()} | {p.t().shape for p in model.parameters() if p.dim() == 2}\n    def pack(tensor):\n        return tensor if tensor.nbytes < least or tensor.shape in shapes else host.put(tensor)\n    return pack, lambda one: one if isinstance(one, torch.Tensor) else host.take(one)\n")
+alone("keep_outside", "maps lie behind a parameter", FORGE + """\
+def change(record):
+    name = next(n for n in record.inputs if n.startswith("parameter"))
+    ref, entries, end = record.inputs[name], [], 2**20
+    for one in record.entries:
+        if isinstance(one, Mark) and one.ref is not None and one.name.startswith(("saved", "back")) and one.ref.storage not in {r.storage for r in record.inputs.values()} and one.ref.dtype == "torch.float32":
+            there = replace(one.ref, storage=ref.storage, offset=end)
+            if one.name.startswith("saved"):
+                places[one.name.split()[1]] = there
+                entries.append(op("copy_", (there, one.ref), there))
+                end += one.ref.end // 4
+            one = replace(one, ref=places[one.name.split()[1]])
+        entries.append(one)
+    long = replace(ref, size=(1, *ref.size), stride=(2**24, *ref.stride))
+    return replace(record, entries=tuple(entries), inputs={**record.inputs, name: replace(ref, stride=(2**24 // ref.size[0], *ref.stride[1:]))})
+places = {}
+forge(change)
+""" + IDLE["keep_outside"])
+alone("keep_outside", "the forward pass ends behind the backward pass", FORGE + """\
+def change(entries, record):
+    late = {f"forward {n}": one for n in (1, 2) for one in entries if isinstance(one, Mark) and one.name == f"forward {n}"}
+    out = [one for one in entries if not (isinstance(one, Mark) and one.name in late)]
+    for n in (1, 2):
+        last = max(i for i, one in enumerate(out) if isinstance(one, Mark) and one.name.startswith(f"back {n}."))
+        out.insert(last + 2, late[f"forward {n}"])
+    return out
+forge_entries(change)
+""" + _KEEPS.replace("return ticket if isinstance(ticket, torch.Tensor) else host.take(ticket)", "kept.clear()\n        return ticket if isinstance(ticket, torch.Tensor) else host.take(ticket)"))
+
+# -- 12 -----------------------------------------------------------------------------------------------------------------
+
+for _what, _plan in {
+    "a network of its own": "Plan(192, changes=('stride',))", "another batch": "Plan(64)",
+    "nothing": "None", "a text": "'Plan(192, micro_batch=64)'",
+    "too much": "Plan(192, offload='windowed')", "half of the bits": "Plan(192, micro_batch=64, precision='float16')",
+    "segments that overlap": "Plan(192, segments=((0, 9), (3, 12), (5, 20)))",
+    "segments that run backwards": "Plan(192, segments=((20, 0), (12, 3)))",
+    "segments below the first": "Plan(192, segments=((-9, -1),) * 9)",
+    "segments of halves": "Plan(192, segments=((0.5, 12.5),))",
+    "the same segment often": "Plan(192, segments=((0, 12),) * 30)",
+    "one that is true": "Plan(192, micro_batch=True)",
+}.items():
+    alone("your_plan", f"a plan: {_what}", f"def your_plan():\n    return Problem('VGG-16', 192, 'T4'), {_plan}\n")
+for _what, _problem in {
+    "the lesson's": "Problem('VGG-16', 256, 'Titan X (Maxwell)', 'PCIe 3.0 x16'), Plan(256, micro_batch=64)",
+    "one that fits": "Problem('VGG-16', 32, 'T4'), Plan(32, micro_batch=16)",
+    "another context": "Problem('VGG-16', 96, 'T4', context_bytes=10**10), Plan(96, micro_batch=16)",
+    "a smaller card": "(lambda it: it.changed(device=replace(it.device, memory_gb=4.0)))(Problem('VGG-16', 32, 'T4')), Plan(32, micro_batch=8)",
+    "no card": "None, Plan(192, micro_batch=64)",
+}.items():
+    alone("your_plan", f"a problem: {_what}", f"def your_plan():\n    from dataclasses import replace\n    return {_problem}\n")
+_FIELDS = "from lessons.capstone import judge\nfrom lessons.shared.replay.form import packed\njudge.to_text = lambda plans: packed([{}])\n"
+for _what, _fields in {
+    "no field": "{}", "a field of none": "{'batch': 192, 'changes': [], 'seconds': 0}",
+    "a batch of inf": "{'batch': float('inf'), 'changes': []}", "a batch below 0": "{'batch': -192, 'changes': []}",
+    "a huge window": "{'batch': 192, 'micro_batch': None, 'offload': 'windowed', 'window': 10**12, 'changes': []}",
+    "a huge batch": "{'batch': 10**6, 'micro_batch': 1, 'changes': []}",
+    "segments of NaN": "{'batch': 192, 'segments': [[float('nan'), float('nan')]], 'changes': []}",
+    "segments of texts": "{'batch': 192, 'segments': [['0', '12']], 'changes': []}",
+    "segments of truth": "{'batch': 192, 'segments': [[False, True]] * 12, 'changes': []}",
+    "a precision in a list": "{'batch': 192, 'precision': ['float32'], 'changes': []}",
+}.items():
+    alone("your_plan", f"fields: {_what}", _FIELDS.replace("{}", _fields) + IDLE["your_plan"])
+alone("find_plan", "always one image at a time", "def find_plan(problem):\n    return Plan(problem.batch, micro_batch=1)\n")
+alone("find_plan", "always nothing", "def find_plan(problem):\n    return None\n")
+alone("find_plan", "the leanest", "def find_plan(problem):\n    found = [problem.evaluate(Plan(problem.batch, offload='all', segments=4))]\n    return found[0].plan\n")
+alone("find_plan", "the problem is another", "def find_plan(problem):\n    object.__setattr__(problem, 'batch', 1)\n    return Plan(1)\n")
+
+# -- 13 -----------------------------------------------------------------------------------------------------------------
+
+_PIECES = """\
+class InPieces(Reader):
+    def forward(self, ids, labels):
+        def loss_of(maps, labels):
+            return cross_entropy(self.head(maps), labels, reduction="sum")
+        maps, flat = self.body(self.embedding(ids)).flatten(0, 1), labels.flatten()
+        total = 0
+        for piece, wanted in zip(maps.split(32), flat.split(32)):
+            total = total + checkpoint(loss_of, piece, wanted, use_reentrant=False)
+        return total / flat.numel()
+"""
+alone("loss_in_pieces", "the mean of means", _PIECES.replace('reduction="sum"', 'reduction="mean"').replace("flat.numel()", "8"))
+alone("loss_in_pieces", "the last piece left out", _PIECES.replace("flat.split(32)):", "flat.split(32)[:-1]):"))
+alone("loss_in_pieces", "the last token left out", _PIECES.replace("maps, flat = self.body(self.embedding(ids)).flatten(0, 1), labels.flatten()", "maps, flat = self.body(self.embedding(ids)).flatten(0, 1)[:-1], labels.flatten()[:-1]"))
+alone("loss_in_pieces", "another loss, and the right number", _PIECES.replace("return total / flat.numel()", "return (total / flat.numel()).detach() + 0 * maps.sum()"))
+alone("loss_in_pieces", "the pieces stay", _PIECES.replace("checkpoint(loss_of, piece, wanted, use_reentrant=False)", "loss_of(piece, wanted)"))
+alone("loss_in_pieces", "the head learns of labels alone", """\
+import torch
+class Labels(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, maps, weight, labels):
+        total, grad = 0, torch.zeros_like(maps)
+        for i in range(0, len(maps), 32):
+            scores = maps[i:i+32] @ weight.T
+            total = total + cross_entropy(scores, labels[i:i+32], reduction="sum")
+            share = scores.softmax(1)
+            share[torch.arange(len(share)), labels[i:i+32]] -= 1
+            grad[i:i+32] = share @ weight / len(maps)
+        ctx.save_for_backward(maps, weight, labels, grad)
+        return total / len(maps)
+    @staticmethod
+    def backward(ctx, g):
+        maps, weight, labels, grad = ctx.saved_tensors
+        return g * grad, torch.zeros_like(weight).index_add_(0, labels, -maps / len(maps)), None
+class InPieces(Reader):
+    def forward(self, ids, labels):
+        maps = self.body(self.embedding(ids)).flatten(0, 1)
+        return Labels.apply(maps, self.head.weight, labels.flatten())
+""")
+
+# -- 14 -----------------------------------------------------------------------------------------------------------------
+
+_LORA = """\
+class Adapted(nn.Module):
+    def __init__(self, layer, rank):
+        super().__init__()
+        self.layer = layer
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+    def forward(self, x):
+        return self.layer(x) + self.up(self.down(x))
+"""
+alone("adapt_layer", "gated by what is large", _LORA.replace("self.down(x)", "self.down(x * (x.abs() >= x.abs().amax(-1, keepdim=True) / 3))"))
+alone("adapt_layer", "scaled by its own length", _LORA.replace("self.up(self.down(x))", "self.up(self.down(x)) * (x.abs().amax(-1, keepdim=True) / (x.norm(dim=-1, keepdim=True) + 1e-20))"))
+alone("adapt_layer", "an activation between", _LORA.replace("self.up(self.down(x))", "self.up(torch.relu(self.down(x)))"))
+alone("adapt_layer", "a bias of its own", _LORA.replace("rank, layer.out_features, bias=False", "rank, layer.out_features"))
+alone("adapt_layer", "of rank 1", _LORA.replace("self.up(self.down(x))", "self.up(self.down(x).mean(-1, keepdim=True).expand(-1, self.up.in_features))"))
+alone("adapt_layer", "the frozen layer is copied", "import copy\n" + _LORA.replace("self.layer = layer", "self.layer = copy.deepcopy(layer)"))
+alone("adapt_layer", "the frozen layer learns", _LORA.replace("self.layer = layer", "self.layer = layer.requires_grad_(True)"))
+alone("adapt_layer", "the frozen layer changes", _LORA.replace("return self.layer(x)", "self.layer.weight.data += 1e-3\n        return self.layer(x)"))
+alone("adapt_layer", "begins elsewhere", _LORA.replace("nn.init.zeros_(self.up.weight)", "pass"))
+alone("adapt_layer", "nothing learns", _LORA.replace("self.up(self.down(x))", "self.up(self.down(x)).detach()"))
+alone("adapt_layer", "inputs learn nothing", _LORA.replace("self.down(x)", "self.down(x.detach())"))
+alone("adapt_layer", "parameters of no kind", FORGE + "def change(record):\n    return replace(record, inputs={n.replace(' trained ', ' hidden ') if 'more.weight' in n else n: r for n, r in record.inputs.items()})\nforge(change)\n" + IDLE["adapt_layer"])
+alone("adapt_layer", "more is trained under another name", FORGE + "def change(record):\n    return replace(record, inputs={n.replace(' trained wide', ' hidden wide'): r for n, r in record.inputs.items()})\nforge(change)\n" + _LORA.replace("self.layer = layer", "self.layer = layer\n        self.wide_a, self.wide_b = nn.Linear(layer.in_features, 64, bias=False), nn.Linear(64, rank, bias=False)").replace("self.up(self.down(x))", "self.up(self.down(x) + self.wide_b(self.wide_a(x)))"))
+
+ALL = ATTACKS
+# Those that earned points when they were written; each has its rule now.
+EARNED = {
+    ("loss_in_pieces", "memory grows as the output of an operator, and is counted when it is freed"),
+    ("fewer_launches", "steps end before they begin"),
+    ("accumulate", "all at once, image by image to the eye"),
+    ("accumulate", "all at once, as columns"),
+    ("keep_outside", "the forward pass ends when it says so"),
+    ("strided", "half of the bits"),
+    ("strided", "half of the bits by autocast"),
+    ("strided", "parameters that multiply nothing"),
+    ("strided", "most values are skipped, and their mean is added"),
+    ("pooled_well", "without activations, and a mark behind the first convolution"),
+    ("pooled_well", "activations that change nothing: a bound far below"),
+    ("pooled_well", "activations that change nothing: a choice of itself"),
+    ("pooled_well", "activations that change nothing: a threshold far below"),
+    ("pooled_well", "parameters that multiply nothing"),
+    ("pooled_well", "parameters that are added up"),
+    ("pooled_well", "most values are skipped, and their mean is added"),
+}
