@@ -538,8 +538,8 @@ rows["the card is ahead from, over PCIe 4"] = [
 pd.DataFrame(rows, index=["measured above", "model, in the explorer"]).T
 
 # %% [markdown] slide="notes"
-# Read the explorer with that in mind. If the model's times are shorter than the measured ones where the batch is large,
-# its crossover lies too far to the right by as much as the last line says.
+# Read the explorer with that in mind. Where the model's times are shorter than the measured ones, its crossover comes
+# too late; where they are longer, too early. The last line says by how much.
 
 # %% tags=["nbval-ignore-output"]
 explorer

@@ -15,7 +15,9 @@ from classroom.authoring import plan
 from classroom.notebooks import outline, read_notebook, topics
 
 # A number that is the answer's by chance: lesson, the text it is found in, and why it gives nothing away.
-BY_CHANCE: dict[tuple[str, str], str] = {}
+BY_CHANCE: dict[tuple[str, str], str] = {
+    ("why_gpus", "Each of 32 samples"): "the crossover is measured, and on a busy machine it may be near 32",
+}
 
 MOST_HEADINGS, FEWEST_GUESSES, MOST_GUESSES, FEWEST_CHANGES = 12, 2, 4, 2
 NEAR = 0.01  # of the answer: whoever reads a number this near, in its unit, has read the answer
