@@ -210,7 +210,7 @@ class Accumulate(ReplayCheck[UpdateComparison]):
             if seen.even_equal and seen.uneven_equal:
                 where = "in the second step"
             moved = float((seen.even[0] - seen.even[1]).abs().max()) if where == "here" else 0.0
-            size = f" The parameters are off by up to {moved:.2g}." if moved else ""
+            size = f" Parameters are off by up to {moved:.2g}." if moved else ""
             return f"The update is not the whole batch's {where}.{size} Work out which samples count, and how much."
         if seen.micro < seen.most < MICRO * PARTS - MICRO:
             return f"{self.told('number for size')} (Here {seen.most} at once, where micro is {seen.micro}.)"
