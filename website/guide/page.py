@@ -93,11 +93,21 @@ def _measured(table: Guide) -> Iterator[tuple[str, ...]]:
         step = f"{MODELS[row.model].name}, {row.way.method}, batch {row.batch} × {row.way.length:,}"
         if row.card and row.model in table.models:
             ours = table.answer(MODELS[row.model], row.way, row.card).batch
-            right = "" if row.batch <= ours < row.failed else "another batch"
-            yield f"{step}, {row.card}", f"{row.batch} ran, {row.failed} failed", f"{ours} fits", right or "none"
+            right = row.batch <= ours and (not row.failed or ours < row.failed)
+            ran = f"{row.batch} ran" + (f", {row.failed} failed" if row.failed else "")
+            yield f"{step}, {row.card}", ran, f"{ours} fits", "agrees" if right else "another batch"
         elif row.name in table.measured:
             ours = table.measured[row.name]
             yield step, format_bytes(row.mib * MIB), format_bytes(ours), f"{100 * off(row, ours):+.1f} %"
+
+
+def _measured_intro(table: Guide) -> str:
+    return (
+        "Peaks of a Tesla T4 (fitcheck-llm 0.3.1, MIT licence) and batches of an RTX 3090 (pytorch-image-models, "
+        f"Apache-2.0) beside the guide's step. {_largest(table)} Two differences are known. Theirs have LoRA of rank "
+        f"32 on four matrices of a layer, the guide's of rank {RANK} on all. And with a base in 4 bits theirs keep all "
+        "other weights in float32, as peft prepares a model; the guide keeps them in bfloat16."
+    )
 
 
 def _largest(table: Guide) -> str:
@@ -148,10 +158,7 @@ def fragment(table: Guide | None = None, parts: str = "guide/") -> str:
         smallest_intro="The card with the least memory on which one sample surely fits, with each block computed again "
         f"and the optimizer {FUSED}.",
         measured=_measured(table),
-        measured_intro=f"Peaks of a Tesla T4 (fitcheck-llm 0.3.1, MIT licence) and batches of an RTX 3090 "
-        f"(pytorch-image-models, Apache-2.0) beside the guide's step. {_largest(table)} Two differences "
-        f"are known: theirs have LoRA of rank 32 on four matrices of a layer, the guide's of rank {RANK} on all; and with a base in 4 "
-        "bits theirs keep all other weights in float32, as peft prepares a model, the guide's in bfloat16.",
+        measured_intro=_measured_intro(table),
         said=_said(table),
         said_intro="What three pages say one needs, and what the guide finds at batch 1 from the best to the worst of "
         "its optimizers, with blocks computed again or not. Where a page gives no length, up to 2,048 tokens. GB are "

@@ -13,7 +13,7 @@ from typing import Any
 
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
-from course_utils.techniques.capacity import FITS, Fit, context
+from course_utils.techniques.capacity import FITS, TIGHT, Fit, context
 from course_utils.trace_command.changes import ALTERS, MODEL, ROUNDING, TIME
 from course_utils.units import CourseError, format_bytes
 from website.guide.build import ANSWERS, read_table
@@ -54,11 +54,11 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """The largest batch with its peak, or what stands in the way of the first sample."""
-        if not self.fits:
-            return f"Not one sample surely fits. {self.verdict.sentence}"
+        """The largest batch, or batch 1 where none fits: its peak, the verdict, and what a tight one means."""
         reserved = "" if self.reserved_bytes is None else f"; PyTorch reserves {format_bytes(self.reserved_bytes)}"
-        return f"Batch {self.batch:,} peaks at {format_bytes(self.peak_bytes)} and {self.verdict.words}{reserved}."
+        batch = f"Batch {max(1, self.batch):,} peaks at {format_bytes(self.peak_bytes)} and {self.verdict.words}"
+        tight = f" {self.verdict.sentence}" if self.verdict.state == TIGHT else ""
+        return f"{batch}{reserved if self.fits else ''}.{tight}"
 
     @property
     def command(self) -> str:
