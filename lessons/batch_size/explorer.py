@@ -230,6 +230,7 @@ def batch_explorer(
     start = {"network": network, "batch": batch, "micro": micro, "optimizer": optimizer}
     return BatchExplorer(networks, {**start, "device": hardware.device(device).name})
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     batch_explorer,

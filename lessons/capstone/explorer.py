@@ -178,6 +178,7 @@ def _halvings(batch: int) -> list[int]:
     """The batch and its halves, as long as they are whole."""
     return [batch >> power for power in range(HALVINGS + 1) if batch % (1 << power) == 0]
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     lambda: plan_explorer(Problem("VGG-16", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")),

@@ -184,6 +184,7 @@ def half_explorer(
     start = {"network": network, "batch": batch, "optimizer": optimizer, "precision": precision}
     return HalfExplorer(offered, {**start, "device": hardware.device(device).name})
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     half_explorer,

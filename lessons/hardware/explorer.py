@@ -255,6 +255,7 @@ def hardware_explorer(
     start = {"network": network, "batch": batch, "optimizer": optimizer, "precision": precision}
     return HardwareExplorer(networks, [*hardware.devices(), *more_devices], start)
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     hardware_explorer,

@@ -223,6 +223,7 @@ def cards_explorer(
     start = {"network": network, "scheme": scheme, "cards": cards, "batch": batch}
     return CardsExplorer(networks, {**start, "device": hardware.device(device).name, "link": hardware.link(link).name})
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     cards_explorer,

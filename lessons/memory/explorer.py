@@ -269,6 +269,7 @@ def memory_explorer(
     start = {"network": network, "batch": batch, "size": size, "optimizer": optimizer, "precision": precision}
     return MemoryExplorer(networks, {**start, "card_gib": card_gib, "device": device})
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     memory_explorer,

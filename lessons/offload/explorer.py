@@ -238,8 +238,10 @@ def offload_explorer(
     start = {"network": network, "batch": batch, "moves": moves, "precision": precision}
     return OffloadExplorer(offered, {**start, "device": hardware.device(device).name, "link": hardware.link(link).name})
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     offload_explorer,
     {"network": ("VGG-16", "AlexNet"), "moves": None, "precision": None, "link": None, "batch": (96, 192, 384)},
+    write="points",
 )

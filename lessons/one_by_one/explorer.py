@@ -119,6 +119,7 @@ def squeeze_explorer(
     start = {"network": network, "layer": layer, "channels": channels, "narrow": narrow, "batch": batch}
     return SqueezeExplorer(start)
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     partial(squeeze_explorer, "VGG-16", "conv1_2", 32, 1),

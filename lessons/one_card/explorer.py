@@ -190,6 +190,7 @@ def one_card_explorer(
         "device": card.name,
     })  # fmt: skip
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     one_card_explorer,

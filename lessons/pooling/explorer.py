@@ -151,6 +151,7 @@ def pool_explorer(
     start = {"network": network, "place": place, "kind": kind, "size": size, "precision": precision, "batch": batch}
     return PoolExplorer(start)
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     partial(pool_explorer, "AlexNet", "pool1"),

@@ -186,6 +186,7 @@ def recompute_explorer(
     start = {"network": network, "batch": batch, "rule": rule, "device": hardware.device(device).name}
     return RecomputeExplorer(offered, start)
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     recompute_explorer,

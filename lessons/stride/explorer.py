@@ -111,6 +111,7 @@ def stride_explorer(
     start = {"network": network, "layer": layer, "stride": stride, "drop_pool": bool(drop_pool), "batch": batch}
     return StrideExplorer(start)
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     partial(stride_explorer, "AlexNet", "conv3", 2),

@@ -239,6 +239,7 @@ def transformer_explorer(
     }  # fmt: skip
     return TransformerExplorer(offered, start)
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     transformer_explorer,

@@ -158,6 +158,7 @@ def who_wins_explorer(
     start = {"inputs": inputs, "units": units, "batch": batch, "gpu": device(gpu).name, "link": way}
     return WhoWinsExplorer(cpus, start, python_seconds)
 
+
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
     who_wins_explorer,

@@ -1,4 +1,4 @@
-"""Views for pages without a kernel: which settings, in what order, as what files. The page's side is in test_site.py."""
+"""Views for pages without a kernel: which settings, in what order, as what files; on the page they are in test_site."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
 // Explorers on a page without a kernel: every setting was drawn when the site was built (website/flipbook.py), and this
-// shows the one that the controls ask for, with the words of classroom/explorer.py. Parts are scripts, so that a page
-// opened from a disk finds them; the part shown first is loaded with the page, the others after the first move.
+// shows the one that the controls ask for. The part that holds the first is loaded with the page, others after a move.
 (() => {
   const waiting = {}, here = document.currentScript.src;
   window.courseViews = async (name, part, text) => {
     const bytes = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
     const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
     const [elements, views] = JSON.parse(await new Response(plain).text());
-    const whole = view => view && view[0] ? [() => view[0].map(i => elements[i]).join(''), ...view.slice(1)] : view;
+    const whole = view => view && view[0] ? [view[0].map(i => elements[i]), ...view.slice(1)] : view;
     waiting[`${name}/${part}`](views.map(whole));
   };
 
@@ -32,7 +31,7 @@
   const asWritten = line => line.replace(/(\d)%/g, '$1 %').replace(/(?<![\w.)-])-(?=\d)/g, '\u2212');
 
   const setUp = box => {
-    const book = JSON.parse(box.dataset.book), missing = new Set(book.missing), parts = {};
+    const book = JSON.parse(box.dataset.book), missing = new Set(book.missing), parts = {}, ready = {};
     const lengths = book.controls.map(([, labels]) => labels.length);
     const [words, picture] = [box.querySelector('.course-words'), box.querySelector('.course-figure')];
     let at = [...book.start], last = null, newest = 0;
@@ -42,20 +41,16 @@
       waiting[`${book.name}/${part}`] = done;
       const script = document.createElement('script');
       script.src = new URL(`explorers/${book.name}/${part}.js`, here);
-      script.onerror = failed;
+      script.onerror = () => { delete parts[part]; failed(); };  // the next move tries again
       document.head.append(script);
-    });
+    }).then(views => ready[part] = views);
 
     // What a control offers where those before it stand: the places with a view, whatever follows.
     const offered = i => {
       const span = lengths.slice(i + 1).reduce((all, one) => all * one, 1);
       const before = at.slice(0, i).reduce((all, one, k) => all * lengths[k] + one, 0);
-      return book.controls[i][1].map((_, j) => j).filter(j => {
-        const first = (before * lengths[i] + j) * span;
-        if (!missing.size) return true;
-        for (let k = first; k < first + span; k += 1) if (!missing.has(k)) return true;
-        return false;
-      });
+      const some = first => !missing.size || [...Array(span).keys()].some(k => !missing.has(first + k));
+      return book.controls[i][1].map((_, j) => j).filter(j => some((before * lengths[i] + j) * span));
     };
     // Of those offered the one chosen before; else the nearest number, or the first.
     const settle = (i, from) => {
@@ -81,10 +76,8 @@
           said.textContent = labels[at[i]];
           input.setAttribute('aria-valuetext', labels[at[i]]);
         } else {
-          if (input.dataset.from !== String(from)) {
-            input.dataset.from = String(from);
-            input.replaceChildren(...from.map(j => new Option(labels[j], j)));
-          }
+          if (input.dataset.from !== `${from}`) input.replaceChildren(...from.map(j => new Option(labels[j], j)));
+          input.dataset.from = `${from}`;
           input.value = at[i];
         }
       };
@@ -110,20 +103,33 @@
       return [asWritten(`Last move, ${name} ${move}: ${book.what} ${effect}.`)];
     };
 
+    // A picture is a flat list of elements: those that differ from the last one are replaced.
+    let painted = null;
+    const paint = now => {
+      const svg = picture.firstElementChild, fresh = document.createElement('div');
+      if (painted && svg.childNodes.length === painted.length - 2) {
+        const changed = [...now.keys()].slice(1, -1).filter(i => now[i] !== painted[i]);
+        fresh.innerHTML = [now[0], ...changed.map(i => now[i]), '</svg>'].join('');
+        const [made] = fresh.children, nodes = [...made.childNodes], old = i => svg.childNodes[i - 1];
+        for (const {name, value} of made.attributes) svg.setAttribute(name, value);
+        changed.forEach((i, k) => { old(i) ? old(i).replaceWith(nodes[k]) : svg.append(nodes[k]); });
+        while (svg.childNodes.length > now.length - 2) svg.lastChild.remove();
+      } else picture.innerHTML = now.join('');
+      painted = now;
+    };
+
     const draw = async () => {
-      delete box.dataset.settled;
+      box.dataset.settled = 'no';
       const turn = newest += 1, here = place(at), part = Math.floor(here / book.run);
-      const loaded = parts[part]?.views;
-      const views = loaded ?? await load(part).catch(() => null);
+      const views = ready[part] ?? await load(part).catch(() => null);
       if (turn !== newest) return;
-      if (!views) { lines('This part of the explorer could not be loaded. Load the page again.'); return; }
-      parts[part].views = views;
+      if (!views) { lines('This part of the explorer could not be loaded. Move once more to try again.'); return; }
       const [svg, said, number, uncaused] = views[here % book.run];
       words.setAttribute('role', svg ? 'status' : 'alert');
       picture.classList.toggle('course-faint', !svg);
       box.dataset.settled = 'yes';
       if (!svg) { lines(said); return; }
-      picture.innerHTML = svg();
+      paint(svg);
       lines(...said, ...lastMove(number, uncaused));
       words.style.minHeight = `${Math.max(parseFloat(words.style.minHeight) || 0, words.offsetHeight)}px`;
     };
@@ -131,14 +137,13 @@
     controls.forEach(one => one.fit());
     box.querySelector('.course-controls').hidden = false;
     box.querySelector('.course-at-rest').hidden = false;
-    load(Math.floor(place(at) / book.run)).then(views => {
-      parts[Math.floor(place(book.start) / book.run)].views = views;
+    load(Math.floor(place(book.start) / book.run)).then(views => {
       if (!last) last = {at: [...book.start], number: views[place(book.start) % book.run][2]};
       box.dataset.ready = '';
     }, () => {});
-    box.addEventListener('input', () => {
+    box.addEventListener('input', async () => {  // one after the other: the moves come first
       const count = Math.ceil(lengths.reduce((all, one) => all * one, 1) / book.run);
-      for (let part = 0; part < count; part += 1) load(part).then(views => { parts[part].views = views; }, () => {});
+      for (let part = 0; part < count; part += 1) await load(part).catch(() => null);
     }, {once: true});
   };
   document.addEventListener('DOMContentLoaded', () => document.querySelectorAll('[data-book]').forEach(setUp));
