@@ -3,6 +3,9 @@
 `timm_ladder.csv` is from pytorch-image-models (Apache-2.0, Ross Wightman), July 2022: 153 networks drawn at random from
 results/benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv. Its benchmark.py begins at batch 512 and steps down (384, 256,
 192 …) until the training steps run. So the batch that is listed ran, and the next rung above failed: two facts each.
+`channels_last_measured` is what the same search found on the same card with the other layout, of which tensors are as
+large (results/benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv): how far two searches agree bounds what a verdict that
+knows tensors can reach.
 
 The step is that of 2022: float16 by autocast, SGD with Nesterov momentum (one tensor after another), attention not
 fused, and a `zero_grad` that sets gradients to 0 and keeps them. torch 1.12 with CUDA 11.3 loaded every kernel at once:
@@ -67,6 +70,12 @@ class Verdict:
     state: str
     decided: str
     left_mib: int
+    channels_last: int | None = None  # the largest batch that ran in the other layout; None where it is not known
+
+    @property
+    def missed(self) -> bool:
+        """Whether the rung is not met: it ran and is not called fits, or failed and is."""
+        return (self.state == FITS) is not self.ran
 
     @property
     def second(self) -> bool:
@@ -107,7 +116,8 @@ def asked(row: dict[str, str]) -> tuple[list[Verdict], str]:
             batch = int(row[column])
             said = fit(step.at(batch), CARD, taken=context(CARD, "eager"))
             left = (said.card_bytes - said.tensor_bytes) // MIB
-            found.append(Verdict(row["model"], row["layout"], batch, ran, said.state, said.decided, left))
+            other = int(row["channels_last_measured"]) if row.get("channels_last_measured") else None
+            found.append(Verdict(row["model"], row["layout"], batch, ran, said.state, said.decided, left, other))
     return found, ""
 
 
@@ -132,11 +142,18 @@ def verdicts(rows: list[dict[str, str]]) -> tuple[list[Verdict], list[str]]:
 def rates(found: list[Verdict]) -> dict[str, int]:
     """How many networks, how many batches of each kind, and how many of each verdict."""
     ran, failed = ([one for one in found if one.ran is was] for was in (True, False))
-    missed = {one.model for one in ran if one.state != FITS} | {one.model for one in failed if one.state == FITS}
+    missed = {one.model for one in found if one.missed}
     networks = {one.model for one in found}
     count = {f"{word} {state}": sum(one.state == state for one in batches)
              for word, batches in (("ran", ran), ("failed", failed)) for state in (FITS, TIGHT, NO)}  # fmt: skip
     return {"networks": len(networks), "met": len(networks - missed), "ran": len(ran), "failed": len(failed), **count}
+
+
+def agreement(found: list[Verdict]) -> dict[str, int]:
+    """Of networks searched in both layouts how many got one batch, and of these how many meet the very rung."""
+    known = {one.model for one in found if one.ran and one.channels_last is not None}
+    same = {one.model for one in found if one.ran and one.channels_last == one.batch}
+    return {"both": len(known), "same": len(same), "met": len(same - {one.model for one in found if one.missed})}
 
 
 def gpu_ladder(path: Path = LADDER) -> None:
@@ -155,12 +172,16 @@ def gpu_ladder(path: Path = LADDER) -> None:
     for name, row in said.items():
         table.add_row(name, *map(str, row.values()))
     CONSOLE.print(table)
-    wrong = [one for one in found if (one.state == NO if one.ran else one.state == FITS)]
-    for one in sorted(wrong, key=lambda one: -one.left_mib):
+    missed = sorted((one for one in found if one.missed), key=lambda one: -one.left_mib)
+    for one in missed:
         CONSOLE.print(
-            f"{one.model}, batch {one.batch}: {'ran' if one.ran else 'failed'}, said {one.state}; "
-            f"tensors leave {one.left_mib:,} MiB"
+            f"{one.model}, batch {one.batch}: {'ran' if one.ran else 'failed'}, said {one.state} {one.decided}; "
+            f"tensors leave {one.left_mib:,} MiB; with channels last {one.channels_last or 'unknown'} ran"
         )
+    twice = agreement(found)
+    CONSOLE.print(
+        f"{twice['same']} of {twice['both']} networks got one batch in both layouts; of these {twice['met']} meet it"
+    )
     for line in unknown:
         CONSOLE.print(f"not asked: {line}")
     for name, row in said.items():
@@ -181,7 +202,8 @@ def gpu_ladder(path: Path = LADDER) -> None:
             "context_mib": [size // MIB for size in asdict(context(CARD, "eager")).values()],
             "traced_with": {name: version(name).split("+")[0] for name in ("torch", "timm")},
             "rates": said,
-            "wrong": [asdict(one) for one in wrong],
+            "both_layouts": twice,
+            "missed": [asdict(one) for one in missed],
             "not_asked": unknown,
         }
         LADDER_FOUND.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
