@@ -331,8 +331,11 @@ def test_steps_that_are_kept_are_not_traced_whatever_the_advice(monkeypatch):
 @pytest.mark.parametrize(
     ("card", "numbers", "said"),
     [
-        ("T4", "bfloat16", "But T4 does not compute in bfloat16"), ("T4", "mixed", "But T4 does not compute in bfloat16"),
-        ("RTX 3090", "bfloat16", language_steps.LOST), ("T4", "float32", ""), ("RTX 3090", "mixed", ""),
+        ("T4", "bfloat16", "But T4 does not compute in bfloat16"),
+        ("T4", "mixed", "But T4 does not compute in bfloat16"),
+        ("RTX 3090", "bfloat16", language_steps.LOST),
+        ("T4", "float32", ""),
+        ("RTX 3090", "mixed", ""),
     ],
 )  # fmt: skip
 def test_a_format_that_the_card_lacks_or_that_loses_updates_is_said(card, numbers, said):
