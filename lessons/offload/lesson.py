@@ -600,7 +600,7 @@ def first_pool(policy, prefetch=True, batch=64):
         return traced / MIB, (standing + cpu_peak_above(step)) / MIB
 
 
-# %% slide="subslide" tags=["nbval-ignore-output"] folded=true
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
 peaks = {}
 for name, how in (
     ("kept", ("none",)),

@@ -256,7 +256,7 @@ reveal(
     ],
 )
 
-# %% folded=true
+# %% slide="skip" folded=true
 smaller = pairs["four_bits_weights_mib"] < pairs["sixteen_bits_weights_mib"]
 print(f"loaded weights are smaller with 4 bits in {smaller.sum()} of {len(pairs)} pairs")
 shown = (
@@ -293,7 +293,7 @@ role_bars({name: roles(ledger) for name, ledger in tiny.items()},
 # norms, embedding and head to float32. What leaves a float32 norm is float32, so that most maps double. How much is
 # that, against what 4 bits save of the weights? A small model and a large one, many tokens and few:
 
-# %% folded=true
+# %% slide="skip" folded=true
 rows = {}
 for name, many in (("TinyLlama-1.1B", 8), ("TinyLlama-1.1B", 1), ("Llama-3-8B", 1)):
     before, *after = (
@@ -605,6 +605,8 @@ for what, changed in {
     "memory twice as fast": replace(card, bandwidth_gb_s=2 * card.bandwidth_gb_s),
 }.items():
     print(f"{what}: {one.tokens_per_second(changed):.0f} tokens/s")
+
+# %% slide="skip"
 quarter_read = serving.decode(shape, 1024, weight_bits=4.5)
 head = shape.vocabulary * shape.hidden  # stays in 16 bits, as in the 4-bit base above
 head_whole = replace(quarter_read, traffic=quarter_read.traffic + head * (2 - 4.5 / 8))

@@ -522,7 +522,7 @@ side_by_side(
 # sides are the model here, with what Python costs on this machine in both. The model lets this machine reach its best
 # rates in every operator. How far is that from what was measured above?
 
-# %% tags=["nbval-ignore-output"] folded=true
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
 explorer = who_wins_explorer(cpu=mine, python_seconds=digits.python_seconds)
 modelled, on_card = explorer.times()
 turns = [lead.batch for lead in leads(modelled, on_card)[1:]]

@@ -173,7 +173,7 @@ def test_a_lesson_where_no_script_runs(lesson: Path) -> None:
     page = BeautifulSoup(html, "html.parser").get_text()
     assert "widget-view+json" not in html
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    asked, moved = (len(re.findall(call, code, flags=re.M)) for call in (r"= predict\(", r"^\w+_explorer\("))
+    asked, moved = (len(re.findall(call, code, flags=re.M)) for call in (r"= predict\(", r"^(?:\w+_explorer\(|explorer$)"))
     assert page.count("(Shift+Enter) and write your guess here.") == asked >= 1
     assert page.count("(Shift+Enter) to move it.") == moved
     assert "reveal(" not in page

@@ -327,4 +327,4 @@ def test_help_lists_what_works_and_nothing_else(capsys: pytest.CaptureFixture[st
     text = capsys.readouterr().out
     listed = [line.split()[0] for line in text.splitlines() if line.startswith("    ") and line[4] != " "]
     learners, others = ["lab", "work", "doctor"], ["build", "new"]
-    assert listed == [*learners, *others, "check", "progress", "grade", "trace", "slides", "links", "record"]
+    assert listed == [*learners, *others, "check", "progress", "grade", "trace", "slides", "site", "links", "record"]
