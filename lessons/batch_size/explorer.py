@@ -20,7 +20,7 @@ from course_utils.figures.style import SERIES_COLOURS, percent
 from course_utils.machine import hardware
 from course_utils.machine.hardware import Device
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import room_for_tensors
+from course_utils.techniques.capacity import TIGHT, room_for_tensors
 from course_utils.trace import OPTIMIZERS
 from course_utils.units import GIB, CourseError, format_bytes, format_seconds, require_one_of
 from lessons.batch_size.accumulation import Accumulation, Cut, accumulation, micro_batches
@@ -78,9 +78,11 @@ def _way(steps: Accumulation, cuts: Sequence[Cut], device: Device) -> str:
     if best is whole:
         return f"Largest micro-batch that fits: {whole.wanted:,}, the whole batch, with no accumulation."
     lost = best.seconds / whole.seconds - 1
+    tight = [f"{cut.micro:,}" for cut in cuts if cut.micro > best.micro and steps.fit(cut, device).state == TIGHT]
+    nearly = f" ({' and '.join(tight)}: tight)" if tight else ""
     return (
-        f"Largest micro-batch that fits: {best.micro:,}, in {best.parts:,} parts. That loses {_share(lost)} of time "
-        "against the whole batch at once, if it fitted."
+        f"Largest micro-batch that fits: {best.micro:,}, in {best.parts:,} parts{nearly}. That loses {_share(lost)} of "
+        "time against the whole batch at once, if it fitted."
     )
 
 

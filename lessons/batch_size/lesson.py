@@ -21,7 +21,7 @@
 # 4. say what a smaller batch saves, from two measurements;
 # 5. say what pieces cost, in bytes and in seconds.
 #
-# About 90 minutes, and {minutes} for the exercise. It builds on lesson 03: the skyline, and what is alive at the peak.
+# About 110 minutes, and {minutes} for the exercise. It builds on lesson 03: the skyline, and what is alive at the peak.
 # No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -31,6 +31,7 @@ from dataclasses import replace
 
 import pandas as pd
 import torch
+from IPython.display import HTML
 from torch import nn
 from torch.nn import functional as F
 
@@ -63,8 +64,7 @@ torch.set_num_threads(1)  # networks this small gain nothing from more, and time
 # equal, as its authors say in *Fixing Gradient Accumulation* (Hugging Face blog, October 2024). In this lesson you find
 # the mistake, and you find out what else pieces change.
 #
-# A loss of a language model is a mean over *tokens*, in *nats*: its logarithms are natural ones. Here is the batch of
-# one update:
+# A language model's loss is given in *nats*: its logarithms are natural ones. Here is the batch of one update:
 
 # %%
 guess = predict(
@@ -113,11 +113,11 @@ images, labels = images[:128], labels[:128]
 
 
 def gradient(model, parts):
-    """All gradients of a model in one vector, accumulated over parts of the 128 digits."""
+    """All gradients of a model in one vector, accumulated over equal parts of the digits."""
     model.zero_grad()
     x = images.to(model[0].weight.dtype)
     for part in parts:
-        (F.cross_entropy(model(x[part]), labels[part]) * len(part) / 128).backward()
+        (F.cross_entropy(model(x[part]), labels[part]) / len(parts)).backward()
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
@@ -145,23 +145,29 @@ for dtype in (torch.float32, torch.float64):
 # All five run, and all five train. Each lies between `optimizer.zero_grad()` and `optimizer.step()`.
 #
 # ```python
-# for x, y in micro_batches:
-#     loss = F.cross_entropy(model(x), y)              # a mean; labels of −100 do not count
+# def mean(x, y):
+#     return F.cross_entropy(model(x), y)  # labels of −100 do not count
 #
-#     (loss / len(micro_batches)).backward()           # loop 1
+# for x, y in micro_batches:               # loop 1
+#     (mean(x, y) / len(micro_batches)).backward()
 #
-#     (loss * len(y) / len(batch)).backward()          # loop 2
+# for x, y in micro_batches:               # loop 2
+#     (mean(x, y) * len(y) / len(batch)).backward()
 #
-#     (loss * counted(y) / counted(batch)).backward()  # loop 3
+# for x, y in micro_batches:               # loop 3
+#     (mean(x, y) * counted(y) / counted(batch)).backward()
 #
-#     loss.backward()                                  # loop 4
+# for x, y in micro_batches:               # loop 4
+#     mean(x, y).backward()
 #
-#     optimizer.zero_grad()                            # loop 5
-#     (loss * counted(y) / counted(batch)).backward()
+# for x, y in micro_batches:               # loop 5
+#     optimizer.zero_grad()
+#     (mean(x, y) * counted(y) / counted(batch)).backward()
 # ```
 
 # %% [markdown] slide="notes"
-# `len(y)` is how many samples a micro-batch has, `counted(y)` how many of its labels are not −100. PyTorch's
+# `batch` holds the labels of the whole batch. `len(y)` is how many samples a micro-batch has, `counted(y)` how many of
+# its labels are not −100. PyTorch's
 # cross-entropy leaves out labels of −100; a language model's padding is given this label. There are three batches to
 # get right, all of 128 images:
 #
@@ -234,20 +240,31 @@ rows = {
     }
     for number in FACTORS
 }
-pd.DataFrame(rows).T.rename_axis("gradient off by")
+table = pd.DataFrame(rows).T.rename_axis("gradient off by").to_html()
+said = "All five loops. Choose one above, then open this."
+HTML(f"<details><summary>{said}</summary>{table}</details>")
 
 # %% [markdown]
 # Loop 1 is the *mean of means*. A test with equal micro-batches does not find the mistake.
 
 # %% [markdown] slide="notes"
-# Look again at the loop of the last section: it is loop 1. It was the `Trainer`'s, too. Texts differ in length, so
+# The loop of the last section was loop 1, on equal micro-batches. It was the `Trainer`'s, too. Texts differ in length, so
 # micro-batches with equally many texts do not have equally many tokens, and the tokens of a short one weigh more. A
 # comment in transformers' issue 24725 suspected it in July 2023. In October 2024 the makers of Unsloth reported it; the
 # authors of the `Trainer` then wrote that the loss has to be the sum over all micro-batches, divided by the number of
 # tokens that are not padding, and changed the code for their most popular models (pull request 34191). That is loop 3.
 #
 # Loop 2 weighs by samples, and it is right for images. Loop 4 divides by nothing, loop 5 keeps the last micro-batch
-# alone. Your guess:
+# alone. Even loop 3 fails if a micro-batch holds nothing but padding. A mean of nothing is nan, and 0 · nan is nan. It
+# is safer to add up and to divide by all that counts:
+
+# %%
+scores, padding = torch.zeros(4, 10), torch.full((4,), -100)
+total = F.cross_entropy(scores, padding, reduction="sum") / counted(padded)
+print(f"loop 3: {F.cross_entropy(scores, padding) * 0 / counted(padded):.0f}, sum: {total:.0f}")
+
+# %% [markdown] slide="notes"
+# Back to the batch of 900 and 100 tokens. Your guess:
 
 # %% folded=true
 tokens, means = (900, 100), (1.2, 3.2)
@@ -267,7 +284,8 @@ reveal(
 # %% [markdown] slide="slide"
 # ## The layer that sees the batch
 #
-# *Batch norm* subtracts the mean of the batch from each value and divides by the batch's standard deviation.
+# *Batch norm* takes each channel's mean over all images and positions of the batch, subtracts it from the channel's
+# values, and divides them by the standard deviation.
 
 # %% [markdown] slide="notes"
 # So its output for one image depends on the other images, and a micro-batch of 32 has other statistics than the batch
@@ -290,7 +308,7 @@ pd.DataFrame.from_dict(rows, orient="index", columns=["off by, float32", "off by
 
 # %% [markdown] slide="subslide"
 # With batch norm the difference is as large in float64 as in float32, so it is not rounding. Here is what the layer
-# sees:
+# sees, for channel 3 of its 16:
 
 # %%
 at_once, in_four = nn.BatchNorm2d(16), nn.BatchNorm2d(16)
@@ -415,8 +433,8 @@ side_by_side(
 # is almost free.
 #
 # The batch can also move the peak to another moment of the step. Then two measurements lie on two lines, and the line
-# through them is wrong. So take both where you want to know: at large batches, not at 2 and 4. AlexNet with two
-# optimizers:
+# through them is wrong. So check that the peak is at the same layer in both measurements and at the batch you predict.
+# AlexNet with two optimizers:
 
 # %% slide="skip" folded=true
 rows = []
@@ -432,11 +450,18 @@ moments.set_index(["AlexNet with", "batch"])
 # %% [markdown] slide="slide"
 # ## What pieces cost in memory
 #
-# Your turn as the card: AlexNet, a batch of 8 images.
+# Your turn as the card: AlexNet, a batch of 8 images. This is alive at its peak:
 
 # %%
 alexnet = steps["AlexNet"]
 eight, four, two_fours = alexnet.ledger(8, 1), alexnet.ledger(4, 1), alexnet.ledger(4, 2)
+weights, fc6 = 61_100_840, 9_216 * 4_096 + 4_096
+print(f"{weights:,} parameters, {fc6:,} of them in fc6, the largest layer")
+for role, size in eight.by_role().items():
+    if size >= 0.01 * MIB:
+        print(f"{role:17}{size / MIB:8.2f} MiB")
+
+# %%
 guess_pieces = predict(
     f"At once, 8 images peak at {eight.peak_bytes / MIB:.1f} MiB. Now they go through as "
     "2 × 4, accumulated before the update. What is the peak of that step?",
@@ -452,10 +477,12 @@ guess_pieces
 # and adds it to the old one. For that moment the layer has both. The largest layer is `fc6`, so by hand:
 
 # %%
-weights, fc6 = 61_100_840, 9_216 * 4_096 + 4_096
 by_hand = 4 * (3 * weights + fc6)
 print(f"weights, momentum, gradients: 3 × {format_bytes(4 * weights)}")
 print(f"fc6's gradient once more:         {format_bytes(4 * fc6)}")
+small_roles = ["feature maps", "input", "gradient maps", "workspace"]
+rest = two_fours.by_role()[small_roles]
+print(f"not counted by hand: {', '.join(f'{role} {size / MIB:.2f}' for role, size in rest.items())} MiB")
 
 # %% folded=true
 reveal(
@@ -500,13 +527,15 @@ skyline(
 )
 
 # %%
-kept = two_fours.by_role()["weight gradients"] - eight.by_role()["weight gradients"]
-print(f"weight gradients at the peak: {format_bytes(kept)} more")
-print(f"four images fewer, at once:   {format_bytes(eight.peak_bytes - four.peak_bytes)} less")
+# role by role, each step at its own peak
+change = two_fours.by_role() - eight.by_role()
+for role, size in [*change.items(), ("together", extra)]:
+    if abs(size) >= 0.01 * MIB:
+        print(f"{role:17}{size / MIB:+8.2f} MiB")
 
 # %% [markdown] slide="notes"
 # Accumulation is meant to save memory, and here it needs more: the gradients that wait outweigh the maps of four
-# images. With more images the maps win, as for VGG-16 with 128 images. A third micro-batch needs no more than the
+# images. The peak moves as well: at once it is at `relu2`, in pieces at `fc6`. With more images the maps win, as for VGG-16 with 128 images. A third micro-batch needs no more than the
 # second.
 
 # %%
@@ -543,12 +572,14 @@ print(f"2 × 4 needs {format_bytes(abs(change))} {more} than 8 at once.")
 pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_index("AlexNet")
 
 # %% [markdown] slide="notes"
+# On a CPU the trace is smaller than above, mostly by the *workspace*: memory that cuBLAS sets aside, on a GPU only.
 # What the measured step needs beyond the trace may be scratch memory inside the kernels, which no tensor shows.
 
 # %% [markdown] slide="slide"
 # ## What pieces cost in time
 #
-# Is a GPU as fast for many images as for a few? Then each piece would take as long as the whole batch.
+# Does a GPU need the same time for 16 images as for 128? Then 8 pieces take eight times as long. Does its time shrink in
+# proportion? Then they cost nothing.
 
 # %% [markdown] slide="notes"
 # The notes of Caffe2 (2017) time Inception on a Titan X with 12 GB, forward and backward, at four batches. From them
@@ -578,9 +609,9 @@ pd.DataFrame(rows, columns=columns).set_index("128 as")
 # Smaller pieces lose time. The model expects a smaller loss than was measured.
 
 # %% [markdown] slide="notes"
-# One reason is known: the notes do not say which Inception it is, and GoogLeNet is modelled. Another may be that a
-# small batch leaves units of a real GPU without work, which the model does not know. Remember it in the explorer below,
-# whose times are the model's.
+# The comparison is loose: the notes do not say which Inception it is, and we model GoogLeNet. And a small batch may
+# leave units of a real GPU without work, which the model does not know. Remember it in the explorer below, whose times
+# are the model's.
 #
 # Now measured here, on one thread: a batch of 64 at once and as 4 × 16, update included, in turns. Other programs only
 # slow a step down, so the best of each counts; how far the middle one lies above it says how busy the machine was.
@@ -629,8 +660,9 @@ pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
 # Why should dense layers lose more? Each micro-batch reads all weights and adds to all gradients, however few its
-# samples are, and each launches all kernels anew. If these are the causes, the loss must go when memory is endlessly
-# fast and launches are free. Predicted for the 52 M dense net, a batch of 256 at once and as 64 × 4:
+# samples are, and each launches all kernels anew. The model knows no other causes. How much does each contribute? We
+# take one away, then both, for the 52 M dense net, a batch of 256 at once and as 64 × 4. Whether a real device agrees,
+# the model cannot say.
 
 # %% folded=true
 titan = device(TITAN)
@@ -657,7 +689,7 @@ pd.DataFrame(rows) if rows else None
 # So the batch for the card and the batch for the update are two choices. What does the second one do?
 
 # %% [markdown] slide="notes"
-# We train small networks on real digits, in two comparisons that are often confused: for as many *epochs*, or for as
+# We train small networks with Adam on real digits, in two comparisons that are often confused: for as many *epochs*, or for as
 # many *updates*.
 
 
@@ -741,14 +773,16 @@ judge([26, 54, 55, 79, 80])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. In pieces, every sample (or token) of the batch has to count the same: then the update is the same, up to rounding.
+# 1. In pieces, every sample (or token) of the batch has to count the same. Then the update is the same up to rounding,
+#    if no layer and no loss looks at several samples, without dropout, and if clipping waits for the whole gradient.
 # 2. Maps shrink with the batch. Parameters, their gradients and the optimizer's state do not.
 # 3. The batch for the update and the batch for the card are two choices.
 
 # %% [markdown] slide="notes"
 # A mean of means is right for equal micro-batches only. Batch norm in training mode sees the pieces, whatever the loop.
 # Accumulation keeps all gradients alive in the forward pass; for a network with many parameters and few images that can
-# cost more than it saves. It loses some time on convolutions, and more on dense layers.
+# cost more than it saves. It loses some time on convolutions, in the notes of Caffe2, and more on dense layers, in the
+# model.
 #
 # Now the exercise: [exercises/07_batch_size.ipynb](../exercises/07_batch_size.ipynb). {questions}. Save, then `course
 # check 07` gives your marks.

@@ -217,6 +217,14 @@ def test_the_way_out_is_the_largest_that_fits(peaks, way):
     assert accumulated(steps, made, made[0], TITAN)[2].startswith(way)
 
 
+def test_a_larger_one_that_is_tight_is_said_to_be():
+    made, steps = cuts(1, 2, 3), accumulation(on_meta(small_cnn), (3, 32, 32), 10)
+    least = steps.fit(steps.cut(2, 1, TITAN), TITAN)
+    for cut, state in zip(made, (FITS, FITS, TIGHT), strict=True):
+        steps._fits[cut.micro, cut.parts > 1, TITAN] = replace(least, state=state)
+    assert "fits: 4, in 2 parts (8: tight). That loses" in accumulated(steps, made, made[0], TITAN)[2]
+
+
 def test_the_state_and_what_accumulation_adds(steps):
     made = steps.cuts(64, TITAN)
     chosen = next(cut for cut in made if cut.micro == 16)
