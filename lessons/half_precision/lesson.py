@@ -459,11 +459,11 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# With master weights the curve is that of float32, so it was not the maps. Round the weights alone, and it falls back,
-# though Adam's averages are float32. So it was the updates, lost where they are added to the weights. More time does
-# not close the gap: `train` with 120 epochs in place of 30, run once for this page, ends at 93 % in float32 and at 73 %
-# all in bfloat16. The network is small and this is one seed; how much is lost varies, and at a rate of 3e-3 nothing
-# was.
+# With master weights the curve is that of float32, so it was not the maps. Round the weights alone, and most of
+# the gap is back, though Adam's averages are float32. So it was the updates, lost where they are added to the weights.
+# More time does not close the gap: `train` with 120 epochs in place of 30, run once for this page, ends at 93 % in
+# float32 and at 73 % all in bfloat16. The network is small and this is one seed; how much is lost varies, and at a rate
+# of 3e-3 nothing was.
 #
 # Range has one remedy, then, and rounding another. float16 wants a loss scale, which costs no memory. bfloat16 wants
 # float32 weights, which do. float16 has three more bits of fraction, and lost hardly an update in the chart above.
@@ -709,10 +709,9 @@ shown["accuracy"] = trained["accuracy"].map(format_share)
 shown
 
 # %% [markdown] slide="notes"
-# Both autocasts learn as float32 does. Pure float16 needs the least memory for tensors, and
-# answers 0 to every image. A measured peak
-# above the traced one may be scratch memory inside the kernels: a CPU that cannot compute in a format converts to
-# float32, in buffers of its own.
+# Both autocasts learn as float32 does. Pure float16 needs the least memory for tensors, and answers 0 to every image. A
+# measured peak above the traced one may be scratch memory inside the kernels: a CPU that cannot compute in a format
+# converts to float32, in buffers of its own.
 
 # %% tags=["nbval-ignore-output"]
 slower = trained["epoch seconds"] / trained.loc["float32", "epoch seconds"]
