@@ -241,15 +241,14 @@ rows = {
     for number in FACTORS
 }
 table = pd.DataFrame(rows).T.rename_axis("gradient off by").to_html()
-said = "All five loops. Choose one above, then open this."
-HTML(f"<details><summary>{said}</summary>{table}</details>")
+HTML(f"<details><summary>All five: choose, then open this</summary>{table}</details>")
 
 # %% [markdown]
 # Loop 1 is the *mean of means*. A test with equal micro-batches does not find the mistake.
 
 # %% [markdown] slide="notes"
-# The loop of the last section was loop 1, on equal micro-batches. It was the `Trainer`'s, too. Texts differ in length, so
-# micro-batches with equally many texts do not have equally many tokens, and the tokens of a short one weigh more. A
+# The loop of the last section was loop 1, on equal micro-batches. It was the `Trainer`'s, too. Texts differ in length,
+# so micro-batches with equally many texts do not have equally many tokens, and the tokens of a short one weigh more. A
 # comment in transformers' issue 24725 suspected it in July 2023. In October 2024 the makers of Unsloth reported it; the
 # authors of the `Trainer` then wrote that the loss has to be the sum over all micro-batches, divided by the number of
 # tokens that are not padding, and changed the code for their most popular models (pull request 34191). That is loop 3.
@@ -261,7 +260,8 @@ HTML(f"<details><summary>{said}</summary>{table}</details>")
 # %%
 scores, padding = torch.zeros(4, 10), torch.full((4,), -100)
 total = F.cross_entropy(scores, padding, reduction="sum") / counted(padded)
-print(f"loop 3: {F.cross_entropy(scores, padding) * 0 / counted(padded):.0f}, sum: {total:.0f}")
+print(f"loop 3: {F.cross_entropy(scores, padding) * 0 / counted(padded):.0f}", end=", ")
+print(f"sum: {total:.0f}")
 
 # %% [markdown] slide="notes"
 # Back to the batch of 900 and 100 tokens. Your guess:
@@ -482,7 +482,8 @@ print(f"weights, momentum, gradients: 3 × {format_bytes(4 * weights)}")
 print(f"fc6's gradient once more:         {format_bytes(4 * fc6)}")
 small_roles = ["feature maps", "input", "gradient maps", "workspace"]
 rest = two_fours.by_role()[small_roles]
-print(f"not counted by hand: {', '.join(f'{role} {size / MIB:.2f}' for role, size in rest.items())} MiB")
+missing = ", ".join(f"{role} {size / MIB:.2f}" for role, size in rest.items())
+print(f"not counted by hand: {missing} MiB")
 
 # %% folded=true
 reveal(
@@ -535,8 +536,8 @@ for role, size in [*change.items(), ("together", extra)]:
 
 # %% [markdown] slide="notes"
 # Accumulation is meant to save memory, and here it needs more: the gradients that wait outweigh the maps of four
-# images. The peak moves as well: at once it is at `relu2`, in pieces at `fc6`. With more images the maps win, as for VGG-16 with 128 images. A third micro-batch needs no more than the
-# second.
+# images. The peak moves as well: at once it is at `relu2`, in pieces at `fc6`. With more images the maps win, as for
+# VGG-16 with 128 images. A third micro-batch needs no more than the second.
 
 # %%
 three_fours = traced(networks.alexnet, accumulate=3).at(4)
@@ -578,8 +579,8 @@ pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_i
 # %% [markdown] slide="slide"
 # ## What pieces cost in time
 #
-# Does a GPU need the same time for 16 images as for 128? Then 8 pieces take eight times as long. Does its time shrink in
-# proportion? Then they cost nothing.
+# Does a GPU need the same time for 16 images as for 128? Then 8 pieces take eight times as long. Does its time shrink
+# in proportion? Then they cost nothing.
 
 # %% [markdown] slide="notes"
 # The notes of Caffe2 (2017) time Inception on a Titan X with 12 GB, forward and backward, at four batches. From them
@@ -689,8 +690,8 @@ pd.DataFrame(rows) if rows else None
 # So the batch for the card and the batch for the update are two choices. What does the second one do?
 
 # %% [markdown] slide="notes"
-# We train small networks with Adam on real digits, in two comparisons that are often confused: for as many *epochs*, or for as
-# many *updates*.
+# We train small networks with Adam on real digits, in two comparisons that are often confused: for as many *epochs*, or
+# for as many *updates*.
 
 
 # %% slide="skip" folded=true

@@ -70,7 +70,8 @@ def _the(device: Device) -> str:
 def _what_stays(halving: Halving) -> str:
     table = halving.by_role()
     now = table["half"].to_dict()
-    kept = {role: min(table.loc[role, ["float32", "half"]]) for role in STAYS}  # not what halving adds
+    kept = {role: now[role] for role in STAYS}
+    kept["weight gradients"] = min(table.loc["weight gradients", ["float32", "half"]])  # one may be there in half too
     share = 100 * sum(kept.values()) / halving.half.peak_bytes
     largest = sorted((role for role in STAYS if kept[role]), key=lambda role: -kept[role])[:3]
     parts = ", ".join(f"{role} {format_bytes(kept[role])}" for role in largest)

@@ -9,19 +9,19 @@
 # %% [markdown] slide="slide"
 # # 08 · Half precision
 #
-# **The question:** a number of 16 bits takes half the bytes of one of 32. What stops you from using nothing else, and
-# how much memory is saved in the end?
+# **The question:** a number of 16 bits takes half the bytes of one of 32. Can you use nothing else, and how much
+# memory is saved in the end?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
 # 1. read a 16-bit number bit by bit, and tell its range from its rounding;
-# 2. say what goes wrong in a training all in float16, and what in one all in bfloat16;
+# 2. say how a training all in float16 differs from one all in bfloat16;
 # 3. write the training loop with a loss scale, and say what each line is for;
 # 4. count a parameter's bytes in *mixed precision*, and a step's bytes under *autocast*;
 # 5. say for which networks autocast saves memory, and on which devices time.
 #
-# About 90 minutes, and {minutes} for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
+# About 130 minutes, and {minutes} for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
 # needed.
 
 # %% slide="skip" folded=true
@@ -30,6 +30,7 @@ import textwrap
 import pandas as pd
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
@@ -41,7 +42,7 @@ from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes, format_share
 from lessons.claims import judge
 from lessons.half_precision.bits import bit_fields
-from lessons.half_precision.claims import TITAN_X_2016, halving
+from lessons.half_precision.claims import halving
 from lessons.half_precision.explorer import half_explorer
 from lessons.half_precision.precision import (
     bits,
@@ -130,11 +131,16 @@ reveal(
 # %% tags=["nbval-ignore-output"]
 weights = torch.cat([parameter.detach().flatten() for parameter in broken.parameters()])
 print(f"{int(weights.isnan().sum()):,} of {len(weights):,} weights are nan, not a number")
+with torch.no_grad():
+    answers = broken(test_images.half()).argmax(dim=1)
+print(f"The digits it names: {answers.unique().tolist()}", end=", ")
+print(f"and {100 * (test_labels == 0).float().mean():.0f} % of the test images show a 0.")
 
 # %% [markdown] slide="slide"
 # ## Where 16 bits go
 #
-# A float is a sign, an *exponent* and a *fraction*. In 16 bits it is in *half precision*, a *half* for short.
+# A float is a sign, an *exponent* and a *fraction*. In 16 bits it is in *half precision*, a *half* for short. In
+# PyTorch's names (`.half()`, `torch.half`) that word means float16 alone.
 
 # %% [markdown] slide="notes"
 # The exponent says between which two powers of two the number lies. The fraction says where between them.
@@ -149,7 +155,8 @@ bit_fields(
 # Read float16. Its exponent is 01011, eleven. Subtract 15, so that small numbers have an exponent too: 2⁻⁴. So 0.1 lies
 # between 1/16 and 1/8, and its fraction is 614 of 1,024 steps from one to the other. In binary every number but 0
 # begins with a 1, so the 1 need not be stored: with this *hidden one*, 10 bits make 11 digits. Only when the exponent
-# is all zeros is that digit a 0. Such *subnormal* numbers reach further down, with fewer digits.
+# is all zeros is that digit a 0. Such *subnormal* numbers reach further down, with fewer digits. An exponent of all
+# ones is no power of two: with a fraction of 0 it stands for infinity, with any other for nan.
 
 # %%
 columns = ["exponent bits", "fraction bits", "largest", "smallest normal", "smallest"]
@@ -160,7 +167,7 @@ formats()[[*columns, "spacing at 1", "digits"]]
 #   one under its smallest *normal* number. bfloat16 reaches as far up as float32, and nearly as far down.
 # - **Rounding** comes from the fraction. float16 has 3 decimal digits, bfloat16 has 2.
 #
-# So each format has its own way to fail. Which of the two was it?
+# Which of the two was it?
 
 # %% [markdown] slide="slide"
 # ## float16 fails by range
@@ -191,9 +198,9 @@ print(f"ε, 1e-8, in float16:             {torch.tensor(1e-8).half().item()}")
 print(f"infinite or nan after this step: {int((~moved.isfinite()).sum()):,}")
 
 # %% [markdown] slide="notes"
-# A gradient of 10⁻⁴ is a float16 number. Its square, 10⁻⁸, is not: it becomes 0. So does ε, which is there to prevent a
-# division by 0. A number divided by 0 is infinite, and 0 / 0 is nan. If that is the cause, an ε that is large enough
-# for float16 must help:
+# A gradient of 10⁻³ is a float16 number, and so is its square, 10⁻⁶. But Adam adds only a thousandth of the square to
+# v, and 10⁻⁹ becomes 0. So does ε, which is there to prevent a division by 0. A number divided by 0 is infinite, and
+# 0 / 0 is nan. If that is the cause, an ε that is large enough for float16 must help:
 
 # %% tags=["nbval-ignore-output"]
 held = train(torch.float16, eps=1e-4)[1]
@@ -238,8 +245,8 @@ magnitudes(
 # Take the 64 training images that the network knows best. Their gradients are tiny.
 
 # %% [markdown] slide="notes"
-# The remedy: multiply the *loss* by a scale, run the backward pass, divide the weight gradients by the scale. Every
-# gradient is proportional to the loss, so nothing else changes.
+# The remedy: multiply the *loss* by a scale, run the backward pass, divide the weight gradients by the scale. A factor
+# on the loss is the same factor on every gradient, and the division takes it out again.
 
 # %% tags=["nbval-ignore-output"] folded=true
 with torch.no_grad():
@@ -295,7 +302,8 @@ for scale in (2.0**12, 5000.0):
 
 # %% [markdown] slide="notes"
 # *Autocast* is explained below. Two mistakes crash nothing. Without `unscale_`, clipping meets gradients that are
-# larger by the scale, 65,536 to begin with, and cuts every step to next to nothing. And `backward` inside the autocast
+# larger by the scale, 65,536 to begin with. With SGD it then cuts every step to next to nothing. (Adam divides by the
+# gradients' own size, which nearly takes a constant factor out again.) And `backward` inside the autocast
 # block works, but is not needed: each operator's backward pass runs in the type that its forward pass had.
 #
 # Too small a scale, and gradients become 0. Too large, and they become infinite. `GradScaler` finds its own: a step
@@ -335,10 +343,14 @@ plane(
     f"{sum(skipped[:20])} of them among the first 20",
 )
 
+# %% [markdown] slide="notes"
+# Read it from the left. Each skipped step halves the scale, one step of the curve down. Where it stays level, gradients
+# are finite, and after 20 such steps it goes up by one.
+
 # %% [markdown] slide="slide"
-# ## bfloat16 fails by rounding
+# ## And all in bfloat16?
 #
-# bfloat16 needs no scale, and Adam's ε is safe in it. Is it the answer, then? All in bfloat16, the training from the
+# bfloat16 needs no scale, and it holds Adam's ε. Is it the answer, then? All in bfloat16, the training from the
 # beginning:
 
 # %% tags=["nbval-ignore-output"]
@@ -416,12 +428,25 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# Is it the lost updates, or the rounding of the maps? Take one of the two away. With *master weights* the weights stay
-# float32, updates are added to them in float32, and the layers compute in bfloat16 with rounded copies. (That is
-# autocast, of which more below.) The maps are rounded as before.
+# Three things are suspected: lost updates, the rounding of the maps, and Adam's averages, which are bfloat16 too. We
+# take two of them away. With *master weights* the weights and Adam's averages stay float32, and the layers compute in
+# bfloat16 with rounded copies. (That is autocast, of which more below.) The maps are rounded as before.
+#
+# Then one comes back. In the last run Adam's averages stay float32, but after each step the weights are rounded to
+# bfloat16.
+
 
 # %% tags=["nbval-ignore-output"] folded=true
+def round_weights(optimizer, *_):
+    with torch.no_grad():
+        for weight in optimizer.param_groups[0]["params"]:
+            weight.copy_(weight.bfloat16())
+
+
 slow["master weights"] = train(rate=1e-4, epochs=30, autocast=True)[1]
+hook = register_optimizer_step_post_hook(round_weights)  # from here on after every step
+slow["only the weights rounded"] = train(rate=1e-4, epochs=30, autocast=True)[1]
+hook.remove()
 plane(
     Axis("epochs", low=0),
     Axis("accuracy, %", low=0, high=100),
@@ -434,12 +459,14 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# With master weights the curve is that of float32. So it was the updates. More time does not mend it: `train` with 120
-# epochs in place of 30, run once for this page, ends at 93 % in float32 and at 73 % all in bfloat16. The network is
-# small and this is one seed; how much is lost varies, and at a rate of 3e-3 nothing was.
+# With master weights the curve is that of float32, so it was not the maps. Round the weights alone, and most of
+# the gap is back, though Adam's averages are float32. So it was the updates, lost where they are added to the weights.
+# More time does not close the gap: `train` with 120 epochs in place of 30, run once for this page, ends at 93 % in
+# float32 and at 73 % all in bfloat16. The network is small and this is one seed; how much is lost varies, and at a rate
+# of 3e-3 nothing was.
 #
-# Range has one remedy, then, and rounding another. float16 wants a loss scale, which costs no memory. Both formats want
-# float32 weights, which do.
+# Range has one remedy, then, and rounding another. float16 wants a loss scale, which costs no memory. bfloat16 wants
+# float32 weights, which do. float16 has three more bits of fraction, and lost hardly an update in the chart above.
 
 # %% [markdown] slide="slide"
 # ## What autocast does
@@ -456,8 +483,9 @@ plane(
 # - the weights themselves stay float32; each copy is made once and kept until the forward pass ends, or longer where
 #   the backward pass needs it.
 #
-# The trace shows it on a dense layer of 1,000 × 1,000. Each `_to_copy` makes a half copy of a float32 tensor, or a
-# float32 copy of a half one. Half copies of weights are in the role `other`.
+# The trace shows it on a dense layer of 1,000 × 1,000. The table says what each operator is for, and how many bytes are
+# alive after it. A `_to_copy` makes a half copy of a float32 tensor, or a float32 copy of a half one. `mm` is a matrix
+# product, `addmm` one with the bias added. Half copies of weights are in the role `other`.
 
 # %%
 with torch.device("meta"):
@@ -466,7 +494,12 @@ step = training_step(layer, (1000,), 10, precision="float16", target="cpu")
 timeline = step.at(64).timeline()
 sizes = ["weight gradients", "gradient maps", "other", "total"]
 first = timeline[timeline["layer"] == "0"]
-first[["event", "phase"]].join(first[sizes].map("{:,}".format))
+purposes = [
+    *("bias to half", "weight to half", "input to half", "the layer itself"),
+    *("weight gradient, in half", "bias gradient, in half"),
+    *("weight gradient to float32", "bias gradient to float32"),
+]
+first[["event", "phase"]].assign(makes=purposes).join(first[sizes].map("{:,}".format))
 
 # %% [markdown] slide="subslide"
 # What does a parameter cost? Bytes, with momentum:
@@ -571,7 +604,8 @@ skyline(
 )
 
 # %% [markdown]
-# The thin band on top, `other`, is the half copies of weights.
+# The thin band on top, `other`, is the half copies of weights. Feature maps include pool indices here. The table below
+# has a row for each of the two.
 
 # %% slide="subslide"
 for name, at in (("float32", vgg.full), ("half", vgg.half)):
@@ -584,12 +618,14 @@ print("MiB by role, each at its own peak:")
 #   are freed already.
 # - *Gradient maps* would halve, too. Here they all but vanish: at `fc6` there are only small ones yet.
 # - *Parameters* and *optimizer state* stay: the price of rounding.
-# - *Weight gradients*: `fc6` has its gradient twice for a moment, in half and in float32.
+# - *Weight gradients*: `fc6` has its gradient twice for a moment, with 196 MiB in half. Float32's later peak has some
+#   gradients of convolutions instead.
 # - *Pool indices* stay: whole numbers of 64 bits. There are more of them, since at `fc6` all pools still need theirs.
 # - *Input* stays float32, as the data loader made it.
 
 # %% [markdown] slide="subslide"
-# And a network with hardly any maps? The dense net of lesson 03, 52 million weights:
+# And a network with hardly any maps? The dense net of lesson 03 has 52 million weights, 36 million of them in `fc1`,
+# the first layer (9,000 × 4,000). Its peak in float32 is at `fc1`, in the backward pass:
 
 # %%
 dense = halving("52 M dense net", 128)
@@ -635,8 +671,9 @@ skyline(
 )
 
 # %% [markdown] slide="notes"
-# It grows. A half copy is freed when its layer's backward pass has used it, and the first layer, `fc1`, needs none
-# there. What comes on top is `fc1`'s gradient in half, beside the float32 gradient that is made from it:
+# It grows. At the peak no half copy of a weight is left: the later layers have freed theirs, and `fc1` would need its
+# weights in the backward pass only for a gradient of the images, which nobody asks for. What comes on top is `fc1`'s
+# gradient in half, beside the float32 gradient that is made from it:
 
 # %% slide="notes"
 added = dense.by_role().loc["weight gradients", "change"]
@@ -672,9 +709,9 @@ shown["accuracy"] = trained["accuracy"].map(format_share)
 shown
 
 # %% [markdown] slide="notes"
-# Both autocasts learn as float32 does. Pure float16 needs the least memory for tensors, and guesses. A measured peak
-# above the traced one may be scratch memory inside the kernels: a CPU that cannot compute in a format converts to
-# float32, in buffers of its own.
+# Both autocasts learn as float32 does. Pure float16 needs the least memory for tensors, and answers 0 to every image. A
+# measured peak above the traced one may be scratch memory inside the kernels: a CPU that cannot compute in a format
+# converts to float32, in buffers of its own.
 
 # %% tags=["nbval-ignore-output"]
 slower = trained["epoch seconds"] / trained.loc["float32", "epoch seconds"]
@@ -746,9 +783,10 @@ columns = ["device", "year", *rates, "bfloat16", "modelled"]
 pd.DataFrame(rows, columns=columns).set_index("device")
 
 # %% [markdown] slide="skip"
-# On the K40, the Titan X and the GTX 1080 only the traffic is halved. On the A100 and the H100, PyTorch may run float32
-# convolutions as *TF32*, float32's range with 10 fraction bits, on the tensor cores. Halves then gain less than the
-# last column says. The catalogue has no rates for TF32.
+# On the K40, the Titan X and the GTX 1080 only the traffic is halved. From the A100 on, and on the RTX 4090, PyTorch
+# runs float32 convolutions as *TF32* if nobody forbids it: float32's range with 10 fraction bits, on the tensor cores.
+# For matrix products somebody has to allow it. Halves then gain less than the last column says. The catalogue has no
+# rates for TF32.
 #
 # **How much of it was measured?** Forward and backward, in milliseconds an image, as others timed it; and the model,
 # where the catalogue has the card.
@@ -774,33 +812,17 @@ shown = [
 pd.DataFrame(shown, columns=columns).set_index("network, batch")
 
 # %% [markdown] slide="skip"
-# Where both are known, less was measured than modelled: the model lets every product run near the peak of the tensor
-# cores. Sources, as their READMEs were: VGG-16 from u39kun's deep-learning-benchmark, 2017 to 2019, PyTorch 0.3 (V100,
-# GTX 1080 Ti) and 1.0 (RTX 2080 Ti), everything in halves, without autocast. ResNet-50 from NVIDIA's own
+# Where this table has both, less was measured than modelled: the model lets every product run near the peak of the
+# tensor cores. Sources, as their READMEs were: VGG-16 from u39kun's deep-learning-benchmark, 2017 to 2019, PyTorch 0.3
+# (V100, GTX 1080 Ti) and 1.0 (RTX 2080 Ti), everything in halves, without autocast. ResNet-50 from NVIDIA's own
 # DeepLearningExamples, 2021, with autocast and the memory layout that tensor cores like. NVIDIA's A100 row starts from
 # TF32, not from float32.
-#
-# **A card without fast arithmetic for halves**, a Maxwell Titan X: convnet-benchmarks timed forward and backward both
-# ways in 2016 (Torch, cuDNN 4).
-
-# %% slide="skip" folded=true
-rows = []
-for name, (full, half) in TITAN_X_2016.items():
-    modelled = "–"
-    if name in networks.NETWORKS:
-        both = [predict_step(at, "Titan X (Maxwell)").by_phase() for at in
-                (halving(name).full, halving(name).half)]  # fmt: skip
-        times = [phases[["forward", "backward"]].sum() for phases in both]
-        modelled = f"{times[0] / times[1]:.2f}"
-    rows.append((name, full, half, f"{full / half:.2f}", modelled))
-columns = ["network", "float32, ms", "float16, ms", "measured", "modelled"]
-pd.DataFrame(rows, columns=columns).set_index("network")
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. float16 fails by range: a scale for the loss repairs it. Both formats lose small updates by rounding: float32
-#    weights repair that.
+# 1. float16 fails by range: keep Adam's averages in float32, and scale the loss so that gradient maps survive. bfloat16
+#    loses small updates by rounding: keep the weights in float32.
 # 2. So maps halve, while weights, optimizer state, indices and input do not.
 # 3. A network that is mostly maps comes close to half; one that is mostly weights grows.
 

@@ -25,6 +25,7 @@ def test_the_evidence_is_the_literatures():
     assert "10.31 GiB to 6.89 GiB, −33 %" in evidence
     assert "dense net 619.25 MiB to 685.95 MiB, +11 %" in evidence
     assert "measured 1.02 to 1.14 times" in finding(82).evidence
+    assert "V100, batch 16: modelled 5.5, measured 1.4" in finding(82).evidence  # forward and backward, as measured
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.5, RIGHT), (0.0, WRONG)])
