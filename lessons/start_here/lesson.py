@@ -14,7 +14,7 @@
 # %% [markdown] slide="notes"
 # You learn how this course works by doing one round of it: a guess, a picture, a pencil, a slider, a check.
 #
-# About 30 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other
+# About 35 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other
 # lesson.
 #
 # To run a cell, click into it and press Shift+Enter. Run the first one now; it only loads what the page needs.
@@ -44,6 +44,9 @@ from lessons.start_here.checks import check
 # %% [markdown] slide="notes"
 # Yesterday, with 128 images in a batch, it trained. With 256 it fails in its first step. Weights and images together are
 # not a fortieth of the card.
+#
+# This is GoogLeNet as published, without its auxiliary classifiers. The one in torchvision has smaller filters and batch
+# norms, which keep maps of their own: other numbers.
 #
 # Every lesson asks you for a number before it shows one. Write down what you honestly think. A wrong guess that you
 # remember teaches more than a right answer that you read. Type it, and click *Predict*.
@@ -106,8 +109,11 @@ skyline(today, limit_bytes=8 * GIB)
 # This figure is a *skyline*. Read it from left to right, from the first operator of the step to the last. Its height
 # is the memory in use. The dot is the *peak*, the worst moment, and a card must hold that.
 #
-# The dashed line is what the card has for tensors: 8 GiB less the *context*, which the driver takes for itself. Where
-# the skyline crosses that line, in the forward phase, PyTorch finds no room and raises the error.
+# The dashed line is at 7.5 GiB: the card's 8 GiB less 0.5 GiB for the *context*, which the driver takes for itself. Above
+# that line a step will most likely fail. The exact point depends on the context and on how blocks fall (lesson 03). Here
+# the tensors alone are more than the full 8 GiB.
+#
+# In use means tensors. `nvidia-smi` shows more: PyTorch *reserves* memory in larger segments, and the context counts too.
 
 # %% [markdown] slide="slide"
 # Each colour is a *role*: what the memory is for. The green one is *feature maps*, the outputs of layers. Others call
@@ -118,13 +124,43 @@ today.by_role().map(format_bytes).to_frame()
 
 # %% [markdown] slide="notes"
 # Nearly all of it is feature maps. Follow the green band: it grows through the forward phase and melts away in the
-# backward phase. Do the maps pile up because the network computes them, or because training *keeps* them? Take the
-# training away: the same 256 images through the same network, but no gradients asked for.
+# backward phase. Would the same 256 images fit without training? They pass the same network, but no gradients are asked
+# for.
+
+# %%
+guess_inference = predict(
+    "GoogLeNet, 256 images, no gradients. How much memory at the worst moment?",
+    unit="GiB",
+)
+guess_inference
 
 # %%
 inference = training_step(model, (3, 224, 224), 1000, optimizer=None, name="inference").at(256)
+
+# %% folded=true
+reveal(
+    guess_inference,
+    {"trace, no training": inference.peak_bytes / GIB},
+    thoughts=[
+        (
+            today.peak_bytes / GIB,
+            "As much as training. Without gradients a map can go once it is used.",
+        ),
+        (
+            yesterday.peak_bytes / GIB,
+            "Half. Far more than half of the maps wait for the backward phase.",
+        ),
+        (
+            parameters + images,
+            "Parameters and images. A layer needs its input and its output at once.",
+        ),
+    ],
+)
+
+# %%
 side_by_side(
     {
+        "the card": 8.0,
         "training, 256 images": today.peak_bytes / GIB,
         "training, 128 images": yesterday.peak_bytes / GIB,
         "no training, 256 images": inference.peak_bytes / GIB,
@@ -146,7 +182,7 @@ side_by_side(
 # | weight gradients | the gradient of the loss with respect to each parameter |
 # | input | images and labels of the batch |
 # | gradient maps | gradients with respect to feature maps, on their way back through the network |
-# | workspace | scratch memory that a computation takes and gives back |
+# | workspace | scratch memory of the libraries; cuBLAS's stays with the process |
 # | other | for example what an optimizer makes for a moment during its update |
 
 # %% [markdown] slide="slide"
@@ -233,7 +269,7 @@ reveal(
 # The convolution's own output is gone by then. A ReLU finds its gradient from its *output* alone: where that is zero,
 # nothing passes. So nobody kept its input.
 #
-# By hand, traced, measured: three ways to one number. Every lesson does this, and says how far the numbers are apart.
+# By hand, traced, measured: three ways to one number. Where we could not measure, the lesson says so.
 
 # %%
 more = traced.peak_bytes - by_hand
@@ -244,8 +280,15 @@ more = measured.peak_bytes - traced.peak_bytes
 print(f"measured: {more:+,} bytes from the trace (scratch memory of the kernels, if any)")
 
 # %% [markdown] slide="slide"
-# Your turn. What moves the peak more, a kernel of 11 × 11, or twice the channels? Think first, then change one number
-# and run the cell.
+# Your turn. What moves the peak more, a kernel of 11 × 11, or twice the channels? Guess for the kernel first. Then
+# change one number and run the cell.
+
+# %%
+guess_kernel = predict(
+    "The kernel is 11 × 11 in place of 3 × 3, with padding 5. How large is the peak?",
+    unit="MiB",
+)
+guess_kernel
 
 # %% tags=["change"]
 kernel, channels = 3, 16  # change one of these two: kernel 11, or channels 32
@@ -254,6 +297,24 @@ layer = nn.Sequential(nn.Conv2d(3, channels, kernel, padding=kernel // 2), nn.Re
 changed = training_step(layer, (3, 64, 64), channels, criterion=mean, target="cpu").at(32)
 print(f"parameters: {sum(p.numel() for p in layer.parameters()):,}")
 print(f"peak: {changed.peak_bytes / MIB:.2f} MiB")
+
+# %% folded=true
+wide = nn.Sequential(nn.Conv2d(3, 16, 11, padding=5), nn.ReLU())
+wide_step = training_step(wide, (3, 64, 64), 16, criterion=mean, target="cpu").at(32)
+reveal(
+    guess_kernel,
+    {"trace, 11 × 11": wide_step.peak_bytes / MIB},
+    thoughts=[
+        (
+            traced.peak_bytes / MIB * 121 / 9,
+            "The parameters grow so. The maps have the size they had, and maps are the peak.",
+        ),
+        (
+            2 * traced.peak_bytes / MIB,
+            "Twice is what twice the channels would nearly do. A kernel makes no larger maps.",
+        ),
+    ],
+)
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
@@ -269,15 +330,17 @@ print(f"peak: {changed.peak_bytes / MIB:.2f} MiB")
 # Back to GoogLeNet and the card of 8 GiB. **What is the largest batch that fits?**
 
 # %% [markdown] slide="notes"
-# This is an *explorer*. Its sentences say how things are, what is to blame, and what would help. Find the largest batch
-# with the slider first: click its handle, or reach it with Tab, then use the arrow keys. 128 images fit, 256 do not. Then
-# read the last sentence, and choose another network.
+# This is an *explorer*. Its sentences say how things are, what is to blame, and what would help. 128 images fit, 256 do
+# not; the last sentence says where the border is. Now choose a card of 4 GiB, and guess its largest batch before you read
+# the sentence. Then try another network. To move the slider click its handle, or reach it with Tab, and use the arrow
+# keys.
 
 # %% tags=["nbval-ignore-output"]
 memory_explorer("GoogLeNet", batch=128, card_gib=8)
 
 # %% [markdown] slide="notes"
-# Somewhat larger batches may or may not run; lesson 03 takes apart what decides. Without a running kernel the picture stays as it was saved: run its cell first.
+# Somewhat larger batches may or may not run; lesson 03 takes apart what decides. In the notebook the slider needs a
+# running kernel; run the cell first.
 
 # %% [markdown] slide="slide"
 # ## A check that knows what you thought
@@ -295,7 +358,7 @@ def output_bytes(images, channels, height, width):
 check("output_bytes")
 
 # %% [markdown] slide="notes"
-# It did not only say *wrong*. It tried the function on several inputs and recognised the thought. Mend the function and
+# It did not only say *wrong*. It tried the function on several inputs and recognised the thought. Fix the function and
 # run both cells. Then break it in a way of your own: leave out the batch, or count bits.
 #
 # In an exercise, an answer cell has dots for you to replace. A check says one of four things:
@@ -313,13 +376,13 @@ check("output_bytes")
 
 # %% [markdown] slide="notes"
 # `course progress` shows all exercises at a glance. What you open through `course lab` are your own copies, in the
-# folder `work`. Change what you like: when the course is mended, `git pull` and `make lab` bring the new lessons, and
+# folder `work`. Change what you like: when the course is fixed, `git pull` and `make lab` bring the new lessons, and
 # your answers move over.
 
 # %% [markdown] slide="slide"
 # ## Your set-up
 #
-# What is missing on this machine comes first, with the command that mends it. In a terminal, `course doctor` says the
+# Anything missing is listed first, with the command that fixes it. In a terminal, `course doctor` says the
 # same.
 
 # %% tags=["nbval-ignore-output"]

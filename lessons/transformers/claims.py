@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG, Finding, claim
-from course_utils.units import in_gb
+from course_utils.units import GIB
 from lessons.shared.language_models import SHAPES, Options
 from lessons.shared.language_steps import kept_bytes, language_step
 from lessons.shared.sources import ACCELERATE, COOKBOOK, FLASH, HF_BLOG, NANOTRON
@@ -28,9 +28,9 @@ def _largest_of_three() -> Finding:
     largest, both = 4 * weights, 5 * weights  # activations are less than either at this batch
     return Finding(
         RIGHT if abs(largest / step.peak_bytes - 1) < NEAR else WRONG,
-        f"Qwen2.5-1.5B in float32, 2 × 256 tokens: {in_gb(largest):.2f} GB by that formula, "
-        f"{in_gb(step.peak_bytes):.2f} traced, at {step.peak_layer}; gradients and temporaries "
-        f"added, as the same page has it first: {in_gb(both):.2f}",
+        f"Qwen2.5-1.5B in float32, 2 × 256 tokens: {largest / GIB:.2f} GiB by that formula, "
+        f"{step.peak_bytes / GIB:.2f} traced, at {step.peak_layer}; with gradients and temporaries both added, "
+        f"as that page writes at first, {both / GIB:.2f}",
         "Adam's temporaries are made while the gradients are still there: those two add up.",
     )
 

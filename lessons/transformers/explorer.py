@@ -91,7 +91,7 @@ def _in_turn(largest: str) -> list[tuple[str, str, str]]:
 def sentences(
     ledger: Ledger, verdict: Fit, sequence: int, found: Culprits, advice: str, most: int, warning: str = ""
 ) -> tuple[str, str, str]:
-    """The state, the culprit and the way out, in words; `most` texts leave room for tensors and context.
+    """The state, the culprit and the way out, in words; more than `most` texts cannot fit.
 
     A `warning` is of the format: the card does not compute in it, or training loses updates.
     """
@@ -106,10 +106,11 @@ def sentences(
     size = found.parts[largest]
     share = percent(size, ledger.peak_bytes)
     culprit = f"{largest.capitalize()} {breaks}: {format_bytes(size)}, {share} of the peak; {rest}."
-    room = "No text of this length leaves"
+    room = "No text of this length leaves room for tensors and the least context that was seen."
     if most:
-        room = f"Up to {most:,} text{'s' if most > 1 else ''} of this length leave"
-    return state, culprit, f"{advice} {room} room for tensors and context."
+        texts = f"{most:,} text{'s' if most > 1 else ''} of this length"
+        room = f"More than {texts} cannot fit; near that number, context and allocator decide."
+    return state, culprit, f"{advice} {room}"
 
 
 class TransformerExplorer(Explorer):

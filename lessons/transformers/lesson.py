@@ -21,7 +21,7 @@
 # 4. tell what a longer text costs, in memory and in time, and what fused attention does about each;
 # 5. choose what to compute again.
 #
-# About 110 minutes, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
+# About 115 minutes, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
 
 # %% slide="skip" folded=true
 import inspect
@@ -106,9 +106,10 @@ pd.DataFrame(weights, words, words).map("{:.2f}".format)
 # Row "it": nearly all of its average comes from "dog". What a convolution has as *parameters* is here a *map*, s × s for
 # each text, computed again in every step.
 #
-# In a network, queries, keys and values are three products of the hidden state with trained matrices. A layer does this
-# several times side by side, in *a* *heads*, each with queries and keys of its own: GPT-2 has 12 heads, each 64 wide. So
-# a layer has as²b scores.
+# The toy stops here. A network divides each score by √d first, d numbers being the width of a key, and uses the weights
+# to average the values. Its queries, keys and values are three products of the hidden state with trained matrices. A
+# layer does this several times side by side, in *a* *heads*, each with queries, keys and values of its own. GPT-2 has 12
+# heads, each 64 wide. So a layer has as²b scores.
 
 # %% [markdown] slide="slide"
 # ## The bytes beside each line
@@ -169,7 +170,7 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 # out.loss.backward()
 # ```
 #
-# `out` holds the loss and the logits.
+# `out` holds the loss and the logits. A hint: the backward pass makes a gradient for what the loss made.
 
 # %%
 guess_logits = predict(
@@ -252,23 +253,31 @@ tower = pd.DataFrame({"GiB": sizes / GIB, "bytes a logit": sizes / logits}, made
 tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
-# Two bytes a logit are what people count. The vocabulary is 65 times as wide as the hidden state, so all of this is
+# The vocabulary is 65 times as wide as the hidden state, so all of this is
 # more than twelve layers keep besides their scores.
 
 # %% [markdown] slide="slide"
 # ## Six bytes
 #
 # Megatron-LM, NVIDIA's own training code, makes such logits too. NVIDIA publishes the peaks of its tests on A100s, to
-# the byte. They leave no room for fourteen bytes a logit:
+# the byte: a GPT of twelve layers, h = 512, 8 heads, 4 × 1,024 tokens a card, 50,304 words.
+
+# %% [markdown] slide="notes"
+# "Measured" is what a step adds to the memory in use between steps. The formula is this page's: 34 sbh + 5 as²b a layer,
+# or 2 sbh where whole layers are computed again. The row of fused attention takes 36 sbh, which is fitted to that row.
 
 # %% folded=true
 m = MEGATRON_SHAPE
 sbh = m["sequence"] * m["batch"] * m["hidden"]
 theirs = m["sequence"] * m["batch"] * m["vocabulary"]
-layer = {"none": 34 + 5 * m["heads"] * m["sequence"] / m["hidden"], "selective": 36, "full": 2}
+layer = {  # bytes of sbh; those of fused attention are fitted
+    "scores written": 34 + 5 * m["heads"] * m["sequence"] / m["hidden"],
+    "fused attention": 36,
+    "whole layers again": 2,
+}
 rows = {}
 for run in MEGATRON:
-    kept = m["layers"] * sbh * layer[run.recompute]
+    kept = m["layers"] * sbh * layer[run.name]
     rows[run.name] = {"measured, GiB": f"{run.step / GIB:.3f}"}
     for count in (6, 14):
         formula = kept + count * theirs
@@ -277,10 +286,8 @@ for run in MEGATRON:
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# This is a GPT of twelve layers, h = 512, 8 heads, 4 × 1,024 tokens a card, 50,304 words. "Measured" is what a step
-# adds to the memory in use between steps. The formula is that of this page: 34 sbh + 5 as²b a layer, or 2 sbh where whole
-# layers are computed again. (For fused attention it takes 36 sbh: 34, and one hidden state more, which is fitted.) Six
-# bytes a logit come within 1.3 %. Fourteen are too many in all three.
+# Fourteen bytes a logit are too many in all three. Six are 0.4 % and 1.2 % too few in the two rows that nothing was
+# fitted to.
 #
 # How do they manage with six? The source of their loss says it. It makes one float32 copy of the logits. Then it
 # subtracts, exponentiates and divides *in that copy*, and the backward pass turns the same memory into the gradient. Two
@@ -326,8 +333,8 @@ print(torch.allclose(*gradients, atol=1e-7))
 
 
 # %% slide="subslide" tags=["change"]
-# Change the number of pieces and run again: from when on do more pieces hardly help?
-pieces = 16
+# Double the number of pieces and run again: from when on do more pieces hardly help?
+pieces = 2
 
 
 def in_place(model, ids):  # each token's label is the next; the last one's is the first
@@ -347,9 +354,9 @@ peaks = {name: way.at(8).peak_bytes / GIB for name, way in ways.items()}
 side_by_side(peaks, "GiB", title="The same loss and gradients, other peaks")
 
 # %% [markdown] slide="notes"
-# - *Loss alone kept*: `loss = model(ids, labels).loss` instead of `out = …`. The logits go as soon as log-softmax has
-#   run. One line, two bytes a logit.
-# - *In place*: six bytes. Its price is that the backward pass can run only once.
+# - *Loss alone kept*: `loss = model(ids, labels).loss` instead of `out = …`. The logits go when the call
+#   returns, before the backward pass. One line, two bytes a logit.
+# - *In place*: six bytes. Its price is that the backward pass can run only once, even with `retain_graph=True`.
 # - *In pieces*: the loss of a token needs the logits of that token alone. So compute logits and loss for some of the
 #   tokens, in a checkpoint, then for the next, and compute each piece's logits again in the backward pass.
 
@@ -395,8 +402,9 @@ reveal(
 )
 
 # %% [markdown] slide="slide"
-# Does it have to? `scaled_dot_product_attention` computes the same in one fused kernel, *flash attention*. It works tile
-# by tile and writes no scores to memory. Its backward pass computes the tiles again.
+# Does it have to? `scaled_dot_product_attention` picks a fused kernel where it can, such as *flash attention*. That
+# works tile by tile and writes no scores to memory. Its backward pass computes the tiles again. The fallback, `math`,
+# writes the scores after all.
 
 # %%
 growth = {name: values[-1] / values[0] for name, values in peaks.items()}
@@ -415,7 +423,8 @@ plane(
 # With the scores gone, the difference is gone. In *memory* one long text costs what many short ones cost.
 
 # %% [markdown] slide="slide"
-# And in time? The kernel writes no scores, and still computes them. The same steps on an H100, predicted:
+# And in time? The kernel writes no scores, and still computes them. The same steps on an H100, predicted. All pairs are
+# counted. A causal kernel does half of the scores' work, so the fused rows are too high for it.
 
 # %% folded=true
 rows = {}
@@ -430,15 +439,15 @@ for name, ways in same_tokens.items():
 pd.DataFrame(rows).T
 
 # %% [markdown]
-# Fused, a longer text is no dearer in memory. In arithmetic it still is.
+# Fused, a longer text costs no more memory. It still costs more arithmetic.
 
 # %% [markdown] slide="notes"
-# (The trace counts all pairs. A kernel that skips what the causal mask hides does about half of the scores' work.) The
-# arithmetic of the products does not depend on how the tokens are cut into texts; that of the scores grows with the
+# The arithmetic of the products does not depend on how the tokens are cut into texts. That of the scores grows with the
 # length of a text, fused or not.
 
 # %% [markdown] slide="slide"
 # Measured on a real card, a Tesla T4: the peaks of five models, written out and with the fused kernel that a T4 can run.
+# Here every layer is checkpointed, so that the scores of one layer at a time are there. Often fusing saves little.
 
 # %% folded=true
 runs = {(r.name, r.batch, r.sequence, r.attention): r for r in t4_peaks()}
@@ -450,7 +459,7 @@ for name, batch, n, how in sorted(runs, key=lambda key: (key[2], key[1])):
             "written out, GiB": f"{one.measured / GIB:.2f}",
             "fused, GiB": f"{other.measured / GIB:.2f}",
             "saved, MiB": f"{(one.measured - other.measured) / MIB:,.1f}",
-            "saved by the trace, MiB": f"{(one.traced - other.traced) / MIB:,.1f}",
+            "saved, traced, MiB": f"{(one.traced - other.traced) / MIB:,.1f}",
         }
 pd.DataFrame(rows).T
 
@@ -469,15 +478,14 @@ print(f"the trace has {exact} to the byte.", end=" ")
 print(f"The worst is off by {100 * worst:.3f} %.")
 
 # %% [markdown] slide="notes"
-# Others measured and published these peaks to the byte: `fitcheck-llm` 0.3.1, LoRA (lesson 14) in float16, every layer
-# checkpointed, so that the scores of one layer at a time are there. Taking them away lowers the peak to the next highest
-# moment of the step, and often that is hardly lower. We traced the same models. Why some rows miss is under *Further*.
+# Others measured and published these peaks to the byte: `fitcheck-llm` 0.3.1, LoRA (lesson 14) in float16. Taking one
+# layer's scores away lowers the peak to the next highest moment of the step, and often that is hardly lower. We traced the same models. Why some rows miss is under *Further*.
 
 # %% [markdown] slide="slide"
 # ## What to compute again
 #
-# *Selective* checkpointing computes only the scores, and what is made of them, again. *Full* checkpointing computes
-# whole layers again. GPT-2, 8 × 1,024, on an H100, predicted:
+# *Selective* checkpointing keeps a layer's maps but for the scores and their softmax and dropout, which it computes
+# again. *Full* checkpointing computes whole layers again. GPT-2, 8 × 1,024, on an H100, predicted:
 
 # %% folded=true
 h100 = hardware.device("H100 SXM")
@@ -504,18 +512,21 @@ for name, way in {
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# Compare the second row with the third. Fused attention *is* selective checkpointing, inside a kernel: it keeps as
-# little, and its step is shorter, because scores do not travel to memory and back: with endless bandwidth, in the last
-# column, nearly all of that difference is gone.
+# Compare the second row with the third. For the scores, fused attention does what selective checkpointing does, inside
+# a kernel. It keeps about as little, and its step is shorter. In our time model nearly all of the difference is the
+# traffic of the scores: the last column takes it away.
 #
 # A fused layer keeps 34 sbh, and 2 sbh enter it, so full checkpointing saves 32 of 34 for some milliseconds. With it,
-# written out and fused have the same peak: it is at the loss. With the loss in pieces as well the peak is a fifth of that.
+# written out and fused have the same peak: it is at the loss. With the loss in pieces as well the peak is a fifth of
+# that. The pieces cost more than what is computed again: the sixteen gradients of the logits' weights are added up, and
+# sixteen small kernels take longer to launch than one.
 
 # %% [markdown] slide="slide"
 # ## Does it still learn?
 #
-# None of this changes what is computed, but for rounding. A GPT of two layers learns to write the Python file that defines it, a byte a
-# token, here, twice: written out, and fused with layers and loss computed again.
+# Without dropout, none of this changes what is computed, but for rounding. With dropout, eager and fused draw different
+# masks. Here a GPT of two layers without dropout learns to write the Python file that defines it, a byte a token, twice:
+# written out, and fused with layers and loss computed again.
 
 
 # %% tags=["nbval-ignore-output"] folded=true
@@ -546,8 +557,7 @@ def learned(model, steps=150):
 
 least = Options(recompute="full", pieces=8)
 plain = learned(begun(Options(attention="eager")))
-writer = begun(least)
-again = learned(writer)
+again = learned(begun(least))
 gap = max(abs(x - y) for x, y in zip(plain, again, strict=True))
 
 
@@ -579,17 +589,11 @@ for name, way in {
     model = begun(way)
     peak = cpu_peak_above(lambda model=model: model(ids, ids).loss.backward())
     print(f"forward and backward, {name}: {format_bytes(peak)} above the weights")
-writer.eval()
-torch.manual_seed(1)
-line = text[:20][None]
-for _ in range(44):
-    line = torch.cat([line, writer(line)[:, -1].softmax(1).multinomial(1)], 1)
-print("after 150 steps it goes on:", repr(bytes(line[0].tolist()).decode(errors="replace")))
 
 # %% [markdown] slide="notes"
 # The dashed lines are the losses of a guesser who knows nothing (ln 256), who knows how often each letter occurs, and who
 # knows which letter follows which how often. The curves begin at the first line and go below the second: the model has
-# learned that order matters. Longer training goes on from there.
+# learned that order matters.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -604,6 +608,9 @@ print("after 150 steps it goes on:", repr(bytes(line[0].tolist()).decode(errors=
 transformer_explorer()
 
 # %% [markdown] slide="notes"
+# The RTX 3090 leaves 1.78 GiB to the context here, and lesson 00's nameless card 0.5 GiB: 115 to 1,821 MiB were
+# reported, and for cards of the 3090's time the most was seen.
+#
 # Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT-2 XL onto this
 # card. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
 
@@ -626,14 +633,19 @@ judge(range(84, 89))
 # %% [markdown] slide="skip"
 # ## Further
 #
-# **In PyTorch.** What this page did by hand is there to be switched on:
+# **In PyTorch.** Ready-made versions; lesson 09's offload is the last:
 #
 # ```python
-# F.scaled_dot_product_attention(q, k, v, is_causal=True)       # fused where the device can
-# model.activation_checkpointing_enable()    # transformers; in older releases gradient_checkpointing_enable
-# LigerFusedLinearCrossEntropyLoss()         # liger_kernel.transformers: the loss in pieces, without logits
-# with torch.autograd.graph.save_on_cpu():   # what is kept travels to the host (lesson 09)
+# F.scaled_dot_product_attention(q, k, v, is_causal=True)  # fused where the device can
+# model.gradient_checkpointing_enable()                    # transformers: whole layers again
+# chunks = nn.LinearCrossEntropyOptions()                  # the loss in pieces, since PyTorch 2.13
+# loss = F.linear_cross_entropy(hidden, head.weight, labels, options=chunks)
+# with torch.autograd.graph.save_on_cpu(pin_memory=True):  # what is kept travels to the host
+#     loss = model(ids, labels).loss
 # ```
+#
+# `linear_cross_entropy` makes the logits of one chunk at a time and its gradients in the forward pass, so that nothing
+# is computed again. `LigerFusedLinearCrossEntropyLoss` of liger_kernel does the same on older releases.
 #
 # **Other ways to write a layer.** What one layer keeps, without scores, in units of sbh bytes:
 
@@ -675,6 +687,10 @@ side_by_side(
 )
 
 # %% [markdown] slide="skip"
+# The 0.08 beyond 34: a mean and a 1/σ for each token and norm, and flash attention's log-sum-exp, four bytes a token and
+# head.
+
+# %% [markdown] slide="skip"
 # **Deep stacks.** Lesson 10 keeps the inputs of √n blocks of n layers. There a layer kept as much as entered it. Here
 # it keeps 17 times that, and with blocks of g layers the peak of the layers is 2sbh · n/g + 34sbh · g, lowest at g = √(n/17).
 # Whole numbers, tried one by one:
@@ -686,21 +702,10 @@ best = {
 }
 first = {g: min(n for n in best if best[n] == g) for g in sorted(set(best.values()))}
 print("; ".join(f"blocks of {g} first win with {n} layers" for g, n in first.items()))
-rows = {}
-for g in (1, 2, 3):
-    way = Options(recompute="full", group=g, dropout=0.1, pieces=16)
-    deep = language_step("GPT-2 XL", 1024, way, optimizer="sgd")
-    peaks_xl = {f"{n} texts": format_bytes(deep.at(n).peak_bytes) for n in (8, 32, 64)}
-    rows[f"blocks of {g}"] = peaks_xl
-pd.DataFrame(rows).T.rename_axis("GPT-2 XL, 48 layers")
 
 # %% [markdown] slide="skip"
-# With 8 texts the rule fails: as the backward pass goes down, inputs of blocks die, and weight gradients are born, 59
-# MiB a layer. Where a block's gradients are more than its input, the peak is at the bottom layer, with all gradients
-# and the maps of one block.
-#
 # **Why ten of the twenty T4 peaks miss.** Both columns count the allocator's *blocks*. A large block is split only
-# where more than 1 MiB would be left over, so a block can count up to 1 MiB that no tensor asked for. How many do
+# where more than 1 MiB would be left over. Else the whole block counts, up to 1 MiB more than its tensor. How many do
 # depends on what the program had allocated before its first step, which nobody recorded. We made up 40 such pasts and
 # replayed the same steps after each:
 
@@ -723,13 +728,13 @@ print(f"{len(moved)} that some past changes: {within} measured within its range"
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A layer keeps 34 sbh bytes and 5 as²b of scores. The scores make one long text dearer than many short ones.
+# 1. A layer keeps 34 sbh bytes and 5 as²b of scores. With the scores kept, one long text costs more than many short ones.
 # 2. Fused attention does not keep them; their arithmetic stays.
 # 3. Then the logits are the peak: let `out` go, work in place or in pieces.
 
 # %% [markdown] slide="notes"
 # A layer keeps 17 times what enters it, so compute whole layers again where memory is short, and remember that the loss
-# then decides. Selective checkpointing is what a fused kernel does anyway.
+# then decides. For the scores, a fused kernel does what selective checkpointing does.
 #
 # Now the exercise: [exercises/13_transformers.ipynb](../exercises/13_transformers.ipynb). {questions}. Save, then
 # `course check 13` gives your marks. Lesson 14 asks, on the same trace, what one card can train and serve.

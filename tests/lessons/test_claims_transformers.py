@@ -7,7 +7,7 @@ from classroom.claims import MISLEADING, PARTLY, RIGHT, WRONG
 from course_utils.memory import Ledger
 from lessons.transformers import claims as transformers
 
-# 84: parameters, two moments and one more of 6.17 GB are 24.70, traced 30.9. 85 and 86: Korthikanti and others (2022),
+# 84: parameters, two moments and one more of 5.75 GiB: 23.00, traced 29.06. 85 and 86: Korthikanti and others (2022),
 # 34 + 80 and 34 sbh, and 2 sbh for a layer's 16-bit input. 87: 4 without maps. 88: of attention with dropout alone, by
 # hand (8h + 5as) / 8h less its log-sum-exp: 20.8 and 40.7; without dropout (8h + 2as) / 8h: 8.9 and 16.9.
 EXPECTED = {84: WRONG, 85: WRONG, 86: MISLEADING, 87: MISLEADING, 88: PARTLY}
@@ -20,8 +20,8 @@ def test_verdict(number):
 
 
 def test_the_evidence_is_the_literatures():
-    assert "24.70 GB by that formula" in finding(84).evidence
-    assert "it first: 30.87" in finding(84).evidence
+    assert "23.00 GiB by that formula" in finding(84).evidence
+    assert "at first, 28.75" in finding(84).evidence
     assert "114 by the formula" in finding(85).evidence
     assert "selective checkpointing keeps 34.0 sbh a layer, full checkpointing 2.0" in finding(86).evidence
 
