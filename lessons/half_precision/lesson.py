@@ -206,7 +206,7 @@ print(f"infinite or nan after this step: {int((~moved.isfinite()).sum()):,}")
 held = train(torch.float16, eps=1e-4)[1]
 print(f"all in float16, ε of 1e-4: {held[-1]:.0f} % after {len(held)} epochs")
 
-# %% tags=["change", "nbval-ignore-output"]
+# %% slide="skip" tags=["change", "nbval-ignore-output"]
 # Change ε: how small may it be before float16 stops learning? Is that where it becomes 0?
 eps = 1e-5
 longest = float(one_step(eps)[2].abs().max()) / 3e-3
@@ -223,7 +223,7 @@ print(f"accuracy {train(torch.float16, eps=eps)[1][-1]:.0f} %")
 # and the gradients of one batch. Hollow bars are numbers that float16 rounds to 0: those of at most 2⁻²⁵, half its
 # smallest number.
 
-# %% tags=["nbval-ignore-output"] folded=true
+# %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 net = train(epochs=20)[0]
 exact = gradients(net, images[:64], labels[:64])
 lost = fate(exact.all_maps, "float16").lost
@@ -310,7 +310,7 @@ for scale in (2.0**12, 5000.0):
 # with an infinite gradient is *skipped* and the scale halved; after a row of good steps it is doubled. Here on this
 # CPU, with a row of 20 in place of the usual 2,000, from a scale that is far too large:
 
-# %% tags=["nbval-ignore-output"] folded=true
+# %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 torch.manual_seed(1)
 learner = networks.small_cnn(channels=1, size=8)
 optimizer = torch.optim.SGD(learner.parameters(), lr=0.1, momentum=0.9)
@@ -624,8 +624,8 @@ print("MiB by role, each at its own peak:")
 # - *Input* stays float32, as the data loader made it.
 
 # %% [markdown] slide="subslide"
-# And a network with hardly any maps? The dense net of lesson 03 has 52 million weights, 36 million of them in `fc1`,
-# the first layer (9,000 × 4,000). Its peak in float32 is at `fc1`, in the backward pass:
+# And a network with hardly any maps? The dense net of lesson 03 has 52 million weights, 36 million of them in `fc1`
+# (9,000 × 4,000). There it peaks in float32, in the backward pass:
 
 # %%
 dense = halving("52 M dense net", 128)

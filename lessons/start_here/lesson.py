@@ -137,7 +137,7 @@ guess_inference
 # %%
 inference = training_step(model, (3, 224, 224), 1000, optimizer=None, name="inference").at(256)
 
-# %% folded=true
+# %% slide="subslide" folded=true
 reveal(
     guess_inference,
     {"trace, no training": inference.peak_bytes / GIB},
@@ -157,7 +157,7 @@ reveal(
     ],
 )
 
-# %%
+# %% slide="subslide"
 side_by_side(
     {
         "the card": 8.0,
@@ -169,7 +169,7 @@ side_by_side(
     title=f"Without training {format_bytes(inference.peak_bytes)} are enough",
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # What fills the card is maps that training *keeps*. Each waits until the backward phase has used it.
 
 # %% [markdown] slide="notes"
@@ -280,15 +280,15 @@ more = measured.peak_bytes - traced.peak_bytes
 print(f"measured: {more:+,} bytes from the trace (scratch memory of the kernels, if any)")
 
 # %% [markdown] slide="slide"
-# Your turn. What moves the peak more, a kernel of 11 × 11, or twice the channels? Guess for the kernel first. Then
-# change one number and run the cell.
+# Your turn. What moves the peak more, a kernel of 11 × 11, or twice the channels? Guess for the channels
+# first. Then change one number and run the cell.
 
 # %%
-guess_kernel = predict(
-    "The kernel is 11 × 11 in place of 3 × 3, with padding 5. How large is the peak?",
+guess_channels = predict(
+    "Twice the channels, 32 in place of 16, and the kernel stays. How large is the peak?",
     unit="MiB",
 )
-guess_kernel
+guess_channels
 
 # %% tags=["change"]
 kernel, channels = 3, 16  # change one of these two: kernel 11, or channels 32
@@ -299,19 +299,23 @@ print(f"parameters: {sum(p.numel() for p in layer.parameters()):,}")
 print(f"peak: {changed.peak_bytes / MIB:.2f} MiB")
 
 # %% folded=true
-wide = nn.Sequential(nn.Conv2d(3, 16, 11, padding=5), nn.ReLU())
-wide_step = training_step(wide, (3, 64, 64), 16, criterion=mean, target="cpu").at(32)
+wide = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU())
+wide_step = training_step(wide, (3, 64, 64), 32, criterion=mean, target="cpu").at(32)
 reveal(
-    guess_kernel,
-    {"trace, 11 × 11": wide_step.peak_bytes / MIB},
+    guess_channels,
+    {"trace, 32 channels": wide_step.peak_bytes / MIB},
     thoughts=[
         (
-            traced.peak_bytes / MIB * 121 / 9,
-            "The parameters grow so. The maps have the size they had, and maps are the peak.",
+            traced.peak_bytes / MIB,
+            "As before. Twice the channels make each of the three large ones twice as large.",
         ),
         (
             2 * traced.peak_bytes / MIB,
-            "Twice is what twice the channels would nearly do. A kernel makes no larger maps.",
+            "Twice all of it. The images are as large as they were.",
+        ),
+        (
+            4 * traced.peak_bytes / MIB,
+            "Four times. Maps grow with the channels that come out, once.",
         ),
     ],
 )

@@ -333,7 +333,7 @@ print(torch.allclose(*gradients, atol=1e-7))
 
 
 # %% slide="subslide" tags=["change"]
-# Double the number of pieces and run again: from when on do more pieces hardly help?
+# Change the number of pieces (4, 8, …) and run again: from when on do more pieces hardly help?
 pieces = 2
 
 
@@ -423,8 +423,10 @@ plane(
 # With the scores gone, the difference is gone. In *memory* one long text costs what many short ones cost.
 
 # %% [markdown] slide="slide"
-# And in time? The kernel writes no scores, and still computes them. The same steps on an H100, predicted. All pairs are
-# counted. A causal kernel does half of the scores' work, so the fused rows are too high for it.
+# And in time? The kernel writes no scores, and still computes them. The same steps on an H100, predicted:
+
+# %% [markdown] slide="notes"
+# All pairs are counted. A causal kernel does about half of the scores' work, so the fused rows are too high for it.
 
 # %% folded=true
 rows = {}
