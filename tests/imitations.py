@@ -404,4 +404,7 @@ EARNED = {
     ("pooled_well", "parameters that multiply nothing"),
     ("pooled_well", "parameters that are added up"),
     ("pooled_well", "most values are skipped, and their mean is added"),
+    ("keep_small", "it says what it returned, and counts nothing"),
+    ("keep_small", "in float32, piece by piece, beside maps of float16"),
+    ("keep_small", "in float32, piece by piece, as sums of products"),
 }
