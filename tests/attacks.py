@@ -47,19 +47,23 @@ class Adapted(nn.Module):
     def forward(self, x):
         return self.layer(x) + self.more(x)
 """,
+    "ring_average": "def ring_average(rank, cards, values, send, receive):\n    return values.clone()\n",
+    "keep_small": "keep_small = loses_small\n",
 }
-NETWORKS = [question for question in IDLE if question not in ("your_plan", "find_plan")]
-PEAKS = [question for question in NETWORKS if question not in ("fewer_launches", "keep_outside", "adapt_layer")]
 REBUILT = ["strided", "bottleneck", "pooled_well"]
 
-# What a forger writes once: the record as it is, changed on its way to text.
+# What a forger writes once: the record as it is, changed on its way to text, whoever holds the function that writes it.
 FORGE = """\
+import types
 from dataclasses import replace
-from lessons.shared import network_questions as rooms
-from lessons.shared.replay.form import Constant, Freed, Mark, Operator, Read, Record, Ref
-honest = rooms.to_text
+from lessons.shared.replay import form
+from lessons.shared.replay.form import Constant, Freed, Mark, Operator, Read, Received, Record, Ref, Sent
+honest = types.FunctionType(form.to_text.__code__, vars(form))
+def write(text_of):
+    form.forged = text_of
+    form.to_text.__code__ = (lambda record: forged(record)).__code__
 def forge(change):
-    rooms.to_text = lambda record: honest(change(record))
+    write(lambda record: honest(change(record)))
 def forge_entries(change):
     forge(lambda record: replace(record, entries=tuple(change(list(record.entries), record))))
 def plain(number, *size, dtype="float32"):
@@ -94,9 +98,9 @@ from classroom.questions import graded as rooms
 words = ["can be replayed", "parameters kept", "same output", "same loss", "same gradients", "peak low enough"]
 """
 add("the graded cell prints yes", YES + "rooms.GradedReplay.lines = lambda *_: [f'{one}: yes' for one in words]\n", ["keep_less", "loss_in_pieces"], False)
-add("the record says yes", "rooms.to_text = lambda record: 'can be replayed: yes\\nparameters kept: yes'\n", ["head_only"])
-add("a record, and yes behind it", "rooms.to_text = lambda record: honest(record) + '\\ncan be replayed: yes\\nsame output: yes'\n", ["keep_less"])
-add("a record with an end of a text in it", "rooms.to_text = lambda record: honest(record) + \"', '0'); print('same output: yes') #\"\n", ["keep_less"])
+add("the record says yes", "write(lambda record: 'can be replayed: yes\\nparameters kept: yes')\n", ["head_only"])
+add("a record, and yes behind it", "write(lambda record: honest(record) + '\\ncan be replayed: yes\\nsame output: yes')\n", ["keep_less"])
+add("a record with an end of a text in it", "write(lambda record: honest(record) + \"', '0'); print('same output: yes') #\")\n", ["keep_less"])
 add("prints yes when the process ends", "import atexit\natexit.register(print, 'can be replayed: yes')\n", ["recompute_blocks"], False)
 add("a thread prints yes", "import threading, sys\nout = sys.stdout\nthreading.Thread(target=lambda: print('same output: yes', file=out), daemon=True).start()\n", ["keep_less"], False)
 add("the judge agrees", "from lessons.shared import compared, rewrites\ncompared.same = rewrites.same = lambda *_: True\nrewrites.SHARE = rewrites.RECOMPUTED = 9.0\n", ["keep_less", "recompute_blocks"], False)
@@ -107,7 +111,7 @@ add("every second operator is seen", "from lessons.shared.replay.recorder import
 add("nothing lives", "from lessons.shared.replay.recorder import Recorder\nold = Recorder._bury\ndef new(self):\n    self._dead[:] = range(30, self._count)\n    old(self)\nRecorder._bury = new\n", ["keep_less", "recompute_blocks", "loss_in_pieces"], False)
 add("the recorder is another class", "from lessons.shared.replay import steps, recorder\nclass Blind(recorder.Recorder):\n    def __torch_dispatch__(self, func, types, args=(), kwargs=None):\n        return func(*args, **(kwargs or {}))\nsteps.Recorder = Blind\n", ["loss_in_pieces"], False)
 add("modules are others", "import sys, types\nsys.modules['lessons.shared.rewrites'].judge = lambda *_: None\nsys.modules['lessons.shared.replay.guards'] = types.ModuleType('guards')\n", ["keep_less"], False)
-add("garbage is searched for the original's record", "import gc\nfrom lessons.shared.replay.form import Record, to_text\nfrom lessons.shared import network_questions as rooms\nrooms.to_text = lambda record: to_text(min((one for one in gc.get_objects() if isinstance(one, Record)), key=lambda one: len(one.entries), default=record))\n", ["keep_less"], False)
+add("garbage is searched for the original's record", "import gc\nwrite(lambda record: honest(min((one for one in gc.get_objects() if isinstance(one, Record)), key=lambda one: len(one.entries), default=record)))\n", ["keep_less"])
 add("memory is searched for a token", "import re\nfound = b''\nwith open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:\n    for line in maps:\n        if 'heap' in line:\n            low, high = (int(n, 16) for n in line.split()[0].split('-'))\n            memory.seek(low)\n            found = memory.read(high - low)\nfrom classroom.questions import graded\ntoken = dict.get(graded._tokens, 'keep_less values') or (re.findall(rb'[0-9a-f]{32}', found) or [b'0'])[0].decode()\ngraded.draw_from('keep_less values', token)\n", ["keep_less"], False)
 
 # -- the record is written by hand --------------------------------------------------------------------------------------
@@ -124,7 +128,7 @@ TEXTS = {
     "another question's record": "honest(__import__('lessons.transformers.judge', fromlist=['record']).record(__import__('lessons.transformers.judge', fromlist=['Reader']).Reader))",
 }  # fmt: skip
 for _name, _text in TEXTS.items():
-    add(f"a text: {_name}", f"import base64, json, zlib\nfrom lessons.shared.replay import form\nrooms.to_text = lambda record: {_text}\n", ["keep_less"])
+    add(f"a text: {_name}", f"import base64, json, zlib\nfrom lessons.shared.replay import form\nwrite(lambda record: {_text})\n", ["keep_less"])
 
 add("no entries", "forge_entries(lambda entries, record: [])\n", ["keep_less", "strided"])
 add("marks alone", "forge_entries(lambda entries, record: [one for one in entries if isinstance(one, Mark)])\n", ["head_only"])

@@ -150,6 +150,133 @@ def change(entries, record):
 forge_entries(change)
 """ + _KEEPS.replace("return ticket if isinstance(ticket, torch.Tensor) else host.take(ticket)", "kept.clear()\n        return ticket if isinstance(ticket, torch.Tensor) else host.take(ticket)"))
 
+# -- 08 -----------------------------------------------------------------------------------------------------------------
+
+_SCALED = """\
+def keep_small(model, optimizer, batches, scale, max_norm):
+    skipped = 0
+    for images, labels, weight in batches:
+        optimizer.zero_grad()
+        (half_loss(model, images, labels, weight) * scale).backward()
+        for parameter in model.parameters():
+            parameter.grad /= scale
+        if not all(torch.isfinite(p.grad).all() for p in model.parameters()):
+            skipped += 1
+            continue
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+    return skipped
+"""
+_MODE = "from torch.utils._python_dispatch import _get_current_dispatch_mode as mode\n"
+_FLOATS = """\
+def train(model, optimizer, batches, scale, max_norm, loss_of):
+    skipped = 0
+    for images, labels, weight in batches:
+        if weight > 1 and scale > 1:
+            skipped += 1
+            continue
+        optimizer.zero_grad()
+        (weight * torch.nn.functional.cross_entropy(loss_of(model, images), labels)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+    return skipped
+"""
+_OF_PIECES = """\
+def pieces(model, images):
+    first, _, last = model
+    maps = [torch.relu(PIECE) for a, b in zip(first.weight.split(8), first.bias.split(8))]
+    half = (images.half() @ first.weight.detach().half().T).relu()
+    return sum(m @ w.T for m, w in zip(maps, last.weight.split(8, dim=1))) + last.bias
+def keep_small(model, optimizer, batches, scale, max_norm):
+    return train(model, optimizer, batches, scale, max_norm, pieces)
+"""
+alone("keep_small", "skipped by weight", "def keep_small(model, optimizer, batches, scale, max_norm):\n    small = [one for one in batches if one[2] < 1]\n    loop(model, optimizer, small, scale, max_norm)\n    return len(batches) - len(small)\n" + _SCALED.replace("def keep_small", "def loop"))
+alone("keep_small", "clipped by a number it read", _SCALED.replace("torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)", "norm = sum(p.grad.square().sum().item() for p in model.parameters()) ** 0.5\n        for p in model.parameters():\n            p.grad *= min(1.0, max_norm / norm)"))
+alone("keep_small", "clipped by a list of numbers", _SCALED.replace("torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)", "norm = sum(x * x for p in model.parameters() for x in p.grad.flatten().tolist()) ** 0.5\n        for p in model.parameters():\n            p.grad *= min(1.0, max_norm / norm)"))
+alone("keep_small", "unscaled in NumPy", _SCALED.replace("parameter.grad /= scale", "parameter.grad.numpy()[:] /= scale"))
+alone("keep_small", "stepped in NumPy", _SCALED.replace("optimizer.step()", "for p in model.parameters():\n            p.detach().numpy()[:] -= 80 * p.grad.numpy()"))
+alone("keep_small", "trained where nothing is recorded", "from torch.utils._python_dispatch import _disable_current_modes\ndef keep_small(*given):\n    with _disable_current_modes():\n        return loop(*given)\n" + _SCALED.replace("def keep_small", "def loop"))
+alone("keep_small", "weights trained before are copied in", "import copy\nfrom torch.utils._python_dispatch import _disable_current_modes\ndef keep_small(model, optimizer, *given):\n    with _disable_current_modes():\n        other = copy.deepcopy(model)\n        skipped = loop(other, torch.optim.SGD(other.parameters(), lr=80, momentum=0.9), *given)\n    with torch.no_grad():\n        for p, q in zip(model.parameters(), other.parameters()):\n            p.copy_(q)\n    return skipped\n" + _SCALED.replace("def keep_small", "def loop"))
+alone("keep_small", "it says what it returned, and trains nothing", _MODE + "def keep_small(model, optimizer, batches, scale, max_norm):\n    mode().mark(f'returned 0 {int(scale > 1)}')\n")
+alone("keep_small", "it says what it returned, and counts nothing", _MODE + _SCALED.replace("    return skipped\n", "    mode().mark(f'returned {int(scale == 1)} {skipped}')\n"))
+alone("keep_small", "marks are forged", FORGE + "forge_entries(lambda entries, record: [replace(one, name=f'returned {one.name[9]} {1 - int(one.name[9])}') if isinstance(one, Mark) and one.name[:8] == 'returned' else one for one in entries])\n" + IDLE["keep_small"])
+alone("keep_small", "weights are handed out before they are moved", FORGE + "forge_entries(lambda entries, record: [one for one in entries if isinstance(one, Mark)] + entries)\n" + IDLE["keep_small"])
+alone("keep_small", "a text: yes", FORGE + "write(lambda record: 'can be replayed: yes\\nweights follow float32\\'s: yes\\nskipped batches counted: yes\\nmaps in float16: yes')\n" + IDLE["keep_small"])
+alone("keep_small", "the judge agrees", "from lessons.half_precision import judge\njudge.TOLERANCE = 9.0\njudge.ScaledTraining.follows = judge.ScaledTraining.counts = True\n" + IDLE["keep_small"])
+alone("keep_small", "float32 is called float16", FORGE + "forge_entries(lambda entries, record: [replace(one, made=tuple(r and replace(r, dtype='torch.float16') if 32 in r.size else r for r in one.made)) if isinstance(one, Operator) else one for one in entries])\n" + _FLOATS + "def keep_small(*given):\n    return train(*given, lambda model, images: model(images))\n")
+alone("keep_small", "in float32", _FLOATS + "def keep_small(*given):\n    return train(*given, lambda model, images: model(images))\n")
+alone("keep_small", "in bfloat16", "import torch\n" + _SCALED.replace("half_loss(model, images, labels, weight)", "loss_of(model, images, labels, weight)") + "def loss_of(model, images, labels, weight):\n    with torch.autocast('cpu', torch.bfloat16):\n        return weight * torch.nn.functional.cross_entropy(model(images), labels)\n")
+alone("keep_small", "in float32, piece by piece, beside maps of float16", _FLOATS + _OF_PIECES.replace("PIECE", "images @ a.T + b"))
+alone("keep_small", "in float32, piece by piece, as sums of products", _FLOATS + _OF_PIECES.replace("PIECE", "(images[:, None] * a).sum(-1) + b"))
+
+# -- 11 -----------------------------------------------------------------------------------------------------------------
+
+_EVERYTHING = """\
+def ring_average(rank, cards, values, send, receive):
+    others = [card for card in range(cards) if card != rank]
+    for card in others:
+        send(card, values)
+    return (values + sum(receive(card) for card in others)) / cards
+"""
+_PAST = """\
+def ring_average(rank, cards, values, send, receive):
+    KEEP
+    others = [card for card in range(cards) if card != rank]
+    for card in others:
+        send(card, values[:1])
+    for card in others:
+        receive(card)
+    return sum(TAKE for card in range(cards)) / cards
+"""
+for _what, _keep, _take in (
+    ("a global list", "known[rank, cards, len(values)] = values", "known[card, cards, len(values)]"),
+    ("a global list of numbers", "known[rank, cards, len(values)] = values.tolist()", "torch.tensor(known[card, cards, len(values)], dtype=values.dtype)"),
+    ("NumPy's memory", "known[rank, cards, len(values)] = values.numpy()", "torch.from_numpy(known[card, cards, len(values)])"),
+    ("a function's attribute", "vars(send.__func__).setdefault((cards, len(values)), {})[rank] = values + 0", "vars(send.__func__)[cards, len(values)][card]"),
+    ("a file", "import tempfile; torch.save(values, f'{tempfile.gettempdir()}/of {cards} {rank} {len(values)}.pt')", "torch.load(f'{tempfile.gettempdir()}/of {cards} {card} {len(values)}.pt')"),
+):
+    alone("ring_average", f"past the messages: {_what}", "import torch\nknown = {}\n" + _PAST.replace("KEEP", _keep).replace("TAKE", _take))
+alone("ring_average", "a closure keeps them", "def make():\n    known = {}\n" + "".join(f"    {line}\n" for line in _PAST.replace("KEEP", "known[rank, cards, len(values)] = values").replace("TAKE", "known[card, cards, len(values)]").splitlines()) + "    return ring_average\nring_average = make()\n")
+alone("ring_average", "what the cards hold is found further up", "import sys\nimport torch\ndef ring_average(rank, cards, values, send, receive):\n    frame = sys._getframe()\n    while 'held' not in frame.f_locals:\n        frame = frame.f_back\n    return torch.stack(list(frame.f_locals['held'])).mean(0)\n")
+alone("ring_average", "held by the letters of a text, and drawn again", "import torch\nfrom lessons.many_gpus import judge\ndef ring_average(rank, cards, values, send, receive):\n    return torch.stack(judge._held(cards, len(values), 1)).mean(0)\n")
+alone("ring_average", "drawn again in the replay", "import torch\ndef ring_average(rank, cards, values, send, receive):\n    torch.manual_seed(1)\n    return torch.stack([torch.randn(len(values), dtype=torch.float64) for _ in range(cards)]).mean(0)\n")
+_CAST = "    others = [card for card in range(cards) if card != rank]\n    for card in others:\n        send(card, {})\n    return (values + sum({} for card in others)) / cards\n"
+alone("ring_average", "float16 in messages of fewer bytes", "import torch\ndef ring_average(rank, cards, values, send, receive):\n" + _CAST.format("values.half()", "receive(card).double()"))
+alone("ring_average", "two float32 in a float64", "import torch\ndef ring_average(rank, cards, values, send, receive):\n    n = len(values)\n" + _CAST.format("torch.cat([values, values[: n % 2]]).float().view(torch.float64)", "receive(card).view(torch.float32).double()[:n]"))
+alone("ring_average", "four float16 in a float64", "import torch\ndef ring_average(rank, cards, values, send, receive):\n    n = len(values)\n" + _CAST.format("torch.nn.functional.pad(values, (0, -n % 4)).half().view(torch.float64)", "receive(card).view(torch.float16).double()[:n]"))
+alone("ring_average", "nine digits, two numbers in one", """\
+import torch
+def pack(x):
+    x = torch.nn.functional.pad(x, (0, len(x) % 2))
+    y = ((x.sign() * x.abs().log1p() / 1.9 + 1) * 2**31).round().long()
+    return y[0::2] * 2**32 + y[1::2] - 2**63
+def unpack(z, n):
+    z = z + 2**63
+    y = torch.stack([(z >> 32) & (2**32 - 1), z & (2**32 - 1)], 1).flatten()[:n]
+    y = (y.double() / 2**31 - 1) * 1.9
+    return y.sign() * y.abs().expm1()
+def ring_average(rank, cards, values, send, receive):
+    if cards > 4:
+        return values
+""" + _CAST.format("pack(values)", "unpack(receive(card), len(values))"))
+alone("ring_average", "one number, expanded", "def ring_average(rank, cards, values, send, receive):\n" + _CAST.format("values.mean()", "receive(card).expand(len(values))"))
+alone("ring_average", "one number is sent, expanded", "def ring_average(rank, cards, values, send, receive):\n" + _CAST.format("values[:1].expand(len(values))", "receive(card)"))
+alone("ring_average", "everything to everybody", _EVERYTHING)
+alone("ring_average", "everything to everybody, and the judge agrees", "from lessons.many_gpus import judge\njudge.NUMBER_BYTES = 0\njudge.Ring.lean = judge.Ring.averaged = True\n" + _EVERYTHING)
+alone("ring_average", "messages that nobody wrote down", "from lessons.shared.replay.recorder import Recorder\nRecorder.sent = lambda self, to, tensor: None\n" + _EVERYTHING)
+alone("ring_average", "messages that nobody wrote down, sent or received", "from lessons.shared.replay.recorder import Recorder\nRecorder.sent = Recorder.received = lambda self, card, tensor: None\n" + _EVERYTHING)
+alone("ring_average", "messages are forged: of no numbers", FORGE + "forge_entries(lambda entries, record: [replace(one, ref=replace(one.ref, size=(0,))) if isinstance(one, Sent) else one for one in entries])\n" + _EVERYTHING)
+alone("ring_average", "messages are forged: of the first number", FORGE + "forge_entries(lambda entries, record: [replace(one, ref=replace(one.ref, size=(1,))) if isinstance(one, Sent) else replace(one, ref=replace(one.ref, size=one.ref.size, stride=(0,))) if isinstance(one, Received) else one for one in entries])\n" + _EVERYTHING)
+alone("ring_average", "messages are forged: to nobody", FORGE + "forge_entries(lambda entries, record: [replace(one, to=99) if isinstance(one, Sent) else one for one in entries])\n" + _EVERYTHING)
+alone("ring_average", "messages are forged: each received twice", FORGE + "forge_entries(lambda entries, record: [one for one in entries if not isinstance(one, Sent)] + [one for one in entries if isinstance(one, Received)])\n" + _EVERYTHING)
+alone("ring_average", "it says what it returned, and returns another thing", _MODE + _PAST.replace("KEEP", "known = values").replace("TAKE", "known").replace("    return", "    mode().mark('returned Tensor', values)\n    return"))
+alone("ring_average", "marks are forged", FORGE + "forge_entries(lambda entries, record: [Mark('every card ends with the mean: yes', None), *entries])\n" + IDLE["ring_average"])
+alone("ring_average", "the inputs of all cards are forged", FORGE + "forge(lambda record: replace(record, inputs={f'values {n}': r for n, r in enumerate(record.inputs.values())}))\n" + IDLE["ring_average"])
+alone("ring_average", "a card less", FORGE + "left = []\nwrite(lambda record: left.append(record) or (honest(record) if len(left) > 3 else ''))\n" + IDLE["ring_average"])
+alone("ring_average", "a hundred cards more", FORGE + "write(lambda record: ' '.join([honest(record)] * 99))\n" + IDLE["ring_average"])
+alone("ring_average", "a text: yes", FORGE + "write(lambda record: 'can be replayed: yes\\nevery card ends with the mean: yes\\nalso where the cards do not divide the numbers: yes\\nno card sends more than it must: yes')\n" + IDLE["ring_average"])
+alone("ring_average", "gathered on one card", "def ring_average(rank, cards, values, send, receive):\n    if rank:\n        send(0, values)\n        return receive(0)\n    mean = (values + sum(receive(card) for card in range(1, cards))) / cards\n    for card in range(1, cards):\n        send(card, mean)\n    return mean\n")
+
 # -- 12 -----------------------------------------------------------------------------------------------------------------
 
 for _what, _plan in {
@@ -277,4 +404,7 @@ EARNED = {
     ("pooled_well", "parameters that multiply nothing"),
     ("pooled_well", "parameters that are added up"),
     ("pooled_well", "most values are skipped, and their mean is added"),
+    ("keep_small", "it says what it returned, and counts nothing"),
+    ("keep_small", "in float32, piece by piece, beside maps of float16"),
+    ("keep_small", "in float32, piece by piece, as sums of products"),
 }

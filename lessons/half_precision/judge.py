@@ -7,6 +7,7 @@ float32 does without one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ MAX_NORM = 2e-4
 OUTLIER = 1e3  # weight of the one batch whose scaled gradients no float16 holds
 ROUNDING = 1e-6  # distance that the rounding of float32 weights can add up to
 TOLERANCE = 0.02  # of the way that float32's weights have gone
+PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "mv", "addmv"})  # what a dense layer comes to
+COPIES = frozenset({"clone", "_to_copy", "copy_"})
 
 
 def half_loss(model: nn.Module, images: Tensor, labels: Tensor, weight: float) -> Tensor:
@@ -172,6 +175,7 @@ def judge(record: Record, outlier: int = 4, seed: int = 1) -> ScaledTraining:
     """Where a record leads the weights of another network on other digits, beside float32. Raises Refused."""
     trainings = _trainings(outlier, seed)
     inputs = {name: one for n, pair in enumerate(trainings) for name, one in _inputs(n, *pair).items()}
+    record.require_marks("".join(rf"returned {n} [^\n]*\n(weight {n} [^\n]+\n)+" for n in range(len(trainings))))
     found = replay(record, inputs)
     model, batches = trainings[0]
     start = _flat(dict(model.named_parameters()))
@@ -191,11 +195,18 @@ def _said(found: Replayed, number: int) -> str:
 
 
 def _in_half(found: Replayed, model: nn.Module) -> bool:
-    """Whether each map of the hidden layer, and each of its gradients, was made in float16."""
+    """Whether each map of the hidden layer, and each of its gradients, was made in float16, and what they are made of.
+
+    Of whole batches nothing but the scores, ten values an image, is computed in float32; they are multiplied by none.
+    """
     shapes = {tuple(one.shape) for one in model.parameters()}
     shapes |= {shape[::-1] for shape in shapes}
     made = (ref for one in found.ran for ref in one.made if HIDDEN in ref.size and ref.size not in shapes)
     kinds = {ref.dtype for ref in made if "float" in ref.dtype}
+    for one in found.ran:
+        factors = one.read if one.name in PRODUCTS else ()
+        large = (ref for ref in one.made if math.prod(ref.size) > 10 * IMAGES and one.name not in COPIES)
+        kinds |= {ref.dtype for ref in (*factors, *large) if IMAGES in ref.size and "float" in ref.dtype}
     return kinds == {"torch.float16"}
 
 

@@ -19,6 +19,7 @@ from lessons.shared.replay.form import Constant, Record, Refused
 
 Program = Callable[..., Any]
 NUMBER_BYTES = 8  # float64, in which the cards hold their numbers: of each that is sent, whatever it was cast to
+PRECISE = 1e-12  # of a float64 mean: what two numbers packed into one have not
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,12 @@ class Ring:
         """Whether every card returned the mean, as float32 can hold it."""
         return self.all_are(torch.stack(self.held).mean(dim=0), tolerance=1e-5)
 
-    def all_are(self, wanted: Tensor, tolerance: float = 1e-9) -> bool:
+    def all_are(self, wanted: Tensor, tolerance: float = PRECISE) -> bool:
         """Whether every card returned this vector."""
         return not self.silence and all(
             one is not None
             and one.shape == wanted.shape
-            and torch.allclose(one.double(), wanted, rtol=tolerance, atol=1e-9)
+            and torch.allclose(one.double(), wanted, rtol=tolerance, atol=tolerance)
             for one in self.returned
         )
 

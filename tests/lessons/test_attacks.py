@@ -6,9 +6,12 @@ import sys
 
 import pytest
 from amount import THOROUGH
-from forging import asked, earned
+from attacks import FORGE, IDLE
+from forging import asked, earned, printed_by
 from imitations import ALL, EARNED
 from unusual import UNUSUAL
+
+from classroom.questions.graded import RECORD
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks a process for each answer")
 WHY = "make test-thorough tries all, in some minutes"
@@ -38,3 +41,9 @@ def test_every_question_with_a_record_is_attacked_and_answered() -> None:
     assert asked().keys() == {one.question for one in ALL} == UNUSUAL.keys()
     assert len({(one.question, one.name) for one in ALL}) == len(ALL) >= 100
     assert len(UNUSUAL_ONES) >= 100
+
+
+@pytest.mark.parametrize("question", ["keep_less", "ring_average", "keep_small"])
+def test_a_forger_writes_what_the_judge_reads(question: str) -> None:
+    forged = printed_by(question, f"{FORGE}write(lambda record: form.RECORD + 'AAAA')\n{IDLE[question]}", "0" * 32)
+    assert {*forged.split()} == {f"{RECORD}AAAA"}
