@@ -57,7 +57,7 @@ torch.set_num_threads(1)  # networks this small gain nothing from more, and time
 # %% [markdown] slide="slide"
 # ## Two losses that should be equal
 #
-# October 2024: the same model, data and batch. At once, training gives one loss; in pieces, another.
+# October 2024: the same batch. At once, training gives one loss; in pieces, another.
 
 # %% [markdown] slide="notes"
 # The trainer was not a beginner's. It was the `Trainer` of Hugging Face's Transformers. On paper the two losses are

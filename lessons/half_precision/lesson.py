@@ -821,10 +821,10 @@ pd.DataFrame(shown, columns=columns).set_index("network, batch")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. float16 fails by range: keep Adam's averages in float32, and scale the loss so that gradient maps survive. bfloat16
-#    loses small updates by rounding: keep the weights in float32.
-# 2. So maps halve, while weights, optimizer state, indices and input do not.
-# 3. A network that is mostly maps comes close to half; one that is mostly weights grows.
+# 1. float16 fails by range: keep Adam's averages in float32, and scale the loss. bfloat16 loses small updates by
+#    rounding: keep the weights in float32.
+# 2. So maps halve; weights, optimizer state, indices and input do not.
+# 3. A network of mostly maps comes close to half; one of mostly weights grows.
 
 # %% [markdown] slide="notes"
 # Autocast with bfloat16 needs no scale, and rounds more coarsely. Where the device has no arithmetic for halves hardly

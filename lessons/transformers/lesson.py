@@ -526,9 +526,12 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="slide"
 # ## Does it still learn?
 #
+# A GPT of two layers without dropout learns to write the Python file that defines it, a byte a token, twice: written
+# out, and fused with layers and loss computed again.
+
+# %% [markdown] slide="notes"
 # Without dropout, none of this changes what is computed, but for rounding. With dropout, eager and fused draw different
-# masks. Here a GPT of two layers without dropout learns to write the Python file that defines it, a byte a token, twice:
-# written out, and fused with layers and loss computed again.
+# masks.
 
 
 # %% tags=["nbval-ignore-output"] folded=true
