@@ -774,13 +774,13 @@ judge([26, 54, 55, 79, 80])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. In pieces, every sample (or token) of the batch has to count the same. Then the update is the same up to rounding,
-#    if no layer and no loss looks at several samples, without dropout, and if clipping waits for the whole gradient.
+# 1. In pieces, every sample (or token) of the batch has to count the same.
 # 2. Maps shrink with the batch. Parameters, their gradients and the optimizer's state do not.
 # 3. The batch for the update and the batch for the card are two choices.
 
 # %% [markdown] slide="notes"
-# A mean of means is right for equal micro-batches only. Batch norm in training mode sees the pieces, whatever the loop.
+# Then the update is the same up to rounding, if no layer and no loss looks at several samples, without dropout, and if
+# clipping waits for the whole gradient. A mean of means is right for equal micro-batches only. Batch norm in training mode sees the pieces, whatever the loop.
 # Accumulation keeps all gradients alive in the forward pass; for a network with many parameters and few images that can
 # cost more than it saves. It loses some time on convolutions, in the notes of Caffe2, and more on dense layers, in the
 # model.
