@@ -290,19 +290,6 @@ def _alive_at_peak(ledger: Ledger, operator: str, role: str) -> int:
     return int((tape.fixed + tape.per_sample * ledger.batch)[counted].sum())
 
 
-def recipe_bytes(ledger: Ledger, copy_bytes: int = 0) -> int:
-    """The count of a mixed-precision recipe beside the accounting of 2016: momentum, and a copy of the weights.
-
-    For a step traced in float32: maps and gradient buffers as `Ledger.network_wide_parts` counts them, 12 bytes a
-    parameter for weight, gradient and momentum. With `copy_bytes` of 2 maps and buffers are halves and every
-    parameter has a half beside its 12 bytes, 14 together, as under autocast while all copies live. (Micikevicius et
-    al., ICLR 2018, keep the gradient in half as well: 12.)
-    """
-    parts = ledger.network_wide_parts()
-    maps, parameters = parts["feature maps"] + parts["gradient maps"], parts["parameters"] // 4
-    return (maps // 2 if copy_bytes else maps) + (12 + copy_bytes) * parameters
-
-
 @dataclass(frozen=True)
 class Halving:
     """A step traced in float32 and the same one with half maps, each at its own peak.
