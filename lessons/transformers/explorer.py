@@ -246,7 +246,7 @@ PAGE = Page(
     transformer_explorer,
     {
         "model": ("GPT-2", "GPT-2 XL"),
-        "card": ("T4", "RTX 4090"),
+        "card": ("T4", "RTX 3090"),
         "attention": None,
         "recompute": ("none", "full"),
         "loss": None,

@@ -13,12 +13,12 @@ import ipywidgets as widgets
 import pytest
 
 from classroom import ROOT
-from classroom.explorer import Explorer, Page, View, described
+from classroom.explorer import Explorer, Page, View, described, written
 from classroom.notebooks import topics
 from course_utils.figures import side_by_side
 from course_utils.units import CourseError
 from website import flipbook
-from website.flipbook import digest, draw, has_explorer, page_of, parts, write_parts
+from website.flipbook import digest, draw, has_explorer, page_of, parts, settings, write_parts
 
 SIZES = {"few": ("1", "2"), "many": ("2", "3")}
 
@@ -121,3 +121,11 @@ def test_every_explorer_of_the_course_says_what_its_page_shows() -> None:
         page = page_of(topic)
         assert 2 <= len(page.grid) <= 7, topic
         assert page.write in re.findall(r"^    (\w+): ", (ROOT / "website/static/explorer.js").read_text(), re.M), topic
+
+
+@pytest.mark.parametrize("topic", WITH_EXPLORER)
+def test_a_page_shows_where_its_explorer_begins(topic: str) -> None:
+    page = page_of(topic)
+    explorer = page.make()
+    start = tuple(written(explorer.controls[name]) for name in page.grid)
+    assert start in settings(explorer, page.grid)
