@@ -133,8 +133,7 @@ def test_no_such_answer() -> None:
 def test_what_was_measured_is_met() -> None:
     found = {row.name: off(row, GUIDE.measured[row.name]) for row in measured() if row.name in GUIDE.measured}
     assert found
-    assert all(abs(share) < 0.05 for name, share in found.items() if "QLoRA" not in name), found
-    assert all(share < 0.05 for name, share in found.items() if "QLoRA" in name), found  # theirs keeps more in float32
+    assert all(abs(share) < 0.05 for share in found.values()), found
     for row in measured():
         assert row.model in MODELS
         assert row.way.method in METHODS
@@ -181,7 +180,7 @@ def test_what_is_done_stays_done(tmp_path: Path) -> None:
     table = {**GUIDE.table, "measured": {row.name: 1 for row in measured()}}
     build.write_table(table, kept)
     before = kept.read_bytes()
-    build.build([], kept)
+    build.build([], path=kept)
     assert kept.read_bytes() == before
     assert build.read_table(kept)["measured"] == table["measured"]
 

@@ -18,7 +18,7 @@ from course_utils.trace_command.changes import ALTERS, MODEL, ROUNDING, TIME
 from course_utils.units import CourseError, format_bytes
 from website.guide.build import ANSWERS, read_table
 from website.guide.models import IMAGE, MODELS, TEXT, Model
-from website.guide.steps import DEFAULT, EIGHT_BIT, FUSED, HALF, LORA, MIXED, QLORA, WHOLE, Way, command, ways
+from website.guide.steps import DEFAULT, EIGHT_BIT, FUSED, HALF, LORA, MIXED, QLORA, WHOLE, Way, command, methods, ways
 
 OF = {TEXT: ("tokens", "sequences"), IMAGE: ("pixels", "images")}
 # What a change to a way alters, the cheapest first, as `course trace` has them.
@@ -90,14 +90,17 @@ class Guide:
 
     @cached_property
     def models(self) -> dict[str, Model]:
-        """Those that there are answers for, by key: the smallest of each kind first."""
-        known = [MODELS[key] for key in self.table["models"] if key in MODELS]
+        """Those that there are all answers for, by key: the smallest of each kind first."""
+        known = [MODELS[key] for key, kept in self.table["models"].items() if set(methods(MODELS[key])) == set(kept)]
         return {one.key: one for one in sorted(known, key=lambda one: (one.kind, one.parameters))}
 
     @cached_property
     def _ways(self) -> dict[str, dict[Way, dict[str, Any]]]:
-        kept = self.table["models"]
-        return {key: dict(zip(ways(one), kept[key]["ways"], strict=True)) for key, one in self.models.items()}
+        found = {}
+        for key, one in self.models.items():
+            kept = [answer for method in methods(one) for answer in self.table["models"][key][method]]
+            found[key] = dict(zip(ways(one), kept, strict=True))
+        return found
 
     def ways(self, model: Model) -> list[Way]:
         """How it is trained, in the table's order."""
