@@ -12,7 +12,7 @@ from shlex import split
 import pytest
 import torch
 
-from course_utils.techniques.capacity import FITS, room_for_tensors
+from course_utils.techniques.capacity import FITS, NO, TIGHT, room_for_tensors
 from course_utils.trace_command import parser, settings_of
 from course_utils.units import CourseError
 from website.guide import articles, build, models, page, read
@@ -131,13 +131,17 @@ def test_no_such_answer() -> None:
 
 
 def test_what_was_measured_is_met() -> None:
-    found = {row.name: off(row, GUIDE.measured[row.name]) for row in measured() if row.name in GUIDE.measured}
-    assert found
+    found = {row.name: off(row, GUIDE.measured[row.name]) for row in measured() if row.mib}
     assert all(abs(share) < 0.05 for share in found.values()), found
     for row in measured():
         assert row.model in MODELS
         assert row.way.method in METHODS
         assert bool(row.mib) != bool(row.card)
+        if row.card:
+            assert page.agrees([state for _, state, _ in GUIDE.measured[row.name]]) in ("agrees", "left open")
+    assert page.agrees([NO]) == page.agrees([FITS, FITS]) == page.agrees([TIGHT, FITS]) == "wrong"
+    assert page.agrees([FITS, NO]) == "agrees"
+    assert page.agrees([FITS, TIGHT]) == page.agrees([TIGHT]) == "left open"
 
 
 def test_a_number_of_an_article_is_judged_by_the_table() -> None:

@@ -170,7 +170,7 @@ def build(
             if all(old[part] == table[part] for part in ("torch", "cards")):
                 table = table | old
     asked = [(key, method) for key in keys for method in methods(MODELS[key]) if method in of]
-    rows = [row for row in measured() if row.mib and row.way.method in of]
+    rows = [row for row in measured() if row.way.method in of]
     for key, method in asked:
         if anew:
             table["models"].get(key, {}).pop(method, None)
@@ -185,7 +185,10 @@ def build(
         for key, method in asked:
             if method not in (kept := table["models"].setdefault(key, {})):
                 waiting[pool.submit(of_model, key, method)] = kept, method
-        for done in tqdm(as_completed(waiting), total=len(waiting), unit="step"):
-            kept, name = waiting[done]
-            kept[name] = done.result()
-            write_table(table, path)
+        try:
+            for done in tqdm(as_completed(waiting), total=len(waiting), unit="step"):
+                kept, name = waiting[done]
+                kept[name] = done.result()
+                write_table(table, path)
+        finally:
+            pool.shutdown(cancel_futures=True)  # where one fails, the others are not waited for

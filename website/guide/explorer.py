@@ -48,6 +48,7 @@ class FieldGuide(Explorer):
         self._options(self.method, list(offered))
         self._options(self.optimizer, offered[self.method.value])
         self._options(self.length, self.table.models[self.model.value].lengths)
+        self._options(self.again, [AGAIN, KEPT] if self.table.models[self.model.value].blocks else [KEPT])
 
     @staticmethod
     def _options(control: Any, options: Any) -> None:

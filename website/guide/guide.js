@@ -39,7 +39,7 @@
     offer("optimizer", now.methods[control.method.value]);
     offer("length", now.lengths, (length) => `${Number(length).toLocaleString("en")} ${now.unit}`);
     offer("card", given.cards.map((card) => card.name));
-    offer("checkpoint", ["1", "0"], (value) => (value === "1" ? "each block" : "nothing"));
+    offer("checkpoint", now.blocks ? ["1", "0"] : ["0"], (value) => (value === "1" ? "each block" : "nothing"));
   }
 
   const chosen = () => [control.method, control.optimizer, control.checkpoint, control.length].map((one) => one.value);
@@ -112,6 +112,28 @@
     offerWays();
     show();
   }
+
+  const words = (text) => text.toLowerCase().replaceAll(",", "").split(/[^a-z0-9.]+/).filter(Boolean);
+
+  // The option of a control that shares the most letters with what is typed; a model's name may be typed in part.
+  function nearest(name, typed) {
+    const part = name === "model";
+    let most = part ? 2 : 1; // fewer say nothing
+    for (const option of control[name].options) {
+      const known = words(option.text);
+      const shared = (word) => known.map((one) => word.includes(one) ? one.length : part && one.includes(word) ? word.length : 0);
+      const score = typed.reduce((sum, word) => sum + Math.max(...shared(word)), 0);
+      if (score > most) [most, control[name].value] = [score, option.value];
+    }
+  }
+
+  root.querySelector("input").addEventListener("input", ({ target }) => {
+    for (const name of ["model", "method", "optimizer", "checkpoint", "length", "card"]) {
+      nearest(name, words(target.value));
+      offerWays();
+    }
+    show();
+  });
 
   for (const one of Object.values(control)) {
     one.addEventListener("input", () => {

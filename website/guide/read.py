@@ -78,9 +78,9 @@ class Guide:
         return str(self.table["torch"])
 
     @property
-    def measured(self) -> dict[str, int]:
-        """Bytes allocated in steps that others measured, by their names in `website.guide.measured`."""
-        found: dict[str, int] = self.table.get("measured", {})
+    def measured(self) -> dict[str, Any]:
+        """What `Measured.traced` found of the steps that others measured, by their names."""
+        found: dict[str, Any] = self.table.get("measured", {})
         return found
 
     @cached_property

@@ -72,12 +72,17 @@ def methods(model: Model) -> dict[str, tuple[str, ...]]:
     return {MIXED: full, HALF if model.kind == TEXT else WHOLE: full, LORA: adapters, QLORA: adapters}
 
 
+def checkpointing(model: Model) -> tuple[bool, ...]:
+    """Without it and with it, where a model has blocks."""
+    return (False, True) if model.blocks else (False,)
+
+
 def ways(model: Model) -> list[Way]:
     """All of them, in the order of the table."""
     return [
         Way(method, optimizer, checkpoint, length)
         for method, optimizers in methods(model).items()
-        for checkpoint in (False, True)
+        for checkpoint in checkpointing(model)
         for length in model.lengths
         for optimizer in optimizers
     ]
@@ -164,7 +169,7 @@ def _short(model: Model) -> int | None:
 
 def steps(model: Model, method: str) -> Iterator[tuple[Way, StepTrace]]:
     """Every way to train a model by a method, and its step at every batch: memory alone, no arithmetic and no uses."""
-    for checkpoint in (False, True):
+    for checkpoint in checkpointing(model):
         yield from _steps_of(model, method, checkpoint, methods(model)[method], model.lengths)
 
 
