@@ -117,7 +117,7 @@ def _measured_intro(table: Guide) -> str:
         f"Apache-2.0) beside the guide's step. {_largest(table)} One difference is known: theirs have LoRA of rank 32 "
         f"on four matrices of a layer, the guide's of rank {RANK} on all. The search on the RTX 3090 has autocast, "
         "optimizer and layout of the guide; its gradients, as torch 1.12 clears them, stay at 0 between steps, the "
-        "guide's are freed. *Left open* is a batch that is tight: whether it runs depends on what the driver and the "
+        "guide's are freed. \"Left open\" is a batch that is tight: whether it runs depends on what the driver and the "
         "libraries take of the card, and the guide names the largest batch that surely fits."
     )
 

@@ -16,7 +16,7 @@ from course_utils.machine.hardware import Device
 from course_utils.techniques.capacity import FITS, TIGHT, Fit, context
 from course_utils.trace_command.changes import ALTERS, MODEL, ROUNDING, TIME
 from course_utils.units import CourseError, format_bytes
-from website.guide.build import ANSWERS, read_table
+from website.guide.build import ANSWERS, BATCHES, read_table
 from website.guide.models import IMAGE, MODELS, TEXT, Model
 from website.guide.steps import DEFAULT, EIGHT_BIT, FUSED, HALF, LORA, MIXED, QLORA, WHOLE, Way, command, methods, ways
 
@@ -54,11 +54,14 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """The largest batch, or batch 1 where none fits: its peak, the verdict, and what a tight one means."""
+        """The largest batch, and the next; or batch 1 where none fits: peak, verdict, and what a tight one means."""
         reserved = "" if self.reserved_bytes is None else f"; PyTorch reserves {format_bytes(self.reserved_bytes)}"
         batch = f"Batch {max(1, self.batch):,} peaks at {format_bytes(self.peak_bytes)} and {self.verdict.words}"
         tight = f" {self.verdict.sentence}" if self.verdict.state == TIGHT else ""
-        return f"{batch}{reserved if self.fits else ''}.{tight}"
+        if not self.fits:
+            return f"{batch}.{tight}"
+        larger = next((other for other in BATCHES if other > self.batch), None)
+        return f"{batch}{reserved}." + (f" {larger:,}, the next looked at, does not surely fit." if larger else "")
 
     @property
     def command(self) -> str:
