@@ -106,7 +106,7 @@ def run(argv: Sequence[str]) -> int:
     if options.command == "slides":
         from classroom.slides import export
 
-        export(options.topics, root, options.out or root / "slides")
+        export(options.topics, root, options.out or root / "slides", resolve_name("website.decks:explorer"))
         return 0
     if options.command == "links":
         from classroom.links import links_command

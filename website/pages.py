@@ -20,7 +20,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from classroom import STILL
+from classroom import EXPLORER_CALL, STILL
 from classroom.notebooks import read_notebook, to_text, topics
 from course_utils.files import write_whole
 from website.flipbook import write_parts
@@ -179,7 +179,7 @@ def lesson(site: Site, name: str, known: set[str]) -> NotebookNode:
             html = data.get("text/html", "")
             if not html.startswith(f'<div class="{STILL}">'):
                 continue
-            if topic in site.books and re.search(r"^\w+_explorer\(.*\)\s*\Z", cell.source, re.MULTILINE):
+            if topic in site.books and re.search(EXPLORER_CALL, cell.source, re.MULTILINE):
                 head = write_parts(topic, site.books[topic], site.folder / "_static" / "explorers" / topic)
                 data["text/html"] = explorer_html(head, html)
             elif found := re.fullmatch(r"Predict\. (.*) \(([^()]*)\)", data.get("text/plain", ""), re.DOTALL):
@@ -207,7 +207,7 @@ def explorer_html(head: Mapping[str, Any], still: str) -> str:
         f'<div class="course-explorer" role="group" aria-label="Explorer" data-book="{escape(kept)}">'
         '<div class="course-controls" hidden></div>'
         f'<p class="course-words" role="status">{words}</p>'
-        f'<div class="course-figure">{svg}</div>'
+        f'<figure class="course-figure">{svg}</figure>'
         f'<p class="course-at-rest" hidden>{escape(note)}</p></div>'
     )
 
