@@ -23,9 +23,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from classroom import STILL, cli
 from classroom.claims import Claim, Finding, Verdicts
 from classroom.notebooks import read_notebook, to_text
-from classroom.slides import MIN_PICTURE_WORDS, MIN_WORDS, TEXT, Slide, cut, export, make_deck
 from course_utils.figures import side_by_side
 from course_utils.units import CourseError
+from website.slides import MIN_PICTURE_WORDS, MIN_WORDS, TEXT, Slide, cut, export, make_deck
 
 LESSONS = sorted((lab.REPOSITORY / "notebooks").glob("*_*.ipynb"))
 EACH_LESSON = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
@@ -261,7 +261,7 @@ def test_a_lesson_that_is_not_fit_to_show_is_refused_and_the_old_slides_stay(
 
 def test_exporting_imports_no_torch(course: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from classroom.slides import export; here = Path(sys.argv[1]);"
+        "import sys; from pathlib import Path; from website.slides import export; here = Path(sys.argv[1]);"
         "export([], here, here / 'slides'); assert 'torch' not in sys.modules and 'sphinx' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program, str(course)], check=True, cwd=lab.REPOSITORY)
