@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from classroom.slides import MIN_PICTURE_WORDS, MIN_WORDS, TEXT
+from website.slides import MIN_PICTURE_WORDS, MIN_WORDS, TEXT
 
 # Measured on what is drawn, in pixels of the slide's canvas of 1280 × 720, apart from how the page settled it.
 LOOK = """least => {

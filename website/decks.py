@@ -9,9 +9,9 @@ from nbformat import NotebookNode
 
 from classroom import EXPLORER_CALL, STILL
 from classroom.notebooks import topics
-from classroom.slides import Live
 from website.flipbook import bound, drawn, has_explorer
 from website.pages import explorer_html, shown
+from website.slides import Live
 
 SCRIPT = Path(__file__).with_name("static") / "explorer.js"
 

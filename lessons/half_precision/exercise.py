@@ -246,8 +246,8 @@ graded.next_scales(next_scales)
 # ## 6. A loop that loses its small gradients
 #
 # The loop below trains a small network on the digits. Its loss is a mean over 512 images and one term of several, with
-# a weight of about 1/1,000, so many values of its gradient maps are too small for float16. One batch in it is an
-# outlier whose gradients overflow when they are scaled.
+# a weight of about 1/1,000, so many values of its gradient maps are too small for float16. Some batches are outliers,
+# of a large weight or of very bright images: their gradients overflow when they are scaled.
 #
 # Repair the loop so that the weights end where float32's would: scale the loss by `scale`; *unscale*, which is to
 # divide the gradients by it; skip a batch whose gradients are not all finite; clip; step. Return how many batches

@@ -24,9 +24,9 @@ from slides_seen import walk
 from classroom import STILL, cli
 from classroom.claims import Claim, Finding, Verdicts
 from classroom.notebooks import read_notebook, to_text
-from classroom.slides import TEXT, Slide, cut, export, make_deck
 from course_utils.figures import side_by_side
 from course_utils.units import CourseError
+from website.slides import TEXT, Slide, cut, export, make_deck
 
 LESSONS = sorted((lab.REPOSITORY / "notebooks").glob("*_*.ipynb"))
 EACH_LESSON = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
@@ -262,7 +262,7 @@ def test_a_lesson_that_is_not_fit_to_show_is_refused_and_the_old_slides_stay(
 
 def test_exporting_imports_no_torch(course: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from classroom.slides import export; here = Path(sys.argv[1]);"
+        "import sys; from pathlib import Path; from website.slides import export; here = Path(sys.argv[1]);"
         "export([], here, here / 'slides'); assert 'torch' not in sys.modules and 'sphinx' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program, str(course)], check=True, cwd=lab.REPOSITORY)

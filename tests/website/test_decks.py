@@ -13,9 +13,9 @@ from slides_seen import walk
 
 from classroom import ROOT
 from classroom.notebooks import read_notebook, topics
-from classroom.slides import make_deck
 from website.decks import explorer
 from website.flipbook import choose, has_explorer, page_of
+from website.slides import make_deck
 
 pytestmark = [
     pytest.mark.browser,

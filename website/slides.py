@@ -221,7 +221,7 @@ def make_deck(notebook: NotebookNode, label: str, folder: Path, live: Live | Non
 
     title, stacks = cut(notebook, label, folder, live)
     scripts = {name: re.sub("</(script|style)", r"<\\/\1", text, flags=re.I) for name, text in _read_reveal().items()}
-    template = Environment(loader=PackageLoader("classroom", ""), autoescape=True).get_template("slides.html")
+    template = Environment(loader=PackageLoader("website", ""), autoescape=True).get_template("slides.html")
     html = template.render(
         title=title or label,
         stacks=stacks,
