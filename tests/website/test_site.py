@@ -136,6 +136,18 @@ def test_the_browsers_test_sees_what_is_wrong(served: str, tab: Any) -> None:
     assert {line.split(":")[0] for line in barriers(tab)} == {"color-contrast", "image-alt"}
 
 
+def test_a_dark_page_is_printed_dark_on_white(served: str, tab: Any) -> None:
+    tab.emulate_media(color_scheme="dark")
+    tab.goto(f"{served}/index.html")
+    seen = [tab.evaluate("document.documentElement.dataset.theme")]
+    for event in ("beforeprint", "afterprint"):
+        seen.append(
+            tab.evaluate("name => (dispatchEvent(new Event(name)), document.documentElement.dataset.theme)", event)
+        )
+    tab.emulate_media(color_scheme="light")
+    assert seen == ["dark", "light", "dark"]
+
+
 # -- explorers ---------------------------------------------------------------------------------------------------------
 
 
