@@ -215,7 +215,7 @@ def explorer_html(head: Mapping[str, Any], view: Sequence[Any]) -> str:
 
     Args:
         head: what `write_parts` gave.
-        view: of the book: picture, sentences, and what only the script reads. The notebook's own still may show what was
+        view: of the book: picture, sentences, what only the script reads. The notebook's own still may show what was
             measured on the machine that ran it.
     """
     svg, words = view[0], "<br>".join(map(escape, view[1]))
