@@ -18,5 +18,6 @@ window.FontAwesomeConfig = {observeMutations: false};
   });
   addEventListener('load', reach);
   addEventListener('resize', reach);
+  addEventListener('load', () => new ResizeObserver(reach).observe(document.querySelector('article') ?? document.body));
   new MutationObserver(reach).observe(document.documentElement, {subtree: true, attributeFilter: ['open', 'hidden']});
 })();
