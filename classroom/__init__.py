@@ -12,5 +12,4 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("classroom", "course_utils", "lessons")  # of the course, each a folder of ROOT
-EXPLORER_CALL = r"^\w+_explorer\(.*\)\s*\Z"  # how a lesson's cell that shows its explorer ends
 STILL = "course-still"  # the class of what is saved in a widget's place, for where no kernel runs

@@ -123,6 +123,16 @@ def draw(page: Page) -> dict[str, Any]:
     }
 
 
+def begins(book: Mapping[str, Any]) -> list[Any]:
+    """The view that a book of `draw` begins with."""
+    labels = [labels for _, labels, _ in book["controls"]]
+    place = 0
+    for one, at in zip(labels, book["start"], strict=True):
+        place = place * len(one) + at
+    view: list[Any] = book["views"][place]
+    return view
+
+
 def parts(views: Sequence[Any], lengths: Sequence[int], most: int = PART_BYTES) -> tuple[int, list[str]]:
     """Views as packed text in equal runs, as long as none is larger than `most` bytes; and how many views a run has.
 

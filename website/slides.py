@@ -21,7 +21,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from classroom import EXPLORER_CALL, STILL
+from classroom import STILL
 from classroom.claims import VERDICTS
 from classroom.deck import HIDE_CELL, HIDE_OUTPUT, NOTES, is_short
 from classroom.doctor import FIX_INSTALL
@@ -119,8 +119,7 @@ def _blocks(cell: NotebookNode, where: str, folder: Path, live: Live | None) -> 
             # An explorer at rest: the picture's title is its finding, and no sentence asks for a move.
             spoken.append(re.sub(r"<figure>.*</figure>", "", block, flags=re.DOTALL))
             block = "".join(re.findall(r"<figure>.*</figure>", block, re.DOTALL))
-            if live and re.search(EXPLORER_CALL, cell.source, re.MULTILINE):
-                block = live.html
+            block = live.html if live else block
         elif VERDICTS in block:
             spoken.append(block)
             block = re.sub(r"<t[hd][^>]*>((?!</t[hd]>).)*</t[hd]></tr>", "</tr>", re.sub(r"<col [^>]*>", "", block))
@@ -237,7 +236,7 @@ def make_deck(notebook: NotebookNode, label: str, folder: Path, live: Live | Non
 
 
 def export(
-    names: Sequence[str], root: Path, out: Path, alive: Callable[[Path, NotebookNode], Live | None] | None = None
+    names: Sequence[str], root: Path, out: Path, alive: Callable[[Path], Live | None] | None = None
 ) -> None:
     """Write the slides of these lessons to `out`, one HTML file each, whole, with a line for each as it is done.
 
@@ -245,7 +244,7 @@ def export(
         names: lessons such as "03"; all when none is given.
         root: the course's folder.
         out: where to.
-        alive: gives the explorer of a lesson, by its path and what it holds; stills where nothing is given.
+        alive: gives the explorer of a lesson by its path; stills where nothing is given.
 
     Raises:
         CourseError: an unknown lesson, one that was not run, a folder that cannot be written.
@@ -254,9 +253,8 @@ def export(
     if not lessons:
         raise CourseError("there are no lessons in notebooks/; `course build` makes them")
     for path in map(lessons.__getitem__, chosen(names, lessons, "lesson")):
-        notebook = read_notebook(path)
-        live = alive(path, notebook) if alive else None
-        html, slides = make_deck(notebook, f"{path.parent.name}/{path.name}", path.parent, live)
+        live = alive(path) if alive else None
+        html, slides = make_deck(read_notebook(path), f"{path.parent.name}/{path.name}", path.parent, live)
         target = out / f"{path.stem}.html"
         try:
             write_whole(target, html)

@@ -35,8 +35,7 @@ def tab() -> Iterator[Any]:
 
 def deck(name: str, folder: Path) -> tuple[Path, int]:
     path = ROOT / "notebooks" / f"{name}.ipynb"
-    notebook = read_notebook(path)
-    html, slides = make_deck(notebook, name, path.parent, explorer(path, notebook))
+    html, slides = make_deck(read_notebook(path), name, path.parent, explorer(path))
     file = folder / f"{name}.html"
     file.write_text(html, encoding="utf-8")
     return file, slides
@@ -72,9 +71,3 @@ def test_an_explorer_moves_on_its_slide_and_its_keys_turn_no_page(name: str, tmp
     assert tab.locator(f"{EXPLORER} svg").get_attribute("aria-label") in made.figure.value
     asked.press("PageDown")
     assert tab.evaluate("Reveal.getSlidePastCount()") == number + 1
-
-
-def test_without_an_explorer_there_is_none(tmp_path: Path) -> None:
-    notebook = read_notebook(ROOT / "notebooks" / "00_start_here.ipynb")
-    notebook.cells = notebook.cells[:3]
-    assert explorer(ROOT / "notebooks" / "00_start_here.ipynb", notebook) is None
