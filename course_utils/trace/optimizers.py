@@ -224,7 +224,7 @@ class _Fused(Unwrapped, TorchDispatchMode):
         return None if func._schema.name.startswith("aten::_fused_") else func(*args, **(kwargs or {}))
 
 
-class Numbers(TorchDispatchMode):
+class Numbers(Unwrapped, TorchDispatchMode):
     """Carries numbers that an optimizer computes for itself, such as its count of steps, and looks at.
 
     A number that depends on gradients or weights, such as a norm, is taken to be 1.
