@@ -150,7 +150,7 @@ class Recorder(Unwrapped, TorchDispatchMode):
         return self.alive.get(tensor.untyped_storage()._cdata)
 
     def forget_storages(self) -> None:
-        """Let go of the storages once all is known of them: what waits for their deaths holds the recorder in a ring."""
+        """Let go of the storages once all is known of them: what waits for their deaths holds the recorder."""
         self.storages.clear()
 
     def _is_counted(self, tensor: Tensor) -> bool:
