@@ -326,8 +326,8 @@ def _alternative(
 ) -> str:
     """The picture in words: every curve from its first to its last point, every named point, line and mark."""
     parts = [
-        f"{curve.name or 'a line'}: from {_said(y, curve.y[0])} at {_said(x, curve.x[0])} to {_said(y, curve.y[-1])} at "
-        f"{_said(x, curve.x[-1])}"
+        f"{curve.name or 'a line'}: from {_said(y, curve.y[0])} at {_said(x, curve.x[0])} "
+        f"to {_said(y, curve.y[-1])} at {_said(x, curve.x[-1])}"
         for curve in curves
         if len(curve.x)
     ]

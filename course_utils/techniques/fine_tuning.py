@@ -60,7 +60,9 @@ class LoRA(nn.Module):
 
 
 class FourBit(nn.Module):
-    """A linear layer whose weight is kept in 4 bits a value, and made 16 bits wide whenever it is used.
+    """A linear layer whose weight is kept in 4 bits a value, and made wide again whenever it is used.
+
+    The product is in the dtype that the weight had, and what is returned in that of the input, as in bitsandbytes.
 
     Args:
         linear: the layer to take over, with its bias.
@@ -75,15 +77,16 @@ class FourBit(nn.Module):
         packed, scales = quantised(linear.weight.detach())
         self.packed = nn.Parameter(packed, requires_grad=False)
         self.scales = nn.Parameter(scales, requires_grad=False)
-        self.dtype = torch.bfloat16 if linear.weight.dtype == torch.bfloat16 else torch.float32
+        self.dtype = linear.weight.dtype
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) to (…, out)."""
-        x = x.to(self.dtype)
+        outside, x = x.dtype, x.to(self.dtype)
+        bias = None if self.bias is None else self.bias.to(self.dtype)
         if self.keeps:
-            return F.linear(x, dequantised(self.packed, self.scales, self.shape, x.dtype), self.bias)
-        product: Tensor = _Product.apply(x, self.packed, self.scales, self.shape, self.bias)  # type: ignore[no-untyped-call]
-        return product
+            return F.linear(x, dequantised(self.packed, self.scales, self.shape, x.dtype), bias).to(outside)
+        product: Tensor = _Product.apply(x, self.packed, self.scales, self.shape, bias)  # type: ignore[no-untyped-call]
+        return product.to(outside)
 
 
 class _Product(torch.autograd.Function):
@@ -211,14 +214,18 @@ def linears(model: nn.Module) -> list[tuple[nn.Module, str, Any]]:
     ]
 
 
-def adapt(model: nn.Module, rank: int = RANK, four_bit: bool = False, keeps: bool = False) -> nn.Module:
+def adapt(
+    model: nn.Module, rank: int = RANK, four_bit: bool = False, keeps: bool = False, widened: bool = False
+) -> nn.Module:
     """A model changed in place: frozen, the linear layers of its blocks in 4 bits or with LoRA beside them, or both.
 
     Args:
-        model: whose embedding, head and norms stay as they are.
+        model: whose embedding, head and norms stay as they are, unless `widened`.
         rank: of LoRA; 0 for none.
         four_bit: whether those layers keep their weights in 4 bits.
         keeps: whether autograd keeps their wide copies, as for `FourBit`.
+        widened: whether all that is not in 4 bits, adapters too, becomes float32, and so most of the maps: as peft's
+            `prepare_model_for_kbit_training` leaves a model (0.20; its 4-bit layers' adapters are float32 in any case).
 
     Raises:
         CourseError: its blocks have no linear layers.
@@ -232,6 +239,9 @@ def adapt(model: nn.Module, rank: int = RANK, four_bit: bool = False, keeps: boo
         if rank:
             base = LoRA(base, *widths(linear), rank, linear.weight)
         setattr(parent, name, base)
+    for parameter in model.parameters() if widened else ():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.float()
     return model
 
 

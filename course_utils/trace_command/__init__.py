@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     add("--weights", choices=WEIGHTS, default="", help="dtype of all weights (default: as built)")
     add("--checkpoint", action="store_true", help="run every block again in the backward pass")
     add("--lora", type=int, default=0, metavar="RANK", help="train LoRA beside the linear layers of the blocks")
-    add("--qlora", type=int, default=0, metavar="RANK", help="the same with those layers in 4 bits, the rest bfloat16")
+    add("--qlora", type=int, default=0, metavar="RANK", help="the same with those layers in 4 bits, the rest float32")
     add(
         "--zero-grad", choices=CLEARED, default="", metavar="WHERE",
         help="where gradients are cleared: at the end of a step (default), before-backward as in Lightning, or never",
@@ -133,8 +133,10 @@ def make_report(options: argparse.Namespace) -> Report:
         bench.notes.append("The network has batch norms: a smaller or an accumulated batch is another update.")
     if isinstance(card, Device) and not card.bfloat16 and "bfloat16" in (settings.precision, network.dtype(settings)):
         bench.notes.append(f"{card.name} has no arithmetic in bfloat16: there write float16.")
-    if settings.rank or settings.four_bit:
-        bench.notes.append("Adapters have the dtype of the weights beside them and no dropout.")
+    if settings.rank:
+        wide = "As peft prepares it, all that is not in 4 bits is float32." if settings.four_bit else ""
+        bench.notes.append(wide or "Adapters have the dtype of the weights beside them.")
+        bench.notes[-1] += " Adapters have no dropout."
     if not settings.trains and not network.cached:
         bench.notes.append("Of a network of your own the forward pass is traced: no keys and values are kept.")
     return Report(
@@ -164,8 +166,8 @@ def in_words(network: Network, settings: Settings) -> str:
     if settings.sequence:
         found.append(f"{settings.sequence:,} tokens")
     found.append(settings.optimizer if settings.trains else "inference")
-    kind = "4-bit and " if settings.four_bit else ""
-    found.append(f"{kind}{network.dtype(settings)} weights")
+    dtype = network.dtype(settings)
+    found.append(f"4-bit weights, {dtype} products" if settings.four_bit else f"{dtype} weights")
     if settings.precision != "float32":
         found.append(f"{settings.precision} autocast")
     if settings.rank:

@@ -35,7 +35,7 @@ class Settings:
     accumulate: int = 1  # micro-batches that the batch is run in
     checkpoint: bool = False  # whether every block is run again in the backward pass
     rank: int = 0  # of LoRA; 0 for none
-    four_bit: bool = False  # whether the linear layers of the blocks keep their weights in 4 bits
+    four_bit: bool = False  # whether the linear layers of the blocks keep their weights in 4 bits, as peft trains them
     in_backward: bool = False  # whether each weight is updated as soon as its gradient is whole
     zero_grad: str = ""  # where gradients are cleared, a key of CLEARED; empty where it is not said
 
@@ -110,7 +110,7 @@ class Network:
         if settings.weights:
             model.to(getattr(torch, settings.weights))
         if settings.rank or settings.four_bit:
-            adapt(model, settings.rank, settings.four_bit)
+            adapt(model, settings.rank, settings.four_bit, widened=settings.four_bit and settings.trains)
         if settings.checkpoint:
             if not (blocks := blocks_of(model)):
                 raise CourseError(f"{self.name} has no list of blocks to checkpoint")
@@ -141,10 +141,11 @@ def on_shapes(model: nn.Module) -> nn.Module:
 
 
 def dtype_of(model: nn.Module) -> str:
-    """The dtype of most of a network's parameters, as torch calls it."""
+    """The dtype of most of a network's parameters, those in 4 bits left out, as torch calls it."""
     values: Counter[str] = Counter()
-    for parameter in model.parameters():
-        values[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and not name.endswith(".scales"):
+            values[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
     return values.most_common(1)[0][0] if values else "float32"
 
 

@@ -94,14 +94,12 @@ def prepared(model: LanguageModel, method: Method) -> LanguageModel:
     if method.trained == "all":
         return model
     rank = RANK if method.trained == "lora" else 0
-    adapt(model, rank, four_bit=method.base != "16 bits", keeps=method.base == "4 bits, copies kept")
+    adapt(
+        model, rank, four_bit=method.base != "16 bits", keeps=method.base == "4 bits, copies kept",
+        widened=method.base == "4 bits, rest in float32",
+    )  # fmt: skip
     if method.trained == "head":
         model.head.requires_grad_(True)
-    if method.base == "4 bits, rest in float32":  # as peft's prepare_model_for_kbit_training leaves it
-        for module in model.modules():
-            for name, parameter in module.named_parameters(recurse=False):
-                if parameter.is_floating_point() and name != "scales":
-                    parameter.data = parameter.data.float()
     return model
 
 

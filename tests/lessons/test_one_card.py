@@ -214,6 +214,7 @@ class TestRealModels:
         ours, x.grad = x.grad, None
         ((x @ wide.t()) ** 2).sum().backward()
         assert torch.allclose(ours, x.grad)
+        assert FourBit(linear.bfloat16(), keeps)(x).dtype == torch.float32  # as it came in
 
     def test_a_weight_of_odd_size_is_refused(self):
         with pytest.raises(CourseError, match="whole number of blocks"):

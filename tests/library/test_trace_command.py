@@ -237,7 +237,7 @@ def by_hand(name: str) -> StepTrace:
                 base = FourBit(linear) if name == "QLoRA 16" else linear
                 with torch.device("meta"):
                     setattr(layer, part, LoRA(base, linear.in_features, linear.out_features, 16, linear.weight))
-        return training_step(text, **words)
+        return training_step(text.float() if name == "QLoRA 16" else text, **words)  # 4 bits are no floating point
     return {
         "checkpointing of 4 blocks": lambda: training_step(Checkpointed(), **image),
         "bfloat16 autocast": lambda: training_step(net, **image, precision="bfloat16"),

@@ -12,7 +12,7 @@ from shlex import split
 import pytest
 import torch
 
-from course_utils.techniques.capacity import FITS, room_for_tensors
+from course_utils.techniques.capacity import FITS, NO, TIGHT, room_for_tensors
 from course_utils.trace_command import parser, settings_of
 from course_utils.units import CourseError
 from website.guide import articles, build, models, page, read
@@ -57,13 +57,18 @@ def test_memory_grows_with_the_batch_and_blocks_hold_the_tensors() -> None:
             assert all(peak <= blocks <= (reserved or blocks) for peak, blocks, reserved in rows)
 
 
-def test_a_card_that_holds_more_takes_no_less() -> None:
+def test_a_card_that_holds_more_takes_no_less_but_a_rung_where_the_allocator_runs_short() -> None:
+    less, asked = 0, 0
     places = sorted(range(len(GUIDE.cards)), key=lambda i: room_for_tensors(list(GUIDE.cards.values())[i]))
     for model in GUIDE.models.values():
         for way in GUIDE.ways(model):
             said = GUIDE.kept(model, way)["cards"]
             batches = [said[place] if isinstance(said[place], int) else 0 for place in places]
-            assert batches == sorted(batches), (model.name, way)
+            asked += 1
+            for low, high in pairwise(batches):
+                less += high < low
+                assert high >= low or BATCHES.index(low) - BATCHES.index(high) == 1, (model.name, way)
+    assert less <= asked / 500  # with more room it runs short at another moment, and may then not get through
 
 
 def test_lora_never_needs_more_than_training_all_weights_where_blocks_are_computed_again() -> None:
@@ -131,14 +136,17 @@ def test_no_such_answer() -> None:
 
 
 def test_what_was_measured_is_met() -> None:
-    found = {row.name: off(row, GUIDE.measured[row.name]) for row in measured() if row.name in GUIDE.measured}
-    assert found
-    assert all(abs(share) < 0.05 for name, share in found.items() if "QLoRA" not in name), found
-    assert all(share < 0.05 for name, share in found.items() if "QLoRA" in name), found  # theirs keeps more in float32
+    found = {row.name: off(row, GUIDE.measured[row.name]) for row in measured() if row.mib}
+    assert all(abs(share) < 0.05 for share in found.values()), found
     for row in measured():
         assert row.model in MODELS
         assert row.way.method in METHODS
         assert bool(row.mib) != bool(row.card)
+        if row.card:
+            assert page.agrees([state for _, state, _ in GUIDE.measured[row.name]]) in ("agrees", "left open")
+    assert page.agrees([NO]) == page.agrees([FITS, FITS]) == page.agrees([TIGHT, FITS]) == "wrong"
+    assert page.agrees([FITS, NO]) == "agrees"
+    assert page.agrees([FITS, TIGHT]) == page.agrees([TIGHT]) == "left open"
 
 
 def test_a_number_of_an_article_is_judged_by_the_table() -> None:
@@ -181,7 +189,7 @@ def test_what_is_done_stays_done(tmp_path: Path) -> None:
     table = {**GUIDE.table, "measured": {row.name: 1 for row in measured()}}
     build.write_table(table, kept)
     before = kept.read_bytes()
-    build.build([], kept)
+    build.build([], path=kept)
     assert kept.read_bytes() == before
     assert build.read_table(kept)["measured"] == table["measured"]
 

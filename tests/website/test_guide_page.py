@@ -17,7 +17,10 @@ needs_a_browser = pytest.mark.skipif(bool(lab.missing()), reason=lab.missing())
 
 def test_sphinx_is_given_one_document_and_the_answers_beside_it(tmp_path: Path) -> None:
     document = tmp_path / page.write(tmp_path)
-    assert document.read_text(encoding="utf-8").startswith("# What fits")
+    text = document.read_text(encoding="utf-8")
+    assert text.startswith("# What fits")
+    read_by_search = text.rpartition("````")[2]
+    assert all(word in read_by_search for word in ("Llama-2-7B", "QLoRA", "RTX 3090"))
     assert {path.stem for path in (tmp_path / "_static" / "guide").iterdir()} == set(read.guide().models)
 
 
@@ -55,6 +58,15 @@ def test_the_page_answers_in_the_words_of_the_guide(tmp_path: Path) -> None:
         tab.select_option("select[name=card]", "H100 SXM")
         assert tab.inner_text(".answer p >> nth=0") == other.sentence
         assert "card=H100+SXM" in tab.url
+        for typed, wanted, missing in (
+            ("VGG 16 mixed precision, rtx3090, warped", ("vgg_16", "full, mixed precision", "0", "RTX 3090"), "warped"),
+            ("Llama-2 7B QLoRA 2048 tokens on a 3090", ("llama_2_7b", "QLoRA", "1", "RTX 3090"), ""),
+        ):  # fmt: skip
+            tab.fill("input[name=asked]", typed)
+            found = [tab.input_value(f"select[name={name}]") for name in ("model", "method", "checkpoint", "card")]
+            assert tuple(found) == wanted
+            assert tab.inner_text("output") == (f"Not in this guide: {missing}." if missing else "")
+        assert tab.input_value("select[name=length]") == "2048"
         assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         assert not errors
         assert all(url.startswith(("file:", "about:")) for url in asked)

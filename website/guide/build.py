@@ -1,6 +1,6 @@
-"""Every answer of the guide, traced anew: `python -m website.guide` writes `answers.json.xz`, model by model.
+"""Every answer of the guide, traced: `python -m website.guide` writes `answers.json.xz`, method by method.
 
-What is done stays done: the command goes on with the models that are missing. `--anew` begins from nothing.
+What is done stays done: the command goes on with what is missing. `--anew` traces again, `--method` one method alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from course_utils.techniques.capacity import (
 from course_utils.units import MIB
 from website.guide.measured import measured
 from website.guide.models import MODELS
-from website.guide.steps import steps, ways
+from website.guide.steps import METHODS, methods, steps, ways
 
 ANSWERS = Path(__file__).with_name("answers.json.xz")
 CARDS = (
@@ -123,12 +123,12 @@ def sketch(step: StepTrace, batch: int) -> list[list[float]]:
     return [[mib(fixed[i]) for i in at], [round(float(per_sample[i]) / MIB, 1) for i in at]]
 
 
-def of_model(key: str) -> dict[str, Any]:
-    """All answers of a model, in the order of `ways`."""
+def of_model(key: str, method: str) -> list[dict[str, Any]]:
+    """All answers of a model under one method, in the order of `ways`."""
     torch.set_num_threads(1)
     on, model = cards(), MODELS[key]
-    found = {way: answers(step, on) for way, step in steps(model)}
-    return {"ways": [found[way] for way in ways(model)]}
+    found = {way: answers(step, on) for way, step in steps(model, method)}
+    return [found[way] for way in ways(model) if way.method == method]
 
 
 def empty() -> dict[str, Any]:
@@ -149,24 +149,46 @@ def write_table(table: dict[str, Any], path: Path = ANSWERS) -> None:
     write_whole(path, lzma.compress(text.encode(), preset=9))
 
 
-def build(keys: Iterable[str], path: Path = ANSWERS, anew: bool = False, workers: int = 2) -> None:
-    """Trace the models and the measured steps that the table lacks, each in a process; it is written after each.
+def build(
+    keys: Iterable[str], of: Sequence[str] = METHODS, path: Path = ANSWERS, anew: bool = False, workers: int = 2
+) -> None:
+    """Trace the models and the measured steps that the table lacks, each method in a process; written after each.
 
     A table of another release of torch, or of other cards, is begun anew.
+
+    Args:
+        keys: of the models asked for.
+        of: the methods asked for, of METHODS.
+        path: of the table.
+        anew: whether what is asked for is traced again where the table has it.
+        workers: processes.
     """
     table = empty()
-    if not anew and path.exists():
+    if path.exists():
         with suppress(ValueError, lzma.LZMAError, KeyError):
             old = read_table(path)
             if all(old[part] == table[part] for part in ("torch", "cards")):
                 table = table | old
-    missing = [key for key in keys if key not in table["models"]]
-    rows = [row for row in measured() if row.mib and row.name not in table["measured"]]
+    asked = [(key, method) for key in keys for method in methods(MODELS[key]) if method in of]
+    rows = [row for row in measured() if row.way.method in of]
+    for key, method in asked:
+        if anew:
+            table["models"].get(key, {}).pop(method, None)
+    for row in rows:
+        if anew:
+            table["measured"].pop(row.name, None)
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        waiting: dict[Future[Any], tuple[str, str]]
-        waiting = {pool.submit(row.traced): ("measured", row.name) for row in rows}
-        waiting |= {pool.submit(of_model, key): ("models", key) for key in missing}
-        for done in tqdm(as_completed(waiting), total=len(waiting), unit="step"):
-            part, name = waiting[done]
-            table[part][name] = done.result()
-            write_table(table, path)
+        waiting: dict[Future[Any], tuple[dict[str, Any], str]] = {}
+        for row in rows:
+            if row.name not in table["measured"]:
+                waiting[pool.submit(row.traced)] = table["measured"], row.name
+        for key, method in asked:
+            if method not in (kept := table["models"].setdefault(key, {})):
+                waiting[pool.submit(of_model, key, method)] = kept, method
+        try:
+            for done in tqdm(as_completed(waiting), total=len(waiting), unit="step"):
+                kept, name = waiting[done]
+                kept[name] = done.result()
+                write_table(table, path)
+        finally:
+            pool.shutdown(cancel_futures=True)  # where one fails, the others are not waited for

@@ -9,7 +9,6 @@ import ipywidgets as widgets
 from classroom.explorer import Explorer, View, described
 from course_utils.figures.plane import Axis, Curve, plane
 from course_utils.units import GIB, MIB, CourseError, require_one_of
-from website.guide.build import BATCHES
 from website.guide.models import model as model_of
 from website.guide.read import Answer, Guide, difference, guide
 from website.guide.steps import Way, methods
@@ -48,6 +47,7 @@ class FieldGuide(Explorer):
         self._options(self.method, list(offered))
         self._options(self.optimizer, offered[self.method.value])
         self._options(self.length, self.table.models[self.model.value].lengths)
+        self._options(self.again, [AGAIN, KEPT] if self.table.models[self.model.value].blocks else [KEPT])
 
     @staticmethod
     def _options(control: Any, options: Any) -> None:
@@ -69,8 +69,7 @@ class FieldGuide(Explorer):
 
     def _way_out(self, answer: Answer) -> str:
         if answer.fits:
-            larger = next((batch for batch in BATCHES if batch > answer.batch), None)
-            return "" if larger is None else f"Batch {larger:,}, the next that was looked at, does not surely fit."
+            return ""
         found = self.table.gentlest(answer.model, answer.way, answer.card.name)
         if found is None:
             return "No other answer of the guide makes a sample fit this card."

@@ -24,11 +24,11 @@
     document.head.append(script);
   }
 
-  function offer(name, values, words = String) {
-    const was = control[name].value;
-    control[name].replaceChildren(...values.map((value) => new Option(words(value), value)));
-    const kept = values.map(String).includes(was) ? was : String(values[0]);
-    control[name].value = kept;
+  const wanted = {}; // what was chosen last, also where a model lacks it
+
+  function offer(name, values, named = String) {
+    control[name].replaceChildren(...values.map((value) => new Option(named(value), value)));
+    control[name].value = values.map(String).includes(wanted[name]) ? wanted[name] : values[0];
   }
 
   const model = () => given.models[control.model.value];
@@ -39,7 +39,7 @@
     offer("optimizer", now.methods[control.method.value]);
     offer("length", now.lengths, (length) => `${Number(length).toLocaleString("en")} ${now.unit}`);
     offer("card", given.cards.map((card) => card.name));
-    offer("checkpoint", ["1", "0"], (value) => (value === "1" ? "each block" : "nothing"));
+    offer("checkpoint", now.blocks ? ["1", "0"] : ["0"], (value) => (value === "1" ? "each block" : "nothing"));
   }
 
   const chosen = () => [control.method, control.optimizer, control.checkpoint, control.length].map((one) => one.value);
@@ -102,19 +102,45 @@
   }
 
   function open() {
-    const asked = new URLSearchParams(location.hash.slice(1));
-    if (given.models[asked.get("model")]) control.model.value = asked.get("model");
-    for (const name of ["method", "optimizer", "length", "card", "checkpoint"]) {
-      offerWays(); // what a model offers depends on what was chosen before
-      const value = asked.get(name);
-      if (value !== null && [...control[name].options].some((one) => one.value === value)) control[name].value = value;
-    }
+    Object.assign(wanted, Object.fromEntries(new URLSearchParams(location.hash.slice(1))));
+    if (given.models[wanted.model]) control.model.value = wanted.model;
     offerWays();
     show();
   }
 
+  const words = (text) => text.toLowerCase().replaceAll(",", "").split(/[^a-z0-9.]+/).filter(Boolean);
+
+  // The option of a control that shares the most letters with what is typed; a model's name may be typed in part.
+  // Returns the words that say something of it.
+  function nearest(name, typed) {
+    const letters = (word, one) => (word.includes(one) ? one : name === "model" && one.includes(word) ? word : "").length;
+    let [most, found] = [name === "model" ? 2 : 1, []]; // fewer letters say nothing
+    for (const option of control[name].options) {
+      const known = words(option.text);
+      const shared = typed.map((word) => Math.max(...known.map((one) => letters(word, one))));
+      const score = shared.reduce((sum, one) => sum + one, 0);
+      if (score <= most) continue;
+      [most, found] = [score, typed.filter((word, at) => shared[at] > 1)];
+      control[name].value = wanted[name] = option.value;
+    }
+    return found;
+  }
+
+  root.querySelector("input").addEventListener("input", ({ target }) => {
+    const typed = words(target.value);
+    const understood = ["model", "method", "optimizer", "checkpoint", "length", "card"].flatMap((name) => {
+      const found = nearest(name, typed);
+      offerWays(); // what there is to choose depends on what was chosen before
+      return found;
+    });
+    const rest = typed.filter((word) => word.length > 3 && !understood.includes(word));
+    root.querySelector("output").textContent = rest.length ? `Not in this guide: ${rest.join(", ")}.` : "";
+    show();
+  });
+
   for (const one of Object.values(control)) {
     one.addEventListener("input", () => {
+      wanted[one.name] = one.value;
       offerWays();
       show();
     });

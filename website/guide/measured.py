@@ -6,6 +6,8 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
+from course_utils.machine import hardware
+from course_utils.techniques.capacity import demand
 from course_utils.units import MIB
 from website.guide.models import MODELS
 from website.guide.steps import Way, step
@@ -29,9 +31,19 @@ class Measured:
         """By which its traced peak is kept."""
         return f"{self.model}, {self.way.method}, {self.batch} x {self.way.length}"
 
-    def traced(self) -> int:
-        """Bytes allocated at the peak, by the guide's own step."""
-        return step(MODELS[self.model], self.way).at(self.batch).allocated_bytes()
+    def traced(self) -> int | list[tuple[int, str, str]]:
+        """Of the guide's own step: bytes allocated at the peak, or of each batch tried on the card what is said of it.
+
+        Returns:
+            Bytes; or of the batch that ran, and of the one that failed if there is one, the batch, the state of the
+            verdict and its words.
+        """
+        found = step(MODELS[self.model], self.way)
+        if not self.card:
+            return found.at(self.batch).allocated_bytes()
+        card = hardware.device(self.card)
+        tried = {n: demand(found.at(n)).on(card) for n in (self.batch, self.failed) if n}
+        return [(batch, verdict.state, verdict.words) for batch, verdict in tried.items()]
 
 
 def measured() -> list[Measured]:

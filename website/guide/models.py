@@ -40,6 +40,7 @@ class Model:
         layers: equal layers, of which a few are traced and counted; 0 where it is traced whole.
         apart: of `layers`, those at the start that are unlike the others.
         adapts: whether LoRA and 4-bit weights are offered.
+        blocks: whether it has any that can be computed again in the backward pass.
         width: of an image, where it is not its length.
     """
 
@@ -53,6 +54,7 @@ class Model:
     layers: int = 0
     apart: int = 0
     adapts: bool = True
+    blocks: bool = True
     width: int = 0
 
     @cached_property
@@ -197,7 +199,8 @@ VISION = (
     _vit("ViT-L/16", 1024, 24, 16, 16, 304_326_632),
     _network("ResNet-34", resnet34, 21_797_672, RESNET),
     _network("ResNet-101", resnet101, 44_549_160, RESNET),
-    _network("VGG-16", vgg16, 138_357_544, "Simonyan and Zisserman (2014), table 1, D; counts: pytorch.org/vision"),
+    _network("VGG-16", vgg16, 138_357_544, "Simonyan and Zisserman (2014), table 1, D; counts: pytorch.org/vision",
+             blocks=False),
     _convnext("ConvNeXt-S", (3, 3, 27, 3), (96, 192, 384, 768), 50_223_688),
     _convnext("ConvNeXt-B", (3, 3, 27, 3), (128, 256, 512, 1024), 88_591_464),
     _convnext("ConvNeXt-L", (3, 3, 27, 3), (192, 384, 768, 1536), 197_767_336),

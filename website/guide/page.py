@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,14 @@ from jinja2 import Template
 
 from course_utils.files import write_whole
 from course_utils.machine.hardware import Device
+from course_utils.techniques.capacity import FITS, NO, TIGHT
 from course_utils.techniques.fine_tuning import RANK
 from course_utils.units import GB, GIB, MIB, format_bytes
 from website.guide.articles import said
 from website.guide.measured import measured, off
 from website.guide.models import IMAGE, LATENT, MODELS, TEXT, Model
 from website.guide.read import Guide, difference, guide
-from website.guide.steps import FUSED, LORA, MIXED, QLORA, Way, methods
+from website.guide.steps import FUSED, LORA, METHODS, MIXED, QLORA, Way, methods
 
 HERE = Path(__file__).parent
 DOCUMENT = "field-guide.md"
@@ -64,7 +65,7 @@ def _card(card: Device) -> dict[str, Any]:
 
 def _data(table: Guide, parts: str) -> str:
     models = {
-        key: {"methods": methods(one), "lengths": one.lengths, "unit": UNITS[one.kind]}
+        key: {"methods": methods(one), "lengths": one.lengths, "unit": UNITS[one.kind], "blocks": one.blocks}
         for key, one in table.models.items()
     }
     found = {"parts": parts, "cards": [_card(card) for card in table.cards.values()], "models": models}
@@ -81,7 +82,7 @@ def _smallest(table: Guide) -> Iterator[dict[str, Any]]:
             if method not in methods(model):
                 found.append("")
                 continue
-            way = Way(method, FUSED, True, length)
+            way = Way(method, FUSED, model.blocks, length)
             fits = (card.name for card in cards if table.answer(model, way, card.name).fits)
             found.append(next(fits, "none"))
         name = f"{model.name}, {length:,} {UNITS[model.kind]}"
@@ -90,23 +91,34 @@ def _smallest(table: Guide) -> Iterator[dict[str, Any]]:
 
 def _measured(table: Guide) -> Iterator[tuple[str, ...]]:
     for row in measured():
-        step = f"{MODELS[row.model].name}, {row.way.method}, batch {row.batch} × {row.way.length:,}"
-        if row.card and row.model in table.models:
-            ours = table.answer(MODELS[row.model], row.way, row.card).batch
-            right = row.batch <= ours and (not row.failed or ours < row.failed)
+        if row.name not in table.measured:
+            continue
+        step, ours = f"{MODELS[row.model].name}, {row.way.method}", table.measured[row.name]
+        if row.card:
             ran = f"{row.batch} ran" + (f", {row.failed} failed" if row.failed else "")
-            yield f"{step}, {row.card}", ran, f"{ours} fits", "agrees" if right else "another batch"
-        elif row.name in table.measured:
-            ours = table.measured[row.name]
+            said = "; ".join(f"{batch} {words}" for batch, _, words in ours)
+            yield f"{step}, {row.way.length:,}", ran, said, agrees([state for _, state, _ in ours])
+        else:
+            step = f"{step}, batch {row.batch} × {row.way.length:,}"
             yield step, format_bytes(row.mib * MIB), format_bytes(ours), f"{100 * off(row, ours):+.1f} %"
+
+
+def agrees(states: Sequence[str]) -> str:
+    """What verdicts on the batch that ran, and on the one that failed if there is one, are worth."""
+    ran, *failed = states
+    if ran == NO or FITS in failed:
+        return "wrong"
+    return "left open" if TIGHT in states else "agrees"
 
 
 def _measured_intro(table: Guide) -> str:
     return (
         "Peaks of a Tesla T4 (fitcheck-llm 0.3.1, MIT licence) and batches of an RTX 3090 (pytorch-image-models, "
-        f"Apache-2.0) beside the guide's step. {_largest(table)} Two differences are known. Theirs have LoRA of rank "
-        f"32 on four matrices of a layer, the guide's of rank {RANK} on all. And with a base in 4 bits theirs keep all "
-        "other weights in float32, as peft prepares a model; the guide keeps them in bfloat16."
+        f"Apache-2.0) beside the guide's step. {_largest(table)} One difference is known: theirs have LoRA of rank 32 "
+        f"on four matrices of a layer, the guide's of rank {RANK} on all. The search on the RTX 3090 has autocast, "
+        "optimizer and layout of the guide; its gradients, as torch 1.12 clears them, stay at 0 between steps, the "
+        "guide's are freed. \"Left open\" is a batch that is tight: whether it runs depends on what the driver and the "
+        "libraries take of the card, and the guide names the largest batch that surely fits."
     )
 
 
@@ -114,7 +126,7 @@ def _largest(table: Guide) -> str:
     """The largest difference from a measured peak, for each method."""
     found: dict[str, list[float]] = {}
     for row in measured():
-        if row.name in table.measured:
+        if row.mib and row.name in table.measured:
             found.setdefault(row.way.method, []).append(off(row, table.measured[row.name]))
     worst = {method: 100 * max(those, key=abs) for method, those in found.items()}
     return " ".join(
@@ -155,8 +167,8 @@ def fragment(table: Guide | None = None, parts: str = "guide/") -> str:
         first=FIRST if FIRST in table.models else next(iter(table.models)), kinds=kinds,
         data=_data(table, parts), script=(HERE / "guide.js").read_text(encoding="utf-8"),
         methods=[MIXED, LORA, QLORA], smallest=_smallest(table),
-        smallest_intro="The card with the least memory on which one sample surely fits, with each block computed again "
-        f"and the optimizer {FUSED}.",
+        smallest_intro="The card with the least memory on which one sample surely fits. Each block is computed again, "
+        f"where there are blocks; the optimizer is {FUSED}.",
         measured=_measured(table),
         measured_intro=_measured_intro(table),
         said=_said(table),
@@ -187,5 +199,12 @@ def write(folder: Path) -> str:
     """
     write_parts(folder / "_static" / "guide")
     html = fragment(parts="_static/guide/")
-    write_whole(folder / DOCUMENT, f"# What fits: the field guide\n\n````{{raw}} html\n{html}\n````\n")
+    title = "# What fits: the field guide\n\nHow much GPU memory (VRAM) does it take to train or fine-tune a model?"
+    write_whole(folder / DOCUMENT, f"{title}\n\n````{{raw}} html\n{html}\n````\n\n{_contents(guide())}\n")
     return DOCUMENT
+
+
+def _contents(table: Guide) -> str:
+    """What there are answers for, in words that the site's search reads: it does not look into raw HTML."""
+    names = ", ".join(model.name for model in table.models.values())
+    return f"## What it covers\n\n- Models: {names}.\n- Ways: {'; '.join(METHODS)}.\n- Cards: {', '.join(table.cards)}."

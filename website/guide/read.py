@@ -16,9 +16,9 @@ from course_utils.machine.hardware import Device
 from course_utils.techniques.capacity import FITS, TIGHT, Fit, context
 from course_utils.trace_command.changes import ALTERS, MODEL, ROUNDING, TIME
 from course_utils.units import CourseError, format_bytes
-from website.guide.build import ANSWERS, read_table
+from website.guide.build import ANSWERS, BATCHES, read_table
 from website.guide.models import IMAGE, MODELS, TEXT, Model
-from website.guide.steps import DEFAULT, EIGHT_BIT, FUSED, HALF, LORA, MIXED, QLORA, WHOLE, Way, command, ways
+from website.guide.steps import DEFAULT, EIGHT_BIT, FUSED, HALF, LORA, MIXED, QLORA, WHOLE, Way, command, methods, ways
 
 OF = {TEXT: ("tokens", "sequences"), IMAGE: ("pixels", "images")}
 # What a change to a way alters, the cheapest first, as `course trace` has them.
@@ -54,11 +54,14 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """The largest batch, or batch 1 where none fits: its peak, the verdict, and what a tight one means."""
+        """The largest batch, and the next; or batch 1 where none fits: peak, verdict, and what a tight one means."""
         reserved = "" if self.reserved_bytes is None else f"; PyTorch reserves {format_bytes(self.reserved_bytes)}"
         batch = f"Batch {max(1, self.batch):,} peaks at {format_bytes(self.peak_bytes)} and {self.verdict.words}"
         tight = f" {self.verdict.sentence}" if self.verdict.state == TIGHT else ""
-        return f"{batch}{reserved if self.fits else ''}.{tight}"
+        if not self.fits:
+            return f"{batch}.{tight}"
+        larger = next((other for other in BATCHES if other > self.batch), None)
+        return f"{batch}{reserved}." + (f" {larger:,}, the next looked at, does not surely fit." if larger else "")
 
     @property
     def command(self) -> str:
@@ -78,9 +81,9 @@ class Guide:
         return str(self.table["torch"])
 
     @property
-    def measured(self) -> dict[str, int]:
-        """Bytes allocated in steps that others measured, by their names in `website.guide.measured`."""
-        found: dict[str, int] = self.table.get("measured", {})
+    def measured(self) -> dict[str, Any]:
+        """What `Measured.traced` found of the steps that others measured, by their names."""
+        found: dict[str, Any] = self.table.get("measured", {})
         return found
 
     @cached_property
@@ -90,14 +93,17 @@ class Guide:
 
     @cached_property
     def models(self) -> dict[str, Model]:
-        """Those that there are answers for, by key: the smallest of each kind first."""
-        known = [MODELS[key] for key in self.table["models"] if key in MODELS]
+        """Those that there are all answers for, by key: the smallest of each kind first."""
+        known = [MODELS[key] for key, kept in self.table["models"].items() if set(methods(MODELS[key])) == set(kept)]
         return {one.key: one for one in sorted(known, key=lambda one: (one.kind, one.parameters))}
 
     @cached_property
     def _ways(self) -> dict[str, dict[Way, dict[str, Any]]]:
-        kept = self.table["models"]
-        return {key: dict(zip(ways(one), kept[key]["ways"], strict=True)) for key, one in self.models.items()}
+        found = {}
+        for key, one in self.models.items():
+            kept = [answer for method in methods(one) for answer in self.table["models"][key][method]]
+            found[key] = dict(zip(ways(one), kept, strict=True))
+        return found
 
     def ways(self, model: Model) -> list[Way]:
         """How it is trained, in the table's order."""

@@ -21,7 +21,7 @@ from course_utils.trace import Spec
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.tracer import Tracer
 from course_utils.trace_command.builders import own
-from course_utils.trace_command.network import Network, Settings
+from course_utils.trace_command.network import Network, Settings, dtype_of
 from course_utils.trace_command.optimizers import maker
 from course_utils.units import CourseError
 from lessons.shared.stacked import SHORT, between, deepened
@@ -72,12 +72,17 @@ def methods(model: Model) -> dict[str, tuple[str, ...]]:
     return {MIXED: full, HALF if model.kind == TEXT else WHOLE: full, LORA: adapters, QLORA: adapters}
 
 
+def checkpointing(model: Model) -> tuple[bool, ...]:
+    """Without it and with it, where a model has blocks."""
+    return (False, True) if model.blocks else (False,)
+
+
 def ways(model: Model) -> list[Way]:
     """All of them, in the order of the table."""
     return [
         Way(method, optimizer, checkpoint, length)
         for method, optimizers in methods(model).items()
-        for checkpoint in (False, True)
+        for checkpoint in checkpointing(model)
         for length in model.lengths
         for optimizer in optimizers
     ]
@@ -145,8 +150,7 @@ def _traced(model: Model, method: str, checkpoint: bool, length: int, optimizers
     layers = _short(model)
     base = Way(method, optimizers[0], checkpoint, length).settings()
     module = network(model, length, layers).changed(base)
-    floats = torch.bfloat16 if base.weights == "bfloat16" else torch.float32
-    told = _told(model, length, floats)
+    told = _told(model, length, getattr(torch, dtype_of(module)))
     found = {}
     with no_garbage_collection():
         tracer = Tracer(module, told, maker(optimizers[0], module), base.precision, "cuda", model.name)
@@ -163,11 +167,10 @@ def _short(model: Model) -> int | None:
     return SHORT + model.apart if model.layers > SHORT + model.apart else None
 
 
-def steps(model: Model) -> Iterator[tuple[Way, StepTrace]]:
-    """Every way to train a model, and its step at every batch: memory alone, no arithmetic and no uses."""
-    for method, optimizers in methods(model).items():
-        for checkpoint in (False, True):
-            yield from _steps_of(model, method, checkpoint, optimizers, model.lengths)
+def steps(model: Model, method: str) -> Iterator[tuple[Way, StepTrace]]:
+    """Every way to train a model by a method, and its step at every batch: memory alone, no arithmetic and no uses."""
+    for checkpoint in checkpointing(model):
+        yield from _steps_of(model, method, checkpoint, methods(model)[method], model.lengths)
 
 
 def _steps_of(
