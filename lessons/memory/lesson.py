@@ -162,6 +162,8 @@ def two_lines():
 for loop in (one_line, two_lines):
     layers.zero_grad()
     print(f"{loop.__name__}: {format_bytes(cpu_peak_above(loop))} above what was there before")
+
+# %% folded=true
 there = step.at(4).by_role()[["parameters", "optimizer state", "input"]].sum()
 print("by the trace, without scratch:", *map(format_bytes, (nested - there, named - there)))
 
