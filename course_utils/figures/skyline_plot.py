@@ -336,8 +336,7 @@ class Plot:
         for code in codes:
             thickness = self.levels[:, code + 1] - self.levels[:, code]
             leader, event = None, int(np.flatnonzero(thickness)[-1])
-            late = event >= len(thickness) - max(2, len(thickness) // 50)
-            if late and self.events.end > self.right - LEADER_REACH:  # alive about where the column begins
+            if self.events.edges[event + 1] > self.right - LEADER_REACH:  # alive about where the column begins
                 leader = float(self.y(self.levels[event, code] + thickness[event] / 2))
             rows.append((ROLES[code], ROLE_COLOURS[ROLES[code]], leader))
         x = self.right + COLUMN_GAP

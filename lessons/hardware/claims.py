@@ -181,12 +181,13 @@ def _one_is_enough() -> Finding:
 
     now = largest(hardware.devices())
     then = largest([card for card in hardware.devices() if card.year <= 2014])
-    batch = largest_batch(traced(networks.vgg16), then.memory_bytes).fits
+    batch = largest_batch(traced(networks.vgg16), then).fits
     most = now.memory_bytes / bytes_a_parameter("adam")
     return Finding(
         RIGHT if most >= 175e9 else OUTDATED if batch >= 32 else WRONG,
-        f"VGG-16, of 2014, fits a {then.name} with batches up to {batch}. The {now.name}, {now.memory_gb:g} GB, has "
-        f"room for {most / 1e9:.1f} billion parameters with Adam in float32 and no maps; GPT-3 has 175 (Brown et "
+        f"VGG-16, of 2014, fits a {then.name} with batches up to {batch}. The {now.name}, "
+        f"{now.memory_bytes / GIB:g} GiB, has room for {most / 1e9:.1f} billion parameters with Adam in float32 and no "
+        "maps; GPT-3 has 175 (Brown et "
         "al., 2020)",
         "Not for what is now called large.",
     )

@@ -40,7 +40,7 @@ def _cpu(inputs: int, units: int) -> BatchTimes:
 
 
 def _gpu(inputs: int, units: int, link: str | None = None) -> BatchTimes:
-    return batch_times(hidden_layer_step(inputs, units, "cuda"), CARD, link=link)
+    return batch_times(hidden_layer_step(inputs, units, "cuda"), CARD, link=link, ahead=True)
 
 
 def speed_ups() -> list[tuple[PublishedTime, float]]:
@@ -84,11 +84,12 @@ def _hundreds_of_cores() -> Finding:
     year = hardware.device("A100").year
     of_its_time = A100_SMS if year <= MATHWORKS_YEAR else card.units
     return Finding(
-        RIGHT if of_its_time >= 100 else MISLEADING,
-        f"the A100 of {year} has {of_its_time} SMs, the parts that run programs on their own. {CARD}: {card.units} SMs "
+        PARTLY if of_its_time >= 100 else MISLEADING,
+        f"the A100, the largest card of {year}, has {of_its_time} SMs, the parts that run programs on their own. "
+        f"{CARD}: {card.units} SMs "
         f"of {card.lanes} lanes, {lanes[1]:,} in all; {REFERENCE_CPU.name}: {host.units} cores of {host.lanes}, "
         f"{lanes[0]}; {bandwidth:.1f} times the memory bandwidth, the Xeons' being assumed",
-        "That is the largest card of its year. Makers count lanes as cores, and a CPU's core has lanes too.",
+        "Hundreds of cores are lanes, or SMs of the largest cards; and a CPU's core has lanes too.",
     )
 
 
@@ -101,7 +102,7 @@ def _grows_with_size() -> Finding:
         f"784 inputs: from {grid[0, 0]:.1f} times with {UNITS[0]} units at batch {BATCHES[0]} "
         f"to {grid[-1, -1]:.1f} with {UNITS[-1]:,} units at batch {BATCHES[-1]:,}; the chips' arithmetic rates differ "
         f"by {hardware.device(CARD).reached_flops_per_s() / XEONS.reached_flops_per_s():.1f}",
-        f"On this grid, by the model: from one size to the next it is {least:.2f} times as much or more.",
+        f"By the model, on this grid: from one size to the next it may come down to {least:.2f} times as much.",
     )
 
 
@@ -263,13 +264,19 @@ def _transfers_cancel() -> Finding:
     ]
     if not lost:
         return Finding(WRONG, "0 cases of the grid are decided by the link", "Arithmetic outweighs the transfer.")
-    i, u, n = lost[-1]
-    ratios = [float(_cpu(i, u).at(n) / _gpu(i, u, link).at(n)) for link in (None, LINK)]
+
+    def gain(case: tuple[int, int, int], link: str | None = None) -> float:
+        i, u, n = case
+        return float(_cpu(i, u).at(n) / _gpu(i, u, link).at(n))
+
+    most = max(lost, key=gain)
+    i, u, n = most
+    ratios = [gain(most, link) for link in (None, LINK)]
     return Finding(
         RIGHT,
         f"{i:,} inputs, {u:,} units, batch {n:,}: the GPU is {ratios[0]:.1f} times faster with the data on the card, "
         f"{ratios[1]:.1f} times over {LINK}",
-        "Of the grid's last such case. Data that stays on the card is copied once.",
+        f"The strongest of {len(lost)} such cases in the grid. Data that stays on the card is copied once.",
     )
 
 
