@@ -52,9 +52,9 @@ from lessons.shared.digits import Variant, compare, learned
 # A *1×1 convolution* (also *pointwise*) looks at one position at a time and mixes its channels: 256 numbers in, 64 out,
 # the same weights everywhere. One that has fewer channels out than in is a *squeeze*; papers also say *reduction*.
 #
-# The arithmetic is nearly the same. For each position, in units of 64 · 64 multiply-adds, a block of the first stage costs
-# 9 + 9 in ResNet-34, and 4 + 9 + 4 in ResNet-50. (A GFLOP here counts a multiply-add as two operations. Papers often
-# count it as one.)
+# The arithmetic is nearly the same. For each position, in units of 64 · 64 multiply-adds, a block of the first stage
+# costs 9 + 9 in ResNet-34, and 4 + 9 + 4 in ResNet-50. (A GFLOP here counts a multiply-add as two operations. Papers
+# often count it as one.)
 
 # %% folded=true
 resnets = {
@@ -117,9 +117,9 @@ for name, block in blocks.items():
 # Each convolution's output is kept for the normalisation that reads it; what the ReLU makes of it is kept for the next
 # convolution. So every width appears twice. In the bottleneck the two maps of 256 channels outweigh the four of 64.
 #
-# Three things changed from ResNet-34 to ResNet-50: the maps between blocks are four times as wide, each block squeezes, and
-# it has one convolution more. To see what squeezing does at equal width, build a ResNet-34 that is as wide as ResNet-50
-# between its blocks, and squeezes nowhere.
+# Three things changed from ResNet-34 to ResNet-50: the maps between blocks are four times as wide, each block squeezes,
+# and it has one convolution more. To see what squeezing does at equal width, build a ResNet-34 that is as wide as
+# ResNet-50 between its blocks, and squeezes nowhere.
 
 # %%
 print(f"{wide}: {tables[wide]['parameters'].sum():,} parameters,")
@@ -158,7 +158,8 @@ reveal(
 )
 
 # %% [markdown]
-# A wide block without squeezes keeps four maps of 392 MiB. The bottleneck keeps two, and four of 98 MiB: a quarter less.
+# A wide block without squeezes keeps four maps of 392 MiB. The bottleneck keeps two, and four of 98 MiB: a quarter
+# less.
 
 # %% folded=true
 rows = {}
@@ -176,8 +177,8 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="notes"
 # (At the peak some gradients do not exist yet, and some maps are already freed. So the peak is less than the sum.)
 #
-# At batch 128 squeezes save 2.1 GiB of maps, a sixth, and 3.5 GiB of weights with their gradients and momentum, nearly all.
-# The weights do not grow with the batch. At batch 256 the maps are the larger part of what is saved.
+# At batch 128 squeezes save 2.1 GiB of maps, a sixth, and 3.5 GiB of weights with their gradients and momentum, nearly
+# all. The weights do not grow with the batch. At batch 256 the maps are the larger part of what is saved.
 #
 # But ResNet-50 does not have the width of ResNet-34. For about the same arithmetic, squeezes buy four times the width
 # between blocks, and the maps that training keeps grow with the width. (Wide residual networks, Zagoruyko and Komodakis
@@ -223,11 +224,12 @@ print("the input is kept:", node._saved_input.data_ptr() == maps.data_ptr())
 # **Kept more: m − k · (C − m).**
 
 # %% [markdown] slide="notes"
-# With k = 0 that is +m, whatever m is: a squeeze that widens at once adds to the maps. With k = 1 it saves if m is below
-# C / 2, with k = 2 if m is below 2 · C / 3.
+# With k = 0 that is +m, whatever m is: a squeeze that widens at once adds to the maps. With k = 1 it saves if m is
+# below C / 2, with k = 2 if m is below 2 · C / 3.
 #
-# The table has one map for each convolution, as in VGG-16. A max pool keeps a map too, its output, and an index of 8 bytes
-# for each value of it. `conv3_3` is followed by such a pool, `pool3`, of 2 × 2. VGG-16 peaks in the backward pass at
+# The table has one map for each convolution, as in VGG-16. A max pool keeps a map too, its output, and an index of 8
+# bytes for each value of it. `conv3_3` is followed by such a pool, `pool3`, of 2 × 2. VGG-16 peaks in the backward pass
+# at
 # `relu4_3`, when all maps of group 3 are still alive.
 
 # %%
@@ -286,9 +288,9 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# The pool passes the narrow maps on. It keeps a quarter of the values, at 4 bytes and an index of 8: as much as 3 / 4 of a
-# map. So the peak falls while 3.75 · m < 2.75 · 256. To check that it is the pool, replace it by an average pool, which
-# keeps no index: 1 / 4 of a map.
+# The pool passes the narrow maps on. It keeps a quarter of the values, at 4 bytes and an index of 8: as much as 3 / 4
+# of a map. So the peak falls while 3.75 · m < 2.75 · 256. To check that it is the pool, replace it by an average pool,
+# which keeps no index: 1 / 4 of a map.
 
 # %%
 averaged = break_even(["conv3_2", "conv3_3"], nn.AvgPool2d(2))
@@ -345,9 +347,9 @@ plane(
 # A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1 convolution 1.
 
 # %% [markdown] slide="notes"
-# A 3×3 convolution from C to C channels costs 9 · C · C. With a squeeze before it, the two cost C · m + 9 · m · C. That is
-# less if m is below 0.9 · C. Weights follow the same count. Memory does not. In the table, a squeeze to 64 that widens at
-# once has less arithmetic and fewer weights than VGG-16 as published, and a higher peak.
+# A 3×3 convolution from C to C channels costs 9 · C · C. With a squeeze before it, the two cost C · m + 9 · m · C. That
+# is less if m is below 0.9 · C. Weights follow the same count. Memory does not. In the table, a squeeze to 64 that
+# widens at once has less arithmetic and fewer weights than VGG-16 as published, and a higher peak.
 
 # %% folded=true
 rows = {}
@@ -378,8 +380,8 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 
 # %% [markdown] slide="notes"
 # A plain 3×3 at 144 channels would have 9 · 144 · 144 = 186,624 weights. Here a batch normalisation follows each
-# convolution, and a ReLU the two wide ones. The plain 3×3 in the output below is at 24 channels, with normalisation and ReLU.
-# (MobileNetV2 adds the block's input to its output. An addition keeps nothing.)
+# convolution, and a ReLU the two wide ones. The plain 3×3 in the output below is at 24 channels, with normalisation and
+# ReLU. (MobileNetV2 adds the block's input to its output. An addition keeps nothing.)
 
 
 # %% folded=true
@@ -462,9 +464,9 @@ for activation in (nn.ReLU(), nn.ReLU6()):
     print(f"{type(activation).__name__} saves {what}")
 
 # %% [markdown] slide="notes"
-# The convolution that follows keeps the activation's output in any case. ReLU saves the same tensor. ReLU6, as PyTorch wrote
-# it, saves its input, so each of the two wide places holds one map more. It need not: the gradient is 0 where the output is 0
-# or 6. (On a phone the network runs *inference*, where nothing is kept.)
+# The convolution that follows keeps the activation's output in any case. ReLU saves the same tensor. ReLU6, as PyTorch
+# wrote it, saves its input, so each of the two wide places holds one map more. It need not: the gradient is 0 where the
+# output is 0 or 6. (On a phone the network runs *inference*, where nothing is kept.)
 
 # %% [markdown] slide="slide"
 # ## A squeeze that is not about maps: LoRA
@@ -537,9 +539,10 @@ for name in means.index[1:]:
     print(f"{name}: {told}; seeds {spread.loc[name].iloc[-1]:.1f} apart")
 
 # %% [markdown] slide="notes"
-# (In points, against 32 channels throughout. The last number is for the longest training.) After three epochs the narrow
-# networks look bad. After thirty, each squeeze is closer to the wide network than its own three seeds are to each other:
-# a difference is not shown. With 8 channels throughout it is. These digits are easy; on harder images gaps may stay.
+# (In points, against 32 channels throughout. The last number is for the longest training.) After three epochs the
+# narrow networks look bad. After thirty, each squeeze is closer to the wide network than its own three seeds are to
+# each other: a difference is not shown. With 8 channels throughout it is. These digits are easy; on harder images gaps
+# may stay.
 #
 # Memory can be judged without training: of the four, the squeeze that widens at once has the highest peak.
 
@@ -578,14 +581,15 @@ squeeze_explorer("VGG-16", "conv1_2", 32, 1)
 
 # %% [markdown] slide="notes"
 # Try three things. Change the channels: between which two of them does the peak begin to rise? (By hand first; `pool1`
-# follows.) Find a squeeze that costs memory *and* weights. Squeeze before `conv5_1`: what does the peak lose, and why so
-# little?
+# follows.) Find a squeeze that costs memory *and* weights. Squeeze before `conv5_1`: what does the peak lose, and why
+# so little?
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# By hand the squeeze, `conv1_2` and the pool become narrow: 2.75 · m against 1.75 · 64, so it saves up to 40 channels. The
-# peak falls at 32 and rises at 48. A squeeze to 64 channels before `conv1_2`, which reads 64, costs weights too. Before
+# By hand the squeeze, `conv1_2` and the pool become narrow: 2.75 · m against 1.75 · 64, so it saves up to 40 channels.
+# The peak falls at 32 and rises at 48. A squeeze to 64 channels before `conv1_2`, which reads 64, costs weights too.
+# Before
 # `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved: the peak is at `relu4_3`
 # in the backward pass, and by then the backward pass has finished with group 5.
 #

@@ -84,8 +84,8 @@ print("output  ", output[0, 0].tolist(), output.dtype)
 print("index   ", index[0, 0].tolist(), index.dtype)
 
 # %% [markdown] slide="subslide"
-# PyTorch's backward pass uses the index. A gradient that arrives belongs to the winner of its window; the other three values
-# had no part in the output, and get zero.
+# PyTorch's backward pass uses the index. A gradient that arrives belongs to the winner of its window; the other three
+# values had no part in the output, and get zero.
 
 # %%
 values.requires_grad_()
@@ -94,7 +94,8 @@ output.backward(torch.tensor([[10.0, 20], [30, 40]]))
 pd.DataFrame(values.grad.int().numpy())
 
 # %% [markdown] slide="notes"
-# (The index can be found again from the input and the output. The max pools of NVIDIA's cuDNN take those two and no index.)
+# (The index can be found again from the input and the output. The max pools of NVIDIA's cuDNN take those two and no
+# index.)
 
 # %% [markdown] slide="subslide"
 # An average pool has no winner. Each of the four values gets a quarter of the gradient, wherever it is.
@@ -114,8 +115,8 @@ pd.DataFrame(values.grad.numpy())
 # - the index, a 64-bit integer: 8 bytes.
 
 # %% [markdown] slide="notes"
-# PyTorch's pools hold on to their *input* as well, max and average alike. That adds nothing where a ReLU comes before the
-# pool, since the ReLU keeps the same tensor:
+# PyTorch's pools hold on to their *input* as well, max and average alike. That adds nothing where a ReLU comes before
+# the pool, since the ReLU keeps the same tensor:
 
 # %%
 positive = torch.relu(torch.randn(1, 4, 8, 8, requires_grad=True))
@@ -126,8 +127,8 @@ for pool in (nn.functional.max_pool2d, nn.functional.avg_pool2d):
     print(f"ReLU and {pool.__name__} keep the same tensor: {same}")
 
 # %% [markdown] slide="notes"
-# Where a pool alone reads a *concatenation*, the input does come on top: a concatenation does not need its result in the
-# backward pass. In GoogLeNet `pool3` and `pool4` read one each, and no other layer reads it.
+# Where a pool alone reads a *concatenation*, the input does come on top: a concatenation does not need its result in
+# the backward pass. In GoogLeNet `pool3` and `pool4` read one each, and no other layer reads it.
 
 # %% folded=true
 produced = {name: torch.Size(table["shape"][name]).numel() for name in pools}
@@ -197,8 +198,8 @@ for name, precise in {"float32": step, "float16": half.at(128)}.items():
 # %% [markdown] slide="slide"
 # ## Two bits would do
 #
-# A window of 2 × 2 has four positions. Two bits tell which; PyTorch spends 64. Here is a pool that spends as many as you
-# say.
+# A window of 2 × 2 has four positions. Two bits tell which; PyTorch spends 64. Here is a pool that spends as many as
+# you say.
 
 
 # %% slide="skip"
@@ -294,9 +295,9 @@ for way, with_it in steps.items():
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="notes"
-# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. The peak is 0.2 GiB
-# higher, and at `pool4`: our backward pass makes more than one map of gradients there. It also copies every map into
-# windows, so it shows what could be kept, not how fast. A strided convolution keeps no index either, and pays in
+# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. The peak is 0.2
+# GiB higher, and at `pool4`: our backward pass makes more than one map of gradients there. It also copies every map
+# into windows, so it shows what could be kept, not how fast. A strided convolution keeps no index either, and pays in
 # parameters. (Here it is a sixth kernel in the pool's place. Lesson 04 strides the convolution before it.)
 
 # %% [markdown] slide="slide"
@@ -313,12 +314,13 @@ for name, backend in {"eager": None, "compiled": PLANNED}.items():
     print(f"{name}: {kept_by_type(pair, example, backend).to_dict()} bytes")
 
 # %% [markdown] slide="notes"
-# The ReLU makes 128 values, the pool 32. Eager, training keeps both in float32 and 32 indices of 8 bytes. Compiled, it keeps
-# each position in 8 bits. Of the ReLU it keeps one byte for each value: was it positive? A ReLU's backward pass needs no
-# more, and the compiled pool does not hold on to its input.
+# The ReLU makes 128 values, the pool 32. Eager, training keeps both in float32 and 32 indices of 8 bytes. Compiled, it
+# keeps each position in 8 bits. Of the ReLU it keeps one byte for each value: was it positive? A ReLU's backward pass
+# needs no more, and the compiled pool does not hold on to its input.
 #
-# The convolutions that follow a ReLU directly need its values, so these stay. In GoogLeNet a ReLU's values can go in two
-# places: before a max pool, and at the end of a branch, since the convolutions after it read the concatenation, a copy.
+# The convolutions that follow a ReLU directly need its values, so these stay. In GoogLeNet a ReLU's values can go in
+# two places: before a max pool, and at the end of a branch, since the convolutions after it read the concatenation, a
+# copy.
 
 # %% folded=true
 before_pools = kept[["relu1", "relu2"]].sum() // 4  # values; pool1 and pool2 read these
@@ -403,13 +405,13 @@ for name, build in {"GoogLeNet": networks.googlenet, "VGG-16": networks.vgg16}.i
 pd.DataFrame(rows).T.rename_axis("batch 128, kept")
 
 # %% [markdown] slide="notes"
-# Eager, these two networks keep less with average pools. Compiled, they keep more. An average's gradient needs only shapes,
-# but PyTorch's operator for it takes the input, so the input stays. The signs that are left are those at the ends of
-# GoogLeNet's branches and of VGG-16's two ReLUs before dropout; the rest are dropout's masks.
+# Eager, these two networks keep less with average pools. Compiled, they keep more. An average's gradient needs only
+# shapes, but PyTorch's operator for it takes the input, so the input stays. The signs that are left are those at the
+# ends of GoogLeNet's branches and of VGG-16's two ReLUs before dropout; the rest are dropout's masks.
 #
-# So what this course counts for pools and ReLUs holds in eager mode only. What a compiler keeps may change with its next
-# version; run the next cell with yours. It asks the part of `torch.compile` that decides what to keep. Another part,
-# the backend "inductor", writes the kernels.
+# So what this course counts for pools and ReLUs holds in eager mode only. What a compiler keeps may change with its
+# next version; run the next cell with yours. It asks the part of `torch.compile` that decides what to keep. Another
+# part, the backend "inductor", writes the kernels.
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
 # Change the network. Where there is a C++ compiler, try the backend "inductor" too.
@@ -421,8 +423,8 @@ print("compiled:", kept_by_type(network, pictures, backend).to_dict())
 # %% [markdown] slide="slide"
 # ## What pools are for
 #
-# First, all later maps shrink. Second, later values see further: the *receptive field* of a value is the part of the image
-# that it depends on.
+# First, all later maps shrink. Second, later values see further: the *receptive field* of a value is the part of the
+# image that it depends on.
 
 # %% [markdown] slide="notes"
 # Take pools out of VGG-16, and look at both:
@@ -467,12 +469,12 @@ pd.DataFrame(rows).T.rename_axis("VGG-16")
 # %% [markdown] slide="slide"
 # ## Do pools forgive a shift?
 #
-# The usual argument: a maximum stays the same when its value moves within the window, so a small shift of the image should
-# not matter. Is it so?
+# The usual argument: a maximum stays the same when its value moves within the window, so a small shift of the image
+# should not matter. Is it so?
 
 # %% [markdown] slide="notes"
-# A small network on handwritten digits of 16 × 16 halves its maps twice, in one of four ways. It is trained on the digits
-# as they are, and tested on digits moved by 0, 1 and 2 pixels:
+# A small network on handwritten digits of 16 × 16 halves its maps twice, in one of four ways. It is trained on the
+# digits as they are, and tested on digits moved by 0, 1 and 2 pixels:
 
 # %% slide="subslide" folded=true
 shifted = 100 * trained.kept("shrunk").groupby(level=0).mean().loc[list(trained.SHRINKING)]
@@ -490,9 +492,10 @@ print("max pool above the best of the others, in points:", end=" ")
 print(", ".join(f"{lead[by]:+.1f} moved by {by}" for by in lead.index))
 
 # %% [markdown] slide="notes"
-# Max pools have the best mean in every column. But three seeds of one network are as far apart as their lead, or further,
-# in two of the three columns. So three seeds do not decide. At two pixels all four networks have lost more than a third of
-# the digits. (The dense layer at the end reads positions, so that a shift costs something whatever comes before it.)
+# Max pools have the best mean in every column. But three seeds of one network are as far apart as their lead, or
+# further, in two of the three columns. So three seeds do not decide. At two pixels all four networks have lost more
+# than a third of the digits. (The dense layer at the end reads positions, so that a shift costs something whatever
+# comes before it.)
 
 # %% [markdown] slide="slide"
 # ## Early or late
@@ -548,8 +551,8 @@ pd.DataFrame(
 )
 
 # %% [markdown] slide="notes"
-# The kind of pool matters where the index is alive at the peak. After 3, 4 and 6 convolutions the peak is in the backward
-# pass at the ReLU right before the pool. The pool's backward pass is over by then, and its index is gone.
+# The kind of pool matters where the index is alive at the peak. After 3, 4 and 6 convolutions the peak is in the
+# backward pass at the ReLU right before the pool. The pool's backward pass is over by then, and its index is gone.
 #
 # The order within one place matters too, if there is a batch norm. It keeps its *input*, a map of its own.
 
@@ -568,8 +571,8 @@ print(f"{format_bytes(saved)} kept, {format_bytes(ordered.peak_bytes)} at the pe
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# Three orders keep 10.19 GiB, three 9.04 GiB. Those that keep less have the norm after the pool, where its input is a quarter
-# as large.
+# Three orders keep 10.19 GiB, three 9.04 GiB. Those that keep less have the norm after the pool, where its input is a
+# quarter as large.
 #
 # </details>
 
@@ -596,16 +599,16 @@ pd.DataFrame(rows) if rows else None
 pool_explorer("AlexNet", "pool1")
 
 # %% [markdown] slide="notes"
-# Try three things. In VGG-16 put nothing in place of `pool5`: does the peak move? In AlexNet give `pool1` a size of 4 × 4:
-# what falls besides the indices? Replace every pool of VGG-16 by an average pool, in float32 and in float16: in which does
-# the peak lose the larger share?
+# Try three things. In VGG-16 put nothing in place of `pool5`: does the peak move? In AlexNet give `pool1` a size of 4 ×
+# 4: what falls besides the indices? Replace every pool of VGG-16 by an average pool, in float32 and in float16: in
+# which does the peak lose the larger share?
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
 # Without `pool5` the peak does not move: it is at `relu4_3` in the backward pass, and by then `pool5` is done. A larger
-# window makes fewer values, so all maps after it shrink. In float32 the peak falls from 10.31 to 8.97 GiB, 13 %. In float16
-# it falls from 6.89 to 5.43 GiB, 21 %: the indices have the same 8 bytes, and all else is smaller.
+# window makes fewer values, so all maps after it shrink. In float32 the peak falls from 10.31 to 8.97 GiB, 13 %. In
+# float16 it falls from 6.89 to 5.43 GiB, 21 %: the indices have the same 8 bytes, and all else is smaller.
 #
 # </details>
 

@@ -35,6 +35,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
 from course_utils.figures import Axis, Curve, Spot, plane, skyline
+from course_utils.figures.scene import INK
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine.measure import measure_step
 from course_utils.trace import training_step
@@ -55,8 +56,8 @@ from lessons.stride.positions import kernel_positions
 # %% [markdown] slide="notes"
 # Its *kernel* is as wide as a patch. Its *stride* is how many pixels the kernel moves from one position to the next. In
 # ViT-B/16 (Dosovitskiy et al., *An image is worth 16x16 words*, 2021) both are 16, so the patches of an image of
-# 224 × 224 lie side by side, 14 in a row. With one *class token* more, an image is 197 tokens. Twelve identical layers then
-# work on them.
+# 224 × 224 lie side by side, 14 in a row. With one *class token* more, an image is 197 tokens. Twelve identical layers
+# then work on them.
 
 
 # %% slide="skip"
@@ -115,8 +116,8 @@ guess
 # | 4 | 0 4 | 2 |
 
 # %% [markdown] slide="notes"
-# At 7 its right edge is on the last value of the padding. So the left edge can move by `side + 2 · padding − kernel`, 7 here.
-# Divide by the stride, round down, and add one for the position at 0:
+# At 7 its right edge is on the last value of the padding. So the left edge can move by `side + 2 · padding − kernel`, 7
+# here. Divide by the stride, round down, and add one for the position at 0:
 
 # %% [markdown]
 # **side of the output = (side + 2 · padding − kernel) // stride + 1**
@@ -216,13 +217,13 @@ for stride, step in ((16, published), (8, overlapping)):
     print("gradients and AdamW's averages")
 
 # %% [markdown]
-# Every layer comes after the patches, so every map is counted in tokens. By hand we scaled the images too, which are not:
-# hence a little more than the trace.
+# Every layer comes after the patches, so every map is counted in tokens. By hand we scaled the images too, which are
+# not: hence a little more than the trace.
 
 # %% [markdown] slide="notes"
-# A token weighs the same at either stride, although each token attends to all others. Should it not weigh more, the more
-# others there are? It does if attention writes down its table of all pairs of tokens. The *fused* attention that was
-# traced above does not. Make PyTorch write it:
+# A token weighs the same at either stride, although each token attends to all others. Should it not weigh more, the
+# more others there are? It does if attention writes down its table of all pairs of tokens. The *fused* attention that
+# was traced above does not. Make PyTorch write it:
 
 # %% slide="skip"
 with sdpa_kernel(SDPBackend.MATH):
@@ -245,9 +246,9 @@ print(f"{weights:,} parameters")
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# Kernel 32 has 1.75 million parameters more, and the peak falls: without padding it fits 13 times into a row, so there are 170
-# tokens. Kernel 14 or 8 at stride 16 fits 14 times, as before, and the peak hardly moves. What counts is the number of
-# positions.
+# Kernel 32 has 1.75 million parameters more, and the peak falls: without padding it fits 13 times into a row, so there
+# are 170 tokens. Kernel 14 or 8 at stride 16 fits 14 times, as before, and the peak hardly moves. What counts is the
+# number of positions.
 #
 # </details>
 
@@ -318,8 +319,8 @@ skyline(
 
 # %% [markdown] slide="notes"
 # The peak is in the backward pass at `relu4_3`. The backward pass runs from the last layer to the first. By then it has
-# finished with group 5 and freed its maps, whatever their size. **Bytes saved lower the peak only if they would have been
-# alive there.**
+# finished with group 5 and freed its maps, whatever their size. **Bytes saved lower the peak only if they would have
+# been alive there.**
 #
 # If that is the reason, a network whose peak comes before the late maps are freed must behave differently. ResNet-50
 # is one. Its convolutions have strides in four places. Take out one at a time:
@@ -353,8 +354,8 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## A floor
 #
-# One would think: if stride 2 in an early layer helps, stride 4 helps more. See whether you can get VGG-16 below 8 GiB with a stride
-# in `conv3_1` alone.
+# One would think: if stride 2 in an early layer helps, stride 4 helps more. See whether you can get VGG-16 below 8 GiB
+# with a stride in `conv3_1` alone.
 
 # %% slide="skip" tags=["change"]
 # Change the stride of conv3_1 and run. Then try conv2_1.
@@ -380,9 +381,9 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# With stride 2 in `conv3_1` the peak moves to `relu2_2`, before the stride. The maps alive there were all made before the
-# stride, at full size, and the gradients of the weights do not depend on it. So a larger stride finds a floor. The strided
-# layer stops at fewer positions, but its input is kept whole.
+# With stride 2 in `conv3_1` the peak moves to `relu2_2`, before the stride. The maps alive there were all made before
+# the stride, at full size, and the gradients of the weights do not depend on it. So a larger stride finds a floor. The
+# strided layer stops at fewer positions, but its input is kept whole.
 
 # %% [markdown] slide="slide"
 # ## A stride in place of a pool
@@ -409,14 +410,14 @@ columns = ["a stride for a pool", "peak at batch 128"]
 pd.DataFrame(rows, columns=columns).set_index("a stride for a pool")
 
 # %% [markdown] slide="notes"
-# The pool goes, with its output and its indices, and the map it read is small from the start. (In place of `pool5` this lowers
-# no peak: group 5 is not alive there.)
+# The pool goes, with its output and its indices, and the map it read is small from the start. (In place of `pool5` this
+# lowers no peak: group 5 is not alive there.)
 #
 # It is another network, though. Before a pool the convolution computes four values, of which the pool keeps the
 # largest; a stride computes one of the four. Springenberg et al. (*Striving for simplicity: the all convolutional
-# net*, 2015, table 3) tried it on CIFAR-10 without data augmentation: in their network C the error rose from 9.74 % with
-# pools to 10.19 % with strides. Then they made both one convolution deeper at each of these places. With pools the error
-# was 9.31 %, with strides 9.08 %.
+# net*, 2015, table 3) tried it on CIFAR-10 without data augmentation: in their network C the error rose from 9.74 %
+# with pools to 10.19 % with strides. Then they made both one convolution deeper at each of these places. With pools the
+# error was 9.31 %, with strides 9.08 %.
 
 # %% [markdown] slide="slide"
 # ## What is never read
@@ -458,13 +459,13 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## What it costs in accuracy
 #
-# A small network on scikit-learn's handwritten digits, enlarged to 16 × 16. Its first convolution, 3 × 3, gets stride 1,
-# 2, 4 or 8. A fifth network has stride 8 and kernel 8.
+# A small network on scikit-learn's handwritten digits, enlarged to 16 × 16. Its first convolution, 3 × 3, gets stride
+# 1, 2, 4 or 8. A fifth network has stride 8 and kernel 8.
 
 # %% [markdown] slide="notes"
-# Stride 8 changes two things: most of the image is never read, and only 2 × 2 positions are left. With kernel 8 the positions
-# are as few, and all of the image is read. (The head brings any map to 4 × 4; at stride 8 each value is copied to four
-# places.) First what they need, traced and measured here:
+# Stride 8 changes two things: most of the image is never read, and only 2 × 2 positions are left. With kernel 8 the
+# positions are as few, and all of the image is read. (The head brings any map to 4 × 4; at stride 8 each value is
+# copied to four places.) First what they need, traced and measured here:
 
 # %% slide="skip"
 print(inspect.getsource(trained.strided))
@@ -518,16 +519,17 @@ reveal(
 
 # %% slide="subslide" folded=true
 means = 100 * kept.groupby(level=0).mean().loc[named]
+colours = dict(zip(means.index, [*SERIES_COLOURS, INK], strict=True))
 plane(
     Axis("epochs", log=True),
     Axis("% of the test digits recognised", low=0, high=100),
     [
-        Curve(name, list(means.columns), list(row), colour)
-        for (name, row), colour in zip(means.iterrows(), SERIES_COLOURS, strict=False)
+        Curve(name, list(means.columns), list(row), colours[name])
+        for name, row in means.iterrows()
     ],
     [
-        Spot("", epochs, share, colour, small=True)
-        for (_, row), colour in zip(means.iterrows(), SERIES_COLOURS, strict=False)
+        Spot("", epochs, share, colours[name], small=True)
+        for name, row in means.iterrows()
         for epochs, share in row.items()
     ],
     title=f"Stride 8: {means[3]['stride 8']:.0f} % after 3 epochs, "
@@ -542,13 +544,14 @@ for name, row in means.iterrows():
     print(f"{name}: {told} epochs; seeds {seeds.loc[name, 100]:.1f} apart")
 
 # %% [markdown] slide="notes"
-# After three epochs stride 8 with kernel 3 is 53 points behind stride 1, after a hundred 14. Three epochs compare how fast
-# networks learn. Train until the curves are flat before you say what a stride costs, and read the spread of the seeds too.
+# After three epochs stride 8 with kernel 3 is 53 points behind stride 1, after a hundred 14. Three epochs compare how
+# fast networks learn. Train until the curves are flat before you say what a stride costs, and read the spread of the
+# seeds too.
 #
-# The fifth network has the same 2 × 2 positions and reads all of the image. After a hundred epochs it is one point behind
-# stride 1, no more than the seeds are apart. So on these digits it is not the few positions that cost 14 points, but what
-# the narrow kernel never reads. (Kernel 8 has 440 weights more.) Stride 4, which reads 47 %, is two points behind. These
-# digits were 8 × 8 before they were enlarged; a photograph has finer detail to lose.
+# The fifth network has the same 2 × 2 positions and reads all of the image. After a hundred epochs it is one point
+# behind stride 1, whose seeds are 1.2 apart. So on these digits it is not the few positions that cost 14 points, but
+# what the narrow kernel never reads. (Kernel 8 has 440 weights more.) Stride 4, which reads 47 %, is two points behind.
+# These digits were 8 × 8 before they were enlarged; a photograph has finer detail to lose.
 #
 # Train one yourself. Thirty epochs at stride 8 take some seconds; at stride 1 several times as long.
 
@@ -587,9 +590,9 @@ stride_explorer("AlexNet", "conv3", 2)
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# In AlexNet `conv2` brings the peak to 1.05 GiB, `conv4` and `conv5` both to 1.13 GiB. With stride 2 in `conv1_2` VGG-16
-# peaks at 6.23 GiB. Without the pool the peak is higher, 8.02 GiB: the later maps have their published size again. In
-# ResNet-50 the peak rises to 12.20 GiB, as in the table above.
+# In AlexNet `conv2` brings the peak to 1.05 GiB, `conv4` and `conv5` both to 1.13 GiB. With stride 2 in `conv1_2`
+# VGG-16 peaks at 6.23 GiB. Without the pool the peak is higher, 8.02 GiB: the later maps have their published size
+# again. In ResNet-50 the peak rises to 12.20 GiB, as in the table above.
 #
 # </details>
 
@@ -602,8 +605,8 @@ stride_explorer("AlexNet", "conv3", 2)
 
 # %% [markdown] slide="notes"
 # Sizes are rounded to whole positions. A convolution's parameters stay, and so does the input of the strided layer, at
-# full size. A layer that fixes the size of its output, such as the average before VGG-16's dense layers, ends what a stride
-# shrinks. In a vision transformer the first stride decides the number of tokens.
+# full size. A layer that fixes the size of its output, such as the average before VGG-16's dense layers, ends what a
+# stride shrinks. In a vision transformer the first stride decides the number of tokens.
 #
 # Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). {questions}. Save,
 # then `course check 04` gives your marks.
