@@ -176,7 +176,6 @@ for dtype in (torch.float32, torch.float64):
 # ```
 
 
-
 # %% folded=true
 def counted(y):
     return int((y != -100).sum())
