@@ -57,7 +57,7 @@ torch.set_num_threads(1)  # networks this small gain nothing from more, and time
 # %% [markdown] slide="slide"
 # ## Two losses that should be equal
 #
-# In October 2024 users found that one batch gave two losses: one when it was trained at once, another in pieces.
+# In October 2024 one batch gave two losses: one at once, another in pieces.
 
 # %% [markdown] slide="notes"
 # And this was no beginner's code. It was the `Trainer` of Hugging Face's Transformers. On paper the two losses are
