@@ -767,3 +767,5 @@ for name, step in (("16 equal layers", even), ("AlexNet", steps["AlexNet"].at(12
 # Idle time that remains with an infinitely fast link is the bubble. The busiest card is idle the least, so with AlexNet's
 # unequal stages it is below the 43 % of equal ones. More micro-batches make the bubble smaller, at the price of smaller
 # products and more launches.
+#
+# The exercise is [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}.
