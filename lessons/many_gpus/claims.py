@@ -86,8 +86,8 @@ def _small_nets() -> Finding:
     return Finding(
         verdict,
         f"times as fast on {CARDS} cards of 2014, batch {BATCH} a card, modelled: {told}",
-        f"What decides is how often a weight is used in a step, not how many there are. The smallest waits for the "
-        f"link's answers: with an infinitely fast link it is still {slow:.1f} times.",
+        f"What decides is how often a weight is used in a step, not how many there are. The smallest is held up by "
+        f"latency: with an infinitely fast link it is still {slow:.1f} times.",
     )
 
 
@@ -143,11 +143,12 @@ def _one_weird_trick() -> Finding:
     after = speed_up(ledger, overlap=False)
     return Finding(
         RIGHT,
-        f"so the paper says (Krizhevsky, 2014). What it saves, modelled: AlexNet on {CARDS} cards, a card sends "
+        f"so the paper says (Krizhevsky, 2014). What it saves, modelled: AlexNet on {CARDS} {CARD}s, a card sends "
         f"{sent[DATA]:.0f} MB by data, "
         f"{sent[UNITS]:.0f} by units, {sent[MIXED]:.0f} by the trick: {found[MIXED].speed_up:.1f} times as fast; by "
         f"data {after:.1f} if gradients wait for the end of the step, {found[DATA].speed_up:.1f} if they go beside it",
-        "Each layer sends the smaller of the two: its weights' gradients, or its input.",
+        "Convolutions send their weights' gradients, dense layers their input: the smaller of the two, but for conv1, "
+        "whose gradient is small too.",
         cited=True,
     )
 

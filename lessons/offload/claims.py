@@ -72,7 +72,7 @@ def _average_saving() -> Finding:
         WRONG if wrong else RIGHT,
         f"the publication's abstract: up to {abstract} %; modelled, dense weights included: {model} %",
         "91 % is OverFeat's. Weights of dense layers never move, so with them counted no schedule comes near that for "
-        "AlexNet or OverFeat: the publication must have counted the other layers alone.",
+        "AlexNet or OverFeat: the publication may have counted the other layers alone.",
     )
 
 
