@@ -21,7 +21,7 @@
 # 4. count a key–value cache, and the longest context that fits beside the weights;
 # 5. bound the tokens a second of a card, and say what batching buys.
 #
-# About 145 minutes, and {minutes} for the exercise: two sittings, training and then *Serving*. It builds on lesson 13
+# About 150 minutes, and {minutes} for the exercise: two sittings, training and then *Serving*. It builds on lesson 13
 # (transformers), 11 (ZeRO) and the roofline of 01. No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -180,7 +180,7 @@ print(
 # %%
 skyline(lora, card)
 
-# %%
+# %% folded=true
 tape, moment = lora.tape, lora.peak_event
 alive = (tape.birth <= moment) & (tape.death > moment)
 made = tape.role >= ROLES.index("feature maps")  # not the weights, two of which are as large
@@ -880,12 +880,13 @@ judge(range(89, 93))
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Full fine-tuning with AdamW in 16 bits keeps eight bytes a weight, in mixed precision sixteen, before any map.
-# 2. All weights of an 8-billion model can be trained on 24 GiB, on a short text, if no gradient is kept and the moments
-#    are on the host. Keep a float32 copy there too.
+# 1. Full fine-tuning with AdamW keeps 8 to 16 bytes a weight, before any map.
+# 2. On 24 GiB all weights of an 8-billion model learn from one short text, if no gradient is kept and the moments are on
+#    the host.
 # 3. Decoding reads all weights for one token a sequence.
 
 # %% [markdown] slide="notes"
+# Sixteen bytes are those of mixed precision. A host that keeps the moments should keep a float32 copy of the weights too.
 # LoRA takes away gradients and moments, a 4-bit base most of the weights' bytes, recomputation most of the maps. The
 # price of training all weights is the link, and an update on the host. When decoding, bandwidth is the bound, batching
 # shares the reading, and the cache bounds the batch.
