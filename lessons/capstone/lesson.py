@@ -375,6 +375,8 @@ reveal(
         (0, "Offload still adds to it: maps wait in float16 too."),
     ],
 )
+
+# %%
 for one in (plain, half, moved, both):
     print(f"{one.plan}: {format_bytes(one.tensor_bytes)}, in {one.peak}")
 
@@ -518,8 +520,9 @@ columns = ["by the model", "small batch", "together"]
 pd.DataFrame(rows, index=columns).T.rename_axis("plan")
 
 # %% [markdown] slide="notes"
-# So the loss of the best plan is 0.2 to some 4 %, and the plane tells 0.4 % from 6 %, but not 0.2 % from 0.4 %. With a fast
-# link, take the halves with offload; without one, the four quarters, which may lose as much as recomputation.
+# So the opening question has two answers: 0.2 % where the link is fast, by the halves with offload; some 4 % where it is
+# not, by the four quarters, as much as recomputation. The loss of small batches is another network's, so believe the
+# order of these figures and not their digits.
 
 # %% [markdown] slide="slide"
 # ## Another network, another winner
