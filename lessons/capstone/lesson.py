@@ -685,9 +685,12 @@ columns = ["numbers", "technique", "bit for bit", "off by", "moved out"]
 pd.DataFrame(rows, columns=columns).set_index(["numbers", "technique"])
 
 # %% [markdown]
-# On this machine recomputation and offload change no bit. (A GPU may choose another algorithm the second time, unless
-# told to be deterministic.) Adding up four parts rounds differently: in float64, which has nine more decimal digits, the
-# difference is about nine digits smaller. This network has neither batch norm nor dropout.
+# On this machine recomputation and offload change no bit. Adding up four parts rounds differently: in float64, which has
+# nine more decimal digits, the difference is about nine digits smaller.
+
+# %% [markdown] slide="notes"
+# This network has neither batch norm nor dropout. And a GPU may choose another algorithm the second time, unless told to
+# be deterministic.
 
 # %% [markdown] slide="slide"
 # ## Explore

@@ -223,7 +223,7 @@ print(
 # %% [markdown] slide="subslide"
 # Where does LoRA not save? All weights, LoRA, and LoRA on a 4-bit base, now with every map kept and none recomputed:
 
-# %%
+# %% folded=true
 kept = {
     name: step("Llama-3-8B", name, recompute=False)
     for name in ("full", "LoRA", "4-bit base and LoRA")

@@ -115,11 +115,11 @@ pd.DataFrame(weights, words, words).map("{:.2f}".format)
 # %% [markdown] slide="slide"
 # ## The bytes beside each line
 #
-# A layer has two halves. The first is attention, with a product before it (qkv) and one after it (project). The second
-# is a small network for each token: up to 4h values, a GELU (a smooth ReLU), down to h.
+# A layer has two halves: attention, and a small network for each token.
 
 # %% [markdown] slide="notes"
-# Before each half a *norm* scales the rows. After each half its input x is added back:
+# Attention has a product before it (qkv) and one after it (project). The small network goes up to 4h values, through a
+# GELU (a smooth ReLU), and down to h. Before each half a *norm* scales the rows. After each half its input x is added back:
 #
 # ```text
 # x ── norm1 ── qkv ── attention ── project ── + x ── norm2 ── up ── GELU ── down ── + x
@@ -137,8 +137,7 @@ step = language_step("GPT-2", s, eager).at(b)
 print(lines_of_a_layer(step, 5, s, gpt2))
 
 # %% [markdown]
-# Together **34 sbh + 5 as²b** bytes. The traced column has another 8 bytes for each token and norm: a mean and
-# a 1/σ.
+# Together **34 sbh + 5 as²b** bytes. The traced column has another 8 bytes for each token and norm: a mean and a 1/σ.
 
 # %% [markdown] slide="notes"
 # A value has two bytes, so 2 sbh is one hidden state. The scores before softmax are not kept. *Dropout* sets a tenth of
@@ -161,8 +160,8 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# Twice the texts double both terms. Twice the length doubles the first and makes the second four times. They are equal where
-# 5as/h = 34, so at s = 6.8 h/a, which is 6.8 times the width of a head: 435 tokens for heads of 64.
+# Twice the texts double both terms. Twice the length doubles the first and makes the second four times. They are equal
+# where 5as/h = 34, so at s = 6.8 h/a, which is 6.8 times the width of a head: 435 tokens for heads of 64.
 #
 # </details>
 
@@ -434,7 +433,7 @@ reveal(
 # works tile by tile and writes no scores to memory. Its backward pass computes the tiles again. Where no fused kernel
 # takes the device, dtype, head width or mask, the fallback `math` writes the scores after all.
 
-# %%
+# %% folded=true
 growth = {name: values[-1] / values[1] for name, values in peaks.items()}
 plane(
     Axis("tokens in a text, 8,192 in the batch", log=True),
@@ -607,7 +606,7 @@ def surprise(counts):  # the loss of someone who knows these shares, and nothing
 letters = surprise(Counter(text.tolist()))
 pairs = surprise(Counter(zip(text[:-1].tolist(), text[1:].tolist(), strict=True))) - letters
 plane(
-    Axis("step", low=1, high=190),
+    Axis("step", low=1, high=150),
     Axis("loss", low=0, high=6),
     curves=[
         Curve("written out", range(1, 151), plain, COLOURS[0]),
