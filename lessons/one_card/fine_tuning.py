@@ -136,7 +136,7 @@ def short_tape(
 ) -> Tape:
     """The traced step of a model of so many layers; one tape for batch 1, and one for all others."""
     tracer, small, large = _recorded(shape, method.trained, method.base, sequence, batch == 1, recompute, dtype, layers)
-    updated = copy.copy(tracer)  # the same two passes, and another optimizer behind them
+    updated = copy.copy(tracer)  # the same two passes, and another optimizer after them
     updated.optimizer, updated._updates = OPTIMIZERS[method.optimizer], {}
     tape = updated._tape(small, large)
     return stepped_in_backward(tape) if method.in_backward else tape

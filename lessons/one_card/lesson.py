@@ -269,7 +269,7 @@ third
 
 # %% slide="subslide" folded=true
 pairs = pd.read_csv(Path(serving.__file__).with_name("t4_pairs.csv"), comment="#")
-pairs["attention"] = pairs["attention"].replace("flash", "fused")  # as its source calls it
+pairs["attention"] = pairs["attention"].replace("flash", "fused")
 asked = pairs.query(
     "model == 'SmolLM2-135M' and attention == 'fused' and sequence == 4096"
 ).iloc[0]
@@ -320,14 +320,14 @@ more.map("{:+,.0f}".format)
 
 # %% [markdown] slide="notes"
 # Kept copies are cleared of suspicion here: with recomputation only one layer's copies exist at a time. The float32 rest
-# takes back a part of the saving, most where the model is small and the tokens are many, as in the measurement. But the
-# measured steps need still more than that. What else their 4-bit runs kept, the published figures do not say.
+# takes back a part of the saving, and in the two smallest models most of it or all. But the measured steps need still
+# more than that. What else their 4-bit runs kept, the published figures do not say.
 #
 # With nothing recomputed, kept copies do count. They cost 2 bytes a weight, and 4 bits save 1.44, so that they lose in
 # every model:
 
 # %% tags=["change"]
-# Change tokens and sequences and run again: when do 4 bits need less in all three ways?
+# Change tokens and sequences and run again: when does the rest in float32 need less?
 length, sequences = 512, 8
 
 ways = {
