@@ -430,8 +430,10 @@ reveal(
 
 # %% [markdown] slide="slide"
 # Does it have to? `scaled_dot_product_attention` picks a fused kernel where it can, such as *flash attention*. That
-# works tile by tile and writes no scores to memory. Its backward pass computes the tiles again. Where no fused kernel
-# takes the device, dtype, head width or mask, the fallback `math` writes the scores after all.
+# works tile by tile and writes no scores to memory. Its backward pass computes the tiles again.
+
+# %% [markdown] slide="notes"
+# Where no fused kernel takes the device, dtype, head width or mask, the fallback `math` writes the scores after all.
 
 # %% folded=true
 growth = {name: values[-1] / values[1] for name, values in peaks.items()}
