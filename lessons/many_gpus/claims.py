@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import torch
 
-from classroom.claims import MISLEADING, OPEN, PARTLY, RIGHT, WRONG, Finding, claim
+from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.memory import Ledger, StepTrace
@@ -60,10 +60,11 @@ def _dense_gains_nothing() -> Finding:
     then = on_cards(ledger, CARD, LINK, CARDS)
     now = on_cards(ledger, "H100 SXM", "NVLink 4", CARDS)
     size = 4 * parameters(ledger)
-    verdict = RIGHT if then.speed_up < 1.5 else PARTLY if then.speed_up < GOOD * CARDS else WRONG
+    holds = [found.speed_up < 1.5 for found in (then, now)]
+    verdict = RIGHT if all(holds) else OUTDATED if holds[0] else PARTLY if then.speed_up < GOOD * CARDS else WRONG
     return Finding(
         verdict,
-        f"52 M dense net, batch {BATCH} a card, {CARDS} cards, modelled: {in_gb(size):.2f} GB of gradients take "
+        f"52 M dense net, batch {BATCH} a card, {CARDS} {CARD}s, modelled: {in_gb(size):.2f} GB of gradients take "
         f"{format_seconds(then.link_seconds)} on {LINK}, computation {format_seconds(then.compute_seconds)}; "
         f"{then.speed_up:.2f} times as fast. H100s on NVLink 4: {now.speed_up:.1f} times",
         "Every weight is used once for a sample and sent once a step. A faster link, a larger batch or a split by "

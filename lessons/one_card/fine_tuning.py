@@ -135,7 +135,7 @@ def short_tape(
     shape: Shape, method: Method, sequence: int, batch: int, recompute: bool, dtype: str, layers: int = SHORT
 ) -> Tape:
     """The traced step of a model of so many layers; one tape for batch 1, and one for all others."""
-    # No two passes depend on an optimizer behind them: they are recorded once for all.
+    # The two passes do not depend on the optimizer after them: they are recorded once for all.
     recorded = method if method.in_backward else replace(method, optimizer="AdamW")
     tracer, small, large = _recorded(shape, recorded, sequence, batch == 1, recompute, dtype, layers)
     updated = copy.copy(tracer)

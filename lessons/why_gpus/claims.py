@@ -142,13 +142,25 @@ def _generations() -> Finding:
     old, new = both(CARD), both("Titan X (Pascal)")
     ratios = [old[name] / new[name] for name in old if name in new]
     line = [hardware.device(name) for name in ("GTX 980", "GTX 1080", "RTX 2080", "RTX 3090", "RTX 4090")]
-    slower = hardware.device("T4")
-    rises = all(a.float32_tflops < b.float32_tflops for a, b in itertools.pairwise(line))
+    rises = min(ratios) > 1 and all(a.float32_tflops < b.float32_tflops for a, b in itertools.pairwise(line))
+    later = [
+        (old, new)
+        for old, new in itertools.permutations(hardware.devices(), 2)
+        if new.year > old.year and new.architecture != old.architecture
+    ]
+    slower = [
+        (old, new)
+        for old, new in later
+        if new.float32_tflops < old.float32_tflops and new.bandwidth_gb_s < old.bandwidth_gb_s
+    ]
+    shown = f", such as {slower[0][1].name} beside {slower[0][0].name}" if slower else ""
     return Finding(
-        RIGHT if min(ratios) > 1 and rises else WRONG,
+        WRONG if not rises else PARTLY if slower else RIGHT,
         f"Titan X, Maxwell to Pascal: {min(ratios):.2f} to {max(ratios):.2f} times on {len(ratios)} networks; GeForce "
-        f"from {line[0].year} to {line[-1].year}: {line[0].float32_tflops:g} to {line[-1].float32_tflops:g} TFLOP/s",
-        f"Of cards that replace each other. Of others not: {slower.name}, {slower.year}: {slower.float32_tflops:g}.",
+        f"from {line[0].year} to {line[-1].year}: {line[0].float32_tflops:g} to {line[-1].float32_tflops:g} TFLOP/s. "
+        f"Of {len(later)} pairs of cards from two generations the newer card has less arithmetic and less bandwidth "
+        f"in {len(slower)}{shown}",
+        "Of cards that replace each other. A small card of a new generation may be slower than a large one before it.",
     )
 
 
@@ -211,7 +223,7 @@ def _always_for_matrices() -> Finding:
         WRONG if there > 2 else RIGHT,
         f"a product of two n × n matrices: the GPU is ahead from n = {there} on, from {brought} if they have to be "
         "brought and fetched",
-        f"If its launches cost what the CPU's do, the GPU would be ahead from n = {cheap} on.",
+        f"In the model, if its launches cost what the CPU's do, the GPU is ahead from n = {cheap} on.",
     )
 
 

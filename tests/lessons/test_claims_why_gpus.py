@@ -20,7 +20,7 @@ EXPECTED = {
     36: PARTLY,  # 108 SMs of an A100, of the year of the text; 24 of a Titan X of 2015, whose 3,072 are lanes
     37: PARTLY,  # from one size to the next it may fall by a few per cent: where work overtakes the launches
     38: PARTLY,  # a reported MNIST network: 4.4 s an epoch on the CPU, 6.5 s on the GPU
-    40: RIGHT,  # Titan X Maxwell to Pascal 1.47 to 1.60 times
+    40: PARTLY,  # Titan X Maxwell to Pascal 1.47 to 1.60 times; a T4 has less of all than a P100 of two years before
     49: PARTLY,  # 400 weights, 500 with biases, 601 with one output
     50: RIGHT,  # 0.4 GB of weights, 1.2 GB with gradient and momentum
     51: RIGHT,
