@@ -128,7 +128,7 @@ class Fit:
         """The verdict as the end of a sentence that begins with the step: "fits the 12 GiB card and leaves …"."""
         spare, card = format_bytes(abs(self.spare_bytes)), f"the {self.card}"
         if self.state == FITS:
-            return f"fits {card} and leaves {spare} for gaps and workspace"
+            return f"fits {card} and leaves {spare}"
         if self.decided == TENSORS:
             return f"is {format_bytes(self.tensor_bytes - self.card_bytes)} more than {card} holds"
         if self.state == NO:
