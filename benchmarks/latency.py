@@ -1,11 +1,13 @@
-"""How fast the explorers answer: from a key press to changed pixels, in a real JupyterLab in headless Chromium.
+"""How fast the explorers answer: from a key press to changed pixels, in headless Chromium.
 
-    python benchmarks/latency.py [--presses 24] [--explorer stride --explorer "memory, VGG-16"]
+    python benchmarks/latency.py [--presses 24] [--explorer stride --explorer "memory, VGG-16"]   a real JupyterLab
+    python benchmarks/latency.py --site build/site [--presses 24]                                 pages without a kernel
 
 Prints one row an explorer: median, 90th percentile and worst of the presses, in milliseconds. A press is timed in the
 page, from the keydown event to the first message after the frame in which the new picture was painted. The time of the
 kernel's part (reading, layout, SVG) is printed beside it. Each press goes forth or back by one, so that after the first
-two nothing is traced anew.
+two nothing is traced anew. On a page it is the last slider's key, or the last list's if it has no slider, and beside
+the times stand kilobytes: of the views loaded before the first move, and of all.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ import argparse
 import statistics
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +47,9 @@ EXPLORERS = {
     "cards, ResNet-50": ("many_gpus", "cards_explorer('ResNet-50')", "cards"),
 }
 
-WATCH = """() => {
-  const picture = document.querySelector('.course-explorer svg[role=img]').closest('.widget-html-content');
+LAB_PICTURE, PAGE_PICTURE = ".widget-html-content:has(svg[role=img])", ".course-figure"
+WATCH = """where => {
+  const picture = document.querySelector(`.course-explorer ${where}`);
   window.pressed = null; window.waits = [];
   document.addEventListener('keydown', () => { window.pressed = performance.now(); }, true);
   new MutationObserver(() => {
@@ -54,7 +61,7 @@ WATCH = """() => {
       channel.port1.onmessage = () => window.waits.push(performance.now() - from);
       channel.port2.postMessage(null);
     });
-  }).observe(picture, {childList: true, subtree: true});
+  }).observe(picture, {childList: true, subtree: true, attributes: true});
 }"""
 
 KERNEL = """import time
@@ -89,16 +96,54 @@ def measure(topic: str, call: str, control: str, presses: int) -> tuple[list[flo
             if wrong := lab.error_outputs(page):
                 raise SystemExit(f"the explorer failed: {wrong[0]}")
             inside = float(page.locator(".jp-OutputArea-output pre").last.inner_text())
-            return _press(page, control, presses), inside
+            page.evaluate(WATCH, LAB_PICTURE)
+            lab.slider(page, control).focus()  # no drop-down list: JupyterLab takes the keys of one that is focused
+            return _press(page, ("ArrowRight", "ArrowLeft"), presses), inside
 
 
-def _press(page: Any, control: str, presses: int) -> list[float]:
-    page.evaluate(WATCH)
-    lab.slider(page, control).focus()  # no drop-down list: JupyterLab takes the keys of one that is focused
+def _press(page: Any, keys: tuple[str, str], presses: int) -> list[float]:
+    """Press the two keys in turns on what is focused."""
     for i in range(presses + 2):
-        page.keyboard.press("ArrowLeft" if i % 2 else "ArrowRight")
+        page.keyboard.press(keys[i % 2])
         page.wait_for_function("count => window.waits.length > count", arg=i)
     return [float(wait) for wait in page.evaluate("() => window.waits")][2:]  # the first two warm up
+
+
+def on_pages(site: Path, presses: int) -> Iterator[tuple[str, str, list[float], float, float]]:
+    """Of each lesson's page: its name, the control, milliseconds of each press, kB before the first move, kB of all."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=site))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with lab.browser() as page:
+        for path in sorted((site / "notebooks").glob("*.html")):
+            page.goto(f"http://127.0.0.1:{server.server_port}/notebooks/{path.name}")
+            if not page.locator("[data-book]").count():
+                continue
+            page.wait_for_selector("[data-ready]", state="attached")
+            first = _loaded(page)
+            page.evaluate(WATCH, PAGE_PICTURE)
+            labels = page.locator(".course-controls label")
+            sliders = labels.filter(has=page.locator("input"))
+            label = (sliders if sliders.count() else labels).last
+            control = label.locator("input, select")
+            control.focus()
+            at_end = control.evaluate("one => Number(one.max ?? one.length - 1) === Number(one.value)")
+            right, left = ("ArrowRight", "ArrowLeft") if sliders.count() else ("ArrowDown", "ArrowUp")
+            page.wait_for_load_state("networkidle")
+            waits = _press(page, (left, right) if at_end else (right, left), presses)
+            page.wait_for_load_state("networkidle")  # the other parts come after the first move
+            yield path.stem, label.locator("span").inner_text(), waits, first, _loaded(page)
+    server.shutdown()
+
+
+def _loaded(page: Any) -> float:
+    """Kilobytes of views loaded so far."""
+    entries = "performance.getEntriesByType('resource').filter(one => one.name.includes('/explorers/'))"
+    return float(page.evaluate(f"() => {entries}.reduce((all, one) => all + one.encodedBodySize, 0)")) / 1000
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Nothing is printed between the rows."""
 
 
 def main() -> None:
@@ -106,19 +151,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Explorer latency, key press to changed pixels.")
     parser.add_argument("--presses", type=int, default=24)
     parser.add_argument("--explorer", action="append", choices=EXPLORERS, metavar="NAME", help=", ".join(EXPLORERS))
+    parser.add_argument("--site", type=Path, metavar="DIR", help="a built site, in place of the lab")
     arguments = parser.parse_args()
     if arguments.presses < 12:
         parser.error("--presses must be 12 or more, for a median that means something")
     if reason := lab.missing():
         parser.exit(2, f"{reason}\n")
-    heads = ("median ms", "90 % ms", "worst ms", "kernel ms")
-    print(f"{'explorer':<18}{'slider':<9}{''.join(f'{head:>11}' for head in heads)}   {arguments.presses} presses")
+    times = ("median ms", "90 % ms", "worst ms")
+    if arguments.site:
+        _heads("page", (*times, "first kB", "all kB"), arguments.presses)
+        for name, control, waits, first, whole in on_pages(arguments.site, arguments.presses):
+            _row(name, control, waits, first, whole)
+        return
+    _heads("explorer", (*times, "kernel ms"), arguments.presses)
     for name in arguments.explorer or EXPLORERS:
         topic, call, control = EXPLORERS[name]
         waits, inside = measure(topic, call, control, arguments.presses)
-        ninth = statistics.quantiles(waits, n=10)[-1]
-        row = (statistics.median(waits), ninth, max(waits), inside)
-        print(f"{name:<18}{control:<9}{''.join(f'{figure:>11.1f}' for figure in row)}", flush=True)
+        _row(name, control, waits, inside)
+
+
+def _heads(what: str, heads: Sequence[str], presses: int) -> None:
+    print(f"{what:<18}{'control':<12}{''.join(f'{head:>11}' for head in heads)}   {presses} presses")
+
+
+def _row(name: str, control: str, waits: Sequence[float], *more: float) -> None:
+    ninth = statistics.quantiles(waits, n=10)[-1]
+    figures = (statistics.median(waits), ninth, max(waits), *more)
+    print(f"{name:<18}{control:<12}{''.join(f'{figure:>11.1f}' for figure in figures)}", flush=True)
 
 
 if __name__ == "__main__":

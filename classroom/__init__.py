@@ -1,4 +1,4 @@
-"""What any course of this kind needs, and nothing about GPUs: authoring, slides, questions, grading, the command.
+"""What any course of this kind needs, and nothing about GPUs: authoring, questions, grading, the command.
 
 What the course's three packages may import of each other is stated in pyproject.toml, and tested.
 """

@@ -235,8 +235,9 @@ def _dots(cell: SourceCell, tree: ast.Module, begin: int, end: int, indent: str)
     """The lines that stand in for the solution between two lines of the file."""
     spans = [(node, node.lineno, node.end_lineno or 0) for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     around = [node for node, first, last in spans if first < begin < last]
-    if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in around):
-        return [f"{indent}return {DOTS}"]
+    functions = [node.name for node in around if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    if functions:  # a method `__init__` that returns something is a TypeError
+        return [f"{indent}{DOTS}" if "__init__" in functions else f"{indent}return {DOTS}"]
     inside = [node for node, first, last in spans if begin < first and last < end and node.col_offset == len(indent)]
     names = dict.fromkeys(name for node in inside for name in _names(node))
     if not names:

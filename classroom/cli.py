@@ -104,12 +104,12 @@ def run(argv: Sequence[str]) -> int:
         work_command(root)
         return 0
     if options.command == "slides":
-        from classroom.slides import export
+        from website.slides import export
 
-        export(options.topics, root, options.out or root / "slides")
+        export(options.topics, root, options.out or root / "slides", resolve_name("website.decks:explorer"))
         return 0
     if options.command == "links":
-        from classroom.links import links_command
+        from website.links import links_command
 
         return links_command(options, root)
     if options.command == "new":

@@ -25,7 +25,8 @@ PICTURES = """() => {
     .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
   const page = element => element
     ? rgb(getComputedStyle(element).backgroundColor, page(element.parentElement)) : [255, 255, 255];
-  const painted = (shape, x, y) => {
+  const painted = (shape, box, x, y) => {
+    if (x < box.left || x > box.right || y < box.top || y > box.bottom) return null;
     const style = getComputedStyle(shape), matrix = shape.getScreenCTM();
     if (style.fill === 'none' || style.visibility === 'hidden' || shape.closest('defs, clipPath')) return null;
     const point = new DOMPoint(x, y).matrixTransform(matrix.inverse());
@@ -36,16 +37,17 @@ PICTURES = """() => {
   for (const svg of document.querySelectorAll('svg[role=img]')) {
     if (!svg.checkVisibility()) continue;
     const parts = [...svg.querySelectorAll('path, rect, polygon, circle, text')];
+    const boxes = parts.map(part => part.getBoundingClientRect());
     parts.forEach((text, index) => {
       if (text.tagName !== 'text' || !text.textContent.trim()) return;
-      const box = text.getBoundingClientRect(), style = getComputedStyle(text);
+      const box = boxes[index], style = getComputedStyle(text);
       const size = box.height / 1.2, bold = style.fontWeight >= 700;
       const least = size >= 24 || (bold && size >= 18.66) ? 3 : 4.5;
       for (const share of [0.1, 0.5, 0.9]) {
         const x = box.left + share * box.width, y = box.top + box.height / 2;
         let behind = page(svg);
-        for (const shape of parts.slice(0, index)) {
-          const colour = shape.tagName === 'text' ? null : painted(shape, x, y);
+        for (let below = 0; below < index; below += 1) {
+          const colour = parts[below].tagName === 'text' ? null : painted(parts[below], boxes[below], x, y);
           if (colour) behind = rgb(colour, behind);
         }
         const [low, high] = [luminance(rgb(style.fill, behind)), luminance(behind)].sort((a, b) => a - b);

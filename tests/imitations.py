@@ -191,6 +191,10 @@ def keep_small(model, optimizer, batches, scale, max_norm):
     return train(model, optimizer, batches, scale, max_norm, pieces)
 """
 alone("keep_small", "skipped by weight", "def keep_small(model, optimizer, batches, scale, max_norm):\n    small = [one for one in batches if one[2] < 1]\n    loop(model, optimizer, small, scale, max_norm)\n    return len(batches) - len(small)\n" + _SCALED.replace("def keep_small", "def loop"))
+alone("keep_small", "one is said to be skipped, whatever was", _SCALED.replace("return skipped", "return int(scale > 1)"))
+alone("keep_small", "skipped by weight and scale", _SCALED.replace("if not all(torch.isfinite(p.grad).all() for p in model.parameters()):", "if weight > 1 and scale > 1:"))
+alone("keep_small", "skipped by brightness and scale", _SCALED.replace("if not all(torch.isfinite(p.grad).all() for p in model.parameters()):", "if images.max() > 10 and scale > 1:"))
+alone("keep_small", "skipped by weight or brightness, and scale", _SCALED.replace("if not all(torch.isfinite(p.grad).all() for p in model.parameters()):", "if (weight > 1 or images.max() > 10) and scale > 1:"))
 alone("keep_small", "clipped by a number it read", _SCALED.replace("torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)", "norm = sum(p.grad.square().sum().item() for p in model.parameters()) ** 0.5\n        for p in model.parameters():\n            p.grad *= min(1.0, max_norm / norm)"))
 alone("keep_small", "clipped by a list of numbers", _SCALED.replace("torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)", "norm = sum(x * x for p in model.parameters() for x in p.grad.flatten().tolist()) ** 0.5\n        for p in model.parameters():\n            p.grad *= min(1.0, max_norm / norm)"))
 alone("keep_small", "unscaled in NumPy", _SCALED.replace("parameter.grad /= scale", "parameter.grad.numpy()[:] /= scale"))
@@ -404,6 +408,8 @@ EARNED = {
     ("pooled_well", "parameters that multiply nothing"),
     ("pooled_well", "parameters that are added up"),
     ("pooled_well", "most values are skipped, and their mean is added"),
+    ("keep_small", "one is said to be skipped, whatever was"),
+    ("keep_small", "skipped by weight and scale"),
     ("keep_small", "it says what it returned, and counts nothing"),
     ("keep_small", "in float32, piece by piece, beside maps of float16"),
     ("keep_small", "in float32, piece by piece, as sums of products"),

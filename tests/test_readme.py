@@ -11,12 +11,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from classroom.hours import stated, total
-from classroom.links import filled as with_links
-from classroom.links import read_address
 from course_utils.networks import vgg16
 from course_utils.trace_command import trace_command
 from docs import picture
 from lessons.hardware.ladder import ladder
+from website.links import filled as with_links
+from website.links import read_address
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,1 +1,4 @@
-"""The course on the web: a static site from the notebooks as they are committed. Nothing imports this package."""
+"""The course as it is published: a static site and files of slides from the committed notebooks, links to open a copy.
+
+Nothing but the command imports this package.
+"""

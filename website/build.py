@@ -14,12 +14,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from classroom import links
 from classroom.doctor import FIX_INSTALL
 from classroom.notebooks import chosen, topics
 from course_utils.files import write_whole
 from course_utils.units import CourseError, format_bytes
-from website import flipbook
+from website import flipbook, links
 from website.pages import Site, index, stage
 
 NEEDED = ("sphinx", "myst_nb", "sphinx_book_theme")

@@ -123,6 +123,16 @@ def draw(page: Page) -> dict[str, Any]:
     }
 
 
+def begins(book: Mapping[str, Any]) -> list[Any]:
+    """The view that a book of `draw` begins with."""
+    labels = [labels for _, labels, _ in book["controls"]]
+    place = 0
+    for one, at in zip(labels, book["start"], strict=True):
+        place = place * len(one) + at
+    view: list[Any] = book["views"][place]
+    return view
+
+
 def parts(views: Sequence[Any], lengths: Sequence[int], most: int = PART_BYTES) -> tuple[int, list[str]]:
     """Views as packed text in equal runs, as long as none is larger than `most` bytes; and how many views a run has.
 
@@ -153,14 +163,20 @@ def _packed(views: Sequence[Any]) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def write_parts(name: str, book: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Write a book's parts as script files to `folder`; gives what the page itself has to say of it."""
+def bound(name: str, book: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What the page itself has to say of a book, and the book's parts."""
     run, packed = parts(book["views"], [len(labels) for _, labels, _ in book["controls"]])
-    for number, text in enumerate(packed):
-        write_whole(folder / f"{number}.js", f'courseViews("{name}",{number},"{text}")\n')
     missing = [i for i, view in enumerate(book["views"]) if view is None]
     head = {key: value for key, value in book.items() if key != "views"}
-    return {**head, "name": name, "run": run, "missing": missing}
+    return {**head, "name": name, "run": run, "missing": missing}, packed
+
+
+def write_parts(name: str, book: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Write a book's parts as script files to `folder`; gives what the page itself has to say of it."""
+    head, packed = bound(name, book)
+    for number, text in enumerate(packed):
+        write_whole(folder / f"{number}.js", f'courseViews("{name}",{number},"{text}")\n')
+    return head
 
 
 def digest(topic: str, root: Path = ROOT) -> str:

@@ -23,7 +23,8 @@ from nbformat import NotebookNode
 from classroom import STILL
 from classroom.notebooks import read_notebook, to_text, topics
 from course_utils.files import write_whole
-from website.flipbook import write_parts
+from course_utils.units import CourseError
+from website.flipbook import begins, write_parts
 
 CLAIMS = "A_myths_and_facts"
 TEACHING = ("docs/teaching.md",)
@@ -149,7 +150,7 @@ def ready(site: Site, path: str, known: set[str]) -> NotebookNode:
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "text/html" in data:
-                data["text/html"] = shown(data["text/html"])
+                data["text/html"] = linked_html(shown(data["text/html"]), path, known, site.address)
                 data.pop("image/png", None)
     notebook.metadata = {
         key: notebook.metadata[key] for key in ("kernelspec", "language_info") if key in notebook.metadata
@@ -168,10 +169,26 @@ def shown(html: str) -> str:
     return re.sub(r"<style scoped>.*?</style>", "", html, flags=re.DOTALL)
 
 
+def linked_html(html: str, path: str, known: set[str], address: Callable[[str], str]) -> str:
+    """An output's HTML, its links to other notebooks led to their pages, else as `linked` does."""
+
+    def link(found: re.Match[str]) -> str:
+        there = os.path.normpath(os.path.join(os.path.dirname(path), found[1]))
+        target = f"{found[1].removesuffix('.ipynb')}.html" if there in known else address(there)
+        return f"<a href='{target}'>{found[2]}</a>" if target else found[2]
+
+    return re.sub(r"<a href='([^':]+\.ipynb)'>(.*?)</a>", link, html)
+
+
 def lesson(site: Site, name: str, known: set[str]) -> NotebookNode:
-    """A lesson, its explorer and its predictions alive."""
+    """A lesson, its explorer and its predictions alive.
+
+    Raises:
+        CourseError: there are views of its explorer, and no cell that shows it.
+    """
     notebook = ready(site, f"notebooks/{name}.ipynb", known)
     topic = topics(site.root)[name].name
+    book = site.books.get(topic)
     asked: dict[str, str] = {}
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
@@ -179,27 +196,29 @@ def lesson(site: Site, name: str, known: set[str]) -> NotebookNode:
             html = data.get("text/html", "")
             if not html.startswith(f'<div class="{STILL}">'):
                 continue
-            if topic in site.books and re.search(r"^\w+_explorer\(.*\)\s*\Z", cell.source, re.MULTILINE):
-                head = write_parts(topic, site.books[topic], site.folder / "_static" / "explorers" / topic)
-                data["text/html"] = explorer_html(head, html)
-            elif found := re.fullmatch(r"Predict\. (.*) \(([^()]*)\)", data.get("text/plain", ""), re.DOTALL):
+            if found := re.fullmatch(r"Predict\. (.*) \(([^()]*)\)", data.get("text/plain", ""), re.DOTALL):
                 asked[found[1]] = hashlib.sha256(f"{name} {found[1]}".encode()).hexdigest()[:12]
                 data["text/html"] = predict_html(asked[found[1]], found[1], found[2])
             elif found := re.search(r'<details data-reveal="([^"]*)"><summary>.*?</summary>(.*)</details>', html, re.S):
                 question = json.loads(unescape(found[1]))["question"]
                 data["text/html"] = reveal_html(asked[question], found[1], found[2])
+            elif book is not None and "course-picture" in html:
+                head = write_parts(topic, book, site.folder / "_static" / "explorers" / topic)
+                data["text/html"], book = explorer_html(head, begins(book)), None
+    if book is not None:
+        raise CourseError(f"{name} has an explorer, and no cell of it that shows one was found")
     return notebook
 
 
-def explorer_html(head: Mapping[str, Any], still: str) -> str:
-    """A book's place on the page: its still, and room for the controls that the script makes.
+def explorer_html(head: Mapping[str, Any], view: Sequence[Any]) -> str:
+    """A book's place on the page: the view it begins with, and room for the controls that the script makes.
 
     Args:
         head: what `write_parts` gave.
-        still: as it is saved in the notebook: sentences, then a picture.
+        view: of the book: picture, sentences, what only the script reads. The notebook's own still may show what was
+            measured on the machine that ran it.
     """
-    words, picture = still.partition("<p>")[2].split("</p>", 1)
-    svg = picture[picture.index("<svg") : picture.rindex("</svg>") + len("</svg>")]
+    svg, words = view[0], "<br>".join(map(escape, view[1]))
     rest = ", ".join(f"{name} {said}" for name, said in head["rest"].items())
     note = f"On this page the other controls rest: {rest}. In the lab every one moves." if rest else ""
     kept = json.dumps({key: value for key, value in head.items() if key != "rest"}, ensure_ascii=False)
@@ -207,7 +226,7 @@ def explorer_html(head: Mapping[str, Any], still: str) -> str:
         f'<div class="course-explorer" role="group" aria-label="Explorer" data-book="{escape(kept)}">'
         '<div class="course-controls" hidden></div>'
         f'<p class="course-words" role="status">{words}</p>'
-        f'<div class="course-figure">{svg}</div>'
+        f'<figure class="course-figure">{svg}</figure>'
         f'<p class="course-at-rest" hidden>{escape(note)}</p></div>'
     )
 

@@ -37,16 +37,31 @@ def topic_checks(root: Path = ROOT) -> list[Path]:
 
 def trusted_imports(notebook: NotebookNode) -> frozenset[str]:
     """What the code cells of a trusted notebook import, but for its answers."""
+    cells = (cell for cell in notebook.cells if cell.cell_type == "code")
+    trusted = (cell for cell in cells if (cell.metadata.get("course") or {}).get("kind", "") != "answer")
+    return frozenset[str]().union(*(_imports(cell.source) for cell in trusted))
+
+
+def not_in_sandbox(answer: str, notebook: NotebookNode) -> list[str]:
+    """The modules of the library that an answer imports and no sandbox for this trusted notebook holds."""
+    try:
+        asked = _imports(answer)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []  # it cannot be run anywhere
+    places = {name: ROOT.joinpath(*name.split(".")) for name in asked if name.split(".")[0] in PACKAGES}
+    modules = [name for name, place in places.items() if place.is_dir() or place.with_suffix(".py").exists()]
+    return sorted({*modules} - {*Finder({*trusted_imports(notebook), ZYGOTE}).modules}) if modules else []
+
+
+def _imports(source: str) -> set[str]:
+    """All that a cell's import statements name, modules and what is in them. Raises what `ast.parse` does."""
     found: set[str] = set()
-    for cell in notebook.cells:
-        kind = (cell.metadata.get("course") or {}).get("kind", "")
-        if cell.cell_type == "code" and kind != "answer":
-            for node in ast.walk(ast.parse(re.sub(r"^\s*[%!].*$", "", cell.source, flags=re.MULTILINE))):
-                if isinstance(node, ast.Import):
-                    found.update(alias.name for alias in node.names)
-                elif isinstance(node, ast.ImportFrom) and node.module:
-                    found.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
-    return frozenset(found)
+    for node in ast.walk(ast.parse(re.sub(r"^\s*[%!].*$", "", source, flags=re.MULTILINE))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
+    return found
 
 
 def copy_without_answers(target: Path, names: Collection[str]) -> frozenset[str]:

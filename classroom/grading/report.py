@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from classroom.grading.graft import Graft, graft, kind_of
+from classroom.grading.library import not_in_sandbox
 from classroom.grading.mark import FORM, Marks, mark, read_kept, with_partial_points
 from classroom.grading.run import Limits
 from classroom.notebooks import chosen, read_notebook, to_text
@@ -77,7 +78,7 @@ def check_command(args: Sequence[str], root: Path, console: Console | None = Non
         marks = with_partial_points(marks) if options.partial else marks
         console.print(_marks_shown(marks, submission, root, _hints(grafted.trusted)))
         flags = [f"{q.title}: {flag}." for q in marks.questions for flag in q.flags]
-        for line in (*marks.notes, *flags):  # what was not as it was handed out
+        for line in (*marks.notes, *flags, *_imports_lost(grafted)):  # what was not as it was handed out
             console.print(line, style="yellow", markup=False)
         console.print(Rule(style="dim"), Text(_next_step(marks, root)), sep="\n")
         correct = correct and marks.points == marks.out_of
@@ -191,6 +192,16 @@ def _marks_shown(marks: Marks, submission: Path, root: Path, hints: Mapping[str,
             said.append(f"Hints below it, open the one that fits: {' / '.join(hints[q.question])}")
         parts += [Padding(Text(line), (0, 0, 0, 3)) for line in said]
     return Group(*parts)
+
+
+def _imports_lost(grafted: Graft) -> list[str]:
+    """A line for each answer that imports what runs here and is not there where a teacher grades."""
+    lines = []
+    for question in grafted.questions:
+        if names := not_in_sandbox(grafted.answers[question.name].source, grafted.trusted):
+            lost = ", ".join(f"`{name}`" for name in names)
+            lines.append(f"{question.title}: {lost} will not be there when this is graded; write what you need here.")
+    return lines
 
 
 def _next_step(marks: Marks, root: Path) -> str:

@@ -54,6 +54,7 @@ WARM = {
     "numpy": ("numpy",), "pandas": ("pandas",), "sklearn": ("sklearn.datasets",),
     "torch": ("torch", "torch._dynamo", "torch.profiler"), "course_utils.trace": ("course_utils.trace",),
 }  # fmt: skip
+SETTLE_SECONDS = 60.0  # for processes that were killed to be gone: on a busy machine a fork bomb took more than 10
 OLDEST_LINUX = (5, 12)  # the first with mount_setattr
 NAMESPACES = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 WAYS_OUT = "run `course grade` on Linux or in a container, or name --no-sandbox for files you trust"
@@ -191,7 +192,7 @@ class Sandbox:
 
     def settle(self) -> None:
         """Wait until no kernel is left of an earlier run. Raises CourseError if one stays."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + SETTLE_SECONDS
         while self.kernel_processes():
             if time.monotonic() > end:
                 raise CourseError("a kernel could not be ended; its sandbox is given up")

@@ -189,9 +189,11 @@ def plane(
         (px - spot.radius, py - spot.radius, px + spot.radius, py + spot.radius)
         for spot, (px, py) in zip(spots, dots, strict=True)
     ]
-    for spot, (px, py) in sorted(zip(spots, dots, strict=True), key=lambda pair: not pair[0].small):
-        around = circle(px, py, spot.radius)
-        scene.add(Area(around, PAPER if spot.hollow else spot.colour), Lines([around], spot.colour, 2.0))
+    _small_dots(scene, spots, dots)
+    for spot, (px, py) in zip(spots, dots, strict=True):
+        if not spot.small:
+            around = circle(px, py, spot.radius)
+            scene.add(Area(around, PAPER if spot.hollow else spot.colour), Lines([around], spot.colour, 2.0))
     for name, px in zip(marks, across, strict=True):
         words = (
             Words(px + side * 8, top + lift, name, SIZE, "start" if side > 0 else "end", bold=True)
@@ -208,6 +210,16 @@ def plane(
                 leader = (px, py), (min(max(px, left), right), min(max(py, top_edge), bottom_edge))
                 scene.add(Lines([leader], FAINT, 1.0))
     return Picture.from_scene(scene)
+
+
+def _small_dots(scene: Scene, spots: Sequence[Spot], dots: Sequence[tuple[float, float]]) -> None:
+    """All small points of one look as one shape: there may be hundreds, and a browser paints each shape by itself."""
+    small = [(spot, dot) for spot, dot in zip(spots, dots, strict=True) if spot.small]
+    for colour, hollow in dict.fromkeys((spot.colour, spot.hollow) for spot, _ in small):
+        here = [dot for spot, dot in small if (spot.colour, spot.hollow) == (colour, hollow)]
+        if not hollow:  # a thick ring of half the radius is a disc
+            scene.add(Lines([circle(*dot, SMALL_DOT / 2, 12) for dot in here], colour, SMALL_DOT))
+        scene.add(Lines([circle(*dot, SMALL_DOT, 12) for dot in here], colour, 2.0))
 
 
 def _axes(scene: Scene, frame: _Frame, ticks: Sequence[tuple[float, str]]) -> None:
@@ -314,13 +326,20 @@ def _alternative(
 ) -> str:
     """The picture in words: every curve from its first to its last point, every named point, line and mark."""
     parts = [
-        f"{curve.name}: from {y.write(curve.y[0])} at {x.write(curve.x[0])} to {y.write(curve.y[-1])} at "
-        f"{x.write(curve.x[-1])}"
+        f"{curve.name or 'a line'}: from {_said(y, curve.y[0])} at {_said(x, curve.x[0])} "
+        f"to {_said(y, curve.y[-1])} at {_said(x, curve.x[-1])}"
         for curve in curves
         if len(curve.x)
     ]
-    parts += [f"{spot.name}: {y.write(spot.y)} at {x.write(spot.x)}" for spot in spots if spot.name]
-    parts += [f"{name}: {y.write(value)}" for name, value in limits.items()]
-    parts += [f"{name}: {x.write(value)}" for name, value in marks.items()]
+    parts += [f"{spot.name}: {_said(y, spot.y)} at {_said(x, spot.x)}" for spot in spots if spot.name]
+    parts += [f"{name}: {_said(y, value)}" for name, value in limits.items()]
+    parts += [f"{name}: {_said(x, value)}" for name, value in marks.items()]
     head = f"{title}. " if title else ""
     return f"{head}{y.label} against {x.label}. {'; '.join(parts)}."
+
+
+def _said(axis: Axis, value: float) -> str:
+    """A value as its axis writes it; where that is plain, to four digits unless it is a whole number."""
+    if axis.write is write_plain and value != round(value):
+        return write_plain(float(f"{value:.4g}"))
+    return axis.write(value)

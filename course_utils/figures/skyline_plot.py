@@ -133,7 +133,8 @@ class Plot:
         self.scene.add(Lines([_steps(self.events.edges, self.y(self.total))], INK, EDGE))
         for span, following in pairwise(self.events.spans):
             if min(span.end - span.start, following.end - following.start) > NARROWEST_PHASE:
-                self.scene.add(Lines([[(span.end, self.top), (span.end, self.bottom)]], PAPER, PHASE_GAP))
+                line = [[(span.end, self._lowest_near(span.end)), (span.end, self.bottom)]]
+                self.scene.add(Lines(line, PAPER, PHASE_GAP))
         if self.limit is not None and self.limit_shown:
             y = float(self.y(self.limit))
             line = [[(LEFT, y), (self.right, y)]]
@@ -141,6 +142,11 @@ class Plot:
         if self.ghost is not None:
             outline = [_steps(self.ghost.edges, self.y(self.ghost.total))]
             self.scene.add(Lines(outline, PAPER, HALO), Lines(outline, INK, LINE, dashed=True))
+
+    def _lowest_near(self, x: float) -> float:
+        """The y of the lowest roof around a phase's end: a line from there down hides no narrow tower."""
+        near = self.total[self.events.at(np.arange(x - NARROWEST_PHASE, x + NARROWEST_PHASE, 1.0))]
+        return float(self.y(near.min()))
 
     def bracket(self, name: str, count: int) -> None:
         """Mark so many bytes at the peak, from the top of the stack down, and name them with their share."""
@@ -276,7 +282,8 @@ class Plot:
         """What can be said of the peak, from the most words to the fewest."""
         ledger = self.ledger
         peak = f"peak {format_bytes(ledger.peak_bytes)}"
-        where = f"{ledger.peak_phase}, {ledger.peak_layer}" if ledger.peak_layer else ledger.peak_phase
+        layer = "" if ledger.peak_layer == ledger.name else ledger.peak_layer  # the whole network is no layer
+        where = f"{ledger.peak_phase}, {layer}" if layer else ledger.peak_phase
         return f"{peak}: {where}", f"{peak}: {ledger.peak_phase}", peak
 
     def _mark_peak(self) -> None:
@@ -336,8 +343,7 @@ class Plot:
         for code in codes:
             thickness = self.levels[:, code + 1] - self.levels[:, code]
             leader, event = None, int(np.flatnonzero(thickness)[-1])
-            late = event >= len(thickness) - max(2, len(thickness) // 50)
-            if late and self.events.end > self.right - LEADER_REACH:  # alive about where the column begins
+            if self.events.edges[event + 1] > self.right - LEADER_REACH:  # alive about where the column begins
                 leader = float(self.y(self.levels[event, code] + thickness[event] / 2))
             rows.append((ROLES[code], ROLE_COLOURS[ROLES[code]], leader))
         x = self.right + COLUMN_GAP

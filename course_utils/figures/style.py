@@ -116,9 +116,9 @@ def bar_at(left: float, y: float, right: float) -> Points:
     return [(left, y - BAR / 2), (right, y - BAR / 2), (right, y + BAR / 2), (left, y + BAR / 2)]
 
 
-def circle(x: float, y: float, radius: float) -> Floats:
-    """The corners of a circle around a point."""
-    angle = np.linspace(0, 2 * np.pi, 25)
+def circle(x: float, y: float, radius: float, corners: int = 24) -> Floats:
+    """The corners of a circle around a point, the first again at the end."""
+    angle = np.linspace(0, 2 * np.pi, corners + 1)
     return np.column_stack([x + radius * np.cos(angle), y + radius * np.sin(angle)])
 
 

@@ -125,10 +125,10 @@ class Fit:
 
     @property
     def words(self) -> str:
-        """The verdict as the end of a sentence that begins with the step: "fits the 12 GiB card with … to spare"."""
+        """The verdict as the end of a sentence that begins with the step: "fits the 12 GiB card and leaves …"."""
         spare, card = format_bytes(abs(self.spare_bytes)), f"the {self.card}"
         if self.state == FITS:
-            return f"fits {card} with {spare} to spare"
+            return f"fits {card} and leaves {spare}"
         if self.decided == TENSORS:
             return f"is {format_bytes(self.tensor_bytes - self.card_bytes)} more than {card} holds"
         if self.state == NO:
@@ -282,7 +282,7 @@ class Batches:
         """As a sentence."""
         if not self.tight:
             return "No batch fits."
-        looked = f" (of every {ordinal(self.stride)} looked at)" if self.stride > 1 else ""
+        looked = f" (every {ordinal(self.stride)} was tried)" if self.stride > 1 else ""
         if self.fits == self.some:
             head = f"Largest batch that fits: {self.fits:,}{looked}" if self.fits else "No batch surely fits"
         else:

@@ -14,9 +14,8 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
 from course_utils.trace.known import KnownValues
 from course_utils.trace.refusals import TraceError
 
-# The two batches traced. Far apart, so that a size that is capped, halved or switched somewhere between them shows as a
-# slope that is no whole number, or as another sequence of operators; one even and one prime, so that padding and
-# pairing show too.
+# The two batches traced. Far apart, so that a size capped or switched between them shows as a slope that is no whole
+# number, or as another sequence of operators; one even and one prime, so that padding and pairing show too.
 SMALL_BATCH, LARGE_BATCH = 2, 4099
 # With long rows of whole numbers, whose masks are computed for real where a network looks at them: a nearer prime.
 LARGE_BATCH_OF_ROWS, LONG_ROW = 67, 256

@@ -119,11 +119,13 @@ class UpdateTracer:
                 with fused, recorder, numbers:
                     _step(optimizers)
                     recorder.closed = True
-                for layer, tensor in state_of(optimizers, layer_of, network):
-                    index = recorder.index_of(tensor)
-                    if index is not None and index >= before:
-                        storages[index].role, storages[index].layer = ROLE["optimizer state"], layer
-                tensor = None  # type: ignore[assignment]
+                if max(recorder.storages, default=0) >= before:  # something made in the step outlives it
+                    for layer, tensor in state_of(optimizers, layer_of, network):
+                        index = recorder.index_of(tensor)
+                        if index is not None and index >= before:
+                            storages[index].role, storages[index].layer = ROLE["optimizer state"], layer
+                    tensor = None  # type: ignore[assignment]
+                recorder.forget_storages()
                 state = [i for i, storage in enumerate(storages) if storage.role == ROLE["optimizer state"]]
                 left = [storages[i].size for i in state if storages[i].death == ALIVE]
                 if sorted(left) == sorted(storages[i].size for i in state if i < before):
@@ -199,20 +201,26 @@ def _step(optimizers: list[Optimizer]) -> None:
 
 def _is_number(tensor: Tensor) -> bool:
     """Whether a tensor is one number with a value, which is in host memory on a card too."""
-    return is_real(tensor) and not tensor.dim()
+    return not tensor.dim() and is_real(tensor)
 
 
 def state_of(optimizers: list[Optimizer], layer_of: dict[int, str], network: set[int]) -> Iterator[tuple[str, Tensor]]:
     """Every tensor that optimizers hold and the network does not, and the layer whose parameter it is kept for."""
-    for optimizer in reached(optimizers, Optimizer):
+    found, told = list(reached(optimizers, (Optimizer, Tensor))), set()
+    for optimizer in found:
+        if not isinstance(optimizer, Optimizer):
+            continue
         for parameter, state in optimizer.state.items():
             layer = layer_of.get(id(parameter), OPTIMIZER)
             tensors = [one for one in held(state) if isinstance(one, Tensor)]
-            yield from ((layer, tensor) for tensor in (tensors if tensors else reached(state, Tensor)))
-    for tensor in reached(optimizers, Tensor):
-        if tensor.untyped_storage()._cdata in network or _is_number(tensor):
+            for tensor in tensors if tensors else reached(state, Tensor):
+                told.add(id(tensor))
+                yield layer, tensor
+    for tensor in found:
+        if isinstance(tensor, Optimizer) or tensor.untyped_storage()._cdata in network or _is_number(tensor):
             continue
-        yield OPTIMIZER, tensor
+        if id(tensor) not in told:
+            yield OPTIMIZER, tensor
         if tensor.is_leaf and tensor.grad is not None:  # of a weight that the optimizer keeps in another precision
             yield OPTIMIZER, tensor.grad
 
@@ -224,7 +232,7 @@ class _Fused(Unwrapped, TorchDispatchMode):
         return None if func._schema.name.startswith("aten::_fused_") else func(*args, **(kwargs or {}))
 
 
-class Numbers(TorchDispatchMode):
+class Numbers(Unwrapped, TorchDispatchMode):
     """Carries numbers that an optimizer computes for itself, such as its count of steps, and looks at.
 
     A number that depends on gradients or weights, such as a norm, is taken to be 1.

@@ -149,6 +149,10 @@ class Recorder(Unwrapped, TorchDispatchMode):
         """The number of a tensor's storage, None if it is unknown."""
         return self.alive.get(tensor.untyped_storage()._cdata)
 
+    def forget_storages(self) -> None:
+        """Let go of the storages once all is known of them: what waits for their deaths holds the recorder."""
+        self.storages.clear()
+
     def _is_counted(self, tensor: Tensor) -> bool:
         return self.host_counts or tensor.device.type != "cpu"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import TensorWeakRef
 
 from course_utils.memory import ROLE, Ledger, Tape
 from course_utils.surroundings import Draws, as_if_real, no_garbage_collection, quiet
@@ -59,12 +59,9 @@ class Tracer:
         self.draws = Draws()
         self._recorder: Recorder | None = None
         self.batches = step.batches
-        # The owner's parameters and buffers, by which an optimizer may be made: -> index among the copy's parameters.
-        self._own = WeakTensorKeyDictionary()
-        for index, parameter in enumerate(module.parameters()):
-            self._own[parameter] = index
-        for buffer in module.buffers():
-            self._own[buffer] = -1
+        # The owner's parameters and buffers, of which an optimizer may be made; which of the copy's parameters each is.
+        self._own = [(TensorWeakRef(parameter), index) for index, parameter in enumerate(module.parameters())]
+        self._own += [(TensorWeakRef(buffer), -1) for buffer in module.buffers()]
         self._values: list[tuple[Tensor, Tensor]] = []  # tensors whose values are known, and those
         self._set_up(module, fake=precision != "float32")
 
@@ -190,11 +187,12 @@ class Tracer:
             del recorder
             self._become_fake()
             recorder = self._steady(batch)
-        ran = {event.op for event in recorder.record.events}
+            ran = {event.op for event in recorder.record.events}
         self._assume(*assumptions.of_recurrences(self.modules, ran, self.target == "cuda", self.name))
         if self.fake is not None and recorder.overwritten_views.found:  # autograd replays the views of fake tensors
             self._assume(assumptions.OVERWRITTEN_VIEW)
         (as_on_cuda if self.target == "cuda" else as_on_cpu)(recorder)
+        recorder.forget_storages()
         return recorder.record
 
     def _may_pass_as_fake(self, error: TraceError) -> bool:
@@ -367,7 +365,10 @@ class Tracer:
     def _trace_update(self) -> Update:
         """The optimizer's step: it does not depend on the batch, so it is run once."""
         assert self.optimizer is not None
-        own = [(tensor, self.parameters[index] if index >= 0 else None) for tensor, index in self._own.items()]
+        own: list[tuple[Tensor, nn.Parameter | None]] = []
+        if callable(self.optimizer):  # else it is made of what is handed over
+            alive = ((reference(), index) for reference, index in self._own)
+            own = [(one, self.parameters[i] if i >= 0 else None) for one, i in alive if one is not None]
         with no_garbage_collection():
             traced = UpdateTracer(self.optimizer, own, self.target == "cuda", self._assume)
             return traced.update(self._trained, [self.owner[id(p)] for p in self._trained])

@@ -205,7 +205,7 @@ micro_batch = Check(
              "It fits, but it does not divide the wanted batch: the last micro-batch would be smaller, or the batch "
              "would be another."),
         Slip("gradients forgotten", _micro_slip(extra=0),
-             "From the second micro-batch on, the gradients of those before are alive in its forward pass: "
+             "From the second micro-batch on, the gradients of those before wait, one beside its successor: "
              "`accumulated_bytes` more than a plain step needs."),
         Slip("gradients always counted", _always_extra,
              "Where the whole batch fits, nothing is accumulated and nothing more is needed: return `wanted`."),

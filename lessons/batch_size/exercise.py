@@ -29,7 +29,7 @@ from lessons.batch_size import judge as training
 # ## 1. A batch nobody measured
 #
 # You ran your job at a few small batches and noted the peak each time: `measured` is a list of pairs `(batch,
-# bytes)`, two or more, in any order. How much will it need at `batch`?
+# bytes)`, two or more, in any order. How much will it need at `batch`, which is larger than all of them?
 #
 # At each moment of a step, memory is a fixed part plus a part for every sample, so two points give a line. But the
 # *peak* may be at one moment for a small batch (in the update, say) and at another for a large one. Which two points do
@@ -103,8 +103,8 @@ graded.saved_by_halving(saved_by_halving)
 #
 # The update has to be the one that `wanted` samples at once would give. If they fit the card at once, there is nothing to
 # do. If not, they go through it in micro-batches of one size, and the gradients add up. From the second micro-batch
-# on, the gradients of those before are alive as well. So a step with accumulation needs `accumulated_bytes` more than a
-# plain step on one micro-batch.
+# on, the gradients of those before wait, and a layer's old and new gradient are alive together. So a step with accumulation
+# needs `accumulated_bytes` more than a plain step on one micro-batch.
 #
 # Return the largest micro-batch that fits into `limit` bytes and divides `wanted`; `wanted` itself if the plain step
 # fits; 0 if nothing does. A plain step of *N* samples needs `fixed_bytes + bytes_per_sample * N`.
@@ -225,7 +225,8 @@ graded.saturated_from(saturated_from)
 # ## 6. A training step in micro-batches
 #
 # Below is a training step on the whole batch. Write one that makes **the same update** with at most `micro` images
-# in the network at a time, so that the step asks for **at most a quarter** of the memory.
+# in the network at a time, so that the step asks for **at most a quarter** of the memory that the step below asks for (on
+# the batches of the check).
 #
 # The last micro-batch may be smaller. The function is called for one batch after the other. When it begins, gradients
 # may still be there, from its last call or from somebody else's step. What it returns does not matter.

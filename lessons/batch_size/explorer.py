@@ -63,7 +63,7 @@ def _added(steps: Accumulation, cut: Cut) -> str:
         return "Accumulation adds nothing to the peak, which is in the update, where all gradients are alive anyway."
     return (
         f"Accumulation adds {format_bytes(extra)} to the peak of a micro-batch: the gradients of those before it "
-        "are alive while it goes through."
+        "wait, and for a moment each layer has its old gradient and its new one."
     )
 
 
@@ -82,7 +82,7 @@ def _way(steps: Accumulation, cuts: Sequence[Cut], device: Device) -> str:
     nearly = f" ({' and '.join(tight)}: tight)" if tight else ""
     return (
         f"Largest micro-batch that fits: {best.micro:,}, in {best.parts:,} parts{nearly}. That loses {_share(lost)} of "
-        "time against the whole batch at once, if it fitted."
+        "time against the whole batch at once, which does not fit for sure."
     )
 
 
@@ -105,7 +105,7 @@ def picture(name: str, steps: Accumulation, cuts: Sequence[Cut], chosen: Cut, de
         finding = f"a batch of {best.wanted:,} fits {device.name} as {best.parts:,} × {best.micro:,}"
     spots = [
         Spot(
-            "at once" if cut.parts == 1 else f"{cut.parts:,} × {cut.micro:,}",
+            _named(cut) + (", tight" if steps.fit(cut, device).state == TIGHT else ""),
             cut.seconds,
             cut.peak_bytes / GIB,
             SERIES_COLOURS[0] if cut.micro == chosen.micro else INK,
@@ -124,6 +124,10 @@ def picture(name: str, steps: Accumulation, cuts: Sequence[Cut], chosen: Cut, de
         title=f"{name}: {finding}",
         limits={f"{device.name} − context": limit / GIB} if shown else None,
     )
+
+
+def _named(cut: Cut) -> str:
+    return "at once" if cut.parts == 1 else f"{cut.parts:,} × {cut.micro:,}"
 
 
 def _seconds(value: float) -> str:

@@ -21,8 +21,8 @@
 # 4. say what a smaller batch saves, from two measurements;
 # 5. say what pieces cost, in bytes and in seconds.
 #
-# About 110 minutes, and {minutes} for the exercise. It builds on lesson 03: the skyline, and what is alive at the peak.
-# No GPU is needed.
+# About 110 minutes, and {minutes} for the exercise. It builds on lesson 03 (the skyline, what is alive at the peak)
+# and, for the times, on the roofline of lesson 01. No GPU is needed.
 
 # %% slide="skip" folded=true
 import textwrap
@@ -57,10 +57,10 @@ torch.set_num_threads(1)  # networks this small gain nothing from more, and time
 # %% [markdown] slide="slide"
 # ## Two losses that should be equal
 #
-# October 2024: the same batch. At once, training gives one loss; in pieces, another.
+# In October 2024 one batch gave two losses: one at once, another in pieces.
 
 # %% [markdown] slide="notes"
-# The trainer was not a beginner's. It was the `Trainer` of Hugging Face's Transformers. On paper the two losses are
+# And this was no beginner's code. It was the `Trainer` of Hugging Face's Transformers. On paper the two losses are
 # equal, as its authors say in *Fixing Gradient Accumulation* (Hugging Face blog, October 2024). In this lesson you find
 # the mistake, and you find out what else pieces change.
 #
@@ -80,8 +80,8 @@ guess
 # The loss of a batch is the mean over its samples. The gradient of a mean is the mean of the gradients.
 
 # %% [markdown] slide="notes"
-# So split the batch into *micro-batches*. Run forward and backward for each, let the gradients add up, and update once.
-# This is *gradient accumulation*:
+# So split the batch into pieces, *micro-batches*. Run forward and backward for each, let the gradients add up, and
+# update once. This is *gradient accumulation*:
 
 # %% [markdown]
 # ```python
@@ -143,7 +143,17 @@ for dtype in (torch.float32, torch.float64):
 # ## Five loops, one right
 #
 # All five run, and all five train. Each lies between `optimizer.zero_grad()` and `optimizer.step()`.
+
+# %% [markdown] slide="notes"
+# In them, `batch` holds the labels of the whole batch. `len(y)` is how many samples a micro-batch has, `counted(y)` how
+# many of its labels are not −100. PyTorch's cross-entropy leaves out labels of −100; a language model's padding is
+# given this label. There are three batches to get right, all of 128 images:
 #
+# - *equal*: four micro-batches of 32;
+# - *last one smaller*: 40, 40, 40 and 8, as at the end of most data sets;
+# - *padded*: four micro-batches of 32, of which 32, 24, 12 and 4 have a label that counts.
+
+# %% [markdown]
 # ```python
 # def mean(x, y):
 #     return F.cross_entropy(model(x), y)  # labels of −100 do not count
@@ -164,16 +174,6 @@ for dtype in (torch.float32, torch.float64):
 #     optimizer.zero_grad()
 #     (mean(x, y) * counted(y) / counted(batch)).backward()
 # ```
-
-# %% [markdown] slide="notes"
-# `batch` holds the labels of the whole batch. `len(y)` is how many samples a micro-batch has, `counted(y)` how many of
-# its labels are not −100. PyTorch's
-# cross-entropy leaves out labels of −100; a language model's padding is given this label. There are three batches to
-# get right, all of 128 images:
-#
-# - *equal*: four micro-batches of 32;
-# - *last one smaller*: 40, 40, 40 and 8, as at the end of most data sets;
-# - *padded*: four micro-batches of 32, of which 32, 24, 12 and 4 have a label that counts.
 
 
 # %% folded=true
@@ -243,26 +243,6 @@ rows = {
 table = pd.DataFrame(rows).T.rename_axis("gradient off by").to_html()
 HTML(f"<details><summary>All five: choose, then open this</summary>{table}</details>")
 
-# %% [markdown]
-# Loop 1 is the *mean of means*. A test with equal micro-batches does not find the mistake.
-
-# %% [markdown] slide="notes"
-# The loop of the last section was loop 1, on equal micro-batches. It was the `Trainer`'s, too. Texts differ in length,
-# so micro-batches with equally many texts do not have equally many tokens, and the tokens of a short one weigh more. A
-# comment in transformers' issue 24725 suspected it in July 2023. In October 2024 the makers of Unsloth reported it; the
-# authors of the `Trainer` then wrote that the loss has to be the sum over all micro-batches, divided by the number of
-# tokens that are not padding, and changed the code for their most popular models (pull request 34191). That is loop 3.
-#
-# Loop 2 weighs by samples, and it is right for images. Loop 4 divides by nothing, loop 5 keeps the last micro-batch
-# alone. Even loop 3 fails if a micro-batch holds nothing but padding. A mean of nothing is nan, and 0 · nan is nan. It
-# is safer to add up and to divide by all that counts:
-
-# %%
-scores, padding = torch.zeros(4, 10), torch.full((4,), -100)
-total = F.cross_entropy(scores, padding, reduction="sum") / counted(padded)
-print(f"loop 3: {F.cross_entropy(scores, padding) * 0 / counted(padded):.0f}", end=", ")
-print(f"sum: {total:.0f}")
-
 # %% [markdown] slide="notes"
 # Back to the batch of 900 and 100 tokens. Your guess:
 
@@ -280,6 +260,26 @@ reveal(
         (means[1], "That is the last piece alone, as in loop 5."),
     ],
 )
+
+# %% [markdown]
+# Loop 1 is the *mean of means*. A test with equal micro-batches cannot find the mistake.
+
+# %% [markdown] slide="notes"
+# The loop of the last section was loop 1, on equal micro-batches. It was the `Trainer`'s, too. Texts differ in length,
+# so micro-batches with equally many texts do not have equally many tokens. A token among short texts weighs more. A
+# comment in transformers' issue 24725 suspected it in July 2023. In October 2024 the makers of Unsloth reported it; the
+# authors of the `Trainer` then wrote that the loss has to be the sum over all micro-batches, divided by the number of
+# tokens that are not padding, and changed the code for their most popular models (pull request 34191). That is loop 3.
+#
+# Loop 2 weighs by samples, which is right where every sample has a label. Loop 4 divides by nothing, loop 5 keeps the
+# last micro-batch alone. Even loop 3 fails if a micro-batch holds nothing but padding. A mean of nothing is nan, and 0
+# · nan is nan. It is safer to add up and to divide by all that counts:
+
+# %%
+scores, padding = torch.zeros(4, 10), torch.full((4,), -100)
+total = F.cross_entropy(scores, padding, reduction="sum") / counted(padded)
+print(f"loop 3: {F.cross_entropy(scores, padding) * 0 / counted(padded):.0f}", end=", ")
+print(f"sum: {total:.0f}")
 
 # %% [markdown] slide="slide"
 # ## The layer that sees the batch
@@ -354,7 +354,8 @@ guess_peak = predict(
 guess_peak
 
 # %% [markdown] slide="subslide"
-# Whatever is alive at the peak either grows with the batch or is fixed. Two measurements tell the two apart.
+# Whatever is alive at the peak grows in proportion to the batch or is fixed. Two measurements tell the two apart, if
+# the peak is at the same moment in both.
 
 # %%
 medium = vgg.at(64)
@@ -364,6 +365,7 @@ print(
     f"batch 128: {format_bytes(large.peak_bytes)}, batch 64: {format_bytes(medium.peak_bytes)}"
 )
 print(f"for each image {format_bytes(per_image)}, fixed {format_bytes(fixed)}")
+print("the peak is at", ", ".join(f"{vgg.at(n).peak_layer} for {n}" for n in (128, 64, 8)))
 
 # %% folded=true
 small = vgg.at(8)
@@ -383,7 +385,7 @@ reveal(
         ),
         (
             (3 * parameters + large.peak_bytes / 16) / GIB,
-            "Nearly. You added what is fixed, but it is in the sixteenth once more.",
+            "Nearly. You added what is fixed, but a sixteenth of it is in the other term too.",
         ),
         (
             3 * parameters / GIB,
@@ -424,8 +426,8 @@ halves = {
 side_by_side(
     halves,
     unit="%",
-    title=f"Half of batch 128 saves {min(halves.values()):.1f} % "
-    f"to {max(halves.values()):.0f} %, by the network",
+    title=f"Halving a batch of 128 saves {min(halves.values()):.1f} % "
+    f"to {max(halves.values()):.1f} %, depending on the network",
 )
 
 # %% [markdown] slide="notes"
@@ -450,13 +452,13 @@ moments.set_index(["AlexNet with", "batch"])
 # %% [markdown] slide="slide"
 # ## What pieces cost in memory
 #
-# Your turn as the card: AlexNet, a batch of 8 images. This is alive at its peak:
+# AlexNet, a batch of 8 images. This is alive at its peak:
 
 # %%
 alexnet = steps["AlexNet"]
 eight, four, two_fours = alexnet.ledger(8, 1), alexnet.ledger(4, 1), alexnet.ledger(4, 2)
 weights, fc6 = 61_100_840, 9_216 * 4_096 + 4_096
-print(f"{weights:,} parameters, {fc6:,} of them in fc6, the largest layer")
+print(f"{weights:,} parameters")
 for role, size in eight.by_role().items():
     if size >= 0.01 * MIB:
         print(f"{role:17}{size / MIB:8.2f} MiB")
@@ -479,7 +481,7 @@ guess_pieces
 # %%
 by_hand = 4 * (3 * weights + fc6)
 print(f"weights, momentum, gradients: 3 × {format_bytes(4 * weights)}")
-print(f"fc6's gradient once more:         {format_bytes(4 * fc6)}")
+print(f"gradient of fc6's {fc6:,} parameters once more: {format_bytes(4 * fc6)}")
 small_roles = ["feature maps", "input", "gradient maps", "workspace"]
 rest = two_fours.by_role()[small_roles]
 missing = ", ".join(f"{role} {size / MIB:.2f}" for role, size in rest.items())
@@ -522,9 +524,8 @@ reveal(
 extra = two_fours.peak_bytes - eight.peak_bytes
 skyline(
     two_fours,
-    before=eight,
-    before_name="8 at once",
-    title=f"AlexNet: 2 × 4 needs {format_bytes(extra)} more than 8 at once",
+    title=f"AlexNet: 2 × 4 peaks at {two_fours.peak_bytes / GIB:.2f} GiB, "
+    f"8 at once at {eight.peak_bytes / GIB:.2f} GiB",
 )
 
 # %%
@@ -535,9 +536,12 @@ for role, size in [*change.items(), ("together", extra)]:
         print(f"{role:17}{size / MIB:+8.2f} MiB")
 
 # %% [markdown] slide="notes"
-# Accumulation is meant to save memory, and here it needs more: the gradients that wait outweigh the maps of four
-# images. The peak moves as well: at once it is at `relu2`, in pieces at `fc6`. With more images the maps win, as for
-# VGG-16 with 128 images. A third micro-batch needs no more than the second.
+# Accumulation is meant to save memory, and here it needs more. Of the 145.28 MiB of gradients, 144.02 are `fc6`'s
+# second one. That the others wait costs 1.26: at once, nearly all of them are alive at the peak as well. The maps of
+# four images save less. The peak moves too: at once it is at `relu2`, in pieces at `fc6`.
+#
+# So as a rule of thumb, pieces pay where they save more of the maps than the gradient of the largest layer. A third
+# micro-batch needs no more than the second.
 
 # %%
 three_fours = traced(networks.alexnet, accumulate=3).at(4)
@@ -553,6 +557,14 @@ name, batch = "AlexNet", 32
 at_once, in_two = steps[name].ledger(batch, 1), steps[name].ledger(batch // 2, 2)
 print(f"{name}: {batch} at once {format_bytes(at_once.peak_bytes)}", end=", ")
 print(f"2 × {batch // 2} {format_bytes(in_two.peak_bytes)}")
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# AlexNet in two halves needs 31 MiB more than 64 at once, and 30 MiB less than 96 at once. VGG-16 has fewer parameters
+# for its maps: two halves need more than 8 at once, and less than 16.
+#
+# </details>
 
 # %% [markdown] slide="subslide"
 # Measured here, AlexNet in three steps for real:
@@ -573,8 +585,9 @@ print(f"2 × 4 needs {format_bytes(abs(change))} {more} than 8 at once.")
 pd.DataFrame(rows, columns=["AlexNet", "trace", "measured", "difference"]).set_index("AlexNet")
 
 # %% [markdown] slide="notes"
-# On a CPU the trace is smaller than above, mostly by the *workspace*: memory that cuBLAS sets aside, on a GPU only.
-# What the measured step needs beyond the trace may be scratch memory inside the kernels, which no tensor shows.
+# On a CPU the trace is smaller than above, for 8 at once by the *workspace* of 16.25 MiB: memory that cuBLAS sets
+# aside, on a GPU only. What the measured step needs beyond the trace may be scratch memory inside the kernels, which no
+# tensor shows.
 
 # %% [markdown] slide="slide"
 # ## What pieces cost in time
@@ -607,12 +620,11 @@ columns = ["128 as", "ms a piece", "ms an image", "128 images take", "modelled"]
 pd.DataFrame(rows, columns=columns).set_index("128 as")
 
 # %% [markdown]
-# Smaller pieces lose time. The model expects a smaller loss than was measured.
+# Smaller pieces lose time. The model predicts a smaller slowdown than was measured.
 
 # %% [markdown] slide="notes"
-# The comparison is loose: the notes do not say which Inception it is, and we model GoogLeNet. And a small batch may
-# leave units of a real GPU without work, which the model does not know. Remember it in the explorer below, whose times
-# are the model's.
+# The comparison is loose: the notes do not say which Inception it is, and we model GoogLeNet. Remember it in the
+# explorer below, whose times are the model's.
 #
 # Now measured here, on one thread: a batch of 64 at once and as 4 × 16, update included, in turns. Other programs only
 # slow a step down, so the best of each counts; how far the middle one lies above it says how busy the machine was.
@@ -660,19 +672,25 @@ print("; ".join(said) + ".")
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# Why should dense layers lose more? Each micro-batch reads all weights and adds to all gradients, however few its
-# samples are, and each launches all kernels anew. The model knows no other causes. How much does each contribute? We
-# take one away, then both, for the 52 M dense net, a batch of 256 at once and as 64 × 4. Whether a real device agrees,
-# the model cannot say.
+# Why might dense layers lose more? Each micro-batch reads all weights and adds to all gradients, however few its
+# samples are, and each launches all kernels anew. The course's model of a GPU knows these two causes and no other. What
+# is the share of each? We take away one, the other, and both, for the 52 M dense net, a batch of 256 at once and as 64
+# × 4. (Of the CPU above this says nothing.)
 
 # %% folded=true
 titan = device(TITAN)
-endless = replace(titan, name="endless bandwidth", bandwidth_gb_s=1e9)
-for card in (titan, endless, replace(endless, name="and free launches", launch_seconds=0.0)):
+free = {"launch_seconds": 0.0}
+endless = {"bandwidth_gb_s": 1e9}
+cards = {"as it is": {}, "free launches": free, "endless bandwidth": endless}
+for name, changed in {**cards, "both": {**free, **endless}}.items():
+    card = replace(titan, name=name, **changed)
     at_once, pieces = (
         steps["52 M dense net"].cut(micro, 256 // micro, card).seconds for micro in (256, 4)
     )
-    print(f"{card.name}: pieces take {pieces / at_once:.1f} times as long")
+    print(f"{TITAN}, {name}: at once {1e3 * at_once:.1f} ms, in pieces {1e3 * pieces:.1f} ms")
+
+# %% [markdown] slide="notes"
+# In the model it is nearly all bandwidth: without it the pieces take 18 ms longer, with it 282 ms.
 
 # %% [markdown] slide="skip"
 # And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
@@ -721,7 +739,7 @@ pd.DataFrame(runs, columns=columns).set_index("batch")
 # %% [markdown] slide="notes"
 # Read two things from the table.
 #
-# - 4 × 16 learns what 64 learns, in little more memory than 16: the promise of accumulation, kept.
+# - 4 × 16 learns what 64 learns, in little more memory than 16, as the equal gradients promised.
 # - At equal *epochs* (3) the batch of 256 is behind. It was given fewer updates. At equal *updates* (60, and 81 for 16)
 #   it is ahead, and it saw more images. Neither comparison says that one batch is better.
 #
@@ -732,6 +750,13 @@ pd.DataFrame(runs, columns=columns).set_index("batch")
 rate = 1e-3
 print(learn(256, rate=rate)[-1])
 
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# Yes: with 0.003 it reaches what 64 reached with 0.001, or more.
+#
+# </details>
+
 # %% [markdown] slide="slide"
 # ## Explore
 #
@@ -739,7 +764,7 @@ print(learn(256, rate=rate)[-1])
 
 # %% [markdown] slide="notes"
 # Choose a network, a card and the batch you want. Each point is a way to cut it: up is memory, right is predicted time.
-# Hollow points do not fit. The words below say whether the chosen point fits, is *tight*, or does not.
+# Hollow points do not fit, and some are *tight*. The words below say which the chosen point is.
 
 # %% tags=["nbval-ignore-output"]
 batch_explorer()
@@ -779,11 +804,13 @@ judge([26, 54, 55, 79, 80])
 # 3. The batch for the update and the batch for the card are two choices.
 
 # %% [markdown] slide="notes"
-# Then the update is the same up to rounding, if no layer and no loss looks at several samples, without dropout, and if
-# clipping waits for the whole gradient. A mean of means is right for equal micro-batches only. Batch norm in training mode sees the pieces, whatever the loop.
-# Accumulation keeps all gradients alive in the forward pass; for a network with many parameters and few images that can
-# cost more than it saves. It loses some time on convolutions, in the notes of Caffe2, and more on dense layers, in the
-# model.
+# The update is then the same up to rounding, provided that the loss is a sum over samples or tokens, no layer mixes
+# samples, nothing is drawn at random (dropout is), and gradients are clipped once, after the last micro-batch. A mean
+# of means is right for equal micro-batches only. Batch norm in training mode gives another update, whichever loop you
+# write.
+#
+# With accumulation all gradients wait, and the largest layer's is there twice for a moment. For a network with many
+# parameters and few images that can cost more than it saves. In the notes of Caffe2 pieces lose time.
 #
 # Now the exercise: [exercises/07_batch_size.ipynb](../exercises/07_batch_size.ipynb). {questions}. Save, then `course
 # check 07` gives your marks.

@@ -19,6 +19,7 @@
 # All memory is in bytes, all time in seconds.
 
 # %%
+from course_utils.machine.hardware import devices
 from course_utils.networks import NETWORKS
 from lessons.capstone.plan import Plan, Problem, Refused, combinations, fastest, table
 
@@ -30,10 +31,10 @@ from lessons.capstone.plan import Plan, Problem, Refused, combinations, fastest,
 # | | |
 # |---|---|
 # | `context` | the driver's |
-# | `fixed` | float32 weights, momentum and the gradients of a plain step, at the peak |
-# | `accumulated` | the gradients kept from one micro-batch to the next, if there are several |
+# | `fixed` | float32 weights, momentum and one set of gradients, at the peak |
+# | `accumulated` | a second set of gradients, kept from one micro-batch to the next, if there are several |
 # | `per_sample` | the maps of one sample, in float32 |
-# | `copies` | half copies of the weights, in mixed precision |
+# | `copies` | 16-bit copies of the weights, in mixed precision |
 
 
 # %% answer="plan_bytes"
@@ -199,8 +200,9 @@ graded.least_time(least_time)
 
 # %%
 problem = Problem("ResNet-50", 256, "T4")
-some = [Plan(256), Plan(256, offload="all"), Plan(256, precision="float16", segments=4)]
+some = [Plan(256), Plan(256, offload="all"), Plan(256, offload="windowed", segments=4)]
 print(", ".join(NETWORKS))
+print(", ".join(card.name for card in devices()))
 table(problem.evaluate(plan) for plan in some)
 
 
@@ -243,11 +245,12 @@ graded.your_plan(your_plan)
 #
 # - micro-batches: every divisor of the batch;
 # - precision: float32, float16;
-# - offload: none, conv, all, windowed;
-# - segments: 1, 2, 4.
+# - offload: none, conv, all, windowed (with the default window);
+# - segments: 1, 2, 4, of equal length.
 #
-# Then run it on the problem that you chose. Return `None` if none of them fits. `problem.evaluate(plan)` raises `Refused` for a plan that is not
-# training-equivalent; `combinations` leaves those out. This is what it looks like:
+# Return `None` if none of them fits. `problem.evaluate(plan)` returns an `Evaluation`: `feasible` says whether it fits or
+# is tight, `seconds` how long an update takes. `combinations(problem, micro_batches, precisions, offloads, segments)`
+# evaluates many plans and leaves out those that are refused. A refusal looks like this:
 
 # %%
 resnet = Problem("ResNet-50", 256, "Titan X (Maxwell)", "PCIe 3.0 x16")

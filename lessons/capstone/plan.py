@@ -22,7 +22,7 @@ from course_utils.machine import hardware
 from course_utils.machine.hardware import Device, Link
 from course_utils.memory import Int64, StepTrace
 from course_utils.networks import NETWORKS, Network
-from course_utils.techniques.capacity import CONTEXT_BYTES, Demand, Fit, known_context, spare_bytes
+from course_utils.techniques.capacity import CONTEXT_BYTES, TIGHT, Demand, Fit, known_context, spare_bytes
 from course_utils.techniques.offload import WINDOW, Schedule, Work, link_of, pytorch_step, simulate_work
 from course_utils.techniques.offload.work import BACKWARD, FORWARD, UPDATE, WORKSPACE_SHARE, convolution_maps
 from course_utils.trace import training_step
@@ -420,13 +420,14 @@ def pareto_front(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
 
 
 def table(evaluations: Iterable[Evaluation]) -> pd.DataFrame:
-    """One row a plan: what it does, the peak of its tensors, the verdict, its time, and what that is against plain."""
+    """One row a plan: what it does, peak, verdict (and what makes it tight), time, and what that is against plain."""
     import pandas as pd
 
     rows = []
     for one in evaluations:
         peak, time = format_bytes(one.tensor_bytes), format_seconds(one.seconds)
-        rows.append((str(one.plan), peak, one.state, time, f"{100 * one.lost:+.2f} %"))
+        state = f"{TIGHT}: {one.verdict.decided}" if one.state == TIGHT else one.state
+        rows.append((str(one.plan), peak, state, time, f"{100 * one.lost:+.2f} %"))
     return pd.DataFrame(rows, columns=["plan", "peak", "card", "time", "against plain"]).set_index("plan")
 
 

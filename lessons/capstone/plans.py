@@ -47,7 +47,8 @@ def plan_plane(
     on_front, with_name = {one.plan for one in steps}, {one.plan: place for place, one in enumerate(named)}
     spots = [] if chosen is None else [_spot(chosen, chosen_name or str(chosen.plan), SERIES_COLOURS[1], bold=True)]
     rest = [one for one in evaluations if chosen is None or one.plan != chosen.plan]
-    for one in sorted(rest, key=lambda one: with_name.get(one.plan, len(rest))):  # those named first find room first
+    # Drawn last, over the others: the front and what has a name; of these, those named first find room first.
+    for one in sorted(rest, key=lambda one: (one.plan in with_name, one.plan in on_front, with_name.get(one.plan, 0))):
         name = str(one.plan) if one.plan in with_name else ""
         colour = SERIES_COLOURS[0] if one.plan in on_front else INK if name else FAINT
         spots.append(_spot(one, name, colour, small=not name))

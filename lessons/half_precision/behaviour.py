@@ -67,21 +67,12 @@ def _smaller_rate(
 def _in_float32(
     model: nn.Module, optimizer: torch.optim.Optimizer, batches: Sequence[Batch], scale: float, max_norm: float
 ) -> int:
-    small = [batch for batch in batches if batch[2] < 1]
-    for images, labels, weight in small:
+    for images, labels, weight in batches:
         optimizer.zero_grad()
         (weight * nn.functional.cross_entropy(model(images), labels)).backward()
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
         optimizer.step()
-    return len(batches) - len(small)
-
-
-def _outlier_left_out(
-    model: nn.Module, optimizer: torch.optim.Optimizer, batches: Sequence[Batch], scale: float, max_norm: float
-) -> int:
-    small = [batch for batch in batches if batch[2] < 1]
-    scaled_loops.loses_small(model, optimizer, small, scale, max_norm)
-    return len(batches) - len(small)
+    return 0
 
 
 TOO_SHORT = (
@@ -101,14 +92,8 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
         Slip(
             "no scaling",
             scaled_loops.loses_small,
-            "The small gradients still become 0, and the outlier moves everything: nothing is scaled. Multiply the "
+            "The small gradients still become 0, and the outliers move everything: nothing is scaled. Multiply the "
             "loss by `scale` before the backward pass.",
-        ),
-        Slip(
-            "no scaling, the outlier left out",
-            _outlier_left_out,
-            "You leave the outlier out, but the small gradients of the others still become 0: nothing is scaled. "
-            "Multiply the loss by `scale` before the backward pass.",
         ),
         Slip(
             "never unscaled",
@@ -126,7 +111,7 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
         Slip(
             "nothing skipped",
             functools.partial(_loop, skip=False),
-            "The weights are not numbers any more: one batch has infinite gradients when scaled, and you took a step "
+            "The weights are not numbers any more: a batch has infinite gradients when scaled, and you took a step "
             "with them. Skip it.",
         ),
         Slip(
@@ -136,7 +121,7 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
             "skip the whole batch, as momentum would carry it on.",
         ),
         Slip(
-            "stops at the outlier",
+            "stops at an outlier",
             functools.partial(_loop, stop=True),
             "Your loop ends where a batch has to be skipped, and the batches behind it are never trained on: `break` "
             "leaves the loop, `continue` goes on with the next one.",
@@ -144,7 +129,7 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
         Slip(
             "gradients add up",
             functools.partial(_loop, zero=False),
-            "Gradients of one batch are still there in the next: after the outlier none is finite. Call "
+            "Gradients of one batch are still there in the next: after an outlier none is finite. Call "
             "`optimizer.zero_grad()` for every batch.",
         ),
         Slip("unscaled twice", functools.partial(_loop, divide=2.0), TOO_SHORT),
@@ -167,7 +152,7 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
     )
 
     def record(self, given: Callable[..., Any]) -> Record:
-        """What the loop does in two trainings."""
+        """What the loop does in three trainings."""
         return scaled_loops.record(given, seed=OWN)
 
     def judge(self, record: Record, seed: int) -> scaled_loops.ScaledTraining:
@@ -183,17 +168,19 @@ class KeepSmall(ReplayCheck[scaled_loops.ScaledTraining]):
         if not seen.half and seen.moved.any():  # else it trained nothing at all
             return self.told("in float32")
         alike = [slip for slip in self.slips if seen.leads_where(_slip_outcome(slip))]
-        counted = [slip for slip in alike if seen.returned == _slip_outcome(slip).returned]
+        counted = [slip for slip in alike if seen.counted == _slip_outcome(slip).counted]
         for slip in counted or (() if seen.follows else alike):
             return slip.message
-        if seen.follows and seen.returned == str(seen.skipped):
+        if seen.follows and seen.counted[1] != "0":
             return (
-                "The weights are right. But with a scale of 1 nothing overflows, not even the outlier, and you "
-                f"returned {seen.of_none}: it is the gradients that say whether a batch is skipped."
+                "The weights are right. But with a scale of 1 nothing overflows, not even an outlier, and you "
+                f"returned {seen.counted[1]}: it is the gradients that say whether a batch is skipped."
             )
         if seen.follows:
-            wanted = f"{seen.skipped} batch had to be skipped"
-            return f"The weights are right, but you returned {seen.returned}, and {wanted}."
+            wrong = zip(seen.counted, seen.skipped, strict=True)
+            given_back, skipped = next((one, count) for one, count in wrong if one != str(count))
+            wanted = f"{skipped} batch{'' if skipped == 1 else 'es'} had to be skipped"
+            return f"The weights are right, but you returned {given_back} where {wanted}: count them."
         return (
             f"Your weights end {shown(round(seen.missed, 3))} times as far from float32's as those have moved; at most "
             f"{percent(scaled_loops.TOLERANCE)} is asked."

@@ -102,15 +102,15 @@ from lessons.half_precision import graded
 graded.share_left(share_left)
 
 # %% [markdown] question="smallest_update" points=3 difficulty=2 minutes=10
-# ## 3. The smallest update that is not lost
+# ## 3. Half a spacing
 #
 # Between two neighbouring powers of two, 2^e and 2^(e+1), a format with `fraction_bits` bits has evenly spaced
 # numbers, 2^(e − `fraction_bits`) apart. Below 2^`lowest_exponent` the spacing does not shrink any more. (float16:
 # 10 and −14; bfloat16: 7 and −126.)
 #
 # A result between two numbers is rounded to the nearer one. So an update of less than half a spacing leaves the
-# weight where it was. Return this half spacing for a weight, which may be negative or 0, as seen on the way away
-# from 0.
+# weight where it was. Return this half spacing for a weight, which may be negative or 0. At a power of two take the
+# spacing above it in size.
 
 
 # %% answer="smallest_update"
@@ -246,8 +246,8 @@ graded.next_scales(next_scales)
 # ## 6. A loop that loses its small gradients
 #
 # The loop below trains a small network on the digits. Its loss is a mean over 512 images and one term of several, with
-# a weight of about 1/1,000, so many values of its gradient maps are too small for float16. One batch in it is an
-# outlier whose gradients overflow when they are scaled.
+# a weight of about 1/1,000, so many values of its gradient maps are too small for float16. Some batches are outliers,
+# of a large weight or of very bright images: their gradients overflow when they are scaled.
 #
 # Repair the loop so that the weights end where float32's would: scale the loss by `scale`; *unscale*, which is to
 # divide the gradients by it; skip a batch whose gradients are not all finite; clip; step. Return how many batches

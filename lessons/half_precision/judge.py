@@ -1,13 +1,14 @@
 """A training loop written by a learner, judged by where its weights end: beside the same training in float32.
 
-What the loop does is recorded on one network and some digits, and replayed on another network and other digits, whose
-same batch overflows. Maps and their gradients are float16, weights float32. Nothing here knows a right loop, only what
-float32 does without one.
+What the loop does is recorded on networks and digits, and replayed on other networks and other digits, where the same
+batches overflow. How many do is drawn, and neither their weight nor their brightness alone says which. Maps and their
+gradients are float16, weights float32. Nothing here knows a right loop, only what float32 does without one.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,15 +28,19 @@ from lessons.shared.replay.steps import warm_up
 Batch = tuple[Tensor, Tensor, float]
 Train = Callable[..., Any]
 
-SCALE, NO_SCALE = 2.0**16, 1.0  # of a training, and of a second one, in which nothing overflows
-BATCHES, IMAGES = 8, 512  # so many images that a mean over them makes many values of gradient maps too small
+SCALE, NO_SCALE = 2.0**16, 1.0
+SCALES = (SCALE, NO_SCALE, SCALE)  # of the trainings; without a scale nothing overflows
+IMAGES = 512  # so many images that a mean over them makes many values of gradient maps too small
 HIDDEN = 32
 WEIGHTS = (2e-4, 3e-4, 4e-3)  # of the loss among other terms; the learning rate is as much larger
 RATE = 80.0
 # Of the gradients: the first two weights of the loss stay below it and the third exceeds it, on whatever digits, so
 # that a loop that looks at a norm goes the same way on others. Far above what torch adds to a norm, 1e-6.
 MAX_NORM = 2e-4
-OUTLIER = 1e3  # weight of the one batch whose scaled gradients no float16 holds
+BRIGHT = 2e4  # times as bright as others: float16 still holds the pixels and the maps
+# (brightness, weight) of batches whose scaled gradients no float16 holds, and of one whose gradients it does.
+OUTLIERS = ((1.0, 1e3), (BRIGHT, WEIGHTS[2]))
+HARMLESS = (BRIGHT, 1e-6)
 ROUNDING = 1e-6  # distance that the rounding of float32 weights can add up to
 TOLERANCE = 0.02  # of the way that float32's weights have gone
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "mv", "addmv"})  # what a dense layer comes to
@@ -67,21 +72,19 @@ class ScaledTraining:
     """Where a training loop led.
 
     Attributes:
-        returned: what the loop returned, as a message quotes it.
-        of_none: what it returns with a scale of 1, where no batch has to be skipped.
-        moved: from where the weights started to where they are, flat, float32.
-        missed: distance to float32's weights, as a share of the way those have gone; inf for weights that are not
-            finite.
+        counted: what the loop returned from each training, as a message quotes it.
+        skipped: how many batches each of them had to skip.
+        moved: from where the weights of the first started to where they are, flat, float32.
+        missed: distance to float32's weights, as a share of the way those have gone, the largest over the trainings
+            with a scale; inf for weights that are not finite.
         half: whether the network ran in float16, every time.
-        skipped: batches that had to be skipped.
     """
 
-    returned: str
-    of_none: str
+    counted: tuple[str, ...]
+    skipped: tuple[int, ...]
     moved: Tensor
     missed: float
     half: bool
-    skipped: int = 1
 
     def leads_where(self, other: ScaledTraining) -> bool:
         """Whether both loops moved the weights alike: to two percent of the way, or both out of the numbers."""
@@ -102,14 +105,34 @@ class ScaledTraining:
         }
 
     @property
+    def returned(self) -> str:
+        """What the loop returned from the first training."""
+        return self.counted[0]
+
+    @property
     def counts(self) -> bool:
         """Whether skipped batches are counted, also where there is none."""
-        return (self.returned, self.of_none) == (str(self.skipped), "0")
+        return self.counted == tuple(map(str, self.skipped))
 
     @property
     def follows(self) -> bool:
         """Whether the weights are float32's, but for rounding."""
         return self.missed <= TOLERANCE
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a loop is given: a network, batches, a scale; and which of the batches are outliers."""
+
+    model: nn.Module
+    batches: list[Batch]
+    scale: float
+    outliers: frozenset[int]
+
+    @property
+    def skipped(self) -> int:
+        """How many batches a loop has to skip."""
+        return len(self.outliers) if self.scale > 1 else 0
 
 
 def _network(seed: int) -> nn.Module:
@@ -118,20 +141,35 @@ def _network(seed: int) -> nn.Module:
         return nn.Sequential(nn.Linear(64, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10))
 
 
-def _batches(outlier: int, seed: int) -> list[Batch]:
-    """Batches of digits, of which one is the outlier; how bright all are, from half to twice, changes every norm."""
+def _kinds(pattern: int) -> list[dict[int, tuple[float, float]]]:
+    """Of each training its unusual batches, (brightness, weight) by place. The two with a scale skip unequally many."""
+    dice = random.Random(pattern)
+    many = dice.randint(1, 3)
+    first, *places = dice.sample(range(1, 7), 1 + many)  # the first batch and the last are always as usual
+    long = dict(zip(places, (OUTLIERS[1], *dice.choices(OUTLIERS, k=2)), strict=False)) | {first: HARMLESS}
+    fewer = dice.choice([count for count in range(3) if count != many])
+    short = {place: dice.choice(OUTLIERS) for place in dice.sample(range(1, 4), fewer)}
+    return [long, dict(enumerate(OUTLIERS, 1)), short]
+
+
+def _trainings(pattern: int, seed: int) -> list[Training]:
+    """A training of eight batches, one of three without a scale, and one of four; on networks and digits by the seed.
+
+    The usual batches are all from half to twice as bright, which changes every norm.
+    """
     x, y = load()[:2]
     generator = torch.Generator().manual_seed(seed)
-    x = x * 2 ** (2 * torch.rand((), generator=generator) - 1)
-    weights = [OUTLIER if index == outlier else WEIGHTS[index % len(WEIGHTS)] for index in range(BATCHES)]
-    rows = [torch.randperm(len(x), generator=generator)[:IMAGES] for _ in weights]
-    return [(x[one], y[one], weight) for one, weight in zip(rows, weights, strict=True)]
-
-
-def _trainings(outlier: int, seed: int) -> list[tuple[nn.Module, list[Batch]]]:
-    """What a loop is given: a network with all batches, and another one with a good one and the outlier."""
-    batches = _batches(outlier, seed)
-    return [(_network(seed), batches), (_network(seed + 1), [batches[0], batches[outlier]])]
+    usual = float(2 ** (2 * torch.rand((), generator=generator) - 1))
+    made = []
+    for number, (count, kinds) in enumerate(zip((8, 3, 4), _kinds(pattern), strict=True)):
+        batches = []
+        for place in range(count):
+            brightness, weight = kinds.get(place, (usual, WEIGHTS[place % len(WEIGHTS)]))
+            rows = torch.randperm(len(x), generator=generator)[:IMAGES]
+            batches.append((x[rows] * brightness, y[rows], weight))
+        outliers = frozenset(place for place, kind in kinds.items() if kind in OUTLIERS)
+        made.append(Training(_network(seed + number), batches, SCALES[number], outliers))
+    return made
 
 
 def _inputs(number: int, model: nn.Module, batches: Sequence[Batch]) -> dict[str, Tensor]:
@@ -147,46 +185,48 @@ def _optimizer(number: int, model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.0 if number else 0.9)
 
 
-def record(train: Train, outlier: int = 4, seed: int = 0) -> Record:
-    """What a loop does in two trainings.
+def record(train: Train, pattern: int = 0, seed: int = 0) -> Record:
+    """What a loop does in three trainings; `pattern` draws which batches are outliers, and how many.
 
     Of each it hands out "returned 0 TEXT" and "weight 0 NAME", with the number of the training. Raises whatever the
     learner's code raises, and Refused.
     """
     warm_up()
-    trainings = [
-        (model, [(images.clone(), labels.clone(), weight) for images, labels, weight in batches])
-        for model, batches in _trainings(outlier, seed)
-    ]
-    inputs = {name: one for n, pair in enumerate(trainings) for name, one in _inputs(n, *pair).items()}
+    trainings = _trainings(pattern, seed)
+    inputs = {name: t for n, one in enumerate(trainings) for name, t in _inputs(n, one.model, one.batches).items()}
     with no_garbage_collection(), torch.random.fork_rng(devices=[]):
         recorder = Recorder(inputs)
-        for number, (model, batches) in enumerate(trainings):
-            optimizer = _optimizer(number, model)
+        for number, one in enumerate(trainings):
+            optimizer = _optimizer(number, one.model)
             with recorder:
-                returned = train(model, optimizer, batches, NO_SCALE if number else SCALE, MAX_NORM)
+                returned = train(one.model, optimizer, one.batches, one.scale, MAX_NORM)
             recorder.mark(f"returned {number} {'ellipsis' if returned is ... else shown(returned)}")
-            for name, parameter in model.named_parameters():
+            for name, parameter in one.model.named_parameters():
                 recorder.mark(f"weight {number} {name}", parameter.detach())
     return recorder.record
 
 
-def judge(record: Record, outlier: int = 4, seed: int = 1) -> ScaledTraining:
-    """Where a record leads the weights of another network on other digits, beside float32. Raises Refused."""
-    trainings = _trainings(outlier, seed)
-    inputs = {name: one for n, pair in enumerate(trainings) for name, one in _inputs(n, *pair).items()}
+def judge(record: Record, pattern: int = 0, seed: int = 1) -> ScaledTraining:
+    """Where a record leads the weights of other networks on other digits, beside float32. Raises Refused."""
+    trainings = _trainings(pattern, seed)
+    inputs = {name: t for n, one in enumerate(trainings) for name, t in _inputs(n, one.model, one.batches).items()}
     record.require_marks("".join(rf"returned {n} [^\n]*\n(weight {n} [^\n]+\n)+" for n in range(len(trainings))))
     found = replay(record, inputs)
-    model, batches = trainings[0]
-    start = _flat(dict(model.named_parameters()))
-    handed = {name: found.handed.get(f"weight 0 {name}") for name, _ in model.named_parameters()}
-    if any(one is None for one in handed.values()):
-        raise Refused("a weight is missing")
-    weights = _flat({name: one for name, one in handed.items() if one is not None})
-    truth = _in_float32(model, batches, outlier)
-    distance = torch.linalg.norm(weights - truth) / torch.linalg.norm(truth - start)
-    missed = float(distance.nan_to_num(torch.inf))
-    return ScaledTraining(_said(found, 0), _said(found, 1), weights - start, missed, _in_half(found, model))
+    moved, missed = [], [0.0]
+    for number, one in enumerate(trainings):
+        start = _flat(dict(one.model.named_parameters()))
+        ended = {name: found.handed.get(f"weight {number} {name}") for name, _ in one.model.named_parameters()}
+        if any(weight is None for weight in ended.values()):
+            raise Refused("a weight is missing")
+        weights = _flat({name: weight for name, weight in ended.items() if weight is not None})
+        moved.append(weights - start)
+        if one.scale > 1:
+            truth = _in_float32(number, one)
+            distance = torch.linalg.norm(weights - truth) / torch.linalg.norm(truth - start)
+            missed.append(float(distance.nan_to_num(torch.inf)))
+    counted = tuple(_said(found, number) for number in range(len(trainings)))
+    skipped = tuple(one.skipped for one in trainings)
+    return ScaledTraining(counted, skipped, moved[0], max(missed), _in_half(found, trainings[0].model))
 
 
 def _said(found: Replayed, number: int) -> str:
@@ -214,11 +254,12 @@ def _flat(weights: dict[str, Tensor]) -> Tensor:
     return torch.cat([one.detach().flatten() for one in weights.values()])
 
 
-def _in_float32(model: nn.Module, batches: Sequence[Batch], outlier: int) -> Tensor:
-    """The weights of the same training in float32, which needs no scale; the outlier is left out."""
-    optimizer = _optimizer(0, model)
-    for index, (images, labels, weight) in enumerate(batches):
-        if index != outlier:
+def _in_float32(number: int, training: Training) -> Tensor:
+    """The weights of the same training in float32, which needs no scale; the outliers are left out."""
+    model = training.model
+    optimizer = _optimizer(number, model)
+    for place, (images, labels, weight) in enumerate(training.batches):
+        if place not in training.outliers:
             optimizer.zero_grad()
             (weight * nn.functional.cross_entropy(model(images), labels)).backward()
             nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)

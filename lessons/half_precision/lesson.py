@@ -9,8 +9,8 @@
 # %% [markdown] slide="slide"
 # # 08 · Half precision
 #
-# **The question:** a number of 16 bits takes half the bytes of one of 32. Can you use nothing else, and how much
-# memory is saved in the end?
+# **The question:** a number of 16 bits takes half the bytes of one of 32. Can you train in 16 bits alone? And how much
+# memory does it save?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -133,13 +133,13 @@ weights = torch.cat([parameter.detach().flatten() for parameter in broken.parame
 print(f"{int(weights.isnan().sum()):,} of {len(weights):,} weights are nan, not a number")
 with torch.no_grad():
     answers = broken(test_images.half()).argmax(dim=1)
-print(f"The digits it names: {answers.unique().tolist()}", end=", ")
+print(f"Of ten nans argmax names the first: {answers.unique().tolist()}", end=", ")
 print(f"and {100 * (test_labels == 0).float().mean():.0f} % of the test images show a 0.")
 
 # %% [markdown] slide="slide"
 # ## Where 16 bits go
 #
-# A float is a sign, an *exponent* and a *fraction*. In 16 bits it is in *half precision*, a *half* for short. In
+# A float is a sign, an *exponent* and a *fraction*. A float of 16 bits is called *half precision*, or a *half*. In
 # PyTorch's names (`.half()`, `torch.half`) that word means float16 alone.
 
 # %% [markdown] slide="notes"
@@ -163,8 +163,9 @@ columns = ["exponent bits", "fraction bits", "largest", "smallest normal", "smal
 formats()[[*columns, "spacing at 1", "digits"]]
 
 # %% [markdown] slide="notes"
-# - **Range** comes from the exponent. float16 ends at 65,504 above and at 6 · 10⁻⁸ below, and it loses digits one by
-#   one under its smallest *normal* number. bfloat16 reaches as far up as float32, and nearly as far down.
+# - **Range** comes from the exponent, and at the very bottom from the fraction too. float16 ends at 65,504 above and at
+#   6 · 10⁻⁸ below, and it loses digits one by one under its smallest *normal* number. bfloat16 has the exponent of
+#   float32: it reaches as far up, and nearly as far down.
 # - **Rounding** comes from the fraction. float16 has 3 decimal digits, bfloat16 has 2.
 #
 # Which of the two was it?
@@ -203,8 +204,8 @@ print(f"infinite or nan after this step: {int((~moved.isfinite()).sum()):,}")
 # 0 / 0 is nan. If that is the cause, an ε that is large enough for float16 must help:
 
 # %% tags=["nbval-ignore-output"]
-held = train(torch.float16, eps=1e-4)[1]
-print(f"all in float16, ε of 1e-4: {held[-1]:.0f} % after {len(held)} epochs")
+held, control = train(torch.float16, eps=1e-4)[1], train(eps=1e-4)[1]
+print(f"ε of 1e-4, four epochs: all in float16 {held[-1]:.0f} %, float32 {control[-1]:.0f} %")
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
 # Change ε: how small may it be before float16 stops learning? Is that where it becomes 0?
@@ -215,13 +216,13 @@ print(f"longest first step {longest:,.0f} times the rate,", end=" ")
 print(f"accuracy {train(torch.float16, eps=eps)[1][-1]:.0f} %")
 
 # %% [markdown] slide="notes"
-# Not being 0 is not enough for ε. Where v is 0, ε alone divides, and the smaller it is the longer are the steps. In
+# Not being 0 is not enough for ε. Where v is 0, ε alone divides, and the smaller it is, the longer the steps. In
 # float32, where v is not lost, Adam's first step is no longer than the rate.
 #
-# With an ε that suits it, float16 trains well here: its rounding did no harm. So is range still a problem when Adam's
-# averages are kept in float32, and only what the layers compute is in float16? Here are a network trained in float32
-# and the gradients of one batch. Hollow bars are numbers that float16 rounds to 0: those of at most 2⁻²⁵, half its
-# smallest number.
+# With an ε that suits it, float16 trains as well as float32 here: at this rate its rounding does no harm. So is range
+# still a problem when Adam's averages are kept in float32, and only what the layers compute is in float16? Here are a
+# network trained in float32 and the gradients of one batch. Hollow bars are numbers that float16 rounds to 0: at most
+# 2⁻²⁵, half its smallest.
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 net = train(epochs=20)[0]
@@ -236,8 +237,8 @@ magnitudes(
 )
 
 # %% [markdown] slide="notes"
-# Weight gradients are sums over images and positions, and larger here. Does it matter that small values become 0? Not
-# while large ones outweigh them. It does when all are small.
+# Weight gradients are sums over images and positions, and larger here. Does it matter that small values of the maps
+# become 0? Not for this batch: the first row of the table below. It does when all values are small.
 
 # %% [markdown] slide="slide"
 # ## Range has a remedy: scale the loss
@@ -251,6 +252,10 @@ magnitudes(
 # %% tags=["nbval-ignore-output"] folded=true
 with torch.no_grad():
     known = nn.functional.cross_entropy(net(images), labels, reduction="none").argsort()[:64]
+usual = gradients(net, images[:64], labels[:64], "float16")
+usual_zeros = fate(exact.maps["conv1"], "float16").lost
+usual_wrong = torch.linalg.norm(usual.all_weights - exact.all_weights)
+usual_wrong = float(usual_wrong / torch.linalg.norm(exact.all_weights))
 exact = gradients(net, images[known], labels[known])
 
 
@@ -259,7 +264,7 @@ def error(weights):
     return float(off / torch.linalg.norm(exact.all_weights))
 
 
-rows = []
+rows = [("the batch above, 1", f"{100 * usual_zeros:.1f} %", f"{100 * usual_wrong:.2f} %")]
 for scale in (1, 2**4, 2**8, 2**12, 2**16):
     half = gradients(net, images[known], labels[known], "float16", scale)
     zeros = fate(exact.maps["conv1"], "float16", scale).lost
@@ -274,7 +279,8 @@ pd.DataFrame(rows, columns=columns).set_index("scale")
 
 # %% [markdown] slide="notes"
 # Without a scale a large part of the gradient is lost; with one, what is left is the rounding of float16. bfloat16
-# needs no scale and rounds more coarsely. Why powers of two? They move the exponent and touch no digit:
+# needs no scale and rounds more coarsely. Why powers of two? Between normal numbers they move the exponent and touch no
+# digit:
 
 # %% slide="notes"
 # drawn as whole numbers, which are the same on every processor
@@ -301,10 +307,10 @@ for scale in (2.0**12, 5000.0):
 # ```
 
 # %% [markdown] slide="notes"
-# *Autocast* is explained below. Two mistakes crash nothing. Without `unscale_`, clipping meets gradients that are
-# larger by the scale, 65,536 to begin with. With SGD it then cuts every step to next to nothing. (Adam divides by the
-# gradients' own size, which nearly takes a constant factor out again.) And `backward` inside the autocast
-# block works, but is not needed: each operator's backward pass runs in the type that its forward pass had.
+# *Autocast* is explained below. One mistake raises no error: without `unscale_`, clipping meets gradients that are larger
+# by the scale, 65,536 to begin with. `scaler.step` then divides what is left by the scale, so that SGD's steps shrink to
+# next to nothing. `backward` stays outside of the autocast block: each operator's backward pass runs in the type that its
+# forward pass had.
 #
 # Too small a scale, and gradients become 0. Too large, and they become infinite. `GradScaler` finds its own: a step
 # with an infinite gradient is *skipped* and the scale halved; after a row of good steps it is doubled. Here on this
@@ -329,11 +335,11 @@ for step in range(120):
     scaler.update()
     skipped.append(scaler.get_scale() < used[-1])
 again = scales(skipped, 2.0**28, interval=20) == used
-print("The rule, applied to the skipped steps alone, gives the same scales:", again)
+print("The rule for doubling, from the skipped steps alone, gives the same scales:", again)
 corners = [(step + side, scale) for step, scale in enumerate(used) for side in (0, 1)]
 plane(
-    Axis("step"),
-    Axis("loss scale, as a power of two", low=0),
+    Axis("step", low=0, high=120),
+    Axis("log2 of the loss scale"),
     curves=[
         Curve(
             "", [at for at, _ in corners], [torch.tensor(s).log2().item() for _, s in corners]
@@ -358,19 +364,11 @@ in_bfloat16 = train(torch.bfloat16)[1]
 print(f"after four epochs: bfloat16 {in_bfloat16[-1]:.0f} %, float32 {in_float32[-1]:.0f} %")
 
 # %% [markdown] slide="notes"
-# It looks like it. Now a smaller learning rate, and more time to learn.
+# Now a smaller learning rate, and more time to learn, in float32 to begin with:
 
 # %% tags=["nbval-ignore-output"]
 slow = {"float32": train(rate=1e-4, epochs=30)[1]}
 print(f"float32, a rate of 1e-4: {slow['float32'][-1]:.0f} % after 30 epochs")
-
-# %%
-guess_slow = predict(
-    "All in bfloat16, a learning rate of 1e-4 in place of 3e-3: what is the accuracy after 30 "
-    "epochs?",
-    unit="%",
-)
-guess_slow
 
 # %% [markdown] slide="subslide"
 # Numbers of a format lie further apart the larger they are. Beyond 256, bfloat16 does not have every whole number:
@@ -382,9 +380,9 @@ for value, name in ((2048, "float16"), (256, "bfloat16")):
 print(f"bfloat16's spacing at a weight of 0.05: {spacing(0.05, 'bfloat16'):.1e}")
 
 # %% [markdown] slide="notes"
-# A weight update is such a sum, of a large number and a small one. If the update is below half the spacing at the
-# weight, nothing happens. Adam's first step moves a weight by about the rate. Which weights of a new network would not
-# move?
+# A weight update adds a small number to a large one. If the update is below half the spacing at the weight, nothing
+# happens. Adam's first step moves a weight by about the rate. How many weights of a new network would not move? For a
+# step of 1e-4 in bfloat16 it is those whose half spacing is larger, beyond 1/32:
 
 # %% folded=true
 torch.manual_seed(0)
@@ -392,7 +390,7 @@ fresh = networks.small_cnn(channels=1, size=8)
 weights = nn.utils.parameters_to_vector(fresh.parameters()).detach()
 unmoved = {}
 tried = [("bfloat16", rate) for rate in (3e-3, 1e-3, 3e-4, 1e-4)]
-for name, rate in [*tried, ("float16", 1e-4), ("float32", 1e-4)]:
+for name, rate in [*tried, ("float16", 1e-4), ("float16", 1e-5), ("float32", 1e-5)]:
     rounded = weights.to(getattr(torch, name))
     stays = rounded + torch.tensor(rate).to(rounded.dtype) == rounded
     unmoved[f"{name}, step {rate:g}"] = 100 * float(stays.float().mean())
@@ -402,6 +400,14 @@ side_by_side(
     title=f"In bfloat16, {unmoved['bfloat16, step 0.0001']:.0f} % of the weights do not move "
     "by a step of 0.0001",
 )
+
+# %% slide="subslide"
+guess_slow = predict(
+    "All in bfloat16, a learning rate of 1e-4 in place of 3e-3: what is the accuracy after 30 "
+    "epochs?",
+    unit="%",
+)
+guess_slow
 
 # %% slide="subslide" folded=true tags=["nbval-ignore-output"]
 slow["all in bfloat16"] = train(torch.bfloat16, rate=1e-4, epochs=30)[1]
@@ -432,41 +438,49 @@ reveal(
 # take two of them away. With *master weights* the weights and Adam's averages stay float32, and the layers compute in
 # bfloat16 with rounded copies. (That is autocast, of which more below.) The maps are rounded as before.
 #
-# Then one comes back. In the last run Adam's averages stay float32, but after each step the weights are rounded to
-# bfloat16.
+# Then we put one back. In the last runs Adam's averages stay float32, but after each step the weights are rounded, to
+# bfloat16 or to float16.
 
 
 # %% tags=["nbval-ignore-output"] folded=true
-def round_weights(optimizer, *_):
-    with torch.no_grad():
-        for weight in optimizer.param_groups[0]["params"]:
-            weight.copy_(weight.bfloat16())
+def with_rounded_weights(dtype):
+    def round_weights(optimizer, *_):
+        with torch.no_grad():
+            for weight in optimizer.param_groups[0]["params"]:
+                weight.copy_(weight.to(dtype))
+
+    hook = register_optimizer_step_post_hook(round_weights)  # until removed, after every step
+    reached = train(rate=1e-4, epochs=30, autocast=True)[1]
+    hook.remove()
+    return reached
 
 
 slow["master weights"] = train(rate=1e-4, epochs=30, autocast=True)[1]
-hook = register_optimizer_step_post_hook(round_weights)  # from here on after every step
-slow["only the weights rounded"] = train(rate=1e-4, epochs=30, autocast=True)[1]
-hook.remove()
+slow["only the weights rounded"] = with_rounded_weights(torch.bfloat16)
+in_half = with_rounded_weights(torch.float16)[-1]
+print("after 30 epochs:", ", ".join(f"{name} {r[-1]:.0f} %" for name, r in slow.items()))
+print(f"only the weights rounded, to float16: {in_half:.0f} %")
+back = slow["master weights"][-1] - slow["only the weights rounded"][-1]
 plane(
     Axis("epochs", low=0),
     Axis("accuracy, %", low=0, high=100),
     curves=[
-        Curve(name, list(range(1, 31)), reached, colour)
+        Curve(name, list(range(1, 31)), reached, colour, dashed=name == "master weights")
         for (name, reached), colour in zip(slow.items(), SERIES_COLOURS, strict=False)
     ],
-    title="After 30 epochs: "
-    + ", ".join(f"{name} {reached[-1]:.0f} %" for name, reached in slow.items()),
+    title=f"Rounding nothing but the weights to bfloat16 costs {back:.0f} points",
 )
 
 # %% [markdown] slide="notes"
 # With master weights the curve is that of float32, so it was not the maps. Round the weights alone, and most of
-# the gap is back, though Adam's averages are float32. So it was the updates, lost where they are added to the weights.
+# the loss returns, though Adam's averages are float32. So it was the updates, lost where they are added to the weights.
 # More time does not close the gap: `train` with 120 epochs in place of 30, run once for this page, ends at 93 % in
 # float32 and at 73 % all in bfloat16. The network is small and this is one seed; how much is lost varies, and at a rate
 # of 3e-3 nothing was.
 #
-# Range has one remedy, then, and rounding another. float16 wants a loss scale, which costs no memory. bfloat16 wants
-# float32 weights, which do. float16 has three more bits of fraction, and lost hardly an update in the chart above.
+# Range has one remedy, then, and rounding another. float16 needs a loss scale, and that costs no memory. Against rounding
+# both need float32 weights, and those do cost memory. float16 has three more bits of fraction, so it needs them later: at
+# a step of 1e-4 it lost hardly an update in the chart above, at 1e-5 as many as bfloat16 at 1e-4.
 
 # %% [markdown] slide="slide"
 # ## What autocast does
@@ -485,7 +499,8 @@ plane(
 #
 # The trace shows it on a dense layer of 1,000 × 1,000. The table says what each operator is for, and how many bytes are
 # alive after it. A `_to_copy` makes a half copy of a float32 tensor, or a float32 copy of a half one. `mm` is a matrix
-# product, `addmm` one with the bias added. Half copies of weights are in the role `other`.
+# product, `addmm` one with the bias added. Half copies of weights are in the role `other`. The rows left out belong to
+# other layers; the total begins with parameters and momentum.
 
 # %%
 with torch.device("meta"):
@@ -502,20 +517,22 @@ purposes = [
 first[["event", "phase"]].assign(makes=purposes).join(first[sizes].map("{:,}".format))
 
 # %% [markdown] slide="subslide"
-# What does a parameter cost? Bytes, with momentum:
+# What does a parameter cost? Bytes, with momentum, autocast at three moments:
 #
-# | | float32 | the paper of 2018 | autocast |
-# |---|---:|---:|---:|
-# | weight, or master weight | 4 | 4 | 4 |
-# | half copy that the layers compute with | – | 2 | 2, for a while |
-# | gradient | 4 | 2 | 4 |
-# | momentum | 4 | 4 | 4 |
-# | **together** | **12** | **12** | **14 at most** |
+# | | float32 | paper of 2018 | before its backward | its gradient is copied | after |
+# |---|---:|---:|---:|---:|---:|
+# | weight | 4 | 4 | 4 | 4 | 4 |
+# | half copy of it | – | 2 | 2 | – | – |
+# | gradient in half | – | 2 | – | 2 | – |
+# | gradient | 4 | – | – | 4 | 4 |
+# | momentum | 4 | 4 | 4 | 4 | 4 |
+# | **together** | **12** | **12** | **10** | **14** | **12** |
 
 # %% [markdown] slide="notes"
-# Neither saves a byte for parameters. What is saved must come from the maps. The paper is Micikevicius et al., *Mixed
-# Precision Training*, ICLR 2018: weights, maps and gradients in float16, a float32 master copy for the update. Autocast
-# keeps `weight` and `weight.grad` in float32, so an optimizer needs no change.
+# Each layer has its 14 bytes for a moment, when its half gradient is copied to float32. (With gradients kept from an
+# earlier micro-batch it is more.) So parameters save nothing at the end; what is saved must come from the maps. The paper
+# is Micikevicius et al., *Mixed Precision Training*, ICLR 2018: weights, maps and gradients in float16, a float32 master
+# copy for the update. Autocast keeps `weight` and `weight.grad` in float32, so an optimizer needs no change.
 
 # %% [markdown] slide="slide"
 # ## How much memory is saved?
@@ -535,11 +552,11 @@ guess_peak
 
 # %% [markdown] slide="notes"
 # `fc6` and the layers after it have their gradients by then, and the maps before it still wait. Below, every value
-# takes 4 bytes.
+# takes 4 bytes but a pool index, a whole number of 8. It is not quite the 10.31 GiB: float32 peaks later.
 
 # %% tags=["change"]
-# Change the 4s: how many bytes does a value take under autocast? 2, 4, or 8
-size = {"weight": 4, "momentum": 4, "gradient": 4, "image": 4, "map": 4, "pool index": 4}
+# Change the 4s: how many bytes does a value take under autocast?
+size = {"weight": 4, "momentum": 4, "gradient": 4, "image": 4, "map": 4, "pool index": 8}
 values = {
     "weight": 138_357_544,
     "momentum": 138_357_544,
@@ -582,7 +599,7 @@ reveal(
         ),
         (
             0.75 * full / GIB,
-            "A quarter less? Maps are most of the peak, and all of them are halved.",
+            "A quarter less? Maps are most of the peak, and all but indices are halved.",
         ),
         (full / GIB, "That is float32's peak. Most of it is maps, and maps do become halves."),
     ],
@@ -591,8 +608,9 @@ reveal(
 # %% folded=true
 for name, count in {**terms, "together": by_hand}.items():
     print(f"{name:42}{count / MIB:9,.1f} MiB")
-print(f"trace: {(vgg.half.peak_bytes - by_hand) / MIB:.1f} MiB more, of which", end=" ")
-print(f"{table.loc['workspace', 'half'] / MIB:.1f} MiB are cuBLAS's workspace")
+print(f"trace: {(vgg.half.peak_bytes - by_hand) / MIB:.1f} MiB more:", end=" ")
+print(f"{table.loc['workspace', 'half'] / MIB:.1f} MiB are cuBLAS's workspace. A gradient map")
+print(f"of {table.loc['gradient maps', 'half'] / MIB:.1f} MiB is there, pool5's map is not.")
 
 # %% slide="subslide"
 peaks = [format_bytes(ledger.peak_bytes) for ledger in (vgg.full, vgg.half)]
@@ -604,8 +622,7 @@ skyline(
 )
 
 # %% [markdown]
-# The thin band on top, `other`, is the half copies of weights. Feature maps include pool indices here. The table below
-# has a row for each of the two.
+# `other` is the half copies of weights. Feature maps include pool indices here. The table below has a row for each.
 
 # %% slide="subslide"
 for name, at in (("float32", vgg.full), ("half", vgg.half)):
@@ -625,7 +642,7 @@ print("MiB by role, each at its own peak:")
 
 # %% [markdown] slide="subslide"
 # And a network with hardly any maps? The dense net of lesson 03 has 52 million weights, 36 million of them in `fc1`
-# (9,000 × 4,000). There it peaks in float32, in the backward pass:
+# (9,000 × 4,000). In float32 its peak, too, is in the backward pass:
 
 # %%
 dense = halving("52 M dense net", 128)
@@ -679,6 +696,7 @@ skyline(
 added = dense.by_role().loc["weight gradients", "change"]
 print(f"weight gradients at the peak: {format_bytes(added)} more")
 print(f"a half gradient of fc1:       {format_bytes(2 * 9000 * 4000)}")
+print(f"the rest of the step:         {(-dense.saved_bytes - added) / MIB:+.2f} MiB")
 
 # %% [markdown] slide="slide"
 # ## Memory, time and accuracy together
@@ -709,7 +727,7 @@ shown["accuracy"] = trained["accuracy"].map(format_share)
 shown
 
 # %% [markdown] slide="notes"
-# Both autocasts learn as float32 does. Pure float16 needs the least memory for tensors, and answers 0 to every image. A
+# Both autocasts learn as float32 does. Pure float16 needs the least memory for tensors, and ends in nan as before. A
 # measured peak above the traced one may be scratch memory inside the kernels: a CPU that cannot compute in a format
 # converts to float32, in buffers of its own.
 
@@ -720,8 +738,7 @@ print(f"{slower['bfloat16 autocast']:.1f} times as long in bfloat16 autocast,", 
 print(f"{slower['float16 autocast, scaled']:.1f} times in float16 autocast.")
 
 # %% [markdown] slide="skip"
-# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
-# neither.
+# And on a GPU? The next cell uses the one in this machine, or else a recording.
 
 # %% slide="skip" tags=["nbval-ignore-output"]
 gpu = recordings.gpu()
@@ -766,8 +783,9 @@ half_explorer()
 judge([81, 82])
 
 # %% [markdown] slide="skip"
-# **The catalogue**, in TFLOP/s; "–" is not in it. The last column is what the model of lesson 01 makes of the rates for
-# VGG-16, batch 64: float32's time over half's. *Tensor cores* (lesson 02) multiply halves and add up in float32.
+# **The catalogue**, in TFLOP/s; at "–" it has no rate, though a card with tensor cores also has plain float16
+# arithmetic. The last column is what the model of lesson 01 makes of the rates for VGG-16, batch 64: float32's time
+# over half's. *Tensor cores* (lesson 02) multiply halves and add up in float32.
 
 # %% slide="skip" folded=true
 vgg_64 = halving("VGG-16", 64)
@@ -783,10 +801,10 @@ columns = ["device", "year", *rates, "bfloat16", "modelled"]
 pd.DataFrame(rows, columns=columns).set_index("device")
 
 # %% [markdown] slide="skip"
-# On the K40, the Titan X and the GTX 1080 only the traffic is halved. From the A100 on, and on the RTX 4090, PyTorch
-# runs float32 convolutions as *TF32* if nobody forbids it: float32's range with 10 fraction bits, on the tensor cores.
-# For matrix products somebody has to allow it. Halves then gain less than the last column says. The catalogue has no
-# rates for TF32.
+# On the K40, the Titan X and the GTX 1080 only the traffic is halved. On the A100 and every later card here, PyTorch
+# runs float32 convolutions as *TF32* by default: float32's range with 10 fraction bits, on the tensor cores. Matrix
+# products use it only if you allow it. Halves then gain less than the last column says. The catalogue has no rates for
+# TF32.
 #
 # **How much of it was measured?** Forward and backward, in milliseconds an image, as others timed it; and the model,
 # where the catalogue has the card.
@@ -805,30 +823,30 @@ for row in HALVES:
 columns = ["network, batch", "device", "from", "ms an image", "in halves"]
 columns += ["measured", "modelled"]
 shown = [
-    (f"{row.network}, {row.batch}", row.device, row.full, f"{row.full_ms:.2f}",
-     f"{row.half_ms:.2f}", f"{row.times:.2f}", f"{modelled:.1f}" if modelled else "–")
+    (f"{row.network}, {row.batch}", row.device, row.full, f"{row.full_ms:.3f}",
+     f"{row.half_ms:.3f}", f"{row.times:.2f}", f"{modelled:.1f}" if modelled else "–")
     for row, modelled in rows
 ]  # fmt: skip
 pd.DataFrame(shown, columns=columns).set_index("network, batch")
 
 # %% [markdown] slide="skip"
-# Where this table has both, less was measured than modelled: the model lets every product run near the peak of the
-# tensor cores. Sources, as their READMEs were: VGG-16 from u39kun's deep-learning-benchmark, 2017 to 2019, PyTorch 0.3
-# (V100, GTX 1080 Ti) and 1.0 (RTX 2080 Ti), everything in halves, without autocast. ResNet-50 from NVIDIA's own
-# DeepLearningExamples, 2021, with autocast and the memory layout that tensor cores like. NVIDIA's A100 row starts from
-# TF32, not from float32.
+# Where this table has both, less was measured than modelled. One reason may be that the model lets every product run
+# near the peak of the tensor cores. Sources, as their READMEs were: VGG-16 from u39kun's deep-learning-benchmark, 2017
+# to 2019, PyTorch 0.3 (V100, GTX 1080 Ti) and 1.0 (RTX 2080 Ti), everything in halves, without autocast. ResNet-50 from
+# NVIDIA's own DeepLearningExamples, 2021, with autocast and the memory layout that tensor cores like. NVIDIA's A100 row
+# starts from TF32, not from float32.
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. float16 fails by range: keep Adam's averages in float32, and scale the loss. bfloat16 loses small updates by
-#    rounding: keep the weights in float32.
-# 2. So maps halve; weights, optimizer state, indices and input do not.
-# 3. A network of mostly maps comes close to half; one of mostly weights grows.
+# 1. float16 fails by range: scale the loss. Both halves lose small updates by rounding, bfloat16 sooner: keep float32
+#    weights.
+# 2. So maps halve; weights, their gradients, optimizer state, indices and input do not.
+# 3. ResNet-50 comes close to half, VGG-16 saves a third.
 
 # %% [markdown] slide="notes"
-# Autocast with bfloat16 needs no scale, and rounds more coarsely. Where the device has no arithmetic for halves hardly
-# any time is gained.
+# Autocast with bfloat16 needs no scale, and rounds more coarsely. A network of weights saves nothing, and grows where its
+# peak is in the backward pass. Where the device has no arithmetic for halves, time may be lost, as on this CPU in float16.
 #
 # Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}. Save, then
 # `course check 08` gives your marks.

@@ -77,6 +77,7 @@ def cards(
         scene.add(Words(x, y, heading, SIZE, "end", bold=True))
     top = y + 8
     y = top - ROW / 2 + 6
+    outlines = []
     for bar in bars:
         y += ROW
         end = at(bar.memory_bytes)
@@ -84,15 +85,18 @@ def cards(
         if bar.state in FILLS:
             scene.add(Area(corners, FILLS[bar.state]))
         else:
-            scene.add(Lines([[*corners, corners[0]]], FAINT, 1.2))
+            outlines.append([*corners, corners[0]])
         scene.add(beside(left - 10, y, bar.name, end=True))
         for x, note in zip(columns, reversed(bar.notes), strict=True):
             if note:
                 scene.add(beside(x, y, note, end=True))
     bottom = y + ROW / 2 + 2
-    for i, (_, value) in enumerate(lines.items()):
-        line = [[(at(value), top), (at(value), bottom)]]
-        scene.add(Lines(line, PAPER, 4.0), Lines(line, INK, 2.0, dashed=i > 0))
+    crossing = [[[(at(value), top), (at(value), bottom)]] for value in lines.values()]
+    for line in crossing:
+        scene.add(Lines(line, PAPER, 4.0))
+    scene.add(*(Lines([outline], FAINT, 1.2) for outline in outlines))
+    for i, line in enumerate(crossing):
+        scene.add(Lines(line, INK, 2.0, dashed=i > 0))
     scene.add(Lines([[(left, bottom), (right, bottom)]], FAINT))
     tick = 1
     while tick * GIB <= HIGH:

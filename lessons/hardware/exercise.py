@@ -122,7 +122,7 @@ graded.dense_parameters(dense_parameters)
 # `cards` is a list of dictionaries with the keys below. `memory_gib` is the memory of the whole card as it is sold;
 # a card with two `dies` splits it between two GPUs, and a program sees one of them. `launch_usd` is `None` where no
 # price is confirmed: leave such cards out, a list by price has no place for them. If `bfloat16` is true, only cards
-# that compute in it will do.
+# that compute in it will do. Cards of one price stay in the order of `cards`.
 
 # %%
 pd.DataFrame(checks.catalogue(), dtype=object)
@@ -174,8 +174,8 @@ graded.cards_that_hold(cards_that_hold)
 # - Every parameter is on the card, frozen or not.
 # - A trained layer also has a gradient for each of its parameters, and the optimizer's state.
 # - The batch of inputs is on the card.
-# - To send gradients back, every layer **from the first trained one up** keeps its input, frozen or not. The input of
-#   the first layer of all is the batch itself, which is counted already. Nothing below the first trained layer is kept,
+# - For simplicity, every layer **from the first trained one up** keeps its input, frozen or not. (In PyTorch a frozen
+#   dense layer needs its weights alone; it is the ReLU or pool above it that keeps a map.) The input of the first layer of all is the batch itself, which is counted already. Nothing below the first trained layer is kept,
 #   and the output of the last layer does not count.
 #
 # `layers` lists the layers from the input up. Each is a triple: how many parameters it has, how many values its
@@ -208,8 +208,8 @@ check("frozen_step_bytes")
 
 # %% [markdown] hint="frozen_step_bytes"
 # **It is right if only the last layer is trained, and wrong otherwise.** Walk up from the input with a variable that
-# says whether a trained layer has come yet. From there on every layer keeps its input, even a frozen one: the
-# gradient passes through it.
+# says whether a trained layer has come yet. From there on, in this accounting, every layer keeps its input, even
+# a frozen one.
 
 # %% [markdown] hint="frozen_step_bytes"
 # **It is right for batch 1 and wrong for the rest.** Ask of each line of the list: does a second sample

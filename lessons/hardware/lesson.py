@@ -20,11 +20,12 @@
 # 4. train a head on a frozen backbone where nothing larger fits;
 # 5. choose between a free card, a rented one, a used one and none.
 #
-# About 115 minutes, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the trace) and 01
+# About 120 minutes, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the trace) and 01
 # (bandwidth, arithmetic rate). No GPU is needed.
 
 # %% slide="skip" folded=true
 import copy
+from dataclasses import replace
 from itertools import pairwise
 from textwrap import wrap
 
@@ -34,10 +35,10 @@ from torch import nn
 
 from classroom.predict import predict, reveal
 from course_utils import networks
-from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
+from course_utils.figures import Axis, Spot, plane, side_by_side, skyline
 from course_utils.figures.style import SERIES_COLOURS
-from course_utils.machine.context import reports
-from course_utils.machine.hardware import devices
+from course_utils.machine.context import context, reports
+from course_utils.machine.hardware import device, devices
 from course_utils.machine.measure import measure_step
 from course_utils.machine.speed import predict_step
 from course_utils.machine.timing import measure_step_time
@@ -77,7 +78,7 @@ guess
 # trains, from its memory alone.
 
 # %% [markdown] slide="notes"
-# - Take the card's memory, and keep 400 MB of it free.
+# - Take the card's memory, and keep 400 MiB of it free.
 # - A parameter in float32 takes 4 bytes.
 # - Momentum keeps one number for every parameter: divide by 2.
 
@@ -162,32 +163,11 @@ print(f"{(1536 - 400) * 1024 * 1024 // (4 * 2):,} parameters at most")
 
 # %% [markdown] slide="notes"
 # Something is odd: 512 million do not go into 149 million. Either the network does not fit, or the rule is broken, or
-# the count is. Take a pencil: three products and their sum.
-
-# %%
-guess_weights = predict(
-    "How many weights does a dense network of 9,000, 4,000, 4,000 and 32 units have?",
-    "million",
-)
-guess_weights
-
-# %% folded=true
-sizes = [9000, 4000, 4000, 32]
-products = [a * b for a, b in pairwise(sizes)]
-reveal(
-    guess_weights,
-    {"computed": sum(products) / 1e6, "printed in 2014": 512.128},
-    thoughts=[
-        (512.128, "So the text of 2014 says too. Three products say otherwise."),
-        (
-            sum(sizes) / 1e6,
-            "Those are the units. The weights sit on the connections between them.",
-        ),
-        (36.0, "That is the first product; two more are to be added."),
-    ],
-)
+# the count is. Which of the three? Take a pencil before you go on: three products and their sum.
 
 # %% slide="subslide"
+sizes = [9000, 4000, 4000, 32]
+products = [a * b for a, b in pairwise(sizes)]
 for (a, b), product in zip(pairwise(sizes), products, strict=True):
     print(f"{a:>5,} · {b:>5,} {product:>12,}")
 print(f"{'sum':<13} {sum(products):>12,}")
@@ -213,7 +193,8 @@ dense_step = training_step(dense, (9000,), 32, "momentum", name="52 M dense net"
 skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 
 # %% [markdown] slide="skip"
-# It fits, and next to nothing in the figure is a feature map. By hand it is 12 bytes for each of 52,136,032 parameters:
+# It fits, and next to nothing in the figure is a feature map. By hand it is 12 bytes for each of 52,136,032 parameters.
+# The trace has a little more: batch, gradient maps, and scratch memory of cuBLAS, the library that multiplies matrices.
 
 # %% slide="skip" folded=true
 by_hand = 12 * 52_136_032
@@ -273,7 +254,9 @@ pd.DataFrame(rows, columns=columns).set_index("network")
 # %% [markdown] slide="notes"
 # The rule in full has a part that stays and a part for every sample:
 #
-# > bytes a parameter · parameters + maps of one sample · batch ≤ card − what others take
+# > bytes that stay · parameters + maps of one sample · batch ≤ card − what others take
+#
+# With Adam 16 bytes a parameter stay. Its 20 have to fit as well, but in the update, when the maps are gone.
 #
 # No count of parameters tells how large the maps are: VGG-16 and GPT-2 have about as many, and GPT-2's text needs many
 # times the maps of VGG-16's image. The trace tells. What does one more sample cost?
@@ -284,17 +267,18 @@ for name, step in steps.items():
     print(f"{name:<14} {format_bytes(more):>10} for each further sample")
 
 # %% [markdown] slide="slide"
-# ## What others take
+# ## What the driver takes
 #
 # The 400 MB of 2014 were for what the driver and the libraries load for every process that uses the card: the
-# *context*. No tensor of yours is in it, and it cannot be computed.
+# *context*. No tensor of yours is in it. It is measured, not computed: `torch.cuda.mem_get_info()` against
+# `torch.cuda.memory_reserved()`.
 
 # %% [markdown] slide="notes"
-# People who looked found 200 to 700 MB in 2019 (PyTorch's issue 28113), and 1,685 MiB on an RTX 3090 of 2020 (issue
-# 55277). Every kernel of every library was loaded at once. CUDA 11.7 made it possible to load kernels when they are
-# first used, and newer set-ups do so: recent out-of-memory messages imply 115 MiB on an RTX 4060 and 619 on an RTX
-# 5090. The course keeps such reports with their sources. A step *fits* only if it gets by with the most context that
-# was seen, and the answer is *no* only if even the least leaves too little room.
+# People found 200 to 1,000 MiB in 2019, and 1,685 MiB on an RTX 3090 of 2020 (PyTorch's issues 28113 and 55277). Every
+# kernel of every library was loaded at once. Since CUDA 11.7 kernels can be loaded when they are first used, and recent
+# out-of-memory messages imply 115 MiB on an RTX 4060 and 619 on an RTX 5090. The course keeps such reports with their
+# sources. For a card it allows for the most that was reported of its architecture, and for at least 512 MiB; those 512
+# also for a card that is only a size, such as the 1,536 MiB above.
 
 # %% slide="skip" folded=true
 seen = pd.DataFrame(reports())[["name", "architecture", "year", "loading", "mib"]]
@@ -302,9 +286,8 @@ seen.columns = ["card", "architecture", "reported", "kernels are loaded", "conte
 seen.set_index("card").sort_values("context, MiB")
 
 # %% [markdown] slide="skip"
-# Before the context comes off, some of the card is gone already: error correction and the driver take theirs before
-# anybody counts. What out-of-memory messages call *total capacity* is what there is. For the cards where a source says
-# so:
+# Even before the context, error correction and the driver take part of the card. What out-of-memory messages call *total
+# capacity* is what there is. For the cards where a source says so:
 
 # %% folded=true
 known = [card for card in devices() if card.usable_gb]
@@ -318,29 +301,37 @@ pd.DataFrame(
 )
 
 # %% [markdown] slide="skip"
-# (The H100's is what the driver reports; PyTorch shows a little less.) Where no source is known the course takes what
+# (The H100's is what the driver reports; PyTorch shows a little less. In NVIDIA's own servers a B200 is listed with 180
+# GB.) Where no source is known the course takes what
 # is sold, which flatters the card. The context comes off after that.
 
 # %% [markdown] slide="notes"
 # There is more: PyTorch's allocator rounds sizes up and leaves gaps that nothing fits into. Lesson 03 takes them apart.
 
 # %%
-seen_of_it = [report.mib for report in reports()]
 asked = demand(steps["VGG-16"].at(64))
 gaps = asked.requests.reserved_bytes - asked.tensors
 print(f"VGG-16, batch 64: tensors                {format_bytes(asked.tensors):>10}")
 print(f"                  gaps, if there is room {format_bytes(gaps):>10}")
 print(f"                  workspace, our guess   {format_bytes(asked.workspace):>10}")
-least, most = min(seen_of_it), max(seen_of_it)
-print(f"                  context, as reported   {least:.0f} to {most:,.0f} MiB")
+for name in ("RTX 4090", "RTX 2080", "RTX 3090"):
+    most = format_bytes(context(device(name)).most)
+    print(f"context that is allowed for, {name}    {most:>10}")
+least = format_bytes(context().least)
+print(f"the least of any context                 {least:>10}")
 
 # %% [markdown] slide="notes"
-# Whether a step fits has three answers in this course, given by one function, `fit(ledger, card)`. *No*: the tensors and
-# the least context are more than the card. *Fits*: the allocator, replayed on what the most context leaves of a card of
-# this size, gets through; where it runs short it first gives back what it holds unused, as PyTorch's does. It must get
-# through with 2 % to spare, the mean error of such replays against 20 published steps. *Tight*: neither. The gaps may be
-# in the way, the context may be too large, or there may be no room for the scratch memory (*workspace*) of fast
-# convolutions. How much these want is a guess, from one rounded figure of 2016.
+# Whether a step fits has three answers in this course, given by one function, `fit(ledger, card)`:
+#
+# | answer | what it means |
+# |---|---|
+# | *no* | the tensors and the least context are more than the card |
+# | *fits* | PyTorch's allocator, imitated, finds room beside the most context, with workspace and 2 % to spare |
+# | *tight* | neither |
+#
+# *Workspace* is scratch memory of fast convolutions; how much they want is a guess, from one rounded figure of 2016. The 2
+# % are the mean error of the imitation against 20 published steps, so single steps err by more. Lesson 03 shows how the
+# allocator works.
 
 # %% [markdown] slide="subslide"
 # **How often is the verdict wrong?** In 2022 the author of timm searched the largest batch of several hundred networks on
@@ -353,24 +344,24 @@ rows = [
     for kind in ("ran", "failed")
 ]
 met = f"{said['met']} of {said['networks']} networks"
-print(f"the largest of the batches tried: found for {met}")
+print(f"the batch that ran is said to fit, a larger one that failed is not: {met}")
 wrong, tried = said["ran no"] + said["failed fits"], said["ran"] + said["failed"]
 open_ended = said["ran tight"] + said["failed tight"]
-print(f"wrong: {wrong} of {tried} verdicts, {100 * wrong / tried:.1f} %;", end=" ")
-print(f"tight, which says neither: {open_ended}, {100 * open_ended / tried:.0f} %")
+sure = tried - open_ended
+print(f"wrong: {wrong} of {sure} times that it said fits or no, {100 * wrong / sure:.1f} %")
+print(f"tight, which says neither: {open_ended} of {tried}, {100 * open_ended / tried:.0f} %")
 columns = ["batches that …", "of them", "said: fits", "tight", "no"]
 pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
 # %% [markdown] slide="notes"
-# A verdict is wrong if it says *fits* of a batch that failed, or *no* of one that ran. That is rare. What the three
-# answers cannot do is decide the batches in between: most of what was called *tight* failed on this card, which loaded
-# every kernel at once.
+# A verdict is wrong if it says *fits* of a batch that failed, or *no* of one that ran. Most of what was called *tight*
+# failed on this card, which loaded every kernel at once.
 
 # %% [markdown] slide="slide"
 # ## What a card costs
 #
-# The catalogue of the course in one table: memory, bandwidth, arithmetic, price at launch, an hour of one when somebody
-# wrote it down. A cell is empty where nobody confirmed a value.
+# The catalogue of the course in one table: memory, bandwidth, arithmetic, price at launch, the rent of an
+# hour on the day it was noted. A cell is empty where nobody confirmed a value.
 
 # %% [markdown] slide="notes"
 # *Halves* are 16-bit numbers, from 2017 on multiplied by *tensor cores* (lesson 08). The *ridge* is lesson 01's: how many
@@ -405,7 +396,8 @@ catalogue.drop(columns="price").assign(**{k: catalogue[k].map(f) for k, f in num
 # %% slide="subslide" folded=true
 priced = catalogue.dropna(subset=["price"])
 each = 1000 * priced["GiB"] / priced["price"]
-best, worst = each.idxmax(), each.idxmin()
+best = " or ".join(name.split(",")[0] for name in each[each > 0.99 * each.max()].index)
+worst = each.idxmin().split(",")[0]
 sold_for_games = ~priced.index.str.match(r"Tesla|[PVAHB]\d+|T4")
 colours = [SERIES_COLOURS[1] if games else SERIES_COLOURS[0] for games in sold_for_games]
 plane(
@@ -415,8 +407,8 @@ plane(
         Spot(name, row["price"], row["GiB"], colour)
         for (name, row), colour in zip(priced.iterrows(), colours, strict=True)
     ],
-    title=f"1,000 dollars bought {each.max():.0f} GiB as {best.split(',')[0]}, "
-    f"{each.min():.1f} as {worst.split(',')[0]}: most and least of these cards",
+    title=f"1,000 dollars of its year bought {each.max():.0f} GiB in an {best}, "
+    f"{each.min():.1f} in a {worst}",
 )
 
 # %% [markdown] slide="notes"
@@ -502,7 +494,7 @@ reveal(
 
 # %% [markdown] slide="notes"
 # The peak has moved to the forward pass, where the head has no gradient yet. The trace has 16 MiB more: two buffers that
-# PyTorch sets aside for cuBLAS, the library that multiplies matrices.
+# PyTorch sets aside for cuBLAS.
 
 # %% folded=true
 skyline(
@@ -523,7 +515,7 @@ print(table[kinds_of_memory].sum().map(format_bytes).to_string())
 
 # %% [markdown] slide="skip"
 # It matters *where* you freeze. A gradient that has to reach the first layer passes through all the others, frozen or
-# not, and needs most of their maps:
+# not, and their ReLUs and pools need maps for that:
 
 # %% slide="skip" folded=true
 rows = {
@@ -646,9 +638,10 @@ formats |= dict.fromkeys(["accuracy", "lowest", "highest"], format_share)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown] slide="notes"
-# Compare the rows. What does the frozen backbone cost in accuracy, and what does it save in memory? The control, a head
-# on random weights, shows how much of the accuracy came with the training of the backbone. Five digits and five others
-# are very much alike; what happens where two tasks are not, this run does not say.
+# What does the frozen backbone cost in accuracy, and what does it save in memory? There were two seeds: where lowest and
+# highest of two rows overlap, this run shows no difference. The control, a head on random weights, shows what the
+# training of the backbone brought. (The measured peak has the scratch memory of kernels, the trace has not.) Five digits
+# and five others are alike; what happens where two tasks are not, this run does not say.
 
 # %% [markdown] slide="slide"
 # ## Three budgets
@@ -661,17 +654,28 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # says its issue 157517; the builds for CUDA 12.6 do.) **For 50 dollars** you rent by the hour. **For 1,000** you buy a
 # used RTX 3090, for which people asked 500 to 1,000 dollars in 2026.
 #
-# What does each hold, by `fit`? How fast is it, by the model of lesson 01? And how far does a month of it get? Once in
-# float32, once in *mixed precision*, halves where they do (lesson 08):
+# What does each hold, by `fit`? How fast is it, by the model of lesson 01, which was off by up to a factor of two? And how
+# far does a month of it get? Once in float32, once in *mixed precision*, with 16-bit numbers where they suffice (lesson
+# 08). Convolutions in float32 run in *TF32* on cards from 2020 on, PyTorch's default: on the tensor cores, at half the
+# rate of float16.
 
 # %% tags=["change"]
 # Change the network (a name of NETWORKS) or the precision. Which budget would you take?
 name, batch = "ResNet-50", 32
+
+
+def as_it_runs(card):
+    """The card with its float32 rate at that of TF32, where it has that."""
+    rate = max(card.float32_tflops, card.tensor_tflops / 2 if card.year >= 2020 else 0)
+    return replace(card, float32_tflops=rate)
+
+
 tables = {}
 for precision in ("float32", "float16"):
     step, rows = traced(name, precision), []
     for offer in offers():
-        a_second = batch / predict_step(step.at(batch), offer.device, precision).total_seconds
+        time = predict_step(step.at(batch), as_it_runs(offer.device), precision)
+        a_second = batch / time.total_seconds
         month = 3600 * offer.hours * a_second / 1e6
         fits = largest_batch(step, offer.device).fits
         card, hours = offer.device.name, round(offer.hours)
@@ -680,42 +684,32 @@ for precision in ("float32", "float16"):
     tables[precision] = pd.DataFrame(rows, columns=named).set_index("budget").round(0)
 pd.concat(tables, axis="index", names=["", "budget"])
 
-# %% [markdown] slide="notes"
-# On cards from 2020 on, PyTorch's default runs float32 convolutions in TF32, on the tensor cores, at half the rate of
-# float16. The model leaves that out: where the line below says more than once, such a card may be faster in float32 than
-# the table has it. Lesson 09 counts with it.
-
 # %% slide="skip" folded=true
-recent = {offer.device.name: offer.device for offer in offers() if offer.device.year >= 2020}
-times = {name: it.tensor_tflops / 2 / it.float32_tflops for name, it in recent.items()}
-print("TF32 over float32, rates on paper:", end=" ")
-print(", ".join(f"{name} {over:.1f} times" for name, over in times.items()))
 for offer in offers():
     print(f"{offer.device.name}, {offer.budget}: {offer.source}")
 
 # %% [markdown] slide="notes"
-# First: does your batch fit? A batch may also be cut into pieces (lesson 07), so a large number here is a comfort, and 0
-# is a verdict. Then: how long must it run? Rented hours that you do not use cost nothing, and a card that you own costs
-# the same whether it runs or not, electricity apart. So how long must it run to be the cheaper one?
+# First: does your batch fit? A batch may also be cut into pieces (lesson 07), so only 0 rules a card out. Then: how long
+# must a card run before owning it is cheaper? Rented hours that you do not use cost nothing, and a card that you own costs
+# the same whether it runs or not, but for electricity. An RTX 3090 draws up to 350 W; say a kWh is 0.20 dollars.
 
 # %% folded=true
 (used,) = USED
-rent = rent_usd(used.device)
+rent, electricity = rent_usd(used.device), 0.35 * 0.20  # dollars an hour: 350 W, 0.20 a kWh
 for price in (used.low_usd, used.high_usd):
-    hours = price / rent
+    hours, owned = price / rent, price / (rent - electricity)
     print(
         f"{price:,} dollars: a used {used.device}, or {hours:,.0f} rented hours of one", end=""
     )
-    print(f", {hours / 24:.0f} days and nights")
+    print(f": {hours / 720:.0f} months day and night, {owned / 720:.0f} with electricity")
 
 # %% [markdown] slide="subslide"
 # - **Nothing:** take the free card, save often, freeze what you can.
 # - **50 dollars:** use the free card until the code works, then rent for the long run.
-# - **1,000 dollars:** buy if the card will run for months.
+# - **1,000 dollars:** buy if the card will run day and night for many months.
 
 # %% [markdown] slide="notes"
-# Two things are not in the sum. Electricity, and the computer around the card, make owning dearer. And nobody takes a
-# card of your own away after 12 hours.
+# The computer around the card makes owning dearer too. But nobody takes a card of your own away after 12 hours.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -724,7 +718,8 @@ for price in (used.low_usd, used.high_usd):
 
 # %% [markdown] slide="notes"
 # The solid line is what the tensors take, by the trace; the dashed one adds the least context. A card with a blue bar
-# holds the step; on an orange one it is tight. Before each move, say which card drops out next.
+# holds the step; on an orange one it is tight. Cards of one size may hold different batches, as more context was reported
+# of some. Before each move, say which card drops out next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -740,7 +735,7 @@ hardware_explorer()
 # 1. The dense net needs two thirds more: it is nearly all parameters, and each takes 20 bytes at the peak in place of
 #    12. VGG-16 at batch 64 grows by its second average alone, about a tenth: its peak is in the backward pass, among
 #    the maps, and the values that Adam's update makes come later.
-# 2. Training at batch 256 takes a card of 24 GiB or more; for inference one of the smallest will do.
+# 2. Training at batch 256 takes a card of 24 GiB or more; for inference the GTX Titan's 6 GiB will do.
 # 3. Tensor cores for bfloat16 came with the cards of 2020. The older ones of the catalogue have none: PyTorch emulates
 #    it there, which saves memory and no time. The explorer leaves them out, whatever their memory.
 #
@@ -759,7 +754,9 @@ fits = on_cards(step, batch=4096, devices=devices())
 
 # %% slide="skip" folded=true
 names = ("GTX 980", "GTX Titan", "RTX 2080", "T4", "RTX 4090")
-some = [fit for fit in fits if fit.device.name in names]
+some = sorted(
+    (fit for fit in fits if fit.device.name in names), key=lambda f: f.device.memory_gb
+)
 pd.DataFrame(
     [
         (fit.device.name, f"{fit.device.memory_gb:g} GiB", fit.state, f"{fit.largest_batch:,}")
@@ -790,20 +787,6 @@ judge([13, 14, 17, 18, 47])
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 threads = measure_threads(networks.small_cnn, (3, 32, 32), classes=10, batch=128, seconds=0.15)
 print(threads.assign(**threads[["seconds", "spread"]].map(format_seconds)))
-most = threads.index[-1]
-plane(
-    Axis("threads", low=0, high=most + 0.5, write=lambda n: "" if n % 1 else f"{n:.0f}"),
-    Axis("times as fast as one thread", low=0.0),
-    curves=[
-        Curve("ideal", [0, most], [0, most], dashed=True),
-        Curve("measured", list(threads.index), list(threads["speed-up"]), SERIES_COLOURS[1]),
-    ],
-    spots=[
-        Spot("", n, gained, SERIES_COLOURS[1]) for n, gained in threads["speed-up"].items()
-    ],
-    title=f"A small network, batch 128: {threads['speed-up'].iloc[-1]:.1f} "
-    f"times as fast on {most} threads",
-)
 
 # %% [markdown] slide="skip"
 # Where other programs use the cores, more threads can be slower than one. Measure yours and take the best number:
@@ -812,8 +795,9 @@ plane(
 torch.set_num_threads(int(threads["speed-up"].idxmax()))
 
 # %% [markdown] slide="skip"
-# **Inference on the CPU.** Using a network is cheaper than training it: no backward pass, and no map has to wait for one.
-# `torch.inference_mode()` says that nothing will be differentiated.
+# **Inference on the CPU.** Using a network needs no backward pass, and no map has to wait for one.
+# `torch.inference_mode()` says that nothing will be differentiated. What it saves beside the backward pass is memory;
+# compare its time with the forward pass of a training step, and mind the spread.
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 small, shape, batch = networks.small_cnn(size=64), (3, 64, 64), 64
@@ -879,8 +863,9 @@ columns = [
 pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 
 # %% [markdown] slide="skip"
-# The sum by hand, which has no maps, is close where the head alone is trained: the weights are nearly all there is. A
-# measurement can exceed the trace by scratch memory inside kernels, which is in no tensor.
+# The sum by hand, which has no maps, is close where the head alone is trained: at that peak the backbone's maps are gone.
+# Inference peaks in the forward pass, with two maps. A measurement can exceed the trace by scratch memory inside kernels,
+# which is in no tensor.
 
 # %% [markdown] slide="skip"
 # **The context of this machine's GPU**, where there is one or a recording: the driver counts beside PyTorch's own memory.
@@ -894,13 +879,14 @@ print(*wrap(sentence(source), 90), sep="\n")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. With momentum a parameter takes 12 bytes, with Adam 20, of which 16 stay. Maps and context come on top.
+# 1. With momentum 12 bytes a parameter stay, with Adam 16; maps and context come on top. In Adam's update it is 20,
+#    without maps.
 # 2. Recompute a printed number.
-# 3. Free first, rent next, buy what runs for months; without any card, freeze everything below the head.
+# 3. Free first, rent next, buy what runs day and night for months; without any card, freeze everything below the head.
 
 # %% [markdown] slide="notes"
-# Beside the parameters a card needs room for the feature maps of the batch, which a trace tells, and for a context that
-# nobody can compute. Three products showed that 512,128,000 has one digit too many. Where layers are frozen, put their
+# Beside the parameters a card needs room for the feature maps of the batch, which a trace tells, and for a context that you
+# have to measure. Three products showed that 512,128,000 has one digit too many. Where layers are frozen, put their
 # norms into `eval()`.
 #
 # Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). {questions}. Save,

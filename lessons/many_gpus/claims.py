@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import torch
 
-from classroom.claims import MISLEADING, OPEN, PARTLY, RIGHT, WRONG, Finding, claim
+from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding, claim
 from course_utils import networks
 from course_utils.machine import hardware
 from course_utils.memory import Ledger, StepTrace
@@ -60,10 +60,11 @@ def _dense_gains_nothing() -> Finding:
     then = on_cards(ledger, CARD, LINK, CARDS)
     now = on_cards(ledger, "H100 SXM", "NVLink 4", CARDS)
     size = 4 * parameters(ledger)
-    verdict = RIGHT if then.speed_up < 1.5 else PARTLY if then.speed_up < GOOD * CARDS else WRONG
+    holds = [found.speed_up < 1.5 for found in (then, now)]
+    verdict = RIGHT if all(holds) else OUTDATED if holds[0] else PARTLY if then.speed_up < GOOD * CARDS else WRONG
     return Finding(
         verdict,
-        f"52 M dense net, batch {BATCH} a card, {CARDS} cards, modelled: {in_gb(size):.2f} GB of gradients take "
+        f"52 M dense net, batch {BATCH} a card, {CARDS} {CARD}s, modelled: {in_gb(size):.2f} GB of gradients take "
         f"{format_seconds(then.link_seconds)} on {LINK}, computation {format_seconds(then.compute_seconds)}; "
         f"{then.speed_up:.2f} times as fast. H100s on NVLink 4: {now.speed_up:.1f} times",
         "Every weight is used once for a sample and sent once a step. A faster link, a larger batch or a split by "
@@ -86,8 +87,8 @@ def _small_nets() -> Finding:
     return Finding(
         verdict,
         f"times as fast on {CARDS} cards of 2014, batch {BATCH} a card, modelled: {told}",
-        f"What decides is how often a weight is used in a step, not how many there are. The smallest waits for the "
-        f"link's answers: with an infinitely fast link it is still {slow:.1f} times.",
+        f"What decides is how often a weight is used in a step, not how many there are. The smallest is held up by "
+        f"latency: with an infinitely fast link it is still {slow:.1f} times.",
     )
 
 
@@ -143,11 +144,12 @@ def _one_weird_trick() -> Finding:
     after = speed_up(ledger, overlap=False)
     return Finding(
         RIGHT,
-        f"so the paper says (Krizhevsky, 2014). What it saves, modelled: AlexNet on {CARDS} cards, a card sends "
+        f"so the paper says (Krizhevsky, 2014). What it saves, modelled: AlexNet on {CARDS} {CARD}s, a card sends "
         f"{sent[DATA]:.0f} MB by data, "
         f"{sent[UNITS]:.0f} by units, {sent[MIXED]:.0f} by the trick: {found[MIXED].speed_up:.1f} times as fast; by "
         f"data {after:.1f} if gradients wait for the end of the step, {found[DATA].speed_up:.1f} if they go beside it",
-        "Each layer sends the smaller of the two: its weights' gradients, or its input.",
+        "Convolutions send their weights' gradients, dense layers their input: the smaller of the two, but for conv1, "
+        "whose gradient is small too.",
         cited=True,
     )
 

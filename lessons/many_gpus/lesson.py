@@ -14,7 +14,7 @@
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
-# 1. tell from how often a weight is used whether averaging its gradient hides behind the backward pass;
+# 1. tell from how often a weight is used whether averaging its gradient can hide behind the backward pass;
 # 2. choose between splitting the samples and splitting the units of a layer;
 # 3. average gradients of unequal parts so that the update is the whole batch's;
 # 4. count what each card keeps under ZeRO and FSDP;
@@ -89,12 +89,13 @@ def endless(link):
 # *Data parallelism*: each card has a copy of the network and its own samples.
 
 # %% [markdown] slide="notes"
-# After the backward pass the gradients are averaged over the cards, and all make the same update. Here are four GTX
-# Titans of 2013 in one machine, joined by PCIe 2.0, which moves 6 GB/s in use. Each has 128 samples.
+# After the backward pass the gradients are averaged over the cards, and all make the same update. Samples a second, over
+# those of one card, are the *speed-up*. Here are four GTX Titans of 2013, 3.15 TFLOP/s each in use, in one machine. They
+# are joined by PCIe 2.0, and we assume its 6 GB/s in use between each card and the next. Each card has 128 samples.
 
 # %%
 guess = predict(
-    "The dense network of lesson 02, 52 million weights. How many times as many samples a "
+    "The dense network of lesson 03, 52 million weights. How many times as many samples a "
     "second do four cards train on as one card alone?",
     unit="times",
 )
@@ -123,7 +124,7 @@ ring_steps(
 # %% [markdown] slide="skip"
 # Is that what real cards need? A published sweep on eight H200s (stas00/ml-engineering on GitHub, 2026) gives the rate of
 # an all-reduce for many sizes. Our model: a ring's bytes at three quarters of the link's rate on paper, plus 2.8 µs for
-# each step, which is from the same sweep's smallest size.
+# each step. The 2.8 µs are from the sweep's size of 32 KiB. At 1 MiB they are 39 of 45 µs, so the first row tests little.
 
 # %% slide="skip"
 SWEEP = {1: 39.93, 4: 107.16, 16: 219.89, 64: 346.51, 256: 436.15}  # MiB -> GB/s a card sends
@@ -138,9 +139,9 @@ pd.DataFrame(rows, columns=["size", "published, µs", "modelled, µs", "error"])
 )
 
 # %% [markdown] slide="skip"
-# Large sizes are faster in reality than in this ring: our three quarters of the paper rate may be too low, or the
-# switch between the cards does the adding. The sweep does not say which. We found no confirmed latency of PCIe, so the
-# model takes NVLink's; small networks on PCIe may look better here than they are.
+# Not quite: at 256 MiB the model is a third too slow. Our three quarters of the paper rate may be too low, or the switch
+# between the cards does the adding; the sweep does not say which. The speed-ups below carry that error. We found no
+# confirmed latency of PCIe, so the model takes NVLink's; small networks on PCIe may look better here than they are.
 #
 # And the dense net: 52,136,032 parameters of 4 bytes, 1.5 times over the link. The computation is 2 operations a weight
 # and sample forward and twice that backward (less for the first layer, whose input needs no gradient). The update with
@@ -159,8 +160,6 @@ print(f"link: {format_seconds(on_the_link)}")
 print(f"forward, backward and update: {format_seconds(computing)}")
 
 # %% [markdown] slide="slide"
-# ## How often is a weight used?
-#
 # The trace knows when each gradient is ready. PyTorch collects them in *buckets* of 25 MiB and sends each bucket while
 # the backward pass goes on.
 
@@ -200,18 +199,21 @@ card_lanes(
 )
 
 # %% [markdown] slide="notes"
-# One card's step. Where the link is pale, the card computes meanwhile; where it is full, the card waits.
+# One card's step. Pale on the link: sent while the card computes. Solid: the card waits.
 
-# %% [markdown] slide="subslide"
+# %% [markdown] slide="slide"
+# ## How often is a weight used?
+#
 # A dense weight is used once for each sample. A weight of a convolution is used at each position of the map, and its
 # gradient is sent once all the same.
 #
-# **The averaging hides if a weight is used at least 2 · (p − 1)/p · R/L times in a step**
+# **The averaging can hide only if a weight is used at least 2 · (p − 1)/p · R/L times in a step**
 
 # %% [markdown] slide="notes"
 # The derivation: in the backward pass each use of a weight takes 4 operations, at R operations a second. The gradient of
-# the weight is 4 bytes, sent 2 (p − 1)/p times, at L bytes a second. (In 16 bits it has 2 bytes, and half as many uses
-# are enough.) It is the R/L of lesson 09, with another link in it.
+# the weight is 4 bytes, sent 2 (p − 1)/p times, at L bytes a second. (In 16 bits it has 2 bytes: (p − 1)/p · R/L, where R
+# is that of 16 bits.) It is the R/L of lesson 09, with another link in it. The first layer's input needs no gradient, so
+# its weights take 2 operations and need twice the uses.
 
 
 # %% slide="skip" folded=true
@@ -263,17 +265,20 @@ for (name, step), colour in zip(steps.items(), colours, strict=True):
 above = [share for ratio, share in shares if ratio >= 1]
 plane(
     Axis("times a weight is used / times needed", log=True),
-    Axis("% of four times as fast", low=0, high=105),
+    Axis("% of a speed-up of 4", low=0, high=105),
     [],
     spots,
     title="Where weights are used often enough, four V100s reach "
-    f"{int(100 * min(above))} % or more of four times",
+    f"{int(100 * min(above))} % or more of a speed-up of 4",
     marks={"enough": 1.0},
 )
+below = max(share for ratio, share in shares if ratio < 1)
+print(f"where they are not, {100 * below:.0f} % at most")
 
 # %% [markdown] slide="notes"
-# Twice the batch is twice the uses. The number of weights is not in the rule at all. But it is about an average: a
-# gradient that is ready last has no backward pass left to hide behind.
+# In the model it tells roughly: on both sides of *enough* there are points that lose a little. The rule is about an
+# average, and a gradient that is ready last has no backward pass left to hide behind. Twice the batch is twice the uses.
+# The number of weights is not in the rule at all.
 
 # %% [markdown] slide="slide"
 # ## A language model on eight H100s
@@ -282,7 +287,8 @@ plane(
 
 # %% [markdown] slide="notes"
 # A weight of its layers is used once for each token. (Weights, gradients and AdamW's state are all in bfloat16 here,
-# to keep the sum short; lesson 08 says what that risks.) Suppose that they had PCIe 5.0 alone, without NVLink.
+# to keep the sum short; lesson 08 says what that risks.) Suppose that they had PCIe 5.0 alone, without NVLink: in 16 bits
+# R/L is 14,024 (lesson 09). Use the rule.
 
 # %%
 llama = language_step("Llama-3.2-1B", 2048, numbers="bfloat16")
@@ -292,7 +298,7 @@ alone = predict_step(one, h100, "bfloat16")
 seconds = format_seconds(alone.total_seconds)
 print(f"one card: peak {format_bytes(one.peak_bytes)}, {seconds} a step")
 
-second = predict("How many times as fast as one are the eight of them?", unit="times")
+second = predict("What is the speed-up of the eight over one?", unit="times")
 second
 
 # %% slide="subslide" folded=true
@@ -321,7 +327,7 @@ for batch in (1, 2, 4, 8):
         row.append(f"{gain:.1f}{' *' if enough >= 1 else ''}")
     rows.append(row)
 columns = [
-    "8 H100s, times as fast",
+    "speed-up on 8 H100s",
     "NVLink 4",
     "PCIe 5.0",
     "InfiniBand NDR",
@@ -330,8 +336,9 @@ columns = [
 pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
 # %% [markdown] slide="notes"
-# The asterisk marks where the rule says that a weight is used often enough. More tokens a card can do the work of a
-# faster link, as long as they fit; on 10 Gbit/s even 16,384 do not. Here are the links; white points were measured:
+# The asterisk marks where the rule says that a weight is used often enough. We assume a network adapter for each card.
+# More tokens a card can replace a faster link, if they fit in memory. Over 10 Gbit/s even 16,384 tokens are too few. Here
+# are the links; white points are rates that others measured:
 
 # %% slide="subslide" folded=true
 between = {
@@ -391,14 +398,14 @@ print(
 
 # %% slide="skip" tags=["nbval-ignore-output"]
 print(f"the mean of means is off by {100 * off(uneven['average']):.1f} %")
-print(f"weighed by samples, by a share of {off(uneven['weighed']):.0e}: rounding")
+print(f"weighted by samples, by a share of {off(uneven['weighed']):.0e}: rounding")
 
 # %% [markdown] slide="skip"
-# PyTorch's DDP averages in this way whatever the parts are. If the last part is smaller, weigh the loss: question 5.
+# PyTorch's DDP takes the mean of means, whatever the sizes. If the last part is smaller, weight the loss: question 5.
 
 # %% [markdown] slide="subslide"
-# The update is that of the *global batch*, a card's batch times the cards. Three things follow from that, and none of
-# them shows in the speed.
+# The update is that of the *global batch*, a card's batch times the cards. Three things to watch: the first two change
+# what is learned, the third costs time.
 
 # %% [markdown] slide="notes"
 # - **Batch norm** takes mean and variance over the samples that a card has, not over all. Two halves are then not the
@@ -451,7 +458,8 @@ for i, gradient in enumerate(alone["gradients"]):
 print("the same loss:", abs(parts[0]["loss"] - alone["loss"]) < 1e-6)
 
 # %% [markdown] slide="subslide"
-# Which way sends less? A dense layer of *n* inputs and *m* units, *b* samples a card, *p* cards. Numbers a card sends:
+# Which way sends less? A dense layer of *n* inputs and *m* units, *b* samples a card, *p* cards. In a gather each card
+# passes on *p* − 1 parts of *b* · *n*. Numbers a card sends:
 #
 # | | sent | for AlexNet's `fc7`: 4,096 to 4,096, *b* = 128, *p* = 4 |
 # |---|---|---:|
@@ -468,28 +476,8 @@ print("the same loss:", abs(parts[0]["loss"] - alone["loss"]) < 1e-6)
 p, b, m = 8, 2048, 8192  # the widest layer of Llama-3.2-1B, one text a card
 
 data, units = 2 * (p - 1) / p * m, 2 * (p - 1) * b  # for each input of the layer
-print(
-    f"by data {data:,.0f}, by units {units:,.0f}:",
-    "units" if units < data else "data",
-    "send less",
-)
-
-# %% [markdown] slide="notes"
-# That is the count of a layer by itself. *Megatron-LM* (Shoeybi and others, 2019) splits a transformer's layers in pairs:
-# the first by its units, the second by its inputs, so that what lies between the two is never gathered. Every card has
-# all tokens, and there are two all-reduces a pair: of the second layer's sums forward, of the gradient of the first
-# layer's input backward. Here is the feed-forward block of Llama-3.2-1B, three matrices of 2,048 × 8,192, two of which
-# read the same input:
-
-# %% slide="skip"
-h, m, p, b = 2048, 8192, 8, 2048  # inputs, units, cards, tokens a card
-counts = {
-    "by data": 2 * (p - 1) / p * 3 * h * m,
-    "by units, layer by layer": 2 * (p - 1) * b * (h + m),
-    "by units in a pair, as Megatron-LM": 2 * (2 * (p - 1) / p * (p * b) * h),
-}
-for way, numbers in counts.items():
-    print(f"{way:>34}: {numbers / 1e6:,.0f} million numbers a card")
+less = "units" if units < data else "data"
+print(f"by data {data:,.0f}, by units {units:,.0f}: splitting by {less} sends less")
 
 # %% slide="skip" folded=true
 table = bytes_by_layer(steps["AlexNet"].at(128), 4)
@@ -514,22 +502,27 @@ late = on_cards(steps["AlexNet"].at(128), "Tesla K40", PCIE_2, 4, overlap=False)
 side_by_side(
     {
         "by data, sent after the backward pass": round(late.speed_up, 2),
-        "by data, sent beside it": round(found[DATA].speed_up, 2),
+        "by data, sent during it": round(found[DATA].speed_up, 2),
         "by units": round(found[UNITS].speed_up, 2),
         "one weird trick": round(found[MIXED].speed_up, 2),
     },
-    unit="times as fast",
+    unit="times",
     title=f"The trick sends {100 * found[MIXED].sent_bytes / found[DATA].sent_bytes:.0f} % of "
-    "the bytes; sending them beside the backward pass helps as much",
+    "the bytes; sending all of them during the backward pass helps as much",
 )
 
 # %% [markdown] slide="notes"
 # In this model a dense layer cannot begin before its input is gathered, so the card waits for each byte of the trick,
 # while data parallelism hides nearly all of its own. (We found no measurement of both on one machine.)
 #
-# Back to the net that lost. Its 128 samples a card on four V100s with NVLink, split by units:
+# The dense net again, 128 samples a card, now on four V100s with NVLink and split by units. One card's step:
 
-# %%
+# %% folded=true
+ledger = steps["52 M dense net"].at(128)
+alone = predict_step(ledger, "V100")
+passes = alone.seconds[ledger.tape.event_phase != UPDATE].sum()
+update = alone.seconds[ledger.tape.event_phase == UPDATE].sum()
+print(f"forward and backward {format_seconds(passes)}, update {format_seconds(update)}")
 third = predict(
     "The dense net by units, four V100s: how many times as many samples a second as one?",
     unit="times",
@@ -537,8 +530,6 @@ third = predict(
 third
 
 # %% slide="subslide" folded=true
-ledger = steps["52 M dense net"].at(128)
-alone = predict_step(ledger, "V100")
 by_units = on_cards(ledger, "V100", NVLINK, 4, UNITS)
 by_data = on_cards(ledger, "V100", NVLINK, 4)
 reveal(
@@ -552,11 +543,9 @@ reveal(
 )
 
 # %% [markdown]
-# More than four times, with four cards. Take away what may be the cause, one at a time:
+# More than four times, with four cards. Remove each suspect in turn:
 
 # %% folded=true
-passes = alone.seconds[ledger.tape.event_phase != UPDATE].sum()
-update = alone.seconds[ledger.tape.event_phase == UPDATE].sum()
 mine = sum(span.seconds for span in by_units.computing if span.what == PHASES[UPDATE])
 whole = 4 * alone.total_seconds / (by_units.seconds - mine + update)
 shared = by_units.compute_seconds - mine
@@ -565,44 +554,16 @@ print(f"the same, 512 samples on four, a quarter each:   {format_seconds(shared)
 print(f"update on one card, and on each of the four:     {format_seconds(update)},", end=" ")
 print(format_seconds(mine))
 print(f"if each of the four updated all weights:         {whole:.2f} times as fast")
+at_once = predict_step(steps["52 M dense net"].at(512), "V100")
+fair = at_once.total_seconds / by_units.seconds
+print(f"against one card with all 512 samples at once:   {fair:.2f} times as fast")
 free = on_cards(ledger, "V100", endless(NVLINK), 4, UNITS)
 print(f"with an infinitely fast link:                    {free.speed_up:.2f} times as fast")
 
 # %% [markdown] slide="notes"
-# The update does it: each card updates a quarter of the weights, where under data parallelism each updates them all.
-# (ZeRO's first stage, below, shares out the same work.) The passes gain their four times and no more.
-
-# %% [markdown] slide="slide"
-# ## A pipeline
-#
-# The third way cuts the network into *stages*, some layers on each card, and hands *micro-batches* on from stage to
-# stage. Before its first micro-batch arrives, and after its last has left, a card is idle: the pipeline's *bubble*.
-
-# %% [markdown] slide="notes"
-# By hand: *p* equal stages and *m* micro-batches. A card is busy for *m* slots forward and as many backward; the step
-# takes *m* + *p* − 1 of each. So it is idle for
-#
-# **(*p* − 1) / (*m* + *p* − 1)**
-#
-# of the step. In the model there are as many micro-batches as cards. Sixteen equal convolutions, four stages:
-
-# %% folded=true
-with torch.device("meta"):
-    equal = nn.Sequential(
-        *[nn.Conv2d(64, 64, 3, padding=1) for _ in range(16)],
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
-    )  # fmt: skip
-even = training_step(equal, (64, 56, 56), 10, "sgd", name="16 equal layers").at(64)
-print(f"by hand, p = m = 4: {100 * 3 / 7:.0f} %; with m = 32: {100 * 3 / 35:.0f} %")
-for name, step in (("16 equal layers", even), ("AlexNet", steps["AlexNet"].at(128))):
-    for link, what in ((hardware.link(PCIE_3), PCIE_3), (endless(PCIE_3), "endless link")):
-        staged = on_cards(step, "V100", link, 4, STAGES)
-        idle = 100 * staged.idle_seconds / staged.seconds
-        print(f"{name}, 4 V100s, {what}: the busiest card is idle for {idle:.0f} %")
-
-# %% [markdown] slide="notes"
-# Idle time that remains with an endless link is the bubble; stages that take unequal time change it. More
-# micro-batches make it smaller, at the price of smaller products and more launches.
+# Two things do it. Each card updates a quarter of the weights. And there are fewer updates: for 512 samples the one card
+# makes four, the four cards make one. Against one card with all 512 at once, four cards are less than four times as
+# fast.
 
 # %% [markdown] slide="slide"
 # ## When it does not fit
@@ -643,10 +604,10 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# The layer at work is whole on each card. (FSDP gathers the next layer ahead of time too, which is not drawn.) What
-# data parallelism does not share out are the feature maps: they belong to a card's own samples. Stages and units share
-# them, and a part of ZeRO called ZeRO-R shares out the inputs that recomputation keeps. So what does stage 3 save where
-# maps are most of the peak?
+# The layer at work is whole on each card, so `fc1` keeps the parameters of stage 3 large. (FSDP gathers the next layer
+# ahead of time too, which is not drawn.) From stage 2 on the peak is no longer in the update, and Adam's scratch, the
+# yellow band, is gone from it. Feature maps are not shared out: they belong to a card's own samples. So what does stage 3
+# save where maps are most of the peak?
 
 # %%
 for name in ("52 M dense net", "VGG-16"):
@@ -669,11 +630,12 @@ for name in ("52 M dense net", "VGG-16"):
 #    a broadcast of the parameters: it sends half as much again.)
 # 4. **Parameters do not fit**: FSDP, `fully_shard`. It sends half as much again, so it wants a fast link.
 # 5. **One layer does not fit**, or the global batch may not grow any more: split by units inside a machine, where the
-#    link is fast, and in stages between machines, as Megatron-LM does.
+#    link is fast, and in *stages*, some layers on each, between machines. Megatron-LM does both (*Further*, at the end).
 
 # %% [markdown] slide="skip"
-# From one card to several, a script needs four things: `init_process_group`; its own rows of each batch for each process
-# (`DistributedSampler`); a mean of the losses that it reports; and a model wrapped like this:
+# From one card to several, a script needs at least: `init_process_group` and `torch.cuda.set_device`; its own rows of
+# each batch for each process (`DistributedSampler`, with `set_epoch` before each epoch); a mean of the losses that it
+# reports; files saved by one process; and a model wrapped like this:
 
 # %% slide="skip"
 print(inspect.getsource(train.wrapped))
@@ -744,13 +706,66 @@ judge([4, 5, 9, 10])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Averaging hides if a weight is used 2 (*p* − 1)/*p* · R/L times a step.
+# 1. In float32, averaging can hide only if a weight is used 2 (*p* − 1)/*p* · R/L times a step.
 # 2. Splitting by units sends maps in place of gradients: less while the whole batch is smaller than the layer.
 # 3. ZeRO and FSDP share out parameters, gradients and optimizer state, not maps.
 
 # %% [markdown] slide="notes"
-# The less often a weight is used, the more data parallelism loses. In a ring all-reduce each card sends
-# 2 (*p* − 1)/*p* times the gradient. A pipeline of equal stages is idle for (*p* − 1)/(*m* + *p* − 1) of the step.
+# In a ring all-reduce each card sends 2 (*p* − 1)/*p* times the gradient.
 #
 # Now the exercise: [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}. Save,
 # then `course check 11` gives your marks.
+
+# %% [markdown] slide="skip"
+# ## Further: layers in pairs, and a pipeline
+#
+# The lesson counted what a layer split by units sends by itself. *Megatron-LM* (Shoeybi and others, 2019) splits a
+# transformer's layers in pairs: the first by its units, the second by its inputs. What lies between the two is then never
+# gathered. Every card has all tokens, and there are two all-reduces a pair: of the second layer's sums forward, of the
+# gradient of the first layer's input backward. Here is the feed-forward block of Llama-3.2-1B, three matrices of
+# 2,048 × 8,192, two of which read the same input:
+
+# %% slide="skip"
+h, m, p, b = 2048, 8192, 8, 2048  # inputs, units, cards, tokens a card
+counts = {
+    "by data": 2 * (p - 1) / p * 3 * h * m,
+    "by units, layer by layer": 2 * (p - 1) * b * (h + m),
+    "by units in a pair, as Megatron-LM": 2 * (2 * (p - 1) / p * (p * b) * h),
+}
+for way, numbers in counts.items():
+    print(f"{way:>34}: {numbers / 1e6:,.0f} million numbers a card")
+
+# %% [markdown] slide="skip"
+# Data parallelism sends least here. The pair is for weights that do not fit one card, or a global batch that may not grow.
+#
+# **A pipeline** cuts the network into *stages*, some layers on each card, and hands *micro-batches* on from stage to
+# stage. Before its first micro-batch arrives, and after its last has left, a card is idle: the pipeline's *bubble*.
+
+# %% [markdown] slide="skip"
+# By hand: *p* equal stages and *m* micro-batches. A card is busy for *m* slots forward and as many backward; the step
+# takes *m* + *p* − 1 of each. So it is idle for
+#
+# **(*p* − 1) / (*m* + *p* − 1)**
+#
+# of the step. In the model there are as many micro-batches as cards. Sixteen equal convolutions, four stages:
+
+# %% slide="skip" folded=true
+with torch.device("meta"):
+    equal = nn.Sequential(
+        *[nn.Conv2d(64, 64, 3, padding=1) for _ in range(16)],
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+even = training_step(equal, (64, 56, 56), 10, "sgd", name="16 equal layers").at(64)
+print(f"by hand, p = m = 4: {100 * 3 / 7:.0f} %; with m = 32: {100 * 3 / 35:.0f} %")
+for name, step in (("16 equal layers", even), ("AlexNet", steps["AlexNet"].at(128))):
+    for what, link in ((PCIE_3, hardware.link(PCIE_3)), ("infinitely fast", endless(PCIE_3))):
+        staged = on_cards(step, "V100", link, 4, STAGES)
+        idle = 100 * staged.idle_seconds / staged.seconds
+        print(f"{name}, {what}: the busiest of 4 V100s idles for {idle:.0f} %")
+
+# %% [markdown] slide="skip"
+# Idle time that remains with an infinitely fast link is the bubble. The busiest card is idle the least, so with AlexNet's
+# unequal stages it is below the 43 % of equal ones. More micro-batches make the bubble smaller, at the price of smaller
+# products and more launches.
+#
+# The exercise is [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}.

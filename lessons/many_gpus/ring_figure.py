@@ -72,7 +72,7 @@ def ring_steps(states: Int64, title: str = "") -> Picture:
             scene.add(Words((begin + end) / 2, y - 6, words, SIZE, "middle", fill=FAINT))
         scene.add(Lines([[(begin, y + 2), (end, y + 2)]], FAINT))
     bottom = top + 34 + cards * CELL
-    told = f"columns: the {cards} chunks; number: from how many cards they are summed up"
+    told = f"columns: the {cards} chunks; number: how many cards' gradients are in the sum"
     scene.add(Words(left, bottom + 26, told, SIZE, fill=FAINT))
     scene.height = bottom + 38
     return Picture.from_scene(scene)

@@ -66,8 +66,8 @@ graded.map_bytes(map_bytes)
 # A rule of 2014 says: divide the card's memory by two, because momentum keeps one number beside each weight. It
 # forgot something.
 #
-# Return the bytes that stay on the card from one step to the next, or from the backward pass to the update, for a
-# network of `parameters` float32 parameters: weights, weight gradients, optimizer state. `optimizer` is `"sgd"` (no
+# Return the bytes of weights, weight gradients and optimizer state together, without temporaries, for a network of
+# `parameters` float32 parameters. `optimizer` is `"sgd"` (no
 # state), `"momentum"` or `"adam"`.
 
 
@@ -150,7 +150,8 @@ graded.pool_saved_bytes(pool_saved_bytes)
 # - two buffers for gradient maps, shared by all layers, each as large as the largest feature map of the batch.
 #
 # Return the bytes. `map_values`, `input_values` and `largest_map_values` count values **for one image**;
-# `map_values` is the sum over all maps.
+# `map_values` is the sum over all maps. (For VGG-16 with 128 images this gives 12.2 GB. The trace, with momentum, has 11.1:
+# it counts a gradient map only while it is there.)
 
 
 # %% answer="network_wide"

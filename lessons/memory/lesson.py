@@ -20,7 +20,7 @@
 # 4. find the largest batch that fits a card, and know when extrapolating is wrong;
 # 5. spot code that keeps memory alive for no reason.
 #
-# About 120 minutes, and {minutes} for the exercise. It builds on knowing what a convolution is. No GPU is needed.
+# About 120 minutes, and {minutes} for the exercise. It builds on lesson 00 (the roles, the trace). No GPU is needed.
 
 # %% slide="skip" folded=true
 import pandas as pd
@@ -110,9 +110,10 @@ passes[roles].map("{:,}".format)
 
 # %%
 guess_loop = predict(
-    "By how many per cent does that raise the peak of the small step above?", unit="%"
+    "By how many per cent does that change the peak of the small step above?", unit="%"
 )
 guess_loop
+
 
 # %% folded=true
 def peak_of(keep_output):
@@ -140,8 +141,8 @@ reveal(
 # %% [markdown] slide="notes"
 # The name `out` holds the last layer's map until the name gets another value or goes out of scope, although the mean
 # has long been computed and its backward pass does not need it. At the peak there is one map more. Here both loops
-# run, and the bytes that the allocator hands out are counted, scratch memory of the kernels included. **Change the
-# second loop, and run the cell.**
+# run, and the bytes that the allocator hands out are counted. These include scratch memory of the kernels, so the share is
+# smaller. **Change the second loop, and run the cell.**
 
 # %% tags=["change"]
 images = torch.randn(4, 3, 16, 16)
@@ -162,9 +163,14 @@ for loop in (one_line, two_lines):
     layers.zero_grad()
     print(f"{loop.__name__}: {format_bytes(cpu_peak_above(loop))} above what was there before")
 
+# %% folded=true
+there = step.at(4).by_role()[["parameters", "optimizer state", "input"]].sum()
+print("by the trace, without scratch:", *map(format_bytes, (nested - there, named - there)))
+
 # %% [markdown] slide="notes"
-# How much it costs depends on what the last layer puts out: for a classifier of 1,000 classes next to nothing, for a
-# network that ends in maps, or in a language model's logits, a whole map of the largest kind.
+# With `del out` the two loops are alike. How much the name costs depends on the size of the last output: little for a
+# classifier, much for a network that ends in maps or in a language model's logits. It depends on the loss, too: one that
+# saves its input keeps that until its own backward pass has run.
 
 # %% [markdown] slide="slide"
 # ## VGG-16: by hand, then traced
@@ -175,8 +181,7 @@ for loop in (one_line, two_lines):
 # %% [markdown] slide="notes"
 # What training keeps of them:
 #
-# - every convolution's map once (the ReLU after it saves its output, the map before the ReLU dies): 4 bytes a
-#   value;
+# - for every convolution one map, the ReLU's after it: 4 bytes a value;
 # - every pool's map: 4 bytes a value, and for each of its values the *index* of the winner, a 64-bit integer: 8
 #   more;
 # - the image: 3 · 224 · 224 values.
@@ -195,8 +200,8 @@ print(f"for the parameters    {format_bytes(3 * 4 * parameters):>10}")
 # layer and role.
 
 # %% [markdown] slide="notes"
-# It runs it at two batches that are far apart. Every size is a fixed part plus a part per sample, so that the two give
-# the step at any batch.
+# It runs it at two batches that are far apart. In the networks here every size is a fixed part plus a part per sample, so
+# the two give the step at any batch. Where that does not hold, each batch is traced anew.
 
 # %%
 with torch.device("meta"):  # shapes without numbers: 138 million parameters, no memory
@@ -274,7 +279,7 @@ print(f"But {gone} of the maps it counts have gone: errors that nearly cancel.")
 
 # %% [markdown] slide="subslide"
 # The dense layers own the parameters, the first convolutions own the maps. The layer `conv1_1` has 1,792 parameters, 7
-# KiB. The two widest bars of the figure, equally wide, are those of its ReLU and the next.
+# KiB. The two widest bars belong to `relu1_1` and `relu1_2`.
 
 # %%
 layer_bars(ledger)
@@ -285,54 +290,60 @@ layer_bars(ledger)
 # An *in-place* ReLU writes over its input instead of making a new map.
 
 # %% [markdown] slide="notes"
-# Many pages say that it saves memory.
+# Many pages say that it saves memory. In training it does not save any of VGG-16's peak: the convolution before the ReLU
+# does not need its own output for the backward pass, so that map dies anyway as soon as the ReLU has run.
+
+
+# %%
+def peaks_in_place(build, optimizer="momentum"):
+    """The step's moments at batch 128, with a map of its own for each ReLU and in place."""
+    with torch.device("meta"):
+        model = build()
+    for inplace in (False, True):
+        for relu in (layer for layer in model.modules() if isinstance(layer, nn.ReLU)):
+            relu.inplace = inplace
+        yield training_step(model, (3, 224, 224), 1000, optimizer).at(128)
+
+
+for name, at in zip(("own map", "in place"), peaks_in_place(networks.vgg16), strict=True):
+    print(f"VGG-16, training, {name:<9} {format_bytes(at.peak_bytes)}, at {at.peak_layer}")
+
+# %% [markdown] slide="notes"
+# Without a backward pass no map has to stay. A ReLU with a map of its own then has two large maps, in place it has one.
 
 # %%
 guess_inplace = predict(
-    "By how many MiB does the peak of VGG-16 fall if all its ReLUs work in place?", unit="MiB"
+    "VGG-16, 128 images, inference. The first ReLU's map takes 1,568 MiB. By how many MiB "
+    "does the peak fall if all ReLUs work in place?",
+    unit="MiB",
 )
 guess_inplace
 
-# %%
-with torch.device("meta"):
-    model = networks.vgg16(inplace=True)
-in_place = training_step(model, (3, 224, 224), 1000, name="VGG-16, in-place ReLU").at(128)
-
 # %% folded=true
+both = {
+    build: list(peaks_in_place(build, None)) for build in (networks.vgg16, networks.googlenet)
+}
+falls = {build: own.peak_bytes - shared.peak_bytes for build, (own, shared) in both.items()}
 reveal(
     guess_inplace,
-    {"trace": (ledger.peak_bytes - in_place.peak_bytes) / MIB},
+    {"VGG-16": falls[networks.vgg16] / MIB, "GoogLeNet": falls[networks.googlenet] / MIB},
+    against="VGG-16",
     thoughts=[
-        (
-            128 * 4 * convolutions / MIB,
-            "That is one map for every ReLU. The map before it died anyway.",
-        ),
-        (
-            ledger.peak_bytes / 2 / MIB,
-            "Half would be right if two maps a layer stayed: before the ReLU and after it.",
-        ),
+        (1568, "The ReLU no longer needs a second map. A convolution still does."),
+        (784, "Half a map? Either two of the large maps meet, or they do not."),
     ],
 )
 
-# %% [markdown] slide="notes"
-# The convolution before the ReLU does not need its own output for the backward pass, so that this map died anyway as
-# soon as the ReLU had run. In place or not, one map a layer stays. Without a backward pass nothing has to stay; does
-# the ReLU's second map make the peak then?
-
-# %%
-def forward_only(inplace):
-    with torch.device("meta"):
-        model = networks.vgg16(inplace=inplace)
-    return training_step(model, (3, 224, 224), optimizer=None, name="VGG-16").at(128)
-
-
-for inplace in (False, True):
-    at = forward_only(inplace)
-    print(f"inference, in place {inplace}: {format_bytes(at.peak_bytes)}, at {at.peak_layer}")
+# %% folded=true
+for build, steps_of in both.items():
+    for name, at in zip(("own map", "in place"), steps_of, strict=True):
+        peak = f"{format_bytes(at.peak_bytes):>10}, at {at.peak_layer}"
+        print(f"{build.__name__:<10} {name:<9} {peak}")
 
 # %% [markdown] slide="notes"
-# It does not: a convolution, too, has two maps while it runs. Where the layer before saves its own output, a sigmoid
-# say, PyTorch refuses: the backward pass raises an error.
+# In VGG-16 a convolution with two maps of that size follows the first ReLU. In GoogLeNet a pool follows, which shrinks
+# the map, and there working in place saves something. (Where the layer before saves its own output, such as a sigmoid,
+# PyTorch raises an error in the backward pass.)
 
 # %% [markdown] slide="subslide"
 # A 2 × 2 max-pool passes on a quarter of its input.
@@ -354,17 +365,14 @@ pd.DataFrame(
     }
 )
 
-# %% [markdown]
-# Half precision halves the output and leaves the indices as they are.
-
 # %% [markdown] slide="slide"
 # ## Which moment is the worst
 #
-# Each moment of the step is a straight line in the batch. The *peak* is the highest of many such lines, and the highest
-# one changes.
+# In these networks each moment of the step is a straight line in the batch. The *peak* is the highest of many such lines,
+# and the highest one changes.
 
 # %% [markdown] slide="notes"
-# With Adam and a small batch the worst moment is the update, whose temporaries know nothing of the batch; with a large
+# With Adam and a small batch the worst moment is the update, whose temporaries do not depend on the batch; with a large
 # one it is the backward pass. The figure shows tensors alone. Gaps between blocks and workspace come on top, so *fits*
 # ends before the curve meets the line.
 
@@ -382,15 +390,15 @@ print(f"off by {100 * (extrapolated / peak[256] - 1):.0f} %")
 turn = next(batch for batch in range(2, 65) if vgg_adam.at(batch).peak_phase == "backward")
 batch_lines(
     vgg_adam,
-    [2, *range(4, 65, 4)],
+    [*range(2, 12), *range(12, 65, 4)],
     limit_bytes=6 * GIB,
     title=f"VGG-16 with Adam: up to batch {turn - 1} the "
     "update is the worst moment, then backward is",
 )
 
 # %% [markdown] slide="subslide"
-# Momentum and Adam create their state in the first update. A job that fits in its first step can fail in its
-# second.
+# Momentum and Adam create their state in the first update. Up to there a job with momentum needs what plain SGD does, so
+# it can fit in its first step and fail in its second.
 
 # %%
 small = networks.small_cnn()
@@ -415,7 +423,7 @@ pd.DataFrame(rows, columns=columns).set_index("optimizer")
 # %% [markdown] slide="slide"
 # ## Three counters, and whether it fits
 #
-# *Allocated* are the tensors alive, *reserved* is what the allocator holds for them, and `nvidia-smi` shows the
+# *Allocated* are the tensors alive, *reserved* is what the allocator has taken from the driver, and `nvidia-smi` shows the
 # driver's context as well.
 
 # %% [markdown] slide="notes"
@@ -426,8 +434,8 @@ pd.DataFrame(rows, columns=columns).set_index("optimizer")
 # - *reserved*: what PyTorch's caching allocator holds of the card, `torch.cuda.memory_reserved()`. It takes *segments*
 #   from the driver and cuts *blocks* for tensors out of them. It rounds up, and keeps blocks that were freed and that
 #   nothing fits into. A replay of its rules gives the figures named *reserved* below.
-# - what `nvidia-smi` shows: reserved, and the context. No tensor of yours is in the context, and it cannot be computed;
-#   the course takes its bounds from published reports.
+# - what `nvidia-smi` shows: reserved, and the context. No tensor of yours is in the context. Its size is measured, not
+#   computed; the course takes bounds from published reports (lesson 02).
 #
 # When *reserved* meets the card, the allocator gives back segments that nobody uses and asks again. If that fails,
 # training ends with an out-of-memory error. So a step can run on a card that is smaller than what it reserves on a
@@ -444,40 +452,27 @@ for batch in (64, 128):
     print(f"batch {batch} {fit(at, 12 * GIB).words}")
 
 # %% [markdown] slide="notes"
-# Blocks fall into segments differently at every batch. Try it on a smaller card, with 11 GiB:
+# What a step *leaves* is for gaps and workspace, and these decide. Blocks fall into segments differently at every batch.
+# Try it on a smaller card, with 11 GiB. One image more takes 70 MiB of tensors:
 
 # %% slide="subslide"
 found = largest_batch(vgg, 11 * GIB)
 for batch in (found.fits, found.fits + 1):
     print(f"batch {batch} {fit(vgg.at(batch), 11 * GIB).words}")
 
-# %%
-guess_largest = predict(
-    "Every batch up to the first of these fits, and some larger ones do. "
-    "Which is the largest?",
-    unit="images",
-)
-guess_largest
-
-# %% folded=true
-reveal(
-    guess_largest,
-    {"replay": found.some},
-    thoughts=[
-        (found.fits, "That is the end of the unbroken run. Larger ones fit again."),
-        (found.tight, "Up to there the tensors alone go in; the allocator may fail."),
-    ],
-)
+# %% [markdown] slide="notes"
+# Can a larger batch fit again? Decide before you run the next cell.
 
 # %% folded=true
 looked = range(found.fits, found.some + 2)
 states = pd.Series({batch: fit(vgg.at(batch), 11 * GIB).state for batch in looked})
-print("fit:  ", *states.index[states == "fits"])
-print("tight:", *states.index[states != "fits"])
+print("by the replay these fit:", *states.index[states == "fits"])
+print("and these are tight:    ", *states.index[states != "fits"])
 
 # %% [markdown] slide="notes"
-# So *the largest batch that fits* has two answers; the course gives the end of the unbroken run first. A batch that is
-# tight may well run; on a real card the program's history decides it too.
+# So *the largest batch that fits* has two answers; the course gives the end of the unbroken run first. The edge is ragged,
+# and a replay errs by 2 % in the mean, here two images: read it as a zone. A tight batch may well run, and what ran before
+# in the program matters too.
 
 # %% [markdown] slide="subslide"
 # An out-of-memory error is a sum of these counters:
@@ -516,12 +511,13 @@ pd.Series(
 # 1. **Is the request itself too large?**
 # 2. **Is it fragmentation?**
 # 3. **Is it other programs?**
-# 4. **Is it allocated?**
+# 4. **Is the card full of your own tensors?**
 # 5. **Does it grow from step to step?**
 
 # %% [markdown] slide="notes"
 # 1. If *asked for* is more than *free* and *unallocated* together, no order of the
-#    blocks helps. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces smaller than that.
+#    blocks helps. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces that this
+#    request could not use.
 # 2. A large *reserved but unallocated* beside a small request says so. Start the program with
 #    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then
 #    grow, so that gaps of different segments join. Here the gaps are 195 MiB: it might save this request, and not many
@@ -543,8 +539,9 @@ pd.Series(
 # ```
 #
 # Its *Active Memory Timeline* is a skyline of your own step: blocks over time, each with the line of code that asked
-# for it. And `torch.cuda.max_memory_allocated()`, after `torch.cuda.reset_peak_memory_stats()`, is the peak as this
-# course counts it, in the allocator's blocks (`ledger.allocated_bytes()`), and the workspace of convolutions on top.
+# for it. For the peak call `torch.cuda.reset_peak_memory_stats()`, run a step, and read
+# `torch.cuda.max_memory_allocated()`. Compare it with `ledger.allocated_bytes()`; the workspace of convolutions comes on
+# top.
 
 # %% [markdown] slide="slide"
 # ## Measure
@@ -576,8 +573,8 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # What is left over is probably scratch memory: the convolution's kernels convert and pad into buffers of their own and
-# free them before they return. No tensor shows them. That is the *workspace* role, and the one thing in the figure
-# that depends on the kernel, the card and the library version. Our library counts the buffer that PyTorch sets aside
+# free them before they return. No tensor shows them. That is the *workspace* role. It depends on the
+# kernel, the card and the library version. Our library counts the buffer that PyTorch sets aside
 # for cuBLAS, the thin purple band of the skylines, and leaves out the scratch of convolutions, unless you ask for a
 # band of it:
 
@@ -611,16 +608,15 @@ pd.DataFrame(rows) if rows else None
 memory_explorer()
 
 # %% [markdown] slide="notes"
-# Try these. Find the batch at which VGG-16 stops fitting an 11 GiB card. Switch to the dense net: why
+# Try these. Find the batch at which VGG-16 stops fitting a 16 GiB card. Switch to the dense net: why
 # does the batch hardly matter? Give AlexNet a batch of 2 and switch from momentum to Adam: where does the peak
 # move? Then choose time for the axis: each operator becomes as wide as it is predicted to take.
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# The sentences name the batch up to which all fit an 11 GiB card, and a larger one that fits again. The first that does
-# not is tight. At 128 there is room for the tensors beside the most context that was seen; whether the allocator finds
-# it is not sure. The dense net's maps are a few MiB beside 600 MiB of parameters, gradients and momentum. AlexNet at batch
+# The sentences name the batch up to which all fit a 16 GiB card, and a larger one that fits again. The first that does not
+# is tight. The dense net's maps are a few MiB beside 600 MiB of parameters, gradients and momentum. AlexNet at batch
 # 2 is nearly all parameters too; with Adam the peak moves from the backward pass into the update, where Adam needs
 # temporaries as large as the parameters.
 #
@@ -666,8 +662,8 @@ skyline(mine.at(256))
 
 # %% [markdown] slide="notes"
 # Maps wait from the forward pass for the backward pass of their layer. Each moment of a step is a fixed part plus a
-# part per sample. Allocated is computable, and exact for tensors; reserved is more, and the driver's figure is more
-# again.
+# part per sample. Allocated is computable, and met the measurement here on a CPU; reserved is more, and the driver's
+# figure is more again.
 #
 # Five claims from articles and forums of 2014 to 2017, in our words. A verdict is computed when the cell runs; the
 # others on memory are in Appendix A.

@@ -48,7 +48,7 @@ class Ballot(widgets.VBox):  # type: ignore[misc]
             number: widgets.ToggleButtons(options=VOTES, value=None, style={"button_width": "8.5em"})
             for number in self.numbers
         }
-        asked = [widgets.HTML(f"{WIDGET_HEAD}<p><b>Vote</b> on each sentence, as you would if somebody asked you.</p>")]
+        asked = [widgets.HTML(f"{WIDGET_HEAD}<p><b>Vote</b> on each sentence. One that misleads does not hold.</p>")]
         for number, buttons in self.buttons.items():
             asked += [widgets.HTML(_sentence(number)), buttons]
             buttons.observe(self._vote, names="value")

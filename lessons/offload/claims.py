@@ -72,7 +72,7 @@ def _average_saving() -> Finding:
         WRONG if wrong else RIGHT,
         f"the publication's abstract: up to {abstract} %; modelled, dense weights included: {model} %",
         "91 % is OverFeat's. Weights of dense layers never move, so with them counted no schedule comes near that for "
-        "AlexNet or OverFeat: the publication must have counted the other layers alone.",
+        "AlexNet or OverFeat. It would be explained if the publication counted the other layers alone.",
     )
 
 
@@ -90,8 +90,8 @@ def _vgg_at_256() -> Finding:
     return Finding(
         WRONG if spare_bytes(limit, least, context_bytes=0) < 0 else RIGHT if inside and beside_context else PARTLY,
         f"counted as in 2016, with everything moved: {in_gb(least):.2f} of {in_gb(limit):.2f} GB, and a driver's "
-        f"context takes {in_gb(CONTEXT_BYTES):.2f}; the search loses {own:.0f} % in the model, {spanned.min():.0f} to "
-        f"{spanned.max():.0f} % as kernels' speed and the link vary",
+        f"context takes {in_gb(CONTEXT_BYTES):.2f}; vDNN's dynamic policy loses {own:.0f} % in the model, "
+        f"{spanned.min():.0f} to {spanned.max():.0f} % as kernels' speed and the link vary",
         "The tensors alone fit, by less than a context of today. The loss is against an imaginary card that holds it "
         "all; how large it is depends on how fast one takes the kernels to be.",
     )
@@ -151,9 +151,9 @@ def _workspace_buys_time() -> Finding:
     more_for_less = large[0] > small[0] and large[1] < small[1]
     return Finding(
         WRONG if not faster else PARTLY if more_for_less else RIGHT,
-        f"a 3×3 convolution, with equal results: Winograd's way with tiles of 2 × 2 multiplies {fewer:.2f} times less "
-        f"than the direct one and holds {held:.0f} times its input beside it; with tiles of 4 × 4 {large[0]:.0f} times "
-        f"less, and holds {large[1]:.2f} times. VGG-A on a Titan X ran {1 / SLOW_SPEED:.1f} times as fast with such "
+        f"a 3×3 convolution by Winograd's algorithm, with equal results: tiles of 2 × 2 need 1/{fewer:.2f} of the "
+        f"multiplications and hold {held:.0f} times the input; tiles of 4 × 4 need 1/{large[0]:.0f} and hold "
+        f"{large[1]:.2f} times the input. VGG-A on a Titan X ran {1 / SLOW_SPEED:.1f} times as fast with such "
         "algorithms (convnet-benchmarks, 2016)",
         "Some workspace buys arithmetic; more of it does not always buy more.",
     )

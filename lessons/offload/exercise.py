@@ -103,7 +103,7 @@ graded.copy_over_kernel(copy_over_kernel)
 # `layers` is a list of pairs: the bytes copied while a layer runs, and the seconds its kernels take. Each copy must
 # finish no later than the layer that it started with.
 #
-# Return the lowest rate of a link, in bytes a second, at which every copy hides.
+# Return the lowest rate of a link, in bytes a second, at which every copy hides. All seconds are above 0.
 
 
 # %% answer="least_link"

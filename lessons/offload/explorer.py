@@ -34,9 +34,9 @@ MOVES: dict[str, tuple[str, int]] = {
     "nothing": ("none", 1),
     "what convolutions read": ("conv", 1),
     "everything": ("all", 1),
-    "everything, 3 in flight": ("windowed", 3),
-    "everything, 5 in flight": ("windowed", 5),
-    "everything, 8 in flight": ("windowed", 8),
+    "everything, 2 in flight": ("windowed", 2),
+    "everything, 4 in flight": ("windowed", 4),
+    "everything, 6 in flight": ("windowed", 6),
 }
 WORTH = 0.0005  # a plan that saves less of the step's time than this is no better
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, product
@@ -82,12 +81,10 @@ class TwoLanes:
         return bottom + 24
 
     def _name(self, block: _Block, y: float) -> None:
-        """The layer's name on its block; where that is too narrow, without the "conv" or "relu" it begins with."""
-        for text in (block.name, re.sub("^(conv|relu)(?=[0-9])", "", block.name)):
-            if text and text_width(text, SIZE) + 6 <= block.right - block.left:
-                middle, ink = (block.left + block.right) / 2, text_on(block.colour)
-                self.scene.add(Words(middle, y + LANE / 2 + 0.35 * SIZE, text, SIZE, "middle", fill=ink))
-                return
+        """The layer's name on its block, where that is wide enough."""
+        if block.name and text_width(block.name, SIZE) + 6 <= block.right - block.left:
+            middle, ink = (block.left + block.right) / 2, text_on(block.colour)
+            self.scene.add(Words(middle, y + LANE / 2 + 0.35 * SIZE, block.name, SIZE, "middle", fill=ink))
 
     def _kernels(self) -> list[_Block]:
         """Consecutive kernels of one layer and pass as one block; no block across a stall."""

@@ -144,7 +144,7 @@ def _faster_kernels(runs: Runs) -> tuple[float, float]:
 
 
 DENSE = (
-    "weights of dense layers and their gradients never move: the publication must have counted the memory of feature "
+    "weights of dense layers and their gradients never move: the publication may have counted the memory of feature "
     "extraction alone"
 )
 ROWS = (

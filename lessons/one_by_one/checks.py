@@ -99,7 +99,7 @@ bytes_added = BytesCheck(
              "You let one layer stay narrow in every case. There are `narrow` of them, and there may be none."),
         Slip("the layer that widens counted",
              lambda n, side, channels, squeezed, narrow: _bytes_added(n, side, channels, squeezed, narrow + 1),
-             "The layer that widens again puts out `channels` channels as before: it saves nothing."),
+             "The layer that widens again produces `channels` channels as before: it saves nothing."),
         Slip("the narrow maps are free",
              lambda n, side, channels, squeezed, narrow: 4 * n * side**2 * (squeezed - narrow * channels),
              "The layers that stay narrow still put out maps, of `squeezed` channels."),
@@ -206,7 +206,7 @@ bottleneck = RebuildCheck(
         "misfit": Slip(
             "the next layer not told",
             _misfit,
-            "Two layers do not fit each other: what follows the squeeze has to read as many channels as it puts out.",
+            "Two layers do not fit each other: what follows the squeeze has to read as many channels as it produces.",
         ),
         "another output": Slip(
             "no dense layer",

@@ -17,9 +17,9 @@
 # 1. count what a 1×1 convolution produces, what it owns and what it keeps;
 # 2. say whether a squeeze will pay in memory, before you run it;
 # 3. tell what a squeeze does to memory from what it does to arithmetic;
-# 4. recognise it in a MobileNet, in a transformer and in LoRA.
+# 4. recognise it in MobileNet and in LoRA.
 #
-# About 75 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
+# About 85 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
 # peak. No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -52,8 +52,9 @@ from lessons.shared.digits import Variant, compare, learned
 # A *1×1 convolution* (also *pointwise*) looks at one position at a time and mixes its channels: 256 numbers in, 64 out,
 # the same weights everywhere. One that has fewer channels out than in is a *squeeze*; papers also say *reduction*.
 #
-# The 3×3 convolutions of both networks are equally wide, 64 channels in the first stage, so the bottlenecks cost hardly
-# more arithmetic:
+# The arithmetic is nearly the same. For each position, in units of 64 · 64 multiply-adds, a block of the first stage
+# costs 9 + 9 in ResNet-34, and 4 + 9 + 4 in ResNet-50. (A GFLOP here counts a multiply-add as two operations. Papers
+# often count it as one.)
 
 # %% folded=true
 resnets = {
@@ -61,64 +62,32 @@ resnets = {
     "ResNet-50": networks.resnet50,
     "ResNet-34, four times as wide": lambda: networks.resnet34(width=256),
 }
-steps, tables = {}, {}
+traces, steps, tables = {}, {}, {}
 for name, build in resnets.items():
     with torch.device("meta"):
         model = build()
-    steps[name] = training_step(model, (3, 224, 224), 1000, name=name).at(128)
+    traces[name] = training_step(model, (3, 224, 224), 1000, name=name)
+    steps[name] = traces[name].at(128)
     tables[name] = steps[name].by_layer().set_index("layer")
 small, deep, wide = resnets
 
 
-def told(name, *hidden):
+def told(name):
     """What a network has and needs at batch 128."""
-    facts = {
+    return {
         "parameters": f"{tables[name]['parameters'].sum():,}",
         "GFLOP forward, one image": f"{tables[name]['flops'].sum() / 128e9:.1f}",
         "peak at batch 128": format_bytes(steps[name].peak_bytes),
     }
-    return {key: "?" if key in hidden else fact for key, fact in facts.items()}
 
 
-pd.DataFrame({small: told(small), deep: told(deep, "peak at batch 128")})
-
-# %%
-guess = predict(
-    "What is the peak of ResNet-50 at batch 128, trained with momentum as ResNet-34 above?",
-    unit="GiB",
-)
-guess
-
-# %% slide="subslide" folded=true
-reveal(
-    guess,
-    {"trace": steps[deep].peak_bytes / GIB},
-    thoughts=[
-        (
-            steps[small].peak_bytes / GIB,
-            "As much as ResNet-34: their arithmetic is alike, their maps are not.",
-        ),
-        (
-            steps[small].peak_bytes
-            * (tables[deep]["flops"].sum() / tables[small]["flops"].sum())
-            / GIB,
-            "A little more, as the arithmetic. But arithmetic is no measure of what is kept.",
-        ),
-        (
-            steps[small].peak_bytes * 3 / 4 / GIB,
-            "Less, since it squeezes: but a squeeze needs something wide to squeeze.",
-        ),
-        (
-            2 * steps[small].peak_bytes / GIB,
-            "Twice as much: a good guess, and still too small.",
-        ),
-    ],
-)
+pd.DataFrame({name: told(name) for name in (small, deep)})
 
 # %% [markdown] slide="slide"
 # ## One block, map by map
 #
-# Where does the rest come from? Here is what one block of each network keeps for the backward pass.
+# About the same arithmetic, and more than twice the peak. Here is what one block of each network keeps for the backward
+# pass.
 
 
 # %% folded=true
@@ -148,26 +117,71 @@ for name, block in blocks.items():
 # Each convolution's output is kept for the normalisation that reads it; what the ReLU makes of it is kept for the next
 # convolution. So every width appears twice. In the bottleneck the two maps of 256 channels outweigh the four of 64.
 #
-# Two things changed from ResNet-34 to ResNet-50: the maps between blocks are four times as wide, and each block
-# squeezes. To tell them apart, build a ResNet-34 that is as wide as ResNet-50 between its blocks, and squeezes nowhere.
-
-# %% slide="subslide" folded=true
-pd.DataFrame({name: told(name) for name in resnets}).T
+# Three things changed from ResNet-34 to ResNet-50: the maps between blocks are four times as wide, each block squeezes,
+# and it has one convolution more. To see what squeezing does at equal width, build a ResNet-34 that is as wide as
+# ResNet-50 between its blocks, and squeezes nowhere.
 
 # %%
-OWNED = ["parameters", "weight gradients", "optimizer state"]
-for what, before, after in (("four times the width", small, wide), ("squeezes", wide, deep)):
-    more = (steps[after].by_role() - steps[before].by_role()) / GIB
-    maps_more = more["feature maps"]
-    print(f"{what}: {more.sum():+.2f} GiB at the peak. Feature maps {maps_more:+.2f},")
-    print(f"  parameters, their gradients and momentum {more[OWNED].sum():+.2f}")
-less = tables[deep]["flops"].sum() / tables[wide]["flops"].sum()
-print(f"With squeezes: {100 * less:.0f} % of the arithmetic at the same width")
+print(f"{wide}: {tables[wide]['parameters'].sum():,} parameters,")
+print(f"{tables[wide]['flops'].sum() / 128e9:.1f} GFLOP forward for one image")
+guess = predict("What is its peak at batch 128?", unit="GiB")
+guess
+
+# %% slide="subslide" folded=true
+reveal(
+    guess,
+    {"trace": steps[wide].peak_bytes / GIB},
+    thoughts=[
+        (
+            steps[deep].peak_bytes
+            * (tables[wide]["flops"].sum() / tables[deep]["flops"].sum())
+            / GIB,
+            "In proportion to the arithmetic. But arithmetic is no measure of what is kept.",
+        ),
+        (
+            steps[deep].peak_bytes
+            * (tables[wide]["parameters"].sum() / tables[deep]["parameters"].sum())
+            / GIB,
+            "In proportion to the parameters. They are not where the memory goes.",
+        ),
+        (
+            steps[deep].peak_bytes * 4 / 3 / GIB,
+            "By the block: four maps of 392 MiB in place of two and four small ones. "
+            "The weights come on top.",
+        ),
+        (
+            4 * steps[small].peak_bytes / GIB,
+            "Four times ResNet-34: nearly. The first convolution is not wider, but there are "
+            "about sixteen times as many weights.",
+        ),
+    ],
+)
+
+# %% [markdown]
+# A wide block without squeezes keeps four maps of 392 MiB. The bottleneck keeps two, and four of 98 MiB: a quarter
+# less.
+
+# %% folded=true
+rows = {}
+for batch in (128, 256):
+    for name in (wide, deep):
+        step = traces[name].at(batch)
+        owned = step.by_role()["parameters"] * 3
+        rows[f"{name}, batch {batch}"] = {
+            "maps kept": format_bytes(step.by_layer()["saved feature maps"].sum()),
+            "weights, gradients, momentum": format_bytes(owned),
+            "peak": format_bytes(step.peak_bytes),
+        }
+pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# At equal width most of what squeezes save is weights, with their gradients and momentum; of the maps they save little,
-# and of the arithmetic nearly all. But ResNet-50 does not have the width of ResNet-34. For about the same arithmetic,
-# squeezes buy four times the width, and width is what training keeps. (Wide residual networks, Zagoruyko and Komodakis
+# (At the peak some gradients do not exist yet, and some maps are already freed. So the peak is less than the sum.)
+#
+# At batch 128 squeezes save 2.1 GiB of maps, a sixth, and 3.5 GiB of weights with their gradients and momentum, nearly
+# all. The weights do not grow with the batch. At batch 256 the maps are the larger part of what is saved.
+#
+# But ResNet-50 does not have the width of ResNet-34. For about the same arithmetic, squeezes buy four times the width
+# between blocks, and the maps that training keeps grow with the width. (Wide residual networks, Zagoruyko and Komodakis
 # 2016, pay the full price: pairs of 3×3 at 4 to 10 times the width, in fewer layers.)
 
 # %% [markdown] slide="slide"
@@ -184,8 +198,8 @@ print(f"With squeezes: {100 * less:.0f} % of the arithmetic at the same width")
 
 # %% [markdown] slide="notes"
 # For 96 KiB of weights the map shrinks by 2.5 MiB an image. But to compute the gradient of its weights, the 1×1
-# convolution needs its *input* again. All 1,048,576 values stay until the backward pass, and 393,216 come on top. At the
-# squeeze itself memory rises. Autograd confirms it:
+# convolution needs its *input* again. All 1,048,576 values stay until the backward pass, and 393,216 come on top. The
+# squeeze alone saves nothing. Autograd confirms that the input stays:
 
 # %%
 squeeze = nn.Conv2d(256, 96, kernel_size=1, bias=False)
@@ -200,7 +214,7 @@ print("the input is kept:", node._saved_input.data_ptr() == maps.data_ptr())
 # In a run of convolutions with C channels, squeeze to m. Then k convolutions stay at m, and the next widens again.
 
 # %% [markdown]
-# | kept, for each position | before | after |
+# | kept, for each position | without squeeze | with |
 # |---|---:|---:|
 # | the squeeze | 0 | m |
 # | k convolutions | k · C | k · m |
@@ -210,16 +224,19 @@ print("the input is kept:", node._saved_input.data_ptr() == maps.data_ptr())
 # **Kept more: m − k · (C − m).**
 
 # %% [markdown] slide="notes"
-# With k = 0 that is +m whatever m is: a squeeze that widens at once only adds. With k = 1 it saves below half of C, with
-# k = 2 below two thirds.
+# With k = 0 that is +m, whatever m is: a squeeze that widens at once adds to the maps. With k = 1 it saves if m is
+# below C / 2, with k = 2 if m is below 2 · C / 3.
 #
-# The table has one map for each convolution, as in VGG-16. With a normalisation after each, as in the ResNets above,
-# every number in it is twice as large, and the break-even is the same.
+# The table has one map for each convolution, as in VGG-16. A max pool keeps a map too, its output, and an index of 8
+# bytes for each value of it. `conv3_3` is followed by such a pool, `pool3`, of 2 × 2. VGG-16 peaks in the backward pass
+# at
+# `relu4_3`, when all maps of group 3 are still alive.
 
 # %%
 guess_even = predict(
     "In VGG-16, conv3_2 reads 256 channels. Squeeze to m before it, and let conv3_2 and "
-    "conv3_3 stay narrow: k = 2. What is the largest m with which the peak still falls?",
+    "conv3_3 stay narrow: k = 2. pool3 follows. What is the largest m with which the "
+    "peak still falls?",
     unit="channels",
 )
 guess_even
@@ -247,12 +264,6 @@ def squeezed_vgg16(layer, channels, narrow=(), pool3=None):
 published = squeezed_vgg16("conv3_2", None)
 print(f"VGG-16 at batch 128, peak: {format_bytes(published.peak_bytes)}")
 
-# %% slide="skip" tags=["change"]
-# Change channels and run, until the sign changes. Then try one narrow layer, or none.
-channels, narrow = 64, ["conv3_2", "conv3_3"]
-more = squeezed_vgg16("conv3_2", channels, narrow).peak_bytes - published.peak_bytes
-print(f"{channels} channels, {len(narrow)} narrow: {more / MIB:+,.1f} MiB at the peak")
-
 
 # %% slide="subslide" folded=true
 def break_even(narrow, pool3=None):
@@ -269,37 +280,35 @@ def break_even(narrow, pool3=None):
 two = break_even(["conv3_2", "conv3_3"])
 reveal(
     guess_even,
-    {"trace": two, "by the formula": 2 * 256 // 3},
+    {"trace": two, "by the formula, no pool": 2 * 256 // 3},
     thoughts=[
-        (
-            170,
-            "That is the formula: two thirds of 256. Look what comes after conv3_3: a pool.",
-        ),
+        (170, "Two thirds of 256: the convolutions alone. The pool becomes narrow too."),
         (128, "Half of 256 is the break-even of one narrow layer."),
     ],
 )
 
 # %% [markdown] slide="notes"
-# The formula counts convolutions. After `conv3_3` comes `pool3`, and it passes the narrow maps on: a quarter of the
-# values, each of 4 bytes with an index of 8: the space of three. So 3 / 4 of a map more becomes narrow, and the
-# break-even is where 3.75 · m = 2.75 · 256. To check that it is the pool, replace it by an average pool, which keeps
-# no index: 1 / 4 of a map.
+# The pool passes the narrow maps on. It keeps a quarter of the values, at 4 bytes and an index of 8: as much as 3 / 4
+# of a map. So the peak falls while 3.75 · m < 2.75 · 256. To check that it is the pool, replace it by an average pool,
+# which keeps no index: 1 / 4 of a map.
 
 # %%
 averaged = break_even(["conv3_2", "conv3_3"], nn.AvgPool2d(2))
 for name, most, extra in (("max", two, 3 / 4), ("average", averaged, 1 / 4)):
     by_hand = 256 * (2 + extra) / (3 + extra)
     print(f"{name} pool: by hand below {by_hand:.1f} channels, by trace up to {most}")
-
-# %% [markdown] slide="notes"
-# The trace pays a little longer than the maps by hand. Narrow layers have fewer weights too. How many channels are they
-# worth, with the max pool?
-
-# %%
+OWNED = ["parameters", "weight gradients", "optimizer state"]
 narrower = squeezed_vgg16("conv3_2", two, ["conv3_2", "conv3_3"])
 spared = published.by_role()[OWNED].sum() - narrower.by_role()[OWNED].sum()
 channel = 4 * 128 * 56 * 56 * 3.75  # bytes of one channel in the squeeze, two layers and pool
-print(f"{format_bytes(spared)} less of {', '.join(OWNED)}: {spared / channel:.1f} channels")
+print(f"Narrow layers have fewer weights too: {format_bytes(spared)} less with gradients")
+print(f"and momentum, as much as {spared / channel:.1f} channels")
+
+# %% slide="skip" tags=["change"]
+# Change narrow to one layer, or to none. From which number of channels on does it cost?
+channels, narrow = 64, ["conv3_2", "conv3_3"]
+more = squeezed_vgg16("conv3_2", channels, narrow).peak_bytes - published.peak_bytes
+print(f"{channels} channels, {len(narrow)} narrow: {more / MIB:+,.1f} MiB at the peak")
 
 # %% slide="subslide" folded=true
 runs = {
@@ -316,7 +325,6 @@ change = {
     for name, run in runs.items()
 }
 one = break_even(["conv3_2"])
-least, most = min(change["widens at once"]), max(change["widens at once"])
 plane(
     Axis("channels of the squeeze before conv3_2", low=0),
     Axis(
@@ -329,9 +337,8 @@ plane(
         for (name, peaks), colour in zip(change.items(), SERIES_COLOURS, strict=False)
     ],
     limits={"as published": 0.0},
-    marks={"1/2": 128.0, "2/3": 256 * 2 / 3},
-    title=f"One narrow layer pays up to {one} channels of 256, two up to {two}; "
-    f"widening at once adds {1024 * least:.0f} to {1024 * most:.0f} MiB",
+    marks={f"{one} channels": one, f"{two} channels": two},
+    title=f"The peak falls up to {one} channels with one narrow layer, {two} with two",
 )
 
 # %% [markdown] slide="slide"
@@ -340,8 +347,9 @@ plane(
 # A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1 convolution 1.
 
 # %% [markdown] slide="notes"
-# A 3×3 convolution from C to C channels costs 9 · C · C. With a squeeze before it, the two cost C · m + 9 · m · C. That is
-# less if m is below 0.9 · C. Weights follow the same count. Memory does not: compare the second row with the first.
+# A 3×3 convolution from C to C channels costs 9 · C · C. With a squeeze before it, the two cost C · m + 9 · m · C. That
+# is less if m is below 0.9 · C. Weights follow the same count. Memory does not. In the table, a squeeze to 64 that
+# widens at once has less arithmetic and fewer weights than VGG-16 as published, and a higher peak.
 
 # %% folded=true
 rows = {}
@@ -368,11 +376,12 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 # ## Narrow outside, wide inside
 #
 # MobileNetV2 turns the bottleneck inside out: a 1×1 convolution from 24 to 144 channels, a 3×3 that treats each channel
-# by itself (*depthwise*), a 1×1 back to 24. It was made to compute little, on a phone.
+# by itself (*depthwise*), a 1×1 back to 24. It was made for phones, to compute little.
 
 # %% [markdown] slide="notes"
-# A batch normalisation follows each convolution, in this block and in the plain 3×3 beside it. (MobileNetV2 adds the
-# block's input to its output. An addition keeps nothing.)
+# A plain 3×3 at 144 channels would have 9 · 144 · 144 = 186,624 weights. Here a batch normalisation follows each
+# convolution, and a ReLU the two wide ones. The plain 3×3 in the output below is at 24 channels, with normalisation and
+# ReLU. (MobileNetV2 adds the block's input to its output. An addition keeps nothing.)
 
 
 # %% folded=true
@@ -399,7 +408,7 @@ def block_row(before, block, after, side):
     return kept, own["parameters"].sum(), own["flops"].sum() / 128e9
 
 
-def inverted(activation=nn.ReLU6):
+def inverted(activation):
     """A block of MobileNetV2 without its shortcut; (N, 24, H, W) -> (N, 24, H, W)."""
     return nn.Sequential(
         nn.Conv2d(24, 144, 1, bias=False), nn.BatchNorm2d(144), activation(),
@@ -415,14 +424,15 @@ def plain():
     )
 
 
-mobile, usual = block_row(24, inverted, 24, 56), block_row(24, plain, 24, 56)
+mobile = block_row(24, lambda: inverted(nn.ReLU), 24, 56)
+usual = block_row(24, plain, 24, 56)
 print(f"3×3 at 24 channels: {usual[1]:,} parameters, {usual[2]:.3f} GFLOP,", end=" ")
 print(f"keeps {usual[0]:.2f} MiB at batch 128, maps of 56 × 56")
-print(f"MobileNetV2's block: {mobile[1]:,} parameters, {mobile[2]:.3f} GFLOP")
+print(f"MobileNetV2's block with ReLU: {mobile[1]:,} parameters, {mobile[2]:.3f} GFLOP")
 
 # %%
 guess_mobile = predict(
-    "How many MiB does training keep of MobileNetV2's block, at the same batch and size?",
+    "How many MiB does training keep of this block with ReLU, at the same batch and size?",
     unit="MiB",
 )
 guess_mobile
@@ -436,71 +446,27 @@ reveal(
         (6 * usual[0], "Six times as wide. But the block is wide at two convolutions."),
         (
             12 * usual[0],
-            "Two wide convolutions, and two maps kept at each, as at the plain one. But ReLU6 "
-            "keeps its input, to know where it cut off: three maps at each.",
+            "Two wide convolutions, and two maps kept at each, as at the plain one. The last, "
+            "narrow one adds its output, which its normalisation needs.",
         ),
     ],
 )
 
 # %% [markdown] slide="notes"
-# ReLU6 cuts off at 0 and at 6. With a plain ReLU, whose output tells all that its backward pass needs, the same block
-# keeps a third less, as the table says. In *inference* there is no backward pass to keep maps for.
-#
-# Two more blocks are in the table. An Inception block of GoogLeNet has a reduction before its 3×3 and its 5×5 branch.
-# The *MLP* of a transformer is two dense layers, and wide inside, like MobileNet's block.
+# MobileNetV2 has ReLU6 in place of ReLU: it cuts off at 0 and at 6. What does the block keep with it?
 
+# %%
+six = block_row(24, lambda: inverted(nn.ReLU6), 24, 56)
+print(f"with ReLU6: {six[0]:,.2f} MiB, {six[0] - mobile[0]:.2f} MiB more")
+for activation in (nn.ReLU(), nn.ReLU6()):
+    node = activation(torch.randn(8, requires_grad=True)).grad_fn
+    what = "its input" if hasattr(node, "_saved_self") else "its output"
+    print(f"{type(activation).__name__} saves {what}")
 
-# %% slide="subslide" folded=true
-def branch(*convolutions):
-    """Convolutions by (inputs, outputs, kernel), a ReLU after each."""
-    layers = [
-        part
-        for i, o, k in convolutions
-        for part in (nn.Conv2d(i, o, k, padding=k // 2), nn.ReLU())
-    ]
-    return nn.Sequential(*layers)
-
-
-class Inception(nn.Module):
-    """Block 3a of GoogLeNet, with or without its reductions; 192 channels in, 256 out."""
-
-    def __init__(self, reduced):
-        super().__init__()
-        three = [(192, 96, 1), (96, 128, 3)] if reduced else [(192, 128, 3)]
-        five = [(192, 16, 1), (16, 32, 5)] if reduced else [(192, 32, 5)]
-        pool = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), *branch((192, 32, 1)))
-        parts = [branch((192, 64, 1)), branch(*three), branch(*five), pool]
-        self.branches = nn.ModuleList(parts)
-
-    def forward(self, x):
-        return torch.cat([branch(x) for branch in self.branches], dim=1)
-
-
-def mlp():
-    """A transformer's MLP as 1×1 convolutions: each position is a token; 768 channels."""
-    return nn.Sequential(nn.Conv2d(768, 3072, 1), nn.GELU(), nn.Conv2d(3072, 768, 1))
-
-
-blocks = {
-    "Inception 3a, 28 × 28": block_row(192, lambda: Inception(True), 256, 28),
-    "the same without reductions": block_row(192, lambda: Inception(False), 256, 28),
-    "MobileNetV2, 56 × 56": mobile,
-    "the same with ReLU for ReLU6": block_row(24, lambda: inverted(nn.ReLU), 24, 56),
-    "MLP of ViT-B, 14 × 14 tokens": block_row(768, mlp, 768, 14),
-}
-pd.DataFrame(
-    {
-        name: {
-            "kept": f"{kept:,.1f} MiB",
-            "parameters": f"{count:,}",
-            "GFLOP": f"{work:.2f}",
-        }
-        for name, (kept, count, work) in blocks.items()
-    }
-).T.rename_axis("block")
-
-# %% [markdown]
-# The reductions more than halve the arithmetic of the Inception block, and add two maps to what is kept.
+# %% [markdown] slide="notes"
+# The convolution that follows keeps the activation's output in any case. ReLU saves the same tensor. ReLU6, as PyTorch
+# wrote it, saves its input, so each of the two wide places holds one map more. It need not: the gradient is 0 where the
+# output is 0 or 6. (On a phone the network runs *inference*, where nothing is kept.)
 
 # %% [markdown] slide="slide"
 # ## A squeeze that is not about maps: LoRA
@@ -542,8 +508,8 @@ for name, make in {
 pd.DataFrame(rows).rename_axis("four layers of 4,096, 2,048 tokens")
 
 # %% [markdown] slide="notes"
-# This squeeze widens at once, so it adds to the maps, as the formula says. What it saves are gradients and optimizer
-# state. Lesson 14 fine-tunes with it.
+# This squeeze widens at once, k = 0, so it adds to the maps. What it saves are gradients and optimizer state. Lesson 14
+# fine-tunes with it.
 
 # %% [markdown] slide="slide"
 # ## What it costs in accuracy
@@ -566,19 +532,17 @@ table.map(format_share).assign(**{"traced peak, batch 64": pd.Series(peaks).map(
 # %% folded=true
 print(textwrap.fill(trained.provenance("squeezed"), 88))
 seeds = kept.groupby(level=0)
-spread = 100 * (seeds.max() - seeds.min()).max()
+spread = 100 * (seeds.max() - seeds.min())
 for name in means.index[1:]:
     gaps = 100 * (means.loc[name] - means.iloc[0])
     told = ", ".join(f"{gap:+.1f} after {epochs} epochs" for epochs, gap in gaps.items())
-    print(f"{name}: {told}")
-print(
-    f"seeds of one network after {means.columns[-1]} epochs: up to {spread.iloc[-1]:.1f} apart"
-)
+    print(f"{name}: {told}; seeds {spread.loc[name].iloc[-1]:.1f} apart")
 
 # %% [markdown] slide="notes"
-# (In points, against 32 channels throughout.) After three epochs the narrow networks look bad. Most of that is slow
-# learning. After thirty, both squeezes are closer to the wide network than two seeds of one network were to each other
-# here. With 8 channels throughout there is still a gap. These digits are easy; on harder images gaps may stay.
+# (In points, against 32 channels throughout. The last number is for the longest training.) After three epochs the
+# narrow networks look bad. After thirty, each squeeze is closer to the wide network than its own three seeds are to
+# each other: a difference is not shown. With 8 channels throughout it is. These digits are easy; on harder images gaps
+# may stay.
 #
 # Memory can be judged without training: of the four, the squeeze that widens at once has the highest peak.
 
@@ -616,28 +580,31 @@ pd.DataFrame(rows) if rows else None
 squeeze_explorer("VGG-16", "conv1_2", 32, 1)
 
 # %% [markdown] slide="notes"
-# Try three things. Change the channels: from which number on does the peak rise? Find a squeeze that costs memory *and*
-# weights. Squeeze before `conv5_1`: what does the peak lose, and why so little?
+# Try three things. Change the channels: between which two of them does the peak begin to rise? (By hand first; `pool1`
+# follows.) Find a squeeze that costs memory *and* weights. Squeeze before `conv5_1`: what does the peak lose, and why
+# so little?
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# Before `conv1_2`, with one narrow layer, the peak falls at 32 channels and rises at 48. A squeeze to 64 channels before
-# `conv1_2`, which reads 64, costs weights too. Before `conv5_1` the peak falls by tens of MiB of weights, their gradients
-# and momentum: it is at `relu4_3` in the backward pass, when group 5 has already been through its own.
+# By hand the squeeze, `conv1_2` and the pool become narrow: 2.75 · m against 1.75 · 64, so it saves up to 40 channels.
+# The peak falls at 32 and rises at 48. A squeeze to 64 channels before `conv1_2`, which reads 64, costs weights too.
+# Before
+# `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved: the peak is at `relu4_3`
+# in the backward pass, and by then the backward pass has finished with group 5.
 #
 # </details>
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A squeeze keeps its input and adds its output: m − k · (C − m) values for each position.
-# 2. It saves arithmetic below 0.9 · C, even if it widens at once.
-# 3. For the arithmetic of ResNet-34, squeezes buy ResNet-50 four times the width, and width is what training keeps.
+# 1. A squeeze adds m values a position. Each convolution that stays narrow saves C − m.
+# 2. Before a 3×3 it saves arithmetic below 0.9 · C, even if it widens at once.
+# 3. For ResNet-34's arithmetic, squeezes buy ResNet-50 four times the width. Training keeps it.
 
 # %% [markdown] slide="notes"
-# Where a pool follows the narrow layers, it becomes narrow as well, and the squeeze pays a little longer. MobileNet's
-# block and a transformer's MLP are narrow outside and wide inside: little arithmetic for their width, and much to keep.
+# Where a pool follows the narrow layers, it becomes narrow as well, and the squeeze saves up to a few more channels.
+# MobileNet's block is narrow outside and wide inside: little arithmetic for its width, and much to keep.
 #
 # Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}.
 # Save, then `course check 05` gives your marks.

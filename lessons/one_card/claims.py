@@ -30,7 +30,7 @@ def _qlora_needs_more() -> Finding:
         RIGHT if more == len(peaks) else PARTLY if more else WRONG,
         f"traced with 512 tokens, every map kept: LoRA {in_gb(wide):.1f} GB; {told}",
         "4 bits save on weights, of which a small model has few. Copies that autograd keeps, or maps that become "
-        "float32 behind float32 norms, cost more than that; where there are neither, 4 bits need less. Which of these "
+        "float32 after float32 norms, cost more than that; where there are neither, 4 bits need less. Which of these "
         "the published program paid for, it does not say.",
     )
 

@@ -96,8 +96,8 @@ graded.lora_bytes(lora_bytes)
 # %% [markdown] question="fixed_bytes" points=3 difficulty=2 minutes=9
 # ## 3. What stays, whatever the batch
 #
-# A model has `base` weights of `base_bits` bits each. Beside them are `adapters` trained values of 16 bits, and then
-# the base is frozen. With `adapters` equal to 0 there are none, and the base itself is trained.
+# A model has `base` weights of `base_bits` bits each. If `adapters` is more than 0, there are so many trained values of
+# 16 bits beside them, and the base is frozen. If `adapters` is 0, the base itself is trained, and has 16 bits.
 #
 # What is trained has a gradient of 16 bits, and AdamW's two moments of `state_bits` bits each. Leave out the scales
 # that values of 4 or 8 bits have.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from course_utils.memory import Ledger, Tape
 from course_utils.surroundings import no_garbage_collection
-from course_utils.techniques.fine_tuning import RANK, adapt, eight_bit, fused, on_host
+from course_utils.techniques.fine_tuning import RANK, adapt, eight_bit, fused, on_host, step_in_backward
 from course_utils.trace import Spec
 from course_utils.trace.inputs import StepSpec
 from course_utils.trace.record import Run
@@ -26,7 +26,7 @@ from course_utils.trace.tracer import Tracer
 from course_utils.units import CourseError, require_one_of
 from lessons.shared.kept_steps import KeptSteps
 from lessons.shared.language_models import SHAPES, LanguageModel, Options, Shape
-from lessons.shared.stacked import SHORT, between, deepened, stepped_in_backward
+from lessons.shared.stacked import SHORT, between, deepened
 
 TRACED_AT = (512, 1024)  # sequences traced, between and beyond which every size is on a straight line
 STEPS = Path(__file__).parent / "steps.xz"  # `python -m lessons.one_card.keep` writes it
@@ -114,12 +114,14 @@ def _loss(model: nn.Module, batch: Any) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _recorded(
-    shape: Shape, trained: str, base: str, sequence: int, single: bool, recompute: bool, dtype: str, layers: int
+    shape: Shape, method: Method, sequence: int, single: bool, recompute: bool, dtype: str, layers: int
 ) -> tuple[Tracer, Run, Run | None]:
-    """Forward and backward pass, on which no optimizer depends: at batch 1, or at two others."""
+    """Forward and backward pass, with the updates that a method takes there: at batch 1, or at two others."""
     options = Options(recompute="full" if recompute else "none")
     with torch.device("meta"):
-        model = prepared(shape.build(options, layers).to(DTYPES[dtype]), Method(trained, base))
+        model = prepared(shape.build(options, layers).to(DTYPES[dtype]), method)
+    if method.in_backward:
+        step_in_backward(model, OPTIMIZERS[method.optimizer])
     told = StepSpec([Spec(("sequence",), torch.int64)], _logits, _loss, {"sequence": sequence})
     with no_garbage_collection():
         tracer = Tracer(model, told, fused, "float32", "cuda", shape.name)
@@ -133,11 +135,12 @@ def short_tape(
     shape: Shape, method: Method, sequence: int, batch: int, recompute: bool, dtype: str, layers: int = SHORT
 ) -> Tape:
     """The traced step of a model of so many layers; one tape for batch 1, and one for all others."""
-    tracer, small, large = _recorded(shape, method.trained, method.base, sequence, batch == 1, recompute, dtype, layers)
-    updated = copy.copy(tracer)  # the same two passes, and another optimizer behind them
-    updated.optimizer, updated._updates = OPTIMIZERS[method.optimizer], {}
-    tape = updated._tape(small, large)
-    return stepped_in_backward(tape) if method.in_backward else tape
+    # The two passes do not depend on the optimizer after them: they are recorded once for all.
+    recorded = method if method.in_backward else replace(method, optimizer="AdamW")
+    tracer, small, large = _recorded(shape, recorded, sequence, batch == 1, recompute, dtype, layers)
+    updated = copy.copy(tracer)
+    updated.optimizer, updated._updates = OPTIMIZERS[method.optimizer], {}  # not asked where no gradient is left
+    return updated._tape(small, large)
 
 
 def kept_name(model: str, method: Method, single: bool, recompute: bool, dtype: str) -> str:

@@ -1,7 +1,7 @@
 """The steps that the explorer of lesson 14 offers, traced once and kept: `python -m lessons.one_card.keep`.
 
-To be run again when a trace of them changes, which a test notices. It takes ten minutes; `keep bfloat16`
-keeps those of one format.
+To be run again when a trace of them changes, which a test notices. `keep bfloat16` keeps those of
+one format.
 """
 
 from __future__ import annotations

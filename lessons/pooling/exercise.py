@@ -149,8 +149,7 @@ graded.pool_balance(pool_balance)
 #
 # The network below does its pooling late. Build one in its place such that
 #
-# - the output has the same shape, (batch, 10), and every layer that has parameters keeps theirs in number and
-#   shape;
+# - the output has the same shape, (batch, 10), and all parameters keep their number and shape;
 # - everything is trained, and a ReLU follows every convolution, as in the original;
 # - the first convolution reads the images as they are, and every value of them counts: whichever is changed, some
 #   output changes;

@@ -16,8 +16,9 @@
 # Only the answer cells are marked, so keep what a function needs inside its own cell. Save, then run `course check
 # 10` in a terminal for points: it tries your functions on other inputs.
 #
-# The model of questions 1, 2, 3 and 5: every layer of a chain keeps its output for its backward pass. A *segment*
-# keeps what enters it and computes its outputs again when the backward pass gets there.
+# In questions 1, 2, 3 and 5 every layer of a chain keeps its output for its backward pass. A *segment* keeps what
+# enters it and computes its outputs again when the backward pass gets there. Questions 1 and 2 hold all inputs to the
+# end, as the lesson's count by hand does. Questions 3 and 5 count more closely: what they hold is listed there.
 
 # %%
 import inspect
@@ -180,7 +181,8 @@ graded.extra_share(extra_share)
 # A chain as in question 3; `seconds` lists each layer's time in the forward pass. Every segment but the last runs
 # again: the backward pass begins with the last, while its outputs are there. Without a cut nothing runs again.
 #
-# Choose the cuts so that the peak of question 3 is at most `limit` bytes, and as few seconds as possible run again.
+# Choose the cuts so that the peak of question 3 is at most `limit` bytes, and as few seconds as possible run again. (A
+# segment's last layer runs again too, unlike the convolutions of the lesson.)
 # Return these seconds, or -1 if no cuts fit. (At most ten layers: you may try all cuts.)
 
 
@@ -231,8 +233,8 @@ graded.least_again(least_again)
 # ## 6. A network that recomputes
 #
 # The network below has eight blocks with dropout. Rewrite its `forward` with `torch.utils.checkpoint.checkpoint`, so
-# that the peak of a training step is at most 55 % of the original's. Parameters, output and gradients stay the same:
-# with the same random numbers dropout drops the same values.
+# that the peak of a training step, weights included, is at most 55 % of the original's. Parameters, output and
+# gradients stay the same: with the same random numbers dropout drops the same values.
 #
 # The check compares your network with the original on random images and by trace. Where you cut is up to you. Pass
 # `use_reentrant=False`.

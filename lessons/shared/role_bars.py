@@ -56,13 +56,11 @@ def role_bars(rows: Mapping[str, Mapping[str, float]], title: str = "", card: De
         scene.add(Lines([[(x, top), (x, bottom)]], PAPER, 4.0), Lines([[(x, top), (x, bottom)]], INK, 1.8, dashed=True))
     for i, total in enumerate(totals.values()):
         at = bottom - ROW / 2 - ROW * (len(rows) - 1 - i)
-        words = beside(zero + scale.pixels(total) + 8, at, format_bytes(total), bold=True)
-        left, roof, right, floor = words.box
-        if (
-            limit_bytes is not None and left - 4 < zero + scale.pixels(limit_bytes) < right + 4
-        ):  # the line stops at words
-            scene.add(Area([(left - 3, roof), (right + 3, roof), (right + 3, floor), (left - 3, floor)], PAPER))
-        scene.add(words)
+        x = zero + scale.pixels(total) + 8
+        if limit_bytes is not None:  # words begin after the line where they would lie across it
+            line_x = zero + scale.pixels(limit_bytes)
+            x = line_x + 8 if x - 4 < line_x < x + text_width(format_bytes(total), SIZE, True) + 4 else x
+        scene.add(beside(x, at, format_bytes(total), bold=True))
     missing = [role for role in ROLES if role in silent and role not in written]
     if missing:
         bottom = _colour_key(scene, missing, zero, bottom + ROW * 0.7) + ROW * 0.6

@@ -264,17 +264,3 @@ def between(one: tuple[int, Tape], other: tuple[int, Tape], at: int) -> Tape:
         small, fixed=line("fixed"), per_sample=line("per_sample"), event_traffic=line("event_traffic"),
         layer_shapes={}, count_flops=not_counted,
     )  # fmt: skip
-
-
-def stepped_in_backward(tape: Tape) -> Tape:
-    """The same step with the optimizer run on each weight as soon as its gradient is whole, which then goes.
-
-    A gradient ends with the event behind the one that wrote it last: counted, not traced. The update that follows the
-    backward pass is left as it is, with no gradients; an optimizer of one kernel makes nothing besides.
-    """
-    writes = np.zeros(len(tape.role), dtype=np.int64)
-    written = tape.uses[tape.uses[:, 2] == 1]
-    np.maximum.at(writes, written[:, 1], written[:, 0])
-    gradients = (tape.role == ROLE["weight gradients"]) & (tape.death >= tape.events - 1)
-    last = np.maximum(writes, tape.birth)
-    return replace(tape, death=np.where(gradients, np.minimum(last + 1, tape.death), tape.death))

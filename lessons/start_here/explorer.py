@@ -7,12 +7,13 @@ from functools import partial
 from classroom.explorer import Page
 from lessons.memory.explorer import memory_explorer
 
-# All that the lesson asks: which batch fits. And where else it could be asked.
+# Begins as the lesson's cell does. All that the lesson asks: which batch fits, on this card, on one of 4 GiB, of other
+# networks.
 PAGE = Page(
-    partial(memory_explorer, "AlexNet", batch=256, card_gib=2),
+    partial(memory_explorer, "GoogLeNet", batch=128, card_gib=8),
     {
-        "network": ("AlexNet", "VGG-16"),
+        "network": ("GoogLeNet", "AlexNet", "VGG-16"),
         "card": ("2 GiB", "4 GiB", "6 GiB", "8 GiB"),
-        "batch": (1, 16, 32, 64, 96, 128, 160, 192, 224, 240, 256, 288, 320, 384, 448, 512),
+        "batch": (1, *range(16, 273, 16), 320, 384, 448, 512),
     },
 )

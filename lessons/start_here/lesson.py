@@ -14,7 +14,7 @@
 # %% [markdown] slide="notes"
 # You learn how this course works by doing one round of it: a guess, a picture, a pencil, a slider, a check.
 #
-# About 35 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other
+# About 40 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other
 # lesson.
 #
 # To run a cell, click into it and press Shift+Enter. Run the first one now; it only loads what the page needs.
@@ -38,15 +38,10 @@ from lessons.start_here.checks import check
 # %% [markdown] slide="slide"
 # ## It ran yesterday
 #
-# GoogLeNet has 7.0 million parameters, 26.7 MiB. A batch of 256 images of 224 × 224 pixels takes 147 MiB. The card has
-# 8 GiB.
+# GoogLeNet has 7.0 million parameters, 26.7 MiB. A batch of 256 images of 224 × 224 pixels takes 147 MiB.
 
 # %% [markdown] slide="notes"
-# Yesterday, with 128 images in a batch, it trained. With 256 it fails in its first step. Weights and images together are
-# not a fortieth of the card.
-#
-# This is GoogLeNet as published, without its auxiliary classifiers. The one in torchvision has smaller filters and batch
-# norms, which keep maps of their own: other numbers.
+# Yesterday, with 128 images in a batch, it trained. With 256 it fails in its first step.
 #
 # Every lesson asks you for a number before it shows one. Write down what you honestly think. A wrong guess that you
 # remember teaches more than a right answer that you read. Type it, and click *Predict*.
@@ -94,26 +89,30 @@ reveal(
             3 * parameters + images,
             "Parameters, gradients, momentum, images. What layers make of them is missing.",
         ),
-        (8.0, "It would fit if it were a little less than that. It does not fit."),
+        (8.0, "Close. It is a little more."),
         (yesterday.peak_bytes / GIB, "That much it needed yesterday, with 128 images."),
-        (16.0, "Twice the card. It was only a little too much."),
+        (16.0, "About half of that: no map of a layer is kept twice."),
         (1.0, "Forty times the parameters, and still not nearly enough."),
         (2.0, "As if only the running layer needed room. What layers make has to stay."),
     ],
 )
 
+# %% [markdown]
+# The card has 8 GiB.
+
 # %% slide="subslide"
 skyline(today, limit_bytes=8 * GIB)
 
 # %% [markdown] slide="notes"
-# This figure is a *skyline*. Read it from left to right, from the first operator of the step to the last. Its height
+# This figure is a *skyline*. Read it from left to right, from the first operator of the step to the last; each takes the
+# same width, whatever its time. Its height
 # is the memory in use. The dot is the *peak*, the worst moment, and a card must hold that.
 #
-# The dashed line is at 7.5 GiB: the card's 8 GiB less 0.5 GiB for the *context*, which the driver takes for itself. Above
-# that line a step will most likely fail. The exact point depends on the context and on how blocks fall (lesson 03). Here
-# the tensors alone are more than the full 8 GiB.
+# The dashed line is at 7.5 GiB: the card's 8 GiB less 0.5 GiB, a usual value, for what the driver takes for itself, the
+# *context*. Above that line a step will most likely fail. This one needs more than the full 8 GiB, and the title says by
+# how much.
 #
-# In use means tensors. `nvidia-smi` shows more: PyTorch *reserves* memory in larger segments, and the context counts too.
+# The height counts tensors only. What `nvidia-smi` shows is more; lesson 03 says why.
 
 # %% [markdown] slide="slide"
 # Each colour is a *role*: what the memory is for. The green one is *feature maps*, the outputs of layers. Others call
@@ -123,9 +122,11 @@ skyline(today, limit_bytes=8 * GIB)
 today.by_role().map(format_bytes).to_frame()
 
 # %% [markdown] slide="notes"
+# (This is GoogLeNet as published. Torchvision's differs a little, so its numbers differ.)
+#
 # Nearly all of it is feature maps. Follow the green band: it grows through the forward phase and melts away in the
-# backward phase. Would the same 256 images fit without training? They pass the same network, but no gradients are asked
-# for.
+# backward phase. Would the same 256 images fit without training? They go through the same network, but without
+# gradients.
 
 # %%
 guess_inference = predict(
@@ -148,7 +149,7 @@ reveal(
         ),
         (
             yesterday.peak_bytes / GIB,
-            "Half. Far more than half of the maps wait for the backward phase.",
+            "Half? Without gradients far more than half of it can go.",
         ),
         (
             parameters + images,
@@ -170,7 +171,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# What fills the card is maps that training *keeps*. Each waits until the backward phase has used it.
+# What fills the card is maps that training *keeps*. Each waits until the backward phase has used it. Without training two
+# large maps are there at a time: the first convolution's and its ReLU's, 784 MiB each. With images, parameters and some
+# scratch memory that is the peak.
 
 # %% [markdown] slide="notes"
 # Half the batch needs about half of that, and so it ran yesterday. The other roles, in short:
@@ -182,7 +185,7 @@ side_by_side(
 # | weight gradients | the gradient of the loss with respect to each parameter |
 # | input | images and labels of the batch |
 # | gradient maps | gradients with respect to feature maps, on their way back through the network |
-# | workspace | scratch memory of the libraries; cuBLAS's stays with the process |
+# | workspace | scratch memory of the libraries; cuBLAS, for products of matrices, keeps its own to the end |
 # | other | for example what an optimizer makes for a moment during its update |
 
 # %% [markdown] slide="slide"
@@ -193,7 +196,8 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # A value takes 4 bytes. There are 16 output maps of 64 × 64 for each of 32 images: 32 · 16 · 64 · 64 · 4 = 8,388,608
-# bytes, 8 MiB. That is the output of the convolution, and the ReLU's is as large.
+# bytes, 8 MiB. That is the output of the convolution, and the ReLU's is as large. The loss is the mean of the ReLU's
+# output. Which of these are alive together you cannot know yet; guess.
 
 # %%
 guess_layer = predict(
@@ -201,6 +205,7 @@ guess_layer = predict(
     unit="MiB",
 )
 guess_layer
+
 
 # %% slide="subslide"
 def mean(output, labels):  # a loss for a network that ends in maps
@@ -267,28 +272,30 @@ reveal(
 # - the gradient that the ReLU hands on to the convolution.
 #
 # The convolution's own output is gone by then. A ReLU finds its gradient from its *output* alone: where that is zero,
-# nothing passes. So nobody kept its input.
+# nothing passes. The convolution finds the gradient of its weights from the *images*. So nobody kept the map between.
 #
 # By hand, traced, measured: three ways to one number. Where we could not measure, the lesson says so.
 
 # %%
 more = traced.peak_bytes - by_hand
-print(f"trace: {more:,} bytes more than by hand (parameters, momentum, labels, the loss)")
+print(f"trace: {more:,} bytes more than by hand:")
+print("parameters, momentum, labels, the loss and its gradient")
 
 # %% tags=["nbval-ignore-output"]
 more = measured.peak_bytes - traced.peak_bytes
 print(f"measured: {more:+,} bytes from the trace (scratch memory of the kernels, if any)")
 
 # %% [markdown] slide="slide"
-# Your turn. What moves the peak more, a kernel of 11 × 11, or twice the channels? Guess for the channels
-# first. Then change one number and run the cell.
+# Your turn. What moves the peak more, a kernel of 11 × 11, or twice the channels? Guess for the kernel first. Then change
+# one number and run the cell.
 
 # %%
-guess_channels = predict(
-    "Twice the channels, 32 in place of 16, and the kernel stays. How large is the peak?",
+guess_kernel = predict(
+    "A kernel of 11 × 11 in place of 3 × 3, thirteen times the weights, and still 16 "
+    "channels. How large is the peak?",
     unit="MiB",
 )
-guess_channels
+guess_kernel
 
 # %% tags=["change"]
 kernel, channels = 3, 16  # change one of these two: kernel 11, or channels 32
@@ -299,23 +306,25 @@ print(f"parameters: {sum(p.numel() for p in layer.parameters()):,}")
 print(f"peak: {changed.peak_bytes / MIB:.2f} MiB")
 
 # %% folded=true
-wide = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU())
-wide_step = training_step(wide, (3, 64, 64), 32, criterion=mean, target="cpu").at(32)
+peaks = {}
+for kernel_side, outputs in ((11, 16), (3, 32)):
+    other = nn.Sequential(
+        nn.Conv2d(3, outputs, kernel_side, padding=kernel_side // 2), nn.ReLU()
+    )
+    at = training_step(other, (3, 64, 64), outputs, criterion=mean, target="cpu").at(32)
+    peaks[f"{kernel_side} × {kernel_side}, {outputs} channels"] = at.peak_bytes / MIB
 reveal(
-    guess_channels,
-    {"trace, 32 channels": wide_step.peak_bytes / MIB},
+    guess_kernel,
+    peaks,
+    against="11 × 11, 16 channels",
     thoughts=[
         (
-            traced.peak_bytes / MIB,
-            "As before. Twice the channels make each of the three large ones twice as large.",
+            13 * traced.peak_bytes / MIB,
+            "Thirteen times all of it. The weights grow so much, and they are tiny.",
         ),
         (
             2 * traced.peak_bytes / MIB,
-            "Twice all of it. The images are as large as they were.",
-        ),
-        (
-            4 * traced.peak_bytes / MIB,
-            "Four times. Maps grow with the channels that come out, once.",
+            "Twice? The outputs are as large as they were, and they fill the memory.",
         ),
     ],
 )
@@ -323,8 +332,9 @@ reveal(
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# A kernel of 11 × 11 has thirteen times the parameters, and the peak does not move by a tenth of a MiB. Twice the
-# channels means outputs of twice the size, and so nearly twice the peak. Parameters are not where the memory goes.
+# A kernel of 11 × 11 has thirteen times the parameters, and by the trace the peak does not move by a tenth of a MiB. (A
+# GPU's kernel may take scratch memory besides.) Twice the channels means outputs of twice the size, and so nearly twice
+# the peak. In this layer the parameters hardly count; lesson 02 has a network in which they are nearly all.
 #
 # </details>
 
@@ -334,8 +344,8 @@ reveal(
 # Back to GoogLeNet and the card of 8 GiB. **What is the largest batch that fits?**
 
 # %% [markdown] slide="notes"
-# This is an *explorer*. Its sentences say how things are, what is to blame, and what would help. 128 images fit, 256 do
-# not; the last sentence says where the border is. Now choose a card of 4 GiB, and guess its largest batch before you read
+# This is an *explorer*. The sentences under it say whether the step fits, which role is to blame, and up to which batch it
+# fits. Now choose a card of 4 GiB, and guess its largest batch before you read
 # the sentence. Then try another network. To move the slider click its handle, or reach it with Tab, and use the arrow
 # keys.
 
@@ -343,13 +353,14 @@ reveal(
 memory_explorer("GoogLeNet", batch=128, card_gib=8)
 
 # %% [markdown] slide="notes"
-# Somewhat larger batches may or may not run; lesson 03 takes apart what decides. In the notebook the slider needs a
-# running kernel; run the cell first.
+# Between the two batches of the last sentence a step is *tight*: it may run or fail, also with a peak below the line.
+# Lesson 03 takes apart what decides. In the notebook the slider needs a running kernel; run the cell first.
 
 # %% [markdown] slide="slide"
 # ## A check that knows what you thought
 #
 # Exercises ask for small functions. Here is one with a mistake in it, and the check below it. Run both.
+
 
 # %% tags=["change"]
 # Change the function until the check is satisfied.
@@ -375,8 +386,8 @@ check("output_bytes")
 # | *correct* | right, for other inputs too |
 
 # %% [markdown] slide="slide"
-# Each lesson from 01 to 14 has an exercise in the folder `exercises`. Save it, open a terminal here in JupyterLab
-# (*File*, *New*, *Terminal*), and `course check 03` gives the marks of exercise 03.
+# Each lesson from 01 to 14 has an exercise in the folder `exercises`. When you have answered, save the notebook, open a
+# terminal here in JupyterLab (*File*, *New*, *Terminal*), and type `course check 03` for the marks of exercise 03.
 
 # %% [markdown] slide="notes"
 # `course progress` shows all exercises at a glance. What you open through `course lab` are your own copies, in the
@@ -424,6 +435,5 @@ doctor.show()
 # 3. Guess, pencil, trace, measurement: compare them, and ask why they differ.
 
 # %% [markdown] slide="notes"
-# A peak a little below the dashed line may still be too much, since tensors are not all that a card must hold; an
-# explorer's first sentence says which it is. This lesson has no exercise. Go on with
+# This lesson has no exercise. Go on with
 # [01, Why GPUs help, and when they don't](01_why_gpus.ipynb), or where your own question is.

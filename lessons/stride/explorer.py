@@ -82,7 +82,8 @@ class StrideExplorer(ChangeExplorer):
         there = changes.stride(self.published, first, self.stride.value, self.pool.value).after.at(batch).peak_bytes
         if there < change.after.at(batch).peak_bytes:
             return f"The same stride in {first}, the first layer, brings {format_bytes(there)}.", {"layer": first}
-        return f"The same stride in {first}, the first layer, brings {format_bytes(there)}, which is no less.", {}
+        instead = f"Stride {self.stride.value} in {first}, the first layer, in place of its own"
+        return f"{instead} brings {format_bytes(there)}: no less.", {}
 
 
 def stride_explorer(

@@ -174,7 +174,7 @@ from lessons.transformers import graded
 graded.logit_bytes(logit_bytes)
 
 # %% [markdown] question="best_block" points=4 difficulty=3 minutes=12
-# ## 5. The best block, proved by its neighbours
+# ## 5. The best block, beside its neighbours
 #
 # A stack of `layers` equal layers is checkpointed in blocks of some size; the last block may be shorter. The inputs of
 # all blocks are held, `enters` bytes each, and one whole block at a time holds what its layers keep, `keeps` bytes a

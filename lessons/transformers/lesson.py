@@ -21,7 +21,7 @@
 # 4. tell what a longer text costs, in memory and in time, and what fused attention does about each;
 # 5. choose what to compute again.
 #
-# About 115 minutes, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
+# About 130 minutes, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
 
 # %% slide="skip" folded=true
 import inspect
@@ -35,7 +35,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from classroom.predict import predict, reveal
-from course_utils.figures import Axis, Curve, plane, side_by_side, skyline
+from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
 from course_utils.machine import hardware
 from course_utils.machine.measure import cpu_peak_above
 from course_utils.machine.speed import predict_step
@@ -61,8 +61,9 @@ eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 # %% [markdown] slide="notes"
 # A token is a piece of a word, a number below 50,257. Attention is written out, product by product, as it was in 2019;
 # libraries call that *eager*. Dropout is 0.1. Parameters, gradients and AdamW's two moments are 950 MiB together. (Lesson
-# 08 warned: in bfloat16 alone most small updates are lost. Here only the bytes of the step matter;
-# a float32 copy of the weights would add 4 bytes a parameter, and would change no map.)
+# 08 warned: in bfloat16 alone most small updates are lost. Here only the bytes of the step matter; a float32 copy of the
+# weights would add 4 bytes a parameter, and would change no map.) A first guess will do; the answer comes after the
+# layers.
 
 # %%
 guess = predict("How much memory does one training step need at its peak?", unit="GiB")
@@ -109,13 +110,24 @@ pd.DataFrame(weights, words, words).map("{:.2f}".format)
 # The toy stops here. A network divides each score by √d first, d numbers being the width of a key, and uses the weights
 # to average the values. Its queries, keys and values are three products of the hidden state with trained matrices. A
 # layer does this several times side by side, in *a* *heads*, each with queries, keys and values of its own. GPT-2 has 12
-# heads, each 64 wide. So a layer has as²b scores.
+# heads, each 64 wide. So a layer has a · s² · b scores, in short as²b.
 
 # %% [markdown] slide="slide"
 # ## The bytes beside each line
 #
-# One layer, and what each line leaves for the backward pass. Follow lesson 03: a product needs its inputs, softmax its
-# output, dropout its mask, one byte a value.
+# A layer has two halves: attention, and a small network for each token.
+
+# %% [markdown] slide="notes"
+# Attention has a product before it (qkv) and one after it (project). The small network goes up to 4h values, through a
+# GELU (a smooth ReLU), and down to h. Before each half a *norm* scales the rows. After each half its input x is added back:
+#
+# ```text
+# x ── norm1 ── qkv ── attention ── project ── + x ── norm2 ── up ── GELU ── down ── + x
+#        h      3h         h           h                h      4h     4h      h
+# ```
+#
+# Which maps does each line leave for the backward pass? Follow lesson 03: a product needs its inputs, softmax its output,
+# dropout its mask, one byte a value.
 
 # %% folded=true
 s, b = 1024, 8
@@ -125,12 +137,13 @@ step = language_step("GPT-2", s, eager).at(b)
 print(lines_of_a_layer(step, 5, s, gpt2))
 
 # %% [markdown]
-# Together **34 sbh + 5 as²b** bytes. The traced column has 8 bytes a token and norm besides: a mean and a 1/σ.
+# Together **34 sbh + 5 as²b** bytes. The traced column has another 8 bytes for each token and norm: a mean and a 1/σ.
 
 # %% [markdown] slide="notes"
 # A value has two bytes, so 2 sbh is one hidden state. The scores before softmax are not kept. *Dropout* sets a tenth of
-# its values to zero, and its mask remembers which: a byte. The fifth line leaves three things: w @ v for the product, the
-# mask, and the new x for the norm.
+# its values to zero, and its mask remembers which: a byte. Both norms leave their output y. The
+# dropout of w leaves its mask and its output, for the product w @ v. The fifth line leaves three things: w @ v, a mask,
+# and the new x for the norm; the last line a mask and its x.
 #
 # The formula is that of Korthikanti and others, *Reducing activation recomputation in large transformer models* (2022).
 # The first term grows with the number of tokens in the batch. The second grows with the square of the length.
@@ -147,8 +160,8 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# Twice the texts, twice of both. Twice the length, twice the first and four times the second. They are equal where
-# 5as/h = 34, so at s = 6.8 h/a, which is 6.8 times the width of a head: 435 tokens for heads of 64.
+# Twice the texts double both terms. Twice the length doubles the first and makes the second four times. They are equal
+# where 5as/h = 34, so at s = 6.8 h/a, which is 6.8 times the width of a head: 435 tokens for heads of 64.
 #
 # </details>
 
@@ -157,7 +170,7 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 # eight operators, keeps 24 sbh more than the fused one here (see *Further*).
 
 # %% [markdown] slide="slide"
-# ## Not a layer
+# ## What no layer owns: the logits
 #
 # After the twelve layers, one more product gives every token a number, a *logit*, for each of 50,257 words that may
 # come next: 8 × 1,024 × 50,257 values.
@@ -170,7 +183,8 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 # out.loss.backward()
 # ```
 #
-# `out` holds the loss and the logits. A hint: the backward pass makes a gradient for what the loss made.
+# `out` holds the loss and the logits. A hint: the loss is two operators, log-softmax and the pick of the right word, and
+# each has a backward pass.
 
 # %%
 guess_logits = predict(
@@ -206,6 +220,10 @@ reveal(
         (
             parameters + by_hand / GIB + 6 * logits / GIB,
             "Layers, weights, logits and one float32 copy. There is more of that size.",
+        ),
+        (
+            parameters + by_hand / GIB + 14 * logits / GIB,
+            "All of it, and a little more: no weight has a gradient yet.",
         ),
     ],
 )
@@ -250,11 +268,14 @@ meaning = {
 made = [meaning.get(tape.event_ops[event], "") for event in tape.birth[large]]
 sizes = step.size[large]
 tower = pd.DataFrame({"GiB": sizes / GIB, "bytes a logit": sizes / logits}, made)
+held = {"weights, moments": 0.75 * parameters * GIB, "layers": by_hand, "tower": sizes.sum()}
+print(" + ".join(f"{what} {size / GIB:.2f}" for what, size in held.items()), end=" ")
+print(f"= {sum(held.values()) / GIB:.2f} GiB, of {step.peak_bytes / GIB:.2f}")
 tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
-# The vocabulary is 65 times as wide as the hidden state, so all of this is
-# more than twelve layers keep besides their scores.
+# No weight has a gradient yet. The vocabulary is 65 times as wide as the hidden state, so these 14 bytes a logit, 916 sbh,
+# outweigh what twelve layers keep besides their scores, 408 sbh. The green that stays until the update is `out`.
 
 # %% [markdown] slide="slide"
 # ## Six bytes
@@ -264,15 +285,15 @@ tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
 # "Measured" is what a step adds to the memory in use between steps. The formula is this page's: 34 sbh + 5 as²b a layer,
-# or 2 sbh where whole layers are computed again. The row of fused attention takes 36 sbh, which is fitted to that row.
+# 34 sbh with fused attention, or 2 sbh where whole layers are computed again.
 
 # %% folded=true
 m = MEGATRON_SHAPE
 sbh = m["sequence"] * m["batch"] * m["hidden"]
 theirs = m["sequence"] * m["batch"] * m["vocabulary"]
-layer = {  # bytes of sbh; those of fused attention are fitted
+layer = {  # bytes of sbh
     "scores written": 34 + 5 * m["heads"] * m["sequence"] / m["hidden"],
-    "fused attention": 36,
+    "fused attention": 34,
     "whole layers again": 2,
 }
 rows = {}
@@ -286,12 +307,12 @@ for run in MEGATRON:
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="notes"
-# Fourteen bytes a logit are too many in all three. Six are 0.4 % and 1.2 % too few in the two rows that nothing was
-# fitted to.
+# Fourteen bytes a logit are too many in all three, and six are near. Most is missing with fused attention: their layer
+# keeps some 2 sbh that ours does not, and we do not know what they are.
 #
-# How do they manage with six? The source of their loss says it. It makes one float32 copy of the logits. Then it
-# subtracts, exponentiates and divides *in that copy*, and the backward pass turns the same memory into the gradient. Two
-# and four are six. The same idea in a few lines:
+# How do they manage with six? The source of their loss says it. It makes one float32 copy of the logits, and subtracts,
+# exponentiates and divides *in that copy*: two bytes and four. The backward pass turns the same memory into the gradient,
+# four bytes, and rounds it to 16 bits, two more. The same idea in a few lines:
 
 
 # %% slide="skip"
@@ -300,7 +321,7 @@ class InPlaceLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, logits, labels):
-        p = logits.float()
+        p = logits.to(torch.float32, copy=True)  # never the caller's logits
         p -= p.amax(1, keepdim=True)
         right = p.gather(1, labels[:, None])
         p.exp_()
@@ -321,11 +342,17 @@ class InPlaceLoss(torch.autograd.Function):
 
 # %% slide="skip"
 torch.manual_seed(0)
-some, truth = torch.randn(40, 300, requires_grad=True), torch.randint(300, (40,))
-losses = [F.cross_entropy(some, truth), InPlaceLoss.apply(some, truth)]
-gradients = [torch.autograd.grad(loss, some)[0] for loss in losses]
-print("the same loss:", torch.allclose(*losses), "- the same gradient:", end=" ")
-print(torch.allclose(*gradients, atol=1e-7))
+drawn, truth = torch.randn(40, 300), torch.randint(300, (40,))
+for dtype in (torch.float32, torch.bfloat16):
+    some = drawn.to(dtype).requires_grad_()
+    losses = [InPlaceLoss.apply(some, truth), F.cross_entropy(some.float(), truth)]
+    gradients = [torch.autograd.grad(loss, some, retain_graph=True)[0] for loss in losses]
+    print(f"{dtype}, the same loss: {torch.allclose(*losses)},", end=" ")
+    print("the same gradient:", torch.allclose(*gradients, atol=1e-7))
+try:
+    torch.autograd.grad(losses[0], some)
+except RuntimeError as error:
+    print("a second backward pass:", str(error).split(":")[0])
 
 # %% [markdown] slide="slide"
 # The whole step of GPT-2, with the loss written in four ways. (Attention is fused here, which keeps no scores; the next
@@ -351,7 +378,7 @@ ways = {
     f"{pieces} pieces": language_step("GPT-2", 1024, Options(dropout=0.1, pieces=pieces)),
 }
 peaks = {name: way.at(8).peak_bytes / GIB for name, way in ways.items()}
-side_by_side(peaks, "GiB", title="The same loss and gradients, other peaks")
+side_by_side(peaks, "GiB", title="Four ways to write the loss, four peaks")
 
 # %% [markdown] slide="notes"
 # - *Loss alone kept*: `loss = model(ids, labels).loss` instead of `out = …`. The logits go when the call
@@ -375,7 +402,7 @@ side_by_side(peaks, "GiB", title="The same loss and gradients, other peaks")
 
 # %%
 guess_long = predict(
-    "How many times the peak of eight texts is the peak of one text of 8,192 tokens?",
+    "The peak with one text of 8,192 tokens is how many times the peak with eight of 1,024?",
     unit="times",
 )
 guess_long
@@ -403,11 +430,13 @@ reveal(
 
 # %% [markdown] slide="slide"
 # Does it have to? `scaled_dot_product_attention` picks a fused kernel where it can, such as *flash attention*. That
-# works tile by tile and writes no scores to memory. Its backward pass computes the tiles again. The fallback, `math`,
-# writes the scores after all.
+# works tile by tile and writes no scores to memory. Its backward pass computes the tiles again.
 
-# %%
-growth = {name: values[-1] / values[0] for name, values in peaks.items()}
+# %% [markdown] slide="notes"
+# Where no fused kernel takes the device, dtype, head width or mask, the fallback `math` writes the scores after all.
+
+# %% folded=true
+growth = {name: values[-1] / values[1] for name, values in peaks.items()}
 plane(
     Axis("tokens in a text, 8,192 in the batch", log=True),
     Axis("GiB at the peak"),
@@ -415,7 +444,12 @@ plane(
         Curve(name, lengths, values, colour=colour)
         for (name, values), colour in zip(peaks.items(), COLOURS, strict=False)
     ],
-    title=f"From 512 to 8,192 tokens: {growth['written out']:.1f} times the memory "
+    spots=[
+        Spot("", n, value, colour, small=True)
+        for values, colour in zip(peaks.values(), COLOURS, strict=False)
+        for n, value in zip(lengths, values, strict=True)
+    ],
+    title=f"From 1,024 to 8,192 tokens: {growth['written out']:.1f} times the memory "
     f"written out, {growth['fused']:.2f} times fused",
 )
 
@@ -441,15 +475,15 @@ for name, ways in same_tokens.items():
 pd.DataFrame(rows).T
 
 # %% [markdown]
-# Fused, a longer text costs no more memory. It still costs more arithmetic.
+# Fused, and with as many tokens in the batch, a longer text costs no more memory. It still costs more arithmetic.
 
 # %% [markdown] slide="notes"
 # The arithmetic of the products does not depend on how the tokens are cut into texts. That of the scores grows with the
 # length of a text, fused or not.
 
 # %% [markdown] slide="slide"
-# Measured on a real card, a Tesla T4: the peaks of five models, written out and with the fused kernel that a T4 can run.
-# Here every layer is checkpointed, so that the scores of one layer at a time are there. Often fusing saves little.
+# Others measured the peaks of five models on a Tesla T4, written out and with the fused kernel that a T4 can run. Every
+# layer is checkpointed, so only one layer's scores exist at a time. Often fusing saves little.
 
 # %% folded=true
 runs = {(r.name, r.batch, r.sequence, r.attention): r for r in t4_peaks()}
@@ -480,8 +514,8 @@ print(f"the trace has {exact} to the byte.", end=" ")
 print(f"The worst is off by {100 * worst:.3f} %.")
 
 # %% [markdown] slide="notes"
-# Others measured and published these peaks to the byte: `fitcheck-llm` 0.3.1, LoRA (lesson 14) in float16. Taking one
-# layer's scores away lowers the peak to the next highest moment of the step, and often that is hardly lower. We traced the same models. Why some rows miss is under *Further*.
+# They are published to the byte: `fitcheck-llm` 0.3.1, LoRA (lesson 14) in float16. Without the scores, the next highest
+# moment becomes the peak. We traced the same models; why some rows miss is under *Further*.
 
 # %% [markdown] slide="slide"
 # ## What to compute again
@@ -516,12 +550,12 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="notes"
 # Compare the second row with the third. For the scores, fused attention does what selective checkpointing does, inside
 # a kernel. It keeps about as little, and its step is shorter. In our time model nearly all of the difference is the
-# traffic of the scores: the last column takes it away.
+# traffic of the scores: the last column takes it away. Dao and others, *FlashAttention* (2022), measured the same: more
+# operations, fewer bytes, less time.
 #
-# A fused layer keeps 34 sbh, and 2 sbh enter it, so full checkpointing saves 32 of 34 for some milliseconds. With it,
-# written out and fused have the same peak: it is at the loss. With the loss in pieces as well the peak is a fifth of
-# that. The pieces cost more than what is computed again: the sixteen gradients of the logits' weights are added up, and
-# sixteen small kernels take longer to launch than one.
+# A fused layer keeps 34 sbh, and 2 sbh enter it, so full checkpointing saves 32 of 34, and the step is a sixth longer.
+# With it, written out and fused have the same peak: it is at the loss. With the loss in pieces as well the peak is a
+# fifth of that. The pieces take 8 ms more by the model, of which 4 compute logits again.
 
 # %% [markdown] slide="slide"
 # ## Does it still learn?
@@ -574,11 +608,11 @@ def surprise(counts):  # the loss of someone who knows these shares, and nothing
 letters = surprise(Counter(text.tolist()))
 pairs = surprise(Counter(zip(text[:-1].tolist(), text[1:].tolist(), strict=True))) - letters
 plane(
-    Axis("step", low=1, high=190),
+    Axis("step", low=1, high=150),
     Axis("loss", low=0, high=6),
     curves=[
         Curve("written out", range(1, 151), plain, COLOURS[0]),
-        Curve("least", range(1, 151), again, COLOURS[1], dashed=True),
+        Curve("computed again", range(1, 151), again, COLOURS[1], dashed=True),
     ],
     title=f"Two programs, one curve: apart by at most {gap:.4f}",
     limits={"knows nothing": math.log(256), "knows letters": letters, "knows pairs": pairs},
@@ -589,7 +623,7 @@ ids = text[:64].repeat(16, 1)
 for name, way in {
     "written out": Options(attention="eager"),
     "fused": Options(),
-    "fused, full, loss in pieces": least,
+    "computed again": least,
 }.items():
     model = begun(way)
     peak = cpu_peak_above(lambda model=model: model(ids, ids).loss.backward())
@@ -597,8 +631,8 @@ for name, way in {
 
 # %% [markdown] slide="notes"
 # The dashed lines are the losses of a guesser who knows nothing (ln 256), who knows how often each letter occurs, and who
-# knows which letter follows which how often. The curves begin at the first line and go below the second: the model has
-# learned that order matters.
+# knows how often each letter follows each other. The curves begin at the first line and go below the second: in this
+# file, order matters. After 150 steps the model still knows less than a table of pairs.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -613,8 +647,8 @@ for name, way in {
 transformer_explorer()
 
 # %% [markdown] slide="notes"
-# The RTX 3090 leaves 1.78 GiB to the context here, and lesson 00's nameless card 0.5 GiB: 115 to 1,821 MiB were
-# reported, and for cards of the 3090's time the most was seen.
+# The verdict takes 1.78 GiB of the RTX 3090 for the context, the most that was reported for cards of its time. For
+# others, such as lesson 14's RTX 4090, it takes 0.5 GiB.
 #
 # Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT-2 XL onto this
 # card. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
@@ -696,7 +730,7 @@ side_by_side(
 # head.
 
 # %% [markdown] slide="skip"
-# **Deep stacks.** Lesson 10 keeps the inputs of √n blocks of n layers. There a layer kept as much as entered it. Here
+# **Deep stacks.** Lesson 10 cuts n layers into √n blocks and keeps each block's input. There a layer kept as much as entered it. Here
 # it keeps 17 times that, and with blocks of g layers the peak of the layers is 2sbh · n/g + 34sbh · g, lowest at g = √(n/17).
 # Whole numbers, tried one by one:
 
@@ -735,7 +769,7 @@ print(f"{len(moved)} that some past changes: {within} measured within its range"
 #
 # 1. A layer keeps 34 sbh bytes and 5 as²b of scores. With the scores kept, one long text costs more than many short ones.
 # 2. Fused attention does not keep them; their arithmetic stays.
-# 3. Then the logits are the peak: let `out` go, work in place or in pieces.
+# 3. With a small model and a large vocabulary the logits are then the peak: let `out` go, work in place or in pieces.
 
 # %% [markdown] slide="notes"
 # A layer keeps 17 times what enters it, so compute whole layers again where memory is short, and remember that the loss

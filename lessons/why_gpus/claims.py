@@ -40,7 +40,7 @@ def _cpu(inputs: int, units: int) -> BatchTimes:
 
 
 def _gpu(inputs: int, units: int, link: str | None = None) -> BatchTimes:
-    return batch_times(hidden_layer_step(inputs, units, "cuda"), CARD, link=link)
+    return batch_times(hidden_layer_step(inputs, units, "cuda"), CARD, link=link, ahead=True)
 
 
 def speed_ups() -> list[tuple[PublishedTime, float]]:
@@ -84,11 +84,12 @@ def _hundreds_of_cores() -> Finding:
     year = hardware.device("A100").year
     of_its_time = A100_SMS if year <= MATHWORKS_YEAR else card.units
     return Finding(
-        RIGHT if of_its_time >= 100 else MISLEADING,
-        f"the A100 of {year} has {of_its_time} SMs, the parts that run programs on their own. {CARD}: {card.units} SMs "
+        PARTLY if of_its_time >= 100 else MISLEADING,
+        f"the A100, the largest card of {year}, has {of_its_time} SMs, the parts that run programs on their own. "
+        f"{CARD}: {card.units} SMs "
         f"of {card.lanes} lanes, {lanes[1]:,} in all; {REFERENCE_CPU.name}: {host.units} cores of {host.lanes}, "
         f"{lanes[0]}; {bandwidth:.1f} times the memory bandwidth, the Xeons' being assumed",
-        "That is the largest card of its year. Makers count lanes as cores, and a CPU's core has lanes too.",
+        "Hundreds of cores are lanes, or SMs of the largest cards; and a CPU's core has lanes too.",
     )
 
 
@@ -101,7 +102,7 @@ def _grows_with_size() -> Finding:
         f"784 inputs: from {grid[0, 0]:.1f} times with {UNITS[0]} units at batch {BATCHES[0]} "
         f"to {grid[-1, -1]:.1f} with {UNITS[-1]:,} units at batch {BATCHES[-1]:,}; the chips' arithmetic rates differ "
         f"by {hardware.device(CARD).reached_flops_per_s() / XEONS.reached_flops_per_s():.1f}",
-        f"On this grid, by the model: from one size to the next it is {least:.2f} times as much or more.",
+        f"By the model, on this grid: from one size to the next it may come down to {least:.2f} times as much.",
     )
 
 
@@ -141,13 +142,25 @@ def _generations() -> Finding:
     old, new = both(CARD), both("Titan X (Pascal)")
     ratios = [old[name] / new[name] for name in old if name in new]
     line = [hardware.device(name) for name in ("GTX 980", "GTX 1080", "RTX 2080", "RTX 3090", "RTX 4090")]
-    slower = hardware.device("T4")
-    rises = all(a.float32_tflops < b.float32_tflops for a, b in itertools.pairwise(line))
+    rises = min(ratios) > 1 and all(a.float32_tflops < b.float32_tflops for a, b in itertools.pairwise(line))
+    later = [
+        (old, new)
+        for old, new in itertools.permutations(hardware.devices(), 2)
+        if new.year > old.year and new.architecture != old.architecture
+    ]
+    slower = [
+        (old, new)
+        for old, new in later
+        if new.float32_tflops < old.float32_tflops and new.bandwidth_gb_s < old.bandwidth_gb_s
+    ]
+    shown = f", such as {slower[0][1].name} beside {slower[0][0].name}" if slower else ""
     return Finding(
-        RIGHT if min(ratios) > 1 and rises else WRONG,
+        WRONG if not rises else PARTLY if slower else RIGHT,
         f"Titan X, Maxwell to Pascal: {min(ratios):.2f} to {max(ratios):.2f} times on {len(ratios)} networks; GeForce "
-        f"from {line[0].year} to {line[-1].year}: {line[0].float32_tflops:g} to {line[-1].float32_tflops:g} TFLOP/s",
-        f"Of cards that replace each other. Of others not: {slower.name}, {slower.year}: {slower.float32_tflops:g}.",
+        f"from {line[0].year} to {line[-1].year}: {line[0].float32_tflops:g} to {line[-1].float32_tflops:g} TFLOP/s. "
+        f"Of {len(later)} pairs of cards from two generations the newer card has less arithmetic and less bandwidth "
+        f"in {len(slower)}{shown}",
+        "Of cards that replace each other. A small card of a new generation may be slower than a large one before it.",
     )
 
 
@@ -210,7 +223,7 @@ def _always_for_matrices() -> Finding:
         WRONG if there > 2 else RIGHT,
         f"a product of two n × n matrices: the GPU is ahead from n = {there} on, from {brought} if they have to be "
         "brought and fetched",
-        f"If its launches cost what the CPU's do, the GPU would be ahead from n = {cheap} on.",
+        f"In the model, if its launches cost what the CPU's do, the GPU is ahead from n = {cheap} on.",
     )
 
 
@@ -263,13 +276,19 @@ def _transfers_cancel() -> Finding:
     ]
     if not lost:
         return Finding(WRONG, "0 cases of the grid are decided by the link", "Arithmetic outweighs the transfer.")
-    i, u, n = lost[-1]
-    ratios = [float(_cpu(i, u).at(n) / _gpu(i, u, link).at(n)) for link in (None, LINK)]
+
+    def gain(case: tuple[int, int, int], link: str | None = None) -> float:
+        i, u, n = case
+        return float(_cpu(i, u).at(n) / _gpu(i, u, link).at(n))
+
+    most = max(lost, key=gain)
+    i, u, n = most
+    ratios = [gain(most, link) for link in (None, LINK)]
     return Finding(
         RIGHT,
         f"{i:,} inputs, {u:,} units, batch {n:,}: the GPU is {ratios[0]:.1f} times faster with the data on the card, "
         f"{ratios[1]:.1f} times over {LINK}",
-        "Of the grid's last such case. Data that stays on the card is copied once.",
+        f"The strongest of {len(lost)} such cases in the grid. Data that stays on the card is copied once.",
     )
 
 

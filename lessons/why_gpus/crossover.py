@@ -26,7 +26,11 @@ MOST = 2**40  # samples: beyond any batch; who is ahead there is ahead for good
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """Seconds of a step at every batch N: fixed + per_sample · N + the sum over operators of the longer line.
+    """Seconds of a step at every batch N: what the host issues, and the device's work.
+
+    The host needs `fixed` seconds, the device per_sample · N + the sum over operators of the longer line. A CPU does
+    one after the other. A GPU's host runs ahead, so the step takes as long as the slower of the two: `queued.queued`,
+    but for what each waits for now and then.
 
     Attributes:
         name: the device, with the link if input comes over one.
@@ -35,6 +39,7 @@ class BatchTimes:
         arithmetic: (E, 2) seconds of each operator's arithmetic, fixed and per sample.
         bandwidth: (E, 2) seconds of each operator's traffic, fixed and per sample.
         launches: seconds of `fixed` that are launches.
+        ahead: whether the host runs ahead of the device.
     """
 
     name: str
@@ -43,19 +48,33 @@ class BatchTimes:
     arithmetic: Float64 = field(default_factory=lambda: np.zeros((0, 2)))
     bandwidth: Float64 = field(default_factory=lambda: np.zeros((0, 2)))
     launches: float = 0.0
+    ahead: bool = False
+
+    def work(self, batch: npt.ArrayLike) -> Float64:
+        """Seconds of transfer and kernels at a batch, or at each of several: an array of the same shape."""
+        n = np.asarray(batch, dtype=np.float64)[..., None]
+        lines = (self.arithmetic[:, 0] + self.arithmetic[:, 1] * n, self.bandwidth[:, 0] + self.bandwidth[:, 1] * n)
+        seconds: Float64 = self.per_sample * n[..., 0] + np.maximum(*lines).sum(axis=-1)
+        return seconds
 
     def at(self, batch: npt.ArrayLike) -> Float64:
         """Seconds at a batch, or at each of several: an array of the same shape."""
-        n = np.asarray(batch, dtype=np.float64)[..., None]
-        lines = (self.arithmetic[:, 0] + self.arithmetic[:, 1] * n, self.bandwidth[:, 0] + self.bandwidth[:, 1] * n)
-        seconds: Float64 = self.fixed + self.per_sample * n[..., 0] + np.maximum(*lines).sum(axis=-1)
+        work = self.work(batch)
+        seconds: Float64 = np.maximum(self.fixed, work) if self.ahead else self.fixed + work
         return seconds
 
     def turns(self) -> list[float]:
-        """Batches above 1 at which an operator turns from one ceiling to the other, in order."""
+        """Batches above 1 at which the time bends, in order: an operator meets its other ceiling, or work its host."""
         fixed, slope = (self.arithmetic - self.bandwidth).T
         meets = -fixed[slope != 0] / slope[slope != 0]
-        return sorted({float(n) for n in meets if 1 < n < MOST})
+        bends = {float(n) for n in meets if 1 < n < MOST}
+        if self.ahead and float(self.work(1)) < self.fixed < float(self.work(MOST)):
+            low, high = 1, MOST  # the work never falls, so halving finds it
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if float(self.work(middle)) < self.fixed else (low, middle)
+            bends.add(low + 0.5)
+        return sorted(bends)
 
     def flat_until(self, share: float = 1.1) -> int:
         """The largest batch whose step takes at most `share` times as long as that of batch 1.
@@ -84,9 +103,13 @@ class Lead:
 
 
 def batch_times(
-    step: StepTrace, device: Device | str, precision: str = "float32", link: Link | str | None = None
+    step: StepTrace,
+    device: Device | str,
+    precision: str = "float32",
+    link: Link | str | None = None,
+    ahead: bool = False,
 ) -> BatchTimes:
-    """The time of a traced step on a device at every batch, `predict_step(step.at(N), ...).total_seconds` in one.
+    """The time of a traced step on a device at every batch; `predict_step(step.at(N), ...).total_seconds` if not ahead.
 
     At batch 1 tensors may be laid out differently, which this leaves out: there it is the same lines continued.
 
@@ -95,6 +118,7 @@ def batch_times(
         device: a Device, or the name of one in the catalogue.
         precision: of the arithmetic.
         link: what input and labels come over for every step, a Link or its name; None: they are there already.
+        ahead: whether launches run beside the work, as a GPU's do.
 
     Raises:
         CourseError: a step that is not affine, no such device or link, or a precision the device does not have.
@@ -118,6 +142,7 @@ def batch_times(
         arithmetic=tape.event_flops[runs] / device.reached_flops_per_s(precision),
         bandwidth=tape.event_traffic[runs] / device.reached_bytes_per_s(),
         launches=launches,
+        ahead=ahead,
     )
 
 

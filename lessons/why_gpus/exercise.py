@@ -151,8 +151,8 @@ graded.speed_up(speed_up)
 # |---|---:|---:|---:|---:|
 # | ms a batch | 72.7 | 127.5 | 233.6 | 450.6 |
 #
-# Each step from one row to the next saves some share of the time **for a sample**. Return the first batch from which
-# the next step saves less than `share` (0.05 for 5 %). If every step saves at least that much, return the last batch.
+# The next larger batch saves some share of the time **for a sample**. Return the first batch from which the next one
+# saves less than `share` (0.05 for 5 %). If each saves at least that much, return the last batch.
 #
 # For the table above and a share of 0.05: from 16 to 32 an image saves 12 %, from 32 to 64 it saves 8 %, and then?
 
@@ -198,7 +198,7 @@ graded.saturates_at(saturates_at)
 #
 # Rewrite `forward` so that output and gradients are the same, and forward, loss and backward together launch **at most
 # 32 operators, whatever the batch**. They are counted as the trace counts them: a view, such as `.T` or `[:, None]`,
-# launches nothing.
+# launches nothing. The check says how many there are.
 
 # %%
 print(inspect.getsource(OneByOne))

@@ -27,7 +27,7 @@ UNITS = (10, 30, 100, 300, 1000, 3000, 10_000)
 BATCHES = tuple(2**power for power in range(17))
 ON_THE_CARD = "data on the card"
 CPU_COLOUR, GPU_COLOUR = SERIES_COLOURS[0], SERIES_COLOURS[1]
-ROUGHLY = " By the model, that is, and with 10 µs a launch."
+ROUGHLY = " That is the model with 10 µs a launch: good to one digit."
 TIE = 1.05  # a ratio of times nearer to 1 than this is called a tie
 
 
@@ -38,25 +38,29 @@ def sentences(
 
     Args:
         cpu: times of the CPU.
-        gpu: times of the GPU, with the transfer if input comes over a link.
+        gpu: times of the GPU, whose host runs ahead, with the transfer if input comes over a link.
         batch: samples in the batch.
         changes: `leads(cpu, gpu)`.
-        python_seconds: of both times, what Python and autograd take.
+        python_seconds: of both `fixed` times, what Python and autograd take.
     """
     slow, fast = float(cpu.at(batch)), float(gpu.at(batch))
     ratio = max(slow, fast) / min(slow, fast)
     ahead = "a tie" if ratio < TIE else f"the {'GPU' if fast < slow else 'CPU'} is {_times(ratio)} faster"
     state = f"Batch {batch:,}: CPU {format_seconds(slow)} a step, GPU {format_seconds(fast)}: {ahead}."
-    transfer = gpu.fixed - gpu.launches - python_seconds + gpu.per_sample * batch
-    computing = fast - gpu.launches - transfer - python_seconds
-    parts = {"launches": gpu.launches, "Python": python_seconds, "the transfer": transfer, "computing": computing}
+    work = float(gpu.work(batch))
+    if gpu.fixed >= work:
+        who = f"The GPU works for {format_seconds(work)} of it and waits for its host"
+        issuing = gpu.fixed - gpu.launches - python_seconds
+        parts = {"launches": gpu.launches, "Python": python_seconds, "copies to issue": issuing}
+    else:
+        who = f"The host has issued all after {format_seconds(gpu.fixed)} and waits for the GPU"
+        transfer = gpu.per_sample * batch
+        parts = {"the transfer": transfer, "computing": work - transfer}
     shares = [f"{name} {percent(part, fast)}" for name, part in parts.items() if part > 0.005 * fast]
-    most = max(parts, key=lambda name: parts[name])
-    verb = "are" if most == "launches" else "is"
-    culprit = f"{most[0].upper()}{most[1:]} {verb} the largest part of the GPU's time: "
+    culprit = f"{who}: {', '.join(shares)}."
     way_out = said("the CPU", "the GPU", changes)
     sure = ROUGHLY if len(changes) > 1 else ""
-    return state, f"{culprit}{', '.join(shares)}.", f"{way_out[0].upper()}{way_out[1:]}.{sure}"
+    return state, culprit, f"{way_out[0].upper()}{way_out[1:]}.{sure}"
 
 
 def _difference(change: float) -> str:
@@ -94,7 +98,8 @@ class WhoWinsExplorer(Explorer):
         """Seconds of the step at every batch, on the CPU and on the GPU."""
         way = None if self.link.value == ON_THE_CARD else self.link.value
         steps = [hidden_layer_step(self.inputs.value, self.units.value, target) for target in ("cpu", "cuda")]
-        times = batch_times(steps[0], self._cpus[self.cpu.value]), batch_times(steps[1], self.gpu.value, link=way)
+        here = batch_times(steps[0], self._cpus[self.cpu.value])
+        times = here, batch_times(steps[1], self.gpu.value, link=way, ahead=True)
         cpu, gpu = (replace(one, fixed=one.fixed + self._python_seconds) for one in times)
         return cpu, gpu
 

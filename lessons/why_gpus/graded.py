@@ -45,7 +45,7 @@ def _devices(draw: random.Random) -> list[Case]:
     cases.append((fixed, each, fixed - draw.randint(1, 99), each + draw.randint(100, 900)))  # never
     cases.append((fixed, each, fixed - draw.randint(100, 900), each + draw.randint(1, 99)))  # at first
     less = draw.randint(2, 90)
-    cases.append((fixed, each, fixed - less, each + less - draw.choice((0, 1))))  # a tie at first, or ahead by 1
+    cases.append((fixed, each, fixed - less, each + less - 1))  # ahead by 1 at first, then behind
     cases.append((fixed, each, fixed - less, each + less))  # a tie at first, then behind
     late = draw.randint(110_000, 180_000)
     cases.append((fixed, each + gain, fixed + gain * late - draw.randint(1, gain), each))  # at `late`

@@ -16,7 +16,7 @@
 #
 # 1. work out how long an operator takes from three numbers of a chip;
 # 2. find the batch from which a GPU wins, and say how far to trust it;
-# 3. time a step on a GPU without timing the queue alone;
+# 3. time a step on a GPU;
 # 4. place an operator under a *roofline* and say what would make it faster.
 #
 # About 100 minutes, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch, its phases.
@@ -70,8 +70,8 @@ def rough(batch):
 
 # %% [markdown] slide="notes"
 # It could read digits of 8 × 8 pixels, or a table with 64 columns; you train it on batches of 32. The card is a large
-# one. "Is a layer of 100 units small? Small enough for a CPU?" somebody asked on a forum in 2014, and got answers for both
-# sides. Decide for yourself before you read on.
+# one. Somebody asked on a forum in 2014 whether a layer of 100 units is small, and got answers for both sides. Decide for
+# yourself before you read on.
 
 # %%
 guess = predict(
@@ -89,7 +89,7 @@ guess
 # - the *bandwidth* of its memory, in GB/s, 10⁹ bytes a second.
 
 # %% [markdown] slide="notes"
-# Here are this machine's three, measured now: an addition of two numbers, which is next to nothing but launch; a
+# Here are this machine's three, measured now: an addition of two numbers, which is almost all launch; a
 # product of two matrices of 512 × 512; a copy of 128 MiB. Each was run many times, on one thread and on all, and the
 # best run counts, because other programs that want the CPU make runs slower. The table says by how much the middle run
 # was slower than the best. Where that is a lot, the machine may be busy.
@@ -115,11 +115,12 @@ print(f"The product was fastest on {used}.")
 #
 # The RTX 4090's numbers are published ones: 82.6 TFLOP/s and 1,008 GB/s. Those are peaks on paper. The course expects
 # two thirds of the first and three quarters of the second, which it took from one card of 2015 (see *Further*; lesson
-# 14 has what an RTX 4090 reached of the second). This machine's two are what its large kernels reached a moment ago. For
-# a launch on a GPU people report 5 to 15 µs, and the course takes 10.
+# 14 has what an RTX 4090 reached of the second). This machine's two are what its large kernels reached a moment ago. A
+# launch on a GPU is reported at 5 to 15 µs (indepth.dev), and the course takes 10. We take that, like this machine's
+# launch, to include what the framework does for one operator.
 
 # %% tags=["nbval-ignore-output", "change"]
-# Change the batch: from about which does the RTX 4090 work for longer than it launches?
+# Change the batch: from about which does the RTX 4090 work for longer than a launch takes?
 batch = 32
 flops = 2 * batch * 64 * 100
 traffic = 4 * (batch * 64 + 64 * 100 + batch * 100)
@@ -134,12 +135,15 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 
 # %% [markdown]
 # The card computes far faster. It has hardly anything to compute.
+#
+# <details><summary>From which batch?</summary>About 11,500. In 10 µs, at 756 GB/s, 7.6 MB move, and each sample moves 656
+# bytes.</details>
 
 # %% [markdown] slide="slide"
 # ## The whole step
 #
-# A training step is some twenty such operators: products, sums, a ReLU, the loss, the backward pass of all these, the
-# update. On a card the update takes all parameters at once, and so fewer of them.
+# A training step is a row of such operators: products, sums, a ReLU, the loss, the backward pass of all these, the
+# update. On a card the update takes all parameters at once, and so there are fewer.
 
 # %% [markdown] slide="notes"
 # Their launches are not all that comes before the work. Python runs your lines, and autograd writes down what the
@@ -154,22 +158,18 @@ print(f"64 inputs, 100 units, batch 32:  {format_seconds(whole)} a step")
 part = 100 * idle / whole
 print(f"2 inputs, 2 units, batch 2:      {format_seconds(idle)}, {part:.0f} % of it")
 print(f"its {(launches > 0).sum()} bare launches:            {format_seconds(launches.sum())}")
+print(f"launches on the card:            {digits.launches}")
 
 # %% [markdown] slide="notes"
-# The second step's time is overhead: it is there even when there is almost nothing to compute. A GPU does not make it
-# shorter: the same Python on the same CPU issues its operators. So we charge it to both. The card's step takes this
-# machine's Python, 10 µs of launch for each of its kernels, and the work.
+# The second step hardly computes, so its time is *overhead*: bare launches, and what Python and autograd do besides. (At
+# 100 % another program slowed it down, and the fastest step of all was taken for it. Run the cell again.) A card needs a
+# host that runs the same Python. We charge that part to both sides, and 10 µs for each of the card's kernels.
 
 # %% tags=["nbval-ignore-output"] folded=true
-epoch = published.MNIST_EPOCH_SECONDS  # 784 inputs, 128 units, batches of 32, other devices
 there = digits.there(32)
-ways = {
-    "this machine against the model": whole / there,
-    "published": epoch["CPU"] / epoch["GPU"],
-}
 reveal(
     guess,
-    ways,
+    {"this machine against the model": whole / there},
     thoughts=[
         (
             card.reached_flops_per_s() / mine.reached_flops_per_s(),
@@ -185,9 +185,9 @@ reveal(
 )
 
 # %% [markdown] slide="skip"
-# The published pair is another one: 784 inputs and 128 units in batches of 32 on a Core i9 and a Quadro RTX 5000, 4.4 s
-# an epoch on the CPU and 6.5 s on the GPU (indepth.dev, "GPU overhead: why our MNIST model trains faster on CPU"). It
-# is no test of our number, for it is about other chips and another network. But both sides of it were measured.
+# Somebody measured both sides of such a pair: 784 inputs and 128 units in batches of 32 took 4.4 s an epoch on a Core i9
+# and 6.5 s on a Quadro RTX 5000 (indepth.dev, "GPU overhead: why our MNIST model trains faster on CPU"). That does not
+# test our number: other chips, another network.
 
 # %% [markdown] slide="subslide"
 # **Is it the launches?** Take them away on both sides, and Python with them.
@@ -208,7 +208,8 @@ table
 
 # %% [markdown] slide="notes"
 # The last line is the model's arithmetic and traffic alone, with launches and Python at no cost on either side. The
-# card's gain appears: those two had hidden it. People call such a step *bound by overhead*.
+# card's gain appears: those two had hidden it. People call such a step *bound by overhead*. The card's part of it is so
+# small that an error in its rates hardly counts here.
 
 # %% [markdown] slide="slide"
 # ## From which batch on?
@@ -218,6 +219,11 @@ table
 #
 # > crossover = head start / gain for a sample
 
+# %% tags=["nbval-ignore-output"] folded=true
+for batch in (1, 512):
+    times = [format_seconds(float(seconds(batch))) for seconds in (digits.here, digits.there)]
+    print(f"batch {batch:>3}: this machine {times[0]}, RTX 4090 {times[1]}")
+
 # %%
 guess_batch = predict(
     "The same network. From about which batch on is a training step faster on the RTX 4090?",
@@ -226,7 +232,8 @@ guess_batch = predict(
 guess_batch
 
 # %% tags=["nbval-ignore-output"] folded=true
-meets = digits.crossover() or 2**17
+ends = [replace(digits, card=replace(card, launch_seconds=t)) for t in GPU_LAUNCH_SECONDS]
+low, meets, high = (one.crossover() or 2**17 for one in (ends[0], digits, ends[1]))
 thoughts = [
     (32, "A usual batch. The last table says who is ahead there."),
     (1000, f"By then a step takes this machine {format_seconds(digits.here(1000))}."),
@@ -234,14 +241,15 @@ thoughts = [
 if meets > 1:
     said = "From the first sample on? There the card's launches take longer than this step."
     thoughts.append((1, said))
-reveal(guess_batch, {"crossover": meets}, thoughts=thoughts)
+launches = {"launches of 5 µs": low, "of 10 µs": meets, "of 15 µs": high}
+reveal(guess_batch, launches, thoughts=thoughts, against="of 10 µs")
 
 # %% [markdown] slide="skip"
 # Both times over the batch. Rings are steps measured on this machine. The lines of the card are the model, since no
 # card is at hand: one with the data on it, one that fetches every batch over PCIe 4.
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
-n = [2**power for power in range(14)]
+n = [2**power for power in range(18)]
 plane(
     Axis("samples in the batch", log=True, low=1),
     Axis("time of a training step, 64–100–10", log=True, write=format_seconds),
@@ -251,14 +259,15 @@ plane(
         Curve("… over PCIe", n, [digits.there(k, pcie) for k in n], GPU, dashed=True),
     ],
     [Spot("", k, seconds, CPU, hollow=True) for k, seconds in digits.measured.items()],
-    title="The card's time stays flat, this machine's grows: "
-    + (f"equal near batch {rough(meets)}" if meets > 1 else "the card is ahead from batch 1"),
+    title=f"This machine is ahead up to a batch of about {rough(meets)}"
+    if meets > 1
+    else "The card is ahead from batch 1",
     marks={f"crossover near {rough(meets)}": meets},
 )
 
 # %% [markdown] slide="notes"
-# The formula, with this machine's times at batch 1 and 512. It draws one straight line through these two; the figure
-# goes through all that were measured, so where that line bends the two crossovers differ:
+# The formula, with this machine's times at batch 1 and 512. It draws one straight line through these two. The measured
+# line is not straight, so the two crossovers differ:
 
 # %% tags=["nbval-ignore-output"] folded=true
 head = digits.there(1) - float(digits.here(1))
@@ -271,22 +280,19 @@ else:
     print(f"no head start: at batch 1 the card is ahead by {format_seconds(-head)}")
 
 # %% [markdown] slide="subslide"
-# **How sure is that?** It is one difference divided by another, and launches cost 5 to 15 µs, not 10.
+# **How sure is that?** It is one difference divided by another, and the bars show what launches of 5 to 15 µs make of it.
+# Two more changes:
 
 # %% tags=["nbval-ignore-output"] folded=true
-ends = [replace(digits, card=replace(card, launch_seconds=t)) for t in GPU_LAUNCH_SECONDS]
-low, high = (rough(one.crossover()) for one in ends)
-print(f"launches of 5 µs:   the card wins from about {low}")
-print(f"launches of 15 µs:  from about {high}")
-print(f"10 µs, over PCIe:   from about {rough(digits.crossover(pcie))}")
+print(f"10 µs, over PCIe:   the card wins from about {rough(digits.crossover(pcie))}")
 free = replace(digits, card=replace(card, launch_seconds=mine.launch_seconds))
 print(
     f"as cheap as here ({format_seconds(mine.launch_seconds)}): from {rough(free.crossover())}"
 )
 
 # %% [markdown] slide="notes"
-# So a crossover is a range, and can be a wide one. The last line tests the cause: it makes the card's launches as
-# cheap as this machine's own.
+# So a crossover is a range, and can be a wide one. The last line takes the cause away: the card's launches cost as little
+# as this machine's own. If the card then wins from the first sample on, the head start was all launches.
 #
 # Other networks have other crossovers. The next cell measures one of your choice here and sets it against the card.
 
@@ -299,10 +305,10 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 # %% [markdown] slide="slide"
 # ## What a clock shows
 #
-# The *host*, the CPU that runs your Python, puts operators into a queue and goes on at once: launches are *asynchronous*.
+# The *host*, the CPU that runs your Python, puts operators into a queue. The card works through the queue.
 
 # %% [markdown] slide="notes"
-# The card works through the queue. You time a step with `time.perf_counter()` before and after, first at batch 32, then
+# You time a step with `time.perf_counter()` before and after, first at batch 32, then
 # with a table of a million rows, all in one batch: 31,250 times the work.
 
 # %%
@@ -334,8 +340,9 @@ reveal(
 )
 
 # %% [markdown] slide="skip"
-# The clock timed the queue: the host issues as many operators for a million rows as for 32. The figure draws both
-# steps, each over its own time.
+# The clock timed the queue. The host does not wait for a result: launches are *asynchronous*. It issues as many operators
+# for a million rows as for 32. So in this model a step takes as long as the slower of the two, the host or the card. The
+# figure draws both steps, each over its own time.
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 share = table_of_rows.host_seconds / table_of_rows.total_seconds
@@ -346,9 +353,11 @@ host_queue(
 )
 
 # %% [markdown] slide="subslide"
-# `torch.cuda.synchronize()` waits until the card is done. A clock needs it on both sides:
+# `torch.cuda.synchronize()` waits until the card is done. A clock needs it on both sides, and steps before it to warm up:
 #
 # ```python
+# for _ in range(3):
+#     step()
 # torch.cuda.synchronize()
 # began = time.perf_counter()
 # step()
@@ -361,11 +370,9 @@ host_queue(
 # prints its loss in each step empties the queue in each step.
 
 # %% [markdown] slide="skip"
-# **Copies go into the same queue.** With `pin_memory=True` in the `DataLoader` and `batch.to("cuda",
-# non_blocking=True)` the host goes on while a batch is copied. (From ordinary memory, which the operating system may
-# move, the driver copies through a buffer of its own, and the host waits.) That frees the *host*. It does not let the
-# copy travel while the card computes, for both are in one queue, a *stream*, and a stream runs one thing after the
-# other. That takes a second stream, which lesson 09 opens. What it would be worth here, step after step:
+# **Copies go into the same queue.** The queue is a *stream*, and a stream runs one thing after the other. So a copy runs
+# before or after the kernels, not beside them. `pin_memory=True` and `non_blocking=True` free the host during a copy, and
+# change nothing about that. A second stream does; lesson 09 opens one. What it would be worth here, step after step:
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 rows = {}
@@ -431,16 +438,18 @@ reveal(
 # launch included:
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
-weight = torch.randn(100, 64)
+weight, out = torch.randn(100, 64), torch.empty(32_768, 100)
 spots, reached = [], {}
 for batch in (1, 32, 1024, 32_768):
     x, at = torch.randn(batch, 64), intensity(batch)
-    took = best_on_threads(lambda x=x: nn.functional.linear(x, weight), 0.05)[0].seconds
+    there = out[:batch]  # memory that is there already, as in the roof's measurement
+    best, _ = best_on_threads(lambda x=x, y=there: torch.mm(x, weight.T, out=y), 0.05)
+    took = best.seconds
     flops = 2 * batch * 64 * 100
     on_card = card.launch_seconds + roofline_seconds(flops, flops / at, card)
     reached[batch] = roofline_seconds(flops, flops / at, card) / on_card
-    spots += [Spot(f"{batch:,}", at, flops / took / 1e9, CPU)]
-    spots += [Spot(f"{batch:,}", at, flops / on_card / 1e9, GPU, hollow=True)]
+    spots += [Spot("", at, flops / took / 1e9, CPU, hollow=True)]
+    spots += [Spot(f"{batch:,}", at, flops / on_card / 1e9, GPU)]
 curves = []
 for name, chip, colour in (("this machine", mine, CPU), ("RTX 4090", card, GPU)):
     across = [0.2, chip.ridge(), 400]
@@ -449,19 +458,18 @@ for name, chip, colour in (("this machine", mine, CPU), ("RTX 4090", card, GPU))
         Curve(name, across, [min(top, k * slope) for k in across], colour, width=3.0)
     )
 plane(
-    Axis("FLOP a byte; beside each point its batch", log=True, low=0.2, high=400),
+    Axis("FLOP a byte; rings: measured, dots: model, with batch", log=True, low=0.2, high=400),
     Axis("GFLOP/s", log=True),
     curves,
     spots,
-    f"At batch 32 the card reaches {100 * reached[32]:.1f} % of its roof, "
+    f"In the model the card reaches {100 * reached[32]:.1f} % of its roof at batch 32, "
     f"at 32,768 {100 * reached[32_768]:.0f} %: the rest is launch",
 )
 
 # %% [markdown] slide="notes"
-# On the slope an operator waits for memory, on the flat part for arithmetic. The card's rings are the model, so what
-# keeps them below the roof is the launch. This machine's dots are measured. A dot can lie above the roof: its data fits
-# into a cache, which is faster than the memory that the roof was measured on. Why one lies below, launch apart, the
-# figure does not say.
+# On the slope an operator waits for memory, on the flat part for arithmetic. This machine's rings can lie above the roof:
+# data that fits into a cache comes faster than from the memory that the roof was measured on. They can also lie below:
+# the roof is a limit, and why this machine stays under it the figure does not say.
 
 # %% [markdown] slide="subslide"
 # **What lifts the intensity?** Wider layers, and convolutions, which use each weight at every place of a map.
@@ -492,7 +500,7 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## Launch less
 #
-# Take 256 samples through a layer one by one, or all at once: the same numbers, the same operations, 1 call in place
+# Take 256 samples through a layer one by one, or all at once: the same numbers up to rounding, the same operations, 1 call in place
 # of 256. A call is a launch and the Python around it.
 
 # %% tags=["nbval-ignore-output"] folded=true
@@ -538,8 +546,8 @@ rows["the card is ahead from, over PCIe 4"] = [
 pd.DataFrame(rows, index=["measured above", "model, in the explorer"]).T
 
 # %% [markdown] slide="notes"
-# Read the explorer with that in mind. Where the model's times are shorter than the measured ones, its crossover comes
-# too late; where they are longer, too early. The last line says by how much.
+# Read the explorer with that in mind. If the model makes the CPU too fast, its crossover comes too late. The last line
+# says by how much.
 
 # %% tags=["nbval-ignore-output"]
 explorer
@@ -554,9 +562,8 @@ explorer
 #
 # 1. 784 inputs and 10 units, for one. A sample brings 3 KiB over the link for some 47,000 operations, and the CPU does
 #    those in less time than the link takes.
-# 2. About a thousand.
-# 3. By less than a tenth. The model gives both cards the same launch cost, and at the crossover that is nearly all of
-#    their time.
+# 2. About a thousand, with the Xeons. Your own machine is another CPU.
+# 3. Not at all. At the crossover either card waits for its host, and the model gives both the same launch cost.
 #
 # </details>
 
@@ -679,7 +686,7 @@ pd.DataFrame(
 
 # %% [markdown] slide="skip"
 # From 64 to 128 an image is hardly cheaper. The model (with GoogLeNet; which Inception it was, the authors do not say) is
-# too fast, and by its column the card was full at 16: it knows launches, and no lanes that stay idle.
+# too fast. It counts launches but no lanes that are idle, so for it the card is nearly full at batch 16.
 #
 # **One product, four ways.** Why does Python need libraries at all? A product of 128 × 128, 4 million operations, on
 # this machine:
@@ -694,9 +701,9 @@ forms = {"spread": format_share, "GFLOP/s": "{:,.3g}", "times faster": "{:,.0f}"
 small.style.format(forms, na_rep="")
 
 # %% [markdown] slide="skip"
-# Python's loop pays for every multiplication: find the number, look up its type, make a new one. NumPy and torch, each on
-# one thread, pay once for the whole product. What all threads gain over one here is printed above the table; where other
-# programs use the cores, it can be less than nothing.
+# Python's loop pays for every multiplication: find the number, look up its type, make a new one. NumPy and torch pay once
+# for the whole product. They also use all lanes of a core, and its caches; how much each is worth the table does not say.
+# All threads can be slower than one where other programs use the cores.
 #
 # **On a real GPU.** If PyTorch sees one on your machine, or the course has a recording, here is its measured crossover:
 
@@ -718,12 +725,12 @@ timed.map(format_seconds) if rows else None
 #
 # 1. An operator takes its launch, and then arithmetic or bandwidth, whichever is longer.
 # 2. The crossover is the CPU's head start, if it has one, divided by the card's gain for a sample.
-# 3. Launches are asynchronous: a clock needs `torch.cuda.synchronize()`.
+# 3. Launches are asynchronous: the host runs ahead of the card, and a clock needs `torch.cuda.synchronize()`.
 
 # %% [markdown] slide="notes"
 # A small step is mostly Python and launches, and launches cost more on a GPU. A larger batch shares them among more
-# samples until memory or arithmetic takes over, and the roofline says which. How wide a crossover's range is, the two
-# launch costs above say.
+# samples until memory or arithmetic takes over, and the roofline says which. The two launch costs above show how wide the
+# range of a crossover is.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.

@@ -19,8 +19,8 @@ from classroom.grading.gradebook import feedback_page
 from classroom.grading.summary import summary_page
 from classroom.notebooks import read_notebook
 from classroom.questions.core import Outcome
-from classroom.slides import make_deck
 from course_utils.figures import side_by_side
+from website.slides import make_deck
 
 FOLDERS = ("notebooks", "exercises", "solutions")
 NOTEBOOKS = [path for folder in FOLDERS for path in sorted((lab.REPOSITORY / folder).glob("*.ipynb"))]

@@ -21,7 +21,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 from classroom import deck
 from classroom.authoring import plan
 from classroom.notebooks import read_notebook, topics
-from classroom.slides import cut
+from website.slides import cut
 
 browser_test = pytest.mark.skipif(bool(lab.missing()), reason=f"browser tests: {lab.missing()}")
 LESSON = lab.REPOSITORY / "notebooks" / "03_memory.ipynb"

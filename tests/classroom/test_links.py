@@ -6,8 +6,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from classroom.cli import main
-from classroom.links import binder, codespaces, colab, nbgitpuller, read_address
 from course_utils.units import CourseError
+from website.links import binder, codespaces, colab, nbgitpuller, read_address
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSON = "notebooks/00_start_here.ipynb"

@@ -36,7 +36,7 @@ def lines(fixed: int, per_sample: int, *operators: tuple[int, int, int, int], na
 def some_times(draw: st.DrawFn) -> BatchTimes:
     small = st.integers(0, 300)
     operators = draw(st.lists(st.tuples(small, small, small, small), max_size=4))
-    return lines(draw(SECONDS), draw(st.integers(0, 50)), *operators)
+    return replace(lines(draw(SECONDS), draw(st.integers(0, 50)), *operators), ahead=draw(st.booleans()))
 
 
 @law

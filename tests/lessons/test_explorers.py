@@ -90,7 +90,7 @@ def _fits(_before: View, after: View) -> bool:
 def who_wins(explorer: Any) -> list[str]:
     gpu = batch_times(
         hidden_layer_step(explorer.inputs.value, explorer.units.value), explorer.gpu.value,
-        link=None if explorer.link.value == ON_THE_CARD else explorer.link.value,
+        link=None if explorer.link.value == ON_THE_CARD else explorer.link.value, ahead=True,
     )  # fmt: skip
     cpu = batch_times(hidden_layer_step(explorer.inputs.value, explorer.units.value, "cpu"), XEONS)
     slow, fast = (float(times.at(explorer.batch.value)) for times in (cpu, gpu))

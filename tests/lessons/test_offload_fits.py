@@ -40,5 +40,9 @@ def test_what_the_lesson_says_of_maps_in_flight() -> None:
     states = {n: fit_of(ledger, schedule, T4).state for n, schedule in found.items()}
     assert [n for n, state in states.items() if state == FITS] == [2]
     assert {state for n, state in states.items() if n != 2} == {TIGHT}
+    none_in_flight = simulate(ledger, T4, "all")
+    assert found[4].peak_bytes == none_in_flight.peak_bytes < found[5].peak_bytes
+    assert (round(found[4].slowdown, 3), round(none_in_flight.slowdown, 3)) == (0.038, 0.288)
+    assert found[6].peak_bytes - found[4].peak_bytes == pytest.approx(1.7 * 2**30, rel=0.02)
     assert found[6].slowdown < 0.002
     assert found[6].peak_bytes > found[5].peak_bytes > found[3].peak_bytes

@@ -225,7 +225,7 @@ def test_the_largest_batches_in_words():
     assert Batches(102, 115, 131).words == f"All batches up to 102 fit, some up to 115; up to 131 {depends}"
     assert Batches(0, 0, 3).words == f"No batch surely fits; up to 3 {depends}"
     assert Batches(0, 2, 2).words == "Not all batches fit, some up to 2."
-    assert Batches(64, 64, 72, 8).words == f"Largest batch that fits: 64 (of every 8th looked at); up to 72 {depends}"
+    assert Batches(64, 64, 72, 8).words == f"Largest batch that fits: 64 (every 8th was tried); up to 72 {depends}"
 
 
 def test_a_card_is_a_device_or_bytes():

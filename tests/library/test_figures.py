@@ -376,7 +376,8 @@ def test_findings():
     ledger = made_step([("conv", 8, GIB)], sample=4, state=0, name="net").at(1)
     assert finding(ledger) == "net, batch 1: feature maps are 100 % of the 1.00 GiB at the peak"
     head = "net, batch 1: the peak of 1.00 GiB"
-    assert finding(ledger, fit(ledger, 2 * GIB)) == f"{head} fits the 2 GiB card with 512.00 MiB to spare"
+    leaves = "leaves 512.00 MiB"
+    assert finding(ledger, fit(ledger, 2 * GIB)) == f"{head} fits the 2 GiB card and {leaves}"
     assert finding(ledger, fit(ledger, GIB / 2)).endswith("is 512.00 MiB more than the 0.5 GiB card holds")
     held = GIB + context().least - 1
     assert finding(ledger, fit(ledger, held, "card")).endswith("more than the card leaves beside the context")

@@ -51,9 +51,12 @@ def test_memory_grows_with_the_batch_and_blocks_hold_the_tensors() -> None:
             kept = GUIDE.kept(model, way)["batches"]
             rows = [kept[batch] for batch in sorted(kept, key=int)]
             assert all(int(batch) in BATCHES for batch in kept)
-            for low, high in pairwise(rows):
-                assert low[0] < high[0]
-                assert low[1] < high[1]
+            for at, (low, high) in enumerate(pairwise(rows)):
+                # Of one text or picture a gradient summed over the batch, such as a class token's, is a part of a
+                # larger tensor and keeps all of it alive: 2 MB of 12.7 GB for ViT-H/14, whose peak is in the update.
+                more = 1.001 if at == 0 and "1" in kept else 1
+                assert low[0] < more * high[0]
+                assert low[1] < more * high[1]
             assert all(peak <= blocks <= (reserved or blocks) for peak, blocks, reserved in rows)
 
 

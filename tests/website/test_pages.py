@@ -19,7 +19,7 @@ from course_utils.figures import side_by_side
 from course_utils.units import CourseError
 from website import pages
 from website.build import build, settings, site_command
-from website.pages import Site, explorer_html, index, linked, predict_html, reveal_html, shown
+from website.pages import Site, explorer_html, index, linked, linked_html, predict_html, reveal_html, shown
 
 
 def address(path: str) -> str:
@@ -46,6 +46,13 @@ def test_a_link_leads_to_a_page_or_to_the_repository_or_is_words(text: str, made
     known = {"notebooks/03_memory.ipynb", "docs/trace.md", "README.md"}
     assert linked(text, "docs/teaching.md", known, address) == made
     assert linked(text, "docs/teaching.md", known, nowhere) == without
+
+
+def test_a_link_in_a_table_leads_to_a_page_or_to_the_repository_or_is_words() -> None:
+    known, html = {"notebooks/03_memory.ipynb"}, "<td><a href='03_memory.ipynb'>03</a> <a href='04_stride.ipynb'>04</a>"
+    page, there = "<td><a href='03_memory.html'>03</a>", address("notebooks/04_stride.ipynb")
+    assert linked_html(html, "notebooks/A.ipynb", known, address) == f"{page} <a href='{there}'>04</a>"
+    assert linked_html(html, "notebooks/A.ipynb", known, nowhere) == f"{page} 04"
 
 
 def test_a_picture_is_its_svg_alone_and_tables_bring_no_style() -> None:
@@ -122,11 +129,10 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_what_scripts_fill_is_there_without_them() -> None:
     picture = side_by_side({"a": 1.0}, "MiB")
     head = {"name": "x", "controls": [], "rest": {"axis": "time"}}
-    made = explorer_html(head, f'<div class="course-still"><p>One &lt; two.</p>{shown(picture.html)}<p>Run</p></div>')
+    made = explorer_html(head, [picture.svg, ["One < two."], 1, []])
     assert picture.svg in made
     assert "One &lt; two." in made
     assert "axis time" in made
-    assert "<p>Run</p>" not in made
     assert " hidden><label>your guess" in predict_html("1", "How much?", "GiB")
     assert f"<summary>The answer</summary>{picture.svg}</details>" in reveal_html("1", "{}", picture.svg)
 

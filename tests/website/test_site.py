@@ -39,7 +39,8 @@ pytestmark = [
     pytest.mark.skipif(bool(lab.missing()), reason=f"browser tests: {lab.missing()}"),
 ]
 SHOWN = [] if THOROUGH else ["00"]
-WIDTHS, THEMES = (390, 800, 1440), ("light", "dark")
+WIDTHS, THEMES = (390, 800, 1100, 1440), ("light", "dark")
+DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"  # scripts saw the size
 FIRST_BYTES = 300_000  # of an explorer's views before its first move
 CORNERS = 24  # settings of an explorer that are compared
 TOPICS = [(name, folder.name) for name, folder in topics(ROOT).items() if has_explorer(folder.name)]
@@ -71,14 +72,14 @@ def served(site: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def tab() -> Iterator[Any]:
     with lab.browser() as page:
-        page.emulate_media(reduced_motion="reduce")
+        page.emulate_media(reduced_motion="reduce", color_scheme="light")
         yield page
 
 
 def pages(site: Path) -> list[str]:
     """All pages; of a small site those of each kind."""
     found = sorted(str(path.relative_to(site)) for path in site.rglob("*.html") if "_static" not in path.parts)
-    kinds = {"index.html", "docs/measured.html", "search.html"}
+    kinds = {"index.html", "docs/measured.html", "field-guide.html", "search.html"}
     return found if THOROUGH else [path for path in found if path in kinds or path.startswith("notebooks/")]
 
 
@@ -112,32 +113,40 @@ def test_every_page_fits_each_width_in_both_themes_and_can_be_read_by_everybody(
     tab.on("request", lambda one: requests.append(one.url))
     tab.on("pageerror", lambda error: faults.append(str(error)))
     for path in pages(site):
-        for width, theme in product(WIDTHS, THEMES):
+        tab.goto(f"{served}/{path}")
+        tab.wait_for_load_state("networkidle")
+        loaded = "performance.getEntriesByType('resource').filter(one => one.responseStatus >= 400)"
+        faults += [f"{path}: {url}" for url in tab.evaluate(f"{loaded}.map(one => one.name)")]
+        for theme, width in product(THEMES, WIDTHS):
+            tab.emulate_media(color_scheme=theme)
             tab.set_viewport_size({"width": width, "height": 900})
-            _open(tab, f"{served}/{path}", theme)
-            tab.wait_for_load_state("networkidle")
-            loaded = "performance.getEntriesByType('resource').filter(one => one.responseStatus >= 400)"
-            faults += [f"{path}: {url}" for url in tab.evaluate(f"{loaded}.map(one => one.name)")]
+            tab.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=theme)
+            tab.evaluate(DRAWN)
             beyond = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             faults += [f"{path} at {width} is {beyond} pixels too wide"] if beyond > 0 else []
-            if THOROUGH or (width, theme) in ((390, "dark"), (1440, "light")):
+            if width in (390, 1440) if THOROUGH else (width, theme) in ((390, "dark"), (1440, "light")):
                 faults += [f"{path}, {width}, {theme}: {line}" for line in barriers(tab)]
     assert faults == []
     assert [url for url in requests if not url.startswith((served, "data:", "blob:"))] == []
 
 
-def _open(tab: Any, address: str, theme: str = "light") -> None:
-    tab.goto(address)
-    if tab.evaluate("document.documentElement.dataset.theme") != theme:
-        tab.evaluate("theme => { localStorage.setItem('mode', theme); localStorage.setItem('theme', theme); }", theme)
-        tab.reload()
-    tab.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=theme)
-
-
 def test_the_browsers_test_sees_what_is_wrong(served: str, tab: Any) -> None:
-    _open(tab, f"{served}/index.html")
+    tab.emulate_media(color_scheme="light")
+    tab.goto(f"{served}/index.html")
     tab.evaluate("document.querySelector('article h1').innerHTML += '<b style=\"color:#bbb\">pale</b><img src=x>'")
     assert {line.split(":")[0] for line in barriers(tab)} == {"color-contrast", "image-alt"}
+
+
+def test_a_dark_page_is_printed_dark_on_white(served: str, tab: Any) -> None:
+    tab.emulate_media(color_scheme="dark")
+    tab.goto(f"{served}/index.html")
+    seen = [tab.evaluate("document.documentElement.dataset.theme")]
+    for event in ("beforeprint", "afterprint"):
+        seen.append(
+            tab.evaluate("name => (dispatchEvent(new Event(name)), document.documentElement.dataset.theme)", event)
+        )
+    tab.emulate_media(color_scheme="light")
+    assert seen == ["dark", "light", "dark"]
 
 
 # -- explorers ---------------------------------------------------------------------------------------------------------
@@ -201,7 +210,7 @@ def test_an_explorer_says_on_the_page_what_it_says_in_the_lab(
 
     tab.set_viewport_size({"width": 1200, "height": 900})
     tab.on("response", note)
-    _open(tab, f"{served}/notebooks/{name}.html")
+    tab.goto(f"{served}/notebooks/{name}.html")
     tab.wait_for_selector("[data-ready]", state="attached")
     sizes = [(site / url.removeprefix(f"{served}/")).stat().st_size for url in loaded]
     assert 0 < sum(sizes) <= FIRST_BYTES
@@ -239,8 +248,8 @@ def test_an_explorer_works_from_a_disk_too_by_keyboard_alone(site: Path, tab: An
     slider.press("ArrowLeft")
     tab.wait_for_function("was => document.querySelector('.course-words').innerText !== was", arg=before)
     words_now = tab.locator(".course-words").inner_text()
-    assert "Last move, batch 256 to 240: the peak falls by " in words_now
-    assert slider.get_attribute("aria-valuetext") == "240"
+    assert "Last move, batch 128 to 112: the peak falls by " in words_now
+    assert slider.get_attribute("aria-valuetext") == "112"
     assert tab.locator(".course-words").get_attribute("role") == "status"  # which is read out as it changes
 
 

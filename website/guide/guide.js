@@ -95,9 +95,9 @@
     svg.setAttribute("aria-label", `Sketch of the memory of one step. ${text}`);
     svg.innerHTML = `<polygon points="40,170 ${points} 600,170" class="area"/>
       <line x1="40" x2="600" y1="${y(card.gib)}" y2="${y(card.gib)}" class="limit"/>
-      <text x="44" y="${y(card.gib) - 5}"></text><text x="40" y="188"></text>`;
+      <text x="40" y="14"></text><text x="40" y="188"></text>`;
     const [limit, axis] = svg.querySelectorAll("text");
-    limit.textContent = `${card.name}, ${card.gib} GiB`;
+    limit.textContent = `dashed: ${card.name}, ${card.gib} GiB`;
     axis.textContent = `one step: forward, backward, update; at most ${Math.max(...gib).toFixed(1)} GiB`;
   }
 

@@ -39,6 +39,8 @@
     const place = to => to.reduce((all, one, i) => all * lengths[i] + one, 0);
     const load = part => parts[part] ??= new Promise((done, failed) => {
       waiting[`${book.name}/${part}`] = done;
+      const inside = document.getElementById(`${book.name}/${part}`);  // slides are one file
+      if (inside) return void courseViews(book.name, part, inside.textContent);
       const script = document.createElement('script');
       script.src = new URL(`explorers/${book.name}/${part}.js`, here);
       script.onerror = () => { delete parts[part]; failed(); };  // the next move tries again
@@ -48,9 +50,8 @@
     // What a control offers where those before it stand: the places with a view, whatever follows.
     const offered = i => {
       const span = lengths.slice(i + 1).reduce((all, one) => all * one, 1);
-      const before = at.slice(0, i).reduce((all, one, k) => all * lengths[k] + one, 0);
       const some = first => !missing.size || [...Array(span).keys()].some(k => !missing.has(first + k));
-      return book.controls[i][1].map((_, j) => j).filter(j => some((before * lengths[i] + j) * span));
+      return book.controls[i][1].map((_, j) => j).filter(j => some(place([...at.slice(0, i), j]) * span));
     };
     // Of those offered the one chosen before; else the nearest number, or the first.
     const settle = (i, from) => {
@@ -61,8 +62,8 @@
     };
 
     const controls = book.controls.map(([name, labels, slides], i) => {
-      const label = document.createElement('label'), input = document.createElement(slides ? 'input' : 'select');
-      const said = document.createElement('output'), named = document.createElement('span');
+      const [label, said, named] = ['label', 'output', 'span'].map(kind => document.createElement(kind));
+      const input = document.createElement(slides ? 'input' : 'select');
       named.textContent = name;
       label.append(named, input);
       if (slides) { input.type = 'range'; input.min = 0; label.append(said); }
@@ -135,8 +136,7 @@
     };
 
     controls.forEach(one => one.fit());
-    box.querySelector('.course-controls').hidden = false;
-    box.querySelector('.course-at-rest').hidden = false;
+    for (const name of ['controls', 'at-rest']) box.querySelector(`.course-${name}`).hidden = false;
     load(Math.floor(place(book.start) / book.run)).then(views => {
       if (!last) last = {at: [...book.start], number: views[place(book.start) % book.run][2]};
       box.dataset.ready = '';

@@ -1,8 +1,9 @@
 """`course slides`: each lesson as one HTML file that presents itself, with reveal.js inside and no network needed.
 
-A lesson's saved outputs are shown, nothing is run: pictures as their SVG, explorers as their stills. Slides are cut by
-the cells' slide types. What Python cannot know, how tall a text comes out, is settled in the page: the script in
-`slides.html` gives tables the largest print that fits, and pictures the room that is left; text has one size.
+A lesson's saved outputs are shown, nothing is run: pictures as their SVG, explorers as their stills, or alive where
+`Live` says how. Slides are cut by the cells' slide types. What Python cannot know, how tall a text comes out, is
+settled in the page: the script in `slides.html` gives tables the largest print that fits, and pictures the room that
+is left; text has one size.
 
 Markdown and code are rendered by nbconvert and Pygments; reveal.js comes from the package sphinx-revealjs, of which
 nothing else is used.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -48,7 +49,20 @@ class Slide:
     notes: list[str] = field(default_factory=list)
 
 
-def cut(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, list[list[Slide]]]:
+@dataclass(frozen=True)
+class Live:
+    """An explorer that moves without a kernel.
+
+    Attributes:
+        html: what stands in its place, a `div` of the class course-explorer with a figure in it.
+        script: what this needs in the page, beside the scripts in `html`.
+    """
+
+    html: str
+    script: str
+
+
+def cut(notebook: NotebookNode, label: str, folder: Path, live: Live | None = None) -> tuple[str, list[list[Slide]]]:
     """A lesson's title, and its slides in order, each with the subslides below it.
 
     A cell without a slide type continues the slide before it; a slide without a heading repeats the last one, small.
@@ -57,6 +71,7 @@ def cut(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, list[lis
         notebook: an executed lesson.
         label: its name in errors.
         folder: where its pictures' paths start.
+        live: its explorer; a still where none is given.
 
     Raises:
         CourseError: it was not run, a cell failed, or it holds a formula in LaTeX, which needs a network to be shown.
@@ -71,7 +86,7 @@ def cut(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, list[lis
         kind = "notes" if NOTES in tags else kind
         if kind == "skip" or HIDE_CELL in tags or cell.cell_type == "raw":
             continue
-        blocks, spoken = _blocks(cell, f"{label}, cell {cell.get('id', '?')}", folder)
+        blocks, spoken = _blocks(cell, f"{label}, cell {cell.get('id', '?')}", folder, live)
         if kind in ("slide", "subslide") or not stacks:
             own = re.match(r"<h[12][^>]*>(.*?)</h[12]>", blocks[0], re.DOTALL) if blocks else None
             title, heading = title or (own[1] if own else ""), own[1] if own else heading
@@ -89,7 +104,7 @@ def cut(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, list[lis
     return re.sub(r"<[^>]+>", "", title), stacks
 
 
-def _blocks(cell: NotebookNode, where: str, folder: Path) -> tuple[list[str], list[str]]:
+def _blocks(cell: NotebookNode, where: str, folder: Path, live: Live | None) -> tuple[list[str], list[str]]:
     """A cell as blocks of HTML, text, or code if it is short and then its outputs; and what of it is spoken instead."""
     if cell.cell_type == "markdown":
         return [_short_values(_markdown(cell.source, where, folder))], []
@@ -104,6 +119,7 @@ def _blocks(cell: NotebookNode, where: str, folder: Path) -> tuple[list[str], li
             # An explorer at rest: the picture's title is its finding, and no sentence asks for a move.
             spoken.append(re.sub(r"<figure>.*</figure>", "", block, flags=re.DOTALL))
             block = "".join(re.findall(r"<figure>.*</figure>", block, re.DOTALL))
+            block = live.html if live else block
         elif VERDICTS in block:
             spoken.append(block)
             block = re.sub(r"<t[hd][^>]*>((?!</t[hd]>).)*</t[hd]></tr>", "</tr>", re.sub(r"<col [^>]*>", "", block))
@@ -197,14 +213,14 @@ def _read_reveal() -> dict[str, str]:
         raise CourseError(f"slides need the package {REVEAL}, whole; {FIX_INSTALL}") from None
 
 
-def make_deck(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, int]:
+def make_deck(notebook: NotebookNode, label: str, folder: Path, live: Live | None = None) -> tuple[str, int]:
     """One lesson as a self-contained HTML file, and how many slides it has. Arguments and errors as in `cut`."""
     from jinja2 import Environment, PackageLoader
     from pygments.formatters import HtmlFormatter
 
-    title, stacks = cut(notebook, label, folder)
+    title, stacks = cut(notebook, label, folder, live)
     scripts = {name: re.sub("</(script|style)", r"<\\/\1", text, flags=re.I) for name, text in _read_reveal().items()}
-    template = Environment(loader=PackageLoader("classroom", ""), autoescape=True).get_template("slides.html")
+    template = Environment(loader=PackageLoader("website", ""), autoescape=True).get_template("slides.html")
     html = template.render(
         title=title or label,
         stacks=stacks,
@@ -213,13 +229,22 @@ def make_deck(notebook: NotebookNode, label: str, folder: Path) -> tuple[str, in
         text=TEXT,
         least={"words": MIN_WORDS, "picture": MIN_PICTURE_WORDS},
         pygments_css=HtmlFormatter().get_style_defs(".code"),
+        explorer_js=live.script if live else "",
         **scripts,
     )
     return html, sum(map(len, stacks))
 
 
-def export(names: Sequence[str], root: Path, out: Path) -> None:
+def export(
+    names: Sequence[str], root: Path, out: Path, alive: Callable[[Path], Live | None] | None = None
+) -> None:
     """Write the slides of these lessons to `out`, one HTML file each, whole, with a line for each as it is done.
+
+    Args:
+        names: lessons such as "03"; all when none is given.
+        root: the course's folder.
+        out: where to.
+        alive: gives the explorer of a lesson by its path; stills where nothing is given.
 
     Raises:
         CourseError: an unknown lesson, one that was not run, a folder that cannot be written.
@@ -228,7 +253,8 @@ def export(names: Sequence[str], root: Path, out: Path) -> None:
     if not lessons:
         raise CourseError("there are no lessons in notebooks/; `course build` makes them")
     for path in map(lessons.__getitem__, chosen(names, lessons, "lesson")):
-        html, slides = make_deck(read_notebook(path), f"{path.parent.name}/{path.name}", path.parent)
+        live = alive(path) if alive else None
+        html, slides = make_deck(read_notebook(path), f"{path.parent.name}/{path.name}", path.parent, live)
         target = out / f"{path.stem}.html"
         try:
             write_whole(target, html)
