@@ -172,11 +172,10 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 # %% [markdown] slide="slide"
 # ## What no layer owns: the logits
 #
-# After the twelve layers, one more product gives every token a number, a *logit*, for each of 50,257 words that may
-# come next: 8 × 1,024 × 50,257 values.
+# One more product gives every token a *logit* for each of 50,257 words.
 
 # %% [markdown] slide="notes"
-# The product makes them in bfloat16. The loss, a cross entropy, is computed in float32. The loop is the ordinary one:
+# A logit is a number for a word that may come next: there are 8 × 1,024 × 50,257. The product makes them in bfloat16. The loss, a cross entropy, is computed in float32. The loop is the ordinary one:
 #
 # ```python
 # out = model(ids, labels)
@@ -258,7 +257,7 @@ skyline(
     part=(LOGITS, found.parts[LOGITS]),
 )
 
-# %% folded=true
+# %% folded=true slide="subslide"
 meaning = {
     "mm": "the logits, in bfloat16",
     "_log_softmax": "log of softmax, in float32",
@@ -767,8 +766,8 @@ print(f"{len(moved)} that some past changes: {within} measured within its range"
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A layer keeps 34 sbh bytes and 5 as²b of scores. With the scores kept, one long text costs more than many short ones.
-# 2. Fused attention does not keep them; their arithmetic stays.
+# 1. A layer keeps 34 sbh bytes and 5 as²b of scores: one long text costs more than many short ones.
+# 2. Fused attention does not keep them; the arithmetic stays.
 # 3. With a small model and a large vocabulary the logits are then the peak: let `out` go, work in place or in pieces.
 
 # %% [markdown] slide="notes"
