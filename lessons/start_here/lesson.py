@@ -31,7 +31,7 @@ from course_utils import networks
 from course_utils.figures import side_by_side, skyline
 from course_utils.machine.measure import measure_step
 from course_utils.trace import training_step
-from course_utils.units import GIB, MIB, format_bytes
+from course_utils.units import GIB, KIB, MIB, format_bytes
 from lessons.memory.explorer import memory_explorer
 from lessons.start_here.checks import check
 
@@ -292,8 +292,8 @@ print(f"measured: {more:+,} bytes from the trace (scratch memory of the kernels,
 # %%
 guess_kernel = predict(
     "A kernel of 11 × 11 in place of 3 × 3, thirteen times the weights, and still 16 "
-    "channels. How large is the peak?",
-    unit="MiB",
+    "channels. By how much does the peak grow?",
+    unit="KiB",
 )
 guess_kernel
 
@@ -306,24 +306,25 @@ print(f"parameters: {sum(p.numel() for p in layer.parameters()):,}")
 print(f"peak: {changed.peak_bytes / MIB:.2f} MiB")
 
 # %% folded=true
-peaks = {}
+grows = {}
 for kernel_side, outputs in ((11, 16), (3, 32)):
     other = nn.Sequential(
         nn.Conv2d(3, outputs, kernel_side, padding=kernel_side // 2), nn.ReLU()
     )
     at = training_step(other, (3, 64, 64), outputs, criterion=mean, target="cpu").at(32)
-    peaks[f"{kernel_side} × {kernel_side}, {outputs} channels"] = at.peak_bytes / MIB
+    growth = at.peak_bytes - traced.peak_bytes
+    grows[f"{kernel_side} × {kernel_side}, {outputs} channels"] = growth / KIB
 reveal(
     guess_kernel,
-    peaks,
+    grows,
     against="11 × 11, 16 channels",
     thoughts=[
         (
-            13 * traced.peak_bytes / MIB,
+            12 * traced.peak_bytes / KIB,
             "Thirteen times all of it. The weights grow so much, and they are tiny.",
         ),
         (
-            2 * traced.peak_bytes / MIB,
+            traced.peak_bytes / KIB,
             "Twice? The outputs are as large as they were, and they fill the memory.",
         ),
     ],

@@ -296,7 +296,6 @@ def test_no_other_room_compares_bytes_with_a_card():
         "course_utils/techniques/capacity.py": "the verdict itself",
         "course_utils/memory.py": "the exact bound for tensors that it searches below",
         "lessons/hardware/claims.py": "devices with each other",
-        "lessons/shared/role_bars.py": "where a line is drawn",
         "lessons/offload/schedule_lanes.py": "where a line is drawn",
         "lessons/memory/explorer.py": "where a line is crossed",
         "lessons/offload/search.py": "frameworks of 2016, which planned every address",
