@@ -53,8 +53,8 @@ from lessons.shared.digits import Variant, compare, learned
 # the same weights everywhere. One that has fewer channels out than in is a *squeeze*; papers also say *reduction*.
 #
 # The two networks do nearly the same arithmetic. For each position, in units of 64 · 64 multiply-adds, a block of the
-# first stage costs 9 + 9 in ResNet-34, and 4 + 9 + 4 in ResNet-50. (A GFLOP here counts a multiply-add as two operations. Papers
-# often count it as one.)
+# first stage costs 9 + 9 in ResNet-34, and 4 + 9 + 4 in ResNet-50. (A GFLOP here counts a multiply-add as two
+# operations. Papers often count it as one.)
 
 # %% folded=true
 resnets = {
@@ -148,8 +148,8 @@ channel_bars(
 
 # %% [markdown] slide="notes"
 # Is the squeeze to blame all the same? Three things changed from ResNet-34 to ResNet-50: the maps between blocks are
-# four times as wide, each block squeezes, and it has one convolution more. Take the width away: build a ResNet-34 that is
-# as wide as ResNet-50 between its blocks, and squeezes nowhere. First one squeeze by hand.
+# four times as wide, each block squeezes, and it has one convolution more. Take the width away: build a ResNet-34 that
+# is as wide as ResNet-50 between its blocks, and squeezes nowhere. First one squeeze by hand.
 
 # %% [markdown] slide="slide"
 # ## By hand: one squeeze
@@ -254,8 +254,8 @@ table.map(format_bytes).assign(
 )
 
 # %% [markdown]
-# The quarter is there, in twelve of the sixteen blocks. In the first block of a stage the squeeze still works at the size
-# before the stride, and less is saved. Of the weights nearly all is saved.
+# The quarter is there, in twelve of the sixteen blocks. In the first block of a stage the squeeze still works at the
+# size before the stride, and less is saved. Of the weights nearly all is saved.
 
 # %% [markdown] slide="notes"
 # (The peak is less than the sum: at that moment some gradients do not exist yet, and some maps are already freed.)
@@ -270,8 +270,8 @@ table.map(format_bytes).assign(
 # Try the formula where there is one map a convolution and no normalisation: VGG-16, squeezed before `conv3_2`.
 
 # %% [markdown] slide="notes"
-# `conv3_2` and `conv3_3` have 256 channels each. VGG-16 peaks in the backward pass at `relu4_3`, when all maps of group 3
-# are alive, so what is saved there lowers the peak.
+# `conv3_2` and `conv3_3` have 256 channels each. VGG-16 peaks in the backward pass at `relu4_3`, when all maps of group
+# 3 are alive, so what is saved there lowers the peak.
 
 
 # %% slide="skip"
@@ -360,8 +360,8 @@ plane(
 # convolution 1.
 
 # %% [markdown] slide="notes"
-# A 3×3 convolution from C to C channels costs 9 · C · C a position. With a squeeze before it, the two cost C · m + 9 · m ·
-# C. That is less if m is below 0.9 · C, and weights follow the same count. Memory follows another one:
+# A 3×3 convolution from C to C channels costs 9 · C · C a position. With a squeeze before it, the two cost C · m + 9 ·
+# m · C. That is less if m is below 0.9 · C, and weights follow the same count. Memory follows another one:
 
 # %% folded=true
 rows = {}
@@ -390,9 +390,9 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 # by itself (*depthwise*), a 1×1 back to 24. It was made for phones, to compute little.
 
 # %% [markdown] slide="notes"
-# In this block a normalisation follows each convolution, and a ReLU each of the two wide ones. We compare it with a plain
-# 3×3 at 24 channels, with normalisation and ReLU. (MobileNetV2 also adds the block's input to its output. An addition
-# keeps nothing.)
+# In this block a normalisation follows each convolution, and a ReLU each of the two wide ones. We compare it with a
+# plain 3×3 at 24 channels, with normalisation and ReLU. (MobileNetV2 also adds the block's input to its output. An
+# addition keeps nothing.)
 
 
 # %% folded=true
@@ -492,8 +492,8 @@ for name, six in {
     print(f"with {name}: {kept_six - mobile[0]:+.2f} MiB")
 
 # %% [markdown] slide="notes"
-# ReLU saves its output, which the next convolution keeps anyway. ReLU6, as PyTorch wrote it, saves its input: one map more
-# at each of the two wide places.
+# ReLU saves its output, which the next convolution keeps anyway. ReLU6, as PyTorch wrote it, saves its input: one map
+# more at each of the two wide places.
 
 # %% [markdown] slide="slide"
 # ## What it costs in accuracy
@@ -524,10 +524,10 @@ for name in means.index[1:]:
     print(f"{name}: {told}; seeds {spread.loc[name].iloc[-1]:.1f} apart")
 
 # %% [markdown] slide="notes"
-# (In points, against 32 channels throughout. Spreads are those after the longest training.) After three epochs the narrow
-# networks look bad. After thirty, each squeeze lies closer to the wide network than its own three seeds lie to each
-# other, so no difference is shown. For 8 channels throughout there is one. These digits are easy; on harder images gaps
-# may stay.
+# (In points, against 32 channels throughout. Spreads are those after the longest training.) After three epochs the
+# narrow networks look bad. After thirty, each squeeze lies closer to the wide network than its own three seeds lie to
+# each other, so no difference is shown. For 8 channels throughout there is one. These digits are easy; on harder images
+# gaps may stay.
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
 # Change the convolutions, (kernel, channels) each, or the epochs, and run.
@@ -558,8 +558,8 @@ squeeze_explorer("VGG-16", "conv1_2", 32, 1)
 #
 # By hand the squeeze, `conv1_2` and the pool become narrow: 2.75 · m against 1.75 · 64, so it saves up to 40 channels.
 # The peak falls at 32 and rises at 48. A squeeze to 64 channels before `conv1_2`, which reads 64, costs weights too.
-# Before `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved: at the peak, in
-# the backward pass at `relu4_3`, those of group 5 are gone.
+# Before `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved: at the peak,
+# in the backward pass at `relu4_3`, those of group 5 are gone.
 #
 # </details>
 
@@ -578,8 +578,8 @@ pd.DataFrame(rows) if rows else None
 #    width.
 
 # %% [markdown] slide="notes"
-# MobileNet's block is narrow outside and wide inside: little arithmetic for its width, and much to keep. A squeeze need not
-# be about maps at all: LoRA, in lesson 14, squeezes beside a frozen matrix to save gradients and optimizer state.
+# MobileNet's block is narrow outside and wide inside: little arithmetic for its width, and much to keep. A squeeze need
+# not be about maps at all: LoRA, in lesson 14, squeezes beside a frozen matrix to save gradients and optimizer state.
 #
-# Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}.
-# Save, then `course check 05` gives your marks.
+# Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}. Save, then `course
+# check 05` gives your marks.

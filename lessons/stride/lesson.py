@@ -92,8 +92,8 @@ print(
 # %% [markdown] slide="slide"
 # ## By hand: where the kernel stops
 #
-# A kernel of width 3 on 8 values, padded by 1 on either side. Its left edge starts on the padding,
-# at 0, and can go no further than 7.
+# A kernel of width 3 on 8 values, padded by 1 on either side. Its left edge starts on the padding, at 0, and can go no
+# further than 7.
 #
 # | stride | left edge at | positions |
 # |---:|---|---:|
@@ -413,8 +413,8 @@ pd.DataFrame(rows, columns=columns).set_index("a stride for a pool")
 # The pool goes, with its output and its indices, and the map it read is small from the start. By the law, the last pool
 # lowers nothing, because group 5 is not alive at the peak. All five together reach the floor of `conv1_2`, at `relu1_1`.
 #
-# It is another network, though. Springenberg et al. (*Striving for simplicity: the all convolutional net*, 2015, table 3)
-# tried it on CIFAR-10: in their network C the error rose from 9.74 % with pools to 10.19 % with strides.
+# It is another network, though. Springenberg et al. (*Striving for simplicity: the all convolutional net*, 2015, table
+# 3) tried it on CIFAR-10: in their network C the error rose from 9.74 % with pools to 10.19 % with strides.
 
 # %% [markdown] slide="slide"
 # ## What a stride throws away
@@ -560,8 +560,9 @@ stride_explorer("AlexNet", "conv3", 2)
 # <details><summary>What you will see</summary>
 #
 # In AlexNet `conv2` brings the peak to 1.05 GiB, `conv4` and `conv5` both to 1.13 GiB. With stride 2 in `conv1_2`
-# VGG-16 peaks at 6.23 GiB, like all five strides together: the same floor, at `relu1_1`. Without the pool the peak is higher, 8.02 GiB: the later maps have their published size
-# again. In ResNet-50 the peak rises to 12.20 GiB, as in the table above.
+# VGG-16 peaks at 6.23 GiB, like all five strides together: the same floor, at `relu1_1`. Without the pool the peak is
+# higher, 8.02 GiB: the later maps have their published size again. In ResNet-50 the peak rises to 12.20 GiB, as in the
+# table above.
 #
 # </details>
 
@@ -583,5 +584,5 @@ pd.DataFrame(rows) if rows else None
 # the size of its output, such as the average before VGG-16's dense layers, ends what a stride shrinks. In a vision
 # transformer the first stride decides the number of tokens.
 #
-# Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). {questions}. Save,
-# then `course check 04` gives your marks.
+# Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). {questions}. Save, then `course check 04`
+# gives your marks.
