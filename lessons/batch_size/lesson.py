@@ -21,7 +21,7 @@
 # 4. say what a smaller batch saves, from two measurements;
 # 5. say what pieces cost, in bytes and in seconds.
 #
-# About 95 minutes, and {minutes} for the exercise. It builds on lesson 03 (the skyline, what is alive at the peak)
+# About 105 minutes, and {minutes} for the exercise. It builds on lesson 03 (the skyline, what is alive at the peak)
 # and, for the times, on the roofline of lesson 01. No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -718,11 +718,11 @@ batch_explorer()
 # Claims from articles and courses of 2016 and 2017, in our words.
 
 # %% [markdown] slide="notes"
-# The verdicts are computed from traces and from published times: see `lessons/batch_size/claims.py`, and
-# `lessons/why_gpus/claims.py` for 54 and 55.
+# The verdicts are computed from traces and from published times: see `lessons/batch_size/claims.py`, and for 55
+# `lessons/why_gpus/claims.py`.
 
 # %%
-judge([26, 54, 55, 79, 80])
+judge([26, 55, 79, 80])
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
 gpu = recordings.gpu()

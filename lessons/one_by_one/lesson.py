@@ -148,8 +148,8 @@ channel_bars(
 
 # %% [markdown] slide="notes"
 # Is the squeeze to blame all the same? Three things changed from ResNet-34 to ResNet-50: the maps between blocks are
-# four times as wide, each block squeezes, and it has one convolution more. Take the width away: build a ResNet-34 that
-# is as wide as ResNet-50 between its blocks, and squeezes nowhere. First one squeeze by hand.
+# four times as wide, each block squeezes, and it has one convolution more. Take the difference in width away: build a
+# ResNet-34 that is as wide as ResNet-50 between its blocks, and squeezes nowhere. But first, one squeeze by hand.
 
 # %% [markdown] slide="slide"
 # ## By hand: one squeeze

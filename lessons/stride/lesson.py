@@ -20,7 +20,7 @@
 # 3. name the floor below which no stride at a given place can bring the peak;
 # 4. say what a stride throws away, and how long to train before you judge what that costs.
 #
-# About 70 minutes, and {minutes} for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
+# About 75 minutes, and {minutes} for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
 # is needed.
 
 # %% slide="skip" folded=true
@@ -383,7 +383,7 @@ for stride in (2, 4):
     print(f"conv1_1 to relu2_2 keep {format_bytes(kept[:'relu2_2'].sum())}")
 
 # %% [markdown] slide="notes"
-# They are the same. With stride 2 the peak has moved to `relu2_2`, where nothing is alive that comes after the stride,
+# They are the same. With stride 2 the peak has moved to `relu2_2`, where no map is alive that was made after the stride,
 # and no larger stride can reach what was made before it. That is the floor of `conv3_1`. `conv2_1` has one too, at
 # `relu1_2`. `conv1_1` has none in this picture: nothing but the images lies before it.
 
