@@ -65,7 +65,7 @@ torch.set_num_threads(1)  # networks this small gain nothing from more, and time
 #
 # A language model's loss is given in *nats*: its logarithms are natural ones. Here is the batch of one update:
 
-# %%
+# %% slide="subslide"
 guess = predict(
     "A batch of text goes through in two pieces. The first has 900 tokens and a mean loss of "
     "1.2, the second has 100 tokens and a mean loss of 3.2. What is the loss of the batch?",

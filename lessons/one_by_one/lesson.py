@@ -76,7 +76,7 @@ for name in (small, deep):
     print(f"{tables[name]['flops'].sum() / 128e9:.1f} GFLOP forward for one image")
 print(f"{small} at batch 128, peak: {format_bytes(steps[small].peak_bytes)}")
 
-# %%
+# %% slide="subslide"
 guess_deep = predict(
     "ResNet-50 has a sixth more parameters and an eighth more arithmetic than ResNet-34. "
     "What is its peak at batch 128?",

@@ -97,7 +97,7 @@ print(f"{by_convolutions // 128:,} by {len(convolutions)} convolutions,", end=" 
 print(f"{by_joins // 128:,} by {len(joins)} concatenations,", end=" ")
 print(f"{sum(produced.values()) // 128:,} by {len(pools)} max pools")
 
-# %%
+# %% slide="subslide"
 guess = predict(
     "A ReLU follows each convolution, and its output is kept. Of all that training keeps of "
     "GoogLeNet, what share are the positions that its max pools note?",
@@ -307,7 +307,7 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 # A pool shrinks the maps that follow. It also lets later values see further: the *receptive field* of a value is the
 # part of the image that it depends on.
 
-# %%
+# %% slide="subslide"
 guess_none = predict(
     f"VGG-16 peaks at {format_bytes(published.peak_bytes)} at batch 128. Take out all five "
     "pools. The head averages what arrives to 7 × 7, so it still runs. What is the peak?",
@@ -618,13 +618,13 @@ pd.DataFrame(rows) if rows else None
 # ## Recap
 #
 # 1. Eager and in float32, a max pool keeps 12 bytes for each value it produces, 8 of them for a position.
-# 2. `torch.compile` stores a position in 8 bits, and one byte a value in place of a ReLU's output where no other layer
-#    needs it.
-# 3. A pool with a stride shrinks the maps that follow, up to a layer that fixes its size.
+# 2. `torch.compile` stores a position in 8 bits, and of a ReLU's output that no other layer needs one byte a value.
+# 3. A pool with a stride shrinks the maps that follow.
 
 # %% [markdown] slide="notes"
-# In half precision the 12 bytes are 10. A pool's input is kept as well, which adds nothing where a ReLU keeps the same
-# tensor. The positions of GoogLeNet's pools, which own no weight, are a third of all that training keeps.
+# The maps shrink up to a layer that fixes its own size. In half precision the 12 bytes are 10. A pool's input is kept
+# as well, which adds nothing where a ReLU keeps the same tensor. The positions of GoogLeNet's pools, which own no
+# weight, are a third of all that training keeps.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
 # 06` gives your marks.
