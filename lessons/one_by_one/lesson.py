@@ -255,7 +255,7 @@ table.map(format_bytes).assign(
 
 # %% [markdown]
 # The quarter is there, in twelve of the sixteen blocks. In the first block of a stage the squeeze still works at the
-# size before the stride, and less is saved. Of the weights nearly all is saved.
+# size before the stride, and less is saved. Nearly all the weights are saved.
 
 # %% [markdown] slide="notes"
 # (The peak is less than the sum: at that moment some gradients do not exist yet, and some maps are already freed.)
@@ -480,8 +480,8 @@ channel_bars(
 )
 
 # %% [markdown] slide="notes"
-# MobileNetV2 was made for phones, where a network only runs forward and nothing is kept. In training its wide maps are
-# kept. Its activation is ReLU6, which cuts off at 0 and at 6. That adds more:
+# On a phone a network only runs forward, and nothing is kept. In training the wide maps are. MobileNetV2's activation
+# is ReLU6, which cuts off at 0 and at 6. That adds more:
 
 # %%
 for name, six in {

@@ -1,13 +1,16 @@
-"""One max pool on a map of sixteen values: what it passes on, what it notes, and where a gradient goes."""
+"""One max pool on a map of sixteen values, and what falls away from a total step by step."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from course_utils.figures.scene import FAINT, INK, WIDTH, Area, Lines, Picture, Scene, Words
-from course_utils.figures.style import LIGHT_TEXT, SERIES_COLOURS, SIZE, write_title
+from course_utils.figures.scene import FAINT, INK, WIDTH, Area, Lines, Picture, Scene, Words, text_width
+from course_utils.figures.style import LIGHT_TEXT, ROW, SERIES_COLOURS, SIZE, bar_at, beside, write_title
 from course_utils.units import CourseError
 
 CELL, GAP = 38.0, 46.0  # pixels of one value, and between two grids
@@ -69,4 +72,40 @@ def pool_drawn(values: Tensor, arriving: Tensor, title: str = "") -> Picture:
         scene.add(Lines([[(left, y + e), (left + wide, y + e)] for e in edges], INK, 2.0))
         left += wide + gap
     scene.height = top + 2 * SIZE + 4 * CELL + 12
+    return Picture.from_scene(scene)
+
+
+def waterfall(total: tuple[str, float], falls: Mapping[str, float], left: str, unit: str, title: str = "") -> Picture:
+    """A total, what falls away from it, each bar beginning where the last one ended, and what is left.
+
+    Args:
+        total: its name and number, in `unit`.
+        falls: name -> how much falls away, in `unit`, positive.
+        left: the name of what is left.
+        unit: what the numbers count.
+        title: the finding.
+
+    Raises:
+        CourseError: nothing falls, or more than there is.
+    """
+    name, whole = total
+    ends = list(accumulate(falls.values(), lambda rest, fall: rest - fall, initial=whole))
+    if not falls or min(falls.values()) < 0 or ends[-1] < 0:
+        raise CourseError(f"waterfall needs parts of a total, got {dict(falls)!r} of {whole!r}")
+    texts = [f"{whole:,.0f} {unit}", *(f"−{fall:,.1f}" for fall in falls.values()), f"{ends[-1]:,.0f} {unit}"]
+    names = [name, *falls, left]
+    spans = [(0.0, whole), *((low, high) for high, low in pairwise(ends)), (0.0, ends[-1])]
+    said = "; ".join(f"{what}: {text}" for what, text in zip(names, texts, strict=True))
+    scene = Scene(WIDTH, 0, f"{title}. {said}." if title else f"{said}.")
+    y = write_title(scene, title) if title else 4.0
+    first = max(text_width(what, SIZE) for what in names) + 26
+    pixels = (WIDTH - first - max(text_width(text, SIZE, True) for text in texts) - 20) / whole
+    for place, (what, text, (low, high)) in enumerate(zip(names, texts, spans, strict=True)):
+        y += ROW
+        ends_here = place in (0, len(names) - 1)
+        scene.add(beside(12, y, what))
+        bar = bar_at(first + pixels * low, y, first + max(pixels * high, pixels * low + 1.0))
+        scene.add(Area(bar, FAINT if ends_here else SERIES_COLOURS[1]))
+        scene.add(beside(first + pixels * high + 8, y, text, bold=True))
+    scene.height = y + ROW
     return Picture.from_scene(scene)

@@ -36,8 +36,8 @@ from course_utils import networks, recordings
 from course_utils.figures import Axis, Curve, Spot, plane
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.trace import training_step
-from course_utils.units import GIB, format_bytes
-from lessons.pooling.drawn import pool_drawn
+from course_utils.units import GIB, MIB, format_bytes
+from lessons.pooling.drawn import pool_drawn, waterfall
 from lessons.pooling.explorer import pool_explorer
 from lessons.pooling.remembered import PLANNED, kept_by_type
 from lessons.shared.beside import beside_trace
@@ -524,16 +524,24 @@ reveal(
 
 # %% slide="subslide" folded=true
 mask = 3 * 128 * 1024  # of dropout, 1,024 values an image; eager mode on meta keeps float32
-parts = {
-    "eager": eager.sum(),
-    "positions, 8 bits for 64": -positions,
-    "signs before max pools": -3 * before_pools,
-    "signs at the ends of branches": -3 * before_joins,
-    "what pool3 and pool4 read": -kept[joined].sum(),
-    "the mask of dropout, a byte a value": -mask,
+falls = {
+    "positions, 8 bits for 64": positions,
+    "signs before max pools": 3 * before_pools,
+    "signs at the ends of branches": 3 * before_joins,
+    "what pool3 and pool4 read": kept[joined].sum(),
+    "dropout's mask, a byte a value": mask,
 }
-balance = {**parts, "sum": sum(parts.values()), "compiled": compiled.sum()}
-pd.DataFrame({"kept, MiB": {what: f"{size / 2**20:+,.2f}" for what, size in balance.items()}})
+waterfall(
+    ("eager", eager.sum() / MIB),
+    {what: size / MIB for what, size in falls.items()},
+    "by this sum",
+    "MiB",
+    title="What compiling takes away from GoogLeNet at batch 128",
+)
+
+# %%
+left = eager.sum() - sum(falls.values())
+print(f"by the sum {left / MIB:,.2f} MiB, compiled {compiled.sum() / MIB:,.2f} MiB")
 
 # %% [markdown]
 # Compiled, GoogLeNet keeps less than half, and every byte of the difference is accounted for.

@@ -8,9 +8,10 @@ import torch
 from drawn import assert_well_laid, paths, words_of
 
 from course_utils.figures import ROLE_COLOURS
+from course_utils.figures.style import SERIES_COLOURS
 from course_utils.units import CourseError
 from lessons.one_by_one.blocks import channel_bars
-from lessons.pooling.drawn import pool_drawn
+from lessons.pooling.drawn import pool_drawn, waterfall
 
 BLOCKS = {"narrow": [("reads", 64), ("3×3", 64)], "wide": [("reads", 256), ("1×1", 64), ("1×1", 256)]}
 
@@ -54,3 +55,19 @@ def test_each_gradient_goes_to_the_largest_value_of_its_window_and_nothing_is_lo
 def test_only_a_map_of_sixteen_values_is_drawn():
     with pytest.raises(CourseError, match="4 × 4 values"):
         pool_drawn(torch.zeros(2, 2), torch.zeros(2, 2))
+
+
+def test_each_fall_begins_where_the_last_one_ended_and_the_rest_is_what_is_left():
+    picture = waterfall(("eager", 100.0), {"one": 40.0, "two": 25.0}, "left", "MiB", "What falls away")
+    assert_well_laid(picture)
+    first, second = paths(picture, fill=SERIES_COLOURS[1])
+    left_of, right_of = (lambda path, end=end: end(x for part in path for x, _ in part) for end in (min, max))
+    assert right_of(second) == pytest.approx(left_of(first), abs=0.2)
+    assert width(first) / width(second) == pytest.approx(40 / 25, rel=0.01)
+    assert "left: 35 MiB" in picture.alt
+
+
+@pytest.mark.parametrize("falls", [{}, {"more than all": 101.0}, {"a rise": -1.0}])
+def test_more_than_there_is_cannot_fall(falls):
+    with pytest.raises(CourseError, match="parts of a total"):
+        waterfall(("all", 100.0), falls, "left", "MiB")
