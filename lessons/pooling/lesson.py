@@ -432,8 +432,8 @@ for number, most in zip(after, moved["max pool"], strict=True):
     print(f"at {most.peak_layer}")
 
 # %% [markdown] slide="notes"
-# Why no longer? After 3 or 4 convolutions the peak is in the backward pass at the ReLU right before the pool. The pool's
-# backward pass is over by then, and its index is gone: the law of lesson 04.
+# Why are the two alike from 3 on? After 3 or 4 convolutions the peak is in the backward pass at the ReLU right before
+# the pool. The pool's backward pass is over by then, and its index is gone: the law of lesson 04.
 #
 # The order within one place matters too, if there is a batch norm. It keeps its *input*, a map of its own.
 
@@ -476,9 +476,9 @@ for name, backend in {"eager": None, "compiled": PLANNED}.items():
     print(f"{name}: {kept_by_type(pair, example, backend).to_dict()} bytes")
 
 # %% [markdown] slide="notes"
-# Eager, training keeps both in float32, and 32 indices of 8 bytes. Compiled, it keeps each position in 8 bits: not two
-# bits, but an eighth. And it finds something better. Of the ReLU's output it keeps one byte a value: was it positive?
-# The ReLU's backward pass needs no more than that, and the compiled pool does not keep its input.
+# Eager, training keeps both in float32, and 32 indices of 8 bytes. Compiled, it keeps each position in 8 bits: not in
+# two, but in an eighth of what it was. And it finds something better. Of the ReLU's output it keeps one byte a value:
+# was it positive? The ReLU's backward pass needs no more than that, and the compiled pool does not keep its input.
 #
 # A convolution that follows a ReLU directly does need its values, so these stay. In GoogLeNet they can go in two places:
 # before a max pool, and at the end of a branch, since the convolutions after it read the concatenation, a copy.
@@ -551,7 +551,7 @@ print(f"by the sum {left / MIB:,.2f} MiB, compiled {compiled.sum() / MIB:,.2f} M
 # should go. We do it in VGG-16, which joins nothing. A third version averages by reshaping, with the same windows:
 
 
-# %% slide="subslide"
+# %% slide="skip"
 class Mean(nn.Module):
     """A 2 × 2 average pool whose backward pass needs nothing but shapes."""
 
@@ -559,6 +559,7 @@ class Mean(nn.Module):
         return maps.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).mean((3, 5))
 
 
+# %% slide="subslide" folded=true
 rows = {}
 for kind, make in {
     "max pools": lambda: nn.MaxPool2d(2),
