@@ -44,7 +44,7 @@ def channel_bars(blocks: Mapping[str, Sequence[tuple[str, int]]], title: str = "
             scene.add(Words(left, y + BAR / 2 + 0.35 * SIZE, what, SIZE, fill=FAINT if row == 0 else INK))
             inside = text_width(str(channels), SIZE) + 6 < 2 * half
             ink = text_on(fill) if inside and row else INK
-            at, anchor = (middle, "middle") if inside else (middle + half + 6, "start")
-            scene.add(Words(at, y + BAR / 2 + 0.35 * SIZE, str(channels), SIZE, anchor, fill=ink))
+            at = middle if inside else middle + half + 6
+            scene.add(Words(at, y + BAR / 2 + 0.35 * SIZE, str(channels), SIZE, "middle" if inside else "start", fill=ink))
     scene.height = top + SIZE + 0.6 * ROW + max(map(len, blocks.values())) * ROW + 8
     return Picture.from_scene(scene)
