@@ -25,7 +25,6 @@
 
 # %% slide="skip" folded=true
 import inspect
-import math
 from dataclasses import replace
 
 import pandas as pd
@@ -46,7 +45,7 @@ from lessons.shared import language_models
 from lessons.shared.language_models import SHAPES, Options, Shape
 from lessons.shared.language_steps import kept_bytes, language_step
 from lessons.transformers.explorer import LOGITS, culprits, transformer_explorer
-from lessons.transformers.layer import kept_by_line, lines_of_a_layer
+from lessons.transformers.layer import lines_of_a_layer
 from lessons.transformers.peaks import MEGATRON, MEGATRON_SHAPE, t4_peaks
 
 COLOURS = ("#d55e00", "#0072b2", "#009e73")
@@ -157,12 +156,13 @@ print(lines_of_a_layer(step, 5, s, gpt2))
 
 # %% folded=true
 long = language_step("GPT-2", 8192, eager).at(1)
+logits = 8192 * gpt2.vocabulary  # after the layers; the loss keeps 6 bytes of each
 only_layers = (34 * h + 5 * a * 8192) / (34 * h + 5 * a * 1024)
 reveal(
     guess_long,
     {
         "by hand": only_layers,
-        "trace": sum(kept_by_line(long, 5)) / sum(kept_by_line(step, 5)),
+        "trace": (kept_bytes(long) - 6 * logits) / (kept_bytes(step) - 6 * logits),
     },
     thoughts=[
         (1, "As many tokens. All maps but the scores depend on that alone; not the scores."),
@@ -214,25 +214,22 @@ same_tokens = {
     name: [language_step("GPT-2", n, way).at(8192 // n) for n in lengths]
     for name, way in (("written out", eager), ("fused", fused))
 }
-logits = 8192 * gpt2.vocabulary  # of which the loss keeps 6 bytes each
 by_layers = {
     name: [(kept_bytes(ledger) - 6 * logits) / GIB for ledger in ways]
     for name, ways in same_tokens.items()
 }
 growth = {name: values[-1] / values[1] for name, values in by_layers.items()}
-doublings = [math.log2(n) for n in lengths]  # a tick at each length
-tokens_axis = "tokens in a text, 8,192 in the batch"
 plane(
-    Axis(tokens_axis, low=8.7, high=13.2, write=lambda x: f"{2**x:,.0f}"),
+    Axis("tokens in a text, 8,192 in the batch", low=0, high=9000),
     Axis("GiB that twelve layers keep"),
     curves=[
-        Curve(name, doublings, values, colour=colour)
+        Curve(name, lengths, values, colour=colour)
         for (name, values), colour in zip(by_layers.items(), COLOURS, strict=False)
     ],
     spots=[
-        Spot("", x, value, colour, small=True)
+        Spot("", n, value, colour, small=True)
         for values, colour in zip(by_layers.values(), COLOURS, strict=False)
-        for x, value in zip(doublings, values, strict=True)
+        for n, value in zip(lengths, values, strict=True)
     ],
     title=f"One text in place of eight: {growth['written out']:.1f} times as much "
     f"written out, {growth['fused']:.2f} times fused",
@@ -462,9 +459,13 @@ ledgers = {name: language_step("GPT-2", 1024, way).at(8) for name, way in ways.i
 peaks = {name: ledger.peak_bytes / GIB for name, ledger in ledgers.items()}
 best = peaks["fused, full, loss in pieces"]
 weights = 2 * gpt2.parameters / GIB
+inputs, piece = 12 * 2 * 8192 * h / GIB, logits / 16 / GIB
+head_gradient = 2 * gpt2.vocabulary * h / GIB
+by_hand = 3 * weights + inputs + 12 * piece + head_gradient
 reveal(
     guess_all,
-    {"all together": best, "with the loss at once": peaks["fused, full"]},
+    {"by hand": by_hand, "trace": best, "with the loss at once": peaks["fused, full"]},
+    against="trace",
     thoughts=[
         (weights, "Those are the parameters. Moments, gradients and some maps are there too."),
         (4 * weights, "Weights, gradients, moments: most of it. Some maps are alive too."),
@@ -476,6 +477,10 @@ reveal(
         (peaks["fused"], "That is the peak before layers and loss were taken apart."),
     ],
 )
+
+# %% [markdown]
+# By hand: weights and two moments, the inputs of twelve layers, three float32 tensors of one piece, and the first weight
+# gradient, that of the vocabulary.
 
 # %% slide="subslide" folded=true
 h100 = hardware.device("H100 SXM")
@@ -489,7 +494,7 @@ plane(
         Spot(name, ms[name], size, COLOURS[2] if name == last else INK)
         for name, size in peaks.items()
     ],
-    title=f"From {peaks[first]:.2f} to {peaks[last]:.2f} GiB, "
+    title=f"All together: from {peaks[first]:.2f} to {peaks[last]:.2f} GiB, "
     f"and from {ms[first]:.0f} to {ms[last]:.0f} ms",
 )
 
@@ -786,7 +791,7 @@ print(f"{len(moved)} that some past changes: {within} measured within its range"
 # 1. Written out, with dropout, a layer keeps 34 sbh + 5 as²b bytes: one long text costs more than many short ones.
 #    Fused, only its arithmetic does.
 # 2. Then the logits are the peak: let `out` go, work in place or in pieces.
-# 3. All together: from 14.13 to 1.25 GiB, in less time.
+# 3. All together: from 14.13 to 1.25 GiB, and the step is faster.
 
 # %% [markdown] slide="notes"
 # A layer keeps 17 times what enters it, so compute whole layers again where memory is short, and remember that the loss
