@@ -21,7 +21,7 @@
 # 4. read a plane of memory against time, and name the plans that no other beats;
 # 5. say which assumption a ranking depends on, and for which network it changes.
 #
-# About 110 minutes, and {minutes} for the exercise. It builds on all lessons before, on 07 to 10 most. No GPU is needed.
+# About 95 minutes, and {minutes} for the exercise. It builds on all lessons before, on 07 to 10 most. No GPU is needed.
 
 # %% slide="skip" folded=true
 from dataclasses import replace
@@ -39,7 +39,7 @@ from course_utils.memory import ROLES
 from course_utils.techniques.capacity import FITS
 from course_utils.techniques.offload import simulate_work
 from course_utils.techniques.offload.work import WORKSPACE_SHARE
-from course_utils.units import GB, GIB, MIB, as_written, format_bytes, format_seconds
+from course_utils.units import GIB, MIB, as_written, format_bytes, format_seconds
 from lessons.capstone.explorer import plan_explorer
 from lessons.capstone.plan import (
     ROUNDING,
@@ -53,7 +53,6 @@ from lessons.capstone.plan import (
 )
 from lessons.capstone.plans import plan_plane
 from lessons.claims import judge
-from lessons.offload.claims import runs
 from lessons.shared import digits
 from lessons.shared.offload_real import OffloadActivations
 from lessons.shared.published import CAFFE2, published
@@ -90,8 +89,7 @@ def folded(evaluations, names=None):
 # not name are off. With none, it is *plain*.
 
 # %% [markdown] slide="notes"
-# 512 MiB of the card count for the driver's context, as if that were known; lesson 02 has how far reports differ, and
-# `Problem(…, context_bytes=…)` takes another number.
+# 512 MiB of the card count for the driver's context, as if that were known (lesson 02); `context_bytes` takes another.
 
 # %%
 vgg = Problem("VGG-16", 256, TITAN, GEN3)
@@ -103,7 +101,7 @@ print(plain.why())
 # loss is 18 % of the speed, which is 22 % more time.
 #
 # The course has four techniques: micro-batches (07), 16-bit maps (08), offload (09) and recomputation (10). Which *one*
-# of them would you take, and what does it cost? Count all that you know of, also that small batches are slow (07).
+# would you take, and what does it cost? Count that small batches are slow (07).
 
 # %%
 guess = predict(
@@ -135,7 +133,7 @@ try_it(vgg, Plan(256, changes=("stride",)), Plan(128), Plan(256, precision="bflo
 # | technique | is the update the plain one? |
 # |---|---|
 # | micro-batches, gradients added up | to rounding, without batch norm |
-# | offload, recomputation | bit for bit, by the same kernels, if batch norm counts once (10) |
+# | offload, recomputation | bit for bit, by the same kernels; batch norm must not count twice (10) |
 # | float16 maps, float32 weights, loss scaling | to the tolerance of 16 bits |
 # | stride, earlier pooling, 1×1 in front | no: another network |
 # | a smaller batch | no: another update |
@@ -144,16 +142,16 @@ try_it(vgg, Plan(256, changes=("stride",)), Plan(128), Plan(256, precision="bflo
 # calls those without *exact*.
 
 # %% [markdown] slide="notes"
-# The end of the lesson tests the first two rows on a real network. Dropout draws other masks for micro-batches than for
-# the whole batch; we count that as the same, as each image has a mask of its own in both. Recomputation restores the
-# random generator, so that it draws each mask again.
+# The end of the lesson tests the first two rows on a real network. For micro-batches dropout draws other masks; we count
+# that as the same, as each image has a mask of its own in both.
 
 # %% [markdown] slide="slide"
 # Now a plan of your own. It is a point of the pictures below.
 
 # %% tags=["change"]
-# Change it and run again, until it fits. micro_batch: 256, 128, 64, 32; precision: "float32",
-# "float16"; offload: "none", "conv", "all", "windowed"; segments, of recomputation: 1, 2, 4, 12.
+# Change it and run again, until it fits. micro_batch: 256, 128, 64, 32;
+# precision: "float32", "float16"; offload: "none", "conv", "all", "windowed";
+# segments, of recomputation: 1, 2, 4, 12.
 mine = Plan(256, micro_batch=256, precision="float32", offload="none", segments=1)
 
 print(vgg.evaluate(mine))
@@ -165,17 +163,16 @@ print(vgg.evaluate(mine))
 # %% [markdown] slide="slide"
 # ## One technique at a time
 #
-# First by hand: how many images go through at a time? With micro-batches the step peaks in fc6's backward pass,
-# where it holds (lesson 07):
+# First by hand: how many images go through at a time? With micro-batches the step peaks in fc6's backward pass (07):
 #
 # | | bytes |
 # |---|---:|
 # | weights, momentum, all gradients, and fc6's new gradient beside its old one | 4 × (3 × 138.4 + 102.8) million |
-# | kept for each image: itself, 13.5 million ReLU values, 1.5 million pooled ones with an index of 8 bytes each | 70 MiB |
+# | each image: itself, 13.5 million ReLU values, 1.5 million pooled ones with an index of 8 bytes | 70 MiB |
 
 # %% [markdown] slide="notes"
-# The first line is 2.1 GB, or 1.93 GiB. After a context of 512 MiB the card has 11.5 GiB left. So (11.5 − 1.93) · 1,024
-# / 70 = 140 images fit, and the largest divisor of 256 below that is 128. The trace agrees:
+# The first line is 1.93 GiB, and the card has 11.5 GiB left beside the context. So (11.5 − 1.93) · 1,024 / 70 = 140 images
+# fit, and the largest divisor of 256 below that is 128. The trace agrees:
 
 # %%
 parameters, fc6 = 138_357_544, 25_088 * 4_096 + 4_096
@@ -196,12 +193,11 @@ print(f"the trace says {twice.largest_batch(vgg.room_bytes)}")
 # | *fits* | fit with both |
 
 # %% [markdown] slide="notes"
-# The model takes an image to need as long in a small batch as in a large one. Real cards are slower with small batches.
-# Caffe2 measured it on a Titan X for another network, GoogLeNet (lesson 07), from batch 128 down. We add that loss to the
-# micro-batches.
+# In the model an image takes as long in a small batch as in a large one. On real cards it takes longer. Caffe2 published by
+# how much for another network, GoogLeNet on a Titan X (lesson 07), below a batch of 128. We add that loss to micro-batches.
 #
-# Eight plans with one technique. The two recomputations are those that lesson 10's search finds: the cheapest within the
-# card, and the one with the lowest peak. Which of them fits, and at what cost?
+# Eight plans with one technique. The two recomputations are those of lesson 10's search: the cheapest within the card, and
+# the one with the lowest peak. Which of them fits, and at what cost?
 
 # %% folded=true
 cheapest = vgg.chain.cheapest(256, vgg.room_bytes, vgg.device)
@@ -264,12 +260,11 @@ plan_plane(
 folded([plain, *singles.values()], ["plain", *singles])
 
 # %% [markdown] slide="notes"
-# Full points fit; hollow ones do not, or are tight. Of the eight only 4 × 64 (*gradient accumulation*) surely fits. By the
-# model it takes 0.4 % longer, and with the loss of small batches some 4 %. The rest of the lesson asks when accumulation
-# wins, and whether a second technique improves on it.
+# Full points fit; hollow ones do not, or are tight. Only 4 × 64 (*gradient accumulation*) surely fits. By the model it takes
+# 0.4 % longer, and with the loss of small batches some 4 %. The rest of the lesson asks when accumulation wins, and whether
+# a second technique improves on it.
 #
-# Why is 2 × 128 only tight, with 840 MiB to spare? Take away the scratch memory that the verdict allows for fast
-# convolutions, and see whether the verdict changes:
+# Why is 2 × 128 only tight, with 840 MiB to spare? Take away the scratch memory of fast convolutions:
 
 # %%
 for algorithm in ("p", "m"):  # fast with scratch memory, or slow without
@@ -277,8 +272,8 @@ for algorithm in ("p", "m"):  # fast with scratch memory, or slow without
     print(f"{one.plan}: {one.state}, {longer(one)}")
 
 # %% [markdown] slide="notes"
-# Without scratch memory the same tensors fit, so scratch memory decides. Slow convolutions run at half the speed in this
-# model, as VGG-A did on a Titan X (convnet-benchmarks, 2016).
+# Then the same tensors fit, so scratch memory decides. Slow convolutions run at half the speed in this model, as VGG-A did
+# on a Titan X (convnet-benchmarks, 2016).
 
 # %% [markdown] slide="slide"
 # ## Why does offload stop above the line?
@@ -286,8 +281,7 @@ for algorithm in ("p", "m"):  # fast with scratch memory, or slow without
 # Offload can move what *waits*. It does not move what the running operator reads and writes.
 
 # %% [markdown] slide="notes"
-# The largest tensors at the worst moment of "offload all", the backward pass of relu1_2, and whether that operator
-# uses them:
+# The largest tensors at the worst moment of "offload all", in the backward pass of relu1_2:
 
 # %% folded=true
 schedule = vgg.schedule(Plan(256, offload="all"))
@@ -320,9 +314,9 @@ for name, one in (("prefetched", schedule), ("on demand", on_demand)):
 # On demand the peak is one map lower, and the step takes longer. Prefetching buys time with memory.
 
 # %% [markdown] slide="notes"
-# How low can the peak go if only maps move? By hand: a map of the first two layers has 64 · 224 · 224 values of 4 bytes,
-# for 256 images 3.06 GiB. Three of them are in use; parameters, gradients, momentum and images stay. We call this the *floor*:
-# what stays, and the maps of the operator that uses the most. The function finds it among all operators.
+# How low can the peak go if only maps move? We call it the *floor*: what stays (parameters, gradients, momentum, images),
+# and the maps of the operator that uses the most. By hand, for relu1_2, three maps of 64 · 224 · 224 values of 4 bytes; the
+# function looks at all operators.
 
 
 # %% folded=true
@@ -352,15 +346,14 @@ rows["the card leaves"] = vgg.room_bytes
 side_by_side(
     {name: size / GIB for name, size in rows.items()},
     "GiB",
-    title="Offload and recomputation reach the floor; smaller parts lower it",
+    title="Offload and recomputation reach the floor; halves and float16 lower it",
     hollow="the card leaves",
 )
 
 # %% [markdown] slide="notes"
-# Recomputation and offload on demand both come within 20 MiB of the floor of VGG-16. The card has some 600 MiB more than
-# that. Do they fit, then? Recomputation at that peak is *tight*, for 5 % more time: at the floor the tensors go in, the
-# allocator's gaps do not. Offload on demand ends at the same place, and waits for each copy. So neither is a way out here.
-# Fewer images at a time and fewer bytes a value lower the floor itself.
+# Recomputation and offload on demand both come within 20 MiB of the floor. The card has some 600 MiB more. Do they fit,
+# then? Recomputation is *tight* there, for 5 % more time: the tensors go in, the allocator's gaps do not. Offload on demand
+# has the same peak, for 38 % more time. Fewer images at a time and fewer bytes a value lower the floor itself.
 
 # %% [markdown] slide="slide"
 # ## Two together
@@ -412,9 +405,9 @@ for moment in ("relu4_3 backward", "fc6 backward", "relu2_1 backward"):
         print(f"{moment}, {precision}: {level[0]:.2f} to {level[1]:.2f} GiB")
 
 # %% [markdown] slide="notes"
-# At relu2_1 all the large maps are in use or about to be, and offload saves nothing there. That is now the peak, in both
-# precisions. So what offload saves is how far the peak was *above that moment* before: 19.10 − 14.72 GiB in float32, 12.05
-# − 9.05 in float16. What a technique saves depends on where the next peak is. So try pairs, do not add savings.
+# At relu2_1 offload saves nothing, in either precision, and so the peak is now there. What offload saves is how far the
+# peak was *above that moment* before: 19.10 − 14.72 GiB in float32, 12.05 − 9.05 GiB in float16. What a technique saves
+# depends on where the next peak is. So try pairs, do not add savings.
 
 # %% [markdown] slide="slide"
 # ## Every combination
@@ -441,11 +434,11 @@ exact = all_plans(vgg)
 fitting = [one for one in exact if one.state == FITS]
 front, best = pareto_front(fitting), best_that_fits(exact)
 with_three = vgg.evaluate(replace(best.plan, window=3))
-named = [best, safe, halves, with_three, moved, front[2], front[3]]
+named = [safe, halves, with_three, moved, front[3]]
 plan_plane(
     [one for one in exact if one.lost < 0.1],
     front,
-    named={"plain": plain, **{str(one.plan): one for one in named}},
+    named={"fastest": best, "plain": plain, **{str(one.plan): one for one in named}},
     chosen=vgg.evaluate(mine),
     chosen_name="yours",
     title=f"{len(fitting)} of {len(exact)} exact plans fit, {best.plan} is the fastest",
@@ -456,8 +449,8 @@ folded([*front, with_three])
 
 # %% [markdown] slide="notes"
 # The fastest has two techniques: two halves of the batch, and in each half every map that waits moves, with five copies
-# under way. It takes 0.16 % longer. With three copies under way it would be 3 %, so the window belongs to the search. The
-# second on the front is 4 × 64 with nothing moved: 0.41 %. Can a model resolve a quarter of a per cent?
+# under way. It takes 0.16 % longer; with three copies under way 3 %. The second on the front is 4 × 64, with nothing moved:
+# 0.41 %. Can a model resolve a quarter of a per cent?
 
 # %% [markdown] slide="slide"
 # ## How sure is the ranking?
@@ -465,25 +458,20 @@ folded([*front, with_three])
 # The times are modelled. Change one assumption at a time, and see which plans keep their place.
 
 # %% [markdown] slide="notes"
-# - *scratch memory*: until now it only decided what counts as *tight*; here it is part of the peak, about half of the maps
-#   that a convolution touches: our guess, from one rounded figure of 2016;
-# - *older link*: PCIe 2.0, 6 GB/s in place of 11.8;
-# - *twice the arithmetic*: the card computes twice as fast, and nothing else changes;
-# - *endless bandwidth*: its memory is a thousand times as fast;
-# - *more context*: twice as much, 1 GiB in place of 512 MiB.
-#
-# Each row searches again among all plans, once for exact ones and once with float16 as well.
+# Each row searches again among all plans, once for exact ones and once with float16 as well. Scratch memory until now only
+# decided what counts as *tight*; in its row it is part of the peak, about half of the maps that a convolution touches (our
+# guess, from one rounded figure of 2016).
 
 # %% folded=true
 twice_as_fast = replace(vgg.device, float32_tflops=2 * vgg.device.float32_tflops)
 endless = replace(vgg.device, bandwidth_gb_s=1000 * vgg.device.bandwidth_gb_s)
 assumptions = {
     "as above": vgg,
-    "scratch memory": vgg.changed(workspace_share=WORKSPACE_SHARE),
-    "older link": vgg.changed(link="PCIe 2.0 x16"),
+    "scratch memory in the peak": vgg.changed(workspace_share=WORKSPACE_SHARE),
+    "older link, PCIe 2.0": vgg.changed(link="PCIe 2.0 x16"),
     "twice the arithmetic": vgg.changed(device=twice_as_fast),
-    "endless bandwidth": vgg.changed(device=endless),
-    "more context": vgg.changed(context_bytes=GIB),
+    "memory 1,000 times as fast": vgg.changed(device=endless),
+    "context of 1 GiB": vgg.changed(context_bytes=GIB),
 }
 rows = {}
 for name, problem in assumptions.items():
@@ -503,7 +491,7 @@ pd.DataFrame(rows).T
 # the same update, they beat plain.
 
 # %% [markdown] slide="notes"
-# The Titan X multiplies no faster in 16 bits. With endless bandwidth the gain is gone: it was traffic, as operators such
+# The Titan X multiplies no faster in 16 bits. With such memory the gain is gone: it was traffic, as operators such
 # as ReLU read and write half the bytes. What four quarters lose was mostly traffic too.
 #
 # So this is the answer to the opening question. *By the model* the halves with offload win, at 0.2 %. That counts on a
@@ -521,8 +509,8 @@ resnet = Problem("ResNet-50", 256, TITAN, GEN3)
 try_it(resnet, Plan(256), Plan(256, 64))
 
 # %% [markdown] slide="notes"
-# Micro-batches are refused. Two exact techniques are left: offload and recomputation, alone or together. Computing the
-# whole forward pass again would take about a third longer.
+# Two exact techniques are left: offload and recomputation, alone or together. Computing the whole forward pass again would
+# take about a third longer.
 
 # %%
 third = predict(
@@ -560,23 +548,29 @@ reveal(
 both_ways = best_that_fits(
     one for one in tried if one.plan.segments != 1 and one.plan.offload != "none"
 )
-named = [resnet.evaluate(Plan(256)), best_resnet, only_offload, both_ways, tightest]
-named.append(resnet.evaluate(Plan(256, offload="all")))
+named = {
+    "fastest": best_resnet,
+    "tight": tightest,
+    "both": both_ways,
+    "offload alone": only_offload,
+    "plain": resnet.evaluate(Plan(256)),
+    "offload all": resnet.evaluate(Plan(256, offload="all")),
+}
 plan_plane(
     tried,
     pareto_front(one for one in tried if one.state == FITS),
-    named={str(one.plan): one for one in named},
-    title=f"ResNet-50: {best_resnet.plan} computed again, {longer(best_resnet)}",
+    named=named,
+    title=f"ResNet-50: the fastest exact plan that fits computes again, {longer(best_resnet)}",
 )
 
 # %% slide="skip" folded=true
-folded([*named, resnet.evaluate(Plan(256, precision="float16"))])
+folded([*named.values(), resnet.evaluate(Plan(256, precision="float16"))])
 
 # %% [markdown] slide="notes"
-# For ResNet-50 recomputation is the fastest exact plan that fits, of those searched. (Its 53 batch norms see some maps
-# twice. Gradients do not notice; running statistics do, unless they are held still the second time: lesson 10.) Of the
-# three offload policies, the best takes nearly twice as long as plain. Compare the seconds of all copies with those of
-# all kernels that could hide them, and give ResNet-50 a faster link:
+# For ResNet-50 recomputation is the fastest exact plan that fits, of those searched. (Some of its batch norms run twice.
+# Gradients do not notice; running statistics do, unless they are held still the second time: lesson 10.) Offload alone, by
+# the best of three policies, takes nearly twice as long as plain. Compare the seconds of all copies with those of all
+# kernels that could hide them, and give ResNet-50 a faster link:
 
 # %%
 links = (GEN3, "PCIe 5.0 x16")
@@ -606,8 +600,7 @@ for name, only_exact in (("exact", True), ("16 bits too", False)):
     print(f"{name}: " + ("none fits" if one is None else f"{one.plan}, {longer(one)}"))
 
 # %% [markdown] slide="skip"
-# Where 16 bits win by much, as on an RTX 3090, the reason is another than on the Titan X: its tensor cores multiply 16-bit
-# numbers at twice the rate of its float32 arithmetic (lesson 02).
+# An RTX 3090, unlike the Titan X, multiplies 16-bit numbers at twice the rate of float32 ones, in its tensor cores (02).
 
 # %% [markdown] slide="slide"
 # ## Measure: all of it at once
@@ -616,8 +609,7 @@ for name, only_exact in (("exact", True), ("16 bits too", False)):
 
 # %% [markdown] slide="notes"
 # A small network on real digits: the gradient of 128 images at once, with each technique alone, and with all three: 4 ×
-# 32, the first five layers recomputed, every kept map moved out and back. Here the "host" is the same memory; the bytes
-# are copied all the same.
+# 32, the first five layers recomputed, every kept map moved out and back. (Here the "host" is the same memory.)
 
 
 # %%
@@ -677,8 +669,8 @@ pd.DataFrame(rows, columns=columns).set_index(["numbers", "technique"])
 # nine more decimal digits, the difference is about nine digits smaller.
 
 # %% [markdown] slide="notes"
-# This network has neither batch norm nor dropout. And a GPU may choose another algorithm the second time, unless told to
-# be deterministic.
+# This network has neither batch norm nor dropout (lesson 10 has both). And a GPU may choose another algorithm the second
+# time, unless told to be deterministic.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -693,22 +685,11 @@ pd.DataFrame(rows, columns=columns).set_index(["numbers", "technique"])
 plan_explorer(vgg)
 
 # %% [markdown] slide="skip"
-# **Further: 28 GB or 19.10 GiB?** The paper of 2016 writes that this step needs 28 GB. Its frameworks allocated all feature maps
-# for the whole step, and the fastest convolutions' scratch memory with them. PyTorch frees a map after its last use.
+# **28 GB or 19.10 GiB?** The paper of 2016 writes that this step needs 28 GB. Its frameworks held all feature maps for the
+# whole step, and the fastest convolutions' scratch memory with them. PyTorch frees a map after its last use.
 
 # %% slide="skip" folded=true
-then = runs().get("VGG-16", 256, "none", "p").peak_bytes
-print(f"all maps throughout, scratch memory, as in lesson 09: {then / GB:.1f} GB")
-now = plain.tensor_bytes
-print(f"alive at the peak in PyTorch: {now / GB:.1f} GB, {format_bytes(now)}")
-moved_then = runs().get("VGG-16", 256, "all", "m").peak_bytes
-print(f"everything moved, as they counted: {format_bytes(moved_then)};", end=" ")
-print(f"in PyTorch: {format_bytes(all_out.tensor_bytes)}")
 judge([32])
-
-# %% [markdown] slide="skip"
-# If everything is moved, their count is the smaller one, and fits 12 GiB: their ReLUs wrote over their input, PyTorch's
-# do not. What the 1.1 GB between 26.9 and 28 are, we do not know.
 
 # %% [markdown] slide="slide"
 # ## Recap
@@ -719,10 +700,8 @@ judge([32])
 # 4. Judge the combination: savings do not add up.
 
 # %% [markdown] slide="notes"
-# Micro-batches, offload and recomputation are training-equivalent, 16 bits nearly; a stride is not, and micro-batches
-# are not under batch norm. Batch and precision lower the floor itself, the maps that the largest operator uses; offload
-# and recomputation lower what waits above it. Draw the plane, drop what is beaten, and ask which assumption the winner
-# depends on.
+# Batch and precision lower the floor, the maps that the largest operator uses; offload and recomputation lower what waits
+# above it. Draw the plane, drop what is beaten, and ask which assumption the winner depends on.
 #
 # Now the exercise: [exercises/12_capstone.ipynb](../exercises/12_capstone.ipynb). {questions}. Save, then
 # `course check 12` gives your marks.

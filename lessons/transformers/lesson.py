@@ -21,7 +21,7 @@
 # 4. tell what a longer text costs, in memory and in time, and what fused attention does about each;
 # 5. choose what to compute again.
 #
-# About 130 minutes, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
+# About 125 minutes, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
 
 # %% slide="skip" folded=true
 import inspect
@@ -72,9 +72,8 @@ eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 # tokens is a *hidden state* of b × s × h values.
 
 # %% [markdown] slide="notes"
-# If you know convolutional networks, you know most of a transformer. The hidden state is a feature map (an
-# *activation*) with tokens for pixels and h for channels. A linear layer multiplies each token's row by one matrix: it
-# is a 1 × 1 convolution: in it no token sees another.
+# The hidden state is a feature map (an *activation*) with tokens for pixels and h for channels. A linear layer multiplies
+# each token's row by one matrix: it is a 1 × 1 convolution, in which no token sees another.
 #
 # In a convolutional network the 3 × 3 kernels let pixels see their neighbours, with weights that are the same in every
 # image and at every place. In a text, which other word matters depends on the words.
@@ -147,12 +146,10 @@ print(lines_of_a_layer(step, 5, s, gpt2))
 
 # %% [markdown] slide="notes"
 # A value has two bytes, so 2 sbh is one hidden state. The scores before softmax are not kept. *Dropout* sets a tenth of
-# its values to zero, and its mask remembers which: a byte. Both norms leave their output y. The
-# dropout of w leaves its mask and its output, for the product w @ v. The fifth line leaves three things: w @ v, a mask,
-# and the new x for the norm; the last line a mask and its x.
-#
-# The formula is that of Korthikanti and others, *Reducing activation recomputation in large transformer models* (2022).
-# The first term grows with the number of tokens in the batch. The second grows with the square of the length.
+# its values to zero, and its mask remembers which: a byte. Both norms leave their output y. The dropout of w leaves its
+# mask and its output, for the product w @ v. The fifth line leaves three things: w @ v, a mask, and the new x for the
+# norm; the last line a mask and its x. The formula is that of Korthikanti and others, *Reducing activation recomputation
+# in large transformer models* (2022).
 
 # %% folded=true
 long = language_step("GPT-2", 8192, eager).at(1)
@@ -346,10 +343,9 @@ tower.map("{:.2f}".format)
 # that.
 
 # %% [markdown] slide="notes"
-# (Their table is under *Further*.) How do they manage with six? The source of their loss says it. It makes one float32
-# copy of the logits, and subtracts, exponentiates and divides *in that copy*: two bytes and four. The backward pass turns
-# the same memory into the gradient, four bytes, and rounds it to 16 bits, two more. The folded cell does that in a few
-# lines, and the next one tests it.
+# (Their table is under *Further*.) How do they manage with six? Their loss makes one float32 copy of the logits, and
+# subtracts, exponentiates and divides *in that copy*: two bytes and four. The backward pass turns the same memory into the
+# gradient, four bytes, and rounds it to 16 bits, two more. The folded cells do that in a few lines, and test it.
 
 
 # %% slide="skip" folded=true
@@ -534,8 +530,7 @@ print("GPT-2 XL:", more(step_ms(kept_way, "GPT-2 XL"), step_ms(again_way, "GPT-2
 # A layer does take a third longer. But much of GPT-2's step is logits, loss and update, which are not computed again. In
 # GPT-2 XL, with 48 wider layers, their share is small, and the step too takes nearly a third longer.
 #
-# With full checkpointing alone the peak is the tower, whatever attention does. That is why the loss in pieces takes away
-# so much.
+# With full checkpointing the tower is the peak, whatever attention does. So the loss in pieces takes away so much.
 
 # %% [markdown] slide="slide"
 # ## Does it still learn?
@@ -605,8 +600,7 @@ for name, way in {
 transformer_explorer()
 
 # %% [markdown] slide="notes"
-# The verdict takes 1.78 GiB of the RTX 3090 for the context, the most that was reported for cards of its time. For
-# others, such as lesson 14's RTX 4090, it takes 0.5 GiB.
+# (The verdict counts 1.78 GiB of the RTX 3090 for the context, the most that was reported for cards of its time.)
 #
 # Try three things. Double the sequence, then halve the batch: what happened, eager and fused? Take GPT-2 XL onto this
 # card. Find a setting in which the loss in pieces saves hardly anything, and say what it still saves.
@@ -615,9 +609,9 @@ transformer_explorer()
 # <details><summary>What you will see</summary>
 #
 # Eager, the peak rises though the tokens are the same; fused it stays. Full checkpointing alone puts GPT-2 XL with eight
-# texts on the card: of its 15.3 GiB, weights, gradients and moments are 11.6. The loss in pieces takes the tower alone, so it hardly helps where the
-# peak is elsewhere: in the update (GPT-2 XL, one text), or at a layer whose scores are computed again (eager, full, one
-# text of 8,192). It then still saves the logits that `out` holds, two bytes each.
+# texts on the card: of its 15.3 GiB, weights, gradients and moments are 11.6. The loss in pieces takes the tower alone,
+# so it hardly helps where the peak is elsewhere: in the update (GPT-2 XL, one text), or at a layer whose scores are
+# computed again (eager, full, one text of 8,192). It then still saves the logits that `out` holds, two bytes each.
 #
 # </details>
 
@@ -690,9 +684,8 @@ side_by_side(
 
 # %% [markdown] slide="skip"
 # **Megatron's peaks.** NVIDIA publishes the peaks of Megatron-LM's tests on A100s, to the byte: a GPT of twelve layers,
-# h = 512, 8 heads, 4 × 1,024 tokens a card, 50,304 words. "Measured" is what a step adds to the memory in use between
-# steps. The formula is this page's: 34 sbh + 5 as²b a layer, 34 sbh with fused attention, or 2 sbh where whole layers
-# are computed again.
+# h = 512, 8 heads, 4 × 1,024 tokens a card, 50,304 words. "Measured" is what a step adds to what is there between steps;
+# beside it is this page's formula.
 
 # %% slide="skip" folded=true
 m = MEGATRON_SHAPE
@@ -719,8 +712,8 @@ pd.DataFrame(rows).T
 
 # %% [markdown] slide="skip"
 # **Deep stacks.** Lesson 10 cuts n layers into √n blocks and keeps each block's input. Its layers kept as much as entered
-# them; a transformer's layer keeps 17 times as much. With blocks of g layers the peak of the layers is 2sbh · n/g + 34sbh · g, lowest at g = √(n/17).
-# Whole numbers, tried one by one:
+# them; a transformer's layer keeps 17 times as much. With blocks of g layers the peak of the layers is 2sbh · n/g +
+# 34sbh · g, lowest at g = √(n/17). Whole numbers, tried one by one:
 
 # %% slide="skip" folded=true
 best = {
@@ -731,55 +724,32 @@ first = {g: min(n for n in best if best[n] == g) for g in sorted(set(best.values
 print("; ".join(f"blocks of {g} first win with {n} layers" for g, n in first.items()))
 
 # %% [markdown] slide="skip"
-# **Peaks of a T4.** Others measured five models on a Tesla T4, written out and with the fused kernel that a T4 can run.
-# `fitcheck-llm` 0.3.1 publishes the peaks to the byte. It trains adapters (lesson 14) in float16. Every layer is
-# checkpointed, so only one layer's scores exist at a time, and without them the next highest moment becomes the peak.
+# **Peaks of a T4.** `fitcheck-llm` 0.3.1 publishes twenty peaks of a Tesla T4 to the byte: five models, written out and
+# with the fused kernel that a T4 can run. It trains adapters (lesson 14) in float16, and checkpoints every layer, so that
+# only one layer's scores exist at a time. The same steps, traced:
 
 # %% slide="skip" folded=true
 runs = {(r.name, r.batch, r.sequence, r.attention): r for r in t4_peaks()}
-rows = {}
-for name, batch, n, how in sorted(runs, key=lambda key: (key[2], key[1])):
-    if how == "eager":
-        one, other = runs[name, batch, n, "eager"], runs[name, batch, n, "efficient"]
-        rows[f"{name}, {batch} × {n:,}"] = {
-            "written out, GiB": f"{one.measured / GIB:.2f}",
-            "fused, GiB": f"{other.measured / GIB:.2f}",
-            "saved, MiB": f"{(one.measured - other.measured) / MIB:,.1f}",
-            "saved, traced, MiB": f"{(one.traced - other.traced) / MIB:,.1f}",
-        }
-pd.DataFrame(rows).T
-
-# %% slide="skip" folded=true
 saved = [
     (one.measured - runs[one.name, one.batch, one.sequence, "efficient"].measured) / MIB
     for one in runs.values()
     if one.attention == "eager"
 ]
 little = sum(size < 40 for size in saved)
-print(f"In {little} of {len(saved)} fused attention saves less than 40 MiB.", end=" ")
+print(f"In {little} of {len(saved)} fused attention saves less than 40 MiB, measured.")
 exact = sum(row.off == 0 for row in runs.values())
 worst = max(abs(row.off) / row.measured for row in runs.values())
-print(f"Of all {len(runs)} peaks")
-print(f"the trace has {exact} to the byte.", end=" ")
-print(f"The worst is off by {100 * worst:.3f} %.")
-
-# %% [markdown] slide="skip"
-# Why do ten of the twenty miss? Both columns count the allocator's *blocks*. A large block is split only
-# where more than 1 MiB would be left over. Else the whole block counts, up to 1 MiB more than its tensor. How many do
-# depends on what the program had allocated before its first step, which nobody recorded. We made up 40 such pasts and
-# replayed the same steps after each:
-
-# %% slide="skip" folded=true
-fixed = [row for row in runs.values() if row.least == row.most]
+print(f"Of {len(runs)} peaks the trace has {exact} to the byte;", end=" ")
+print(f"the worst is off by {100 * worst:.3f} %.")
 moved = [row for row in runs.values() if row.least < row.most]
-exact = sum(row.off == 0 for row in fixed)
-print(f"{len(fixed)} peaks that no past changes: {exact} of them to the byte")
 within = sum(row.least <= row.measured <= row.most for row in moved)
-print(f"{len(moved)} that some past changes: {within} measured within its range")
+print(f"{len(moved)} depend on what was allocated before the step:", end=" ")
+print(f"{within} are within the range of 40 made-up pasts.")
 
 # %% [markdown] slide="skip"
-# One rule was *learnt* from this set: CUDA's softmax backward makes a temporary as large as the scores. Without it eager
-# rows were up to 10 % low. PyTorch's source confirms the rule, but these rows are no test of it.
+# Large blocks are split only where more than 1 MiB would be left over, so that the past counts. One rule was *learnt* from
+# this set: CUDA's softmax backward makes a temporary as large as the scores. PyTorch's source confirms it, but these rows
+# are no test of it.
 #
 # <small>Sources. Megatron-LM: golden values of NVIDIA/Megatron-LM at d98e8a64dd, `mem-max-allocated-bytes` less
 # `mem-allocated-bytes`; its loss: `megatron/core/tensor_parallel/cross_entropy.py`. `python -m benchmarks gpu_peaks` makes the traced
