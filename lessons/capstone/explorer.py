@@ -86,7 +86,7 @@ def picture(problem: Problem, evaluations: Sequence[Evaluation], found: Evaluati
     return plan_plane(
         evaluations,
         pareto_front(one for one in evaluations if one.state == FITS),
-        {"plain": plain} | ({} if best is None else {str(best.plan): best}),
+        {"plain": plain} | ({} if best is None else {"fastest": best}),
         found,
         chosen_name="this plan",
         title=f"{problem.network.name}, batch {problem.batch:,}: {found.plan} {finding}{cost}",

@@ -551,7 +551,6 @@ both_ways = best_that_fits(
 named = {
     "fastest": best_resnet,
     "tight": tightest,
-    "both": both_ways,
     "offload alone": only_offload,
     "plain": resnet.evaluate(Plan(256)),
     "offload all": resnet.evaluate(Plan(256, offload="all")),
@@ -564,7 +563,7 @@ plan_plane(
 )
 
 # %% slide="skip" folded=true
-folded([*named.values(), resnet.evaluate(Plan(256, precision="float16"))])
+folded([*named.values(), both_ways, resnet.evaluate(Plan(256, precision="float16"))])
 
 # %% [markdown] slide="notes"
 # For ResNet-50 recomputation is the fastest exact plan that fits, of those searched. (Some of its batch norms run twice.

@@ -61,7 +61,7 @@ def plan_plane(
             y += [y[-1], _peak(one)]
         curves.append(Curve("", x, y, SERIES_COLOURS[0], width=1.8))
     seconds = [one.seconds for one in evaluations]
-    low = min(seconds) - 0.1 * (max(seconds) - min(seconds)) if max(seconds) > min(seconds) else 0.0
+    low = min(seconds) - 0.12 * (max(seconds) - min(seconds)) if max(seconds) > min(seconds) else 0.0
     return plane(
         Axis("predicted time of one update", low=max(0.0, low), write=_seconds),
         Axis("peak of tensors, GiB", low=0),

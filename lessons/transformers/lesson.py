@@ -528,7 +528,7 @@ print("GPT-2 XL:", more(step_ms(kept_way, "GPT-2 XL"), step_ms(again_way, "GPT-2
 # others, *FlashAttention* (2022), measured the same: more operations, fewer bytes, less time.
 #
 # A layer does take a third longer. But much of GPT-2's step is logits, loss and update, which are not computed again. In
-# GPT-2 XL, with 48 wider layers, their share is small, and the step too takes nearly a third longer.
+# GPT-2 XL, with 48 wider layers, they weigh less, and the step takes nearly a third longer.
 #
 # With full checkpointing the tower is the peak, whatever attention does. So the loss in pieces takes away so much.
 
