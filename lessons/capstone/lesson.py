@@ -84,12 +84,11 @@ def folded(evaluations, names=None):
 
 # %% [markdown] slide="slide"
 # ## Predict
-#
-# A `Problem` is a network, a batch and a card. A `Plan` says how the batch goes through the card; techniques that it does
-# not name are off. With none, it is *plain*.
 
 # %% [markdown] slide="notes"
-# 512 MiB of the card count for the driver's context, as if that were known (lesson 02); `context_bytes` takes another.
+# A `Problem` is a network, a batch and a card. A `Plan` says how the batch goes through the card; techniques that it does
+# not name are off. With none, it is *plain*. 512 MiB of the card count for the driver's context, as if that were known
+# (lesson 02); `context_bytes` takes another.
 
 # %%
 vgg = Problem("VGG-16", 256, TITAN, GEN3)
@@ -416,7 +415,7 @@ for moment in ("relu4_3 backward", "fc6 backward", "relu2_1 backward"):
 # front* if every other plan needs more memory, or more time, or both.
 
 # %% [markdown] slide="notes"
-# The picture has the exact plans that take at most 10 % longer. Full points fit.
+# The picture leaves out what takes more than a tenth longer. Full points fit.
 
 # %% slide="subslide" folded=true
 def all_plans(problem, precisions=("float32",)):

@@ -109,7 +109,7 @@ pd.DataFrame(weights, words, words).map("{:.2f}".format)
 # layer does this several times side by side, in *a* *heads*, each with queries, keys and values of its own. GPT-2 has 12
 # heads, each 64 wide. So a layer has a · s² · b scores, in short as²b. All its other maps have one row for each token.
 
-# %%
+# %% slide="subslide"
 guess_long = predict(
     "What the layers keep for the backward pass: with one text of 8,192 tokens, "
     "how many times as much as with eight of 1,024?",
@@ -260,11 +260,11 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="slide"
 # ## What no layer owns: the logits
 #
-# The scores are gone. What is the peak of the step now? After the layers one more product gives every token a *logit*
-# for each of 50,257 words.
+# The scores are gone. What is the peak now? One more product gives every token a *logit* for each of 50,257
+# words.
 
 # %% [markdown] slide="notes"
-# A logit is a number for a word that may come next: there are 8 × 1,024 × 50,257. The product makes them in bfloat16.
+# A logit is a number for a word that may come next. There are 8 × 1,024 × 50,257. The product makes them in bfloat16.
 # The loss, a cross entropy, is computed in float32. The loop is the ordinary one:
 #
 # ```python
