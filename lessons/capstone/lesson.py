@@ -137,8 +137,8 @@ try_it(vgg, Plan(256, changes=("stride",)), Plan(128), Plan(256, precision="bflo
 # | stride, earlier pooling, 1×1 in front | no: another network |
 # | a smaller batch | no: another update |
 #
-# Whether 16 bits give the same update is for you to decide. This lesson ranks the plans with them and without them, and
-# calls those without *exact*.
+# Whether 16 bits give the same update is for you to decide. This lesson ranks plans with them and without; those without
+# are called *exact*.
 
 # %% [markdown] slide="notes"
 # The end of the lesson tests the first two rows on a real network. For micro-batches dropout draws other masks; we count
@@ -307,7 +307,7 @@ rate, latency = vgg.link.bytes_per_s, vgg.device.launch_seconds
 on_demand = simulate_work(work, "all", "p", rate, latency=latency, prefetch=False)
 for name, one in (("prefetched", schedule), ("on demand", on_demand)):
     slower = 100 * (one.total_seconds / plain.seconds - 1)
-    print(f"{name + ':':12} {format_bytes(one.peak_bytes)}, an update takes {slower:+.1f} %")
+    print(f"{name + ':':12} {format_bytes(one.peak_bytes)}, {slower:.1f} % longer than plain")
 
 # %% [markdown] slide="subslide"
 # On demand the peak is one map lower, and the step takes longer. Prefetching buys time with memory.
@@ -448,8 +448,8 @@ folded([*front, with_three])
 
 # %% [markdown] slide="notes"
 # The fastest has two techniques: two halves of the batch, and in each half every map that waits moves, with five copies
-# under way. It takes 0.16 % longer; with three copies under way 3 %. The second on the front is 4 × 64, with nothing moved:
-# 0.41 %. Can a model resolve a quarter of a per cent?
+# under way. It takes 0.16 % longer; with three copies under way it would be 3 %. The second on the front is 4 × 64, with
+# nothing moved: 0.41 %. Can a model resolve a quarter of a per cent?
 
 # %% [markdown] slide="slide"
 # ## How sure is the ranking?
@@ -487,11 +487,11 @@ pd.DataFrame(rows).T
 
 # %% [markdown] slide="subslide"
 # On an older link, or on a card that computes twice as fast, four quarters are the fastest exact plan. If 16 bits count as
-# the same update, they beat plain.
+# the same update, they beat plain, but for the row with fast memory.
 
 # %% [markdown] slide="notes"
-# The Titan X multiplies no faster in 16 bits. With such memory the gain is gone: it was traffic, as operators such
-# as ReLU read and write half the bytes. What four quarters lose was mostly traffic too.
+# The Titan X multiplies no faster in 16 bits. With such memory the gain is gone: it was traffic, as operators such as ReLU
+# read and write half the bytes. What four quarters lose was mostly traffic too.
 #
 # So this is the answer to the opening question. *By the model* the halves with offload win, at 0.2 %. That counts on a
 # fast link, on copies that cost the kernels nothing, and on an allocator that gives back what a second stream has moved

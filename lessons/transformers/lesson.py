@@ -434,7 +434,7 @@ side_by_side(peaks, "GiB", title=title)
 # *Selective* checkpointing keeps a layer's maps but for the scores and their softmax and dropout, which it computes
 # again. *Full* checkpointing keeps a layer's input alone, 2 sbh, and computes the whole layer again.
 
-# %%
+# %% slide="subslide"
 guess_all = predict(
     "GPT-2, 8 × 1,024, attention fused, whole layers computed again, the loss in 16 pieces: "
     "how high is the peak of the step?",
@@ -474,7 +474,7 @@ reveal(
     ],
 )
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # By hand: weights and two moments, the inputs of twelve layers, three float32 tensors of one piece, and the first weight
 # gradient, that of the vocabulary.
 
