@@ -17,8 +17,8 @@
 #
 # 1. say what attention computes, in the words of someone who knows convolutions;
 # 2. put the bytes beside each line of a transformer's layer, and add them up;
-# 3. find the part of a step that belongs to no layer, and take it down;
-# 4. tell what a longer text costs, in memory and in time, and what fused attention does about each;
+# 3. tell what a longer text costs, in memory and in time, and what fused attention does about each;
+# 4. find the part of a step that belongs to no layer, and take it down;
 # 5. choose what to compute again.
 #
 # About 125 minutes, and {minutes} for the exercise. It builds on lessons 03, 08 and 10. No GPU is needed.
