@@ -45,6 +45,7 @@ def channel_bars(blocks: Mapping[str, Sequence[tuple[str, int]]], title: str = "
             inside = text_width(str(channels), SIZE) + 6 < 2 * half
             ink = text_on(fill) if inside and row else INK
             at = middle if inside else middle + half + 6
-            scene.add(Words(at, y + BAR / 2 + 0.35 * SIZE, str(channels), SIZE, "middle" if inside else "start", fill=ink))
+            written = Words(at, y + BAR / 2 + 0.35 * SIZE, str(channels), SIZE, "middle" if inside else "start", fill=ink)
+            scene.add(written)
     scene.height = top + SIZE + 0.6 * ROW + max(map(len, blocks.values())) * ROW + 8
     return Picture.from_scene(scene)
