@@ -43,9 +43,11 @@ def channel_bars(blocks: Mapping[str, Sequence[tuple[str, int]]], title: str = "
             scene.add(Lines([[*box, box[0]]], INK, 1.2, dashed=True) if row == 0 else Area(box, fill))
             scene.add(Words(left, y + BAR / 2 + 0.35 * SIZE, what, SIZE, fill=FAINT if row == 0 else INK))
             inside = text_width(str(channels), SIZE) + 6 < 2 * half
-            ink = text_on(fill) if inside and row else INK
-            at = middle if inside else middle + half + 6
-            written = Words(at, y + BAR / 2 + 0.35 * SIZE, str(channels), SIZE, "middle" if inside else "start", fill=ink)
-            scene.add(written)
+            baseline = y + BAR / 2 + 0.35 * SIZE
+            if inside:
+                ink = text_on(fill) if row else INK
+                scene.add(Words(middle, baseline, str(channels), SIZE, "middle", fill=ink))
+            else:
+                scene.add(Words(middle + half + 6, baseline, str(channels), SIZE))
     scene.height = top + SIZE + 0.6 * ROW + max(map(len, blocks.values())) * ROW + 8
     return Picture.from_scene(scene)
