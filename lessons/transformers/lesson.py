@@ -54,8 +54,8 @@ eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 # %% [markdown] slide="slide"
 # ## Eight texts, or one
 #
-# GPT-2, the small one of 2019: twelve layers, 124 million parameters. All numbers in *bfloat16*, two bytes. AdamW. A
-# batch has 8,192 *tokens*: 8 texts of 1,024, or one of 8,192.
+# GPT-2, the small one of 2019: twelve layers, 124 million parameters. All numbers are *bfloat16*, two bytes each;
+# the optimizer is AdamW. A batch has 8,192 *tokens*: 8 texts of 1,024, or one of 8,192.
 
 # %% [markdown] slide="notes"
 # A token is a piece of a word, a number below 50,257. Attention is written out, product by product, as it was in 2019;
@@ -191,8 +191,8 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 
 # %% [markdown] slide="notes"
 # PyTorch keeps what its *operators* need, so the formula is that of one implementation, not of the architecture. Most
-# models of today train without dropout: then a layer of GPT-2 keeps 32 sbh + 2 as²b, and one of Llama 53 sbh and its
-# scores (see *Further*).
+# models of today train without dropout: then a layer of GPT-2 keeps 32 sbh + 2 as²b, and one of
+# Llama-3.2-1B 53 sbh and its scores; other Llamas differ, as their widths do (see *Further*).
 
 # %% [markdown] slide="slide"
 # ## Does it have to?
@@ -249,13 +249,16 @@ for name, ways in same_tokens.items():
         }
 pd.DataFrame(rows).T
 
+# %% [markdown] slide="notes"
+# Here all pairs are counted. A causal kernel skips about half of them, so for it the fused rows are too high.
+
 # %% [markdown]
-# That answers the question. Fused, a longer text costs no more memory, and still more arithmetic and time.
+# By this prediction, a longer text costs no more memory with fused attention, and still more arithmetic and time. That
+# answers the question.
 
 # %% [markdown] slide="notes"
-# The arithmetic of the products does not depend on how the tokens are cut into texts. That of the scores grows with the
-# length of a text, fused or not. Here all pairs are counted. A causal kernel skips about half of them, so for it the fused
-# rows are too high.
+# The arithmetic of the linear layers does not depend on how the tokens are cut into texts. That of the scores grows with
+# the length of a text, fused or not.
 
 # %% [markdown] slide="slide"
 # ## What no layer owns: the logits
@@ -334,7 +337,8 @@ tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
 # No weight has a gradient yet. The vocabulary is 65 times as wide as the hidden state, so 14 bytes a logit are 916 sbh,
-# more than twice what twelve layers keep, 408 sbh. The green that stays to the end of the step is `out`.
+# more than twice what twelve layers keep, 408 sbh. The green left at the end of the step is `out`: the
+# logits, held by a name that nobody reads.
 
 # %% [markdown] slide="slide"
 # ## Six bytes
@@ -344,8 +348,9 @@ tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
 # (Their table is under *Further*.) How do they manage with six? Their loss makes one float32 copy of the logits, and
-# subtracts, exponentiates and divides *in that copy*: two bytes and four. The backward pass turns the same memory into the
-# gradient, four bytes, and rounds it to 16 bits, two more. The folded cells do that in a few lines, and test it.
+# subtracts, exponentiates and divides *in that copy*. The logits in 16 bits are freed when the loss returns. The backward pass
+# turns the copy into the gradient and rounds that to 16 bits: four bytes and two. With `out` kept, the logits' two bytes
+# would still be there, and it would be eight. The folded cells do that in a few lines, and test it.
 
 
 # %% slide="skip" folded=true
@@ -392,7 +397,7 @@ except RuntimeError as error:
 
 
 # %% slide="subslide" tags=["change"]
-# Change the number of pieces (4, 8, …) and run again: from when on do more pieces hardly help?
+# Change the number of pieces (4, 8, …) and run again: from how many on does the peak hardly fall?
 pieces = 2
 
 
@@ -415,11 +420,12 @@ title = f"Six bytes a logit in place of fourteen: {less:.1f} GiB less"
 side_by_side(peaks, "GiB", title=title)
 
 # %% [markdown] slide="notes"
-# - *Loss alone kept*: `loss = model(ids, labels).loss` instead of `out = …`. The logits go when the call
-#   returns, before the backward pass. One line, two bytes a logit.
-# - *In place*: six bytes. Its price is that the backward pass can run only once, even with `retain_graph=True`.
+# - *Loss alone kept*: `loss = model(ids, labels).loss` instead of `out = …`. The logits are freed when the
+#   call returns, before the backward pass. One line, two bytes a logit.
+# - *In place*: six bytes, as here too nothing holds the logits. Its price is that the backward pass can run only once, even with `retain_graph=True`.
 # - *In pieces*: the loss of a token needs the logits of that token alone. So compute logits and loss for some of the
-#   tokens, in a checkpoint, then for the next, and compute each piece's logits again in the backward pass.
+#   tokens, in a checkpoint, then for the next, and compute each piece's logits again in the backward pass. Its
+#   price is time; we come to it.
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
