@@ -409,8 +409,8 @@ def output_bytes(images, channels, height, width):
 check("output_bytes")
 
 # %% [markdown] slide="notes"
-# It did not only say *wrong*. It tried the function on several inputs and recognised the thought behind the mistake. Fix the function and
-# run both cells. Then break it in a way of your own: leave out the batch, or count bits.
+# It did not only say *wrong*. It tried the function on several inputs and recognised the thought behind the mistake. Fix
+# the function and run both cells. Then break it in a way of your own: leave out the batch, or count bits.
 #
 # In an exercise, an answer cell has dots for you to replace. A check says one of four things:
 #
