@@ -662,12 +662,13 @@ timed.map(format_seconds) if rows else None
 # ## Recap
 #
 # 1. An operator takes its launch, and then arithmetic or bandwidth, whichever is longer.
-# 2. The crossover is the CPU's head start, if it has one, divided by the card's gain for a sample. It is a range.
+# 2. The crossover is the CPU's head start, if it has one, divided by the card's gain for a sample.
 # 3. Launches are asynchronous: the host runs ahead of the card, and a clock needs `torch.cuda.synchronize()`.
 
 # %% [markdown] slide="notes"
 # A small step is mostly Python and launches, and launches cost more on a GPU. A larger batch shares them among more
-# samples until memory or arithmetic takes over, and the roofline says which.
+# samples until memory or arithmetic takes over, and the roofline says which. What a launch costs is known only roughly, so a
+# crossover is a range.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.
