@@ -493,8 +493,8 @@ plane(
 # %% [markdown] slide="notes"
 # Under autocast the curve is that of float32, so it was not the maps. Round the weights to the nearest, and most of the gap
 # is back. Round them at random, and it is closed, with weights as coarse. So coarse weights do no harm here; losing every
-# update below half a step does. More time does not bring them back: `train` with 120 epochs in place of 30, run once for this page,
-# ends at 93 % in float32 and at 73 % all in bfloat16. float16 has three more bits of fraction, so it begins to lose updates
+# update below half a step does. More time does not bring them back: `train` with 120 epochs in place of 30, run once for
+# this page, ends at 93 % in float32 and at 73 % all in bfloat16. float16 has three more bits of fraction, so it begins to lose updates
 # at steps eight times smaller: in the chart above hardly any at 1e-4, and at 1e-5 as many as bfloat16 at 1e-4. (The network
 # is small and this is one seed; how much is lost varies.)
 

@@ -429,8 +429,8 @@ for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
 # %% [markdown] slide="slide"
 # ## What moves for free today?
 #
-# On new cards a single layer is too short for its copy. So give a copy more time: drop everything inside a block, compute it
-# again in the backward pass (lesson 10), and move only the block's input.
+# On new cards a layer is too short for its copy. A whole block is not: compute again what is inside it (lesson 10), and move
+# its input alone.
 
 # %% [markdown] slide="notes"
 # Take a transformer block with *h* numbers a token. It has about 12 · h² weights (lesson 13), each used once a token: 24 · h²

@@ -265,7 +265,7 @@ for what, cuts in {
 # So the secret is: nearly every block a segment, and the stem uncut. Hugging Face's `gradient_checkpointing_enable()` does
 # the same with a transformer: each block is one segment.
 
-# %% [markdown]
+# %% [markdown] slide="subslide"
 # Even cuts know nothing of that:
 
 # %% folded=true
