@@ -866,3 +866,6 @@ for name in ("VGG-16", "52 M dense net"):
     for precision in ("float32", "float16"):
         rows += beside_trace(gpu, name, precision, batches=(128,))
 pd.DataFrame(rows) if rows else None
+
+# %% [markdown] slide="skip"
+# The exercise is [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}.
