@@ -333,7 +333,7 @@ side_by_side(
         "rest in 16 bits, out alive": t4_peak(asked, "4 bits"),
         "the same, copies kept": t4_peak(asked, "4 bits, copies kept"),
     },
-    title=f"A float32 rest and `out` together: {asked['more']:+.0f} MiB with 4 bits",
+    title=f"The rest in float32 and out alive: {asked['more']:+.0f} MiB with 4 bits",
 )
 
 # %% [markdown] slide="notes"
@@ -359,9 +359,12 @@ higher = pairs[pairs["more"] > 0]
 small = higher["name"].isin(["SmolLM2-135M", "SmolLM2-360M"]).sum()
 print(f"4 bits need more in {len(higher)} of {len(pairs)} pairs,", end=" ")
 print(f"{small} of them of the two smallest models")
+for base in ("16 bits", "4 bits, rest in float32"):
+    large = step("Llama-3-8B", Method("lora", base), keep_output=True).peak_bytes
+    print(f"Llama-3-8B, out alive, {base}: {format_bytes(large)}")
 
 # %% [markdown]
-# In a large model the weights outweigh the logits, and 4 bits save.
+# In Llama-3-8B the weights outweigh the logits, and 4 bits save after all.
 
 # %% [markdown] slide="slide"
 # ## What training all weights costs
@@ -394,7 +397,7 @@ print(f"In one pass the card has room for {most:,}.")
 # bytes. We assume a memory of 50 GB/s. The card does 2 operations for a weight and token forward, 2 again where layers
 # are recomputed, and 4 backward; attention's scores are left out.
 #
-# So with 2,048 tokens the card waits, and it has not the room for enough tokens if copies and update take turns. More
+# So with 2,048 tokens the card waits, and it lacks the room for enough tokens if copies and update take turns. More
 # tokens an update without more room: *gradient accumulation* (lesson 07), with the sum on the host.
 
 # %% folded=true
@@ -405,9 +408,9 @@ for passes in (1, 4, 16):
     print(f"{once:.1f} s if updated once")
 
 # %% [markdown] slide="notes"
-# Each pass still sends all its gradients, and the host adds them up. But it updates once, and the weights come back
-# once. This rules out the step within the backward pass, which updates with each gradient at once; torchtune's recipe
-# refuses the two together.
+# Each gradient still leaves the card as soon as it is there, and the host adds it to a sum. But the host updates once,
+# and the weights come back once. This rules out the step within the backward pass, which updates with each gradient at
+# once; torchtune's recipe refuses the two together.
 
 # %% [markdown] slide="subslide"
 # And there is a price in the result. Lesson 08 warned: an update smaller than half the distance to the next bfloat16
@@ -598,7 +601,7 @@ plane(
 # of 128 heads of 128 for keys and for values).
 
 # %% tags=["change"]
-# Change the tokens that a sequence has written so far: when are pages no longer worth it?
+# Change the tokens that a sequence has written so far, and run again: how many readers fit?
 written = 500
 
 room = room_for_tensors(card) - 2 * n
@@ -684,8 +687,8 @@ print(f"measured {MEASURED['Q4_K_M']:.0f}")
 
 # %% [markdown] slide="notes"
 # Two operations for a weight of two bytes are one operation a byte, and this card's ridge is at 146. The last three
-# points are modelled, so they lie on the roof by construction. The first is measured, and it decides: bandwidth is
-# nearly used up, arithmetic hardly touched.
+# points are modelled, so they lie on the roof by construction. The first is measured, and it decides: four fifths of the
+# published bandwidth are used, and hardly any arithmetic.
 #
 # With weights of 4 to 6 bits (llama.cpp's Q4_K_M, 4.58 GiB) fewer bytes are read, and it writes more than twice as
 # fast, though not as fast as the bytes allow. Unpacking may take the time, or a fixed cost a token, such as launches;
