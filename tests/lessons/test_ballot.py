@@ -6,7 +6,7 @@ from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, F
 from course_utils.units import CourseError
 from lessons.claims import CLAIMS, Claim, judge
 from lessons.myths_and_facts.ballot import HOLDS, IN_PART, MEANS, NO, ONCE, ballot, count
-from lessons.myths_and_facts.told import told
+from lessons.myths_and_facts.told import Told, told
 
 
 @pytest.fixture
@@ -61,14 +61,14 @@ def test_the_still_of_the_ballot_tells_no_verdict_and_that_of_the_count_folds_th
     assert folded.index("<details") < folded.index("<b>wrong</b>") < folded.index("</details>")
 
 
-def test_a_sentence_is_told_with_its_verdict_and_nothing_unescaped(claims):
-    (number,) = claims(WRONG)
-    one = told(number, judge([number]))
+def test_a_sentence_is_told_with_its_verdict_and_nothing_unescaped():
+    one = Told(Claim(901, "sentence <901>", "somebody", CLAIMS[20].judge), Finding(WRONG, "evidence", "why"))
     page = one._repr_html_()
     assert "sentence &lt;901&gt;" in page
     assert "Verdict: <b>wrong</b>" in page
     assert "evidence" not in page
     assert repr(one) == "“sentence <901>” (somebody): wrong"
+    assert repr(told(20, judge([20]))).endswith(": right")
 
 
 def test_what_cannot_be_voted_on_is_one_line(claims):
