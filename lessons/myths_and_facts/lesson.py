@@ -93,10 +93,10 @@ reveal(
     thoughts=[(50.0, "Maps halve. Parameters, gradients and momentum do not.")],
 )
 
-# %% slide="skip"
+# %% slide="subslide"
 told(79, found)
 
-# %% slide="subslide" folded=true
+# %% folded=true
 vgg = traced(networks.vgg16)
 role_bars(
     {
@@ -110,10 +110,10 @@ role_bars(
 # %% [markdown] slide="notes"
 # It should have said: *half the batch, half the maps.* How much of the peak that is depends on the network.
 
-# %% slide="skip"
+# %% slide="subslide"
 told(81, found)
 
-# %% slide="subslide" folded=true
+# %% folded=true
 both = {"VGG-16": halving("VGG-16"), "52 M dense net": halving("52 M dense net")}
 role_bars(
     {
@@ -155,10 +155,10 @@ reveal(
     ],
 )
 
-# %% slide="skip"
+# %% slide="subslide"
 told(87, found)
 
-# %% slide="subslide" folded=true
+# %% folded=true
 role_bars(
     {f"{batch} × 1,024 tokens": roles(ledger) for batch, ledger in adam.items()},
     f"GPT-2: {adam[1].peak_bytes / weights:.0f} times its weights with one text, "
@@ -169,10 +169,10 @@ role_bars(
 # It should have said: *weights, gradients and two moments are four times the weights, before any map.* PyTorch's default
 # Adam makes a fifth share for a moment, in its update.
 
-# %% slide="skip"
+# %% slide="subslide"
 told(90, found)
 
-# %% slide="subslide"
+# %%
 for name in ("GPT-2", "Llama-3-8B"):
     model = SHAPES[name]
     claimed = 2 * model.hidden * model.layers
@@ -183,10 +183,10 @@ for name in ("GPT-2", "Llama-3-8B"):
 # It should have said: *twice that, for a key and a value, and less by as many heads as share one of each.* In Llama-3-8B
 # four do. The two omissions pull in opposite directions, so checking one model does not find both.
 
-# %% slide="skip"
+# %% slide="subslide"
 told(86, found)
 
-# %% slide="subslide" folded=true
+# %% folded=true
 layer = {
     name: a_layer(Options(attention="eager", dropout=0.1, recompute=way))
     for name, way in (("nothing", "none"), ("the scores alone", "selective"), ("all", "full"))
@@ -201,10 +201,10 @@ side_by_side(
 # (s tokens, b sequences, h values: lesson 13.) It should have said: *with **selective** checkpointing.* The option of
 # that name in most libraries computes whole layers again.
 
-# %% slide="skip"
+# %% slide="subslide"
 told(88, found)
 
-# %% slide="subslide" folded=true
+# %% folded=true
 less = {"with dropout": times_less(0.1), "without": times_less(0.0)}
 side_by_side(
     {
@@ -226,10 +226,10 @@ side_by_side(
 #
 # A data set, a network, a batch: each has a size, and memory follows only some of them.
 
-# %% slide="skip"
+# %% slide="subslide"
 told(71, found)
 
-# %% slide="subslide" tags=["nbval-ignore-output"] folded=true
+# %% tags=["nbval-ignore-output"] folded=true
 side_by_side(
     {f"{images:,} images": epoch_peak(images) / 1024 for images in (1280, 128, 16)},
     "KiB",
@@ -240,10 +240,10 @@ side_by_side(
 # It should have said: *fewer training images need fewer steps.* A step holds one batch, and memory falls only where all
 # the images are less than a batch.
 
-# %% slide="skip"
+# %% slide="subslide"
 told(24, found)
 
-# %% slide="subslide" folded=true
+# %% folded=true
 residual = traced(networks.resnet101)
 vgg_table, resnet_table = vgg.at(2).by_layer(), residual.at(2).by_layer()
 a_map = [trace.at(129).peak_bytes - trace.at(128).peak_bytes for trace in (vgg, residual)]
@@ -265,10 +265,10 @@ side_by_side(
 #
 # A sentence may have been true in its year, or be true on a condition that it leaves out.
 
-# %% slide="skip"
+# %% slide="subslide"
 told(4, found)
 
-# %% slide="subslide" folded=true
+# %% folded=true
 dense = dense_net().at(128)
 gain = {
     "GTX Titan, PCIe 2.0 (2014)": on_cards(dense, "GTX Titan", "PCIe 2.0 x16", 4).speed_up,
@@ -281,10 +281,10 @@ side_by_side(gain, "times", "A dense net on four cards in place of one, modelled
 # It should have said: *…over the links of 2014.* The last bar takes the new link away from the new card, and the gain is
 # gone.
 
-# %% slide="skip"
+# %% slide="subslide"
 told(92, found)
 
-# %% slide="subslide" folded=true
+# %% folded=true
 card = hardware.device("RTX 4090")
 ways = {
     name: step("Llama-3-8B", name, batch=2)
@@ -307,10 +307,10 @@ role_bars(
 #
 # The last two hold as they are written.
 
-# %% slide="skip"
+# %% slide="subslide"
 told(28, found)
 
-# %% slide="subslide" folded=true
+# %% folded=true
 share = {
     f"{name}, batch {batch}": 100
     * trace.at(batch).network_wide_parts()["feature maps"]
@@ -326,10 +326,10 @@ side_by_side(share, "%", "Feature maps' share: over half, and more in a deeper n
 # %% [markdown] slide="notes"
 # Counted as the text of its year does, with every map kept to the end of the step.
 
-# %% slide="skip"
+# %% slide="subslide"
 told(9, found)
 
-# %% slide="subslide" folded=true
+# %% folded=true
 shared, unshared = with_and_without_sharing()
 side_by_side(
     {"weights shared": shared, "each position its own, at most": unshared},
