@@ -192,8 +192,8 @@ print(f"the trace says {twice.largest_batch(vgg.room_bytes)}")
 
 # %% [markdown] slide="notes"
 # In the model an image takes as long in a small batch as in a large one. On real cards it takes longer. Caffe2 published by
-# how much for another network, GoogLeNet on a Titan X (lesson 07), below a batch of 128. We add that loss to micro-batches. (The
-# series ends at 128. So 2 × 128 pays nothing, which favours it.)
+# how much for another network, GoogLeNet on a Titan X (lesson 07), below a batch of 128. We add that loss to micro-batches. As
+# the series ends at 128, 2 × 128 pays nothing, which favours it.
 #
 # Eight plans with one technique. The two recomputations are those of lesson 10's search: the cheapest within the card, and
 # the one with the lowest peak. Which of them fits, and at what cost?
@@ -284,10 +284,11 @@ for algorithm in ("p", "m"):  # fast with scratch memory, or slow without
 
 # %% folded=true
 def print_largest(schedule, count):
-    """The largest tensors on the card at the peak, and whether the running operator uses them."""
+    """The largest tensors at the peak, and whether the running operator uses them."""
     work, peak = schedule.work, schedule.peak_kernel
     alive = (work.birth <= peak) & (work.death > peak)
-    alive[schedule.moved] &= ~schedule.away(schedule.begins[peak], np.flatnonzero(schedule.moved))
+    tensors = np.flatnonzero(schedule.moved)
+    alive[tensors] &= ~schedule.away(schedule.begins[peak], tensors)
     used = set(work.uses[work.uses[:, 0] == peak, 1].tolist())
     print(f"{schedule.kernel_name(peak)}: {format_bytes(schedule.peak_bytes)}, of which")
     for i in np.argsort(-work.size * alive)[:count]:
@@ -320,8 +321,8 @@ for name, one in (("prefetched", schedule), ("on demand", on_demand)):
 
 # %% [markdown] slide="notes"
 # How low can the peak go if only maps move? We call it the *floor*: what stays (parameters, gradients, momentum, images),
-# and the maps of the one operator that needs most at once. By hand, for relu1_2, three maps of 64 · 224 · 224 values of 4 bytes; the
-# function looks at all operators.
+# and the maps of the one operator that needs most at once. By hand, for relu1_2, three maps of 64 · 224 · 224 values of
+# 4 bytes; the function looks at all operators.
 
 
 # %% folded=true
@@ -622,7 +623,12 @@ for plan in (*changed, replace(best_resnet.plan, every=1)):
 
 # %%
 some = combinations(
-    vgg, (256, 128, 64), ("float32",), segments=(1, 12, lowest), windows=(3, 5), every=(2, 3, 4)
+    vgg,
+    (256, 128, 64),
+    ("float32",),
+    segments=(1, 12, lowest),
+    windows=(3, 5),
+    every=(2, 3, 4),
 )
 one = best_that_fits(some)
 print(f"of {len(some)} plans that move some or none: {one.plan}, {longer(one)}")

@@ -348,9 +348,9 @@ tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
 # (Their table is under *Further*.) How do they manage with six? Their loss makes one float32 copy of the logits, and
-# subtracts, exponentiates and divides *in that copy*. The logits in 16 bits are freed when the loss returns. The backward pass
-# turns the copy into the gradient and rounds that to 16 bits: four bytes and two. With `out` kept, the logits' two bytes
-# would still be there, and it would be eight. The folded cells do that in a few lines, and test it.
+# subtracts, exponentiates and divides *in that copy*. The logits in 16 bits are freed when the loss returns. The backward
+# pass turns the copy into the gradient and rounds that to 16 bits: four bytes and two. With `out` kept, the logits' two
+# bytes would still be there, and it would be eight. The folded cells do that in a few lines, and test it.
 
 
 # %% slide="skip" folded=true
@@ -397,7 +397,7 @@ except RuntimeError as error:
 
 
 # %% slide="subslide" tags=["change"]
-# Change the number of pieces (4, 8, …) and run again: from how many on does the peak hardly fall?
+# Change the number of pieces (4, 8, …). From how many on does the peak hardly fall?
 pieces = 2
 
 
@@ -508,7 +508,8 @@ plane(
         Spot(name, ms[name], size, INK if beaten(name) else COLOURS[2], hollow=beaten(name))
         for name, size in peaks.items()
     ],
-    title=f"{peaks[first]:.2f} to {peaks[last]:.2f} GiB: fused attention saves time, the rest spends some",
+    title=f"{peaks[first]:.2f} to {peaks[last]:.2f} GiB: fused attention saves time, "
+    "the rest spends some",
 )
 
 # %% [markdown] slide="notes"
@@ -633,8 +634,8 @@ transformer_explorer()
 # <details><summary>What you will see</summary>
 #
 # Eager, the peak rises though the tokens are the same; fused it stays. Full checkpointing alone puts GPT-2 XL with eight
-# texts on the card: of its 15.3 GiB, weights and moments are 8.7 and the logits 5.4. The loss in pieces takes the tower alone,
-# so it hardly helps where the peak is elsewhere: in the update (GPT-2 XL, one text), or at a layer whose scores are
+# texts on the card: of its 15.3 GiB, weights and moments are 8.7 and the logits 5.4. The loss in pieces takes the tower
+# alone, so it hardly helps where the peak is elsewhere: in the update (GPT-2 XL, one text), or at a layer whose scores are
 # computed again (eager, full, one text of 8,192). It then still saves the logits that `out` holds, two bytes each.
 #
 # </details>
