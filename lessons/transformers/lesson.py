@@ -423,10 +423,10 @@ side_by_side(peaks, "GiB", title=title)
 # - *Loss alone kept*: `loss = model(ids, labels).loss` instead of `out = …`. The logits are freed when the
 #   call returns, before the backward pass. One line, two bytes a logit.
 # - *In place*: six bytes, as here too nothing holds the logits. Its price is that the backward pass can run only once,
-#   even with `retain_graph=True`.
+#   even with `retain_graph=True`, and some time.
 # - *In pieces*: the loss of a token needs the logits of that token alone. So compute logits and loss for some of the
 #   tokens, in a checkpoint, then for the next, and compute each piece's logits again in the backward pass. Its
-#   price is time; we come to it.
+#   price is time too; we come to both.
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
@@ -545,6 +545,7 @@ print("the loss in place, GPT-2:", more(ms["fused, full"], ms["fused, full, in p
 two = step_ms(replace(again_way, pieces=2))
 print("the loss in 2 pieces:", more(ms["fused, full"], two))
 print("the loss in 16 pieces:", more(ms["fused, full"], ms[last]))
+print("from fused alone to the last:", more(ms["fused"], ms[last]))
 
 # %% [markdown] slide="notes"
 # In our time model nearly all of the difference is the traffic of the scores: without it the two are close. Dao and
@@ -554,8 +555,9 @@ print("the loss in 16 pieces:", more(ms["fused, full"], ms[last]))
 # GPT-2 XL, with 48 wider layers, they weigh less, and the step takes nearly a third longer.
 #
 # With full checkpointing the tower is the peak, whatever attention does. So a loss in place or in pieces takes away so
-# much. Pieces have their price: each piece's product runs twice, and its gradient of the vocabulary is added to the last
-# one's. Against fused attention alone, recomputation and 16 pieces spend 47 % more time.
+# much. Both have their price. In place, one small operator after another reads and writes the copy. In pieces, each
+# piece's product runs twice, and its gradient of the vocabulary is added to the last one's. Against fused attention alone,
+# recomputation and 16 pieces take 47 % more time.
 
 # %% [markdown] slide="slide"
 # ## Does it still learn the same?
