@@ -604,13 +604,13 @@ plan_plane(
 folded([*named.values(), all_moved, resnet.evaluate(Plan(256, precision="float16"))])
 
 # %% [markdown] slide="notes"
-# (The picture leaves out what takes more than half longer, and of two techniques all but the front.)
+# The picture leaves out what takes more than half longer, and of two techniques all but the front.
 #
 # Of the plans searched, the fastest that fits does both: it computes one segment again, and moves one map in three of those
 # that wait. A wider search may find a better one. (Some of its batch norms run twice. Gradients do not notice; running
 # statistics do, unless they are held still the second time: lesson 10.) Take away one part at a time:
 
-# %%
+# %% slide="skip"
 again_alone = Plan(256, segments=best_resnet.plan.segments)
 changed = [best_resnet.plan, again_alone, replace(best_resnet.plan, segments=1)]
 for plan in (*changed, replace(best_resnet.plan, every=1)):
@@ -623,7 +623,7 @@ for plan in (*changed, replace(best_resnet.plan, every=1)):
 # The time is that of recomputation; its copies hide. Without either part it does not fit, and if every map moves, the
 # kernels wait. And VGG-16, if it may move some of its maps?
 
-# %%
+# %% slide="skip"
 some = combinations(
     vgg,
     (256, 128, 64),
@@ -763,7 +763,7 @@ judge([32])
 #
 # 1. Without batch norm add up micro-batches; with it recompute, offload what the link can hide, or both.
 # 2. Take 16 bits first, if they count as the same update.
-# 3. Offload as many maps as the kernels can hide. That need not be all.
+# 3. Offload only what the kernels can hide.
 # 4. Judge the combination: savings do not add up.
 
 # %% [markdown] slide="notes"
