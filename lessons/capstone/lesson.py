@@ -592,8 +592,9 @@ named = {
 }
 front = pareto_front(one for one in tried if one.state == FITS)
 single = [one for one in tried if len(one.plan.techniques) == 1]
+shown = {one.plan: one for one in (*single, *front) if one.lost < 0.5}
 plan_plane(
-    [one for one in (*single, *front, *named.values()) if one.lost < 0.5],
+    list(shown.values()),
     [one for one in front if one.lost < 0.5],
     named=named,
     title=f"ResNet-50: of {len(tried)} exact plans the fastest that fits does both, "

@@ -788,7 +788,7 @@ print(f"{within} are within the range of 40 made-up pasts.")
 # 1. Written out, with dropout, a layer keeps 34 sbh + 5 as²b bytes: one long text costs more than many short ones.
 #    Fused, only its arithmetic does.
 # 2. Then the logits are the peak: let `out` go, work in place or in pieces.
-# 3. All together: from 14.13 to 1.25 GiB. Of these, only fused attention saves time.
+# 3. All together: from 14.13 to 1.25 GiB. Only fused attention saves time.
 
 # %% [markdown] slide="notes"
 # A layer keeps 17 times what enters it, so compute whole layers again where memory is short, and then the loss is the
