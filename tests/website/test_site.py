@@ -173,6 +173,14 @@ def _number(label: str) -> float:
     return float(label.replace(",", ""))
 
 
+# Whatever was painted before, element by element and in their order.
+SAME_PICTURE = """html => {
+  const lab = document.createElement('div');
+  lab.innerHTML = html;
+  return lab.querySelector('svg').isEqualNode(document.querySelector('.course-figure svg'));
+}"""
+
+
 def words(tab: Any) -> list[str]:
     """The lines under an explorer's controls, once they are those of its setting."""
     tab.wait_for_function("() => document.querySelector('.course-explorer').dataset.settled !== 'no'")
@@ -235,6 +243,7 @@ def test_an_explorer_says_on_the_page_what_it_says_in_the_lab(
         assert said == lab_said
         alt = tab.locator(".course-figure svg").get_attribute("aria-label")
         assert alt == BeautifulSoup(explorer.figure.value, "html.parser").svg["aria-label"]
+        assert tab.evaluate(SAME_PICTURE, explorer.figure.value)
         compared += 1
     assert compared >= 4
 
