@@ -253,7 +253,8 @@ def reveal_html(identity: str, told: str, picture: str) -> str:
         told: what `classroom.predict.Reveal` keeps, as JSON with HTML's escapes.
         picture: of the answer.
     """
+    [numbers] = re.findall(r'<svg[^>]* aria-label="([^"]*)"', picture)
     return (
         f'<div class="course-reveal" data-for="{identity}" data-reveal="{told}"><p aria-live="polite"></p>'
-        f'<details class="course-answer"><summary>The answer</summary>{picture}</details></div>'
+        f'<details class="course-answer"><summary>The answer</summary><p>{numbers}</p>{picture}</details></div>'
     )

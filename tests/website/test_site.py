@@ -149,6 +149,11 @@ def test_a_dark_page_is_printed_dark_on_white(served: str, tab: Any) -> None:
     assert seen == ["dark", "light", "dark"]
 
 
+def test_the_search_finds_the_guide_by_a_model_that_it_covers(served: str, tab: Any) -> None:
+    tab.goto(f"{served}/search.html?q=Llama")
+    tab.locator("#search-results a[href^='field-guide.html']").first.wait_for()
+
+
 # -- explorers ---------------------------------------------------------------------------------------------------------
 
 
@@ -290,6 +295,8 @@ def test_an_answer_opens_with_the_labs_words_once_a_guess_is_there(guessed: Path
     tab.goto(guessed.as_uri())
     said, answer = tab.locator(".course-reveal > p"), tab.locator(".course-answer")
     assert said.inner_text() == "Enter your guess above first; then this shows: by hand, trace."
+    link = said.get_by_role("link", name="your guess").get_attribute("href")
+    assert "is 2 < 3?" in tab.locator(link).inner_text()  # its own question, which need not be the last one above
     assert not answer.is_visible()
     field = tab.get_by_label("your guess")
     for text, why in (("", "Write a number first."), ("much", "'much' is not a number")):
