@@ -17,6 +17,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from classroom import PACKAGES, ROOT
+from classroom.grading.needs import UNREADABLE
 from classroom.questions.thoughts import FILE as THOUGHTS
 
 ZYGOTE = "classroom.grading.zygote"
@@ -46,7 +47,7 @@ def not_in_sandbox(answer: str, notebook: NotebookNode) -> list[str]:
     """The modules of the library that an answer imports and no sandbox for this trusted notebook holds."""
     try:
         asked = _imports(answer)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return []  # it cannot be run anywhere
     places = {name: ROOT.joinpath(*name.split(".")) for name in asked if name.split(".")[0] in PACKAGES}
     modules = [name for name, place in places.items() if place.is_dir() or place.with_suffix(".py").exists()]

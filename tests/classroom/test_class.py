@@ -24,7 +24,7 @@ from rich.console import Console
 from test_gradebook import made, rows
 
 from classroom.grading import batch, command, helper
-from classroom.grading.batch import Result, Task, changed_marks, grade_one, read_results, write_result
+from classroom.grading.batch import Result, Task, grade_one, read_results, write_result
 from classroom.grading.command import grade_command
 from classroom.grading.graft import kind_of
 from classroom.grading.library import copy_without_answers, topic_checks
@@ -459,4 +459,3 @@ class TestOne:
         result = made("a/../b", [3, 0], said="é <b>", number="7")
         write_result(tmp_path, result)
         assert read_results(tmp_path) == {("a/../b", "7"): result}
-        assert changed_marks(made("a", [3, 0]), made("a", [3, 3]))[0][1].points == 3
