@@ -26,16 +26,8 @@ from rich.console import Console
 from tqdm import tqdm
 
 from classroom.execution import CellFailed
-from classroom.grading import gradebook
-from classroom.grading.batch import (
-    LONGEST_FAILURE,
-    Result,
-    Task,
-    file_name,
-    in_two_passes,
-    read_results,
-    write_result,
-)
+from classroom.grading import batch, gradebook
+from classroom.grading.batch import Result, Task
 from classroom.grading.graft import short
 from classroom.grading.helper import grade_all
 from classroom.grading.mark import with_partial_points
@@ -95,7 +87,7 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     except OSError as error:
         what = f"{error.filename or options.out}: {error.strerror or error}"
         raise CourseError(
-            f"{short(what, LONGEST_FAILURE)}; call again when that is mended, what is marked stays marked"
+            f"{short(what, batch.LONGEST_FAILURE)}; call again when that is mended, what is marked stays marked"
         ) from None
 
 
@@ -184,7 +176,7 @@ def _write_settings(settings: dict[str, Any], out: Path) -> None:
 
 def _grade(tasks: list[Task], options: argparse.Namespace, console: Console) -> dict[tuple[str, str], Result]:
     """Results of all tasks: those that are there already, and the rest as they are made."""
-    before = read_results(options.out / "results")
+    before = batch.read_results(options.out / "results")
     results: dict[tuple[str, str], Result] = {}
     missing = []
     for task in tasks:
@@ -200,7 +192,7 @@ def _grade(tasks: list[Task], options: argparse.Namespace, console: Console) -> 
         console.print(f"{len(tasks) - len(missing)} graded before and unchanged")
     with tqdm(total=len(missing), unit="submission", leave=False, disable=None) as bar:
         for result in _results(missing, options.jobs, options.scheduler):
-            write_result(options.out / "results", result)
+            batch.write_result(options.out / "results", result)
             who = result.learner, result.number
             bar.set_description("asking checks" if who in results else "marking")
             bar.update(result.unexplained is None)
@@ -217,7 +209,7 @@ def _results(tasks: list[Task], jobs: int | None, scheduler: str | None) -> Iter
 
     with connect(scheduler) as client:
         inspect_workers(client, sandboxed=tasks[0].confinement is not None)
-        yield from in_two_passes(tasks, lambda some: grade_on_cluster(client, some, jobs))
+        yield from batch.in_two_passes(tasks, lambda some: grade_on_cluster(client, some, jobs))
 
 
 def processors() -> int:
@@ -231,7 +223,7 @@ def _write_changes(results: list[Result], settings: dict[str, Any], out: Path, c
     """Write which points differ from those of the last call, and keep these for the next."""
     changes, points = [], {}
     for result in results:
-        name = file_name(result.learner, result.number)
+        name = batch.file_name(result.learner, result.number)
         points[name] = {q.question: q.points for q in result.marks.questions}
         for question, before in settings["points"].get(name, {}).items():
             if points[name].get(question, before) != before:
@@ -250,7 +242,7 @@ def _write(results: list[Result], out: Path) -> None:
     write_whole(out / "moodle.csv", gradebook.moodle_csv(results))
     write_whole(out / "canvas.csv", gradebook.canvas_csv(results, topic))
     write_whole(out / "summary.html", summary_page(results))
-    pages = {f"{file_name(result.learner, result.number)}.html": result for result in results}
+    pages = {f"{batch.file_name(result.learner, result.number)}.html": result for result in results}
     for name, result in pages.items():
         write_whole(out / "feedback" / name, gradebook.feedback_page(result))
     for page in (out / "feedback").glob("*.html"):

@@ -226,15 +226,13 @@ def without_markers(source: str) -> str:
 
 def defines(source: str, names: Collection[str]) -> bool:
     """Whether a text binds all these names at its top level: a function, a class, an assignment, an import."""
-    return bool(names) and all(_binds(source, re.escape(name)) for name in names)
+    imported = " ".join(re.findall(r"^(?:from .+ )?import (.+)", source, re.MULTILINE))
 
+    def binds(name: str) -> bool:
+        way = rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^{name}\s*(?::[^=\n]+)?=(?!=)"
+        return bool(re.search(way, source, re.MULTILINE) or re.search(rf"\b{name}\b", imported))
 
-def _binds(source: str, name: str) -> bool:
-    way = rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^{name}\s*(?::[^=\n]+)?=(?!=)"
-    if re.search(way, source, re.MULTILINE):
-        return True
-    imports = (line for line in source.split("\n") if line.startswith(("import ", "from ")))
-    return any(re.search(rf"\b{name}\b", f" {line}".partition(" import ")[2]) for line in imports)
+    return bool(names) and all(binds(re.escape(name)) for name in names)
 
 
 def short(text: object, most: int = LONGEST_NAME) -> str:

@@ -21,17 +21,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import NoReturn
 
 from classroom.execution import import_path
-from classroom.grading.batch import (
-    KILLED,
-    TRIES,
-    Result,
-    Task,
-    give_up_sandbox,
-    grade_one,
-    in_two_passes,
-    in_words,
-    unmarked,
-)
+from classroom.grading import batch
+from classroom.grading.batch import Result, Task
 from classroom.grading.temporary import one_folder
 
 SERVE = "from classroom.grading import helper; helper.serve()"
@@ -95,7 +86,7 @@ class Helper:
 
 def grade_in_helper(task: Task) -> Result:
     """Mark one submission in this thread's helper, or in a new one if that has ended."""
-    for _ in range(TRIES):
+    for _ in range(batch.TRIES):
         helper: Helper | None = getattr(_own, "helper", None)
         if helper is None or not helper.is_ready():
             helper = _own.helper = Helper()
@@ -104,7 +95,7 @@ def grade_in_helper(task: Task) -> Result:
         except (OSError, EOFError, pickle.UnpicklingError):  # it was killed, perhaps by what it marked
             if helper.given_up:
                 break
-    return unmarked(task, KILLED)
+    return batch.unmarked(task, batch.KILLED)
 
 
 def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
@@ -117,11 +108,11 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
             try:
                 result = future.result()
             except Exception as error:  # noqa: BLE001 - it costs this submission alone
-                result = unmarked(futures[future], in_words(error))
+                result = batch.unmarked(futures[future], batch.in_words(error))
             yield result
 
     try:
-        yield from in_two_passes(tasks, grade)
+        yield from batch.in_two_passes(tasks, grade)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
         helpers = list(_all)
@@ -144,9 +135,9 @@ def serve() -> None:
     threading.Thread(target=_read, args=(source, tasks), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt, queue.Empty, BrokenPipeError):
         while True:
-            pickle.dump(grade_one(tasks.get(timeout=IDLE)), target)
+            pickle.dump(batch.grade_one(tasks.get(timeout=IDLE)), target)
             target.flush()
-    give_up_sandbox()
+    batch.give_up_sandbox()
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -60,10 +60,8 @@ class Check:
     def _judge(self, answer: object) -> tuple[Outcome, str]:
         if core.has_dots(answer):
             return Outcome.NOT_ATTEMPTED, f"Replace the dots in `{self.question}`, run that cell, then this one."
-        problem = self._not_a_function(answer)
-        if problem:
-            return Outcome.WRONG, problem
-        assert callable(answer)
+        if not callable(answer) or core.as_number(answer) is not None:
+            return Outcome.WRONG, core.not_asked_for(self.question, answer, "function")
         mismatch = self._wrong_signature(answer)
         if mismatch:
             return Outcome.CRASHED, mismatch
@@ -102,11 +100,6 @@ class Check:
             else:
                 index += 1
         return one, truth
-
-    def _not_a_function(self, answer: object) -> str:
-        if callable(answer) and core.as_number(answer) is None:
-            return ""
-        return core.not_asked_for(self.question, answer, "function")
 
     def _wrong_signature(self, answer: Callable[..., Any]) -> str:
         names = list(core.parameters(answer))

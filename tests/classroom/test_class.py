@@ -318,7 +318,7 @@ class TestOut:
         def full(folder: Path, result: Result) -> None:
             raise OSError(28, "No space left on device", "x" * 50_000)
 
-        monkeypatch.setattr(command, "write_result", full)
+        monkeypatch.setattr(command.batch, "write_result", full)
         said = self.refused(course, hand_in("ann"), tmp_path / "out")
         assert "what is marked stays marked" in said
         assert len(said) < 500
@@ -379,7 +379,7 @@ def test_a_signal_ends_a_grading_and_leaves_nothing(course, hand_in, tmp_path) -
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_workers_end_when_the_process_that_grades_is_killed(tmp_path: Path) -> None:
     at_work = (
-        "import time; from classroom.grading import helper; helper.grade_one = lambda _: [print(1), time.sleep(1000)]"
+        "import time; from classroom.grading import helper; helper.batch.grade_one = lambda _: [print(1), time.sleep(1000)]"
     )
     program = f"""
 import pickle, threading, time

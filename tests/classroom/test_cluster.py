@@ -84,12 +84,12 @@ def test_with_a_worker_killed_half_way_all_marks_are_those_of_a_local_run(dask, 
                 worker.send_signal(signal.SIGKILL)
         write_result(results, result)
 
-    monkeypatch.setattr(command, "write_result", kill_then_write)
+    monkeypatch.setattr(command.batch, "write_result", kill_then_write)
     there = ("--scheduler", dask.scheduler_address)
     assert "4 of 4 marked" in grade(course, folder, tmp_path / "there", *there)
     assert len(killed) > 2  # the worker was marking: its helper and a sandbox were there
     assert not psutil.wait_procs(killed, timeout=20)[1]
-    monkeypatch.setattr(command, "write_result", write_result)
+    monkeypatch.setattr(command.batch, "write_result", write_result)
     assert "4 graded before" in grade(course, folder, tmp_path / "there", *there)
     assert "4 of 4 marked" in grade(course, folder, tmp_path / "here", "--jobs", "1")
     marks = read_results(tmp_path / "there" / "results")
