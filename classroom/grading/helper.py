@@ -31,31 +31,26 @@ _all: set[Helper] = set()
 _own = threading.local()  # of a thread that has tasks: its `helper`
 
 
-class Helper:
+class Helper(subprocess.Popen[bytes]):
     """The side of whoever has tasks: one process, one task at a time."""
 
+    given_up = False  # whether it was ended on purpose, and nobody is to try again what it was at
+
     def __init__(self) -> None:
-        self.given_up = False
-        self._process = subprocess.Popen(
+        super().__init__(
             [sys.executable, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": import_path()}, start_new_session=True,
         )  # fmt: skip
         _all.add(self)
 
-    def is_ready(self) -> bool:
-        """Whether it takes a task; one that has ended is closed."""
-        if self._process.poll() is not None:
-            self.close()
-        return self in _all
-
     def grade(self, task: Task) -> Result:
         """Have a submission marked. Raises OSError, EOFError or UnpicklingError if the process ends before it is."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert self.stdin is not None
+        assert self.stdout is not None
         try:
-            pickle.dump(task, self._process.stdin)
-            self._process.stdin.flush()
-            result: Result = pickle.load(self._process.stdout)
+            pickle.dump(task, self.stdin)
+            self.stdin.flush()
+            result: Result = pickle.load(self.stdout)
         except BaseException:  # what it sends from now on would be taken for the next result
             self.close()
             raise
@@ -64,31 +59,18 @@ class Helper:
     def close(self) -> None:
         """Have it end; it cleans up by itself."""
         _all.discard(self)
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-
-    def interrupt(self) -> None:
-        """Have it end, whatever it is at, and nobody try that again."""
-        self.given_up = True
-        self._process.terminate()
-
-    def wait(self) -> None:
-        """Wait until it has ended."""
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self.close()
+        for stream in filter(None, (self.stdin, self.stdout)):
+            with contextlib.suppress(OSError):
+                stream.close()
 
 
 def grade_in_helper(task: Task) -> Result:
     """Mark one submission in this thread's helper, or in a new one if that has ended."""
     for _ in range(batch.TRIES):
         helper: Helper | None = getattr(_own, "helper", None)
-        if helper is None or not helper.is_ready():
+        if helper is not None and helper.poll() is not None:
+            helper.close()
+        if helper not in _all:
             helper = _own.helper = Helper()
         try:
             return helper.grade(task)
@@ -117,9 +99,15 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
         threads.shutdown(wait=False, cancel_futures=True)
         helpers = list(_all)
         for helper in helpers:
-            helper.interrupt()
+            helper.given_up = True
+            helper.terminate()
         for helper in helpers:
-            helper.wait()
+            try:
+                helper.wait(30)
+            except subprocess.TimeoutExpired:
+                helper.kill()
+                helper.wait()
+            helper.close()
         threads.shutdown()
 
 

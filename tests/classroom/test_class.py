@@ -379,7 +379,7 @@ def test_a_signal_ends_a_grading_and_leaves_nothing(course, hand_in, tmp_path) -
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_workers_end_when_the_process_that_grades_is_killed(tmp_path: Path) -> None:
     at_work = (
-        "import time; from classroom.grading import helper; helper.batch.grade_one = lambda _: [print(1), time.sleep(1000)]"
+        "import time; from classroom.grading import batch; batch.grade_one = lambda _: [print(1), time.sleep(1000)]"
     )
     program = f"""
 import pickle, threading, time
@@ -387,7 +387,7 @@ from classroom.grading import helper
 helper.SERVE = {at_work!r} + "; " + helper.SERVE
 one = helper.Helper()
 threading.Thread(target=one.grade, args=("a task",), daemon=True).start()
-print(one._process.pid, flush=True)
+print(one.pid, flush=True)
 time.sleep(1000)
 """
     grading = subprocess.Popen(
