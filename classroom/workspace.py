@@ -72,7 +72,8 @@ def bring_up_to_date(root: Path) -> list[str]:
     Raises CourseError where a file of the course's own cannot be read or `work/` cannot be written.
     """
     try:
-        changes = [change for topic in _answered_in_place(root) for change in take_over(root, topic)]
+        answered = [path.stem for path in sorted((root / "exercises").glob("*.ipynb")) if _attempted(path)]
+        changes = [take_over(root, topic) for topic in answered if topic in topics(root)]
         for shipped in (path for folder in FOLDERS for path in sorted((root / folder).glob("*.ipynb"))):
             name = f"{shipped.parent.name}/{shipped.name}"
             data, handed = shipped.read_bytes(), root / HANDED_OUT / name
@@ -92,7 +93,7 @@ def learners_file(root: Path, topic: str) -> Path:
     return own
 
 
-def take_over(root: Path, topic: str) -> list[Change]:
+def take_over(root: Path, topic: str) -> Change:
     """Move what was answered in `exercises/` itself, as before there was `work/`, to the learner's copy.
 
     The course's own file becomes what `lessons/` gives, so that git finds it as it was. Raises CourseError.
@@ -111,13 +112,7 @@ def take_over(root: Path, topic: str) -> list[Change]:
         write_whole(root / HANDED_OUT / "exercises" / shipped.name, to_text(pristine))  # so its changes can be told
         said = f"your answers in exercises/{shipped.name} were taken over to {WORK}/exercises/{shipped.name}"
     write_whole(shipped, to_text(pristine))
-    return [Change(f"exercises/{topic}", "kept", said)]
-
-
-def _answered_in_place(root: Path) -> list[str]:
-    """The exercises of the course's own folder that hold answers."""
-    answered = [path.stem for path in sorted((root / "exercises").glob("*.ipynb")) if _attempted(path)]
-    return [topic for topic in answered if topic in topics(root)]
+    return Change(f"exercises/{topic}", "kept", said)
 
 
 def _bring_one(file: str, data: bytes, own: Path, before: bytes | None) -> Change | None:
