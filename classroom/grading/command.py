@@ -36,7 +36,6 @@ from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, why_not
 from classroom.grading.secret import reference
 from classroom.grading.submissions import collect
-from classroom.grading.summary import summary_page
 from classroom.grading.temporary import one_folder
 from classroom.notebooks import chosen, outline, read_notebook, to_text
 from course_utils.files import write_whole
@@ -241,7 +240,7 @@ def _write(results: list[Result], out: Path) -> None:
     write_whole(out / "gradebook.csv", gradebook.plain_csv(results))
     write_whole(out / "moodle.csv", gradebook.moodle_csv(results))
     write_whole(out / "canvas.csv", gradebook.canvas_csv(results, topic))
-    write_whole(out / "summary.html", summary_page(results))
+    write_whole(out / "summary.html", gradebook.summary_page(results))
     pages = {f"{batch.file_name(result.learner, result.number)}.html": result for result in results}
     for name, result in pages.items():
         write_whole(out / "feedback" / name, gradebook.feedback_page(result))

@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 
 from classroom import PACKAGES, ROOT
 from classroom.grading.needs import UNREADABLE
-from classroom.questions.thoughts import FILE as THOUGHTS
+from classroom.questions.functions import THOUGHTS
 
 ZYGOTE = "classroom.grading.zygote"
 STUB = '''"""The check is not needed for a mark."""

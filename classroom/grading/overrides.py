@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from classroom.grading.batch import Result
-from classroom.grading.partial import whole
+from classroom.grading.mark import whole
 from course_utils.units import CourseError
 
 COLUMNS = ("learner", "question", "points", "reason")

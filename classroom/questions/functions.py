@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import inspect
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, ClassVar
 
 from classroom.questions import core
 from classroom.questions.core import Feedback, Outcome, Slip, Try, equal
-from classroom.questions.thoughts import thought
+
+THOUGHTS = "thoughts.json"
 
 
 @dataclass(eq=False, repr=False)
@@ -235,3 +239,51 @@ def _numbers(value: object) -> list[float] | None:
     if found is None or any(part is None for part in found):
         return None
     return [one for part in found for one in part or []]
+
+
+# -- what a learner thought, told by the results alone ---------------------------------------------------------------
+# The table beside a lesson holds, for every likely change of a right answer, a digest of its results on all cases of
+# the check, and the change in words. So the learner's kernel needs neither the solution nor its variants.
+
+
+def digest(results: Sequence[Any]) -> str:
+    """A short text for a list of results; equal ones have the same."""
+    return hashlib.sha256(_digested(list(results)).encode()).hexdigest()[:9]
+
+
+def _digested(value: Any) -> str:
+    """One text for equal values: numbers to six digits, whole ones to the unit."""
+    number, parts = core.as_number(value), core.as_list(value)
+    if isinstance(number, int):
+        return str(number)
+    if number is not None:
+        whole = math.isfinite(number) and abs(number - round(number)) <= core.TOLERANCE * abs(number)
+        return str(round(number)) if whole else f"{number:.6g}"
+    if parts is not None:
+        return f"[{', '.join(map(_digested, parts))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(sorted(f'{key!r}: {_digested(one)}' for key, one in value.items()))}}}"
+    return str(value)
+
+
+@functools.cache
+def table(package: str) -> Mapping[str, Any]:
+    """The thoughts of a lesson's questions, by question; nothing where none were kept, or no lesson is named."""
+    if not package:
+        return {}
+    try:
+        kept: Mapping[str, Any] = json.loads((files(package) / THOUGHTS).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ModuleNotFoundError):
+        return {}
+    return kept
+
+
+def thought(package: str, question: str, results: Sequence[Any]) -> str:
+    """The thought, or the two, that give these results, as a sentence; "" if none is known."""
+    kept = table(package).get(question, {})
+    try:
+        found = kept.get("thoughts", {}).get(digest(results), "")
+    except Exception:  # noqa: BLE001 - results are the learner's: one may have no text, or hold itself
+        return ""
+    either = [" and ".join(kept["words"][int(n)] for n in one.split("+")) for one in found.split("|") if one]
+    return f"Every result is what comes out {', or '.join(either)}." if either else ""

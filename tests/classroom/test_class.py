@@ -28,8 +28,7 @@ from classroom.grading.batch import Result, Task, grade_one, read_results, write
 from classroom.grading.command import grade_command
 from classroom.grading.graft import kind_of
 from classroom.grading.library import copy_without_answers, topic_checks
-from classroom.grading.mark import Marks, QuestionMark
-from classroom.grading.partial import Counts
+from classroom.grading.mark import Counts, Marks, QuestionMark
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import WAYS_OUT, why_not
 from classroom.grading.secret import checks_cell, reference, token, with_tokens

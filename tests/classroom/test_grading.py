@@ -18,8 +18,7 @@ from rich.console import Console
 from classroom.authoring import plan
 from classroom.grading import plugin, report
 from classroom.grading.graft import defines, graft
-from classroom.grading.mark import Marks, QuestionMark, mark, read_back
-from classroom.grading.partial import Counts
+from classroom.grading.mark import Counts, Marks, QuestionMark, mark, read_back
 from classroom.grading.run import CellVerdict, Limits, _follow, run_notebook
 from classroom.grading.warm import CONTEXT
 from classroom.notebooks import as_notebook, read_notebook, to_text
