@@ -5,8 +5,6 @@ is committed with what the source gives. `build` also executes lesson and soluti
 whole. CONTRIBUTING.md describes the format an author writes.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import re

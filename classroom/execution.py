@@ -4,8 +4,6 @@ The kernel is this Python's own, its folder is the notebook's, its hash seed and
 from run to run is replaced or left out: execution counts, timings, the kernel's patch version, live widgets.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

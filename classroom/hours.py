@@ -4,8 +4,6 @@
 `<!-- minutes -->…<!-- /minutes -->` a table of all lessons. A test fails where one is not what the lessons say.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import takewhile

@@ -13,8 +13,6 @@ Files are written beside and renamed, what was handed out comes last: interrupte
 left.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -118,11 +116,7 @@ def take_over(root: Path, topic: str) -> Change:
 def _bring_one(file: str, data: bytes, own: Path, before: bytes | None) -> Change | None:
     """Bring a copy up to date with the course's own file; None where there is nothing to do.
 
-    Args:
-        file: its name, such as "notebooks/03_memory.ipynb".
-        data: its bytes now.
-        own: the copy.
-        before: the bytes that were handed out the last time; None if nobody knows.
+    The file has these bytes, and had those `before`, when it was handed out the last time; None if nobody knows.
     """
     name = file.removesuffix(".ipynb")
     if not own.exists():

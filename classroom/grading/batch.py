@@ -5,8 +5,6 @@ for what they say of wrong ones. A task holds all that one marking needs and can
 keeps one warm sandbox for all its tasks.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -42,7 +40,7 @@ class Task:
     limits: Limits
     confinement: Confinement | None  # None: without a sandbox, for files that are trusted
     hidden: tuple[str, ...] = ()  # files and folders that no submission may see
-    decided: Result | None = None  # of the first pass, for the second
+    decided: "Result | None" = None  # of the first pass, for the second
 
     @property
     def key(self) -> str:

@@ -8,8 +8,6 @@ last that was given), and `changes.csv` when a mark differs from the grading bef
 that is finished.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ Everything a learner wrote is escaped and nothing on a page runs: no script, no 
 teacher's browser, no formula the teacher's spreadsheet.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

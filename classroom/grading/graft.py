@@ -13,8 +13,6 @@ What an answer reads and only another cell of the learner's defines is put befor
 was handed out is flagged in words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

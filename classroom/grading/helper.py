@@ -6,8 +6,6 @@ that is killed costs nobody a mark: what it was at is tried again in another. (A
 it loses all that its workers are at with the first that is killed, and a Dask worker may not have one.)
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle
@@ -27,7 +25,7 @@ from classroom.grading.temporary import one_folder
 
 SERVE = "from classroom.grading import helper; helper.serve()"
 IDLE = 60.0  # seconds without a task after which a helper gives its sandbox's memory back
-_all: set[Helper] = set()
+_all: "set[Helper]" = set()
 _own = threading.local()  # of a thread that has tasks: its `helper`
 
 

@@ -5,8 +5,6 @@ through can be read again outside of it with no more harm than it did inside. Zi
 (`submissions`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

@@ -4,8 +4,6 @@ The list is derived: from the imports of a trusted notebook's cells, followed fr
 which hold the answers, become stubs that do nothing; their true text is sent when marks are decided (`secret`).
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import re

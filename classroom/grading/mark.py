@@ -5,8 +5,6 @@ the answer, only supplies words; where strangers are marked (`decide`, `explain`
 everybody are final. docs/architecture.md has the whole way from file to mark.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ Only what defines is taken along: functions, classes, imports, assignments to na
 for every reading as for every run; what else a cell does stays where it is.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import functools

@@ -7,8 +7,6 @@
 holds in every later call, until another file takes its place.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ unexpected pass as a pass); notices a dead kernel at once; bounds the time a cel
 can cost; and stops at the first cell that ran too long or killed its kernel, as the rest would only be noise.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

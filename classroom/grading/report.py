@@ -4,8 +4,6 @@
 remembered marks for these answers and this solution.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

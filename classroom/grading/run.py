@@ -4,8 +4,6 @@ The process is bounded by a time for each cell and by a time for the whole; when
 running. What the verdicts mean for marks is not decided here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import tempfile

@@ -7,8 +7,6 @@ text gets another token (`graded.is_steady`). Checks, which hold the answers, ar
 is decided (`mark`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import tempfile

@@ -3,8 +3,6 @@
 None of them runs a line of a submission: its code is in a kernel, which they talk to.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ answer's cell failed to run. What was run is read from IPython's own list of inp
 failed, the definition from before it is not judged.
 """
 
-from __future__ import annotations
-
 import _thread
 import ast
 import linecache

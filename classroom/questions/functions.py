@@ -5,8 +5,6 @@ wrong functions. Whoever's results equal a slip's, every one, is told which it w
 hears of the smallest input that shows it, whole.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import hashlib

@@ -6,8 +6,6 @@ their process: `draw_from` gets a token for each question, from which the seed c
 the inputs: `from lessons.memory import graded`, then `graded.map_bytes(map_bytes)`.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random
