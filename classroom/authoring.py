@@ -89,6 +89,14 @@ def read_cells(text: str, file: str) -> list[SourceCell]:
     ]
 
 
+def read_topic(folder: Path) -> tuple[list[SourceCell], ...]:
+    """The cells of a topic's lesson and of its exercise; none of what it has not. Raises AuthoringError."""
+    return tuple(
+        read_cells(path.read_text(encoding="utf-8"), f"lessons/{folder.name}/{path.name}") if path.exists() else []
+        for path in (folder / "lesson.py", folder / "exercise.py")
+    )
+
+
 def _read_cell(lines: list[str], file: str, line: int) -> SourceCell:
     """One cell; jupytext reads it by itself, so that every error has its line."""
     where = f"{file}:{line}"
@@ -256,11 +264,7 @@ def _names(node: ast.stmt) -> list[str]:
 
 def plan(topic: str, root: Path) -> dict[str, Planned]:
     """The notebooks of one topic, such as "03_memory", by the folder they are for. Pure. Raises AuthoringError."""
-    folder = topics(root)[topic]
-    lesson, exercise = (
-        read_cells(path.read_text(encoding="utf-8"), f"lessons/{folder.name}/{path.name}") if path.exists() else []
-        for path in (folder / "lesson.py", folder / "exercise.py")
-    )
+    lesson, exercise = read_topic(topics(root)[topic])
     if exercise:
         _check_questions(exercise)
     made = {}
