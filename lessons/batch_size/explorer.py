@@ -28,7 +28,8 @@ from lessons.batch_size.accumulation import Accumulation, Cut, accumulation, mic
 WANTED = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 BEYOND = 2.0  # a card that holds more than this many times the highest peak is named, not drawn
 
-WIDE = 8.0  # times that are further apart than this stand on a logarithmic axis
+WIDE = 8.0  # times that are further apart than this are drawn on a logarithmic axis
+EARLIER = 0.98  # of the shortest time: where the axis begins if it is linear
 
 
 def sentences(steps: Accumulation, cuts: Sequence[Cut], chosen: Cut, device: Device) -> tuple[str, str, str]:
@@ -80,9 +81,10 @@ def _way(steps: Accumulation, cuts: Sequence[Cut], device: Device) -> str:
     lost = best.seconds / whole.seconds - 1
     tight = [f"{cut.micro:,}" for cut in cuts if cut.micro > best.micro and steps.fit(cut, device).state == TIGHT]
     nearly = f" ({' and '.join(tight)}: tight)" if tight else ""
+    at_once = "is tight" if steps.fit(whole, device).state == TIGHT else "does not fit"
     return (
         f"Largest micro-batch that fits: {best.micro:,}, in {best.parts:,} parts{nearly}. That loses {_share(lost)} of "
-        "time against the whole batch at once, which does not fit for sure."
+        f"time against the whole batch at once, which {at_once}."
     )
 
 
@@ -115,9 +117,10 @@ def picture(name: str, steps: Accumulation, cuts: Sequence[Cut], chosen: Cut, de
         for cut in [chosen, *(cut for cut in cuts if cut.micro != chosen.micro)]
     ]
     wide = cuts[0].seconds > WIDE * whole.seconds
+    left = None if wide else EARLIER * min(cut.seconds for cut in cuts)
     curve = Curve("", [p.seconds for p in cuts[::-1]], [p.peak_bytes / GIB for p in cuts[::-1]], FAINT, width=1.4)
     return plane(
-        Axis("predicted time of one step with its update", log=wide, write=_seconds),
+        Axis("predicted time of one step with its update", log=wide, low=left, write=_seconds),
         Axis(label),
         curves=[curve],
         spots=spots,

@@ -32,7 +32,7 @@ from lessons.capstone.plan import Plan, Problem, Refused, combinations, fastest,
 # |---|---|
 # | `context` | the driver's |
 # | `fixed` | float32 weights, momentum and one set of gradients, at the peak |
-# | `accumulated` | a second set of gradients, kept from one micro-batch to the next, if there are several |
+# | `accumulated` | what comes on top at the peak if the gradients of several micro-batches are added up |
 # | `per_sample` | the maps of one sample, in float32 |
 # | `copies` | 16-bit copies of the weights, in mixed precision |
 
@@ -240,8 +240,8 @@ graded.your_plan(your_plan)
 # ## 6. A plan for any problem
 #
 # Write a search. `problem` has a network, a `batch` and a card you do not know. Return a plan that makes the same
-# update, to 16 bits or better, that fits (*tight* will do), and takes at most 2 % longer than the fastest of all
-# these:
+# update, to 16 bits or better, and takes at most 2 % longer than the fastest that fits of all these. *Tight* will do
+# here, as it takes long to replay the allocator for each:
 #
 # - micro-batches: every divisor of the batch;
 # - precision: float32, float16;

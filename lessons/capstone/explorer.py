@@ -80,15 +80,16 @@ def _named(one: Evaluation) -> str:
 def picture(problem: Problem, evaluations: Sequence[Evaluation], found: Evaluation) -> Picture:
     """The plan among all others, over memory and time."""
     finding = {FITS: "fits", TIGHT: "is tight", NO: "does not fit"}[found.state]
+    cost = f", {found.lost:+.1%} time" if abs(found.lost) >= SLIGHT else ""
     best = fastest(one for one in evaluations if one.state == FITS)
     plain = problem.evaluate(Plan(problem.batch))
     return plan_plane(
         evaluations,
         pareto_front(one for one in evaluations if one.state == FITS),
-        [plain, *([] if best is None else [best])],
+        {"plain": plain} | ({} if best is None else {"fastest": best}),
         found,
         chosen_name="this plan",
-        title=f"{problem.network.name}, batch {problem.batch:,}: {found.plan} {finding}, {found.lost:+.1%} time",
+        title=f"{problem.network.name}, batch {problem.batch:,}: {found.plan} {finding}{cost}",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from course_utils.figures.plane import HEIGHT, Axis, Curve, Spot, plane
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def plan_plane(
     evaluations: Sequence[Evaluation],
     front: Iterable[Evaluation] = (),
-    named: Iterable[Evaluation] = (),
+    named: Mapping[str, Evaluation] | None = None,
     chosen: Evaluation | None = None,
     title: str = "",
     chosen_name: str = "",
@@ -31,7 +31,7 @@ def plan_plane(
     Args:
         evaluations: every plan, of one problem.
         front: those that no other beats, joined by a line: `lessons.capstone.plan.pareto_front`.
-        named: those with their names beside them.
+        named: those with a name beside them, by that name; the first find room first.
         chosen: one in another colour, with its name.
         title: the finding.
         chosen_name: what stands beside `chosen`; its techniques if empty.
@@ -44,12 +44,13 @@ def plan_plane(
         raise CourseError("there is no plan to draw: every combination was refused")
     steps = sorted(front, key=lambda one: one.seconds)
     verdict = evaluations[0].verdict
-    on_front, with_name = {one.plan for one in steps}, {one.plan: place for place, one in enumerate(named)}
+    on_front, names = {one.plan for one in steps}, {one.plan: name for name, one in (named or {}).items()}
+    places = {plan: place for place, plan in enumerate(names)}
     spots = [] if chosen is None else [_spot(chosen, chosen_name or str(chosen.plan), SERIES_COLOURS[1], bold=True)]
     rest = [one for one in evaluations if chosen is None or one.plan != chosen.plan]
     # Drawn last, over the others: the front and what has a name; of these, those named first find room first.
-    for one in sorted(rest, key=lambda one: (one.plan in with_name, one.plan in on_front, with_name.get(one.plan, 0))):
-        name = str(one.plan) if one.plan in with_name else ""
+    for one in sorted(rest, key=lambda one: (one.plan in names, one.plan in on_front, places.get(one.plan, 0))):
+        name = names.get(one.plan, "")
         colour = SERIES_COLOURS[0] if one.plan in on_front else INK if name else FAINT
         spots.append(_spot(one, name, colour, small=not name))
     curves = []
@@ -60,7 +61,7 @@ def plan_plane(
             y += [y[-1], _peak(one)]
         curves.append(Curve("", x, y, SERIES_COLOURS[0], width=1.8))
     seconds = [one.seconds for one in evaluations]
-    low = min(seconds) - 0.06 * (max(seconds) - min(seconds)) if max(seconds) > min(seconds) else 0.0
+    low = min(seconds) - 0.12 * (max(seconds) - min(seconds)) if max(seconds) > min(seconds) else 0.0
     return plane(
         Axis("predicted time of one update", low=max(0.0, low), write=_seconds),
         Axis("peak of tensors, GiB", low=0),

@@ -139,7 +139,8 @@ graded.break_even(break_even)
 # - the output has the same shape, (batch, 10), and everything is trained;
 # - the first convolution and the dense layer are as they were; with the first there are at least four convolutions of
 #   3 × 3, and at least one of 1 × 1, with a ReLU after each;
-# - all maps keep their 32 × 32 up to the average before the head (no strides, no pools), and every value of the images counts: whichever is changed, some output changes;
+# - all maps keep their 32 × 32 up to the average before the head (no strides, no pools);
+# - no part of the images is left out to save memory: whichever value is changed, some output changes;
 # - the peak of a traced training step is **at most 85 %** of the original's.
 #
 # `bottleneck()` takes no arguments and returns the network.

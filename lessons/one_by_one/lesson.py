@@ -17,13 +17,12 @@
 # 1. count what a 1×1 convolution produces, what it owns and what it keeps;
 # 2. say whether a squeeze will pay in memory, before you run it;
 # 3. tell what a squeeze does to memory from what it does to arithmetic;
-# 4. recognise it in MobileNet and in LoRA.
+# 4. count a block that is turned inside out, as in MobileNet.
 #
-# About 85 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
+# About 75 minutes, and {minutes} for the exercise. It builds on lessons 03 and 04: maps kept for the backward pass, the
 # peak. No GPU is needed.
 
 # %% slide="skip" folded=true
-import inspect
 import textwrap
 from collections import OrderedDict
 
@@ -37,6 +36,7 @@ from course_utils.figures import Axis, Curve, plane
 from course_utils.figures.style import SERIES_COLOURS
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes, format_share
+from lessons.one_by_one.blocks import channel_bars
 from lessons.one_by_one.explorer import squeeze_explorer
 from lessons.shared import trained
 from lessons.shared.beside import beside_trace
@@ -52,9 +52,9 @@ from lessons.shared.digits import Variant, compare, learned
 # A *1×1 convolution* (also *pointwise*) looks at one position at a time and mixes its channels: 256 numbers in, 64 out,
 # the same weights everywhere. One that has fewer channels out than in is a *squeeze*; papers also say *reduction*.
 #
-# The arithmetic is nearly the same. For each position, in units of 64 · 64 multiply-adds, a block of the first stage
-# costs 9 + 9 in ResNet-34, and 4 + 9 + 4 in ResNet-50. (A GFLOP here counts a multiply-add as two operations. Papers
-# often count it as one.)
+# The two networks do nearly the same arithmetic. For each position, in units of 64 · 64 multiply-adds, a block of the
+# first stage costs 9 + 9 in ResNet-34, and 4 + 9 + 4 in ResNet-50. (A GFLOP here counts a multiply-add as two
+# operations. Papers often count it as one.)
 
 # %% folded=true
 resnets = {
@@ -62,69 +62,147 @@ resnets = {
     "ResNet-50": networks.resnet50,
     "ResNet-34, four times as wide": lambda: networks.resnet34(width=256),
 }
-traces, steps, tables = {}, {}, {}
+models, traces, steps, tables = {}, {}, {}, {}
 for name, build in resnets.items():
     with torch.device("meta"):
-        model = build()
-    traces[name] = training_step(model, (3, 224, 224), 1000, name=name)
+        models[name] = build()
+    traces[name] = training_step(models[name], (3, 224, 224), 1000, name=name)
     steps[name] = traces[name].at(128)
     tables[name] = steps[name].by_layer().set_index("layer")
 small, deep, wide = resnets
 
+for name in (small, deep):
+    print(f"{name}: {tables[name]['parameters'].sum():,} parameters,", end=" ")
+    print(f"{tables[name]['flops'].sum() / 128e9:.1f} GFLOP forward for one image")
+print(f"{small} at batch 128, peak: {format_bytes(steps[small].peak_bytes)}")
 
-def told(name):
-    """What a network has and needs at batch 128."""
-    return {
-        "parameters": f"{tables[name]['parameters'].sum():,}",
-        "GFLOP forward, one image": f"{tables[name]['flops'].sum() / 128e9:.1f}",
-        "peak at batch 128": format_bytes(steps[name].peak_bytes),
-    }
+# %% slide="subslide"
+guess_deep = predict(
+    "ResNet-50 has a sixth more parameters and an eighth more arithmetic than ResNet-34. "
+    "What is its peak at batch 128?",
+    unit="GiB",
+)
+guess_deep
 
-
-pd.DataFrame({name: told(name) for name in (small, deep)})
+# %% slide="subslide" folded=true
+ratios = {
+    what: tables[deep][what].sum() / tables[small][what].sum()
+    for what in ("parameters", "flops")
+}
+reveal(
+    guess_deep,
+    {"trace": steps[deep].peak_bytes / GIB},
+    thoughts=[
+        (
+            steps[small].peak_bytes * ratios["flops"] / GIB,
+            "In proportion to the arithmetic. But arithmetic is no measure of what is kept.",
+        ),
+        (
+            steps[small].peak_bytes * ratios["parameters"] / GIB,
+            "In proportion to the parameters. They are not where the memory goes.",
+        ),
+        (
+            steps[small].peak_bytes * 3 / 2 / GIB,
+            "Three convolutions a block in place of two. One of them makes a map that is four "
+            "times as wide.",
+        ),
+        (
+            steps[small].peak_bytes * 3 / GIB,
+            "You counted the maps of a block. The first layers are the same in both.",
+        ),
+    ],
+)
 
 # %% [markdown] slide="slide"
 # ## One block, map by map
 #
-# About the same arithmetic, and more than twice the peak. Here is what one block of each network keeps for the backward
-# pass.
+# Each convolution's output is kept for the normalisation that reads it. What the ReLU makes of it is kept for the next
+# convolution. So every width appears twice.
 
 
-# %% folded=true
+# %% slide="subslide" folded=true
 def of_block(name, block):
-    """The layers of one block that keep something, with shape and bytes."""
-    rows = tables[name].filter(like=block, axis="index")
-    rows = rows[rows["saved feature maps"] > 2**20]
-    shapes = rows["shape"].map(lambda shape: " × ".join(map(str, shape[1:])))
-    return pd.DataFrame({"one image": shapes, "kept": rows["saved feature maps"]})
+    """What one block reads, then the maps that it keeps: what made each, and its channels."""
+    rows = tables[name].filter(like=f"{block}.", axis="index")
+    rows = rows[rows["saved feature maps"] > MIB]  # a normalisation keeps a few KiB
+    parts = [models[name].get_submodule(layer) for layer in rows.index]
+    sides = [
+        f"{part.kernel_size[0]}×{part.kernel_size[0]}"
+        if isinstance(part, nn.Conv2d)
+        else "ReLU"
+        for part in parts
+    ]
+    channels = [shape[1] for shape in rows["shape"]]
+    total = format_bytes(rows["saved feature maps"].sum())
+    return f"{name}: {total}", [("reads", channels[-1]), *zip(sides, channels, strict=True)]
 
 
-blocks = {name: of_block(name, "conv2_2") for name in (small, deep)}
-pd.concat(blocks, names=["", "layer"]).assign(
-    kept=lambda table: table["kept"].map(format_bytes)
+channel_bars(
+    dict(of_block(name, "conv2_2") for name in (small, deep)),
+    title="Kept of a block at batch 128: the bottleneck is narrow inside, wide outside",
 )
 
-# %%
-for name, block in blocks.items():
-    broad = block["one image"].str.startswith("256")
-    outside, total = block["kept"][broad].sum(), block["kept"].sum()
-    print(
-        f"{name}: {format_bytes(total)} in this block,",
-        f"{100 * outside / total:.0f} % in maps of 256 channels",
-    )
+# %% [markdown]
+# In the bottleneck the two maps of 256 channels outweigh the four of 64. It is not the squeeze that costs, but the width
+# to which the block returns.
 
 # %% [markdown] slide="notes"
-# Each convolution's output is kept for the normalisation that reads it; what the ReLU makes of it is kept for the next
-# convolution. So every width appears twice. In the bottleneck the two maps of 256 channels outweigh the four of 64.
+# Is the squeeze to blame all the same? Three things changed from ResNet-34 to ResNet-50: the maps between blocks are
+# four times as wide, each block squeezes, and it has one convolution more. Take the difference in width away: build a
+# ResNet-34 that is as wide as ResNet-50 between its blocks, and squeezes nowhere. But first, one squeeze by hand.
+
+# %% [markdown] slide="slide"
+# ## By hand: one squeeze
 #
-# Three things changed from ResNet-34 to ResNet-50: the maps between blocks are four times as wide, each block squeezes,
-# and it has one convolution more. To see what squeezing does at equal width, build a ResNet-34 that is as wide as
-# ResNet-50 between its blocks, and squeezes nowhere.
+# To compute the gradient of its weights, a 1×1 convolution needs its *input* again. A squeeze makes a small map, but the
+# large one stays.
+
+# %%
+squeeze = nn.Conv2d(256, 64, kernel_size=1, bias=False)
+maps = torch.randn(1, 256, 56, 56, requires_grad=True)
+node = squeeze(maps).grad_fn
+print("the input is kept:", node._saved_input.data_ptr() == maps.data_ptr())
+
+# %% [markdown] slide="notes"
+# So a squeeze saves nothing by itself. What it saves are the maps of the layers that stay narrow after it. In a run of
+# convolutions with C channels, squeeze to m. Then k convolutions stay at m, and the next one widens again:
+
+# %% [markdown] slide="subslide"
+# | kept, for each position | without squeeze | with |
+# |---|---:|---:|
+# | the squeeze | 0 | m |
+# | k convolutions | k · C | k · m |
+# | the layer that widens back | C | C |
+
+# %% [markdown]
+# **Kept more: m − k · (C − m).**
+
+# %% [markdown] slide="notes"
+# With k = 0 that is +m, whatever m is: a squeeze that widens at once adds to the maps. With k = 1 it saves if m is
+# below C / 2, with k = 2 if m is below 2 · C / 3.
+#
+# Now the bottleneck. It squeezes 256 channels to 64, and one 3×3 stays narrow: 64 − 1 · 192 = −128 channels a position.
+# Every width appears twice, which makes −256. A block of two 3×3 at 256 channels keeps 4 · 256. So **by hand the squeeze
+# should save a quarter of a block.** Draw the wide block beside it:
+
+# %% slide="subslide" folded=true
+channel_bars(
+    {
+        title.replace(", four times as wide", ", wide"): maps
+        for title, maps in (of_block(name, "conv2_2") for name in (deep, wide))
+    },
+    title="Four maps of 256 channels without a squeeze; with it two, and four of 64: "
+    "a quarter less",
+)
 
 # %%
 print(f"{wide}: {tables[wide]['parameters'].sum():,} parameters,")
 print(f"{tables[wide]['flops'].sum() / 128e9:.1f} GFLOP forward for one image")
-guess = predict("What is its peak at batch 128?", unit="GiB")
+guess = predict(
+    f"ResNet-50 peaks at {format_bytes(steps[deep].peak_bytes)}. At what does this wide "
+    "ResNet-34 peak, at the same batch of 128?",
+    unit="GiB",
+)
 guess
 
 # %% slide="subslide" folded=true
@@ -146,104 +224,58 @@ reveal(
         ),
         (
             steps[deep].peak_bytes * 4 / 3 / GIB,
-            "By the block: four maps of 392 MiB in place of two and four small ones. "
-            "The weights come on top.",
+            "By the block, four thirds. The weights come on top: there are thirteen times as "
+            "many.",
         ),
         (
             4 * steps[small].peak_bytes / GIB,
-            "Four times ResNet-34: nearly. The first convolution is not wider, but there are "
-            "about sixteen times as many weights.",
+            "Four times ResNet-34: nearly. The first convolution is no wider, which makes it "
+            "less; there are about sixteen times as many weights, which makes it more.",
         ),
     ],
 )
 
-# %% [markdown]
-# A wide block without squeezes keeps four maps of 392 MiB. The bottleneck keeps two, and four of 98 MiB: a quarter
-# less.
-
 # %% folded=true
-rows = {}
-for batch in (128, 256):
-    for name in (wide, deep):
-        step = traces[name].at(batch)
-        owned = step.by_role()["parameters"] * 3
-        rows[f"{name}, batch {batch}"] = {
-            "maps kept": format_bytes(step.by_layer()["saved feature maps"].sum()),
-            "weights, gradients, momentum": format_bytes(owned),
-            "peak": format_bytes(step.peak_bytes),
-        }
-pd.DataFrame(rows).T
+owned = {name: 3 * steps[name].by_role()["parameters"] for name in (wide, deep)}
+kept = {name: tables[name]["saved feature maps"] for name in (wide, deep)}
+layers = {name: [layer.split(".")[0] for layer in tables[name].index] for name in kept}
+by_block = pd.DataFrame({name: kept[name].groupby(layers[name]).sum() for name in kept})
+blocks = by_block[by_block.index.str.contains("_")]
+first = blocks.index.str.endswith("_1")
+rows = {
+    "maps, 12 blocks": blocks[~first].sum(),
+    "maps, the first block of each stage": blocks[first].sum(),
+    "maps, before and after the blocks": by_block.sum() - blocks.sum(),
+    "weights, gradients, momentum": pd.Series(owned),
+}
+table = pd.DataFrame(rows).T
+table.map(format_bytes).assign(
+    saved=[f"{100 * (1 - row[deep] / row[wide]):.0f} %" for _, row in table.iterrows()]
+)
+
+# %% [markdown]
+# The quarter is there, in twelve of the sixteen blocks. In the first block of a stage the squeeze still works at the
+# size before the stride, and less is saved. Nearly all the weights are saved.
 
 # %% [markdown] slide="notes"
-# (At the peak some gradients do not exist yet, and some maps are already freed. So the peak is less than the sum.)
+# (The peak is less than the sum: at that moment some gradients do not exist yet, and some maps are already freed.)
 #
-# At batch 128 squeezes save 2.1 GiB of maps, a sixth, and 3.5 GiB of weights with their gradients and momentum, nearly
-# all. The weights do not grow with the batch. At batch 256 the maps are the larger part of what is saved.
-#
-# But ResNet-50 does not have the width of ResNet-34. For about the same arithmetic, squeezes buy four times the width
-# between blocks, and the maps that training keeps grow with the width. (Wide residual networks, Zagoruyko and Komodakis
-# 2016, pay the full price: pairs of 3×3 at 4 to 10 times the width, in fewer layers.)
-
-# %% [markdown] slide="slide"
-# ## By hand: one squeeze
-#
-# Maps of 64 × 64 with 256 channels, and a 1×1 convolution to 96.
-#
-# | what | how | number |
-# |---|---|---:|
-# | values in | 64 · 64 · 256 | 1,048,576 |
-# | values out | 64 · 64 · 96 | 393,216 |
-# | weights | 1 · 1 · 256 · 96 | 24,576 |
-# | multiply-adds | 64 · 64 · 24,576 | 100,663,296 |
-
-# %% [markdown] slide="notes"
-# For 96 KiB of weights the map shrinks by 2.5 MiB an image. But to compute the gradient of its weights, the 1×1
-# convolution needs its *input* again. All 1,048,576 values stay until the backward pass, and 393,216 come on top. The
-# squeeze alone saves nothing. Autograd confirms that the input stays:
-
-# %%
-squeeze = nn.Conv2d(256, 96, kernel_size=1, bias=False)
-maps = torch.randn(1, 256, 64, 64, requires_grad=True)
-node = squeeze(maps).grad_fn
-print("the input is kept:", node._saved_input.data_ptr() == maps.data_ptr())
+# So a bottleneck does save memory, at equal width. But ResNet-50 did not spend its squeezes on that: it is four times as
+# wide as ResNet-34, for about the same arithmetic, and training has to keep maps of that width. (Wide residual networks,
+# Zagoruyko and Komodakis 2016, pay the full price: pairs of 3×3 at 4 to 10 times the width, in fewer layers.)
 
 # %% [markdown] slide="slide"
 # ## How long to stay narrow
-
-# %% [markdown] slide="notes"
-# In a run of convolutions with C channels, squeeze to m. Then k convolutions stay at m, and the next widens again.
-
-# %% [markdown]
-# | kept, for each position | without squeeze | with |
-# |---|---:|---:|
-# | the squeeze | 0 | m |
-# | k convolutions | k · C | k · m |
-# | the one that widens | C | C |
-
-# %% [markdown]
-# **Kept more: m − k · (C − m).**
-
-# %% [markdown] slide="notes"
-# With k = 0 that is +m, whatever m is: a squeeze that widens at once adds to the maps. With k = 1 it saves if m is
-# below C / 2, with k = 2 if m is below 2 · C / 3.
 #
-# The table has one map for each convolution, as in VGG-16. A max pool keeps a map too, its output, and an index of 8
-# bytes for each value of it. `conv3_3` is followed by such a pool, `pool3`, of 2 × 2. VGG-16 peaks in the backward pass
-# at
-# `relu4_3`, when all maps of group 3 are still alive.
+# Try the formula where there is one map a convolution and no normalisation: VGG-16, squeezed before `conv3_2`.
 
-# %%
-guess_even = predict(
-    "In VGG-16, conv3_2 reads 256 channels. Squeeze to m before it, and let conv3_2 and "
-    "conv3_3 stay narrow: k = 2. pool3 follows. What is the largest m with which the "
-    "peak still falls?",
-    unit="channels",
-)
-guess_even
+# %% [markdown] slide="notes"
+# `conv3_2` and `conv3_3` have 256 channels each. VGG-16 peaks in the backward pass at `relu4_3`, when all maps of group
+# 3 are alive, so what is saved there lowers the peak.
 
 
 # %% slide="skip"
-def squeezed_vgg16(layer, channels, narrow=(), pool3=None):
+def squeezed_vgg16(layer, channels, narrow=()):
     """VGG-16 at batch 128, squeezed before `layer`; those in `narrow` stay narrow."""
     with torch.device("meta"):
         model = networks.vgg16()
@@ -257,52 +289,12 @@ def squeezed_vgg16(layer, channels, narrow=(), pool3=None):
             parts = {"squeeze": nn.Conv2d(reads, channels, 1), "relu": nn.ReLU()}
             parts["conv"] = model.get_submodule(layer)
             setattr(model, layer, nn.Sequential(OrderedDict(parts)))
-        model.pool3 = pool3 or model.pool3
     return training_step(model, (3, 224, 224), 1000, name="VGG-16").at(128)
 
 
 published = squeezed_vgg16("conv3_2", None)
 print(f"VGG-16 at batch 128, peak: {format_bytes(published.peak_bytes)}")
 
-
-# %% slide="subslide" folded=true
-def break_even(narrow, pool3=None):
-    """The most channels with which the peak is still lower than without a squeeze."""
-    usual = squeezed_vgg16("conv3_2", None, pool3=pool3).peak_bytes
-    saves, costs = 1, 257
-    while costs - saves > 1:
-        middle = (saves + costs) // 2
-        lower = squeezed_vgg16("conv3_2", middle, narrow, pool3).peak_bytes < usual
-        saves, costs = (middle, costs) if lower else (saves, middle)
-    return saves
-
-
-two = break_even(["conv3_2", "conv3_3"])
-reveal(
-    guess_even,
-    {"trace": two, "by the formula, no pool": 2 * 256 // 3},
-    thoughts=[
-        (170, "Two thirds of 256: the convolutions alone. The pool becomes narrow too."),
-        (128, "Half of 256 is the break-even of one narrow layer."),
-    ],
-)
-
-# %% [markdown] slide="notes"
-# The pool passes the narrow maps on. It keeps a quarter of the values, at 4 bytes and an index of 8: as much as 3 / 4
-# of a map. So the peak falls while 3.75 · m < 2.75 · 256. To check that it is the pool, replace it by an average pool,
-# which keeps no index: 1 / 4 of a map.
-
-# %%
-averaged = break_even(["conv3_2", "conv3_3"], nn.AvgPool2d(2))
-for name, most, extra in (("max", two, 3 / 4), ("average", averaged, 1 / 4)):
-    by_hand = 256 * (2 + extra) / (3 + extra)
-    print(f"{name} pool: by hand below {by_hand:.1f} channels, by trace up to {most}")
-OWNED = ["parameters", "weight gradients", "optimizer state"]
-narrower = squeezed_vgg16("conv3_2", two, ["conv3_2", "conv3_3"])
-spared = published.by_role()[OWNED].sum() - narrower.by_role()[OWNED].sum()
-channel = 4 * 128 * 56 * 56 * 3.75  # bytes of one channel in the squeeze, two layers and pool
-print(f"Narrow layers have fewer weights too: {format_bytes(spared)} less with gradients")
-print(f"and momentum, as much as {spared / channel:.1f} channels")
 
 # %% slide="skip" tags=["change"]
 # Change narrow to one layer, or to none. From which number of channels on does it cost?
@@ -324,7 +316,19 @@ change = {
     ]
     for name, run in runs.items()
 }
-one = break_even(["conv3_2"])
+
+
+def break_even(narrow):
+    """The most channels with which the peak is still lower than without a squeeze."""
+    saves, costs = 1, 257
+    while costs - saves > 1:
+        middle = (saves + costs) // 2
+        lower = squeezed_vgg16("conv3_2", middle, narrow).peak_bytes < published.peak_bytes
+        saves, costs = (middle, costs) if lower else (saves, middle)
+    return saves
+
+
+one, two = (break_even(runs[name]) for name in ("one layer narrow", "two layers narrow"))
 plane(
     Axis("channels of the squeeze before conv3_2", low=0),
     Axis(
@@ -336,20 +340,28 @@ plane(
         Curve(name, widths, peaks, colour)
         for (name, peaks), colour in zip(change.items(), SERIES_COLOURS, strict=False)
     ],
-    limits={"as published": 0.0},
+    limits={"VGG-16": 0.0},
     marks={f"{one} channels": one, f"{two} channels": two},
-    title=f"The peak falls up to {one} channels with one narrow layer, {two} with two",
+    title=f"Lower peak up to {one} channels with one narrow layer, "
+    f"up to {two} with two; higher if the next layer widens",
 )
 
-# %% [markdown] slide="slide"
-# ## What else it saves: arithmetic
-#
-# A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1 convolution 1.
+# %% [markdown]
+# Widening at once costs at each width drawn. With one narrow layer the break-even is where the formula has it, at C / 2
+# = 128, but for one channel.
 
 # %% [markdown] slide="notes"
-# A 3×3 convolution from C to C channels costs 9 · C · C. With a squeeze before it, the two cost C · m + 9 · m · C. That
-# is less if m is below 0.9 · C. Weights follow the same count. Memory does not. In the table, a squeeze to 64 that
-# widens at once has less arithmetic and fewer weights than VGG-16 as published, and a higher peak.
+# With two the formula says 170, and the trace says more. After `conv3_3` comes `pool3`, which the formula leaves out and
+# which becomes narrow too. It outputs a quarter of the values and keeps 12 bytes for each, the value and an index of 8
+# bytes: as much as three quarters of a map. With it, m pays while 3.75 · m < 2.75 · 256, that is up to 187.
+
+# %% [markdown] slide="slide"
+# **What else a squeeze saves: arithmetic.** A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1
+# convolution 1.
+
+# %% [markdown] slide="notes"
+# A 3×3 convolution from C to C channels costs 9 · C · C a position. With a squeeze before it, the two cost C · m + 9 ·
+# m · C. That is less if m is below 0.9 · C, and weights follow the same count. Memory follows another one:
 
 # %% folded=true
 rows = {}
@@ -358,7 +370,6 @@ for name, (channels, run) in {
     "to 64, widens at once": (64, []),
     "to 64, one layer narrow": (64, ["conv3_2"]),
     "to 64, two layers narrow": (64, ["conv3_2", "conv3_3"]),
-    "to 240, widens at once": (240, []),
 }.items():
     step = squeezed_vgg16("conv3_2", channels, run)
     table = step.by_layer()
@@ -370,7 +381,7 @@ for name, (channels, run) in {
 pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 
 # %% [markdown]
-# 240 is more than nine tenths of 256: the last row costs more of everything.
+# A squeeze that widens at once has less arithmetic and fewer weights, and a higher peak.
 
 # %% [markdown] slide="slide"
 # ## Narrow outside, wide inside
@@ -379,9 +390,9 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 # by itself (*depthwise*), a 1×1 back to 24. It was made for phones, to compute little.
 
 # %% [markdown] slide="notes"
-# A plain 3×3 at 144 channels would have 9 · 144 · 144 = 186,624 weights. Here a batch normalisation follows each
-# convolution, and a ReLU the two wide ones. The plain 3×3 in the output below is at 24 channels, with normalisation and
-# ReLU. (MobileNetV2 adds the block's input to its output. An addition keeps nothing.)
+# In this block a normalisation follows each convolution, and a ReLU each of the two wide ones. We compare it with a
+# plain 3×3 at 24 channels, with normalisation and ReLU. (MobileNetV2 also adds the block's input to its output. An
+# addition keeps nothing.)
 
 
 # %% folded=true
@@ -452,64 +463,37 @@ reveal(
     ],
 )
 
+# %% slide="subslide" folded=true
+channel_bars(
+    {
+        f"3×3: {usual[0]:.2f} MiB": [("reads", 24), ("3×3", 24), ("ReLU", 24)],
+        f"MobileNetV2's block: {mobile[0]:,.2f} MiB": [
+            ("reads", 24),
+            ("1×1", 144),
+            ("ReLU", 144),
+            ("depthwise", 144),
+            ("ReLU", 144),
+            ("1×1", 24),
+        ],
+    },
+    title="The bottleneck inside out: wide inside, narrow outside",
+)
+
 # %% [markdown] slide="notes"
-# MobileNetV2 has ReLU6 in place of ReLU: it cuts off at 0 and at 6. What does the block keep with it?
+# On a phone a network only runs forward, and nothing is kept. In training the wide maps are. MobileNetV2's activation
+# is ReLU6, which cuts off at 0 and at 6. That adds more:
 
 # %%
-six = block_row(24, lambda: inverted(nn.ReLU6), 24, 56)
-print(f"with ReLU6: {six[0]:,.2f} MiB, {six[0] - mobile[0]:.2f} MiB more")
-for activation in (nn.ReLU(), nn.ReLU6()):
-    node = activation(torch.randn(8, requires_grad=True)).grad_fn
-    what = "its input" if hasattr(node, "_saved_self") else "its output"
-    print(f"{type(activation).__name__} saves {what}")
-
-# %% [markdown] slide="notes"
-# The convolution that follows keeps the activation's output in any case. ReLU saves the same tensor. ReLU6, as PyTorch
-# wrote it, saves its input, so each of the two wide places holds one map more. It need not: the gradient is 0 where the
-# output is 0 or 6. (On a phone the network runs *inference*, where nothing is kept.)
-
-# %% [markdown] slide="slide"
-# ## A squeeze that is not about maps: LoRA
-#
-# LoRA freezes a large matrix and trains a squeeze beside it: from 4,096 numbers to 16, and back.
-
-
-# %% folded=true
-class LoRA(nn.Module):
-    """A frozen dense layer, and a squeeze beside it that is trained."""
-
-    def __init__(self, width=4096, rank=16):
-        super().__init__()
-        self.large = nn.Linear(width, width, bias=False)
-        self.down = nn.Linear(width, rank, bias=False)
-        self.up = nn.Linear(rank, width, bias=False)
-        self.large.weight.requires_grad_(False)
-
-    def forward(self, x):
-        return self.large(x) + self.up(self.down(x))
-
-
-rows = {}
-for name, make in {
-    "all weights": lambda: nn.Linear(4096, 4096, bias=False),
-    "LoRA, rank 16": LoRA,
+for name, six in {
+    "ReLU6": nn.ReLU6,
+    "ReLU6 in place": lambda: nn.ReLU6(inplace=True),
 }.items():
-    with torch.device("meta"):
-        layers = [nn.Sequential(make(), nn.GELU()) for _ in range(4)]
-        model = nn.Sequential(*layers, nn.Linear(4096, 10))
-    step = training_step(model, (4096,), 10, "adamw").at(2048)
-    roles, table = step.by_role(), step.by_layer()
-    rows[name] = {
-        "maps kept": format_bytes(table["saved feature maps"].sum()),
-        "gradients of weights": format_bytes(table["weight gradients"].sum()),
-        "AdamW's averages": format_bytes(roles["optimizer state"]),
-        "peak": format_bytes(step.peak_bytes),
-    }
-pd.DataFrame(rows).rename_axis("four layers of 4,096, 2,048 tokens")
+    kept_six = block_row(24, lambda six=six: inverted(six), 24, 56)[0]
+    print(f"with {name}: {kept_six - mobile[0]:+.2f} MiB")
 
 # %% [markdown] slide="notes"
-# This squeeze widens at once, k = 0, so it adds to the maps. What it saves are gradients and optimizer state. Lesson 14
-# fine-tunes with it.
+# ReLU saves its output, which the next convolution keeps anyway. ReLU6, as PyTorch wrote it, saves its input: one map
+# more at each of the two wide places.
 
 # %% [markdown] slide="slide"
 # ## What it costs in accuracy
@@ -533,21 +517,17 @@ table.map(format_share).assign(**{"traced peak, batch 64": pd.Series(peaks).map(
 print(textwrap.fill(trained.provenance("squeezed"), 88))
 seeds = kept.groupby(level=0)
 spread = 100 * (seeds.max() - seeds.min())
+print(f"{means.index[0]}: seeds {spread.iloc[0, -1]:.1f} points apart")
 for name in means.index[1:]:
     gaps = 100 * (means.loc[name] - means.iloc[0])
     told = ", ".join(f"{gap:+.1f} after {epochs} epochs" for epochs, gap in gaps.items())
     print(f"{name}: {told}; seeds {spread.loc[name].iloc[-1]:.1f} apart")
 
 # %% [markdown] slide="notes"
-# (In points, against 32 channels throughout. The last number is for the longest training.) After three epochs the
-# narrow networks look bad. After thirty, each squeeze is closer to the wide network than its own three seeds are to
-# each other: a difference is not shown. With 8 channels throughout it is. These digits are easy; on harder images gaps
-# may stay.
-#
-# Memory can be judged without training: of the four, the squeeze that widens at once has the highest peak.
-
-# %% slide="skip"
-print(inspect.getsource(trained.chain))
+# (In points, against 32 channels throughout. Spreads are those after the longest training.) After three epochs the
+# narrow networks look bad. After thirty, each squeeze lies closer to the wide network than its own three seeds lie to
+# each other, so no difference is shown. For 8 channels throughout there is one. These digits are easy; on harder images
+# gaps may stay.
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
 # Change the convolutions, (kernel, channels) each, or the epochs, and run.
@@ -556,17 +536,6 @@ shares = learned(lambda: trained.chain(*convolutions), epochs, side=8)
 print({epoch: format_share(share) for epoch, share in zip(epochs, shares, strict=True)})
 needs = compare({"yours": Variant(lambda: trained.chain(*convolutions))}, 1, (0,), side=8)
 needs[["traced peak", "measured peak"]].map(format_bytes)
-
-# %% [markdown] slide="skip"
-# And on a GPU? The next cell asks the one in this machine, or else a recording of one, or else says that there is
-# neither: ResNet-50 with its squeezes beside VGG-16, which has none and does nearly four times the
-# arithmetic.
-
-# %% slide="skip" tags=["nbval-ignore-output"]
-gpu = recordings.gpu()
-print(textwrap.fill(recordings.sentence(gpu), 88))
-rows = beside_trace(gpu, "ResNet-50") + beside_trace(gpu, "VGG-16")
-pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -589,22 +558,28 @@ squeeze_explorer("VGG-16", "conv1_2", 32, 1)
 #
 # By hand the squeeze, `conv1_2` and the pool become narrow: 2.75 · m against 1.75 · 64, so it saves up to 40 channels.
 # The peak falls at 32 and rises at 48. A squeeze to 64 channels before `conv1_2`, which reads 64, costs weights too.
-# Before
-# `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved: the peak is at `relu4_3`
-# in the backward pass, and by then the backward pass has finished with group 5.
+# Before `conv5_1` the peak falls by tens of MiB of weights, their gradients and momentum. No map is saved: at the peak,
+# in the backward pass at `relu4_3`, those of group 5 are gone.
 #
 # </details>
+
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
+gpu = recordings.gpu()
+print(textwrap.fill(recordings.sentence(gpu), 88))
+rows = beside_trace(gpu, "ResNet-50") + beside_trace(gpu, "VGG-16")
+pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="slide"
 # ## Recap
 #
 # 1. A squeeze adds m values a position. Each convolution that stays narrow saves C − m.
 # 2. Before a 3×3 it saves arithmetic below 0.9 · C, even if it widens at once.
-# 3. For ResNet-34's arithmetic, squeezes buy ResNet-50 four times the width. Training keeps it.
+# 3. Squeezes give ResNet-50 four times the width for about ResNet-34's arithmetic, and training must keep maps of that
+#    width.
 
 # %% [markdown] slide="notes"
-# Where a pool follows the narrow layers, it becomes narrow as well, and the squeeze saves up to a few more channels.
-# MobileNet's block is narrow outside and wide inside: little arithmetic for its width, and much to keep.
+# MobileNet's block is narrow outside and wide inside: little arithmetic for its width, and much to keep. A squeeze need
+# not be about maps at all: LoRA, in lesson 14, squeezes beside a frozen matrix to save gradients and optimizer state.
 #
-# Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}.
-# Save, then `course check 05` gives your marks.
+# Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}. Save, then `course
+# check 05` gives your marks.

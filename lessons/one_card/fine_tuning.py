@@ -114,7 +114,7 @@ def _loss(model: nn.Module, batch: Any) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _recorded(
-    shape: Shape, method: Method, sequence: int, single: bool, recompute: bool, dtype: str, layers: int
+    shape: Shape, method: Method, sequence: int, single: bool, recompute: bool, dtype: str, layers: int, output: bool
 ) -> tuple[Tracer, Run, Run | None]:
     """Forward and backward pass, with the updates that a method takes there: at batch 1, or at two others."""
     options = Options(recompute="full" if recompute else "none")
@@ -122,7 +122,8 @@ def _recorded(
         model = prepared(shape.build(options, layers).to(DTYPES[dtype]), method)
     if method.in_backward:
         step_in_backward(model, OPTIMIZERS[method.optimizer])
-    told = StepSpec([Spec(("sequence",), torch.int64)], _logits, _loss, {"sequence": sequence})
+    ids = [Spec(("sequence",), torch.int64)]
+    told = StepSpec(ids, _logits, _loss, {"sequence": sequence}, keep_output=output)
     with no_garbage_collection():
         tracer = Tracer(model, told, fused, "float32", "cuda", shape.name)
         if single:
@@ -132,12 +133,13 @@ def _recorded(
 
 
 def short_tape(
-    shape: Shape, method: Method, sequence: int, batch: int, recompute: bool, dtype: str, layers: int = SHORT
-) -> Tape:
+    shape: Shape, method: Method, sequence: int, batch: int, recompute: bool, dtype: str, layers: int = SHORT,
+    keep_output: bool = False,
+) -> Tape:  # fmt: skip
     """The traced step of a model of so many layers; one tape for batch 1, and one for all others."""
     # The two passes do not depend on the optimizer after them: they are recorded once for all.
     recorded = method if method.in_backward else replace(method, optimizer="AdamW")
-    tracer, small, large = _recorded(shape, recorded, sequence, batch == 1, recompute, dtype, layers)
+    tracer, small, large = _recorded(shape, recorded, sequence, batch == 1, recompute, dtype, layers, keep_output)
     updated = copy.copy(tracer)
     updated.optimizer, updated._updates = OPTIMIZERS[method.optimizer], {}  # not asked where no gradient is left
     return updated._tape(small, large)
@@ -157,13 +159,13 @@ def is_kept(model: str, method: Method, single: bool, recompute: bool, dtype: st
 
 @lru_cache(maxsize=256)
 def _deep_tapes(
-    model: str, method: Method, single: bool, recompute: bool, dtype: str, kept: bool
+    model: str, method: Method, single: bool, recompute: bool, dtype: str, kept: bool, output: bool
 ) -> tuple[tuple[int, Tape], ...]:
     shape, found = SHAPES[model], []
     for sequence in TRACED_AT:
         tape = _kept.tape(kept_name(model, method, single, recompute, dtype), sequence) if kept else None
         if tape is None:
-            tape = short_tape(shape, method, sequence, 1 if single else 2, recompute, dtype)
+            tape = short_tape(shape, method, sequence, 1 if single else 2, recompute, dtype, keep_output=output)
         found.append((sequence, deepened(tape, shape.layers)))
     return tuple(found)
 
@@ -180,6 +182,7 @@ def step(
     recompute: bool = True,
     dtype: str = "bfloat16",
     kept: bool = False,
+    keep_output: bool = False,
 ) -> Ledger:
     """A training step of a published model under a method, on a GPU: every byte, as `training_step` gives it.
 
@@ -193,13 +196,16 @@ def step(
         batch: sequences in the batch.
         recompute: whether each layer is a segment that runs again in the backward pass.
         dtype: of the weights, of those that are not in 4 bits.
-        kept: whether it may be read from the file STEPS, which has memory only and no arithmetic, if it is there.
+        kept: whether it may be read from the file STEPS, which has memory only and no arithmetic, if it is there. Output
+            is not kept in those.
+        keep_output: whether what the model returns, the logits, stays alive through the backward pass, as it does in a
+            loop that calls it `out`.
 
     Raises:
         CourseError: an argument out of range.
     """
-    one, other = _two_tapes(model, method, sequence, batch, recompute, dtype, kept)
-    key = (model, method, sequence, batch, recompute, dtype)
+    one, other = _two_tapes(model, method, sequence, batch, recompute, dtype, kept and not keep_output, keep_output)
+    key = (model, method, sequence, batch, recompute, dtype, keep_output)
     if key not in _ledgers:
         if len(_ledgers) >= KEPT:
             del _ledgers[next(iter(_ledgers))]
@@ -227,8 +233,9 @@ def longest_sequence(
 
 
 def _two_tapes(
-    model: str, method: str | Method, sequence: int, batch: int, recompute: bool, dtype: str, kept: bool
-) -> tuple[tuple[int, Tape], ...]:
+    model: str, method: str | Method, sequence: int, batch: int, recompute: bool, dtype: str, kept: bool,
+    output: bool = False,
+) -> tuple[tuple[int, Tape], ...]:  # fmt: skip
     require_one_of("model", model, SHAPES)
     if isinstance(method, str):
         require_one_of("method", method, METHODS)
@@ -238,7 +245,7 @@ def _two_tapes(
         raise CourseError(f"{model} takes sequences of 2 to {SHAPES[model].positions:,} tokens, got {sequence:,}")
     if batch < 1:
         raise CourseError(f"batch must be a whole number of 1 or more, got {batch!r}")
-    return _deep_tapes(model, method, batch == 1, recompute, dtype, kept)
+    return _deep_tapes(model, method, batch == 1, recompute, dtype, kept, output)
 
 
 def trainable_bytes(shape: Shape, rank: int = RANK, value_bytes: int = 2) -> int:

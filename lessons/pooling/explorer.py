@@ -154,6 +154,6 @@ def pool_explorer(
 
 # What a page without a kernel shows: all that *Try three things* asks.
 PAGE = Page(
-    partial(pool_explorer, "AlexNet", "pool1"),
+    partial(pool_explorer, "VGG-16", "pool1"),
     {"network": ("AlexNet", "VGG-16"), "place": None, "put there": None, "size": None, "precision": None},
 )

@@ -1,7 +1,7 @@
 """Trainings too long for a notebook, run once and kept: `python -m lessons.shared.trained` renews `trained.json`.
 
-`RUNS` are the networks of lessons 04 to 06, by the name of their run; a lesson trains one of them itself for a few
-epochs and reads the rest here. The file says when, where and with which PyTorch they were trained.
+`RUNS` are the networks of lessons 04 and 05, by the name of their run. The file says when, where and with
+which PyTorch they were trained.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from course_utils.units import require_one_of
-from lessons.shared.digits import accuracy, learned
+from lessons.shared.digits import learned
 
 KEPT = Path(__file__).with_name("trained.json")
-EPOCHS, SHIFTS, SEEDS = (3, 10, 30), (0, 1, 2), (0, 1, 2)
+EPOCHS, SEEDS = (3, 10, 30), (0, 1, 2)
 LONGER = (*EPOCHS, 100)  # for networks that still learn after the last of EPOCHS
 
 
@@ -47,41 +47,8 @@ def chain(*convolutions: tuple[int, int]) -> nn.Sequential:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16 * inputs, 10))
 
 
-def shrunk(how: str) -> nn.Sequential:
-    """Two convolutions, the map halved after each; (N, 1, 16, 16) -> (N, 10), 3,818 parameters or, learned, more."""
-    step = 2 if how == "stride in the convolution" else 1
-
-    def halve(width: int) -> nn.Module:
-        if how == "strided convolution after it":
-            return nn.Conv2d(width, width, 2, stride=2)
-        return {"max pool": nn.MaxPool2d(2), "average pool": nn.AvgPool2d(2)}.get(how, nn.Identity())
-
-    return nn.Sequential(
-        nn.Conv2d(1, 8, 3, step, padding=1), nn.ReLU(), halve(8),
-        nn.Conv2d(8, 16, 3, step, padding=1), nn.ReLU(), halve(16),
-        nn.Flatten(), nn.Linear(256, 10),
-    )  # fmt: skip
-
-
-SHRINKING = ("max pool", "average pool", "stride in the convolution", "strided convolution after it")
-
-
 def _after_epochs(build: Callable[[], nn.Module], seed: int, side: int, epochs: Sequence[int] = EPOCHS) -> list[float]:
     return learned(build, epochs, seed, side)
-
-
-def _when_shifted(build: Callable[[], nn.Module], seed: int, side: int) -> list[float]:
-    """After the last of EPOCHS, on test images that are moved by each of SHIFTS, mean of the four directions."""
-
-    def judge(model: nn.Module, x: Tensor, y: Tensor) -> list[float]:
-        def moved(by: int) -> float:
-            ways = ((by, 0), (-by, 0), (0, by), (0, -by))
-            return sum(accuracy(model, torch.roll(x, way, (2, 3)), y) for way in ways) / len(ways)
-
-        return [moved(by) for by in SHIFTS]
-
-    (found,) = learned(build, EPOCHS[-1:], seed, side, judge)
-    return list(found)
 
 
 @dataclass(frozen=True)
@@ -91,15 +58,13 @@ class Run:
     Attributes:
         networks: name -> what makes it.
         side: of the images.
-        columns: what their accuracy is looked at for, and its name.
-        named: the name of `columns`.
+        columns: the epochs after which their accuracy is looked at.
         look: trains a network from a seed and gives its share of right test images for each column.
     """
 
     networks: Mapping[str, Callable[[], nn.Module]]
     side: int = 16
     columns: Sequence[int] = EPOCHS
-    named: str = "epochs"
     look: Callable[[Callable[[], nn.Module], int, int], list[float]] = _after_epochs
 
 
@@ -121,9 +86,6 @@ RUNS = {
         },
         side=8,
     ),
-    "shrunk": Run(
-        {how: partial(shrunk, how) for how in SHRINKING}, columns=SHIFTS, named="pixels moved", look=_when_shifted
-    ),
 }
 
 
@@ -142,7 +104,7 @@ def kept(run: str) -> pd.DataFrame:
     found = _read()[run]["shares"]
     rows = {(name, seed): shares for name, seeds in found.items() for seed, shares in enumerate(seeds)}
     index = pd.MultiIndex.from_tuples(rows, names=["network", "seed"])
-    return pd.DataFrame(list(rows.values()), index, pd.Index(RUNS[run].columns, name=RUNS[run].named))
+    return pd.DataFrame(list(rows.values()), index, pd.Index(RUNS[run].columns, name="epochs"))
 
 
 def provenance(run: str) -> str:

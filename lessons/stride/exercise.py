@@ -63,9 +63,9 @@ graded.output_side(output_side)
 # ## 2. What the stride saves
 #
 # A network is a chain of 3 × 3 convolutions with padding 1. `maps` lists their outputs in order, as pairs `(channels,
-# side)` for one image. All strides are 1; pools in between do not matter here. Now convolution number `first`
-# (counted from 0) gets stride `stride`. From its output on, a map whose side was `side` has the side `(side − 1) //
-# stride + 1`.
+# side)` for one image. All strides are 1. Where pools come in between, the sides in the list are those after them. Now
+# convolution number `first` (counted from 0) gets stride `stride`. From its output on, a map whose side was `side` has
+# the side `(side − 1) // stride + 1`.
 #
 # How many bytes **fewer** does the network keep, for `batch` images in float32?
 
@@ -92,12 +92,12 @@ check("bytes_saved")
 # fewer positions, but another layer made it.
 
 # %% [markdown] hint="bytes_saved"
-# **My number is too small.** Go down the list from `first` and ask of each map whether it has its old size.
-# Does the list end with the strided layer?
+# **My number is too small.** Go down the list from `first` and ask of each map whether it has its old size. Does the
+# list end with the strided layer?
 
 # %% [markdown] hint="bytes_saved"
-# **It is right for even sides only.** 9 values at stride 2: the kernel's centre is at 0, 2, 4, 6, 8. Round
-# the side first, then square it.
+# **It is right for even sides only.** 9 values at stride 2: the kernel's centre is at 0, 2, 4, 6, 8. Round the side
+# first, then square it.
 
 # %% graded="bytes_saved"
 from lessons.stride import graded
@@ -146,14 +146,13 @@ graded.times_smaller(times_smaller)
 # %% [markdown] question="strided" points=4 difficulty=3 minutes=14
 # ## 4. Strides for pools
 #
-# The network below takes images of 3 × 32 × 32 and shrinks its maps by pooling. Build one in its place such
-# that
+# The network below takes images of 3 × 32 × 32 and shrinks its maps by pooling. Build one in its place such that
 #
 # - the output has the same shape, (batch, 10), and every layer that has parameters keeps theirs in number and
 #   shape;
 # - everything is trained, and a ReLU follows every convolution, as in the original;
-# - the first convolution reads the images as they are, and every value of them counts: whichever is changed, some
-#   output changes;
+# - the first convolution reads the images as they are, and no part of them is left out to save memory: whichever value
+#   is changed, some output changes;
 # - the peak of a traced training step is **at most 70 %** of the original's.
 #
 # `strided()` takes no arguments and returns the network.
@@ -180,8 +179,8 @@ from lessons.stride.checks import check
 check("strided")
 
 # %% [markdown] hint="strided"
-# **PyTorch says that shapes cannot be multiplied.** The dense layer wants 64 maps of 4 × 4. Write the side
-# after every layer: 32, 32, 16, … Which of your layers halves it, and does any place halve it twice?
+# **PyTorch says that shapes cannot be multiplied.** The dense layer wants 64 maps of 4 × 4. Write the side after every
+# layer: 32, 32, 16, … Which of your layers halves it, and does any place halve it twice?
 
 # %% [markdown] hint="strided"
 # **It runs and the peak is too high.** The pools after small maps hardly count. Which pool comes after the
