@@ -49,7 +49,7 @@ from course_utils.memory import StepTrace
 from course_utils.techniques.capacity import FITS, NO, TIGHT, fit
 from course_utils.trace import training_step
 from course_utils.units import MIB, CourseError
-from lessons.hardware.ladder import LADDER_FOUND
+from lessons.memory.ladder import LADDER_FOUND
 
 CONSOLE = Console(width=150)
 LADDER = Path(__file__).with_name("timm_ladder.csv")
@@ -157,7 +157,7 @@ def agreement(found: list[Verdict]) -> dict[str, int]:
 
 
 def gpu_ladder(path: Path = LADDER) -> None:
-    """All rows, both halves, and what the verdict has wrong. Writes `lessons/hardware/ladder.json`, for lesson 02."""
+    """All rows, both halves, and what the verdict has wrong. Writes `lessons/memory/ladder.json`, for lesson 03."""
     found, unknown = verdicts(list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())))
     parts = {
         "all": found,

@@ -43,7 +43,16 @@ class Block:
 
 
 class OutOfMemory(Exception):
-    """A request that a finite card cannot meet, even after every unused segment was given back."""
+    """A request that a finite card cannot meet, even after every unused segment was given back.
+
+    Attributes:
+        asked: bytes of the segment that there was no room for.
+        allocator: as it was then.
+    """
+
+    def __init__(self, asked: int, allocator: CachingAllocator) -> None:
+        super().__init__(f"{asked} bytes asked for, {allocator.reserved} of {allocator.limit} reserved")
+        self.asked, self.allocator = asked, allocator
 
 
 class CachingAllocator:
@@ -63,6 +72,7 @@ class CachingAllocator:
         self.limit, self.was_short = limit, False
         self.reserved = self.allocated = self.peak_allocated = 0
         self._next = 0  # address of the next segment: what is given back leaves a hole, as on the card
+        self._segments: list[Block] = []  # the first block of each, which merging keeps
         # Free blocks of the large and the small pool, as (size, address, block), smallest first.
         self._free: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
 
@@ -98,14 +108,28 @@ class CachingAllocator:
             self.was_short = True
             self.release_cached()
             if self.reserved + size > self.limit:
-                raise OutOfMemory(f"{size} bytes asked for, {self.reserved} of {self.limit} reserved")
+                raise OutOfMemory(size, self)
         block = Block(self._next, size, small)
+        self._segments.append(block)
         self._next += size
         self.reserved += size
         return block
 
+    def layout(self) -> list[list[tuple[int, bool]]]:
+        """The segments, oldest first: of each its blocks, as bytes and whether the block is free."""
+        found = []
+        for first in self._segments:
+            blocks = []
+            block: Block | None = first
+            while block is not None:
+                blocks.append((block.size, block.free))
+                block = block.after
+            found.append(blocks)
+        return found
+
     def release_cached(self) -> None:
         """Give every segment of which no block is in use back to the card."""
+        self._segments = [first for first in self._segments if not first.free or first.after is not None]
         for small, pool in self._free.items():
             whole = [entry[2].before is None and entry[2].after is None for entry in pool]
             self.reserved -= sum(entry[0] for entry, free in zip(pool, whole, strict=True) if free)

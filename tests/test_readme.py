@@ -14,7 +14,7 @@ from classroom.hours import stated, total
 from course_utils.networks import vgg16
 from course_utils.trace_command import trace_command
 from docs import picture
-from lessons.hardware.ladder import ladder
+from lessons.memory.ladder import ladder
 from website.links import filled as with_links
 from website.links import read_address
 

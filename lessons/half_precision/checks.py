@@ -78,7 +78,7 @@ recipe_bytes = BytesCheck(
         Slip("no half copy in mixed, half gradient in pure", _recipe(8, 12, 6),
              "The pure recipe keeps nothing in float32: 2 bytes for the weight and 2 for the gradient."),
     ],
-    takeaway="With momentum the mixed recipe takes 14 bytes a parameter and float32 takes 12: halves that cost memory.",
+    takeaway="With momentum the mixed recipe takes 14 bytes a parameter, float32 12: a lasting half copy costs memory.",
 )  # fmt: skip
 
 # -- 2. what is left of the saved maps -------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def _halves() -> Finding:
         verdict,
         f"VGG-16, batch 128: {_from_to(vgg)}, {_change(vgg.saved)}; the 52 M dense net {_from_to(dense)}, "
         f"{_change(dense.saved)}",
-        "Weights, optimizer state, indices and the input stay as they were, and float16 needs loss scaling.",
+        "Weights, optimizer state, indices and the input stay as they were.",
     )
 
 

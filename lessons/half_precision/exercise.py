@@ -32,7 +32,8 @@ from lessons.half_precision.judge import half_loss, loses_small
 # Three ways to train, and what each keeps for every parameter:
 #
 # - `"float32"`: weight, gradient and optimizer state in float32;
-# - `"mixed"`: the same, and beside each float32 *master weight* a half copy that the layers compute with;
+# - `"mixed"`: the same, and beside each float32 *master weight* a half copy that the layers compute with and that stays
+#   (Megatron-LM keeps bfloat16 weights like that; autocast, of the lesson, drops its copies);
 # - `"pure"`: weight, gradient and state in halves, and nothing else.
 #
 # Return the bytes for a network of `parameters`. `optimizer` is `"sgd"` (no state), `"momentum"` (one value a

@@ -19,9 +19,9 @@
 # 2. say how a training all in float16 differs from one all in bfloat16;
 # 3. write the training loop with a loss scale, and say what each line is for;
 # 4. count a parameter's bytes in *mixed precision*, and a step's bytes under *autocast*;
-# 5. say for which networks autocast saves memory, and on which devices time.
+# 5. say for which networks autocast saves memory.
 #
-# About 130 minutes, and {minutes} for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
+# About 120 minutes, and {minutes} for the exercise. It builds on lesson 03: roles, the peak, pool indices. No GPU is
 # needed.
 
 # %% slide="skip" folded=true
@@ -152,8 +152,8 @@ bit_fields(
 )
 
 # %% [markdown] slide="notes"
-# Read float16. Its exponent is 01011, eleven. Subtract 15, so that small numbers have an exponent too: 2⁻⁴. So 0.1 lies
-# between 1/16 and 1/8, and its fraction is 614 of 1,024 steps from one to the other. In binary every number but 0
+# Read float16. Its exponent is 01011, eleven. It is stored 15 too large, so that negative ones can be stored: 11 − 15 = −4, and
+# the power is 2⁻⁴. So 0.1 lies between 1/16 and 1/8, and its fraction is 614 of 1,024 steps from one to the other. In binary every number but 0
 # begins with a 1, so the 1 need not be stored: with this *hidden one*, 10 bits make 11 digits. Only when the exponent
 # is all zeros is that digit a 0. Such *subnormal* numbers reach further down, with fewer digits. An exponent of all
 # ones is no power of two: with a fraction of 0 it stands for infinity, with any other for nan.
@@ -216,7 +216,7 @@ print(f"longest first step {longest:,.0f} times the rate,", end=" ")
 print(f"accuracy {train(torch.float16, eps=eps)[1][-1]:.0f} %")
 
 # %% [markdown] slide="notes"
-# Not being 0 is not enough for ε. Where v is 0, ε alone divides, and the smaller it is, the longer the steps. In
+# It is not enough that ε is not 0. Where v is 0 the gradient is divided by ε alone: the smaller ε, the longer the step. In
 # float32, where v is not lost, Adam's first step is no longer than the rate.
 #
 # With an ε that suits it, float16 trains as well as float32 here: at this rate its rounding does no harm. So is range
@@ -238,7 +238,7 @@ magnitudes(
 
 # %% [markdown] slide="notes"
 # Weight gradients are sums over images and positions, and larger here. Does it matter that small values of the maps
-# become 0? Not for this batch: the first row of the table below. It does when all values are small.
+# become 0? For this batch, no, as the first row of the next table says. It does matter when every gradient is small.
 
 # %% [markdown] slide="slide"
 # ## Range has a remedy: scale the loss
@@ -264,31 +264,35 @@ def error(weights):
     return float(off / torch.linalg.norm(exact.all_weights))
 
 
-rows = [("the batch above, 1", f"{100 * usual_zeros:.1f} %", f"{100 * usual_wrong:.2f} %")]
+rows = [("usual batch, no scale", f"{100 * usual_zeros:.1f} %", f"{100 * usual_wrong:.2f} %")]
 for scale in (1, 2**4, 2**8, 2**12, 2**16):
     half = gradients(net, images[known], labels[known], "float16", scale)
     zeros = fate(exact.maps["conv1"], "float16", scale).lost
     wrong = error(half.all_weights / scale)
-    rows.append((f"{scale:,}", f"{100 * zeros:.1f} %", f"{100 * wrong:.2f} %"))
+    name = f"known batch, {f'times {scale:,}' if scale > 1 else 'no scale'}"
+    rows.append((name, f"{100 * zeros:.1f} %", f"{100 * wrong:.2f} %"))
 half = gradients(net, images[known], labels[known], "bfloat16")
 zeros = fate(exact.maps["conv1"], "bfloat16").lost
 wrong = error(half.all_weights)
-rows.append(("bfloat16, no scale", f"{100 * zeros:.1f} %", f"{100 * wrong:.2f} %"))
+rows.append(("known batch in bfloat16", f"{100 * zeros:.1f} %", f"{100 * wrong:.2f} %"))
 columns = ["scale", "conv1's map: becomes 0", "weight gradients: error"]
 pd.DataFrame(rows, columns=columns).set_index("scale")
 
 # %% [markdown] slide="notes"
-# Without a scale a large part of the gradient is lost; with one, what is left is the rounding of float16. bfloat16
-# needs no scale and rounds more coarsely. Why powers of two? Between normal numbers they move the exponent and touch no
-# digit:
+# Without a scale a large part of the gradient is lost; with one, what is left is the rounding of float16. Scales are powers
+# of two: between normal numbers they move the exponent and touch no digit. bfloat16 needs no scale and rounds more coarsely.
 
-# %% slide="notes"
-# drawn as whole numbers, which are the same on every processor
-whole = torch.randint(2**24, (100_000,), generator=torch.Generator().manual_seed(0))
-values = whole * 2.0**-34
-for scale in (2.0**12, 5000.0):
-    changed = (values * scale / scale != values).sum()
-    print(f"times {scale:,.0f} and back: {changed:>6,} of 100,000 numbers changed")
+# %% [markdown] slide="subslide"
+# In practice only the layers compute in float16, and a float32 *master weight* is updated: *mixed precision*. PyTorch's
+# *autocast* decides operator by operator.
+
+# %% [markdown] slide="notes"
+# Put `with torch.autocast("cuda", dtype=torch.float16):` around the forward pass, and
+#
+# - convolutions and matrix products run in half, on half copies of their inputs and weights;
+# - the loss, softmax, layer and group norm, and sums run in float32; batch norm takes and keeps halves, and only its
+#   statistics are float32;
+# - the weights themselves stay float32, and so do their gradients in `.grad`. An optimizer needs no change.
 
 # %% [markdown] slide="subslide"
 # The loop to copy:
@@ -307,8 +311,7 @@ for scale in (2.0**12, 5000.0):
 # ```
 
 # %% [markdown] slide="notes"
-# *Autocast* is explained below. One mistake raises no error: without `unscale_`, clipping meets gradients that are larger
-# by the scale, 65,536 to begin with. `scaler.step` then divides what is left by the scale, so that SGD's steps shrink to
+# One mistake raises no error: without `unscale_`, clipping meets gradients that are larger by the scale, 65,536 to begin with. `scaler.step` then divides what is left by the scale, so that SGD's steps shrink to
 # next to nothing. `backward` stays outside of the autocast block: each operator's backward pass runs in the type that its
 # forward pass had.
 #
@@ -339,7 +342,7 @@ print("The rule for doubling, from the skipped steps alone, gives the same scale
 corners = [(step + side, scale) for step, scale in enumerate(used) for side in (0, 1)]
 plane(
     Axis("step", low=0, high=120),
-    Axis("log2 of the loss scale"),
+    Axis("log2 of the loss scale", low=14),
     curves=[
         Curve(
             "", [at for at, _ in corners], [torch.tensor(s).log2().item() for _, s in corners]
@@ -434,20 +437,32 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# Three things are suspected: lost updates, the rounding of the maps, and Adam's averages, which are bfloat16 too. We
-# take two of them away. With *master weights* the weights and Adam's averages stay float32, and the layers compute in
-# bfloat16 with rounded copies. (That is autocast, of which more below.) The maps are rounded as before.
+# Three things are suspected: lost updates, the rounding of the maps, and Adam's averages, which are bfloat16 too. Under
+# autocast weights and Adam's averages stay float32, and the maps are rounded as before: that takes two suspects away.
 #
-# Then we put one back. In the last runs Adam's averages stay float32, but after each step the weights are rounded, to
-# bfloat16 or to float16.
-
+# Then we put one back: after each step the weights are rounded, to bfloat16 or to float16. And once they are rounded *at
+# random*: up or down, the nearer number being the likelier, so that of many small updates the right share survives. The
+# weights are as coarse as before.
 
 # %% tags=["nbval-ignore-output"] folded=true
-def with_rounded_weights(dtype):
+def nearest(dtype):
+    return lambda weight: weight.to(dtype)
+
+
+dice = torch.Generator().manual_seed(0)  # of its own, so that batches come in the same order
+
+
+def at_random(weight):
+    """Rounded to bfloat16's upper 16 bits, up with the probability that the lower 16 say."""
+    noise = torch.randint(2**16, weight.shape, dtype=torch.int32, generator=dice)
+    return ((weight.view(torch.int32) + noise) & -(2**16)).view(torch.float32)
+
+
+def with_rounded_weights(rounded):
     def round_weights(optimizer, *_):
         with torch.no_grad():
             for weight in optimizer.param_groups[0]["params"]:
-                weight.copy_(weight.to(dtype))
+                weight.copy_(rounded(weight))
 
     hook = register_optimizer_step_post_hook(round_weights)  # until removed, after every step
     reached = train(rate=1e-4, epochs=30, autocast=True)[1]
@@ -455,54 +470,74 @@ def with_rounded_weights(dtype):
     return reached
 
 
-slow["master weights"] = train(rate=1e-4, epochs=30, autocast=True)[1]
-slow["only the weights rounded"] = with_rounded_weights(torch.bfloat16)
-in_half = with_rounded_weights(torch.float16)[-1]
+slow["autocast"] = train(rate=1e-4, epochs=30, autocast=True)[1]
+slow["and weights rounded"] = with_rounded_weights(nearest(torch.bfloat16))
+slow["and rounded at random"] = with_rounded_weights(at_random)
+in_half = with_rounded_weights(nearest(torch.float16))[-1]
 print("after 30 epochs:", ", ".join(f"{name} {r[-1]:.0f} %" for name, r in slow.items()))
-print(f"only the weights rounded, to float16: {in_half:.0f} %")
-back = slow["master weights"][-1] - slow["only the weights rounded"][-1]
+print(f"autocast and weights rounded to float16: {in_half:.0f} %")
+back = slow["autocast"][-1] - slow["and weights rounded"][-1]
+colours = [*SERIES_COLOURS, "#777777"][: len(slow)]
 plane(
     Axis("epochs", low=0),
     Axis("accuracy, %", low=0, high=100),
     curves=[
-        Curve(name, list(range(1, 31)), reached, colour, dashed=name == "master weights")
-        for (name, reached), colour in zip(slow.items(), SERIES_COLOURS, strict=False)
+        Curve(name, list(range(1, 31)), reached, colour, dashed=name == "autocast")
+        for (name, reached), colour in zip(slow.items(), colours, strict=True)
     ],
-    title=f"Rounding nothing but the weights to bfloat16 costs {back:.0f} points",
+    title=f"Rounding the weights to bfloat16 as well costs {back:.0f} points; "
+    "rounding them at random, "
+    f"{max(0.0, slow['autocast'][-1] - slow['and rounded at random'][-1]):.0f}",
 )
 
 # %% [markdown] slide="notes"
-# With master weights the curve is that of float32, so it was not the maps. Round the weights alone, and most of
-# the loss returns, though Adam's averages are float32. So it was the updates, lost where they are added to the weights.
-# More time does not close the gap: `train` with 120 epochs in place of 30, run once for this page, ends at 93 % in
-# float32 and at 73 % all in bfloat16. The network is small and this is one seed; how much is lost varies, and at a rate
-# of 3e-3 nothing was.
+# Under autocast the curve is that of float32, so it was not the maps. Round the weights to the nearest, and most of the gap
+# is back. Round them at random, and it is closed, with weights as coarse. So coarse weights do no harm here; losing every
+# update below half a step does. More time does not bring them back: `train` with 120 epochs in place of 30, run once for
+# this page, ends at 93 % in float32 and at 73 % all in bfloat16. float16 has three more bits of fraction, so it begins to lose updates
+# at steps eight times smaller: in the chart above hardly any at 1e-4, and at 1e-5 as many as bfloat16 at 1e-4. (The network
+# is small and this is one seed; how much is lost varies.)
+
+# %% [markdown] slide="subslide"
+# **Can you train in 16 bits alone?** float16: not with Adam's usual ε, nor with small gradients unless the loss is scaled.
+# bfloat16: here yes at a rate of 3e-3, no at 1e-4, unless weights are rounded at random. So keep float32 weights.
+
+# %% [markdown] slide="skip"
+# On cards that compute in bfloat16, NVIDIA's from Ampere (2020) on, three lines are enough:
 #
-# Range has one remedy, then, and rounding another. float16 needs a loss scale, and that costs no memory. Against rounding
-# both need float32 weights, and those do cost memory. float16 has three more bits of fraction, so it needs them later: at
-# a step of 1e-4 it lost hardly an update in the chart above, at 1e-5 as many as bfloat16 at 1e-4.
+# ```python
+# with torch.autocast("cuda", dtype=torch.bfloat16):   # no scaler
+#     loss = F.cross_entropy(model(images), labels)
+# loss.backward()
+# optimizer.step()
+# ```
+#
+# On older cards with tensor cores, Volta and Turing, take float16 and the loop above with its `GradScaler`.
 
 # %% [markdown] slide="slide"
-# ## What autocast does
+# ## What does a parameter cost?
 #
-# *Mixed precision*: layers compute in halves, and a float32 *master weight* is updated. PyTorch's autocast decides
-# operator by operator.
+# With momentum, in bytes; autocast at three moments:
+#
+# | | float32 | paper of 2018 | autocast: forward pass | in each layer's backward, for a moment | after it |
+# |---|---:|---:|---:|---:|---:|
+# | weight | 4 | 4 | 4 | 4 | 4 |
+# | half copy of it | – | 2 | 2 | – | – |
+# | gradient in half | – | 2 | – | 2 | – |
+# | gradient | 4 | – | – | 4 | 4 |
+# | momentum | 4 | 4 | 4 | 4 | 4 |
+# | **together** | **12** | **12** | **10** | **14** | **12** |
 
 # %% [markdown] slide="notes"
-# Put `with torch.autocast("cuda", dtype=torch.float16):` around the forward pass, and
-#
-# - convolutions and matrix products run in half, on half copies of their inputs and weights;
-# - the loss, softmax, layer and group norm, and sums run in float32; batch norm takes and keeps halves, and only its
-#   statistics are float32;
-# - the weights themselves stay float32; each copy is made once and kept until the forward pass ends, or longer where
-#   the backward pass needs it.
-#
-# The trace shows it on a dense layer of 1,000 × 1,000. The table says what each operator is for, and how many bytes are
-# alive after it. A `_to_copy` makes a half copy of a float32 tensor, or a float32 copy of a half one. `mm` is a matrix
-# product, `addmm` one with the bias added. Half copies of weights are in the role `other`. The rows left out belong to
-# other layers; the total begins with parameters and momentum.
+# The paper is Micikevicius et al., *Mixed Precision Training*, ICLR 2018: weights, maps and gradients in float16, a float32
+# master copy for the update. Autocast makes its half copy of a weight once and keeps it until the forward pass ends, or
+# longer where the backward pass needs it. The 14 bytes are there when a layer's half gradient is copied to float32. (18
+# while an earlier micro-batch's gradient is still in `.grad`.) So parameters save nothing at the end; what is saved must
+# come from the maps. The trace of a dense layer of 1,000 × 1,000 shows the same moments. A `_to_copy` makes a half copy of a
+# float32 tensor, or the other way round; `mm` is a matrix product, `addmm` one with the bias added; half copies of weights
+# are in the role `other`.
 
-# %%
+# %% folded=true
 with torch.device("meta"):
     layer = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
 step = training_step(layer, (1000,), 10, precision="float16", target="cpu")
@@ -515,24 +550,6 @@ purposes = [
     *("weight gradient to float32", "bias gradient to float32"),
 ]
 first[["event", "phase"]].assign(makes=purposes).join(first[sizes].map("{:,}".format))
-
-# %% [markdown] slide="subslide"
-# What does a parameter cost? Bytes, with momentum, autocast at three moments:
-#
-# | | float32 | paper of 2018 | before its backward | its gradient is copied | after |
-# |---|---:|---:|---:|---:|---:|
-# | weight | 4 | 4 | 4 | 4 | 4 |
-# | half copy of it | – | 2 | 2 | – | – |
-# | gradient in half | – | 2 | – | 2 | – |
-# | gradient | 4 | – | – | 4 | 4 |
-# | momentum | 4 | 4 | 4 | 4 | 4 |
-# | **together** | **12** | **12** | **10** | **14** | **12** |
-
-# %% [markdown] slide="notes"
-# Each layer has its 14 bytes for a moment, when its half gradient is copied to float32. (With gradients kept from an
-# earlier micro-batch it is more.) So parameters save nothing at the end; what is saved must come from the maps. The paper
-# is Micikevicius et al., *Mixed Precision Training*, ICLR 2018: weights, maps and gradients in float16, a float32 master
-# copy for the update. Autocast keeps `weight` and `weight.grad` in float32, so an optimizer needs no change.
 
 # %% [markdown] slide="slide"
 # ## How much memory is saved?
@@ -631,10 +648,11 @@ print("MiB by role, each at its own peak:")
 (table[(table != 0).any(axis=1)] / 2**20).map("{:,.0f}".format)
 
 # %% [markdown] slide="notes"
-# - *Feature maps* halve. Those of the last layers come on top: float32's peak is later in the backward pass, when they
-#   are freed already.
-# - *Gradient maps* would halve, too. Here they all but vanish: at `fc6` there are only small ones yet.
-# - *Parameters* and *optimizer state* stay: the price of rounding.
+# - *Feature maps* halve. But the maps of the last layers are now part of the peak. In float32 the peak came later, when
+#   they had been freed.
+# - *Gradient maps* would halve, too. But what matters here is that the peak has moved: at `fc6` the large ones do
+#   not exist yet.
+# - *Parameters* and *optimizer state* stay, so that no update is lost.
 # - *Weight gradients*: `fc6` has its gradient twice for a moment, with 196 MiB in half. Float32's later peak has some
 #   gradients of convolutions instead.
 # - *Pool indices* stay: whole numbers of 64 bits. There are more of them, since at `fc6` all pools still need theirs.
@@ -688,9 +706,8 @@ skyline(
 )
 
 # %% [markdown] slide="notes"
-# It grows. At the peak no half copy of a weight is left: the later layers have freed theirs, and `fc1` would need its
-# weights in the backward pass only for a gradient of the images, which nobody asks for. What comes on top is `fc1`'s
-# gradient in half, beside the float32 gradient that is made from it:
+# It grows. At the peak no half copy of a weight is left: the later layers have freed theirs, and the backward pass does not
+# need `fc1`'s: they would only give a gradient of the images. What comes on top is `fc1`'s gradient in half, beside the float32 gradient that is made from it:
 
 # %% slide="notes"
 added = dense.by_role().loc["weight gradients", "change"]
@@ -698,56 +715,20 @@ print(f"weight gradients at the peak: {format_bytes(added)} more")
 print(f"a half gradient of fc1:       {format_bytes(2 * 9000 * 4000)}")
 print(f"the rest of the step:         {(-dense.saved_bytes - added) / MIB:+.2f} MiB")
 
-# %% [markdown] slide="slide"
-# ## Memory, time and accuracy together
-#
-# The digits once more, four ways, with a step of each measured here.
-
-# %% tags=["nbval-ignore-output"] folded=true
-
-
-def build():
-    return networks.small_cnn(channels=1, size=8)
-
-
-trained = digits.compare(
-    {
-        "float32": Variant(build),
-        "bfloat16 autocast": Variant(build, precision="bfloat16"),
-        "float16 autocast, scaled": Variant(build, precision="float16"),
-        "float16, pure": Variant(build, precision="float16", pure=True),
-    },
-    epochs=4,
-    seeds=(0,),
-    side=8,
+# %% slide="subslide" folded=true
+found = {
+    "ResNet-50": halving("ResNet-50", 128),
+    "VGG-16": vgg,
+    "52 M dense net": dense,
+}
+side_by_side(
+    {name: round(100 * (1 - one.saved)) for name, one in found.items()},
+    unit="%",
+    title="What is left of float32's peak under autocast, batch 128",
 )
-shown = trained[["traced peak", "measured peak"]].map(format_bytes)
-shown["seconds an epoch"] = trained["epoch seconds"].round(2)
-shown["accuracy"] = trained["accuracy"].map(format_share)
-shown
 
 # %% [markdown] slide="notes"
-# Both autocasts learn as float32 does. Pure float16 needs the least memory for tensors, and ends in nan as before. A
-# measured peak above the traced one may be scratch memory inside the kernels: a CPU that cannot compute in a format
-# converts to float32, in buffers of its own.
-
-# %% tags=["nbval-ignore-output"]
-slower = trained["epoch seconds"] / trained.loc["float32", "epoch seconds"]
-print("An epoch on this CPU takes", end=" ")
-print(f"{slower['bfloat16 autocast']:.1f} times as long in bfloat16 autocast,", end=" ")
-print(f"{slower['float16 autocast, scaled']:.1f} times in float16 autocast.")
-
-# %% [markdown] slide="skip"
-# And on a GPU? The next cell uses the one in this machine, or else a recording.
-
-# %% slide="skip" tags=["nbval-ignore-output"]
-gpu = recordings.gpu()
-print(textwrap.fill(recordings.sentence(gpu), 88))
-rows = []
-for name in ("VGG-16", "52 M dense net"):
-    for precision in ("float32", "float16"):
-        rows += beside_trace(gpu, name, precision, batches=(128,))
-pd.DataFrame(rows) if rows else None
+# ResNet-50 has little besides maps: one small dense layer, one pool with indices.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -775,16 +756,30 @@ half_explorer()
 # </details>
 
 # %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. float16 fails by range: scale the loss. Both halves lose small updates by rounding, bfloat16 sooner: keep float32
+#    weights.
+# 2. So maps halve; weights, their gradients, optimizer state, indices and input do not.
+# 3. ResNet-50 comes close to half, VGG-16 saves a third, a network of weights may grow.
+
+# %% [markdown] slide="notes"
+# Ampere or later: autocast with bfloat16 and no scaler. Volta and Turing: autocast with float16 and a `GradScaler`.
+#
+# Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}. Save, then
+# `course check 08` gives your marks.
+
+# %% [markdown] slide="skip"
 # ## Further: which devices gain time
 #
 # Time is gained where the device has arithmetic for halves. Two claims of 2016, judged:
 
-# %%
+# %% slide="skip"
 judge([81, 82])
 
 # %% [markdown] slide="skip"
-# **The catalogue**, in TFLOP/s; at "–" it has no rate, though a card with tensor cores also has plain float16
-# arithmetic. The last column is what the model of lesson 01 makes of the rates for VGG-16, batch 64: float32's time
+# **The catalogue**, in TFLOP/s; "–" where it has no figure. (Every card with tensor cores can also compute float16 without
+# them.) The last column is what the model of lesson 01 makes of the rates for VGG-16, batch 64: float32's time
 # over half's. *Tensor cores* (lesson 02) multiply halves and add up in float32.
 
 # %% slide="skip" folded=true
@@ -836,17 +831,41 @@ pd.DataFrame(shown, columns=columns).set_index("network, batch")
 # NVIDIA's own DeepLearningExamples, 2021, with autocast and the memory layout that tensor cores like. NVIDIA's A100 row
 # starts from TF32, not from float32.
 
-# %% [markdown] slide="slide"
-# ## Recap
-#
-# 1. float16 fails by range: scale the loss. Both halves lose small updates by rounding, bfloat16 sooner: keep float32
-#    weights.
-# 2. So maps halve; weights, their gradients, optimizer state, indices and input do not.
-# 3. ResNet-50 comes close to half, VGG-16 saves a third.
+# %% [markdown] slide="skip"
+# **On this CPU**, the digits once more, four ways. Where it lacks arithmetic for halves they cost time. Pure float16 ends
+# in nan, as before.
 
-# %% [markdown] slide="notes"
-# Autocast with bfloat16 needs no scale, and rounds more coarsely. A network of weights saves nothing, and grows where its
-# peak is in the backward pass. Where the device has no arithmetic for halves, time may be lost, as on this CPU in float16.
-#
-# Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}. Save, then
-# `course check 08` gives your marks.
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
+
+
+def build():
+    return networks.small_cnn(channels=1, size=8)
+
+
+trained = digits.compare(
+    {
+        "float32": Variant(build),
+        "bfloat16 autocast": Variant(build, precision="bfloat16"),
+        "float16 autocast, scaled": Variant(build, precision="float16"),
+        "float16, pure": Variant(build, precision="float16", pure=True),
+    },
+    epochs=4,
+    seeds=(0,),
+    side=8,
+)
+shown = trained[["traced peak"]].map(format_bytes)
+shown["seconds an epoch"] = trained["epoch seconds"].round(2)
+shown["accuracy"] = trained["accuracy"].map(format_share)
+shown
+
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
+gpu = recordings.gpu()
+print(textwrap.fill(recordings.sentence(gpu), 88))
+rows = []
+for name in ("VGG-16", "52 M dense net"):
+    for precision in ("float32", "float16"):
+        rows += beside_trace(gpu, name, precision, batches=(128,))
+pd.DataFrame(rows) if rows else None
+
+# %% [markdown] slide="skip"
+# The exercise is [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}.

@@ -1,4 +1,4 @@
-"""Cards as bars of memory, and what a step needs as lines across them."""
+"""Cards as dots on an axis of memory, and what a step needs as lines across them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from course_utils.figures.scene import FAINT, INK, PAPER, WIDTH, Area, Lines, Picture, Scene, Words, text_width
-from course_utils.figures.style import SIZE, beside, write_title
+from course_utils.figures.style import SIZE, beside, circle, write_title
 from course_utils.units import GIB, CourseError, format_bytes
 
-ROW, BAR = 20.0, 15.0  # pixels from one card to the next, and of a bar: less than elsewhere, so that all fit a screen
+ROW, DOT = 20.0, 6.5  # pixels from one card to the next, less than elsewhere, so that all fit a screen; and of a dot
 LOW, HIGH = GIB / 2, 256 * GIB  # ends of the axis, which do not move with what is drawn
-# (fill, whether the bar is filled) by state; a state without an entry is an outline. Blue and orange stay apart without
-# colour vision, and the words at the bar's end say it again.
+# The fill of a dot by state; a state without an entry is an outline. Blue and orange stay apart without colour vision.
 FILLS = {"fits": "#0072b2", "tight": "#d55e00"}
 
 
 @dataclass(frozen=True)
 class CardBar:
-    """One card: its name, its memory in bytes, the state its bar is drawn in, and notes in columns at the right."""
+    """One card: its name, its memory in bytes, the state its dot is drawn in, and notes in columns at the right."""
 
     name: str
     memory_bytes: float
@@ -30,7 +29,9 @@ class CardBar:
 def cards(
     bars: Sequence[CardBar], lines: Mapping[str, float], title: str = "", headings: Sequence[str] = ()
 ) -> Picture:
-    """Every card's memory as a bar on a logarithmic axis, and what a step needs as named lines across all of them.
+    """Every card's memory as a dot on a logarithmic axis, and what a step needs as named lines across all of them.
+
+    A bar would have a length, which on such an axis says nothing.
 
     Args:
         bars: the cards, drawn from the top.
@@ -68,7 +69,7 @@ def cards(
         return left + min(max(share, 0.0), 1.0) * (right - left)
 
     marks = sorted(lines.items(), key=lambda item: item[1])
-    for name, value in reversed(marks):  # the names above the bars, the smallest lowest, so that no line crosses one
+    for name, value in reversed(marks):  # the names above the dots, the smallest lowest, so that no line crosses one
         y += 1.3 * SIZE
         text = f"{name} {format_bytes(value)}"
         wide = text_width(text, SIZE, True)
@@ -77,15 +78,14 @@ def cards(
         scene.add(Words(x, y, heading, SIZE, "end", bold=True))
     top = y + 8
     y = top - ROW / 2 + 6
-    outlines = []
+    dots: list[Area] = []
     for bar in bars:
         y += ROW
         end = at(bar.memory_bytes)
-        corners = [(left, y - BAR / 2), (end, y - BAR / 2), (end, y + BAR / 2), (left, y + BAR / 2)]
-        if bar.state in FILLS:
-            scene.add(Area(corners, FILLS[bar.state]))
-        else:
-            outlines.append([*corners, corners[0]])
+        scene.add(Lines([[(left, y), (end - DOT, y)]], FAINT, 0.8))
+        dots.append(Area(circle(end, y, DOT), FILLS.get(bar.state, INK)))
+        if bar.state not in FILLS:
+            dots.append(Area(circle(end, y, DOT - 1.6), PAPER))
         scene.add(beside(left - 10, y, bar.name, end=True))
         for x, note in zip(columns, reversed(bar.notes), strict=True):
             if note:
@@ -94,9 +94,9 @@ def cards(
     crossing = [[[(at(value), top), (at(value), bottom)]] for value in lines.values()]
     for line in crossing:
         scene.add(Lines(line, PAPER, 4.0))
-    scene.add(*(Lines([outline], FAINT, 1.2) for outline in outlines))
     for i, line in enumerate(crossing):
         scene.add(Lines(line, INK, 2.0, dashed=i > 0))
+    scene.add(*dots)
     scene.add(Lines([[(left, bottom), (right, bottom)]], FAINT))
     tick = 1
     while tick * GIB <= HIGH:

@@ -189,7 +189,7 @@ def _one_is_enough() -> Finding:
         f"VGG-16, of 2014, fits a {then.name} with batches up to {batch}. The {now.name}, {now.memory_gb:g} GB, has "
         f"room for {most / 1e9:.1f} billion parameters with PyTorch's default Adam in float32 and no maps; GPT-3 has "
         "175 (Brown et al., 2020)",
-        "Not for what is now called large.",
+        "No longer true of what is called large today.",
     )
 
 
@@ -273,7 +273,7 @@ def _several_in_the_cloud() -> Finding:
         RIGHT if faster and dense > 2 else PARTLY if faster or dense > 2 else WRONG,
         f"modelled, V100s on PCIe 3.0: ResNet-50 {gains[0]:.1f} times as fast on 4, {gains[1]:.1f} on 8; "
         f"the 52 M dense net {dense:.1f} on 4",
-        "Networks with much arithmetic a gradient byte gain; a dense one can lose.",
+        "Networks with much arithmetic for each byte of gradient gain; dense ones can lose.",
     )
 
 

@@ -46,7 +46,7 @@ def priced(device: Device) -> str:
 
 
 def sentences(step: StepTrace, batch: int, asked: Demand, fits: Sequence[CardFit]) -> tuple[str, str, str]:
-    """What the bars say in words: what the step needs, which card to take, and what else would do.
+    """What the dots say in words: what the step needs, which card to take, and what else would do.
 
     Args:
         step: the step at every batch.
@@ -113,7 +113,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def bars(fits: Sequence[CardFit], unknown: str = "any") -> list[CardBar]:
-    """One bar a card, by memory, then by year; `unknown` is what stands for a largest batch that there is not."""
+    """One dot a card, by memory, then by year; `unknown` is what stands for a largest batch that there is not."""
 
     def note(fit: CardFit) -> str:
         if fit.state == CANNOT:

@@ -15,12 +15,14 @@
 # Afterwards you can
 #
 # 1. say how many parameters a card trains, and what the old rule for it forgot;
-# 2. check a printed number by computing it;
-# 3. say what a card's memory has to hold beside the parameters;
-# 4. train a head on a frozen backbone where nothing larger fits;
-# 5. choose between a free card, a rented one, a used one and none.
+# 2. say what a card's memory has to hold beside the parameters, and which card a step needs;
+# 3. train a head on a frozen backbone where nothing larger fits;
+# 4. choose between a free card, a rented one, a used one and none.
 #
-# About 120 minutes, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the trace) and 01
+# **Part one** asks what fits: parameters, then feature maps, then what the driver takes. **Part two** asks what to do
+# without such a card, or with little money, and ends in a decision for three budgets.
+#
+# About 105 minutes, and {minutes} for the exercise. It builds on lessons 00 (the roles of memory, the trace) and 01
 # (bandwidth, arithmetic rate). No GPU is needed.
 
 # %% slide="skip" folded=true
@@ -41,28 +43,26 @@ from course_utils.machine.context import context, reports
 from course_utils.machine.hardware import device, devices
 from course_utils.machine.measure import measure_step
 from course_utils.machine.speed import predict_step
-from course_utils.machine.timing import measure_step_time
 from course_utils.networks import NETWORKS
 from course_utils.recordings import gpu, sentence
-from course_utils.techniques.capacity import demand, largest_batch, on_cards
+from course_utils.techniques.capacity import largest_batch
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes, format_seconds, format_share
 from lessons.claims import judge
 from lessons.hardware.claims import bytes_a_parameter
 from lessons.hardware.explorer import hardware_explorer
-from lessons.hardware.ladder import ladder
 from lessons.hardware.offers import offers, rent_usd
-from lessons.hardware.threads import measure_threads
 from lessons.shared import digits
 from lessons.shared.digits import Variant, compare
 from lessons.shared.language_steps import language_step
 from lessons.shared.published import RENTALS, USED
 
 # %% [markdown] slide="slide"
-# ## A card of 6 GiB
+# ## Part one: what fits
 
 # %% [markdown] slide="notes"
-# A GTX Titan of 2013, sold for 999 dollars, had 6,144 MiB of memory. How large a network does it train?
+# A GTX Titan of 2013, sold for 999 dollars, had 6,144 MiB of memory, 6 GiB. (Makers write GB and mean GiB, 2³⁰ bytes; the
+# course writes GiB.) How large a network does it train?
 
 # %%
 guess = predict(
@@ -131,7 +131,7 @@ reveal(
 # %% [markdown] slide="notes"
 # But look at the update, `w = w - lr * m / (sqrt(s) + eps)`. The root is a value of its own. On a GPU PyTorch's default
 # updates all parameters together, so for a moment there is a root for every one of them. A trace of a dense network
-# shows the worst moment of the update:
+# shows the worst moment of the update. (For plain SGD, which has no momentum, the rule of 2014 is right.)
 
 # %%
 for name, stays in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m, s")):
@@ -147,23 +147,12 @@ for name, stays in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m,
 # (`torch.optim.Adam(..., fused=True)` does the update in one kernel that needs no such tensor. It is not the default.
 # Lesson 14 counts with it.)
 
-# %% [markdown] slide="slide"
-# ## The rule at work
-#
-# The text of 2014 tries its rule on a network for a contest: dense layers, 9,000 inputs, then 4,000, 4,000 and 32
-# units.
+# %% [markdown] slide="subslide"
+# **The rule at work.** The text tries it on a network for a contest: dense layers, 9,000 inputs, then 4,000, 4,000 and 32
+# units. It prints that this network has 512,128,000 weights, and that it fits a card of 1,536 MiB.
 
 # %% [markdown] slide="notes"
-# It prints that this network has **512,128,000** weights, and that it fits a card of 1,536 MB.
-#
-# What does the rule itself say of such a card?
-
-# %%
-print(f"{(1536 - 400) * 1024 * 1024 // (4 * 2):,} parameters at most")
-
-# %% [markdown] slide="notes"
-# Something is odd: 512 million do not go into 149 million. Either the network does not fit, or the rule is broken, or
-# the count is. Which of the three? Take a pencil before you go on: three products and their sum.
+# Something is odd: by the rule, such a card has room for 149 million. Take a pencil: three products and their sum.
 
 # %% slide="subslide"
 sizes = [9000, 4000, 4000, 32]
@@ -172,19 +161,17 @@ for (a, b), product in zip(pairwise(sizes), products, strict=True):
     print(f"{a:>5,} · {b:>5,} {product:>12,}")
 print(f"{'sum':<13} {sum(products):>12,}")
 print(f"{'printed':<13} {512_128_000:>12,}")
+for name, each in (("rule of 2014", 8), ("corrected", 12)):
+    print(f"{name:<13} {(1536 - 400) * 1024 * 1024 // each:>12,} at most")
 
 # %% [markdown] slide="notes"
-# Compare the last two lines digit by digit, and say what happened before you go on.
-
-# %% [markdown] slide="fragment"
-# One digit too many went into print. The conclusion beside it was right: 52 million do go into 149 million.
-#
-# The sentence around a number can be true and the number wrong. Recompute what you can. It took three products.
+# Compare the digits of *sum* and *printed*: one too many went into print. The network does fit, by either rule. The
+# sentence around a number can be true and the number wrong; recompute what you can.
 
 # %% [markdown] slide="slide"
 # ## What both rules leave out
 #
-# Here is a trace of one step of that network, with momentum and a batch of 128, against a card of 1,536 MiB.
+# Here is a trace of one step of that network, with momentum and a batch of 128, on a card of 1,536 MiB.
 
 # %%
 with torch.device("meta"):
@@ -214,9 +201,9 @@ side_by_side(
 # backward pass, one set for every sample.
 
 # %% [markdown] slide="notes"
-# By the rule of 2014, a 6 GB card trains 753 million parameters. Each of these networks has less than a fifth of that.
-# The last one is a *transformer*, a small language model of 2019; its samples are texts of 1,024 *tokens*, pieces of
-# words (lesson 13).
+# By the rule of 2014, a card of 6 GiB trains 753 million parameters. VGG-16, which classifies images, has 138 million.
+# GPT-2, a small language model of 2019, has 124 million. It is a *transformer*; its samples are texts of 1,024 *tokens*,
+# pieces of words (lesson 13).
 
 
 # %% slide="skip" folded=true
@@ -233,20 +220,52 @@ steps = {name: traced(name) for name in NETWORKS}
 steps["GPT-2"] = language_step("GPT-2", sequence=1024, numbers="float32", optimizer="momentum")
 
 # %% folded=true
+on_six = {name: largest_batch(step, 6 * GIB).fits for name, step in steps.items()}
+print(f"VGG-16 trains on this card with up to {on_six['VGG-16']} images in a batch.")
+
+# %%
+guess_texts = predict(
+    "And GPT-2, which has fewer parameters? Up to how many texts fit on the same card?",
+    unit="texts",
+)
+guess_texts
+
+# %% folded=true
+reveal(
+    guess_texts,
+    {"GPT-2": on_six["GPT-2"]},
+    thoughts=[
+        (
+            on_six["VGG-16"],
+            "As many as images? Parameters do not tell how large the maps are.",
+        ),
+        (
+            1.1 * on_six["VGG-16"],
+            "A few more, for fewer parameters? It is the maps that count.",
+        ),
+    ],
+)
+
+# %% folded=true
 rows = []
 for name, step in steps.items():
     parameters = int(step.at(2).by_layer()["parameters"].sum())
-    kept, peaks = 12 * parameters, [step.at(batch).peak_bytes for batch in (16, 64)]
-    largest = f"{largest_batch(step, 6 * GIB).fits:,}"
+    kept = 12 * parameters
+    sample = step.at(129).peak_bytes - step.at(128).peak_bytes
     rows.append(
-        (name, f"{parameters:,}", format_bytes(kept), *map(format_bytes, peaks), largest)
+        (
+            name,
+            f"{parameters:,}",
+            format_bytes(kept),
+            format_bytes(sample),
+            f"{on_six[name]:,}",
+        )
     )
 columns = [
     "network",
     "parameters",
     "corrected rule",
-    "peak, batch 16",
-    "peak, batch 64",
+    "a further sample",
     "fits 6 GiB up to batch",
 ]
 pd.DataFrame(rows, columns=columns).set_index("network")
@@ -258,13 +277,7 @@ pd.DataFrame(rows, columns=columns).set_index("network")
 #
 # With Adam 16 bytes a parameter stay. Its 20 have to fit as well, but in the update, when the maps are gone.
 #
-# No count of parameters tells how large the maps are: VGG-16 and GPT-2 have about as many, and GPT-2's text needs many
-# times the maps of VGG-16's image. The trace tells. What does one more sample cost?
-
-# %% slide="skip"
-for name, step in steps.items():
-    more = step.at(129).peak_bytes - step.at(128).peak_bytes
-    print(f"{name:<14} {format_bytes(more):>10} for each further sample")
+# No count of parameters tells how large the maps are. The trace tells.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -274,157 +287,71 @@ for name, step in steps.items():
 # `torch.cuda.memory_reserved()`.
 
 # %% [markdown] slide="notes"
-# People found 200 to 1,000 MiB in 2019, and 1,685 MiB on an RTX 3090 of 2020 (PyTorch's issues 28113 and 55277). Every
-# kernel of every library was loaded at once. Since CUDA 11.7 kernels can be loaded when they are first used, and recent
-# out-of-memory messages imply 115 MiB on an RTX 4060 and 619 on an RTX 5090. The course keeps such reports with their
-# sources. For a card it allows for the most that was reported of its architecture, and for at least 512 MiB; those 512
-# also for a card that is only a size, such as the 1,536 MiB above.
-
-# %% slide="skip" folded=true
-seen = pd.DataFrame(reports())[["name", "architecture", "year", "loading", "mib"]]
-seen.columns = ["card", "architecture", "reported", "kernels are loaded", "context, MiB"]
-seen.set_index("card").sort_values("context, MiB")
-
-# %% [markdown] slide="skip"
-# Even before the context, error correction and the driver take part of the card. What out-of-memory messages call *total
-# capacity* is what there is. For the cards where a source says so:
+# Kernels can be loaded all at once, *eagerly*, or each when it is first used, *lazily* (since CUDA 11.7). Somebody tried
+# both with the same card and the same PyTorch:
 
 # %% folded=true
-known = [card for card in devices() if card.usable_gb]
-pd.DataFrame(
-    {
-        "sold, GiB": [f"{card.memory_gb:g}" for card in known],
-        "usable, GiB": [f"{card.usable_gb:g}" for card in known],
-        "missing": [f"{100 * (1 - card.usable_gb / card.memory_gb):.1f} %" for card in known],
-    },
-    index=[f"{card.name}, {card.year}" for card in known],
-)
-
-# %% [markdown] slide="skip"
-# (The H100's is what the driver reports; PyTorch shows a little less. In NVIDIA's own servers a B200 is listed with 180
-# GB.) Where no source is known the course takes what
-# is sold, which flatters the card. The context comes off after that.
+seen = pd.DataFrame(reports())[["name", "year", "loading", "mib"]]
+seen.columns = ["card", "reported", "kernels are loaded", "context, MiB"]
+same = seen["card"].str.startswith("A100, PyTorch 2.1.1")
+seen[same].set_index("card")
 
 # %% [markdown] slide="notes"
-# There is more: PyTorch's allocator rounds sizes up and leaves gaps that nothing fits into. Lesson 03 takes them apart.
+# The reports that the course keeps, with their sources, go from about a hundred MiB to well over a thousand. For a known card it
+# assumes the largest context reported for its architecture, and never less than 512 MiB; for a card given only by its
+# size it assumes 512 MiB:
 
-# %%
-asked = demand(steps["VGG-16"].at(64))
-gaps = asked.requests.reserved_bytes - asked.tensors
-print(f"VGG-16, batch 64: tensors                {format_bytes(asked.tensors):>10}")
-print(f"                  gaps, if there is room {format_bytes(gaps):>10}")
-print(f"                  workspace, our guess   {format_bytes(asked.workspace):>10}")
+# %% folded=true
+mib = seen["context, MiB"]
+print(f"{len(seen)} reports, {mib.min():,.0f} to {mib.max():,.0f} MiB")
 for name in ("RTX 4090", "RTX 2080", "RTX 3090"):
-    most = format_bytes(context(device(name)).most)
-    print(f"context that is allowed for, {name}    {most:>10}")
-least = format_bytes(context().least)
-print(f"the least of any context                 {least:>10}")
+    print(f"allowed for on an {name}: {format_bytes(context(device(name)).most)}")
+t4 = device("T4")
+print(f"of a T4's {t4.memory_gb:g} GiB programs see {t4.usable_gb:g}, the context included")
 
 # %% [markdown] slide="notes"
-# Whether a step fits has three answers in this course, given by one function, `fit(ledger, card)`:
+# As the last line says, a part of some cards is not available to programs at all. The course allows for that where a
+# source gives the number.
 #
-# | answer | what it means |
-# |---|---|
-# | *no* | the tensors and the least context are more than the card |
-# | *fits* | PyTorch's allocator, imitated, finds room beside the most context, with workspace and 2 % to spare |
-# | *tight* | neither |
-#
-# *Workspace* is scratch memory of fast convolutions; how much they want is a guess, from one rounded figure of 2016. The 2
-# % are the mean error of the imitation against 20 published steps, so single steps err by more. Lesson 03 shows how the
-# allocator works.
-
-# %% [markdown] slide="subslide"
-# **How often is the verdict wrong?** In 2022 the author of timm searched the largest batch of several hundred networks on
-# an RTX 3090, with every kernel loaded at once. A batch either ran or failed. For a random sample of the networks:
-
-# %% folded=true
-said = ladder()
-rows = [
-    [kind, said[kind], said[f"{kind} fits"], said[f"{kind} tight"], said[f"{kind} no"]]
-    for kind in ("ran", "failed")
-]
-met = f"{said['met']} of {said['networks']} networks"
-print(f"the batch that ran is said to fit, a larger one that failed is not: {met}")
-wrong, tried = said["ran no"] + said["failed fits"], said["ran"] + said["failed"]
-open_ended = said["ran tight"] + said["failed tight"]
-sure = tried - open_ended
-print(f"wrong: {wrong} of {sure} times that it said fits or no, {100 * wrong / sure:.1f} %")
-print(f"tight, which says neither: {open_ended} of {tried}, {100 * open_ended / tried:.0f} %")
-columns = ["batches that …", "of them", "said: fits", "tight", "no"]
-pd.DataFrame(rows, columns=columns).set_index(columns[0])
-
-# %% [markdown] slide="notes"
-# A verdict is wrong if it says *fits* of a batch that failed, or *no* of one that ran. Most of what was called *tight*
-# failed on this card, which loaded every kernel at once.
+# So a step *fits*, in the table above and below, if everything finds a place beside the most context reported: tensors, scratch
+# memory, and the gaps that PyTorch's allocator leaves. It does *not fit* if the tensors and the least context reported
+# are more than the card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these
+# verdicts are wrong.
 
 # %% [markdown] slide="slide"
-# ## What a card costs
+# ## Explore
 #
-# The catalogue of the course in one table: memory, bandwidth, arithmetic, price at launch, the rent of an
-# hour on the day it was noted. A cell is empty where nobody confirmed a value.
+# **Which card do I need?**
 
 # %% [markdown] slide="notes"
-# *Halves* are 16-bit numbers, from 2017 on multiplied by *tensor cores* (lesson 08). The *ridge* is lesson 01's: how many
-# operations a byte it takes, in halves, before arithmetic and not memory is what a kernel waits for. Prices are in the
-# dollars of their year; rents move from week to week.
+# The solid line is what the tensors take, by the trace; the dashed one adds the least context. A card with a blue dot
+# holds the step; on an orange one it is tight, on an empty one it does not fit. Cards of the same size can hold different
+# batches, because their reported contexts differ. Before each move, say which card drops out next.
 
-# %% slide="skip" folded=true
-rented = pd.DataFrame(RENTALS)
-rows = []
-for card in devices():
-    half = max(card.float16_tflops or 0, card.tensor_tflops or 0) or card.float32_tflops
-    price = card.launch_usd
-    rows.append(
-        {
-            "card": f"{card.name}{', two dies' if card.dies > 1 else ''}, {card.year}",
-            "GiB": card.memory_gb * card.dies,
-            "GB/s": card.bandwidth_gb_s,
-            "TFLOP/s, float32": card.float32_tflops,
-            "halves": half,
-            "ridge": round(1000 * half / card.bandwidth_gb_s),
-            "dollars": "" if price is None else f"{price:,.0f}",
-            "dollars an hour": f"{rent_usd(card.name):.2f}"
-            if card.name in set(rented["device"])
-            else "",
-            "price": price,
-        }
-    )
-catalogue = pd.DataFrame(rows).set_index("card")
-numbers = dict.fromkeys(["GiB", "GB/s", "TFLOP/s, float32", "halves"], "{:g}".format)
-catalogue.drop(columns="price").assign(**{k: catalogue[k].map(f) for k, f in numbers.items()})
+# %% tags=["nbval-ignore-output"]
+hardware_explorer()
 
-# %% slide="subslide" folded=true
-priced = catalogue.dropna(subset=["price"])
-each = 1000 * priced["GiB"] / priced["price"]
-best = " or ".join(name.split(",")[0] for name in each[each > 0.99 * each.max()].index)
-worst = each.idxmin().split(",")[0]
-sold_for_games = ~priced.index.str.match(r"Tesla|[PVAHB]\d+|T4")
-colours = [SERIES_COLOURS[1] if games else SERIES_COLOURS[0] for games in sold_for_games]
-plane(
-    Axis("dollars at launch; orange: sold to laboratories", log=True),
-    Axis("GiB on the card", log=True),
-    spots=[
-        Spot(name, row["price"], row["GiB"], colour)
-        for (name, row), colour in zip(priced.iterrows(), colours, strict=True)
-    ],
-    title=f"1,000 dollars of its year bought {each.max():.0f} GiB in an {best}, "
-    f"{each.min():.1f} in a {worst}",
-)
+# %% [markdown] slide="skip"
+# Try three things. What does the move from momentum to Adam cost the dense net, and what does it cost VGG-16? Which
+# card suffices to train ResNet-50 with a batch of 256, and which for inference (optimizer: none)? Take bfloat16, a
+# precision that lesson 08 explains: why do most cards drop out?
 
-# %% [markdown] slide="notes"
-# These are prices of new cards in the year of their launch. Cards without a confirmed price are not in the figure.
-
-# %% slide="skip" folded=true
-for source, of in rented.groupby("source", sort=False):
-    names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
-    print(f"an hour of {names}: {source}, {days}")
-same = rented[rented["device"] == "H100 SXM"]["usd_per_hour"]
-print(f"the table has the cheapest; for the same H100 others asked up to {same.max():.2f}")
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# 1. The dense net needs two thirds more: it is nearly all parameters, and each takes 20 bytes at the peak in place of
+#    12. VGG-16 at batch 64 grows by its second average alone, about a tenth: its peak is in the backward pass, among
+#    the maps, and the values that Adam's update makes come later.
+# 2. Training at batch 256 takes a card of 24 GiB or more; for inference the GTX Titan's 6 GiB will do.
+# 3. Tensor cores for bfloat16 came with the cards of 2020. The older ones of the catalogue have none: PyTorch emulates
+#    it there, which saves memory and no time. The explorer leaves them out, whatever their memory.
+#
+# </details>
 
 # %% [markdown] slide="slide"
-# ## Without a GPU: a frozen backbone
+# ## Part two: without a card, or for little
 #
-# Take a network that somebody else has trained on a large data set.
+# Nothing fits, or there is no card. Take a network that somebody else has trained on a large data set.
 
 # %% [markdown] slide="notes"
 # You keep its layers as they are, a *frozen backbone*, and train only a new last layer, the *head*. This is *transfer
@@ -513,26 +440,43 @@ table = head.by_layer().set_index("layer").drop(index=["fc8", "loss"], errors="i
 kinds_of_memory = ["saved feature maps", "gradient maps", "weight gradients"]
 print(table[kinds_of_memory].sum().map(format_bytes).to_string())
 
-# %% [markdown] slide="skip"
-# It matters *where* you freeze. A gradient that has to reach the first layer passes through all the others, frozen or
-# not, and their ReLUs and pools need maps for that:
+# %% [markdown] slide="subslide"
+# **Does it matter *where* you freeze?** Now train the *first* layer alone, `conv1_1` with its 1,792 parameters, and
+# freeze all the others.
 
-# %% slide="skip" folded=true
-rows = {
-    "everything trained": everything,
-    "head alone (fc8)": head,
-    "the three dense layers": vgg({"fc6", "fc7", "fc8"}),
-    "first layer alone (conv1_1)": vgg({"conv1_1"}),
-}
-pd.DataFrame(
-    {
-        "peak": {name: format_bytes(ledger.peak_bytes) for name, ledger in rows.items()},
-        "in the": {
-            name: f"{ledger.peak_phase} pass, {ledger.peak_layer}"
-            for name, ledger in rows.items()
-        },
-    }
+# %%
+guess_first = predict(
+    "VGG-16, batch 64, only conv1_1 trained: what is the peak?",
+    unit="GiB",
 )
+guess_first
+
+# %% folded=true
+first_layer, dense_layers = vgg({"conv1_1"}), vgg({"fc6", "fc7", "fc8"})
+reveal(
+    guess_first,
+    {
+        "first layer alone": first_layer.peak_bytes / GIB,
+        "head alone": head.peak_bytes / GIB,
+        "the three dense layers": dense_layers.peak_bytes / GIB,
+        "everything trained": everything.peak_bytes / GIB,
+    },
+    thoughts=[
+        (
+            head.peak_bytes / GIB,
+            "As little as the head alone? The gradient has to come down through every layer.",
+        ),
+        (
+            everything.peak_bytes / GIB,
+            "As much as everything? The frozen layers have no gradient and no momentum.",
+        ),
+        (weights / GIB, "Those are the weights. The gradient passes through all the maps."),
+    ],
+)
+
+# %% [markdown] slide="notes"
+# A gradient that has to reach the first layer passes through all the others, frozen or not, and their ReLUs and pools need
+# maps for that. Freezing saves maps only *below* the lowest layer that is trained.
 
 # %% [markdown] slide="subslide"
 # **Run the backbone once.** In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same
@@ -640,13 +584,78 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # %% [markdown] slide="notes"
 # What does the frozen backbone cost in accuracy, and what does it save in memory? There were two seeds: where lowest and
 # highest of two rows overlap, this run shows no difference. The control, a head on random weights, shows what the
-# training of the backbone brought. (The measured peak has the scratch memory of kernels, the trace has not.) Five digits
-# and five others are alike; what happens where two tasks are not, this run does not say.
+# training of the backbone brought. (The measured peak includes the scratch memory of kernels, the trace does not.) Five
+# digits are much like five others; this run says nothing about tasks that differ more.
+
+# %% [markdown] slide="slide"
+# ## What a card costs
+#
+# The catalogue of the course in one table: memory, bandwidth, arithmetic, price at launch, the rent of an
+# hour on the day it was noted. A cell is empty where nobody confirmed a value.
+
+# %% [markdown] slide="notes"
+# *Halves* are 16-bit numbers, from 2017 on multiplied by *tensor cores* (lesson 08). The *ridge* is lesson 01's: how many
+# operations a byte it takes, in the faster of the two kinds of number, before a kernel waits for arithmetic and not for
+# memory. Prices are in the dollars of their year; rents move from week to week.
+
+# %% slide="skip" folded=true
+rented = pd.DataFrame(RENTALS)
+rows = []
+for card in devices():
+    half = max(card.float16_tflops or 0, card.tensor_tflops or 0)
+    fastest = half or card.float32_tflops
+    price = card.launch_usd
+    rows.append(
+        {
+            "card": f"{card.name}{', two dies' if card.dies > 1 else ''}, {card.year}",
+            "GiB": card.memory_gb * card.dies,
+            "GB/s": card.bandwidth_gb_s * card.dies,
+            "TFLOP/s, float32": card.float32_tflops * card.dies,
+            "halves": f"{half * card.dies:g}" if half else "",
+            "ridge": round(1000 * fastest / card.bandwidth_gb_s),
+            "dollars": "" if price is None else f"{price:,.0f}",
+            "dollars an hour": f"{rent_usd(card.name):.2f}"
+            if card.name in set(rented["device"])
+            else "",
+            "price": price,
+        }
+    )
+catalogue = pd.DataFrame(rows).set_index("card")
+numbers = dict.fromkeys(["GiB", "GB/s", "TFLOP/s, float32"], "{:g}".format)
+catalogue.drop(columns="price").assign(**{k: catalogue[k].map(f) for k, f in numbers.items()})
+
+# %% slide="subslide" folded=true
+priced = catalogue.dropna(subset=["price"])
+each = 1000 * priced["GiB"] / priced["price"]
+best = " or ".join(name.split(",")[0] for name in each[each > 0.99 * each.max()].index)
+worst = each.idxmin().split(",")[0]
+sold_for_games = ~priced.index.str.match(r"Tesla|[PVAHB]\d+|T4")
+colours = [SERIES_COLOURS[1] if games else SERIES_COLOURS[0] for games in sold_for_games]
+plane(
+    Axis("dollars at launch; orange: sold to laboratories", log=True),
+    Axis("GiB on the card", log=True),
+    spots=[
+        Spot(name, row["price"], row["GiB"], colour)
+        for (name, row), colour in zip(priced.iterrows(), colours, strict=True)
+    ],
+    title=f"1,000 dollars of its year bought {each.max():.0f} GiB in an {best}, "
+    f"{each.min():.1f} in a {worst}",
+)
+
+# %% [markdown] slide="notes"
+# These are prices of new cards in the year of their launch. Cards without a confirmed price are not in the figure.
+
+# %% slide="skip" folded=true
+for source, of in rented.groupby("source", sort=False):
+    names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
+    print(f"an hour of {names}: {source}, {days}")
+same = rented[rented["device"] == "H100 SXM"]["usd_per_hour"]
+print(f"the table has the cheapest; for the same H100 others asked up to {same.max():.2f}")
 
 # %% [markdown] slide="slide"
 # ## Three budgets
 #
-# Back to the question. Which of these would you take for nothing, for 50 dollars, for 1,000?
+# Back to the question. What would you take for nothing, for 50 dollars, for 1,000?
 
 # %% [markdown] slide="notes"
 # **For nothing** two services lend a GPU in a notebook. Kaggle lends a T4 or a P100 for 30 hours a week; Colab lends a T4
@@ -654,10 +663,10 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # says its issue 157517; the builds for CUDA 12.6 do.) **For 50 dollars** you rent by the hour. **For 1,000** you buy a
 # used RTX 3090, for which people asked 500 to 1,000 dollars in 2026.
 #
-# What does each hold, by `fit`? How fast is it, by the model of lesson 01, which was off by up to a factor of two? And how
-# far does a month of it get? Once in float32, once in *mixed precision*, with 16-bit numbers where they suffice (lesson
-# 08). Convolutions in float32 run in *TF32* on cards from 2020 on, PyTorch's default: on the tensor cores, at half the
-# rate of float16.
+# The table shows for each offer the largest batch that fits, the speed by the model of lesson 01, which was off by up to a
+# factor of two, and the samples that the budget buys in a month, once in float32 and once in *mixed precision*, with
+# 16-bit numbers where they suffice (lesson 08). On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by
+# default: on the tensor cores, at half the rate of float16.
 
 # %% tags=["change"]
 # Change the network (a name of NETWORKS) or the precision. Which budget would you take?
@@ -680,7 +689,7 @@ for precision in ("float32", "float16"):
         fits = largest_batch(step, offer.device).fits
         card, hours = offer.device.name, round(offer.hours)
         rows.append((offer.budget, card, hours, fits, a_second, month))
-    named = ["budget", "card", "hours", "fits up to", "samples a second", "million samples"]
+    named = ["budget", "card", "hours", "fits up to", "samples a second", "bought, million"]
     tables[precision] = pd.DataFrame(rows, columns=named).set_index("budget").round(0)
 pd.concat(tables, axis="index", names=["", "budget"])
 
@@ -690,80 +699,27 @@ for offer in offers():
 
 # %% [markdown] slide="notes"
 # First: does your batch fit? A batch may also be cut into pieces (lesson 07), so only 0 rules a card out. Then: how long
-# must a card run before owning it is cheaper? Rented hours that you do not use cost nothing, and a card that you own costs
-# the same whether it runs or not, but for electricity. An RTX 3090 draws up to 350 W; say a kWh is 0.20 dollars.
+# must a card run before owning it is cheaper? Hours that you do not rent cost nothing, while a card of your own has been
+# paid for whether it runs or not. It also needs electricity: an RTX 3090 draws up to 350 W; say a kWh costs 0.20 dollars.
 
 # %% folded=true
 (used,) = USED
 rent, electricity = rent_usd(used.device), 0.35 * 0.20  # dollars an hour: 350 W, 0.20 a kWh
 for price in (used.low_usd, used.high_usd):
     hours, owned = price / rent, price / (rent - electricity)
-    print(
-        f"{price:,} dollars: a used {used.device}, or {hours:,.0f} rented hours of one", end=""
-    )
-    print(f": {hours / 720:.0f} months day and night, {owned / 720:.0f} with electricity")
+    print(f"{price:,} dollars buy a used {used.device}, or rent one for {hours:,.0f} hours.")
+    months = f"{hours / 720:.0f} months, {owned / 720:.0f} with electricity"
+    print(f"Running day and night, buying pays after {months}.")
 
 # %% [markdown] slide="subslide"
+# The decision:
+#
 # - **Nothing:** take the free card, save often, freeze what you can.
 # - **50 dollars:** use the free card until the code works, then rent for the long run.
-# - **1,000 dollars:** buy if the card will run day and night for many months.
+# - **1,000 dollars:** buy if the card will run day and night for many months; otherwise rent.
 
 # %% [markdown] slide="notes"
 # The computer around the card makes owning dearer too. But nobody takes a card of your own away after 12 hours.
-
-# %% [markdown] slide="slide"
-# ## Explore
-#
-# **Which card do I need?**
-
-# %% [markdown] slide="notes"
-# The solid line is what the tensors take, by the trace; the dashed one adds the least context. A card with a blue bar
-# holds the step; on an orange one it is tight. Cards of one size may hold different batches, as more context was reported
-# of some. Before each move, say which card drops out next.
-
-# %% tags=["nbval-ignore-output"]
-hardware_explorer()
-
-# %% [markdown] slide="skip"
-# Try three things. What does the move from momentum to Adam cost the dense net, and what does it cost VGG-16? Which
-# card suffices to train ResNet-50 with a batch of 256, and which for inference (optimizer: none)? Take bfloat16, a
-# precision that lesson 08 explains: why do most cards drop out?
-
-# %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
-#
-# 1. The dense net needs two thirds more: it is nearly all parameters, and each takes 20 bytes at the peak in place of
-#    12. VGG-16 at batch 64 grows by its second average alone, about a tenth: its peak is in the backward pass, among
-#    the maps, and the values that Adam's update makes come later.
-# 2. Training at batch 256 takes a card of 24 GiB or more; for inference the GTX Titan's 6 GiB will do.
-# 3. Tensor cores for bfloat16 came with the cards of 2020. The older ones of the catalogue have none: PyTorch emulates
-#    it there, which saves memory and no time. The explorer leaves them out, whatever their memory.
-#
-# </details>
-
-# %% [markdown] slide="skip"
-# The same as a table, for a network of your own:
-
-# %% slide="skip" tags=["change"]
-mine = nn.Sequential(  # change the layers to your own, and the shape of an image with them
-    nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 32 * 32, 100)
-)
-step = training_step(mine, (3, 32, 32), classes=100, optimizer="adam", name="mine")
-fits = on_cards(step, batch=4096, devices=devices())
-[(fit.device.name, fit.state) for fit in fits if fit.device.name in ("T4", "RTX 4090")]
-
-# %% slide="skip" folded=true
-names = ("GTX 980", "GTX Titan", "RTX 2080", "T4", "RTX 4090")
-some = sorted(
-    (fit for fit in fits if fit.device.name in names), key=lambda f: f.device.memory_gb
-)
-pd.DataFrame(
-    [
-        (fit.device.name, f"{fit.device.memory_gb:g} GiB", fit.state, f"{fit.largest_batch:,}")
-        for fit in some
-    ],
-    columns=["card", "sold with", "batch 4,096", "fits up to batch"],
-).set_index("card")
 
 # %% [markdown] slide="slide"
 # ## What people believe
@@ -782,54 +738,6 @@ judge([13, 14, 17, 18, 47])
 # %% [markdown] slide="skip"
 # ## Further
 #
-# **The CPU's threads.** PyTorch uses every core of the CPU. What more threads bring over one, measured here:
-
-# %% slide="skip" tags=["nbval-ignore-output"] folded=true
-threads = measure_threads(networks.small_cnn, (3, 32, 32), classes=10, batch=128, seconds=0.15)
-print(threads.assign(**threads[["seconds", "spread"]].map(format_seconds)))
-
-# %% [markdown] slide="skip"
-# Where other programs use the cores, more threads can be slower than one. Measure yours and take the best number:
-
-# %% slide="skip" tags=["nbval-ignore-output"]
-torch.set_num_threads(int(threads["speed-up"].idxmax()))
-
-# %% [markdown] slide="skip"
-# **Inference on the CPU.** Using a network needs no backward pass, and no map has to wait for one.
-# `torch.inference_mode()` says that nothing will be differentiated. What it saves beside the backward pass is memory;
-# compare its time with the forward pass of a training step, and mind the spread.
-
-# %% slide="skip" tags=["nbval-ignore-output"] folded=true
-small, shape, batch = networks.small_cnn(size=64), (3, 64, 64), 64
-training = measure_step_time(small, shape, 10, batch, device="cpu", seconds=0.15)
-answering = measure_step_time(small, shape, 10, batch, None, device="cpu", seconds=0.15)
-peaks = {
-    o: training_step(small, shape, 10, o, target="cpu").at(batch).peak_bytes
-    for o in ("momentum", None)
-}
-rows = [
-    ("training step", training.step, format_bytes(peaks["momentum"])),
-    ("its forward pass, maps kept", training.forward, ""),
-    ("torch.inference_mode", answering.step, format_bytes(peaks[None])),
-]
-
-# %% slide="skip" tags=["nbval-ignore-output"] folded=true
-pd.DataFrame(
-    [
-        (name, format_seconds(t.median / batch), format_seconds(t.spread / batch), peak)
-        for name, t, peak in rows
-    ],
-    columns=["small CNN, 64 images of 64 × 64", "time per image", "spread", "traced peak"],
-).set_index("small CNN, 64 images of 64 × 64")
-
-# %% slide="skip" folded=true
-flops = [
-    predict_step(training_step(small, shape, 10, o, target="cpu").at(64), "T4").flops.sum()
-    for o in (None, "momentum")
-]
-print(f"operations of inference: {100 * flops[0] / flops[1]:.0f} % of a training step's")
-
-# %% [markdown] slide="skip"
 # **Measured: frozen, and not trained at all.** AlexNet on 8 images, here, in three ways: all of it trained, the head
 # alone trained, and *inference*, which is the forward pass without gradients or labels. The column "by hand" counts
 # weights, gradients, momentum and images, and no maps.
@@ -867,10 +775,7 @@ pd.DataFrame(rows, columns=columns).set_index("AlexNet, batch 8")
 # Inference peaks in the forward pass, with two maps. A measurement can exceed the trace by scratch memory inside kernels,
 # which is in no tensor.
 
-# %% [markdown] slide="skip"
-# **The context of this machine's GPU**, where there is one or a recording: the driver counts beside PyTorch's own memory.
-
-# %% slide="skip" tags=["nbval-ignore-output"]
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
 source = gpu()
 if source is not None:
     print(f"context, libraries loaded: {format_bytes(source.context().context_bytes)}")
@@ -879,15 +784,14 @@ print(*wrap(sentence(source), 90), sep="\n")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. With momentum 12 bytes a parameter stay, with Adam 16; maps and context come on top. In Adam's update it is 20,
-#    without maps.
-# 2. Recompute a printed number.
+# 1. With momentum 12 bytes a parameter stay, with Adam 16; maps and context come on top.
+# 2. Freezing saves maps only below the lowest layer that is trained.
 # 3. Free first, rent next, buy what runs day and night for months; without any card, freeze everything below the head.
 
 # %% [markdown] slide="notes"
 # Beside the parameters a card needs room for the feature maps of the batch, which a trace tells, and for a context that you
-# have to measure. Three products showed that 512,128,000 has one digit too many. Where layers are frozen, put their
-# norms into `eval()`.
+# have to measure. In Adam's update a parameter takes 20 bytes for a moment, when the maps are gone. Where layers are
+# frozen, put their norms into `eval()`.
 #
 # Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). {questions}. Save,
 # then `course check 02` gives your marks.

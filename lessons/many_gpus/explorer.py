@@ -48,10 +48,11 @@ def _state(step: CardStep) -> str:
     spare = spare_bytes(step.device, step.peak_bytes)
     fits = f"{format_bytes(abs(spare))} {'to spare' if spare >= 0 else 'too much'} beside the context"
     how = f", {step.scheme}" if step.cards > 1 else ""
+    buckets = " (with the buckets of DDP)" if step.scheme == DATA and step.cards > 1 else ""
     return (
         f"{_cards(step)}{how}, {step.samples:,} samples a step: {format_seconds(step.seconds)}, "
         f"{step.speed_up:.2f} times as many samples a second as one card. Peak of the fullest card "
-        f"{format_bytes(step.peak_bytes)}, {fits}."
+        f"{format_bytes(step.peak_bytes)}{buckets}, {fits}."
     )
 
 

@@ -15,7 +15,7 @@ from course_utils.units import GB, CourseError
 
 
 def link_rates(groups: Mapping[str, Sequence[Link | Device]], title: str = "") -> Picture:
-    """What each link carries a second, one way: expected in use, and hollow where somebody measured it.
+    """What each link carries a second, one way: expected in use, with a ring where somebody measured it.
 
     Args:
         groups: heading -> its links, or devices for the rate of their own memory; drawn in this order.
@@ -54,9 +54,9 @@ def link_rates(groups: Mapping[str, Sequence[Link | Device]], title: str = "") -
             scene.add(beside(28, y, item.name))
             at = [left + axis.share(rate) * (right - left) for rate in (_expected(item), _measured(item)) if rate]
             scene.add(Area(circle(at[0], y, DOT), colour), Lines([circle(at[0], y, DOT)], colour, 2.0))
-            for x in at[1:]:  # over the filled one: both are to be seen where they nearly agree
-                scene.add(Area(circle(x, y, 0.55 * DOT), PAPER), Lines([circle(x, y, 0.55 * DOT)], INK, 1.6))
-            words = beside(max(at) + DOT + 6, y, f"{_write(_expected(item))} GB/s", bold=True)
+            for x in at[1:]:  # a ring around the filled one: both are to be seen where they nearly agree
+                scene.add(Lines([circle(x, y, 1.6 * DOT)], INK, 1.6))
+            words = beside(max(at) + 1.6 * DOT + 6, y, f"{_write(_expected(item))} GB/s", bold=True)
             edge, roof, end, floor = words.box
             scene.add(Area([(edge - 2, roof), (end + 2, roof), (end + 2, floor), (edge - 2, floor)], PAPER), words)
     scene.height = bottom + 3.4 * SIZE

@@ -34,9 +34,12 @@ def layer_bars(ledger: Ledger, top: int = 14) -> Picture:
     if rest.any():
         rows.append((f"{len(sizes) - len(kept)} smaller layers", float(rest["parameters"]), float(rest["maps"])))
     total = sizes.sum()
-    first = {column: layers[int(np.argmax(sizes[column]))] for column in sizes}
+    first = {
+        column: " and ".join(layers[i] for i in np.flatnonzero(sizes[column] == sizes[column].max())[:2])
+        for column in sizes
+    }
     head = f"{ledger.name}, batch {ledger.batch:,}"
-    title = f"{head}: {first['parameters']} owns most parameters, {first['maps']} most feature maps"
+    title = f"{head}: most parameters in {first['parameters']}, the largest feature maps in {first['maps']}"
     said = "; ".join(f"{name}: {format_bytes(own)} and {format_bytes(maps)}" for name, own, maps in rows)
     scene = Scene(WIDTH, 0, f"{title}. Parameters and feature maps per layer. {said}.")
     y = write_title(scene, title) + 24

@@ -341,7 +341,7 @@ def _two_classes() -> Finding:
     fewer = int(many.by_layer()["parameters"].sum() - two.by_layer()["parameters"].sum())
     verdict = MISLEADING if saved < 0.01 * many.peak_bytes else RIGHT
     evidence = f"{fewer:,} parameters fewer, {saved / MIB:.1f} MiB of the peak: {saved / many.peak_bytes:.1%}"
-    return Finding(verdict, evidence, "Less, and nobody will notice.")
+    return Finding(verdict, evidence, "True, and next to nothing of the peak.")
 
 
 @claim(75, DATAGURU, "Fewer parameters make overfitting easier.")

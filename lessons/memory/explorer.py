@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
@@ -270,14 +271,14 @@ def memory_explorer(
     return MemoryExplorer(networks, {**start, "card_gib": card_gib, "device": device})
 
 
-# What a page without a kernel shows: all that *Try three things* asks.
+# Begins as the lesson's cell does. What a page without a kernel shows: all that *Try these* asks.
 PAGE = Page(
-    memory_explorer,
+    partial(memory_explorer, "VGG-16", batch=7, optimizer="adam", card_gib=6),
     {
         "network": ("AlexNet", "VGG-16", "ResNet-50", "52 M dense net"),
         "optimizer": ("momentum", "adam"),
         "axis": ("operators in order", "time on RTX 4090"),
-        "card": ("11 GiB", "12 GiB", "24 GiB"),
-        "batch": (1, 2, 8, 32, 64, 96, 100, 104, 108, 112, 116, 128, 160, 256, 512),
+        "card": ("6 GiB", "12 GiB", "24 GiB"),
+        "batch": (1, 2, 7, 8, 32, 64, 96, 100, 104, 108, 112, 116, 128, 160, 256, 512),
     },
 )

@@ -15,9 +15,9 @@ from typing import Any
 import ipywidgets as widgets
 import traitlets
 
-from classroom.claims import CLAIMS, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Verdicts, judge
+from classroom.claims import CLAIMS, MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, judge
 from classroom.predict import WIDGET_HEAD, still
-from course_utils.units import CourseError, as_written
+from course_utils.units import CourseError
 
 HOLDS, IN_PART, ONCE, NO = "holds", "holds in part", "held once", "does not hold"
 VOTES = (HOLDS, IN_PART, ONCE, NO)
@@ -71,7 +71,7 @@ def _sentence(number: int) -> str:
 
 
 class Count(widgets.VBox):  # type: ignore[misc]
-    """The verdicts beside the votes of a ballot, which it waits for.
+    """The verdicts beside the votes of a ballot, which it waits for; their evidence is for the page to tell.
 
     Raises:
         CourseError: something else than a ballot, or a claim on it that is open: nobody could vote right.
@@ -104,16 +104,15 @@ class Count(widgets.VBox):  # type: ignore[misc]
         shown = ""
         if len(votes) == len(self.ballot.numbers):
             shown = "".join(
-                f"<p>{escape(claim.text)}<br>You: {votes[claim.number]}. Verdict: <b>{finding.told}</b>. "
-                f"{escape(as_written(finding.evidence))}. <i>{escape(as_written(finding.why))}</i></p>"
+                f"<p>{escape(claim.text)}<br>You: {votes[claim.number]}. Verdict: <b>{finding.told}</b>.</p>"
                 for claim, finding in self.found.rows
             )
         self.content.value = f'<p aria-live="polite"><b>{self.words}</b></p>{shown}'
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any]:
         bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs) or {}
-        table = Verdicts(self.found.rows)._repr_html_()
-        html = f"<details><summary>The verdicts, for readers without a kernel</summary>{table}</details>"
+        told = "".join(f"<li>{escape(c.text)} <b>{f.told}</b></li>" for c, f in self.found.rows)
+        html = f"<details><summary>The verdicts, for readers without a kernel</summary><ul>{told}</ul></details>"
         return {**bundle, "text/html": still(html), "text/plain": self.words}
 
 

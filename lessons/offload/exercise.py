@@ -135,7 +135,7 @@ graded.least_link(least_link)
 #
 # The layers form a chain. `forward[i]` and `backward[i]` are the seconds of layer i's kernels; `copies[i]` is how long
 # the map that layer i reads takes to be copied, one way, or 0 if it stays. The rules are those of the lesson's first
-# schedule:
+# schedule, with one more for the turn:
 #
 # - forward: the copy of a layer's input starts with the layer; the next layer starts when both have finished. The
 #   backward pass starts when the last layer and its copy have finished;

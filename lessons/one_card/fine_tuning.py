@@ -196,8 +196,7 @@ def step(
         batch: sequences in the batch.
         recompute: whether each layer is a segment that runs again in the backward pass.
         dtype: of the weights, of those that are not in 4 bits.
-        kept: whether it may be read from the file STEPS, which has memory only and no arithmetic, if it is there. Output
-            is not kept in those.
+        kept: whether it may be read from the file STEPS, if it is there: memory only and no arithmetic, without output.
         keep_output: whether what the model returns, the logits, stays alive through the backward pass, as it does in a
             loop that calls it `out`.
 

@@ -15,20 +15,18 @@
 # %% [markdown] slide="notes"
 # Afterwards you can
 #
-# 1. count what full fine-tuning keeps, and say which role each method takes away;
-# 2. write LoRA by hand, and say where it saves and where it does not;
-# 3. say what a base in 4 bits changes besides the weights;
-# 4. count a key–value cache, and the longest context that fits beside the weights;
-# 5. bound the tokens a second of a card, and say what batching buys.
+# 1. say which bytes full fine-tuning keeps, and which of them each cheaper method takes away;
+# 2. write LoRA by hand, and say where it saves nothing;
+# 3. say what training all weights on one card costs, in time and in precision;
+# 4. count a key–value cache, and bound the tokens a second that a card writes.
 #
-# About 150 minutes, and {minutes} for the exercise: two sittings, training and then *Serving*. It builds on lesson 13
-# (transformers), 11 (ZeRO) and the roofline of 01. No GPU is needed.
+# About 110 minutes, and {minutes} for the exercise: two sittings, *training*, which ends with the explorer, and
+# *serving*. It builds on lesson 13 (transformers) and the roofline of 01. No GPU is needed.
 
 # %% slide="skip" folded=true
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 
 import pandas as pd
 import torch
@@ -39,8 +37,7 @@ from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
 from course_utils.machine import hardware
 from course_utils.machine.hardware import BANDWIDTH_EFFICIENCY
 from course_utils.machine.measure import measure_step
-from course_utils.machine.timing import measure_ceilings
-from course_utils.memory import ROLES
+from course_utils.memory import ROLES, Ledger
 from course_utils.networks import mlp
 from course_utils.techniques.capacity import fit, room_for_tensors
 from course_utils.techniques.fine_tuning import LoRA
@@ -49,13 +46,20 @@ from course_utils.units import GB, GIB, MIB, format_bytes, format_seconds
 from lessons.claims import judge
 from lessons.one_card import serving
 from lessons.one_card.explorer import one_card_explorer
-from lessons.one_card.fine_tuning import METHODS, Method, step, trainable_bytes
-from lessons.pooling.remembered import PLANNED, kept_by_type
+from lessons.one_card.fine_tuning import (
+    METHODS,
+    Method,
+    longest_sequence,
+    short_tape,
+    step,
+    trainable_bytes,
+)
 from lessons.shared import digits
 from lessons.shared.language_models import SHAPES
-from lessons.shared.parallel import sent_bytes, sharded, state_bytes
+from lessons.shared.parallel import sharded
 from lessons.shared.role_bars import role_bars
 from lessons.shared.roofline import Reached, roofline
+from lessons.shared.stacked import deepened
 
 shape, card = SHAPES["Llama-3-8B"], hardware.device("RTX 4090")
 COLOURS = "#0072b2", "#d55e00", "#009e73"
@@ -91,23 +95,31 @@ print(f"{'together':>12}: {format_bytes(sum(by_hand.values())):>10}, before a si
 print(f"{'the card':>12}: {format_bytes(card.memory_bytes):>10}, as PyTorch reports it")
 print(f"{'for tensors':>12}: {format_bytes(room_for_tensors(card)):>10}, beside its context")
 
-# %% [markdown]
-# Eight bytes a weight.
-
 # %% [markdown] slide="notes"
-# Mixed precision keeps the moments, and a second copy of the weights, in float32: 16 bytes, or 18 where gradients are
-# in float32 too. That is 120 GiB and more. A 24 GiB card holds the weights, and 8 GiB besides.
+# That is eight bytes a weight. Mixed precision keeps the moments, and a second copy of the weights, in float32: 16
+# bytes, or 18 where gradients are in float32 too.
 #
 # In the rest of the lesson *the card* is an RTX 4090, and what fits must go into the last line.
 
 # %% [markdown] slide="slide"
 # ## Eight ways to train
 #
-# Full fine-tuning, and seven cheaper ways.
+# Full fine-tuning, and seven cheaper ways. Each shrinks one role, or several.
 
 # %% [markdown] slide="notes"
-# Each row of the second picture is a training step of the whole model, one sequence of 2,048 tokens, by role at its
-# peak.
+# - *8-bit AdamW* shrinks the optimizer state: its moments have 8 bits, with a scale for every 256 of them.
+# - *State on the CPU* (optimizer offload) moves the optimizer state to the host. Gradients go there, the host updates
+#   the weights and sends them back.
+# - *Step in backward* takes away weight gradients: each weight is updated as soon as its gradient is there, and the
+#   gradient is freed.
+# - *Both of these* combines the last two.
+# - *Head alone* freezes all weights but those of the last product, which makes the logits. What is frozen has no
+#   gradient and no state.
+# - *LoRA* freezes all of them, and trains small matrices beside them.
+# - *4-bit base and LoRA* (QLoRA) shrinks the parameters too: the frozen weights of all layers have 4 bits, half a
+#   byte, and a scale for every 64.
+#
+# Each bar of the picture below is a training step of the whole model, split by role at its peak.
 
 # %% folded=true
 steps = {name: step("Llama-3-8B", name) for name in METHODS}
@@ -143,34 +155,13 @@ role_bars(
     card,
 )
 
-# %% [markdown] slide="notes"
-# - *8-bit AdamW* keeps its moments in 8 bits, with a scale for every 256 of them.
-# - *State on the CPU* (optimizer offload): gradients go to the host, which updates the weights and sends them back.
-# - *Step in backward*: each weight is updated as soon as its gradient is there, and that gradient is let go.
-# - *Head alone* freezes every weight but those of the last product, which makes the logits. It needs more than LoRA:
-#   the head is half a billion weights, with two moments each.
-# - *4-bit base and LoRA* (QLoRA): the frozen weights of all layers in 4 bits, 0.5 bytes, and a scale for every 64.
-
 # %% [markdown] slide="subslide"
-# 8-bit AdamW, the state on the CPU and the step in the backward pass all train every weight. None of them alone fits.
-# The last two together do.
-
-# %% [markdown] slide="skip"
-# **What was traced, and what is assumed.** No GPU was used, and no weights were loaded. The trace runs on shapes,
-# through five layers; the middle one is then repeated until there are 32. Equal layers do the same, so that is exact.
+# 8-bit AdamW, the state on the CPU and the step in the backward pass each train every weight, and none of them fits
+# alone. The last two together do.
 
 # %% [markdown] slide="notes"
-# Traced are all tensors of autograd and of recomputation, LoRA's maps, and the 16-bit copies of 4-bit weights. We assume
-# that 4-bit kernels and a fused AdamW make no scratch memory, and that a gradient used at once is freed before the next
-# operator.
-
-# %%
-default = step("Llama-3-8B", Method(optimizer="AdamW, torch's default"))
-more = default.peak_bytes - steps["full"].peak_bytes
-print(
-    f"torch's default AdamW in place of fused=True: {format_bytes(more)} more, "
-    f"in the {default.peak_phase}"
-)
+# *Head alone* needs more than LoRA, because the head is half a billion weights, each with a gradient and two moments.
+# No GPU was used, and no weights were loaded: what is traced and what is assumed is told under *Further*.
 
 # %% [markdown] slide="slide"
 # ## LoRA
@@ -196,15 +187,15 @@ for what, size in (*sums.items(), ("peak", lora.peak_bytes)):
     print(f"{what:>28}: {format_bytes(size):>10}")
 
 # %% [markdown] slide="notes"
-# In lesson 13 it was 14 bytes a logit, where the program still held the 16-bit logits. Here it keeps the loss alone.
+# In lesson 13 it was 14 bytes a logit, because the program still held the 16-bit logits. Here it keeps only the loss.
 
 # %% [markdown] slide="subslide"
 # By hand. Hu and others (2021): a frozen linear layer of h inputs and k outputs gets an *adapter* of *rank* r beside
 # it.
 
 # %% [markdown] slide="notes"
-# It is two thin linear layers, h to r and r to k. The second begins at zero, so at first nothing changes. Trained are r
-# · (h + k) values in place of h · k. With rank 16, beside all seven products of a layer:
+# The adapter is two thin linear layers, h to r and r to k. The second begins at zero, so that at first nothing changes.
+# Trained are r · (h + k) values in place of h · k. With rank 16, beside all seven products of a layer:
 
 # %% tags=["change"]
 # Change the rank r and run again: from which rank on does LoRA train a tenth of the weights?
@@ -220,8 +211,23 @@ print(
     f"with gradients and moments: {format_bytes(8 * values)} in place of {format_bytes(8 * n)}"
 )
 
+# %% [markdown] slide="skip"
+# <details><summary>From which rank on?</summary>
+#
+# From 307 on. Each rank adds 2.6 million values, and a tenth of the weights is 803 million.
+#
+# </details>
+
 # %% [markdown] slide="subslide"
-# Where does LoRA not save? All weights, LoRA, and LoRA on a 4-bit base, now with every map kept and none recomputed:
+# Where does LoRA not save? So far each layer was computed again, so that its maps were gone. Now **every map is kept**.
+
+# %%
+guess_maps = predict(
+    "LoRA trains half a percent of the values. What share of full fine-tuning's feature maps "
+    "does it keep?",
+    unit="%",
+)
+guess_maps
 
 # %% folded=true
 kept = {
@@ -229,8 +235,37 @@ kept = {
     for name in ("full", "LoRA", "4-bit base and LoRA")
 }
 maps = {name: ledger.by_role()["feature maps"] for name, ledger in kept.items()}
+stay = 100 * maps["LoRA"] / maps["full"]
+reveal(
+    guess_maps,
+    {"traced, at the peak": stay},
+    thoughts=[
+        (
+            100 * trainable_bytes(shape) / (2 * n),
+            "That is the share of what is trained. A gradient passes through every layer.",
+        ),
+        (
+            50.0,
+            "A frozen layer does not need its input, but the adapter beside it does.",
+        ),
+    ],
+)
+
+# %% folded=true
+role_bars(
+    {name: roles(ledger) for name, ledger in kept.items()},
+    f"At the loss: optimizer state goes, {stay:.0f} % of the maps stay",
+    card,
+)
+
+# %% [markdown] slide="notes"
+# A gradient must pass *through* every frozen layer to reach the adapters below it, so activation functions, norms and
+# attention keep what they need for that. A frozen linear layer no longer needs its input, which served its weight
+# gradient, but the adapter beside it needs that same input. (The bars have no weight gradients: at the loss there are
+# none yet.) What does go belongs to the norms: the map that the gradient of the norm's own weight needed.
 
 
+# %% folded=true
 def of_norms(ledger):
     """Bytes of the norms' maps at the peak."""
     tape, at = ledger.tape, ledger.peak_event
@@ -242,40 +277,25 @@ def of_norms(ledger):
 gone = format_bytes(maps["full"] - maps["LoRA"])
 norms = format_bytes(of_norms(kept["full"]) - of_norms(kept["LoRA"]))
 print(f"LoRA keeps {gone} of maps less; the norms' maps are {norms} less")
-role_bars(
-    {name: roles(ledger) for name, ledger in kept.items()},
-    f"Optimizer state goes, {100 * maps['LoRA'] / maps['full']:.0f} % of the maps stay",
-    card,
-)
-
-# %% [markdown] slide="notes"
-# A gradient must pass *through* every frozen layer to reach the adapters below it, so activations, norms and attention
-# keep what that needs. A frozen linear layer no longer needs its input, which served its weight gradient, but the
-# adapter beside it needs that same input. What does go belongs to the norms: one map each, for the norm's own weight.
-#
-# The bar *full* has no weight gradients: its peak is at the loss, before the first of them. With recomputation the peak
-# of *full* was at the end of the backward pass, with all gradients and hardly a map. The two are about equally high by
-# chance.
 
 # %% [markdown] slide="slide"
-# ## A base in 4 bits: is it less?
+# ## A base in 4 bits
 #
-# LoRA of SmolLM2-135M, one text of 4,096 tokens, was measured on a T4. With a base in 16 bits the peak was 3,148 MiB.
-# With a base in 4 bits the loaded weights are 91 MiB less.
+# LoRA of a small model, SmolLM2-135M, was measured on a T4, with one text of 4,096 tokens. With a base in 16 bits the
+# peak was 3,148 MiB. With a base in 4 bits the loaded weights are 91 MiB smaller.
 
 # %%
-third = predict("What peak was measured with the base in 4 bits?", unit="MiB")
-third
+guess_bits = predict("What peak was measured with the base in 4 bits?", unit="MiB")
+guess_bits
 
 # %% slide="subslide" folded=true
 pairs = pd.read_csv(Path(serving.__file__).with_name("t4_pairs.csv"), comment="#")
-pairs["attention"] = pairs["attention"].replace("flash", "fused")
-asked = pairs.query(
-    "model == 'SmolLM2-135M' and attention == 'fused' and sequence == 4096"
-).iloc[0]
-higher = pairs["four_bits_mib"] > pairs["sixteen_bits_mib"]
+pairs["more"] = pairs["four_bits_mib"] - pairs["sixteen_bits_mib"]
+pairs["name"] = pairs["model"].str.replace("-Instruct|-Chat-v1.0", "", regex=True)
+fused = pairs[pairs["attention"] == "flash"]
+asked = fused.query("name == 'SmolLM2-135M' and sequence == 4096").iloc[0]
 reveal(
-    third,
+    guess_bits,
     {"measured on a T4": asked["four_bits_mib"]},
     thoughts=[
         (3148 - 91, "That is what the weights save. It forgets what the step makes besides."),
@@ -283,124 +303,114 @@ reveal(
     ],
 )
 
-# %% slide="skip" folded=true
-smaller = pairs["four_bits_weights_mib"] < pairs["sixteen_bits_weights_mib"]
-print(f"loaded weights are smaller with 4 bits in {smaller.sum()} of {len(pairs)} pairs")
-shown = (
-    pairs[higher].drop(columns=["rank"]).rename(columns=lambda name: name.replace("_", " "))
-)
-shown.round(0).set_index("model")
-
 # %% [markdown] slide="notes"
-# In these 7 of 20 pairs 4 bits lose, six of them in the two smallest models. (Measured: fitcheck-llm 0.3.1.) The weights
-# shrink in all 20, so what grows is made during the step. Two suspects:
+# The weights shrink, and the peak grows by 429 MiB: something is made during the step. (Measured: fitcheck-llm 0.3.1.)
+# There are three suspects:
 #
 # - *Copies kept.* bitsandbytes makes a 16-bit copy of a 4-bit weight before each product. If autograd saved these copies
-#   for the backward pass, the base would be there in 4 bits and in 16. bitsandbytes makes each copy a second time
-#   instead.
-# - *The rest in float32.* peft turns norms, embedding and head to float32. What leaves a float32 norm is float32, so that
-#   most maps double.
+#   for the backward pass, the base would be there in 4 bits and in 16.
+# - *The rest in float32.* peft turns norms, embedding and head to float32. What leaves a float32 norm is float32, so
+#   most maps double, and so do the logits.
+# - *`out` alive.* As in lesson 03, `out = model(ids)` keeps the model's output, the logits, through the backward pass.
 #
-# The measured programs recomputed every layer. Traced under the same condition, with fused attention:
+# Traced as measured, with every layer recomputed, each suspect present and absent:
 
 # %% folded=true
-ways = {
-    "copy made twice": {"base": "4 bits"},
-    "copies kept": {"base": "4 bits, copies kept"},
-    "rest in float32": {"base": "4 bits, rest in float32"},
-    "rest in float32, out alive": {"base": "4 bits, rest in float32", "keep_output": True},
-}
-
-
-def lora_peak(name, base, pair, keep_output=False):
+def t4_peak(pair, base, out=True):
+    """MiB traced for a pair's step."""
     method = Method("lora", base)
-    ledger = step(name, method, pair.sequence, pair.batch, keep_output=keep_output)
+    ledger = step(pair["name"], method, pair.sequence, pair.batch, keep_output=out)
     return ledger.allocated_bytes() / MIB
 
 
-rows, errors = {}, {"dropped": [], "alive": []}
-for pair in pairs[pairs["attention"] == "fused"].itertuples():
-    name = pair.model.removesuffix("-Instruct").removesuffix("-Chat-v1.0")
-    wide = {out: lora_peak(name, "16 bits", pair, out == "alive") for out in errors}
-    four = {way: lora_peak(name, pair=pair, **how) for way, how in ways.items()}
-    measured = pair.four_bits_mib - pair.sixteen_bits_mib
-    more = [four[way] - wide["alive" if "alive" in way else "dropped"] for way in ways]
-    rows[f"{name}, {pair.batch} × {pair.sequence:,}"] = [measured, *more]
-    for out, narrow in zip(errors, list(four.values())[2:], strict=True):
-        errors[out] += [wide[out] / pair.sixteen_bits_mib - 1, narrow / pair.four_bits_mib - 1]
-for out, off in errors.items():
-    low, high = 100 * min(off), 100 * max(off)
-    print(f"out {out}: traced peaks are off by {low:+.1f} to {high:+.1f} %")
-table = pd.DataFrame(rows, ["measured", *ways]).T.rename_axis("MiB more with 4 bits")
-table.map("{:+,.0f}".format)
+side_by_side(
+    {
+        "16 bits, measured": asked["sixteen_bits_mib"],
+        "16 bits, out alive": t4_peak(asked, "16 bits"),
+        "4 bits, measured": asked["four_bits_mib"],
+        "rest in float32, out alive": t4_peak(asked, "4 bits, rest in float32"),
+        "rest in float32, no out": t4_peak(asked, "4 bits, rest in float32", False),
+        "rest in 16 bits, out alive": t4_peak(asked, "4 bits"),
+        "the same, copies kept": t4_peak(asked, "4 bits, copies kept"),
+    },
+    title=f"The rest in float32 and out alive: {asked['more']:+.0f} MiB with 4 bits",
+)
 
 # %% [markdown] slide="notes"
-# Kept copies are cleared of suspicion here: with recomputation only one layer's copies exist at a time. The float32 rest
-# takes back a part of the saving, and still too little.
+# Kept copies are not to blame: with recomputation only one layer's copies exist at a time. It takes the other two
+# together. The head in float32 makes the logits, 4,096 × 49,152 values, twice as wide, 768 MiB in place of 384, and
+# `out` holds them until the peak. Without either of the two causes the traced peak is far below the measured one.
 #
-# What is missing is the loop of lesson 03: `out = model(ids)` keeps the model's output alive through the backward pass.
-# Its logits, tokens × vocabulary, have 16 bits where the head has, and 32 where peft turned the head to float32. Traced
-# with `out` alive, the sign is right in every row, and all 20 peaks are within 2 % of the measurement; without it they
-# are up to 21 % too low. (Their LoRA is of rank 32 on four products of a layer, ours of rank 16 on seven.)
-#
-# With nothing recomputed, kept copies do count. They cost 2 bytes a weight, and 4 bits save 1.44, so that they lose in
-# every model:
+# Does the same answer hold for other models? Here is one pair from each of the five that were measured:
 
-# %% tags=["change"]
-# Change tokens and sequences and run again: when does the rest in float32 need less?
-length, sequences = 512, 8
+# %% folded=true
+one_each = fused.sort_values("sequence").groupby("name").tail(1)
+off = [
+    100 * (t4_peak(pair, base) / pair[measured] - 1)
+    for _, pair in one_each.iterrows()
+    for base, measured in (
+        ("16 bits", "sixteen_bits_mib"),
+        ("4 bits, rest in float32", "four_bits_mib"),
+    )
+]
+print(f"{len(off)} peaks of {len(one_each)} models: traced, out alive,", end=" ")
+print(f"they are off by {min(off):+.1f} to {max(off):+.1f} %")
+higher = pairs[pairs["more"] > 0]
+small = higher["name"].isin(["SmolLM2-135M", "SmolLM2-360M"]).sum()
+print(f"4 bits need more in {len(higher)} of {len(pairs)} pairs,", end=" ")
+print(f"{small} of them of the two smallest models")
+for base in ("16 bits", "4 bits, rest in float32"):
+    large = step("Llama-3-8B", Method("lora", base), keep_output=True).peak_bytes
+    print(f"Llama-3-8B, out alive, {base}: {format_bytes(large)}")
 
-ways = {
-    "base in 16 bits": "16 bits",
-    "4 bits, copy made twice": "4 bits",
-    "4 bits, copies kept": "4 bits, copies kept",
-    "4 bits, the rest in float32": "4 bits, rest in float32",
-}
-tiny = {
-    name: step("TinyLlama-1.1B", Method("lora", base), length, sequences, False)
-    for name, base in ways.items()
-}
-worse = [name for name in tiny if tiny[name].peak_bytes > tiny["base in 16 bits"].peak_bytes]
-role_bars({name: roles(ledger) for name, ledger in tiny.items()},
-          f"{len(worse)} of 3 4-bit ways need more than a base in 16 bits")  # fmt: skip
+# %% [markdown]
+# In Llama-3-8B the weights outweigh the logits, and 4 bits save after all.
 
 # %% [markdown] slide="slide"
 # ## What training all weights costs
 #
-# State on the CPU trains all weights. Each step sends all gradients to the host and all weights back:
+# With *both of these* all weights are trained on the card. For each update all gradients go to the host, the host
+# updates, and all weights come back.
 
 # %% folded=true
 link = hardware.link("PCIe 4.0 x16")
-one_way = 2 * n / link.bytes_per_s
-tokens = 2048
+HOST = 50 * GB  # a second, of a desktop's memory: two channels of DDR4 have 51 on paper
+copy, update = 2 * n / link.bytes_per_s, 14 * n / HOST
 head = shape.vocabulary * shape.hidden
 operations = 8 * serving.matrix_values(shape) - 2 * head  # the head is not computed again
 a_token = operations / card.reached_flops_per_s("float16")
-print(
-    f"{link.name}: {format_bytes(2 * n)} take {format_seconds(one_way)} each way, "
-    f"{format_seconds(2 * one_way)} one after the other"
-)
-print(
-    f"products of {tokens:,} tokens on the {card.name}, each layer twice forward: "
-    f"{format_seconds(tokens * a_token)}"
-)
-print(f"as long as one way: {one_way / a_token:,.0f} tokens a step;", end=" ")
-print(f"as both ways: {2 * one_way / a_token:,.0f}")
-
-# %% [markdown]
-# Products: 2 operations a weight and token forward, 2 again for the recomputed layers, 4 backward. The embedding is
-# looked up, and attention's scores are left out.
+for what, took in {
+    f"{format_bytes(2 * n)} through {link.name}, one way": copy,
+    "the host's update, 14 bytes a weight": update,
+    "the card's products, 2,048 tokens": 2048 * a_token,
+}.items():
+    print(f"{what:>40}: {format_seconds(took)}")
+most = longest_sequence("Llama-3-8B", "both of these", room_for_tensors(card))
+print("\nThe card works as long as")
+in_turn, at_once = 2 * copy + update, max(copy, update)
+print(f"- both copies and the update, in turn: with {in_turn / a_token:,.0f} tokens")
+print(f"- the longest of the three, side by side: {at_once / a_token:,.0f}")
+print(f"In one pass the card has room for {most:,}.")
 
 # %% [markdown] slide="notes"
-# Gradients leave while the backward pass is still at work. If the host updates after the pass, the weights return
-# afterwards: both ways count. If each weight is updated as soon as its gradient has arrived, it returns while later
-# gradients leave, and little more than one way counts.
+# Of each weight the host reads a gradient (2 bytes), and reads and writes the weight (4) and both moments (8): 14
+# bytes. We assume a memory of 50 GB/s. The card does 2 operations for a weight and token forward, 2 again where layers
+# are recomputed, and 4 backward; attention's scores are left out.
 #
-# The update itself is not counted. For each weight the host reads a gradient (2 bytes), and reads and writes the weight
-# (4) and both moments (8): 14 bytes, 112 GB in all, two seconds where its memory gives 50 GB/s. A longer batch in one
-# pass spreads the copies over more tokens. Gradient accumulation does not help here: no gradient is kept on the card, so
-# every micro-batch sends all of them again. (torchtune's recipe for one card refuses it with the step in the backward
-# pass.)
+# So with 2,048 tokens the card waits, and it lacks the room for enough tokens if copies and update take turns. More
+# tokens an update without more room: *gradient accumulation* (lesson 07), with the sum on the host.
+
+# %% folded=true
+add = 6 * n / HOST  # a gradient is read, the sum read and written, two bytes each
+for passes in (1, 4, 16):
+    once = copy + ((passes - 1) * add + copy + update) / passes
+    print(f"{passes:>2} × 2,048 tokens: {in_turn:.1f} s of link and host for each,", end=" ")
+    print(f"{once:.1f} s if updated once")
+
+# %% [markdown] slide="notes"
+# Each gradient still leaves the card as soon as it is there, and the host adds it to a sum. But the host updates once,
+# and the weights come back once. This rules out the step within the backward pass, which updates with each gradient at
+# once; torchtune's recipe refuses the two together.
 
 # %% [markdown] slide="subslide"
 # And there is a price in the result. Lesson 08 warned: an update smaller than half the distance to the next bfloat16
@@ -420,14 +430,14 @@ for dtype in (torch.bfloat16, torch.float32):
     print(f"on average by {change.mean():.1e}, and {300 * 2e-5:.1e} were asked for")
 
 # %% [markdown] slide="notes"
-# So *both of these* fits the card, and 70 % of these weights never move. Real gradients change sign, so another share of
-# theirs is lost. A remedy that costs the card nothing: the host keeps a float32 copy of the weights, 4 bytes each,
-# updates that, and sends it back rounded. Stochastic rounding is another.
+# So *both of these* fits the card, and 70 % of these weights never move. (Real gradients change sign, so the share
+# differs.) A remedy that costs the card nothing: the host keeps a float32 copy of the weights, 4 bytes each, updates
+# that, and sends it back rounded. Stochastic rounding is another.
 
 # %% [markdown] slide="slide"
 # ## Measure and train
 #
-# A dense net, six layers of 512, batch 256, on this machine: traced and measured.
+# Six dense layers of 512, batch 256, on this machine: traced and measured.
 
 
 # %% tags=["nbval-ignore-output"] folded=true
@@ -441,17 +451,14 @@ def dense(adapted):
 
 
 target = "cuda" if torch.cuda.is_available() else "cpu"
-rows = {}
 for name, adapted in (("full", False), ("LoRA", True)):
     trace = training_step(dense(adapted), (512,), 10, "adamw", target=target).at(256)
-    rows[f"{name}, trace"] = trace.peak_bytes / MIB
-    rows[f"{name}, measured"] = (
-        measure_step(dense(adapted), (512,), 10, 256, "adamw").peak_bytes / MIB
-    )
-side_by_side(rows, title="Six dense layers: what is not trained needs no state")
+    measured = measure_step(dense(adapted), (512,), 10, 256, "adamw").peak_bytes
+    print(f"{name}: traced {format_bytes(trace.peak_bytes)},", end=" ")
+    print(f"measured {format_bytes(measured)}")
 
 # %% [markdown] slide="subslide"
-# A net that knows the digits is shown them upside down. What must it change?
+# Does LoRA learn? A net that knows the digits is shown them upside down.
 
 # %% tags=["nbval-ignore-output"] folded=true
 x, y, test, labels = digits.load()
@@ -493,370 +500,15 @@ pd.DataFrame(rows, columns=["trained", "values trained", "%, three seeds"]).set_
     "trained"
 )
 
-# %% [markdown]
-# Rank 4 trains a twentieth of the values. The last layer alone trains fewer than rank 4, and more than rank 1.
-
 # %% [markdown] slide="notes"
-# The rank bounds in how many directions a layer's result can change, not by how much. Compare rank 1 with the last
-# layer alone: where the values go may matter as well as how many they are.
-
-# %% [markdown] slide="slide"
-# ## Serving: weights and the cache
-#
-# A model writes one token after the other. Each looks at the keys and values of all before it, so these are kept: the
-# *key–value cache*.
-
-# %% [markdown] slide="notes"
-# In every layer a token leaves one key and one value for each key–value head:
-#
-# > 2 · layers · key–value heads · values a head · bytes a value
-
-# %% [markdown] slide="notes"
-# Llama-3-8B has 32 heads of 128 values, and only 8 key–value heads, each shared by four: *grouped-query attention*.
-
-# %%
-per_token = 2 * 32 * 8 * 128 * 2
-print(
-    f"a token: {format_bytes(per_token)}; "
-    f"with all 32 heads: {format_bytes(2 * 32 * 32 * 128 * 2)}"
-)
-print(f"a sequence of 8,192: {format_bytes(serving.cache_bytes(shape, 8192))}")
-
-# %% [markdown]
-# And in a real forward pass, on shapes:
-
-# %%
-with torch.device("meta"):
-    model, cache = shape.build(layers=2).to(torch.bfloat16).eval(), []
-    model(torch.zeros(1, 1000, dtype=torch.int64), cache=cache)
-held = sum(part.numel() * part.element_size() for pair in cache for part in pair)
-print(f"two layers, 1,000 tokens: {held:,} bytes; by hand {1000 * per_token * 2 // 32:,}")
-
-# %% [markdown] slide="subslide"
-# All sequences share what the weights and the driver's context leave of 24 GiB. Below a line weights and cache fit:
-
-# %% folded=true
-batches = [2**i for i in range(9)]
-
-
-def longest(weights=2.0, kv_heads=None):
-    room = room_for_tensors(card) - shape.parameters * weights
-    return [int(room // serving.cache_bytes(shape, 1, b, 2, kv_heads)) for b in batches]
-
-
-in_layers = 32 * sum(a * b for a, b in widths.values())
-quarter, most = (2 * (n - in_layers) + in_layers * (0.5 + 4 / 64)) / n, longest()
-plane(
-    Axis("sequences at once", log=True, low=0.9, high=300),
-    Axis("tokens of each", log=True, low=20),
-    [Curve("4-bit weights", batches, longest(weights=quarter), COLOURS[2]),
-     Curve("16-bit weights", batches, most, COLOURS[0]),
-     Curve("no shared heads", batches, longest(kv_heads=32), COLOURS[1])],
-    title=f"One sequence of {most[0]:,.0f} tokens, or {batches[5]} of {most[5]:,.0f}",
-    limits={"8,192 tokens": 8192},
-)  # fmt: skip
-
-# %% [markdown] slide="notes"
-# The model was trained for 8,192 positions, so one reader cannot use all that room. Many readers together still fill it.
-# Sharing heads gives four times the tokens.
-#
-# Three other ways to a smaller cache: *quantise* it, 8 or 4 bits a value; give it out in *pages*, so that a sequence
-# holds what it has written and not what it may write (vLLM, 16 tokens a page); or keep one short vector a token from
-# which keys and values are computed, *multi-head latent attention* (DeepSeek-V2, 2024: 60 layers, 576 values each, in place of
-# 128 heads of 128 for keys and for values). Counted:
-
-# %% tags=["change"]
-# Change the tokens that a sequence has written so far, and run again.
-written = 500
-
-room = room_for_tensors(card) - 2 * n
-ways = {
-    "8,192 tokens reserved each": serving.cache_bytes(shape, 8192),
-    "pages of 16 tokens": serving.cache_bytes(shape, -(-written // 16) * 16),
-    "pages, 8 bits": serving.cache_bytes(shape, -(-written // 16) * 16, value_bytes=1),
-}
-for way, size in ways.items():
-    print(f"{way:>26}: {format_bytes(size):>10} a sequence, {room // size:,.0f} fit")
-latent, whole = 60 * 576 * 2, 60 * 2 * 128 * 128 * 2
-print(
-    f"DeepSeek-V2, a token: {latent:,} bytes; all heads {whole:,}, {whole / latent:.0f} times"
-)
-# The scales of 8-bit values are not counted.
-
-# %% [markdown] slide="skip"
-# Published figures: Kwon and others, *PagedAttention* (2023); DeepSeek-AI, *DeepSeek-V2* (2024).
-
-# %% [markdown] slide="slide"
-# ## How fast does it write?
-#
-# The RTX 4090 is published to compute 165 TFLOP/s in 16 bits and to read 1,008 GB/s. To write a token takes two
-# operations for each of 7.5 billion weights.
-
-# %% [markdown] slide="notes"
-# The token comes after 1,024 others. The embedding is looked up, so it is not among the 7.5 billion.
-
-# %%
-second = predict(
-    "About how many tokens a second can it write, for one reader?", unit="tokens/s"
-)
-second
-
-# %% folded=true
-one = serving.decode(shape, 1024)
-whole_bandwidth = replace(card, bandwidth_gb_s=card.bandwidth_gb_s / BANDWIDTH_EFFICIENCY)
-reveal(
-    second,
-    {
-        "expected, at three quarters of the bandwidth": one.tokens_per_second(card),
-        "bound, at all of it": one.tokens_per_second(whole_bandwidth),
-    },
-    thoughts=[
-        (
-            card.flops_per_s("float16") / (2 * 7.5e9),
-            "That is what arithmetic allows. All weights must be read for it, every time.",
-        ),
-        (
-            card.reached_flops_per_s("float16") / (2 * 7.5e9),
-            "That is what arithmetic allows. All weights must be read for it, every time.",
-        ),
-        (
-            card.bandwidth_gb_s * GB / one.traffic,
-            "That is all of the published bandwidth: a bound. We expect three quarters of it.",
-        ),
-    ],
-)
-
-# %% [markdown] slide="notes"
-# As in lesson 01 we expect three quarters of the published bandwidth. That is an expectation and no bound. It was
-# measured: llama.cpp on an RTX 4090, Llama-3-8B in 16 bits,
-# 1,024 tokens written from an empty cache (XiongjieDai, GPU-Benchmarks-on-LLM-Inference, May 2024). On average half of
-# them are in the cache.
-
-# %%
-MEASURED = {"16 bits": 54.34, "Q4_K_M": 127.74}  # tokens a second, "tg 1024"
-average = serving.decode(shape, 512)
-reached = MEASURED["16 bits"] / average.tokens_per_second(whole_bandwidth)
-print(f"measured: {MEASURED['16 bits']} tokens/s, {100 * reached:.0f} % of the bandwidth")
-print(f"expected {average.tokens_per_second(card):.1f},", end=" ")
-print(f"at most {average.tokens_per_second(whole_bandwidth):.1f} tokens/s")
-
-# %% [markdown] slide="subslide"
-# The prompt goes through the model at once, *prefill*: each weight that is read serves all its tokens. Then *decode*:
-# each weight is read anew for one token a sequence. On the roofline of lesson 01:
-
-# %%
-passes = {"decode, 1 sequence": one, "8 sequences": serving.decode(shape, 1024, 8),
-          "64 sequences": serving.decode(shape, 1024, 64),
-          "prefill, 1,024": serving.prefill(shape, 1024)}  # fmt: skip
-points = [Reached(name, p.flops, p.traffic, p.seconds(card)) for name, p in passes.items()]
-roofline(card, points, f"Decoding does {one.intensity:.1f} FLOP a byte, "
-         f"prefill {points[-1].intensity:,.0f}", precision="float16")  # fmt: skip
-
-# %% [markdown] slide="notes"
-# Two operations for a weight of two bytes are one operation a byte, and this card's ridge is at 146: by the model,
-# bandwidth decides. The model puts every point on the roof, so it cannot prove that. The measurement can: 81 % of the
-# published bandwidth was used, and less than a hundredth of the arithmetic.
-
-# %% slide="skip"
-quarter_read = serving.decode(shape, 1024, weight_bits=4.5)
-# The head stays in 16 bits, as in the 4-bit base above.
-head_whole = replace(quarter_read, traffic=quarter_read.traffic + head * (2 - 4.5 / 8))
-for what, read in (("the head too", quarter_read), ("head in 16", head_whole)):
-    print(f"weights in 4.5 bits, {what}: {read.tokens_per_second(card):.0f} tokens/s")
-
-# %% [markdown] slide="notes"
-# The head is a fourteenth of the weights that are read, and in 16 bits a fifth of the bytes. llama.cpp, measured with
-# weights of about that size (Q4_K_M, 4.58 GiB), reached 128 tokens a second, less than both lines. It may be the work of
-# unpacking, or a fixed time for each token, such as launches: two measured rates cannot tell these apart.
-
-# %% [markdown] slide="slide"
-# What batching buys: sequences served at once share the reading of the weights. They do not share caches: each reads
-# its own.
-
-# %% folded=true
-many = [2**i for i in range(10)]
-curves = [
-    Curve(
-        f"{context:,} tokens",
-        many,
-        [serving.decode(shape, context, b).tokens_per_second(card) for b in many],
-        colour,
-    )
-    for context, colour in zip((512, 2048, 8192), COLOURS, strict=True)
-]
-fits_at = {c: serving.largest_context(shape, card, 1) // c for c in (512, 2048, 8192)}
-spots = [Spot(f"{b} fit", b, serving.decode(shape, c, b).tokens_per_second(card), colour)
-         for (c, b), colour in zip(fits_at.items(), COLOURS, strict=True)]  # fmt: skip
-gain = serving.decode(shape, 2048, fits_at[2048]).tokens_per_second(card) / serving.decode(
-    shape, 2048, 1
-).tokens_per_second(card)
-plane(
-    Axis("sequences at once", log=True),
-    Axis("tokens a second, all together", log=True),
-    curves,
-    spots,
-    f"{fits_at[2048]} sequences of 2,048 write {gain:.0f} times as much as one",
-)
-
-# %% folded=true
-print("reading the caches takes as long as reading the weights:")
-for context in fits_at:
-    bend = 2 * serving.matrix_values(shape) / serving.cache_bytes(shape, context)
-    print(f"{context:>6,} tokens: from {bend:.0f} sequences on")
-
-# %% [markdown] slide="notes"
-# There a line bends. The size of the memory bounds how many sequences fit; its bandwidth bounds how fast they are written.
-
-# %% [markdown] slide="slide"
-# Measured on this machine: a Llama of 19 million weights in float32. Without a cache each token reads the whole
-# sequence again.
-
-# %% tags=["nbval-ignore-output"] folded=true
-ceilings = measure_ceilings("cpu", seconds=0.2)
-mine = ceilings.as_device()
-torch.manual_seed(0)
-small = replace(
-    shape, name="small", hidden=384, layers=8, heads=6, kv_heads=2, inner=1024, vocabulary=8192
-)
-writer = small.build().eval()
-small = replace(small, parameters=sum(p.numel() for p in writer.parameters()))
-rows = []
-for batch, cached in ((1, False), (1, True), (16, True)):
-    prompt = torch.randint(8192, (batch, 256))
-    wrote = serving.generate(writer, prompt, 8, cached)
-    bound = (
-        serving.decode(small, 256, batch, 4)
-        if cached
-        else serving.prefill(small, 256, batch, 4)
-    )
-    most = batch / bound.seconds(mine, "float32")
-    what = f"{batch} × 256, {'cache' if cached else 'no cache'}"
-    share = f"{100 * wrote.tokens_per_second / most:.0f} %"
-    rates = (f"{rate:,.3g}" for rate in (wrote.tokens_per_second, most))
-    rows.append((what, *rates, share, format_bytes(wrote.cache_bytes)))
-columns = ["", "tokens/s", "roofline", "of it", "cache"]
-pd.DataFrame(rows, columns=columns).set_index("")
-
-# %% [markdown] slide="notes"
-# With a cache that is far from the roofline. Where does the time of a token go? Take parts away: all but one token of
-# the cache; all but the products, the dense layers; all but the operators' launches, in a model of the same operators
-# with next to no weights. The last column is what the roofline allows for reading weights and cache once.
-
-
-# %% tags=["nbval-ignore-output"] folded=true
-def token_seconds(model, batch, prompt):
-    """Seconds of one token with a cache, the median of seven."""
-    ids = torch.randint(64, (batch, prompt))
-    return serving.generate(model, ids, 8).seconds_a_token
-
-
-def product_seconds(model, batch):
-    """Seconds of a model's dense layers on one token of each sequence, the median of seven."""
-    products = [part for part in model.modules() if isinstance(part, nn.Linear)]
-    inputs = [torch.randn(batch, 1, part.in_features) for part in products]
-    took = []
-    with torch.no_grad():
-        for _ in range(7):
-            began = perf_counter()
-            for part, x in zip(products, inputs, strict=True):
-                part(x)
-            took.append(perf_counter() - began)
-    return sorted(took)[3]
-
-
-thin = replace(small, hidden=48, inner=64, vocabulary=64).build().eval()
-rows = []
-for batch in (1, 16):
-    seconds = {
-        "all of it": token_seconds(writer, batch, 256),
-        "one token in the cache": token_seconds(writer, batch, 1),
-        "products alone": product_seconds(writer, batch),
-        "operators alone": token_seconds(thin, batch, 1),
-        "roofline": serving.decode(small, 256, batch, 4).seconds(mine, "float32"),
-    }
-    rows.append({what: format_seconds(took) for what, took in seconds.items()})
-pd.DataFrame(rows, index=pd.Index(["1 × 256", "16 × 256"], name="a token"))
-
-# %% [markdown] slide="notes"
-# What the first column has above the second grows with the cache. For every token this plain model copies the whole
-# cache, repeats it for the heads that share it, and attends to it; we did not time these apart. Servers allocate the
-# cache in advance, in pages. The launches do not depend on the weights; servers avoid most of them with *CUDA graphs*.
-# Where the products alone take longer than the roofline, their kernels use less of this machine than the plain copy and
-# the large product that the roofline was measured with.
-
-# %% [markdown] slide="slide"
-# ## Beyond one card
-#
-# Full fine-tuning in mixed precision, 16 bytes a weight, is beyond an 80 GB card. ZeRO and FSDP of lesson 11 share it
-# out.
-
-# %% [markdown] slide="notes"
-# On eight cards, weights and gradients of 2 bytes, and 12 bytes for the moments and float32 weights:
-
-# %%
-rows = []
-for stage in range(4):
-    kept = state_bytes(2 * n, 2 * n, 12 * n, 8, stage)
-    sent = sent_bytes(2 * n, 8, stage)
-    rows.append((stage, format_bytes(kept), format_bytes(sent)))
-pd.DataFrame(rows, columns=["stage", "a card keeps", "and sends in a step"]).set_index("stage")
-
-# %% [markdown] slide="subslide"
-# The same with the steps traced above, AdamW all in 16 bits: eight bytes a weight, and the maps.
-
-# %%
-full = steps["full"]
-bars = {"one card": roles(full)}
-for stage in (1, 2, 3):
-    alive = sharded(full, 8, stage)
-    bars[f"8 cards, stage {stage}"] = dict(
-        zip(ROLES, alive[alive.sum(axis=1).argmax()].tolist(), strict=True)
-    )
-last = sum(bars["8 cards, stage 3"].values())
-title = f"AdamW in 16 bits, stage 3: {format_bytes(last)} on each of eight cards"
-role_bars(bars, title, card)
-
-# %% [markdown]
-# In stage 3 a layer's weights are gathered (*all-gather*) right before it runs, forward and once more backward, and let
-# go after it.
-
-# %% [markdown] slide="notes"
-# Its gradient is whole until it has been summed and scattered (*reduce-scatter*). The embedding and the head, 1 GB
-# each, are the largest that are ever whole. Maps are each card's own.
-
-# %% [markdown] slide="notes"
-# **Other models, other tools.** In a *mixture of experts* each token goes through a few of many feed-forward blocks:
-# all weights have to be there, and for one sequence few are read. Mixtral 8x7B (Mistral AI, 2023) has 46.7 billion
-# weights and reads 12.9 billion a token. And `torch.compile` chooses what the forward pass keeps (06). Here for one gated
-# block, which keeps four wide maps, and compiled only three:
-
-# %% slide="skip" folded=true
-print(
-    f"Mixtral: {format_bytes(2 * 46.7e9)} to hold, {format_bytes(2 * 12.9e9)} to read a token"
-)
-
-
-class Gated(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gate, self.up = (nn.Linear(256, 896, bias=False) for _ in range(2))
-        self.down = nn.Linear(896, 256, bias=False)
-
-    def forward(self, x):
-        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
-
-
-tokens_in = torch.randn(512, 256)
-for name, backend in (("eager", None), ("torch.compile", PLANNED)):
-    print(f"{name} keeps {format_bytes(kept_by_type(Gated(), tokens_in, backend).sum())}")
+# Rank 4 trains a twentieth of the values and comes within a few points of full fine-tuning. The last layer alone beats
+# rank 1, which trains fewer values, and loses to rank 4, which trains more.
 
 # %% [markdown] slide="slide"
 # ## Explore
 #
-# One question: **what can be trained on this card, and which choice makes it possible?**
-
-# %% [markdown] slide="notes"
-# Before each move say which colour will shrink.
+# **What can be trained on this card, and which choice makes it possible?** Before each move say which colour will
+# shrink.
 
 # %% tags=["nbval-ignore-output"]
 one_card_explorer()
@@ -874,42 +526,302 @@ one_card_explorer()
 #
 # </details>
 
+# %% [markdown] slide="subslide"
+# Two published sentences about training:
+
+# %%
+judge([89, 92])
+
+# %% [markdown] slide="notes"
+# That was training. LoRA takes away gradients and moments, a 4-bit base most of the weights' bytes, recomputation most
+# of the maps; and all weights can be trained if a host takes the moments. The second sitting asks for less: no
+# gradients, no moments, and hardly a map.
+
+# %% [markdown] slide="slide"
+# ## Serving: how many readers?
+#
+# The same model on the same card now writes text, one token after the other. Each token looks at the keys and values
+# of all before it, so these are kept: the *key–value cache*.
+
+# %% [markdown] slide="notes"
+# In every layer a token leaves one key and one value for each key–value head:
+#
+# > 2 · layers · key–value heads · values a head · bytes a value
+#
+# Llama-3-8B has 32 heads of 128 values, and only 8 key–value heads, each shared by four: *grouped-query attention*.
+# By hand, and in a real forward pass on shapes:
+
+# %%
+per_token = 2 * 32 * 8 * 128 * 2
+print(
+    f"a token: {format_bytes(per_token)}; "
+    f"with all 32 heads: {format_bytes(2 * 32 * 32 * 128 * 2)}"
+)
+print(f"a sequence of 8,192: {format_bytes(serving.cache_bytes(shape, 8192))}")
+
+with torch.device("meta"):
+    model, cache = shape.build(layers=2).to(torch.bfloat16).eval(), []
+    model(torch.zeros(1, 1000, dtype=torch.int64), cache=cache)
+held = sum(part.numel() * part.element_size() for pair in cache for part in pair)
+print(f"two layers, 1,000 tokens: {held:,} bytes; by hand {1000 * per_token * 2 // 32:,}")
+
+# %% [markdown] slide="subslide"
+# Weights and context leave the rest of the card to the caches. Below a line everything fits:
+
+# %% folded=true
+batches = [2**i for i in range(9)]
+
+
+def longest(weights=2.0, kv_heads=None):
+    room = room_for_tensors(card) - shape.parameters * weights
+    return [int(room // serving.cache_bytes(shape, 1, b, 2, kv_heads)) for b in batches]
+
+
+in_layers = 32 * sum(a * b for a, b in widths.values())
+quarter, tokens = (2 * (n - in_layers) + in_layers * (0.5 + 4 / 64)) / n, longest()
+readers = serving.largest_context(shape, card) // 8192
+plane(
+    Axis("sequences at once", log=True, low=0.9, high=300),
+    Axis("tokens of each", log=True, low=20),
+    [Curve("4-bit weights", batches, longest(weights=quarter), COLOURS[2]),
+     Curve("16-bit weights", batches, tokens, COLOURS[0]),
+     Curve("no shared heads", batches, longest(kv_heads=32), COLOURS[1])],
+    title=f"Beside 16-bit weights: {readers} × 8,192 tokens, or {batches[5]} × {tokens[5]:,}",
+    limits={"8,192 tokens": 8192},
+)  # fmt: skip
+
+# %% [markdown] slide="notes"
+# One reader stops at 8,192 tokens, the length that the model was trained for. Many readers fill the card. Sharing heads
+# gives four times the tokens. Not counted are the maps of a prompt that is read; a server reads a long prompt in pieces
+# to keep them small.
+#
+# Three other ways to a smaller cache: *quantise* it, to 8 or 4 bits a value; give it out in *pages*, so that a sequence
+# holds what it has written and not what it may write (vLLM, 16 tokens a page); or keep one short vector a token from
+# which keys and values are computed, *multi-head latent attention* (DeepSeek-V2: 60 layers, 576 values each, in place
+# of 128 heads of 128 for keys and for values).
+
+# %% tags=["change"]
+# Change the tokens that a sequence has written so far, and run again: how many readers fit?
+written = 500
+
+room = room_for_tensors(card) - 2 * n
+pages = -(-written // 16) * 16
+ways = {
+    "8,192 tokens reserved each": serving.cache_bytes(shape, 8192),
+    "pages of 16 tokens": serving.cache_bytes(shape, pages),
+    "pages, 8 bits (scales left out)": serving.cache_bytes(shape, pages, value_bytes=1),
+}
+for way, size in ways.items():
+    print(f"{way:>31}: {format_bytes(size):>10} a sequence, {room // size:,.0f} fit")
+latent, whole = 60 * 576 * 2, 60 * 2 * 128 * 128 * 2
+print(
+    f"DeepSeek-V2, a token: {latent:,} bytes; all heads {whole:,}, {whole / latent:.0f} times"
+)
+
 # %% [markdown] slide="skip"
-# In PyTorch:
+# Published figures: Kwon and others, *PagedAttention* (2023); DeepSeek-AI, *DeepSeek-V2* (2024).
+
+# %% [markdown] slide="slide"
+# ## How fast does it write?
+#
+# The RTX 4090 is published to compute 165 TFLOP/s in 16 bits and to read 1,008 GB/s. To write a token takes two
+# operations for each of 7.5 billion weights.
+
+# %% [markdown] slide="notes"
+# The embedding is looked up, so it is not among the 7.5 billion. llama.cpp was measured on this card: Llama-3-8B in 16
+# bits wrote 1,024 tokens for one reader, from an empty cache (XiongjieDai, GPU-Benchmarks-on-LLM-Inference, May 2024).
+
+# %%
+guess_rate = predict("About how many tokens a second did it write?", unit="tokens/s")
+guess_rate
+
+# %% folded=true
+MEASURED = {"16 bits": 54.34, "Q4_K_M": 127.74}  # tokens a second, "tg 1024"
+one = serving.decode(shape, 512)  # on average half of the 1,024 are in the cache
+whole_bandwidth = replace(card, bandwidth_gb_s=card.bandwidth_gb_s / BANDWIDTH_EFFICIENCY)
+reveal(
+    guess_rate,
+    {
+        "measured": MEASURED["16 bits"],
+        "expected, three quarters of the bandwidth": one.tokens_per_second(card),
+        "bound, all of the bandwidth": one.tokens_per_second(whole_bandwidth),
+    },
+    thoughts=[
+        (
+            card.flops_per_s("float16") / (2 * 7.5e9),
+            "That is what arithmetic allows. All weights must be read for it, every time.",
+        ),
+        (
+            card.reached_flops_per_s("float16") / (2 * 7.5e9),
+            "That is what arithmetic allows. All weights must be read for it, every time.",
+        ),
+        (
+            one.tokens_per_second(whole_bandwidth),
+            "That is all of the published bandwidth: a bound. We expect three quarters of it.",
+        ),
+    ],
+)
+
+# %% [markdown] slide="subslide"
+# The prompt goes through the model at once, *prefill*: each weight that is read serves all its tokens. Then *decode*:
+# each weight is read anew for one token a sequence. On the roofline of lesson 01:
+
+# %%
+points = [Reached("1 sequence, measured", one.flops, one.traffic, 1 / MEASURED["16 bits"])]
+modelled = {"8 sequences": serving.decode(shape, 512, 8),
+            "64 sequences": serving.decode(shape, 512, 64),
+            "prefill, 1,024 tokens": serving.prefill(shape, 1024)}  # fmt: skip
+points += [Reached(name, p.flops, p.traffic, p.seconds(card)) for name, p in modelled.items()]
+roofline(card, points, f"Decoding does {one.intensity:.1f} FLOP a byte, "
+         f"prefill {points[-1].intensity:,.0f}", precision="float16")  # fmt: skip
+
+# %% folded=true
+bytes_share = MEASURED["16 bits"] / one.tokens_per_second(whole_bandwidth)
+flops_share = MEASURED["16 bits"] * one.flops / card.flops_per_s("float16")
+print(f"measured: {100 * bytes_share:.0f} % of the published bandwidth,", end=" ")
+print(f"{100 * flops_share:.1f} % of the arithmetic")
+embedding = head * 4.5 / 8  # a row of it is read; Q4_K has 4.5 bits a value
+read = 4.58 * GIB - embedding + serving.cache_bytes(shape, 512)
+print(f"Q4_K_M: expected {card.reached_bytes_per_s() / read:.0f} tokens/s,", end=" ")
+print(f"measured {MEASURED['Q4_K_M']:.0f}")
+
+# %% [markdown] slide="notes"
+# Two operations for a weight of two bytes are one operation a byte, and this card's ridge is at 146. The last three
+# points are modelled, so they lie on the roof by construction. The first is measured, and it decides: four fifths of the
+# published bandwidth are used, and hardly any arithmetic.
+#
+# With weights of 4 to 6 bits (llama.cpp's Q4_K_M, 4.58 GiB) fewer bytes are read, and it writes more than twice as
+# fast, though not as fast as the bytes allow. Unpacking may take the time, or a fixed cost a token, such as launches;
+# two rates cannot tell which.
+
+# %% [markdown] slide="slide"
+# What batching buys: sequences served at once share the reading of the weights. They do not share caches: each reads
+# its own.
+
+# %% folded=true
+many = [2**i for i in range(10)]
+contexts = dict(zip((512, 2048, 8192), COLOURS, strict=True))
+
+
+def rate(context, sequences):
+    return serving.decode(shape, context, sequences).tokens_per_second(card)
+
+
+fits_at = {c: serving.largest_context(shape, card, 1) // c for c in contexts}
+plane(
+    Axis("sequences at once", log=True),
+    Axis("tokens a second, all together", log=True),
+    [Curve(f"{c:,} tokens", many, [rate(c, b) for b in many], contexts[c]) for c in contexts],
+    [Spot(f"{b} fit", b, rate(c, b), contexts[c]) for c, b in fits_at.items()],
+    f"{fits_at[2048]} sequences of 2,048 write "
+    f"{rate(2048, fits_at[2048]) / rate(2048, 1):.0f} times as much as one",
+)  # fmt: skip
+
+# %% folded=true
+matrices = 2 * serving.matrix_values(shape)
+print(f"read for a token: {format_bytes(matrices)} of weights, and caches of at most")
+print(f"{format_bytes(room)}, which is all that fits. The caches take as long to read")
+for context, fit_here in fits_at.items():
+    bend = matrices / serving.cache_bytes(shape, context)
+    print(f"from {bend:>3.0f} sequences of {context:>5,} tokens on; {fit_here:>3} fit")
+
+# %% [markdown] slide="notes"
+# Where the caches take as long to read as the weights, a line bends, and more readers are hardly served faster. This
+# card never gets there: its memory is full before. Memory bounds how many readers there are, bandwidth how fast they
+# are served.
+
+# %% [markdown] slide="subslide"
+# Measured on this machine: a Llama of 19 million weights in float32. Without a cache each token reads the whole
+# sequence again.
+
+# %% tags=["nbval-ignore-output"] folded=true
+torch.manual_seed(0)
+tiny = replace(
+    shape, name="tiny", hidden=384, layers=8, heads=6, kv_heads=2, inner=1024, vocabulary=8192
+)
+writer = tiny.build().eval()
+rows = {}
+for batch, cached in ((1, False), (1, True), (16, True)):
+    wrote = serving.generate(writer, torch.randint(8192, (batch, 256)), 8, cached)
+    name = f"{batch} × 256 tokens, {'cache' if cached else 'no cache'}"
+    rows[name] = (f"{wrote.tokens_per_second:,.0f}", format_bytes(wrote.cache_bytes))
+pd.DataFrame(rows, index=["tokens/s", "cache"]).T
+
+# %% [markdown] slide="subslide"
+# Two published sentences about serving:
+
+# %%
+judge([90, 91])
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. Full fine-tuning with AdamW keeps 8 to 16 bytes a weight. LoRA takes away gradients and moments, not maps.
+# 2. On 24 GiB all weights of an 8-billion model can be trained, with the moments and a float32 copy on the host.
+# 3. Decoding reads all weights for one token a sequence.
+
+# %% [markdown] slide="notes"
+# The price of training all weights is the link, and an update on the host; without the float32 copy most small updates
+# are lost. When decoding, bandwidth is the bound, batching shares the reading, and memory bounds the batch.
+
+# %% [markdown] slide="skip"
+# ## Further
+#
+# **What was traced, and what is assumed.** The trace runs on shapes, through five layers; the middle one is then
+# repeated until there are 32. All tensors of autograd and of recomputation are traced, LoRA's maps, and the 16-bit
+# copies of 4-bit weights. We assume that 4-bit kernels and a fused AdamW make no scratch memory, and that a gradient
+# used at once is freed before the next operator. The T4's steps had LoRA of rank 32 on four products of a layer; ours
+# has rank 16 on seven. The first line below traces eight layers both ways; the second is AdamW as torch runs it by
+# default.
+
+# %% slide="skip" folded=true
+short, all_eight = (
+    short_tape(shape, METHODS["LoRA"], 2048, 1, True, "bfloat16", layers) for layers in (5, 8)
+)
+repeated, traced = (Ledger("", tape, 1).peak_bytes for tape in (deepened(short, 8), all_eight))
+print(f"eight layers, repeated {repeated:,} bytes; traced whole {traced:,}")
+default = step("Llama-3-8B", Method(optimizer="AdamW, torch's default"))
+more = default.peak_bytes - steps["full"].peak_bytes
+print(f"without fused=True: {format_bytes(more)} more, in the {default.peak_phase}")
+
+# %% [markdown] slide="skip"
+# **In PyTorch:**
 #
 # ```python
 # model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16)   # or quantization_config=…
 # lora = peft.LoraConfig(r=16, target_modules="all-linear")
 # model = peft.get_peft_model(model, lora, autocast_adapter_dtype=False)
-# model.gradient_checkpointing_enable()
+# model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 # torch.optim.AdamW(model.parameters(), fused=True)
 # ```
 #
 # Without `autocast_adapter_dtype=False` peft keeps the adapters of a 16-bit model in float32, and each of them then
 # keeps a float32 copy of its input: where nothing is recomputed, LoRA's maps are more than those of full fine-tuning.
-#
 # 8-bit moments and 4-bit weights are bitsandbytes' or torchao's; `register_post_accumulate_grad_hook` is how a step
 # gets into the backward pass. Your own model's step: `course trace --hf config.json`.
-
-# %% [markdown] slide="slide"
-# What is said of it:
-
-# %%
-judge(range(89, 93))
-
-# %% [markdown] slide="slide"
-# ## Recap
 #
-# 1. Full fine-tuning with AdamW keeps 8 to 16 bytes a weight, before any map.
-# 2. On 24 GiB all weights of an 8-billion model learn from one short text, if no gradient is kept and the moments are on
-#    the host.
-# 3. Decoding reads all weights for one token a sequence.
+# **Eight cards.** ZeRO and FSDP of lesson 11 share a step out. Stage 1 shares the moments, stage 2 the gradients too,
+# and stage 3 also the weights, which are gathered a layer at a time. The full step from above:
 
-# %% [markdown] slide="notes"
-# Sixteen bytes are those of mixed precision. A host that keeps the moments should keep a float32 copy of the weights too.
-# LoRA takes away gradients and moments, a 4-bit base most of the weights' bytes, recomputation most of the maps. The
-# price of training all weights is the link, and an update on the host. When decoding, bandwidth is the bound, batching
-# shares the reading, and the cache bounds the batch.
-#
+# %% slide="skip" folded=true
+bars = {"one card": roles(steps["full"])}
+for stage in (1, 2, 3):
+    alive = sharded(steps["full"], 8, stage)
+    bars[f"8 cards, stage {stage}"] = dict(
+        zip(ROLES, alive[alive.sum(axis=1).argmax()].tolist(), strict=True)
+    )
+last = sum(bars["8 cards, stage 3"].values())
+role_bars(bars, f"AdamW in 16 bits, stage 3: {format_bytes(last)} on each of eight", card)
+
+# %% [markdown] slide="skip"
+# **Mixture of experts.** Each token goes through a few of many feed-forward blocks: all weights have to be there, and
+# for one sequence few are read. Mixtral 8x7B (Mistral AI, 2023) has 46.7 billion weights and uses 12.9 billion a token:
+
+# %% slide="skip" folded=true
+print(
+    f"Mixtral: {format_bytes(2 * 46.7e9)} to hold, {format_bytes(2 * 12.9e9)} to read a token"
+)
+
+# %% [markdown] slide="skip"
 # Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
 # `course check 14` gives your marks.

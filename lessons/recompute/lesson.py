@@ -33,6 +33,7 @@ from torch.utils.checkpoint import checkpoint
 from classroom.predict import predict, reveal
 from course_utils import networks
 from course_utils.figures import Axis, Curve, Spot, plane, side_by_side, skyline
+from course_utils.machine import hardware
 from course_utils.machine.measure import measure_step
 from course_utils.machine.speed import predict_step
 from course_utils.techniques import offload
@@ -44,11 +45,11 @@ from lessons.shared.digits import Variant
 from lessons.shared.recompute import Chain, checkpointed, evenly
 
 
-def chain_of(name):
+def chain_of(name, precision="float32"):
     network = networks.NETWORKS[name]
     with torch.device("meta"):
         module = network.build()
-    return Chain(module, network.input_shape, network.classes, name)
+    return Chain(module, network.input_shape, network.classes, name, precision=precision)
 
 
 # %% [markdown] slide="slide"
@@ -61,8 +62,8 @@ def chain_of(name):
 
 # %%
 guess = predict(
-    "ResNet-50, batch 64, cut between its blocks, no layer run forward more than twice: how "
-    "low can the peak go, with every gradient the same to the last bit?",
+    "ResNet-50, batch 64, cut between its blocks, no layer run forward more than twice: to "
+    "what does the peak fall, with every gradient the same to the last bit?",
     unit="GiB",
 )
 guess
@@ -75,7 +76,7 @@ guess
 
 # %% [markdown] slide="notes"
 # In the forward pass keep only what enters each segment: k units. The backward pass takes the segments from the last to
-# the first; each runs forward once more, from its input, and holds n/k units while it is at it.
+# the first; each runs forward once more from its input, and for that time its n/k outputs are held.
 
 # %% [markdown]
 # | | units at the peak |
@@ -84,7 +85,7 @@ guess
 # | k segments | k + n/k |
 
 # %% [markdown] slide="notes"
-# A few segments are long ones; many segments hold many inputs. The two are equal at k = √n, where the sum is smallest:
+# Few segments are long; many segments mean many inputs to hold. The two are equal at k = √n, where the sum is smallest:
 # 2√n. For 36 layers:
 
 # %%
@@ -99,8 +100,8 @@ pd.DataFrame({"segments": counts, "inputs": counts, "one segment": [n // k for k
 # The trace runs the chain through PyTorch's own `torch.utils.checkpoint`, on shapes.
 
 # %% [markdown] slide="notes"
-# Two things differ from the count by hand. The last segment is not dropped: the backward pass begins with it, so it would
-# be computed again at once. So 6 segments need 5 inputs. And the peak is at the turn, where the loss adds three units: a
+# Two things differ from the count by hand. The last segment keeps its maps: the backward pass begins there, and
+# dropping them would mean computing them again at once. So 6 segments need 5 inputs. And the peak is at the turn, where the loss adds three units: a
 # map of its own and two gradients. Together k − 1 + n/k + 3.
 
 # %% folded=true
@@ -138,11 +139,12 @@ plane(
 # done and their inputs gone. So the first segment may be longer.
 
 # %% [markdown] slide="notes"
-# With one input fewer held, the segment before may be one longer at the same height: lengths m, m − 1, m − 2, … They add
-# up to about m²/2, so that n layers need a height of about √(2n), in place of 2√n. There is a second trick: keep one
-# layer *between* two segments. Its output is needed for its own backward pass, and it is the next segment's input as
-# well. The first segment begins with the images, which are there anyway. While a segment is computed again there are also
-# two gradients, at the turn the loss's three units:
+# One segment earlier one input fewer is held, so that segment may be one layer longer and reach the same height: lengths
+# m, m − 1, m − 2, … They add up to about m²/2, so n layers need a height of about √(2n), in place of 2√n.
+#
+# There is a second trick: keep one layer *between* two segments. Its output is needed for its own backward pass, and it is
+# the next segment's input as well. Both together, on the 36 layers; · is an input held, █ a map of the segment that runs
+# again, ░ one of two gradients:
 
 # %%
 best = equal.least_peak(batch)
@@ -150,13 +152,13 @@ lengths = [last - first for first, last in best]
 rest = n + 1 - sum(lengths)  # of 37 layers with the dense one
 for held, (first, last) in enumerate(best):
     length = last - first
-    where = f"layers {first} to {last - 1} again"
-    print(f"{where}: {held} kept before + {length} + 2 = {held + length + 2}")
-print(f"at the turn: {rest} kept + 3 = {rest + 3}")
+    bar = "·" * held + "█" * length + "░░"
+    print(f"{bar} = {held + length + 2}: layers {first} to {last - 1} again")
+print(f"{'·' * rest}░░░ = {rest + 3}: at the turn, where the loss adds three units")
 print(f"traced: {units(best):.0f} units at the peak, where even segments had {traced[6]:.0f}")
 
 # %% [markdown] slide="subslide"
-# What if every layer is a segment? Then every layer keeps its input, which is what this chain kept anyway.
+# What if every layer is a segment? Then every layer keeps its input. This chain of Tanhs kept that anyway.
 
 # %% [markdown] slide="notes"
 # And if segments are cut again inside, and those again? Then a layer runs more than twice. Here are five ways for a
@@ -211,14 +213,15 @@ skyline(four, before=plain, before_name="all kept", time=four_time, before_time=
 # How many even segments are best? And where would they be, if they need not be even?
 
 # %% [markdown] slide="notes"
-# `least_peak` finds the best of all by dynamic programming over what each part keeps; the trace says what they come to.
+# `least_peak` looks for the best cuts by dynamic programming over what each part keeps. For single layers it finds the
+# lowest peak there is; where parts are blocks, as here, the lowest we know of.
 
 # %%
 tried = (2, 3, 4, 6, 8, 12, 16, 19, 23)
 peaks = {k: resnet.step(resnet.evenly(k)).at(64).peak_bytes for k in tried}
 fewest = min(peaks, key=peaks.get)
 even, lowest = (resnet.step(s).at(64) for s in (resnet.evenly(fewest), resnet.least_peak(64)))
-even_time, lowest_time = (predict_step(ledger, "P100") for ledger in (even, lowest))
+lowest_time = predict_step(lowest, "P100")
 
 # %% folded=true
 parts = len(resnet.names)
@@ -240,9 +243,30 @@ reveal(
 )  # fmt: skip
 
 # %% [markdown] slide="notes"
-# More segments do not always lower the peak. Beyond √n they raise it where parts are equal. These parts are not: a
-# residual block is a long segment by itself, with three convolutions and three batch norms. Which parts a cut separates
-# then counts too.
+# More segments do not always lower the peak. Between even cuts it goes up and down, so it also matters *where* the cuts
+# fall. Here are the best ones. `conv1` to `pool1` are the stem, names such as `conv2_1` are blocks, | separates segments,
+# and parts that are missing are kept:
+
+# %% folded=true
+least = resnet.least_peak(64)
+print(" | ".join(" ".join(resnet.names[first:last]) for first, last in least))
+stem = resnet.names.index("pool1") + 1
+alone = [(i, i + 1) for i in range(stem, parts)]
+for what, cuts in {
+    "every part a segment": resnet.evenly(parts),
+    "the same, the stem in one": [(0, stem), *alone[:-1]],
+    "best cuts": least,
+    "the same, the stem in its parts": [(i, i + 1) for i in range(stem)]
+    + [cut for cut in least if cut[0] >= stem],
+}.items():
+    print(f"{what}: {format_bytes(resnet.step(cuts).at(64).peak_bytes)}")
+
+# %% [markdown] slide="notes"
+# So the secret is: nearly every block a segment, and the stem uncut. Hugging Face's `gradient_checkpointing_enable()` does
+# the same with a transformer: each block is one segment.
+
+# %% [markdown] slide="subslide"
+# Even cuts know nothing of that:
 
 # %% folded=true
 zigzag = [resnet.step(resnet.evenly(k)).at(64).peak_bytes / GIB for k in range(1, parts + 1)]
@@ -266,7 +290,7 @@ plane(
 # dense one. Look at the column *again*: the Tanh alone runs a second time, as the dense layer needs its input, not its
 # output.
 
-# %% folded=true
+# %%
 with torch.device("meta"):
     one, two, three = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)
     middle = nn.Sequential(nn.Tanh(), two)
@@ -280,7 +304,7 @@ class Small(nn.Module):
     def forward(self, x):
         return self.three(checkpoint(self.middle, self.one(x), use_reentrant=False))
 
-
+# %% folded=true
 ledger = training_step(Small(), (64,), 10, "sgd", target="cpu").at(32)
 timeline = ledger.timeline().assign(again=ledger.tape.recomputed)
 shown = timeline[timeline["layer"].str.startswith("middle")]
@@ -288,10 +312,20 @@ sizes = shown[["feature maps", "gradient maps", "total"]].map("{:,}".format)
 shown[["event", "phase", "layer", "again"]].join(sizes)
 
 # %% [markdown] slide="subslide"
+# In a network of your own the call is the one in `forward` above. `torch.utils.checkpoint.checkpoint_sequential(net, 4, x,
+# use_reentrant=False)` cuts an `nn.Sequential` into four segments; what is left over goes to the last.
+
+# %% [markdown] slide="notes"
+# *Selective* checkpointing decides by operator instead of by layer: with `create_selective_checkpoint_contexts` the results
+# of products are kept, and what is cheap to compute runs again.
+
+# %% [markdown] slide="subslide"
 # The backward pass of a convolution computes two products, the forward pass one.
 
 # %% [markdown] slide="notes"
-# A step is about three, and a second forward pass makes it four: a third more.
+# A step is about three, and a second forward pass makes it four: a third more. Chen and others, who brought √n checkpoints
+# to deep learning (*Training deep nets with sublinear memory cost*, 2016), reported 30 % for a residual network of 1,000
+# layers.
 
 # %%
 guess_time = predict(
@@ -345,9 +379,9 @@ for name in ("VGG-16", "ResNet-50", "GoogLeNet", "AlexNet"):
 pd.DataFrame(rows).set_index("network")
 
 # %% [markdown] slide="notes"
-# *Lowest* is the lowest peak there is, *10 % less* the least time that takes a tenth off the peak (or comes down to the
-# lowest, if that is less than a tenth). Read VGG-16's row: at the lowest peak it needs less memory than with six even
-# segments, and less extra time. How?
+# *Lowest* is the lowest peak that `least_peak` finds. *10 % less* are the cheapest cuts that save a tenth of the peak, or
+# all that can be saved where that is less. ResNet-50's lowest peak costs nearly the third. Read VGG-16's row: at the lowest
+# peak it needs less memory than with six even segments, and less extra time. How?
 
 # %% [markdown] slide="slide"
 # ## Real layers are not equal
@@ -453,6 +487,14 @@ except RuntimeError as error:
 # change the segment: which care does (0, 1), the convolution, need? And (1, 2), and (3, 4)?
 print(differing([(0, 1)], preserve_rng_state=False, keep_statistics=False))
 
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# The convolution needs neither: nothing differs. (1, 2) is the batch norm: its statistics differ, and no gradient. (3, 4)
+# is the dropout: every gradient differs.
+#
+# </details>
+
 # %% [markdown] slide="slide"
 # ## Measure
 #
@@ -476,7 +518,10 @@ for what, build in {
 }.items():
     peak = training_step(build(), (3, 16, 16), 10, target=target).at(64).peak_bytes
     rows[f"{what}, trace"] = peak / MIB
-    rows[f"{what}, measured"] = measure_step(build(), (3, 16, 16), 10, 64).peak_bytes / MIB
+    torch.backends.mkldnn.enabled = False  # its convolutions need scratch memory
+    measured = measure_step(build(), (3, 16, 16), 10, 64)
+    torch.backends.mkldnn.enabled = True
+    rows[f"{what}, measured"] = measured.peak_bytes / MIB
 less = rows["6 segments, measured"] / rows["all kept, measured"] - 1
 side_by_side(
     rows,
@@ -484,11 +529,8 @@ side_by_side(
 )
 
 # %% [markdown]
-# Where the measured peak is above the traced one, the rest may be scratch memory that kernels allocate and free
-# inside.
-
-# %% [markdown] slide="notes"
-# Times on this page are modelled; no GPU recording of this network ships with this version of the course.
+# On a CPU this is measured without oneDNN, whose convolutions take scratch memory that the trace does not count. Times on
+# this page are modelled.
 
 # %% [markdown] slide="subslide"
 # Training a convolutional network on the digits, with and without: memory changes, the accuracy does not.
@@ -512,7 +554,7 @@ shown
 # ## Offload or recompute?
 #
 # Lesson 09 moved the maps to the host. Here are both techniques in one figure: ResNet-50, batch 64, on a P100. Each
-# point is a policy or a way to cut.
+# point is a way to move maps or to cut.
 
 # %% [markdown] slide="notes"
 # Down and to the left is better.
@@ -541,23 +583,27 @@ labels = {"all": "everything", "conv": "what convolutions read", "windowed": "5 
 for policy, run in moved.items():
     at = run.peak_bytes / GIB, run.total_seconds * 1000
     spots.append(Spot(f"offload {labels[policy]}", *at, colour="#d55e00"))
-spots += [Spot("both", both.peak_bytes / GIB, both.total_seconds * 1000, colour="#009e73")]
+spots += [
+    Spot("", ledger.peak_bytes / GIB, step.total_seconds * 1000, colour="#0072b2")
+    for ledger, step in again[:-1]
+]
+name = "4 segments + offload, 5 in flight"
+spots += [Spot(name, both.peak_bytes / GIB, both.total_seconds * 1000, colour="#009e73")]
 cheapest = min(extra_time(run) for run in moved.values())
 plane(
     Axis("GiB at the peak", high=6.2),
-    Axis("milliseconds a step, modelled", low=250),
+    Axis("milliseconds a step, modelled", low=0),
     curves=[curve],
     spots=spots,
     title=f"ResNet-50: half the memory for {extra_time(halved):+.0%} time by recomputing; "
-    f"offload costs {cheapest:+.0%} or more",
+    f"these three ways to offload cost {cheapest:+.0%} or more",
 )
 
 # %% [markdown] slide="notes"
-# Recomputing spends arithmetic and offload spends the link's time, so another card or link changes the figure. Whether
-# the two add up depends on the cuts. With four even segments the peak lies in the segment at work, and offload moves
-# what waits, the inputs of the others. Offload alone takes the peak lower still, for three times the time. **Change the
-# number of segments and the policy**, and find a pair below the lowest peak of recomputing alone that takes less than
-# 700 ms.
+# Recomputing spends arithmetic and offload spends the link's time, so another card or link changes the figure. With four
+# even segments the two together are no gain: the peak lies in the segment at work, and offload moves what waits. Offload
+# alone takes the peak lower still, for three times the time. **And both, with the best even number of segments, 19, and
+# every map moved (*all*)?**
 
 # %% tags=["change"]
 segments, policy = 4, "windowed"  # change these: 2 to 23 segments; "all", "conv", "windowed"
@@ -571,9 +617,63 @@ print(f"lowest by recomputing alone: {format_bytes(lowest.peak_bytes)}")
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# Of all pairs one does both: 19 even segments, the best number of them, and everything moved. It needs 1.72 GiB and 661 ms.
+# 1.72 GiB in 661 ms. That is below the lowest peak of recomputing alone, which takes 414 ms.
 #
 # </details>
+#
+# Does another card change the verdict? Batch 192, at the same peak. The maps that move are now chosen one by one: begin
+# with all, and keep on the card the one that is waited for longest, as long as the peak stays under the limit. The limit is
+# the peak of the fastest of the three ways. Recomputation
+# has the same limit:
+
+# %% slide="subslide" folded=true
+def chosen(start, device, limit):
+    """The schedule when maps stay on the card one by one, the longest waited for first."""
+    best, moved, tried = start, start.moved.copy(), set()
+    while True:
+        waits = {}
+        for stall in best.stalls:
+            tensor = best.copies[stall.copy].tensor
+            waits[tensor] = waits.get(tensor, 0.0) + stall.seconds
+        left = [tensor for tensor in waits if moved[tensor] and tensor not in tried]
+        if not left:
+            return best
+        worst = max(left, key=waits.get)
+        tried.add(worst)
+        moved[worst] = False
+        rate, latency = start.bytes_per_s, device.launch_seconds
+        found = offload.run(start.work, moved.copy(), start.fast, rate, latency, start.window)
+        if found.peak_bytes <= limit and found.total_seconds < best.total_seconds:
+            best = found
+        else:
+            moved[worst] = True
+
+
+rows = []
+for name in ("VGG-16", "ResNet-50"):
+    for numbers in ("float32", "float16"):
+        chain = chain_of(name, numbers)
+        ledger, row = chain.step().at(192), [f"{name}, {numbers}"]
+        for device in map(hardware.device, ("T4", "H100 SXM")):
+            ways = [
+                offload.simulate(ledger, device, policy, window=6, precision=numbers)
+                for policy in policies
+            ]
+            fastest = min(ways, key=lambda way: way.slowdown)
+            one_by_one = chosen(ways[-1], device, fastest.peak_bytes)
+            cuts = chain.cheapest(192, fastest.peak_bytes, device)
+            recomputed = predict_step(chain.step(cuts).at(192), device).recomputed_seconds
+            row.append(100 * min(fastest.slowdown, one_by_one.slowdown))
+            row.append(100 * recomputed / fastest.compute_seconds)
+        rows.append([row[0], *(f"{longer:.1f} %" for longer in row[1:])])
+columns = [(card, way) for card in ("T4", "H100 SXM") for way in ("offload", "recompute")]
+names, values = [row[0] for row in rows], [row[1:] for row in rows]
+pd.DataFrame(values, names, pd.MultiIndex.from_tuples(columns, names=["longer by", ""]))
+
+# %% [markdown] slide="notes"
+# On the T4, whose arithmetic is slow for its link, float32 copies cost about what recomputing costs. On the H100, and in 16
+# bits on both cards, recomputing is far cheaper. So recompute first. Offload goes with it: lesson 09's blocks are recomputed,
+# and their inputs move.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -581,8 +681,8 @@ print(f"lowest by recomputing alone: {format_bytes(lowest.peak_bytes)}")
 # One question: **what does one extra forward pass buy?**
 
 # %% [markdown] slide="notes"
-# The outline keeps everything. Before each move say whether the peak will fall, and by how much the figure will grow to
-# the right.
+# The outline keeps everything. Before each move say whether the peak will fall, and how much longer the step
+# will become.
 
 # %% tags=["nbval-ignore-output"]
 recompute_explorer()
@@ -601,42 +701,6 @@ recompute_explorer()
 # </details>
 
 # %% [markdown] slide="slide"
-# ## In PyTorch, and in print
-#
-# `torch.utils.checkpoint.checkpoint_sequential(net, 4, x, use_reentrant=False)` cuts an `nn.Sequential` into four
-# segments of as many modules; what is left over goes to the last.
-
-# %% [markdown] slide="notes"
-# *Selective* checkpointing decides by operator instead of by layer: with `create_selective_checkpoint_contexts` the
-# results of products are kept, and what is cheap to compute runs again. That is the same thought as the best cuts, one
-# level down. `gradient_checkpointing_enable()` of a Hugging Face model makes each block of a transformer one segment.
-
-# %% [markdown] slide="subslide"
-# Chen and others, *Training deep nets with sublinear memory cost* (2016), brought √n checkpoints to deep learning:
-# memory that grows with √n for one more forward pass, reported as 30 % more time for a residual network of 1,000
-# layers.
-
-# %% [markdown] slide="notes"
-# Is that so here? ResNet-50, and chains of up to 100 equal layers:
-
-# %% folded=true
-extra, low_share = extra_time(even_time), extra_time(lowest_time)
-rows = []
-for layers in (16, 36, 64, 100):
-    with torch.device("meta"):
-        longer_chain = nn.Sequential(nn.Linear(64, 64), *(nn.Tanh() for _ in range(layers)))
-    chain = Chain(longer_chain, (64,), 64, optimizer="sgd", target="cpu")
-    side = round(layers**0.5)
-    segments = [(1 + side * i, 1 + side * (i + 1)) for i in range(side - 1)]
-    rows.append((layers, *(round(units(way, chain)) for way in ((), segments))))
-print(
-    f"Time, ResNet-50: {100 * extra:+.0f} %, {fewest} even segments, "
-    f"{100 * low_share:+.0f} % with best cuts."
-)
-columns = ["layers", "units, all kept", "units, √n segments"]
-pd.DataFrame(rows, columns=columns).set_index("layers")
-
-# %% [markdown] slide="slide"
 # ## Recap
 #
 # 1. A segment keeps its input and computes the rest again.
@@ -647,7 +711,7 @@ pd.DataFrame(rows, columns=columns).set_index("layers")
 # k segments of n equal layers hold k + n/k units. These are fewest at k = √n, and fewer still with segments that get
 # shorter towards the end. The extra time is a third only if the backward pass takes twice as long as the forward one.
 # Where layers keep much, as the first ones of VGG-16 do, short segments that end with a costly layer lower the peak at
-# the price of a few per cent more time. ResNet-50's lowest peak costs nearly the third.
+# the price of a few per cent more time.
 #
 # Now the exercise: [exercises/10_recompute.ipynb](../exercises/10_recompute.ipynb). {questions}. Save,
 # then `course check 10` gives your marks.

@@ -22,6 +22,7 @@
 # %% slide="skip" folded=true
 from collections import OrderedDict
 
+import pandas as pd
 import torch
 from torch import nn
 
@@ -30,10 +31,17 @@ from classroom.predict import predict, reveal
 from course_utils import networks
 from course_utils.figures import side_by_side, skyline
 from course_utils.machine.measure import measure_step
+from course_utils.techniques.capacity import largest_batch
 from course_utils.trace import training_step
 from course_utils.units import GIB, KIB, MIB, format_bytes
 from lessons.memory.explorer import memory_explorer
 from lessons.start_here.checks import check
+
+# %% [markdown] slide="skip"
+# The next cell checks your set-up. Anything missing is listed first, with the command that fixes it.
+
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
+doctor.show()
 
 # %% [markdown] slide="slide"
 # ## It ran yesterday
@@ -41,7 +49,8 @@ from lessons.start_here.checks import check
 # GoogLeNet has 7.0 million parameters, 26.7 MiB. A batch of 256 images of 224 × 224 pixels takes 147 MiB.
 
 # %% [markdown] slide="notes"
-# Yesterday, with 128 images in a batch, it trained. With 256 it fails in its first step.
+# Yesterday, with 128 images in a batch, it trained. With 256 it fails in its first step. The optimizer is SGD with
+# *momentum*, which keeps one number for each parameter: a running sum of its gradients.
 #
 # Every lesson asks you for a number before it shows one. Write down what you honestly think. A wrong guess that you
 # remember teaches more than a right answer that you read. Type it, and click *Predict*.
@@ -61,8 +70,8 @@ guess
 # first; *update*, in which the optimizer changes the parameters.
 
 # %% [markdown] slide="notes"
-# The cell below *traces* such a step: it runs the step on shapes, without any numbers, and notes when every tensor is
-# made, when it is let go, how large it is and what it is for. That takes about a second.
+# The cell below *traces* such a step: it runs the step on shapes alone, without any numbers, and records for each tensor
+# when it is created and freed, how large it is and what it is for. That takes about a second.
 
 # %%
 with torch.device("meta"):  # shapes without numbers
@@ -104,13 +113,13 @@ reveal(
 skyline(today, limit_bytes=8 * GIB)
 
 # %% [markdown] slide="notes"
-# This figure is a *skyline*. Read it from left to right, from the first operator of the step to the last; each takes the
-# same width, whatever its time. Its height
-# is the memory in use. The dot is the *peak*, the worst moment, and a card must hold that.
+# This figure is a *skyline*. Read it from left to right, from the first *operator* of the step to the last. An operator is
+# one call that makes tensors, such as a convolution or an addition; each has the same width, however long it takes. The
+# height is the memory in use. The dot is the *peak*, the worst moment, and a card must hold that.
 #
-# The dashed line is at 7.5 GiB: the card's 8 GiB less 0.5 GiB, a usual value, for what the driver takes for itself, the
-# *context*. Above that line a step will most likely fail. This one needs more than the full 8 GiB, and the title says by
-# how much.
+# The driver keeps part of the card for itself: the *context*, here taken to be 0.5 GiB. So the dashed line is at 7.5
+# GiB. Above that line a step will most likely fail. This one needs more than the full 8 GiB, and the title says by how
+# much.
 #
 # The height counts tensors only. What `nvidia-smi` shows is more; lesson 03 says why.
 
@@ -118,11 +127,24 @@ skyline(today, limit_bytes=8 * GIB)
 # Each colour is a *role*: what the memory is for. The green one is *feature maps*, the outputs of layers. Others call
 # them *activations*.
 
-# %%
-today.by_role().map(format_bytes).to_frame()
+# %% folded=true
+is_for = {
+    "parameters": "what training changes: weights and biases",
+    "optimizer state": "what the optimizer remembers: here, momentum",
+    "weight gradients": "of the loss with respect to each parameter",
+    "input": "images and labels of the batch",
+    "feature maps": "outputs of layers",
+    "gradient maps": "of the loss with respect to feature maps",
+    "workspace": "scratch memory of the libraries",
+    "other": "what an optimizer makes for a moment",
+}
+at_the_peak = today.by_role()
+columns = {"at the peak": at_the_peak.map(format_bytes), "what it is": pd.Series(is_for)}
+pd.DataFrame(columns, index=at_the_peak.index)
 
 # %% [markdown] slide="notes"
-# (This is GoogLeNet as published. Torchvision's differs a little, so its numbers differ.)
+# (This is GoogLeNet's table of 2014, without its two auxiliary classifiers and its response normalisation.
+# Torchvision's has a batch norm after each convolution, and their maps come on top.)
 #
 # Nearly all of it is feature maps. Follow the green band: it grows through the forward phase and melts away in the
 # backward phase. Would the same 256 images fit without training? They go through the same network, but without
@@ -167,26 +189,16 @@ side_by_side(
         "no training, 256 images": inference.peak_bytes / GIB,
     },
     "GiB",
-    title=f"Without training {format_bytes(inference.peak_bytes)} are enough",
+    title=f"Without training {format_bytes(inference.peak_bytes)} is enough",
+    hollow="the card",
 )
 
 # %% [markdown] slide="notes"
-# What fills the card is maps that training *keeps*. Each waits until the backward phase has used it. Without training two
-# large maps are there at a time: the first convolution's and its ReLU's, 784 MiB each. With images, parameters and some
-# scratch memory that is the peak.
-
-# %% [markdown] slide="notes"
-# Half the batch needs about half of that, and so it ran yesterday. The other roles, in short:
+# The card is full of maps that training has to *keep* until the backward phase has used them. Without training, no more
+# than two large maps exist at once: the first convolution's and its ReLU's, 784 MiB each. Add the images, the parameters
+# and a little scratch memory, and you have the peak.
 #
-# | role | what it is |
-# |---|---|
-# | parameters | what training changes: weights and biases |
-# | optimizer state | what the optimizer remembers of each parameter, such as its momentum |
-# | weight gradients | the gradient of the loss with respect to each parameter |
-# | input | images and labels of the batch |
-# | gradient maps | gradients with respect to feature maps, on their way back through the network |
-# | workspace | scratch memory of the libraries; cuBLAS, for products of matrices, keeps its own to the end |
-# | other | for example what an optimizer makes for a moment during its update |
+# With half the batch, training needs about half of its 8.57 GiB, which is why it ran yesterday.
 
 # %% [markdown] slide="slide"
 # ## One layer with a pencil
@@ -197,7 +209,7 @@ side_by_side(
 # %% [markdown] slide="notes"
 # A value takes 4 bytes. There are 16 output maps of 64 × 64 for each of 32 images: 32 · 16 · 64 · 64 · 4 = 8,388,608
 # bytes, 8 MiB. That is the output of the convolution, and the ReLU's is as large. The loss is the mean of the ReLU's
-# output. Which of these are alive together you cannot know yet; guess.
+# output. You do not know yet which of these are in memory at the same time. Guess.
 
 # %%
 guess_layer = predict(
@@ -264,17 +276,25 @@ reveal(
     ],
 )
 
+# %% slide="subslide"
+skyline(
+    traced,
+    title=f"At the peak, in the {traced.peak_phase} phase, three blocks of "
+    f"{format_bytes(output)} meet",
+)
+
 # %% [markdown] slide="notes"
-# Three things of 8 MiB are alive at the worst moment, and the images:
+# Count the blocks in the picture: at the worst moment three things of 8 MiB are alive, and the images.
 #
 # - the ReLU's output, which waited for the backward phase;
 # - the gradient that arrives for it;
 # - the gradient that the ReLU hands on to the convolution.
 #
-# The convolution's own output is gone by then. A ReLU finds its gradient from its *output* alone: where that is zero,
-# nothing passes. The convolution finds the gradient of its weights from the *images*. So nobody kept the map between.
+# The convolution's own output is gone by then. A ReLU does not need its input to find its gradient: its output and the
+# arriving gradient are enough, since where the output is zero nothing passes. The convolution finds the gradient of its
+# weights from the *images*. So nobody kept the map between.
 #
-# By hand, traced, measured: three ways to one number. Where we could not measure, the lesson says so.
+# By hand, traced, measured: three ways to one number.
 
 # %%
 more = traced.peak_bytes - by_hand
@@ -306,6 +326,7 @@ print(f"parameters: {sum(p.numel() for p in layer.parameters()):,}")
 print(f"peak: {changed.peak_bytes / MIB:.2f} MiB")
 
 # %% folded=true
+added = 4 * 16 * 3 * (11 * 11 - 3 * 3)  # bytes of the further weights
 grows = {}
 for kernel_side, outputs in ((11, 16), (3, 32)):
     other = nn.Sequential(
@@ -320,6 +341,14 @@ reveal(
     against="11 × 11, 16 channels",
     thoughts=[
         (
+            added / KIB,
+            "The new weights once. Momentum keeps a number for each, too.",
+        ),
+        (
+            3 * added / KIB,
+            "Weights, gradients, momentum: at the peak the weights have no gradient yet.",
+        ),
+        (
             12 * traced.peak_bytes / KIB,
             "Thirteen times all of it. The weights grow so much, and they are tiny.",
         ),
@@ -333,9 +362,12 @@ reveal(
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# A kernel of 11 × 11 has thirteen times the parameters, and by the trace the peak does not move by a tenth of a MiB. (A
-# GPU's kernel may take scratch memory besides.) Twice the channels means outputs of twice the size, and so nearly twice
-# the peak. In this layer the parameters hardly count; lesson 02 has a network in which they are nearly all.
+# A kernel of 11 × 11 has 16 · 3 · (121 - 9) = 5,376 more weights, 21 KiB. The peak grows by twice that: the weights, and
+# their momentum. Their gradients do not exist yet when three blocks of 8 MiB meet. Sizes count only where they are *alive
+# together*. (A GPU's kernel may take scratch memory besides.)
+#
+# Twice the channels means outputs of twice the size, and so nearly twice the peak. In this layer the parameters hardly
+# count; lesson 02 has a network in which they are nearly all.
 #
 # </details>
 
@@ -346,16 +378,19 @@ reveal(
 
 # %% [markdown] slide="notes"
 # This is an *explorer*. The sentences under it say whether the step fits, which role is to blame, and up to which batch it
-# fits. Now choose a card of 4 GiB, and guess its largest batch before you read
-# the sentence. Then try another network. To move the slider click its handle, or reach it with Tab, and use the arrow
-# keys.
+# fits. The *allocator* they speak of is the part of PyTorch that hands out the card's memory in *blocks*. Now choose a
+# card of 4 GiB, and guess its largest batch before you read the sentence. Then try another network. To move the slider
+# click its handle, or reach it with Tab, and use the arrow keys; it needs a running kernel, so run the cell first.
 
 # %% tags=["nbval-ignore-output"]
 memory_explorer("GoogLeNet", batch=128, card_gib=8)
 
 # %% [markdown] slide="notes"
-# Between the two batches of the last sentence a step is *tight*: it may run or fail, also with a peak below the line.
-# Lesson 03 takes apart what decides. In the notebook the slider needs a running kernel; run the cell first.
+# Between the two batches in the last sentence a step is *tight*: it may run or fail even though its peak is below the
+# line. Lesson 03 explains what decides. And the card of 4 GiB, for readers without a kernel:
+
+# %% slide="skip" folded=true
+print(largest_batch(step, 4 * GIB).words)
 
 # %% [markdown] slide="slide"
 # ## A check that knows what you thought
@@ -374,8 +409,8 @@ def output_bytes(images, channels, height, width):
 check("output_bytes")
 
 # %% [markdown] slide="notes"
-# It did not only say *wrong*. It tried the function on several inputs and recognised the thought. Fix the function and
-# run both cells. Then break it in a way of your own: leave out the batch, or count bits.
+# It did not only say *wrong*. It tried the function on several inputs and recognised the thought behind the mistake. Fix
+# the function and run both cells. Then break it in a way of your own: leave out the batch, or count bits.
 #
 # In an exercise, an answer cell has dots for you to replace. A check says one of four things:
 #
@@ -392,17 +427,8 @@ check("output_bytes")
 
 # %% [markdown] slide="notes"
 # `course progress` shows all exercises at a glance. What you open through `course lab` are your own copies, in the
-# folder `work`. Change what you like: when the course is fixed, `git pull` and `make lab` bring the new lessons, and
+# folder `work`; `course doctor` checks the set-up again. Change what you like: when the course is fixed, `git pull` and `make lab` bring the new lessons, and
 # your answers move over.
-
-# %% [markdown] slide="slide"
-# ## Your set-up
-#
-# Anything missing is listed first, with the command that fixes it. In a terminal, `course doctor` says the
-# same.
-
-# %% tags=["nbval-ignore-output"]
-doctor.show()
 
 # %% [markdown] slide="slide"
 # ## Where to go

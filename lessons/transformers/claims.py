@@ -75,7 +75,7 @@ def _four_times_the_weights() -> Finding:
 
 @claim(88, FLASH, "Flash attention saves memory ten times over at 2,000 tokens and twenty times at 4,000.")
 def _ten_and_twenty_times() -> Finding:
-    times = {dropout: _times_less(dropout) for dropout in (0.1, 0.0)}
+    times = {dropout: times_less(dropout) for dropout in (0.1, 0.0)}
     enough = {
         (dropout, what): all(at[what] >= said for at, said in zip(found, (10, 20), strict=True))
         for dropout, found in times.items()
@@ -84,16 +84,16 @@ def _ten_and_twenty_times() -> Finding:
     (with2, with4), (without2, without4) = times.values()
     return Finding(
         RIGHT if all(enough.values()) else PARTLY if enough[0.1, "attention"] else WRONG,
-        f"GPT-2, 2 texts of 2,048 and of 4,096 tokens: with dropout on the scores attention, queries, keys and values "
-        f"included, keeps {with2['attention']:.1f} and {with4['attention']:.1f} times less, without dropout "
-        f"{without2['attention']:.1f} and {without4['attention']:.1f}; the peak of the step with dropout is "
-        f"{with2['peak']:.1f} and {with4['peak']:.1f} times lower",
+        f"GPT-2, 2 texts of 2,048 and of 4,096 tokens: attention, with its queries, keys and values, keeps "
+        f"{with2['attention']:.1f} and {with4['attention']:.1f} times less with dropout on the scores, "
+        f"{without2['attention']:.1f} and {without4['attention']:.1f} times without; the peak of the step with dropout "
+        f"is {with2['peak']:.1f} and {with4['peak']:.1f} times lower",
         "Its authors say it of attention alone. Most models of today train without dropout. And the rest of each layer "
         "stays, and so do the logits.",
     )
 
 
-def _times_less(dropout: float) -> list[dict[str, float]]:
+def times_less(dropout: float) -> list[dict[str, float]]:
     """What attention written out keeps over what fused attention keeps, and the same of the peaks, at 2,048 and 4,096.
 
     Queries, keys and values count in both: written out as copies that attention makes, fused as what the product gives.

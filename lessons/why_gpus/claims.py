@@ -223,7 +223,7 @@ def _always_for_matrices() -> Finding:
         WRONG if there > 2 else RIGHT,
         f"a product of two n × n matrices: the GPU is ahead from n = {there} on, from {brought} if they have to be "
         "brought and fetched",
-        f"In the model, if its launches cost what the CPU's do, the GPU is ahead from n = {cheap} on.",
+        f"Smaller products are all launch. In the model, with launches as short as the CPU's, n = {cheap} is enough.",
     )
 
 

@@ -107,6 +107,25 @@ class Contest:
             low, high = (low, middle) if ahead(middle) else (middle, high)
         return high
 
+    @property
+    def share(self) -> float:
+        """Of the CPU's own rates, what the measured steps reach: the modelled time of their work over the measured.
+
+        From the smallest batch to the largest, so that what does not grow drops out; 1 where no time was seen to grow.
+        """
+        first, last = min(self.measured), max(self.measured)
+        grew = self.measured[last] - self.measured[first]
+        modelled = self.work_seconds(last)[0] - self.work_seconds(first)[0]
+        return modelled / grew if grew > 0 else 1.0
+
+    @property
+    def reached(self) -> Device:
+        """The CPU with the rates that the measured steps reach."""
+        own = self.cpu
+        return replace(
+            own, bandwidth_gb_s=own.bandwidth_gb_s * self.share, float32_tflops=own.float32_tflops * self.share
+        )
+
     def work_seconds(self, batch: int) -> tuple[float, float]:
         """Of CPU and card, what is left without launches and Python: arithmetic and bandwidth, by the model."""
         both = ((self.on_cpu, self.cpu), (self.on_card, self.card))

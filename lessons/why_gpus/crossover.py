@@ -185,12 +185,17 @@ def crossover(one: BatchTimes, other: BatchTimes) -> int | None:
 GPU_LAUNCH_SECONDS = (5e-6, 15e-6)
 
 
+def rough(batch: float | None) -> str:
+    """A batch to one digit, which is as well as anybody knows a crossover; "never" for None."""
+    return "never" if batch is None else f"{float(f'{batch:.1g}'):,.0f}"
+
+
 def said(one: str, other: str, changes: Sequence[Lead]) -> str:
-    """Leads in words, for two things with a name: who is ahead, and between which batches."""
+    """Leads in words, for two things with a name: who is ahead, and up to which batch, to one digit."""
     names = [one if lead.first else other for lead in changes]
     if len(changes) == 1:
         return f"{names[0]} wins at every batch"
-    parts = [f"{names[0]} wins up to batch {changes[1].batch - 1:,}"]
-    for name, lead, after in zip(names[1:], changes[1:], changes[2:], strict=False):
-        parts.append(f"{name} from {lead.batch:,} to {after.batch - 1:,}")
-    return ", ".join([*parts, f"{names[-1]} from {changes[-1].batch:,} on"])
+    parts = [f"{names[0]} wins up to a batch of about {rough(changes[1].batch - 1)}"]
+    for name, after in zip(names[1:], changes[2:], strict=False):
+        parts.append(f"then {name} up to about {rough(after.batch - 1)}")
+    return ", ".join([*parts, f"then {names[-1]}"])

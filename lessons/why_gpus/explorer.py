@@ -18,7 +18,7 @@ from course_utils.figures import Axis, Curve, Spot, plane
 from course_utils.figures.style import SERIES_COLOURS, percent
 from course_utils.machine.hardware import Device, device, devices, link, links
 from course_utils.units import format_seconds, require_whole
-from lessons.why_gpus.crossover import BatchTimes, Lead, batch_times, leads, said
+from lessons.why_gpus.crossover import BatchTimes, Lead, batch_times, leads, rough, said
 from lessons.why_gpus.hidden_layer import hidden_layer_step
 from lessons.why_gpus.machine import XEONS
 
@@ -27,7 +27,7 @@ UNITS = (10, 30, 100, 300, 1000, 3000, 10_000)
 BATCHES = tuple(2**power for power in range(17))
 ON_THE_CARD = "data on the card"
 CPU_COLOUR, GPU_COLOUR = SERIES_COLOURS[0], SERIES_COLOURS[1]
-ROUGHLY = " That is the model with 10 µs a launch: good to one digit."
+ROUGHLY = " The model takes 10 µs for a launch; 5 to 15 µs are reported."
 TIE = 1.05  # a ratio of times nearer to 1 than this is called a tie
 
 
@@ -111,7 +111,8 @@ class WhoWinsExplorer(Explorer):
         most = max(BATCHES[-1], batch)
         batches = sorted({round(n) for n in np.geomspace(1, most, 49)})
         here = {name: float(times.at(batch)) for name, times in (("CPU", cpu), ("GPU", gpu))}
-        turns = {f"crossover {change.batch:,}": float(change.batch) for change in changes[1:] if change.batch <= most}
+        met = [change.batch for change in changes[1:] if change.batch <= most]
+        turns = {f"crossover near {rough(turn)}": float(turn) for turn in met}
         picture = plane(
             Axis("samples in the batch", log=True, low=1, high=most),
             Axis("time of a training step", log=True, write=format_seconds),
@@ -150,7 +151,7 @@ def who_wins_explorer(
         batch: samples in the batch.
         gpu: a device of the catalogue.
         link_name: what the input comes over in every step; None: it is on the card already.
-        cpu: offered before the Xeons, such as `lessons.why_gpus.timed.measure_here().device`.
+        cpu: offered before the Xeons, such as `lessons.why_gpus.contest.Contest.reached`.
         python_seconds: what Python and autograd add to a step, on the CPU and on the GPU's host alike.
 
     Raises:

@@ -19,7 +19,7 @@
 # 3. time a step on a GPU;
 # 4. place an operator under a *roofline* and say what would make it faster.
 #
-# About 100 minutes, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch, its phases.
+# About 95 minutes, and {minutes} for the exercise. It builds on lesson 00: a training step, its batch, its phases.
 # No GPU is needed. Some numbers are measured on the machine in front of you, so yours differ from those printed here.
 
 # %% slide="skip" folded=true
@@ -46,8 +46,9 @@ from course_utils.units import format_seconds, format_share
 from lessons.claims import judge
 from lessons.shared import published
 from lessons.shared.reference_cpu import REFERENCE_CPU
+from lessons.why_gpus.charges import charges
 from lessons.why_gpus.contest import contest
-from lessons.why_gpus.crossover import GPU_LAUNCH_SECONDS, leads
+from lessons.why_gpus.crossover import GPU_LAUNCH_SECONDS, rough
 from lessons.why_gpus.explorer import who_wins_explorer
 from lessons.why_gpus.host_queue import host_queue
 from lessons.why_gpus.machine import LAYOUTS, machine
@@ -56,11 +57,6 @@ from lessons.why_gpus.timed import best_of, best_on_threads, measure_here, measu
 # one colour a device in every figure of this lesson
 CPU, GPU = SERIES_COLOURS[0], SERIES_COLOURS[1]
 card, pcie = device("RTX 4090"), link("PCIe 4.0 x16")
-
-
-def rough(batch):
-    """A batch to one digit, which is as well as anybody knows a crossover."""
-    return "never" if batch is None else f"{float(f'{batch:.1g}'):,.0f}"
 
 
 # %% [markdown] slide="slide"
@@ -81,6 +77,35 @@ guess = predict(
 )
 guess
 
+# %% [markdown] slide="subslide"
+# **Why would a GPU help at all?** It is many small arithmetic units, and a wide path to its memory.
+
+# %% slide="subslide" folded=true
+titan = device("Titan X (Maxwell)")
+chips = [(chip, LAYOUTS[chip.name]) for chip in (REFERENCE_CPU, titan)]
+(host, cores), (old, sms) = chips
+lanes = sms.units * sms.lanes / (cores.units * cores.lanes)
+rate, pcie3 = old.reached_bytes_per_s(), link("PCIe 3.0 x16")
+machine(
+    chips,
+    pcie3,
+    f"The card has {lanes:.0f} times the lanes, {rate / host.reached_bytes_per_s():.1f} times "
+    f"the memory bandwidth; the link is {rate / pcie3.bytes_per_s:.0f} times narrower",
+)
+
+# %% [markdown] slide="notes"
+# Two Xeons of 2014 and a Titan X of 2015, to one scale. What a maker sells as a "CUDA core" is a *lane*: it does one
+# multiply-add in each clock cycle, and a core of a CPU has lanes too. A GPU's lanes come in groups, *streaming
+# multiprocessors* (SMs), and each group runs its own threads.
+#
+# A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens that wait with caches. An SM
+# of this card holds up to 2,048 threads, and while some wait, others compute: *latency hiding*. It needs enough threads.
+# The first layer of the network above has 3,200 outputs at batch 32. With a thread for each:
+
+# %% folded=true
+outputs, room = 32 * 100, sms.units * sms.threads
+print(f"{outputs:,} threads on a Titan X that holds {room:,}: {100 * outputs / room:.0f} %")
+
 # %% [markdown] slide="slide"
 # ## Three numbers of a chip
 #
@@ -89,10 +114,9 @@ guess
 # - the *bandwidth* of its memory, in GB/s, 10⁹ bytes a second.
 
 # %% [markdown] slide="notes"
-# Here are this machine's three, measured now: an addition of two numbers, which is almost all launch; a
-# product of two matrices of 512 × 512; a copy of 128 MiB. Each was run many times, on one thread and on all, and the
-# best run counts, because other programs that want the CPU make runs slower. The table says by how much the middle run
-# was slower than the best. Where that is a lot, the machine may be busy.
+# Here are this machine's three, measured now: an addition of two numbers, which is almost all launch; a product of two
+# matrices of 512 × 512; a copy of 128 MiB. Each was run many times, on one thread and on all, and the best run counts,
+# because other programs make runs slower. Where the middle run was much slower than the best, the machine may be busy.
 
 # %% tags=["nbval-ignore-output"] folded=true
 measured_here = measure_here()
@@ -113,11 +137,10 @@ print(f"The product was fastest on {used}.")
 # multiply-add: 2 · 32 · 64 · 100 = 409,600 operations. It reads 32 · 64 inputs and 64 · 100 weights and writes 32 · 100
 # outputs, four bytes each: 46,592 bytes.
 #
-# The RTX 4090's numbers are published ones: 82.6 TFLOP/s and 1,008 GB/s. Those are peaks on paper. The course expects
-# two thirds of the first and three quarters of the second, which it took from one card of 2015 (see *Further*; lesson
-# 14 has what an RTX 4090 reached of the second). This machine's two are what its large kernels reached a moment ago. A
-# launch on a GPU is reported at 5 to 15 µs (indepth.dev), and the course takes 10. We take that, like this machine's
-# launch, to include what the framework does for one operator.
+# The RTX 4090's published peaks are 82.6 TFLOP/s and 1,008 GB/s. In practice the course counts on two thirds of the
+# arithmetic and three quarters of the bandwidth, shares measured on one card of 2015 (see *Further*). This machine's two
+# are what its large kernels reached a moment ago. A launch on a GPU is reported at 5 to 15 µs (indepth.dev), and the
+# course takes 10. We assume that both launches include the framework's own work for one operator.
 
 # %% tags=["nbval-ignore-output", "change"]
 # Change the batch: from about which does the RTX 4090 work for longer than a launch takes?
@@ -146,24 +169,17 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 # update. On a card the update takes all parameters at once, and so there are fewer.
 
 # %% [markdown] slide="notes"
-# Their launches are not all that comes before the work. Python runs your lines, and autograd writes down what the
-# backward pass will need. To see what that costs, time the same step with 2 inputs and 2 units, which leaves next to
-# nothing to compute:
+# Launches are not all that comes before the work. Python runs your lines, and autograd writes down what the backward
+# pass will need. To see what both cost, time the same step with 2 inputs and 2 units, which leaves next to nothing to
+# compute. That is the step's *overhead*:
 
 # %% tags=["nbval-ignore-output"] folded=true
 digits = contest(64, 100, mine, card, seconds=0.25)
 idle, whole = digits.idle_seconds, digits.measured[32]
-launches = predict_step(digits.on_cpu.at(32), mine).launch
+launched = predict_step(digits.on_cpu.at(32), mine).launch
 print(f"64 inputs, 100 units, batch 32:  {format_seconds(whole)} a step")
-part = 100 * idle / whole
-print(f"2 inputs, 2 units, batch 2:      {format_seconds(idle)}, {part:.0f} % of it")
-print(f"its {(launches > 0).sum()} bare launches:            {format_seconds(launches.sum())}")
-print(f"launches on the card:            {digits.launches}")
-
-# %% [markdown] slide="notes"
-# The second step hardly computes, so its time is *overhead*: bare launches, and what Python and autograd do besides. (At
-# 100 % another program slowed it down, and the fastest step of all was taken for it. Run the cell again.) A card needs a
-# host that runs the same Python. We charge that part to both sides, and 10 µs for each of the card's kernels.
+print(f"2 inputs, 2 units, batch 2:      {format_seconds(idle)}")
+print(f"launches: {(launched > 0).sum()} here, {digits.launches} on the card")
 
 # %% tags=["nbval-ignore-output"] folded=true
 there = digits.there(32)
@@ -184,32 +200,36 @@ reveal(
     ],
 )
 
-# %% [markdown] slide="skip"
-# Somebody measured both sides of such a pair: 784 inputs and 128 units in batches of 32 took 4.4 s an epoch on a Core i9
-# and 6.5 s on a Quadro RTX 5000 (indepth.dev, "GPU overhead: why our MNIST model trains faster on CPU"). That does not
-# test our number: other chips, another network.
-
-# %% [markdown] slide="subslide"
-# **Is it the launches?** Take them away on both sides, and Python with them.
-
-# %% tags=["nbval-ignore-output"] folded=true
-here_work, card_work = digits.work_seconds(32)
-rows = {
-    "the step as it is": [whole, there],
-    "arithmetic and bandwidth alone": [here_work, card_work],
-}
-table = pd.DataFrame(rows, index=["this machine", "RTX 4090"]).T
-times = table["this machine"] / table["RTX 4090"]
-table = table.map(format_seconds)
-table["times as fast"] = [
-    f"{ratio:,.2g}" if ratio < 10 else f"{ratio:,.0f}" for ratio in times
-]
-table
+# %% slide="subslide" tags=["nbval-ignore-output"] folded=true
+bare = min(float(launched.sum()), idle)
+on_card = digits.launches * card.launch_seconds
+last_kernel = max(0.0, there - on_card - digits.python_seconds)
+here_work, card_work = whole - idle, digits.work_seconds(32)[1]
+parts = ("launches", "Python and autograd", "work")
+charges(
+    {
+        "this machine": dict(zip(parts, (bare, idle - bare, here_work), strict=True)),
+        "RTX 4090": dict(
+            zip(parts, (on_card, digits.python_seconds, last_kernel), strict=True)
+        ),
+        "this machine, work alone": {"work": here_work},
+        "RTX 4090, work alone": {"work": card_work},
+    },
+    f"Without launches and Python the card would be {here_work / card_work:,.0f} times as fast"
+    if here_work > card_work
+    else "Another program disturbed the measurement: run the cells again",
+)
 
 # %% [markdown] slide="notes"
-# The last line is the model's arithmetic and traffic alone, with launches and Python at no cost on either side. The
-# card's gain appears: those two had hidden it. People call such a step *bound by overhead*. The card's part of it is so
-# small that an error in its rates hardly counts here.
+# - *Launches*: here one for each operator, as long as the addition measured above; on the card 10 µs for each kernel.
+# - *Python and autograd*: the rest of the small step. A card needs a host that runs the same Python, so we charge this
+#   to both sides.
+# - *Work*: here the rest of the measured step; on the card the model's arithmetic and bandwidth, most of which runs
+#   while the host issues the next operators.
+#
+# Take launches and Python away on both sides, as in the lower two bars, and the card's gain appears: those two had
+# hidden it. People call such a step *bound by overhead*. (The card's work is a model, and the ratio is no better than
+# that.)
 
 # %% [markdown] slide="slide"
 # ## From which batch on?
@@ -235,7 +255,7 @@ guess_batch
 ends = [replace(digits, card=replace(card, launch_seconds=t)) for t in GPU_LAUNCH_SECONDS]
 low, meets, high = (one.crossover() or 2**17 for one in (ends[0], digits, ends[1]))
 thoughts = [
-    (32, "A usual batch. The last table says who is ahead there."),
+    (32, "A usual batch. The bars above say who is ahead there."),
     (1000, f"By then a step takes this machine {format_seconds(digits.here(1000))}."),
 ]
 if meets > 1:
@@ -245,8 +265,8 @@ launches = {"launches of 5 µs": low, "of 10 µs": meets, "of 15 µs": high}
 reveal(guess_batch, launches, thoughts=thoughts, against="of 10 µs")
 
 # %% [markdown] slide="skip"
-# Both times over the batch. Rings are steps measured on this machine. The lines of the card are the model, since no
-# card is at hand: one with the data on it, one that fetches every batch over PCIe 4.
+# Rings are steps measured on this machine. The card's two lines are computed by the model: solid, the data is already on
+# the card; dashed, each batch is copied over PCIe 4.
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 n = [2**power for power in range(18)]
@@ -266,8 +286,9 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# The formula, with this machine's times at batch 1 and 512. It draws one straight line through these two. The measured
-# line is not straight, so the two crossovers differ:
+# The formula, with this machine's times at batch 1 and 512. The card's time does not move yet between these two, so the
+# gain is what a sample costs the CPU. It is one straight line through two points. The measured line is not straight, so
+# the two crossovers differ:
 
 # %% tags=["nbval-ignore-output"] folded=true
 head = digits.there(1) - float(digits.here(1))
@@ -280,19 +301,18 @@ else:
     print(f"no head start: at batch 1 the card is ahead by {format_seconds(-head)}")
 
 # %% [markdown] slide="subslide"
-# **How sure is that?** It is one difference divided by another, and the bars show what launches of 5 to 15 µs make of it.
-# Two more changes:
+# **How sure is that?** It is one difference divided by another. Launches of 5 to 15 µs make a wide range of it, and a
+# copy of each batch moves it further:
 
 # %% tags=["nbval-ignore-output"] folded=true
-print(f"10 µs, over PCIe:   the card wins from about {rough(digits.crossover(pcie))}")
-free = replace(digits, card=replace(card, launch_seconds=mine.launch_seconds))
-print(
-    f"as cheap as here ({format_seconds(mine.launch_seconds)}): from {rough(free.crossover())}"
-)
+print(f"launches of 5 µs:    the card wins from about {rough(low)}")
+print(f"10 µs:                                        {rough(meets)}")
+print(f"15 µs:                                        {rough(high)}")
+print(f"10 µs, over PCIe:                             {rough(digits.crossover(pcie))}")
 
 # %% [markdown] slide="notes"
-# So a crossover is a range, and can be a wide one. The last line takes the cause away: the card's launches cost as little
-# as this machine's own. If the card then wins from the first sample on, the head start was all launches.
+# So a crossover is a range. In this model the head start consists of launches alone, as both sides run the same Python
+# by assumption; a measurement on a card would test that.
 #
 # Other networks have other crossovers. The next cell measures one of your choice here and sets it against the card.
 
@@ -305,11 +325,10 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 # %% [markdown] slide="slide"
 # ## What a clock shows
 #
-# The *host*, the CPU that runs your Python, puts operators into a queue. The card works through the queue.
+# You time a step with `time.perf_counter()`, first at batch 32, then with a million rows in one batch.
 
 # %% [markdown] slide="notes"
-# You time a step with `time.perf_counter()` before and after, first at batch 32, then
-# with a table of a million rows, all in one batch: 31,250 times the work.
+# The clock starts before the step and stops after it. A million rows are 31,250 times the work of 32.
 
 # %%
 guess_clock = predict(
@@ -323,7 +342,7 @@ guess_clock
 table_of_rows, thirty_two = digits.queue(10**6), digits.queue(32)
 reveal(
     guess_clock,
-    {
+    {  # by the model
         "clock, at once": round(table_of_rows.host_seconds / thirty_two.host_seconds, 3),
         "clock, after waiting": table_of_rows.total_seconds / thirty_two.total_seconds,
     },
@@ -340,15 +359,19 @@ reveal(
 )
 
 # %% [markdown] slide="skip"
-# The clock timed the queue. The host does not wait for a result: launches are *asynchronous*. It issues as many operators
-# for a million rows as for 32. So in this model a step takes as long as the slower of the two, the host or the card. The
-# figure draws both steps, each over its own time.
+# The *host*, the CPU that runs your Python, puts operators into a queue, and the card works through the queue. The host
+# does not wait for a result: launches are *asynchronous*. The clock timed the queueing, and in this model the host issues
+# as many operators for a million rows as for 32.
+#
+# And why not 31,250 times as long, once you wait? At batch 32 the step was launches and Python; the card had next to
+# nothing to do. A step takes as long as the slower of the two, the host or the card. The figure draws both steps, each
+# over its own time.
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 share = table_of_rows.host_seconds / table_of_rows.total_seconds
 host_queue(
     {"batch 32": thirty_two, "a million rows": table_of_rows},
-    "Batch 32: the card waits for the host. "
+    "By the model. Batch 32: the card waits for the host. "
     f"A million rows: the host has issued all after {100 * share:.0f} % of the time",
 )
 
@@ -366,28 +389,9 @@ host_queue(
 # ```
 
 # %% [markdown] slide="notes"
-# `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:` wait as well, since they need a number from the card. A loop that
-# prints its loss in each step empties the queue in each step.
-
-# %% [markdown] slide="skip"
-# **Copies go into the same queue.** The queue is a *stream*, and a stream runs one thing after the other. So a copy runs
-# before or after the kernels, not beside them. `pin_memory=True` and `non_blocking=True` free the host during a copy, and
-# change nothing about that. A second stream does; lesson 09 opens one. What it would be worth here, step after step:
-
-# %% slide="skip" tags=["nbval-ignore-output"] folded=true
-rows = {}
-for batch in (2048, 65_536, 10**6):
-    step = predict_step(digits.on_card.at(batch), digits.issuing, link=pcie)
-    kernels, copies = step.work.sum(), step.transfer_seconds
-    host = digits.queue(batch, pcie).host_seconds
-    one, two = max(host, kernels + copies), max(host, kernels, copies)
-    rows[f"{batch:,}"] = [*map(format_seconds, (host, copies, kernels, one, two))]
-columns = ["host issues", "copies", "kernels", "a step, one stream", "a step, two streams"]
-pd.DataFrame(rows, index=columns).T.rename_axis("batch")
-
-# %% [markdown] slide="skip"
-# At 2,048 neither copies nor kernels matter: the card waits for the host. At a million rows a second stream hides the
-# kernels under the copies, which take longer. Data that stays on the card is copied once.
+# `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:` also wait: they need a number that is still on the card. A loop
+# that prints its loss in each step empties the queue in each step. Copies go into the same queue, and run before or after
+# the kernels; a second queue, a *stream*, changes that (lesson 09).
 
 # %% [markdown] slide="slide"
 # ## Under the roofline
@@ -434,8 +438,8 @@ reveal(
 # %% [markdown] slide="skip"
 # By hand: at a huge batch the weights no longer count. A sample moves 64 + 100 values, 656 bytes, for 2 · 64 · 100 =
 # 12,800 operations, whatever the batch. So at every batch it lies left of the card's ridge: launch apart, memory
-# decides. Here are both roofs, with this layer as it was measured on this machine and as the model has it on the card,
-# launch included:
+# decides. (The model lets all of it come from the card's memory. What is still in a cache comes faster.) Here are both
+# roofs, with this layer as it was measured on this machine and as the model has it on the card, launch included:
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 weight, out = torch.randn(100, 64), torch.empty(32_768, 100)
@@ -448,7 +452,7 @@ for batch in (1, 32, 1024, 32_768):
     flops = 2 * batch * 64 * 100
     on_card = card.launch_seconds + roofline_seconds(flops, flops / at, card)
     reached[batch] = roofline_seconds(flops, flops / at, card) / on_card
-    spots += [Spot("", at, flops / took / 1e9, CPU, hollow=True)]
+    spots += [Spot(f"{batch:,}", at, flops / took / 1e9, CPU, hollow=True)]
     spots += [Spot(f"{batch:,}", at, flops / on_card / 1e9, GPU)]
 curves = []
 for name, chip, colour in (("this machine", mine, CPU), ("RTX 4090", card, GPU)):
@@ -463,13 +467,17 @@ plane(
     curves,
     spots,
     f"In the model the card reaches {100 * reached[32]:.1f} % of its roof at batch 32, "
-    f"at 32,768 {100 * reached[32_768]:.0f} %: the rest is launch",
+    f"{100 * reached[32_768]:.0f} % at 32,768: the rest is launch",
 )
 
 # %% [markdown] slide="notes"
 # On the slope an operator waits for memory, on the flat part for arithmetic. This machine's rings can lie above the roof:
-# data that fits into a cache comes faster than from the memory that the roof was measured on. They can also lie below:
-# the roof is a limit, and why this machine stays under it the figure does not say.
+# data in a cache comes faster than from the memory that the roof was measured on. They can also lie below it. At batch 1
+# the launch alone sets a limit:
+
+# %% tags=["nbval-ignore-output"] folded=true
+ceiling = 2 * 64 * 100 / mine.launch_seconds / 1e9
+print(f"one sample's operations in the time of a launch: {ceiling:.1f} GFLOP/s, no more")
 
 # %% [markdown] slide="subslide"
 # **What lifts the intensity?** Wider layers, and convolutions, which use each weight at every place of a map.
@@ -500,25 +508,32 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## Launch less
 #
-# Take 256 samples through a layer one by one, or all at once: the same numbers up to rounding, the same operations, 1 call in place
-# of 256. A call is a launch and the Python around it.
+# Take 256 samples through a layer one by one, or all at once: the same numbers up to rounding, the same operations, 1 call
+# in place of 256. A call is a launch and the Python around it.
 
 # %% tags=["nbval-ignore-output"] folded=true
 layer, samples = nn.Linear(64, 100), torch.randn(256, 64)
+empty, nothing = nn.Linear(2, 2), torch.randn(256, 2)
 with torch.no_grad():
     one_by_one = best_of(lambda: [layer(x) for x in samples], 0.2).seconds
+    calls = best_of(lambda: [empty(x) for x in nothing], 0.2).seconds
     at_once = best_of(lambda: layer(samples), 0.2).seconds
 
 side_by_side(
-    {"256 calls": round(1e6 * one_by_one), "1 call": round(1e6 * at_once, 1)},
+    {
+        "256 calls": round(1e6 * one_by_one),
+        "256 calls, 2 → 2": round(1e6 * calls),
+        "1 call": round(1e6 * at_once, 1),
+    },
     unit="µs",
     title=f"The same samples, on this CPU: {one_by_one / at_once:.0f} times faster at once",
 )
 
 # %% [markdown] slide="notes"
-# That was a CPU, whose launches are cheap. The last question of the exercise is such a loop. Where the code cannot be
-# written without many small operators, `torch.compile` fuses several into one kernel, and CUDA graphs issue a whole
-# step at once; both are in PyTorch's documentation.
+# The middle bar has the same calls with next to nothing to compute: so much of the first bar is calls. That was a CPU,
+# whose launches are cheap. The last question of the exercise is such a loop. Where the code cannot be written without many
+# small operators, `torch.compile` fuses several into one kernel, and CUDA graphs issue a whole step at once; both are in
+# PyTorch's documentation.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -527,30 +542,14 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
-# sides are the model here, with what Python costs on this machine in both. The model lets this machine reach its best
-# rates in every operator. How far is that from what was measured above?
+# sides are the model, with what Python costs on this machine in both. For this machine the explorer does not assume the
+# best rates of the three large kernels, but the share of them that the measured steps reached:
 
-# %% slide="skip" tags=["nbval-ignore-output"] folded=true
-explorer = who_wins_explorer(cpu=mine, python_seconds=digits.python_seconds)
-modelled, on_card = explorer.times()
-turns = [lead.batch for lead in leads(modelled, on_card)[1:]]
-rows = {
-    f"this machine, batch {batch:,}": [
-        format_seconds(digits.measured[batch]), format_seconds(float(modelled.at(batch)))
-    ]
-    for batch in digits.measured
-}  # fmt: skip
-rows["the card is ahead from, over PCIe 4"] = [
-    rough(digits.crossover(pcie)), ", ".join(rough(batch) for batch in turns) or "no change"
-]  # fmt: skip
-pd.DataFrame(rows, index=["measured above", "model, in the explorer"]).T
-
-# %% [markdown] slide="notes"
-# Read the explorer with that in mind. If the model makes the CPU too fast, its crossover comes too late. The last line
-# says by how much.
+# %% tags=["nbval-ignore-output"] folded=true
+print(f"the measured steps reach {100 * digits.share:.0f} % of this machine's best rates")
 
 # %% tags=["nbval-ignore-output"]
-explorer
+who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
 
 # %% [markdown] slide="notes"
 # Try three things, with the Xeons for a CPU. Over PCIe 2.0, find a network that the GPU wins with the data on the card,
@@ -560,8 +559,8 @@ explorer
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# 1. 784 inputs and 10 units, for one. A sample brings 3 KiB over the link for some 47,000 operations, and the CPU does
-#    those in less time than the link takes.
+# 1. 784 inputs and 10 units, for one. A sample brings 3 KiB over the link for some 32,000 operations, two for each of the
+#    7,840 weights forward and two backward, and the CPU does those in less time than the link takes.
 # 2. About a thousand, with the Xeons. Your own machine is another CPU.
 # 3. Not at all. At the crossover either card waits for its host, and the model gives both the same launch cost.
 #
@@ -574,7 +573,7 @@ explorer
 
 # %% [markdown] slide="notes"
 # Each verdict is computed when the cell runs: change a formula in `lessons/why_gpus/claims.py`, and it changes. The
-# devices are those of the time, two Xeons of 2014 and a Titan X of 2015, both at the same share of their peaks.
+# devices are those of the time, the two Xeons and the Titan X from above, both at the same share of their peaks.
 
 # %%
 judge([36, 38, 52, 54, 59])
@@ -585,34 +584,6 @@ judge([36, 38, 52, 54, 59])
 # %% [markdown] slide="skip"
 # ## Further
 #
-# **Two chips to one scale.** What a maker sells as a "CUDA core" is a *lane*: it does one multiply-add in each clock
-# cycle, and a core of a CPU has lanes too. A GPU's lanes come in groups, *streaming multiprocessors* (SMs), and each
-# group runs its own threads, so compare the SMs with a CPU's cores. This pair of 2014 and 2015 is the one that the
-# claims compare.
-
-# %% slide="skip" folded=true
-titan = device("Titan X (Maxwell)")
-chips = [(chip, LAYOUTS[chip.name]) for chip in (REFERENCE_CPU, titan)]
-(host, cores), (old, sms) = chips
-lanes = sms.units * sms.lanes / (cores.units * cores.lanes)
-rate, pcie3 = old.reached_bytes_per_s(), link("PCIe 3.0 x16")
-machine(
-    chips,
-    pcie3,
-    f"The card has {lanes:.0f} times the lanes, {rate / host.reached_bytes_per_s():.1f} times "
-    f"the memory bandwidth; the link is {rate / pcie3.bytes_per_s:.0f} times narrower",
-)
-
-# %% [markdown] slide="skip"
-# **Why so many threads?** A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens
-# that wait with caches and with guesses at what comes next. An SM of the Titan X holds up to 2,048 threads, and while
-# some wait, others compute: *latency hiding*. It needs enough threads. Our first layer at batch 32, with a thread for
-# each output (a real kernel may give a thread several):
-
-# %% slide="skip" folded=true
-outputs, room = 32 * 100, sms.units * sms.threads
-print(f"{outputs:,} threads on a Titan X that holds {room:,}: {100 * outputs / room:.0f} %")
-
 # %% [markdown] slide="skip"
 # **Published, for a large network.** VGG-16, batch 16, forward and backward (cnn-benchmarks), beside the model. The
 # last column asks what would be left if the Xeons had reached the share of their peak that the course expects of a card.
@@ -652,41 +623,10 @@ pd.DataFrame(
 ).replace("nan", "")
 
 # %% [markdown] slide="skip"
-# Of the factor of 25 between the Xeons and the Titan X of 2015 about 5 is left at the same share of peak; the rest is
-# that Torch reached less of the Xeons' peak. The rows *Torch* and *cuDNN 4.0* gave the model its rates, so they test
-# nothing. The others show its limits. The K40's kernels reached less of their peak than it believes. From version 5 on
-# cuDNN has kernels for 3 × 3 (Winograd) that multiply less than the formula says, which may be why the newer rows are
-# faster than the model.
-#
-# **Where a larger batch stops paying.** Once the whole card is busy, twice the batch takes twice as long: *saturation*.
-# The authors of Caffe2 timed Inception on a Titan X (forward and backward, 2017):
-
-# %% slide="skip" folded=true
-with torch.device("meta"):
-    model = networks.googlenet()
-googlenet = training_step(model, (3, 224, 224), 1000, name="GoogLeNet")
-rows = published.published("GoogLeNet", source=published.CAFFE2)
-modelled = [forward_backward_ms(googlenet, row.batch, titan) for row in rows]
-table = pd.DataFrame(
-    {
-        "ms a batch": [row.both_ms for row in rows],
-        "ms per image": [row.per_sample_ms for row in rows],
-        "model, ms per image": [
-            ms / row.batch for ms, row in zip(modelled, rows, strict=True)
-        ],
-    },
-    index=pd.Index([row.batch for row in rows], name="batch"),
-)
-table.insert(2, "saved", -100 * table["ms per image"].pct_change())
-table["saved by the model"] = -100 * table["model, ms per image"].pct_change()
-forms = ("{:.1f}", "{:.2f}", "{:.1f} %", "{:.2f}", "{:.1f} %")
-pd.DataFrame(
-    {name: table[name].map(form.format) for name, form in zip(table, forms, strict=True)}
-).replace("nan %", "")
-
-# %% [markdown] slide="skip"
-# From 64 to 128 an image is hardly cheaper. The model (with GoogLeNet; which Inception it was, the authors do not say) is
-# too fast. It counts launches but no lanes that are idle, so for it the card is nearly full at batch 16.
+# At the same share of peak the Titan X would be about 5 times as fast, not 25: the rest is Torch's poor use of the Xeons.
+# The rows *Torch* and *cuDNN 4.0* gave the model its rates, so they test nothing. The others show its limits. The K40's
+# kernels reached less of their peak than it believes. From version 5 on cuDNN has kernels for 3 × 3 (Winograd) that
+# multiply less than the formula says, which may be why the newer rows are faster than the model.
 #
 # **One product, four ways.** Why does Python need libraries at all? A product of 128 × 128, 4 million operations, on
 # this machine:
@@ -704,8 +644,6 @@ small.style.format(forms, na_rep="")
 # Python's loop pays for every multiplication: find the number, look up its type, make a new one. NumPy and torch pay once
 # for the whole product. They also use all lanes of a core, and its caches; how much each is worth the table does not say.
 # All threads can be slower than one where other programs use the cores.
-#
-# **On a real GPU.** If PyTorch sees one on your machine, or the course has a recording, here is its measured crossover:
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 gpu = recordings.gpu()
@@ -729,8 +667,8 @@ timed.map(format_seconds) if rows else None
 
 # %% [markdown] slide="notes"
 # A small step is mostly Python and launches, and launches cost more on a GPU. A larger batch shares them among more
-# samples until memory or arithmetic takes over, and the roofline says which. The two launch costs above show how wide the
-# range of a crossover is.
+# samples until memory or arithmetic takes over, and the roofline says which. What a launch costs is known only roughly, so a
+# crossover is a range.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.

@@ -4,8 +4,9 @@ import pytest
 
 from classroom.claims import MISLEADING, OPEN, OUTDATED, PARTLY, RIGHT, WRONG, Finding
 from course_utils.units import CourseError
-from lessons.claims import CLAIMS, Claim
+from lessons.claims import CLAIMS, Claim, judge
 from lessons.myths_and_facts.ballot import HOLDS, IN_PART, MEANS, NO, ONCE, ballot, count
+from lessons.myths_and_facts.told import Told, told
 
 
 @pytest.fixture
@@ -28,10 +29,10 @@ def test_nothing_of_the_verdicts_shows_before_the_last_vote(claims):
     for number, to_go in zip((901, 902), (2, 1), strict=True):
         votes.buttons[number].value = HOLDS
         assert counted.words == f"Vote above first: {to_go} to go."
-        assert "evidence" not in counted.content.value
+        assert "Verdict" not in counted.content.value
     votes.buttons[903].value = IN_PART
     assert counted.words == "2 of your 3 votes agree with the verdict."
-    assert "evidence of 902" in counted.content.value
+    assert f"You: {HOLDS}. Verdict: <b>wrong</b>" in counted.content.value
     assert "<902>" not in counted.content.value
     votes.buttons[902].value = NO
     assert counted.words == "3 of your 3 votes agree with the verdict."
@@ -56,9 +57,18 @@ def test_the_still_of_the_ballot_tells_no_verdict_and_that_of_the_count_folds_th
     still = votes._repr_mimebundle_()["text/html"]
     assert "sentence &lt;901&gt;" in still
     assert "wrong" not in still
-    assert "evidence" not in still
     folded = count(votes)._repr_mimebundle_()["text/html"]
-    assert folded.index("<details") < folded.index("evidence of 901") < folded.index("</details>")
+    assert folded.index("<details") < folded.index("<b>wrong</b>") < folded.index("</details>")
+
+
+def test_a_sentence_is_told_with_its_verdict_and_nothing_unescaped():
+    one = Told(Claim(901, "sentence <901>", "somebody", CLAIMS[20].judge), Finding(WRONG, "evidence", "why"))
+    page = one._repr_html_()
+    assert "sentence &lt;901&gt;" in page
+    assert "Verdict: <b>wrong</b>" in page
+    assert "evidence" not in page
+    assert repr(one) == "“sentence <901>” (somebody): wrong"
+    assert repr(told(20, judge([20]))).endswith(": right")
 
 
 def test_what_cannot_be_voted_on_is_one_line(claims):

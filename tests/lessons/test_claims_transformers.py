@@ -40,12 +40,12 @@ def test_another_number_another_verdict(monkeypatch):
 def test_flash_attention_holds_where_everything_falls_and_fails_where_nothing_does(monkeypatch):
     for times, verdict in ((30.0, RIGHT), (9.0, WRONG)):
         found = [{"attention": times, "peak": times}] * 2
-        monkeypatch.setattr(transformers, "_times_less", lambda dropout, found=found: found)
+        monkeypatch.setattr(transformers, "times_less", lambda dropout, found=found: found)
         assert finding(88).verdict == verdict
 
 
 def test_what_flash_attention_saves_is_what_the_formula_says():
-    (short, long), (bare, bare_long) = transformers._times_less(0.1), transformers._times_less(0.0)
+    (short, long), (bare, bare_long) = transformers.times_less(0.1), transformers.times_less(0.0)
     for found, scores, sequence in ((short, 5, 2048), (long, 5, 4096), (bare, 2, 2048), (bare_long, 2, 4096)):
         by_hand = (8 * 768 + scores * 12 * sequence) / (8 * 768 + 4 * 12)  # a float32 for each head and token
         assert found["attention"] == pytest.approx(by_hand, rel=1e-3)

@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import assert_well_laid, paths
 from hypothesis import given
 from hypothesis import strategies as st
 
+from course_utils.figures.style import SERIES_COLOURS
 from course_utils.machine.hardware import LAUNCH_SECONDS, Link, device, link
 from course_utils.machine.speed import predict_step
 from course_utils.units import CourseError
+from lessons.why_gpus.charges import charges
 from lessons.why_gpus.contest import MOST, Contest
 from lessons.why_gpus.crossover import batch_times, crossover
 from lessons.why_gpus.hidden_layer import hidden_layer_step
@@ -35,6 +38,19 @@ def test_python_is_charged_to_the_card_as_well(python: float, batch: int) -> Non
     assert issuing == pytest.approx(python + contest.launches * LAUNCH_SECONDS)
     assert contest.there(batch) >= issuing
     assert contest.there(batch, PCIE) >= contest.there(batch)
+
+
+@given(st.floats(0.05, 20.0), st.floats(0.0, 1e-3))
+def test_the_share_of_its_rates_is_that_of_the_steps(share: float, overhead: float) -> None:
+    work = {batch: made({1: 1.0, 2: 1.0}).work_seconds(batch)[0] for batch in (1, 2048)}
+    contest = made({batch: overhead + seconds / share for batch, seconds in work.items()})
+    assert contest.share == pytest.approx(share)
+    reached = float(predict_step(STEPS[0].at(2048), contest.reached).work.sum())
+    assert reached == pytest.approx(work[2048] / share)
+
+
+def test_where_no_time_grew_the_rates_stay() -> None:
+    assert made({1: 1e-3, 2048: 1e-3}).reached == XEONS
 
 
 def test_without_python_it_is_the_queue_of_the_model() -> None:
@@ -108,3 +124,14 @@ def test_a_b200_moves_the_crossover_not_at_all_and_cheaper_launches_do() -> None
     cheap = crossover(cpu, batch_times(STEPS[1], replace(CARD, launch_seconds=LAUNCH_SECONDS / 2), ahead=True))
     assert cheap is not None
     assert cheap < 0.5 * usual
+
+
+def test_charges_are_drawn_to_one_scale_with_their_sums():
+    picture = charges({"one": {"launches": 3e-6, "work": 1e-6}, "two": {"work": 2e-6}}, "A title")
+    assert_well_laid(picture)
+    assert picture.alt == "A title. one: launches 3 µs, work 1 µs; two: work 2 µs."
+    widths = [max(x for x, _ in part) - min(x for x, _ in part) for (part,) in paths(picture, fill=SERIES_COLOURS[1])]
+    assert widths[1] == pytest.approx(2 * widths[0], abs=0.2)
+    for rows in ({}, {"one": {"work": -1.0}}, {"one": {"work": 0.0}}):
+        with pytest.raises(CourseError):
+            charges(rows, "none")

@@ -112,9 +112,9 @@ def test_a_lead_can_be_lost_again():
     assert leads(one, other) == [Lead(1, True), Lead(12, False), Lead(1450, True)]
     assert crossover(one, other) is None
     words = said("CPU", "GPU", leads(one, other))
-    assert words == "CPU wins up to batch 11, GPU from 12 to 1,449, CPU from 1,450 on"
+    assert words == "CPU wins up to a batch of about 10, then GPU up to about 1,000, then CPU"
     assert said("CPU", "GPU", [Lead(1, False)]) == "GPU wins at every batch"
-    assert said("CPU", "GPU", [Lead(1, True), Lead(2000, False)]) == "CPU wins up to batch 1,999, GPU from 2,000 on"
+    assert said("CPU", "GPU", [Lead(1, True), Lead(2000, False)]) == "CPU wins up to a batch of about 2,000, then GPU"
 
 
 @law

@@ -22,16 +22,20 @@ from lessons.shared.parallel import ring_states
 from lessons.shared.role_bars import role_bars
 
 
-def test_bars_end_where_their_memory_is_and_lines_cross_there():
+def test_dots_are_where_their_memory_is_and_lines_cross_there():
     bars = [CardBar("a", 2 * GIB, "fits", ("x",)), CardBar("b", 32 * GIB, "too small", ("",))]
     picture = cards(bars, {"needs": 8 * GIB}, "title", ("notes",))
     assert_well_laid(picture)
-    (filled,), (outline,) = paths(picture, fill="#0072b2"), paths(picture, stroke="var(--faint)")[:1]
-    left, two = filled[0][0][0], filled[0][1][0]
-    thirty_two = outline[0][1][0]
-    line = paths(picture, stroke="var(--ink)")[-1][0][0][0]
+
+    def middle(points):
+        xs = [x for x, _ in points]
+        return (min(xs) + max(xs)) / 2
+
+    (filled,), (ring,) = paths(picture, fill="#0072b2"), paths(picture, fill="var(--ink)")
+    two, thirty_two = middle(filled[0]), middle(ring[0])
+    line = paths(picture, stroke="var(--ink)")[0][0][0][0]
     assert (line - two) == pytest.approx(thirty_two - line, abs=0.2)  # 8 is midway between 2 and 32, by doublings
-    assert left < two < line < thirty_two < canvas(picture)[0]
+    assert two < line < thirty_two < canvas(picture)[0]
 
 
 @pytest.mark.parametrize("need", [1, 2**20, GIB, 2**45])

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from classroom import ROOT
-from lessons.hardware.ladder import LADDER_FOUND, ladder
+from lessons.memory.ladder import LADDER_FOUND, ladder
 
 
 def test_every_batch_has_one_verdict_and_the_halves_are_the_whole():

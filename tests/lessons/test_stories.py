@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import unescape
+from types import SimpleNamespace
 
 import pytest
 
@@ -135,12 +136,29 @@ def counted(notebook) -> Iterator[str]:
         yield f"{len(headings)} headings: at most {MOST_HEADINGS}"
 
 
+def dropped(notebook) -> Iterator[str]:
+    """Pictures that are drawn and not shown: what a figure's function returns, and the cell does not end with."""
+    drawing: set[str] = set()
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        statements = ast.parse(cell.source).body
+        for node in statements:
+            if isinstance(node, ast.ImportFrom) and "figure" in f"{node.module}":
+                drawing |= {alias.asname or alias.name for alias in node.names}
+        for node in statements[:-1]:
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                name = ast.unparse(node.value.func)
+                if name in drawing:
+                    yield f"{cell.id}: {name}(...) is not the cell's last line, so nobody sees it"
+
+
 @pytest.mark.parametrize(("topic", "name"), [(topic, folder.name) for topic, folder in topics(ROOT).items()])
 def test_a_lesson_is_a_story(topic, name):
     notebook = read_notebook(ROOT / "notebooks" / f"{topic}.ipynb")
     if outline(notebook) != outline(plan(topic, ROOT)["notebooks"].notebook):
         pytest.skip(f"the notebook is older than its source; run `course build {topic[:2]}`")
-    faults = [*counted(notebook), *given_away(topic, name, notebook)]
+    faults = [*counted(notebook), *given_away(topic, name, notebook), *dropped(notebook)]
     assert not faults, f"{topic}:\n" + "\n".join(faults)
 
 
@@ -148,6 +166,15 @@ def test_by_chance_names_lessons_that_there_are():
     names = {folder.name for folder in topics(ROOT).values()}
     assert names >= {lesson for lesson, _ in BY_CHANCE}
     assert all(BY_CHANCE.values())
+
+
+def test_a_picture_that_no_cell_ends_with_is_found():
+    drawn, last = "from course_utils.figures import plane\nplane(1)\n", "plane(2)"
+    kinds = {"seen": drawn.replace("plane(1)\n", last), "dropped": drawn + "print(3)"}
+    cells = {name: SimpleNamespace(cell_type="code", id=name, source=source) for name, source in kinds.items()}
+    found = list(dropped(SimpleNamespace(cells=list(cells.values()))))
+    assert len(found) == 1
+    assert found[0].startswith("dropped: plane")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What lessons 01 and 02 time has the right form, and leaves torch as it was. No time is asserted."""
+"""What lesson 01 times has the right form, and leaves torch as it was. No time is asserted."""
 
 from __future__ import annotations
 
@@ -6,28 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from course_utils import networks
 from course_utils.units import CourseError
-from lessons.hardware.threads import measure_threads
 from lessons.why_gpus import timed
-
-
-def test_threads_are_left_as_they_were() -> None:
-    before = torch.get_num_threads()
-    table = measure_threads(lambda: networks.mlp([8, 4, 3]), (8,), 3, 5, threads=(1, 3), seconds=0.01)
-    assert torch.get_num_threads() == before
-    assert list(table.index) == [1, 3]
-    assert table["speed-up"].iloc[0] == 1
-    assert (table["seconds"] > 0).all()
-    with pytest.raises(CourseError, match="threads must be 1 or more"):
-        measure_threads(lambda: networks.mlp([8, 3]), (8,), 3, 5, threads=(0, 1))
-
-
-def test_the_threads_tried_reach_those_torch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
-    table = measure_threads(lambda: networks.mlp([8, 3]), (8,), 3, 5, seconds=0.001)
-    assert list(table.index) == [1, 2, 4, 6]
 
 
 def test_the_best_run_counts_and_the_middle_one_says_how_busy_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -425,7 +425,7 @@ def test_layer_bars_show_the_largest_layers_to_scale_and_sum_up_the_rest():
     assert_well_laid(picture)
     table = ledger.by_layer()
     texts = [text.text for text in words_of(picture)]
-    assert texts[0] == "VGG-16, batch 128: fc6 owns most parameters, conv1 most feature maps"
+    assert texts[0] == "VGG-16, batch 128: most parameters in fc6, the largest feature maps in conv1 and conv2"
     assert f"{len(table) - 11} smaller layers" in texts
     assert f"parameters {format_bytes(4 * table['parameters'].sum())}" in texts
     assert f"feature maps kept {format_bytes(table['saved feature maps'].sum())}" in texts

@@ -44,7 +44,7 @@ class CardStep:
         computing: when the card computes, in order.
         linking: when its link is busy, in order.
         seconds: of the step.
-        peak_bytes: tensors of the fullest card at its peak.
+        peak_bytes: tensors of the fullest card at its peak, with the buckets that gradients are copied into.
     """
 
     name: str

@@ -31,7 +31,8 @@ from lessons.shared.parallel.pipeline import in_stages
 from lessons.shared.parallel.ring import STEP_SECONDS, all_reduce_seconds, check_cards, ring_bytes
 
 # DistributedDataParallel's: gradients are collected in the order they are made; a bucket goes when it holds this much.
-# The first one is small, so that the link begins early.
+# The first one is small, so that the link begins early. Unless gradients are views of them, buckets are memory besides,
+# there from the first step to the last.
 FIRST_BUCKET_BYTES, BUCKET_BYTES = MIB, 25 * MIB
 FORWARD, BACKWARD, UPDATE = range(len(PHASES))
 DENSE = frozenset({"addmm", "mm", "linear"})
@@ -191,7 +192,8 @@ def on_cards(
     has_whole = any(int(layer) in whole for layer in ledger.tape.layer[ledger.tape.role == ROLE["weight gradients"]])
     waiting = buckets(ledger, whole) if has_whole else []
     buckets(ledger)  # refuses a step without gradients, whichever scheme
-    computing, linking, total = _simulate(ledger, seconds, split, waiting if cards > 1 else [], link, cards, overlap)
+    waiting = waiting if cards > 1 else []
+    computing, linking, total = _simulate(ledger, seconds, split, waiting, link, cards, overlap)
     return CardStep(
         name=ledger.name,
         scheme=scheme,
@@ -203,7 +205,7 @@ def on_cards(
         computing=computing,
         linking=linking,
         seconds=total,
-        peak_bytes=int(split_bytes(ledger, split, cards).max()),
+        peak_bytes=int(split_bytes(ledger, split, cards).max()) + sum(bucket.size for bucket in waiting),
     )
 
 
