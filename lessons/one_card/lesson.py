@@ -763,9 +763,6 @@ judge([90, 91])
 # %% [markdown] slide="notes"
 # The price of training all weights is the link, and an update on the host; without the float32 copy most small updates
 # are lost. When decoding, bandwidth is the bound, batching shares the reading, and memory bounds the batch.
-#
-# Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
-# `course check 14` gives your marks.
 
 # %% [markdown] slide="skip"
 # ## Further
@@ -818,9 +815,13 @@ role_bars(bars, f"AdamW in 16 bits, stage 3: {format_bytes(last)} on each of eig
 
 # %% [markdown] slide="skip"
 # **Mixture of experts.** Each token goes through a few of many feed-forward blocks: all weights have to be there, and
-# for one sequence few are read. Mixtral 8x7B (Mistral AI, 2023) has 46.7 billion weights and uses 12.9 billion a token.
+# for one sequence few are read. Mixtral 8x7B (Mistral AI, 2023) has 46.7 billion weights and uses 12.9 billion a token:
 
 # %% slide="skip" folded=true
 print(
     f"Mixtral: {format_bytes(2 * 46.7e9)} to hold, {format_bytes(2 * 12.9e9)} to read a token"
 )
+
+# %% [markdown] slide="skip"
+# Now the exercise: [exercises/14_one_card.ipynb](../exercises/14_one_card.ipynb). {questions}. Save, then
+# `course check 14` gives your marks.
