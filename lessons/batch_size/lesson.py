@@ -622,9 +622,9 @@ pd.DataFrame(rows, columns=columns).set_index("128 as")
 # (The comparison is loose: the notes do not say which Inception it is, and we model GoogLeNet.)
 #
 # At 8 × 16 the notes have 29 % more time, the model 6 %: most of the loss is not in the model, and what follows explains
-# the model's part only. It knows two reasons why a piece costs more than its share. Each micro-batch launches all kernels anew. And each
-# reads all weights and adds to all gradients, however few its samples are. Take away one, the other, and both. Here 64
-# samples go through as 4 × 16:
+# the model's part only. It knows two reasons why a piece costs more than its share. Each micro-batch launches all kernels
+# anew. And each reads all weights and adds to all gradients, however few its samples are. Take away one, the other, and
+# both. Here 64 samples go through as 4 × 16:
 
 # %% slide="subslide" folded=true
 titan = device(TITAN)

@@ -147,8 +147,8 @@ channel_bars(
 # to which the block returns.
 
 # %% [markdown] slide="notes"
-# Could the squeeze still be part of the cost? Three things changed from ResNet-34 to ResNet-50: the maps between blocks are
-# four times as wide, blocks squeeze, and each has one convolution more. Take the difference in width away: build a
+# Could the squeeze still be part of the cost? Three things changed from ResNet-34 to ResNet-50: the maps between blocks
+# are four times as wide, blocks squeeze, and each has one convolution more. Take the difference in width away: build a
 # ResNet-34 that is as wide as ResNet-50 between its blocks, and squeezes nowhere. But first, one squeeze by hand.
 
 # %% [markdown] slide="slide"
@@ -264,10 +264,11 @@ table.map(format_bytes).assign(
 # 2 · C / 4 · 4 = 2 · C. The rest of the bottleneck keeps 2.5 · C, the convolution on its shortcut C: 5.5 · C. The wide
 # block keeps 4 · C, and C on its shortcut: 5 · C. `conv2_1` has no stride, so there it is 4 · C against 5 · C.
 #
-# (The peak is not the sum: at that moment some gradients do not exist yet and some maps are freed, but images and gradient
-# maps come on top.)
+# (The peak is not the sum: at that moment some gradients do not exist yet and some maps are freed, but images and
+# gradient maps come on top.)
 #
-# So a bottleneck does save memory, at equal width. But ResNet-50 spends the saving on width: it is four times as wide as ResNet-34, for about the same arithmetic, and training has to keep maps of that width. (Wide residual networks,
+# So a bottleneck does save memory, at equal width. But ResNet-50 spends the saving on width: it is four times as wide as
+# ResNet-34, for about the same arithmetic, and training has to keep maps of that width. (Wide residual networks,
 # Zagoruyko and Komodakis 2016, pay the full price: pairs of 3×3 at 4 to 10 times the width, in fewer layers.)
 
 # %% [markdown] slide="slide"
@@ -359,8 +360,8 @@ plane(
 # %% [markdown] slide="notes"
 # With two the formula says 170, and the trace says more. After `conv3_3` comes `pool3`, which the formula leaves out and
 # which becomes narrow too. It outputs a quarter of the values and keeps 12 bytes for each, the value and an index of 8
-# bytes: as much as three quarters of a map. With it, m pays while 3.75 · m < 2.75 · 256, that is up to 187. The weights saved
-# pay for one channel more.
+# bytes: as much as three quarters of a map. With it, m pays while 3.75 · m < 2.75 · 256, that is up to 187. The weights
+# saved pay for one channel more.
 
 # %% [markdown] slide="slide"
 # **What else a squeeze saves: arithmetic.** A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1
@@ -579,14 +580,15 @@ pd.DataFrame(rows) if rows else None
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. A squeeze adds m values a position. Each convolution that stays narrow saves C − m. With batch norm, double both.
+# 1. A squeeze adds m values a position. Each convolution that stays narrow saves C − m.
 # 2. Before a 3×3 it saves arithmetic below 0.9 · C, even if it widens at once.
 # 3. Squeezes give ResNet-50 four times the width for about ResNet-34's arithmetic, and training must keep maps of that
 #    width.
 
 # %% [markdown] slide="notes"
-# MobileNet's block is narrow outside and wide inside: little arithmetic for its width, and much to keep. A squeeze need
-# not be about maps at all: LoRA, in lesson 14, squeezes beside a frozen matrix to save gradients and optimizer state.
+# With batch norms, as in ResNets, double both numbers of the first point. MobileNet's block is narrow outside and wide
+# inside: little arithmetic for its width, and much to keep. A squeeze need not be about maps at all: LoRA, in lesson 14,
+# squeezes beside a frozen matrix to save gradients and optimizer state.
 #
 # Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}. Save, then `course
 # check 05` gives your marks.

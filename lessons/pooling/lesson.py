@@ -463,9 +463,9 @@ print(f"{format_bytes(saved)} kept, {format_bytes(ordered.peak_bytes)} at the pe
 # to keep. Does it find the two bits?
 
 # %% [markdown] slide="notes"
-# We ask its *planner*, the part of `torch.compile` that decides what to keep, and leave out the backend "inductor", which writes the
-# kernels: no C++ compiler is needed. First a ReLU and a max pool between two convolutions. The ReLU makes 128 values,
-# the pool 32.
+# We ask its *planner*, the part of `torch.compile` that decides what to keep, and leave out the backend "inductor", which
+# writes the kernels: no C++ compiler is needed. First a ReLU and a max pool between two convolutions. The ReLU makes 128
+# values, the pool 32.
 
 # %%
 convolution = nn.Conv2d(8, 8, 3, padding=1)
@@ -477,7 +477,8 @@ for name, backend in {"eager": None, "compiled": PLANNED}.items():
 # %% [markdown] slide="notes"
 # In eager mode training keeps both maps in float32, and 32 indices of 8 bytes each. Compiled, it keeps each position in 8
 # bits: not in two, but in an eighth of what it was. And the planner finds something better. Of the ReLU's output it keeps
-# one byte a value: was it positive? The ReLU's backward pass needs no more than that, and the compiled pool does not keep its input.
+# one byte a value: was it positive? The ReLU's backward pass needs no more than that, and the compiled pool does not keep
+# its input.
 #
 # A convolution that follows a ReLU directly does need its values, so these stay. In GoogLeNet they can go in two places:
 # before a max pool, and at the end of a branch, since the convolutions after it read the concatenation, a copy.
@@ -586,8 +587,8 @@ pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
 # input, so the ReLU's values before it stay. An average that does not save its input frees them, and the max pools then
 # keep only their positions on top.
 #
-# So the bytes that this lesson counted before this section hold in eager mode only. What a compiler keeps may change with its
-# next version. Run the next cell with yours.
+# So the bytes that this lesson counted before this section hold in eager mode only. What a compiler keeps may change with
+# its next version. Run the next cell with yours.
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
 # Change the network. Where there is a C++ compiler, try the backend "inductor" too.
@@ -636,9 +637,9 @@ pd.DataFrame(rows) if rows else None
 # 3. A pool with a stride shrinks the maps that follow.
 
 # %% [markdown] slide="notes"
-# The maps shrink as far as the first layer whose output has a fixed size, such as an adaptive average. In half precision the 12 bytes are 10. A pool's input is kept
-# as well, which adds nothing where a ReLU keeps the same tensor. The positions of GoogLeNet's pools, which own no
-# weight, are a third of all that training keeps.
+# The maps shrink as far as the first layer whose output has a fixed size, such as an adaptive average. In half precision
+# the 12 bytes are 10. A pool's input is kept as well, which adds nothing where a ReLU keeps the same tensor. The
+# positions of GoogLeNet's pools, which own no weight, are a third of all that training keeps.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
 # 06` gives your marks.

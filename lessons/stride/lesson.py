@@ -413,9 +413,9 @@ print(f"{format_bytes(roles.sum())} of it parameters, gradients, momentum and im
 
 # %% [markdown] slide="notes"
 # They are the same. With stride 2 the peak has moved to `relu2_2`, where every map made after the stride has already been
-# freed. A larger stride cannot shrink those made before it. With parameters, gradients, momentum and images they are the
-# *floor* of `conv3_1`. `conv2_1` has one too, at `relu1_2`. No map is made before `conv1_1`, so its floor is the rest
-# alone, and stride 4 does not reach it.
+# freed. A larger stride cannot shrink those made before it. With their gradient maps, and parameters, gradients, momentum
+# and images, they are the *floor* of `conv3_1`. `conv2_1` has one too, at `relu1_2`. No map is made before `conv1_1`, so
+# its floor is the rest alone, and stride 4 does not reach it.
 
 # %% [markdown] slide="slide"
 # **In use: a stride in place of a pool.** Drop each pool of VGG-16, and give the convolution before it stride 2. Every
@@ -594,9 +594,9 @@ stride_explorer("AlexNet", "conv3", 2)
 # <details><summary>What you will see</summary>
 #
 # In AlexNet `conv2` brings the peak to 1.05 GiB. From `conv4` on it no longer matters which: 1.13 GiB for both, for the
-# peak is then at `relu3`. With stride 2 in `conv1_2` VGG-16 peaks at 6.23 GiB, like all five strides together: the same floor, at `relu1_1`. Without the pool the peak is
-# higher, 8.02 GiB: the later maps have their published size again. In ResNet-50 the peak rises to 12.20 GiB, as in the
-# table above.
+# peak is then at `relu3`. With stride 2 in `conv1_2` VGG-16 peaks at 6.23 GiB, like all five strides together: the same
+# floor, at `relu1_1`. Without the pool the peak is higher, 8.02 GiB: the later maps have their published size again. In
+# ResNet-50 the peak rises to 12.20 GiB, as in the table above.
 #
 # </details>
 
@@ -615,8 +615,9 @@ pd.DataFrame(rows) if rows else None
 
 # %% [markdown] slide="notes"
 # In VGG-16 a stride leaves parameters, gradients and momentum alone, and every map made before it. Together with the
-# images they are its floor. A layer that fixes the size of its output, such as the average before VGG-16's dense layers, ends what a stride shrinks. In a vision
-# transformer the first stride decides the number of tokens.
+# gradient maps of that place and the images they are its floor. A layer that fixes the size of its output, such as the
+# average before VGG-16's dense layers, ends what a stride shrinks. In a vision transformer the first stride decides the
+# number of tokens.
 #
 # Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). {questions}. Save, then `course check 04`
 # gives your marks.
