@@ -430,7 +430,7 @@ halves = {
     for name, step in steps.items()
 }
 side_by_side(
-    {name: round(share) if share >= 1 else round(share, 1) for name, share in halves.items()},
+    {name: round(share) if share >= 1 else round(share, 2) for name, share in halves.items()},
     unit="% of the peak",
     title=f"Halving a batch of 128 saves from {min(halves.values()):.2f} % "
     f"to {max(halves.values()):.0f} % of the peak",
