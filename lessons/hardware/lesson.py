@@ -268,9 +268,9 @@ pd.DataFrame(rows, columns=columns).set_index("network")
 # %% [markdown] slide="slide"
 # ## What the driver takes
 #
-# The 400 MB of 2014 were a buffer. Some of it is needed: the driver and the libraries load their own things for every
-# process that uses the card, its *context*. No tensor of yours is in it. While no other program uses the card you can
-# measure it: `torch.cuda.mem_get_info()` against `torch.cuda.memory_reserved()`.
+# The 400 MB of 2014 were a buffer. Part of it is needed: driver and libraries load code for every process that uses the
+# card, its *context*. No tensor of yours is in it. Measure it with no other program running:
+# `torch.cuda.mem_get_info()` against `torch.cuda.memory_reserved()`.
 
 # %% [markdown] slide="notes"
 # Kernels can be loaded all at once, *eagerly*, or each when it is first used, *lazily* (since CUDA 11.7). Somebody tried
@@ -334,14 +334,14 @@ hardware_explorer()
 #    it there, which saves memory and no time. The explorer leaves them out, whatever their memory.
 #
 # </details>
+#
+# That was part one: a card must hold the parameters with what training keeps for them, the maps of the batch, and the
+# context. Here is a good place for a break.
 
 # %% [markdown] slide="slide"
 # ## Part two: without a card, or for little
 #
-# A card must hold the parameters with what training keeps for them, the maps of the batch, and the context. That was
-# part one; here is a good place for a break.
-#
-# Now nothing fits, or there is no card. Take a network that somebody else has trained on a large data set.
+# Nothing fits, or there is no card. Take a network that somebody else has trained on a large data set.
 
 # %% [markdown] slide="notes"
 # You keep its layers as they are, a *frozen backbone*, and train only a new last layer, the *head*. This is *transfer
@@ -811,13 +811,13 @@ print(*wrap(sentence(source), 90), sep="\n")
 # ## Recap
 #
 # 1. With momentum 12 bytes a parameter stay, with Adam 16; maps and context come on top.
-# 2. Below the lowest trained layer freezing saves all maps; above it, only those that a dense layer alone would keep.
-# 3. Free first, rent next, buy what runs day and night for months; without any card, freeze everything below the head.
+# 2. Freezing saves all maps below the lowest trained layer; above it, only what dense layers alone kept.
+# 3. Free first, rent next, buy what runs day and night for months.
 
 # %% [markdown] slide="notes"
 # Beside the parameters a card needs room for the feature maps of the batch, which a trace tells, and for a context that you
-# have to measure. In Adam's update a parameter takes 20 bytes for a moment, when the maps are gone. Where layers are
-# frozen, put their norms into `eval()`.
+# have to measure. In Adam's update a parameter takes 20 bytes for a moment, when the maps are gone. Without any
+# card, freeze everything below the head, and put the norms there into `eval()`.
 #
 # Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). {questions}. Save,
 # then `course check 02` gives your marks.
