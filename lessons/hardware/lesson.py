@@ -160,8 +160,8 @@ dense_step = training_step(dense, (9000,), 32, "momentum", name="52 M dense net"
 skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 
 # %% [markdown] slide="skip"
-# It fits, as the text says, and next to nothing in the figure is a feature map. (The text prints ten times as many
-# weights as there are, a digit too many; the exercise recounts them.) By hand it is 12 bytes for each of 52,136,032 parameters.
+# It fits, as the text says, and next to nothing in the figure is a feature map. (The number of
+# weights that it prints has one digit too many; the exercise counts them again.) By hand it is 12 bytes for each of 52,136,032 parameters.
 # The trace has a little more: batch, gradient maps, and scratch memory of cuBLAS, the library that multiplies matrices.
 
 # %% slide="skip" folded=true
@@ -301,8 +301,8 @@ print("and its context comes out of these")
 # source gives the number.
 #
 # So a step *fits*, in the tables above and below, if everything still finds a place when the context is the largest
-# ever reported for such a card: tensors, scratch memory, and the gaps that PyTorch's allocator leaves. It does *not fit* if the tensors and the least context reported
-# are more than the card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these
+# ever reported for such a card: tensors, scratch memory, and the gaps that PyTorch's allocator leaves. It does *not
+# fit* if the tensors and the least context reported are more than the card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these
 # verdicts are wrong.
 
 # %% [markdown] slide="slide"
@@ -475,7 +475,7 @@ reveal(
 
 
 # %% folded=true
-def dense(first_alone):
+def gelu_layers(first_alone):
     """Dense layers with GELUs at batch 4,096, all of them trained or the first one alone."""
     with torch.device("meta"):
         model = nn.Sequential(
@@ -492,7 +492,7 @@ def kept_maps(step):
 
 trained = {
     "VGG-16, batch 64": (everything, first_layer),
-    "dense layers, batch 4,096": (dense(False), dense(True)),
+    "dense layers, batch 4,096": (gelu_layers(False), gelu_layers(True)),
 }
 pd.DataFrame(
     {name: [kept_maps(step) for step in steps_of] for name, steps_of in trained.items()},
