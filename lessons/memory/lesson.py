@@ -565,7 +565,7 @@ pd.DataFrame(rows, columns=columns).set_index(columns[0])
 
 # %% [markdown] slide="skip"
 # Read it with care. The batch that failed is a third or a half larger than the one that ran, so a verdict can be some way
-# off and still be counted right. And without the 2 % 7 failed batches are called *fits* in place of 3 (docs/measured.md).
+# off and still be counted right. And without the 2 %, 7 failed batches are called *fits* in place of 3 (docs/measured.md).
 
 # %% [markdown] slide="subslide"
 # An out-of-memory message splits the card into these counters:
