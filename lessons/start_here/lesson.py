@@ -121,7 +121,7 @@ skyline(today, limit_bytes=8 * GIB)
 #
 # The driver keeps part of the card for itself: the *context*, here taken to be 0.5 GiB. So the dashed line is at 7.5
 # GiB. Above that line a step will most likely fail. This one needs more than the full 8 GiB, and the title says by how
-# much. The ring is where it crosses the line: there, in the forward phase, the step ends with *out of memory*, and what is
+# much. The ring is where it crosses the line: there, in the forward phase, the step will end with *out of memory*, and what is
 # hatched never comes to be.
 #
 # The height counts tensors only. What `nvidia-smi` shows is more; lesson 03 says why.

@@ -373,8 +373,8 @@ reveal(
 share = table_of_rows.host_seconds / table_of_rows.total_seconds
 host_queue(
     {"batch 32": thirty_two, "a million rows": table_of_rows},
-    "By the model. Batch 32: the card waits for the host. "
-    f"A million rows: the host has issued all after {100 * share:.0f}\u00a0% of the time",
+    "By the model. Batch 32: the card waits. "
+    f"A million rows: all is issued after {100 * share:.0f} % of the time",
 )
 
 # %% [markdown] slide="subslide"
@@ -474,9 +474,9 @@ plane(
 
 # %% [markdown] slide="notes"
 # On the slope an operator waits for memory, on the flat part for arithmetic. This machine's rings can lie above the roof:
-# data in a cache comes faster than from the memory that the roof was measured on. They can also lie below it.
-# At a large batch the figure does not say why: perhaps the product's shape, perhaps another program. At batch 1 the
-# launch sets a limit, if it costs as much as the addition's:
+# data in a cache comes faster than from the memory that the roof was measured on. They can also lie below it. At a large
+# batch the figure does not say why: perhaps the product's shape, perhaps another program. At batch 1 the launch sets a
+# limit, if it costs as much as the addition's:
 
 # %% tags=["nbval-ignore-output"] folded=true
 ceiling = 2 * 64 * 100 / mine.launch_seconds / 1e9
