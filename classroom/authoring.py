@@ -5,8 +5,6 @@ is committed with what the source gives. `build` also executes lesson and soluti
 whole. CONTRIBUTING.md describes the format an author writes.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import re
@@ -89,6 +87,14 @@ def read_cells(text: str, file: str) -> list[SourceCell]:
         _read_cell(lines[start:end], file, start + 1)
         for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)
     ]
+
+
+def read_topic(folder: Path) -> tuple[list[SourceCell], ...]:
+    """The cells of a topic's lesson and of its exercise; none of what it has not. Raises AuthoringError."""
+    return tuple(
+        read_cells(path.read_text(encoding="utf-8"), f"lessons/{folder.name}/{path.name}") if path.exists() else []
+        for path in (folder / "lesson.py", folder / "exercise.py")
+    )
 
 
 def _read_cell(lines: list[str], file: str, line: int) -> SourceCell:
@@ -258,11 +264,7 @@ def _names(node: ast.stmt) -> list[str]:
 
 def plan(topic: str, root: Path) -> dict[str, Planned]:
     """The notebooks of one topic, such as "03_memory", by the folder they are for. Pure. Raises AuthoringError."""
-    folder = topics(root)[topic]
-    lesson, exercise = (
-        read_cells(path.read_text(encoding="utf-8"), f"lessons/{folder.name}/{path.name}") if path.exists() else []
-        for path in (folder / "lesson.py", folder / "exercise.py")
-    )
+    lesson, exercise = read_topic(topics(root)[topic])
     if exercise:
         _check_questions(exercise)
     made = {}

@@ -4,8 +4,6 @@ Each claim is told in our own words with the publication it comes from; its judg
 verdict from it, so that a changed formula changes the verdict. One module a lesson registers its claims with `claim`.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@ Does no work of its own, and must never import a room at the top: each is import
 that `course doctor` runs where others cannot be imported.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import shlex

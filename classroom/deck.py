@@ -4,8 +4,6 @@ The extension reads styles from a notebook's metadata (as jupyterlab-fonts defin
 lesson, act while it is presented and at no other time.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ it. What is required is read from the installed project's metadata, hence from p
 else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import os

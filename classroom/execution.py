@@ -4,8 +4,6 @@ The kernel is this Python's own, its folder is the notebook's, its hash seed and
 from run to run is replaced or left out: execution counts, timings, the kernel's patch version, live widgets.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -123,27 +121,20 @@ def line_of_error(traceback: list[str]) -> int | None:
 
 
 def normalise(notebook: NotebookNode) -> NotebookNode:
-    """Replace or leave out what differs from run to run."""
+    """Replace or leave out what differs from run to run. Of a widget what reads without its kernel is kept.
+
+    A page prefers a widget's view to all else that an output has, and shows nothing where no script draws it:
+    `jupyter nbconvert --template basic`, a preview of a forge. In JupyterLab the cell makes the view again.
+    """
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for count, cell in enumerate(codes, start=1):
         cell.execution_count = count
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = count
-    notebook.metadata.language_info = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python"}
-    return _keep_stills(notebook)
-
-
-def _keep_stills(notebook: NotebookNode) -> NotebookNode:
-    """Of a widget keep what reads without its kernel, and nothing that only its kernel could draw.
-
-    A page prefers a widget's view to all else that an output has, and shows nothing where no script draws it:
-    `jupyter nbconvert --template basic`, a preview of a forge. In JupyterLab the cell makes the view again.
-    """
-    notebook.metadata.pop("widgets", None)
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET_VIEW, None)
+    notebook.metadata.pop("widgets", None)
+    notebook.metadata.language_info = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python"}
     return notebook
 
 

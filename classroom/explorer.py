@@ -6,8 +6,6 @@ reason in one line over the old picture, and saves a still (sentences and pictur
 kernel runs. The sentences come first: a window too low for both cuts the picture, and no sentence.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import threading
@@ -63,7 +61,7 @@ class View:
     write: Callable[[float], str] = format_bytes
     uncaused: Sequence[str] = ()
     advised: Mapping[str, object] = field(default_factory=dict)
-    whole: Callable[[], View] | None = None
+    whole: Callable[[], "View"] | None = None
     parts: Iterable[Callable[[], object]] = ()
 
 
@@ -78,7 +76,7 @@ class Page:
         write: how a difference of the number watched is written, one of the writers of `website/static/explorer.js`.
     """
 
-    make: Callable[[], Explorer]
+    make: Callable[[], "Explorer"]
     grid: Mapping[str, Sequence[object] | None]
     write: str = "bytes"
 

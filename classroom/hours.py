@@ -4,14 +4,12 @@
 `<!-- minutes -->…<!-- /minutes -->` a table of all lessons. A test fails where one is not what the lessons say.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from classroom.authoring import SourceCell, read_cells
+from classroom.authoring import SourceCell, read_topic
 from classroom.notebooks import topics
 from course_utils.files import write_whole
 
@@ -31,16 +29,11 @@ def stated(root: Path) -> dict[str, Stated]:
     """Each topic, such as "03_memory", in the course's order. Raises AuthoringError for a lesson that states none."""
     made = {}
     for topic, folder in topics(root).items():
-        lesson, exercise = (_cells(folder / name) for name in ("lesson.py", "exercise.py"))
+        lesson, exercise = read_topic(folder)
         asked = sum(cell.options["minutes"] for cell in exercise if cell.kind == "question")
         title, minutes = _said(lesson) if lesson else ("", 0)
         made[topic] = Stated(title, minutes, asked)
     return made
-
-
-def _cells(path: Path) -> list[SourceCell]:
-    name = f"lessons/{path.parent.name}/{path.name}"
-    return read_cells(path.read_text(encoding="utf-8"), name) if path.exists() else []
 
 
 def _said(cells: list[SourceCell]) -> tuple[str, int]:

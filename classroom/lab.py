@@ -4,8 +4,6 @@ The settings that learners begin with lie in `classroom/jupyter/labconfig`; a le
 browser tests start with the same ones.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Every fault of a file becomes a one-line CourseError that says what to do.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Collection, Sequence

@@ -9,8 +9,6 @@ is entered. In the saved notebook the answer is folded away, for readers without
 (a measurement) is tagged `nbval-ignore-output`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

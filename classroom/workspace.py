@@ -2,20 +2,17 @@
 
 `course lab` brings them up to date before JupyterLab opens, `course work` does nothing else. `notebooks/` and
 `exercises/` stay as git gave them, so that a pull finds nothing of a learner's in its way. What was handed out is
-remembered cell by cell in `work/.course/handed_out.json`; by it an edited cell is told from one that was mended since.
+kept in `work/.course/handed_out/`; by it an edited cell is told from one that was mended since.
 
 - A copy whose cells are as they were handed out, run or not, is replaced when the course's own changed.
 - A lesson in which cells were changed is kept beside the mended one as `NAME_yours.ipynb`.
 - Answers and cells of the learner's own move over into a mended exercise (`carried_over`); where anything of theirs has
   no place in it, the whole earlier file is kept beside as well.
 
-Files are written beside and renamed, and the record comes last: interrupted anywhere, the next call ends what is left.
+Files are written beside and renamed, what was handed out comes last: interrupted anywhere, the next call ends what is
+left.
 """
 
-from __future__ import annotations
-
-import hashlib
-import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -31,19 +28,11 @@ from course_utils.units import CourseError
 
 WORK = "work"
 FOLDERS = ("notebooks", "exercises")
-RECORD = Path(".course") / "handed_out.json"
+HANDED_OUT = Path(WORK) / ".course" / "handed_out"
 YOURS = "_yours"  # behind the name of a file that is kept beside
 NUMBERED = re.compile(r"(text|code|hint-\w+)-\d+")  # how the build names a cell that is no part of a question
 
-Cells = list[tuple[str, str]]  # id and digest of each cell that is not empty, in order
-
-
-@dataclass(frozen=True)
-class Handed:
-    """A file as it was handed out: a digest of its bytes, and of each cell."""
-
-    file: str
-    cells: Cells
+Cells = list[tuple[str, str]]  # id and text of each cell that is not empty, in order
 
 
 @dataclass(frozen=True)
@@ -81,20 +70,14 @@ def bring_up_to_date(root: Path) -> list[str]:
     Raises CourseError where a file of the course's own cannot be read or `work/` cannot be written.
     """
     try:
-        changes = [change for topic in _answered_in_place(root) for change in take_over(root, topic)]
-        record = _read_record(root)
-        for shipped in _shipped(root):
+        answered = [path.stem for path in sorted((root / "exercises").glob("*.ipynb")) if _attempted(path)]
+        changes = [take_over(root, topic) for topic in answered if topic in topics(root)]
+        for shipped in (path for folder in FOLDERS for path in sorted((root / folder).glob("*.ipynb"))):
             name = f"{shipped.parent.name}/{shipped.name}"
-            before, data = record.get(name), shipped.read_bytes()
-            if before is not None and before.file == _digest(data):
-                now = before
-            else:
-                now = Handed(_digest(data), _cells(parse_notebook(data, name)))
-            change = _bring_one(name, data, root / WORK / name, before, now)
+            data, handed = shipped.read_bytes(), root / HANDED_OUT / name
+            change = _bring_one(name, data, root / WORK / name, handed.read_bytes() if handed.exists() else None)
             changes += [change] if change else []
-            if before != now:
-                record[name] = now
-                _write_record(root, record)
+            write_whole(handed, data)
     except OSError as error:
         raise CourseError(f"{error.filename or root / WORK} cannot be written: {error.strerror or error}") from None
     return _said(changes, root)
@@ -108,7 +91,7 @@ def learners_file(root: Path, topic: str) -> Path:
     return own
 
 
-def take_over(root: Path, topic: str) -> list[Change]:
+def take_over(root: Path, topic: str) -> Change:
     """Move what was answered in `exercises/` itself, as before there was `work/`, to the learner's copy.
 
     The course's own file becomes what `lessons/` gives, so that git finds it as it was. Raises CourseError.
@@ -124,49 +107,41 @@ def take_over(root: Path, topic: str) -> list[Change]:
         said = f"you answered in exercises/{shipped.name} as well; it is kept as {WORK}/exercises/{kept.name}"
     else:
         write_whole(own, data)
-        handed = Handed("", _cells(pristine))  # what was not changed in it can be told
-        _write_record(root, _read_record(root) | {f"exercises/{shipped.name}": handed})
+        write_whole(root / HANDED_OUT / "exercises" / shipped.name, to_text(pristine))  # so its changes can be told
         said = f"your answers in exercises/{shipped.name} were taken over to {WORK}/exercises/{shipped.name}"
     write_whole(shipped, to_text(pristine))
-    return [Change(f"exercises/{topic}", "kept", said)]
+    return Change(f"exercises/{topic}", "kept", said)
 
 
-def _shipped(root: Path) -> list[Path]:
-    return [path for folder in FOLDERS for path in sorted((root / folder).glob("*.ipynb"))]
+def _bring_one(file: str, data: bytes, own: Path, before: bytes | None) -> Change | None:
+    """Bring a copy up to date with the course's own file; None where there is nothing to do.
 
-
-def _answered_in_place(root: Path) -> list[str]:
-    """The exercises of the course's own folder that hold answers."""
-    answered = [path.stem for path in sorted((root / "exercises").glob("*.ipynb")) if _attempted(path)]
-    return [topic for topic in answered if topic in topics(root)]
-
-
-def _bring_one(file: str, data: bytes, own: Path, before: Handed | None, now: Handed) -> Change | None:
-    """Bring a copy up to date with the course's own file, which has these bytes; None where there is nothing to do."""
+    The file has these bytes, and had those `before`, when it was handed out the last time; None if nobody knows.
+    """
     name = file.removesuffix(".ipynb")
     if not own.exists():
         write_whole(own, data)
         return Change(name, "new")
-    if before == now:
+    if before == data:
         return None
+    new = parse_notebook(data, file)
     try:
         mine = read_notebook(own)
     except CourseError as error:
         return Change(name, "unread", f"{error}; rename it, and there will be a fresh one")
-    cells = _cells(mine)
-    if cells == now.cells:
-        untouched = before is not None and _digest(own.read_bytes()) == before.file
-        return Change(name, "renewed") if untouched and write_whole(own, data) else None
-    if before is not None and cells == before.cells:
+    handed = _handed(before, file)
+    if _cells(mine) == _cells(new):
+        return Change(name, "renewed") if own.read_bytes() == before and write_whole(own, data) else None
+    if _cells(mine) == handed:
         write_whole(own, data)
         return Change(name, "renewed")
-    if before is not None and before.cells == now.cells:
+    if handed == _cells(new):
         return None  # only the learner changed it
     if file.startswith("notebooks/"):
         kept = _keep_beside(own)
         write_whole(own, data)
         return Change(name, "kept", f"{name} was mended; yours, with the cells you changed, is {kept.stem}")
-    carried = carried_over(mine, parse_notebook(data, file), None if before is None else dict(before.cells))
+    carried = carried_over(mine, new, None if handed is None else dict(handed))
     count = f"your {len(carried.answered)} answer{'' if len(carried.answered) == 1 else 's'}"
     said = f"{name} was mended; {count if carried.answered else 'what you wrote'} moved over"
     if carried.reworded:
@@ -198,9 +173,9 @@ def _said(changes: Sequence[Change], root: Path) -> list[str]:
              if kinds[kind]]  # fmt: skip
     lines = [f"{WORK}/ holds your copies. {' '.join(parts) or 'All are up to date.'}"]
     lines += [f"{change.words}." for change in changes if change.words]
-    theirs = [name for name, handed in _read_record(root).items() if _is_theirs(root / WORK / name, handed)]
-    if theirs:
-        lines.append(f"You have written in {_names([name.removesuffix('.ipynb') for name in theirs])}.")
+    handed = [path.relative_to(root / HANDED_OUT) for path in sorted((root / HANDED_OUT).glob("*/*.ipynb"))]
+    if theirs := [place.with_suffix("").as_posix() for place in handed if _is_theirs(root, place)]:
+        lines.append(f"You have written in {_names(theirs)}.")
     return lines
 
 
@@ -208,9 +183,11 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 4 else f"{len(names)} files"
 
 
-def _is_theirs(own: Path, handed: Handed) -> bool:
+def _is_theirs(root: Path, place: Path) -> bool:
+    """Whether a learner has changed a cell of the copy at this place in `work/`."""
+    own, handed = root / WORK / place, (root / HANDED_OUT / place).read_bytes()
     try:
-        return own.exists() and _cells(read_notebook(own)) != handed.cells
+        return own.exists() and own.read_bytes() != handed and _cells(read_notebook(own)) != _handed(handed, str(place))
     except CourseError:
         return True
 
@@ -227,7 +204,7 @@ def carried_over(mine: NotebookNode, new: NotebookNode, before: Mapping[str, str
     Args:
         mine: the learner's file.
         new: the exercise as it is handed out now.
-        before: digests of the cells as they were handed out when `mine` was, by id; None where nobody knows.
+        before: texts of the cells as they were handed out when `mine` was, by id; None where nobody knows.
     """
     made = as_notebook(new)
     places = {str(cell.get("id", "")): cell for cell in made.cells}
@@ -257,13 +234,13 @@ def carried_over(mine: NotebookNode, new: NotebookNode, before: Mapping[str, str
         elif identity in places:
             place = identity
             was = (before or {}).get(identity)
-            if _digest_of(cell) in (_digest_of(places[identity]), was) or cell.metadata.get("editable") is False:
+            if _text(cell) in (_text(places[identity]), was) or cell.metadata.get("editable") is False:
                 continue
-            if was == _digest_of(places[identity]):
+            if was == _text(places[identity]):
                 places[identity].source = cell.source
             else:
                 left.append(f"the cell {_shown(cell)} as {'you changed it' if was else 'it was'}")
-        elif (before or {}).get(identity) == _digest_of(cell):
+        elif (before or {}).get(identity) == _text(cell):
             pass  # it was handed out then, and is no longer
         elif identity in (before or {}) or kind or (before is None and NUMBERED.fullmatch(identity)):
             left.append(f"the cell {_shown(cell)}")
@@ -306,25 +283,16 @@ def _attempted(path: Path) -> bool:
 
 def _cells(notebook: NotebookNode) -> Cells:
     """Cells by what a learner may change of them. JupyterLab leaves an empty one below the last that was run."""
-    return [(str(cell.get("id", "")), _digest_of(cell)) for cell in notebook.cells if cell.source.strip()]
+    return [(str(cell.get("id", "")), _text(cell)) for cell in notebook.cells if cell.source.strip()]
 
 
-def _digest_of(cell: NotebookNode) -> str:
-    return _digest(f"{cell.cell_type} {cell.source}".encode())
+def _text(cell: NotebookNode) -> str:
+    return f"{cell.cell_type} {cell.source}"
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:20]
-
-
-def _read_record(root: Path) -> dict[str, Handed]:
-    """What was handed out, by name such as "exercises/03_memory.ipynb"; empty where it is not known."""
+def _handed(before: bytes | None, name: str) -> Cells | None:
+    """The cells of what was handed out; None where it is not known, or damaged: then nothing is taken for untouched."""
     try:
-        said = json.loads((root / WORK / RECORD).read_text(encoding="utf-8"))
-        return {name: Handed(one["file"], [(i, d) for i, d in one["cells"]]) for name, one in said.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # without it, nothing is taken for untouched
-        return {}
-
-
-def _write_record(root: Path, record: Mapping[str, Handed]) -> None:
-    write_whole(root / WORK / RECORD, json.dumps({name: vars(one) for name, one in sorted(record.items())}))
+        return None if before is None else _cells(parse_notebook(before, name))
+    except CourseError:
+        return None

@@ -5,8 +5,6 @@ for what they say of wrong ones. A task holds all that one marking needs and can
 keeps one warm sandbox for all its tasks.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -19,7 +17,7 @@ from nbformat import NotebookNode
 from classroom.grading import intake
 from classroom.grading.graft import short
 from classroom.grading.library import trusted_imports
-from classroom.grading.mark import FORM, Marks, QuestionMark, Unexplained, decide, explain, read_kept, unattempted
+from classroom.grading.mark import FORM, Marks, Unexplained, decide, explain, read_kept, unattempted
 from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, Sandbox
 from classroom.grading.secret import checks_cell
@@ -42,7 +40,7 @@ class Task:
     limits: Limits
     confinement: Confinement | None  # None: without a sandbox, for files that are trusted
     hidden: tuple[str, ...] = ()  # files and folders that no submission may see
-    decided: Result | None = None  # of the first pass, for the second
+    decided: "Result | None" = None  # of the first pass, for the second
 
     @property
     def key(self) -> str:
@@ -181,10 +179,3 @@ def write_result(folder: Path, result: Result) -> None:
     """One learner's result, whole."""
     text = json.dumps(asdict(result), indent=1, sort_keys=True) + "\n"
     write_whole(folder / f"{file_name(result.learner, result.number)}.json", text)
-
-
-def changed_marks(before: Result, after: Result) -> list[tuple[QuestionMark, QuestionMark]]:
-    """(before, after) of every question whose points differ."""
-    old = {q.question: q for q in before.marks.questions}
-    pairs = [(old[q.question], q) for q in after.marks.questions if q.question in old]
-    return [(one, other) for one, other in pairs if one.points != other.points]

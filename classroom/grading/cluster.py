@@ -9,8 +9,6 @@ the one that kills them costs no other; a task that raises, which none should, i
 its worker until it is fetched; lost with it, it is made again.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import logging
@@ -37,7 +35,7 @@ PATIENCE = 60.0  # seconds a cluster may be without any worker, as it is while w
 LOOK_SECONDS = 1.0  # between two looks at whether there are workers
 
 
-def connect(address: str) -> Client:
+def connect(address: str) -> "Client":
     """A client of the scheduler at this address, such as tcp://10.0.0.5:8786. Raises CourseError if there is none."""
     try:
         from distributed import Client
@@ -82,7 +80,7 @@ def mark_if_fit(code: str, work: Callable[[Task], Result], task: Task) -> Result
     return work(task)
 
 
-def inspect_workers(client: Client, sandboxed: bool) -> None:
+def inspect_workers(client: "Client", sandboxed: bool) -> None:
     """Raises CourseError for a cluster without workers, or with one that would mark otherwise than this machine."""
     said: dict[str, str | BaseException] = client.run(why_unfit, fingerprint(), sandboxed, on_error="return")
     if not said:
@@ -97,7 +95,7 @@ def inspect_workers(client: Client, sandboxed: bool) -> None:
 
 
 def grade_on_cluster(
-    client: Client,
+    client: "Client",
     tasks: Sequence[Task],
     jobs: int | None = None,
     work: Callable[[Task], Result] = grade_in_helper,
@@ -161,7 +159,7 @@ def grade_on_cluster(
             client.cancel(list(flying))
 
 
-def _became(future: Future[Result]) -> Result | Exception | None:
+def _became(future: "Future[Result]") -> Result | Exception | None:
     """The result of a task that is done, or what it raised; None if its worker was lost since, with the result."""
     try:
         return future.result(ANSWER_SECONDS)

@@ -8,8 +8,6 @@ last that was given), and `changes.csv` when a mark differs from the grading bef
 that is finished.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -23,20 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tqdm import tqdm
 
 from classroom.execution import CellFailed
-from classroom.grading import gradebook
-from classroom.grading.batch import (
-    LONGEST_FAILURE,
-    Result,
-    Task,
-    changed_marks,
-    file_name,
-    in_two_passes,
-    read_results,
-    write_result,
-)
+from classroom.grading import batch, gradebook
+from classroom.grading.batch import Result, Task
 from classroom.grading.graft import short
 from classroom.grading.helper import grade_all
 from classroom.grading.mark import with_partial_points
@@ -45,12 +34,12 @@ from classroom.grading.run import Limits
 from classroom.grading.sandbox import Confinement, why_not
 from classroom.grading.secret import reference
 from classroom.grading.submissions import collect
-from classroom.grading.summary import summary_page
 from classroom.grading.temporary import one_folder
 from classroom.notebooks import chosen, outline, read_notebook, to_text
 from course_utils.files import write_whole
 from course_utils.units import MIB, CourseError
 
+SETTINGS = "grading.json"
 LEAST_ROOM = MIB  # that must be free where a class is graded to
 PAGE = re.compile(r"[\w.-]+-[0-9a-f]{8}\.html", re.ASCII)  # as `file_name` makes them
 
@@ -95,7 +84,7 @@ def grade_command(args: Sequence[str], root: Path, console: Console | None = Non
     except OSError as error:
         what = f"{error.filename or options.out}: {error.strerror or error}"
         raise CourseError(
-            f"{short(what, LONGEST_FAILURE)}; call again when that is mended, what is marked stays marked"
+            f"{short(what, batch.LONGEST_FAILURE)}; call again when that is mended, what is marked stays marked"
         ) from None
 
 
@@ -104,31 +93,22 @@ def _grade_all(root: Path, solution: Path, options: argparse.Namespace, console:
     out: Path = options.out
     submissions = collect(options.submissions)
     kept = out / "overrides.csv"
-    overrides_before = read_overrides(kept) if kept.exists() else []
-    overrides = read_overrides(options.overrides) if options.overrides else overrides_before
-    text, partial_before, partial = _reference(solution, out, options, console)
+    given = options.overrides or kept
+    overrides = read_overrides(given) if options.overrides or kept.exists() else []
+    text, settings = _reference(solution, out, options, console)
     limits = Limits(cell=options.seconds, whole=max(Limits().whole, 12 * options.seconds))
     confinement = None if options.no_sandbox else Confinement()
     hidden = tuple(str(path.resolve()) for path in (root, options.submissions, out))
     tasks = [Task(submission, text, limits, confinement, hidden) for submission in submissions]
-    before = read_results(out / "results")
-    results = _grade(tasks, before, options, console)
-    ordered = [_pointed(results[key], partial) for key in sorted(results)]
-    check(overrides, ordered, options.overrides or kept)
+    results = _grade(tasks, options, console)
+    ordered = [results[key] for key in sorted(results)]
+    if settings["partial"]:
+        ordered = [replace(result, marks=with_partial_points(result.marks)) for result in ordered]
+    check(overrides, ordered, given)
     if options.overrides:
-        write_whole(kept, options.overrides.read_bytes())
+        write_whole(kept, given.read_bytes())
     ordered = [overridden(result, overrides) for result in ordered]
-    changes = [
-        [result.learner, result.number, old.question, old.points, new.points]
-        for result in ordered
-        if (was := before.get((result.learner, result.number)))
-        for old, new in changed_marks(overridden(_pointed(was, partial_before), overrides_before), result)
-    ]
-    (out / "changes.csv").unlink(missing_ok=True)  # of an earlier call
-    if changes:
-        head = ["learner", "number", "question", "before", "now"]
-        write_whole(out / "changes.csv", gradebook.table([head, *changes]))
-        console.print(f"{len(changes)} marks differ from the grading before: {out / 'changes.csv'}")
+    _write_changes(ordered, settings, out, console)
     _write(ordered, out)
     failed = [result for result in ordered if result.failed]
     for result in failed:
@@ -152,31 +132,25 @@ def _prepare(out: Path, submissions: Path) -> None:
         raise CourseError(f"--out {out} cannot be written to: {error.strerror or error}; name another folder") from None
 
 
-def _pointed(result: Result, partial: bool) -> Result:
-    """A result with partial points, or as it is."""
-    return replace(result, marks=with_partial_points(result.marks)) if partial else result
-
-
-def _reference(solution: Path, out: Path, options: argparse.Namespace, console: Console) -> tuple[str, bool, bool]:
-    """The text of the reference, and whether partial points were given the last time, and are given now.
+def _reference(solution: Path, out: Path, options: argparse.Namespace, console: Console) -> tuple[str, dict[str, Any]]:
+    """The text of the reference, and what `grading.json` holds: `points`, by file name, are those of the last call.
 
     The reference is made once and kept; made anew if the solution or the seed has changed.
     """
     notebook = read_notebook(solution)
-    settings, kept = out / "grading.json", out / "reference.ipynb"
+    kept = out / "reference.ipynb"
     known: dict[str, Any] = {}
-    if settings.exists():
+    if (out / SETTINGS).exists():
         try:
-            known = json.loads(settings.read_text(encoding="utf-8"))
+            known = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise CourseError(f"{settings} is damaged; name another --out, or give the --seed that was used") from None
+            name = out / SETTINGS
+            raise CourseError(f"{name} is damaged; name another --out, or give the --seed that was used") from None
     if known and known.get("topic") != solution.stem:
         raise CourseError(f"{out} holds a grading of {known.get('topic')}; name another --out")
     seed = options.seed or known.get("seed") or secrets.token_hex(8)
-    before = bool(known.get("partial"))
-    now = before if options.partial is None else options.partial
-    wanted = {"topic": solution.stem, "seed": seed, "solution": outline(notebook), "partial": now}
-    if kept.exists() and {**known, "partial": now} == wanted:
+    made_of = {"topic": solution.stem, "seed": seed, "solution": outline(notebook)}
+    if kept.exists() and made_of.items() <= known.items():
         text = kept.read_text(encoding="utf-8")
     else:
         with console.status("running the solution once, for what right answers print …"):
@@ -185,41 +159,41 @@ def _reference(solution: Path, out: Path, options: argparse.Namespace, console: 
             except CellFailed as error:
                 raise CourseError(f"the solution does not run here, cell {error.cell_id}: {error}") from None
         write_whole(kept, text)
-    write_whole(settings, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
-    for path in (kept, settings):
-        path.chmod(0o600)
-    return text, before, now
+    partial = bool(known.get("partial")) if options.partial is None else options.partial
+    settings = {**made_of, "partial": partial, "points": known.get("points", {})}
+    _write_settings(settings, out)
+    kept.chmod(0o600)
+    return text, settings
 
 
-def _grade(
-    tasks: list[Task], before: dict[tuple[str, str], Result], options: argparse.Namespace, console: Console
-) -> dict[tuple[str, str], Result]:
+def _write_settings(settings: dict[str, Any], out: Path) -> None:
+    write_whole(out / SETTINGS, json.dumps(settings, indent=1, sort_keys=True) + "\n")
+    (out / SETTINGS).chmod(0o600)
+
+
+def _grade(tasks: list[Task], options: argparse.Namespace, console: Console) -> dict[tuple[str, str], Result]:
     """Results of all tasks: those that are there already, and the rest as they are made."""
-    results, missing = {}, []
-    waiting = set()  # whose marks are final, and whose wrong answers checks are still to be asked about
+    before = batch.read_results(options.out / "results")
+    results: dict[tuple[str, str], Result] = {}
+    missing = []
     for task in tasks:
         who = (task.submission.learner, task.submission.number)
-        if who not in before or before[who].key != task.key or before[who].failed:
+        was = before.get(who)
+        if was is None or was.key != task.key or was.failed:
             missing.append(task)
-        elif before[who].unexplained is not None:
-            waiting.add(who)
-            missing.append(replace(task, decided=before[who]))
         else:
-            results[who] = before[who]
-    if results:
-        console.print(f"{len(results)} graded before and unchanged")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        marked = bar.add_task("marking", total=len(missing) - len(waiting))
-        explained = bar.add_task("asking checks", total=len(waiting))
+            results[who] = was
+            if was.unexplained is not None:  # its marks are final, and checks are still to be asked about it
+                missing.append(replace(task, decided=was))
+    if len(missing) < len(tasks):
+        console.print(f"{len(tasks) - len(missing)} graded before and unchanged")
+    with tqdm(total=len(missing), unit="submission", leave=False, disable=None) as bar:
         for result in _results(missing, options.jobs, options.scheduler):
-            write_result(options.out / "results", result)
+            batch.write_result(options.out / "results", result)
             who = result.learner, result.number
+            bar.set_description("asking checks" if who in results else "marking")
+            bar.update(result.unexplained is None)
             results[who] = result
-            bar.advance(explained if who in waiting else marked)
-            if result.unexplained is not None:
-                waiting.add(who)
-                bar.update(explained, total=len(waiting))
     return results
 
 
@@ -232,7 +206,7 @@ def _results(tasks: list[Task], jobs: int | None, scheduler: str | None) -> Iter
 
     with connect(scheduler) as client:
         inspect_workers(client, sandboxed=tasks[0].confinement is not None)
-        yield from in_two_passes(tasks, lambda some: grade_on_cluster(client, some, jobs))
+        yield from batch.in_two_passes(tasks, lambda some: grade_on_cluster(client, some, jobs))
 
 
 def processors() -> int:
@@ -242,13 +216,30 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
+def _write_changes(results: list[Result], settings: dict[str, Any], out: Path, console: Console) -> None:
+    """Write which points differ from those of the last call, and keep these for the next."""
+    changes, points = [], {}
+    for result in results:
+        name = batch.file_name(result.learner, result.number)
+        points[name] = {q.question: q.points for q in result.marks.questions}
+        for question, before in settings["points"].get(name, {}).items():
+            if points[name].get(question, before) != before:
+                changes.append([result.learner, result.number, question, before, points[name][question]])
+    (out / "changes.csv").unlink(missing_ok=True)  # of an earlier call
+    if changes:
+        head = ["learner", "number", "question", "before", "now"]
+        write_whole(out / "changes.csv", gradebook.table([head, *changes]))
+        console.print(f"{len(changes)} marks differ from the grading before: {out / 'changes.csv'}")
+    _write_settings({**settings, "points": points}, out)
+
+
 def _write(results: list[Result], out: Path) -> None:
     topic = results[0].marks.topic
     write_whole(out / "gradebook.csv", gradebook.plain_csv(results))
     write_whole(out / "moodle.csv", gradebook.moodle_csv(results))
     write_whole(out / "canvas.csv", gradebook.canvas_csv(results, topic))
-    write_whole(out / "summary.html", summary_page(results))
-    pages = {f"{file_name(result.learner, result.number)}.html": result for result in results}
+    write_whole(out / "summary.html", gradebook.summary_page(results))
+    pages = {f"{batch.file_name(result.learner, result.number)}.html": result for result in results}
     for name, result in pages.items():
         write_whole(out / "feedback" / name, gradebook.feedback_page(result))
     for page in (out / "feedback").glob("*.html"):

@@ -13,8 +13,6 @@ What an answer reads and only another cell of the learner's defines is put befor
 was handed out is flagged in words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from classroom.grading.needs import bound_names, own_part, with_needs
+from classroom.grading.needs import names_in, own_part, with_needs
 from classroom.notebooks import as_notebook
 from course_utils.units import CourseError
 
@@ -116,11 +114,6 @@ def kind_of(cell: NotebookNode) -> tuple[str, str]:
     return (kind, question) if kind == "answer" and question else ("", "")
 
 
-def setup_texts(trusted: NotebookNode) -> list[str]:
-    """The texts of a solution's code cells that belong to no question."""
-    return [cell.source for cell in trusted.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
-
-
 def read_questions(trusted: NotebookNode) -> tuple[Question, ...]:
     """The questions of a solution, in order. Raises CourseError for a notebook that is none or was not executed."""
     cells = {kind_of(cell): cell for cell in trusted.cells if kind_of(cell)[0]}
@@ -131,7 +124,7 @@ def read_questions(trusted: NotebookNode) -> tuple[Question, ...]:
         answer, graded = cells.get(("answer", name)), cells.get(("graded", name))
         if answer is None or graded is None or not graded.get("outputs"):
             raise CourseError(f"the solution has no graded output for {name!r}; run `course build` first")
-        used = [name for name in sorted(bound_names(answer.source)) if re.search(rf"\b{name}\b", graded.source)]
+        used = [name for name in sorted(names_in(answer.source)[0]) if re.search(rf"\b{name}\b", graded.source)]
         title = cell.source.split("\n")[0].lstrip("# ")
         expected = "".join(output.get("text", "") for output in graded.outputs)
         stub, points = answer.metadata.course.stub, cell.metadata.course.points
@@ -151,8 +144,8 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
         if course.get("kind", "exercise") != "exercise":
             raise CourseError(f"this is the {short(course['kind'])} of {topic}; mark the exercise")
     questions = read_questions(trusted)
-    given = setup_texts(trusted)
-    known = frozenset[str]().union(*map(bound_names, given), *(q.defines for q in questions))
+    given = _outside_questions(trusted)
+    known = {name for text in given for name in names_in(text)[0]}.union(*(q.defines for q in questions))
     untouched = {_plain(text) for text in ("", *given, *(q.stub for q in questions))}
     texts = [
         "" if cell.cell_type != "code" or _plain(cell.source) in untouched else cell.source for cell in submission.cells
@@ -167,8 +160,12 @@ def graft(submission: NotebookNode, trusted: NotebookNode) -> Graft:
         notes.append(
             "The answers stand in another order than they were handed out; they were marked in the original one."
         )
-    unmarked = [cell.source for cell in submission.cells if cell.cell_type == "code" and kind_of(cell)[0] == ""]
-    return Graft(topic, trusted, questions, answers, tuple(notes), "\n".join(unmarked))
+    return Graft(topic, trusted, questions, answers, tuple(notes), "\n".join(_outside_questions(submission)))
+
+
+def _outside_questions(notebook: NotebookNode) -> list[str]:
+    """The texts of code cells that belong to no question."""
+    return [cell.source for cell in notebook.cells if cell.cell_type == "code" and not kind_of(cell)[0]]
 
 
 def _find(
@@ -227,15 +224,13 @@ def without_markers(source: str) -> str:
 
 def defines(source: str, names: Collection[str]) -> bool:
     """Whether a text binds all these names at its top level: a function, a class, an assignment, an import."""
-    return bool(names) and all(_binds(source, re.escape(name)) for name in names)
+    imported = " ".join(re.findall(r"^(?:from .+ )?import (.+)", source, re.MULTILINE))
 
+    def binds(name: str) -> bool:
+        way = rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^{name}\s*(?::[^=\n]+)?=(?!=)"
+        return bool(re.search(way, source, re.MULTILINE) or re.search(rf"\b{name}\b", imported))
 
-def _binds(source: str, name: str) -> bool:
-    way = rf"^(?:(?:async\s+)?def|class)\s+{name}\b|^{name}\s*(?::[^=\n]+)?=(?!=)"
-    if re.search(way, source, re.MULTILINE):
-        return True
-    imports = (line for line in source.split("\n") if line.startswith(("import ", "from ")))
-    return any(re.search(rf"\b{name}\b", f" {line}".partition(" import ")[2]) for line in imports)
+    return bool(names) and all(binds(re.escape(name)) for name in names)
 
 
 def short(text: object, most: int = LONGEST_NAME) -> str:

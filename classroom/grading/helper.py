@@ -6,8 +6,6 @@ that is killed costs nobody a mark: what it was at is tried again in another. (A
 it loses all that its workers are at with the first that is killed, and a Dask worker may not have one.)
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle
@@ -21,50 +19,36 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import NoReturn
 
 from classroom.execution import import_path
-from classroom.grading.batch import (
-    KILLED,
-    TRIES,
-    Result,
-    Task,
-    give_up_sandbox,
-    grade_one,
-    in_two_passes,
-    in_words,
-    unmarked,
-)
+from classroom.grading import batch
+from classroom.grading.batch import Result, Task
 from classroom.grading.temporary import one_folder
 
 SERVE = "from classroom.grading import helper; helper.serve()"
 IDLE = 60.0  # seconds without a task after which a helper gives its sandbox's memory back
-_all: set[Helper] = set()
+_all: "set[Helper]" = set()
 _own = threading.local()  # of a thread that has tasks: its `helper`
 
 
-class Helper:
+class Helper(subprocess.Popen[bytes]):
     """The side of whoever has tasks: one process, one task at a time."""
 
+    given_up = False  # whether it was ended on purpose, and nobody is to try again what it was at
+
     def __init__(self) -> None:
-        self.given_up = False
-        self._process = subprocess.Popen(
+        super().__init__(
             [sys.executable, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": import_path()}, start_new_session=True,
         )  # fmt: skip
         _all.add(self)
 
-    def is_ready(self) -> bool:
-        """Whether it takes a task; one that has ended is closed."""
-        if self._process.poll() is not None:
-            self.close()
-        return self in _all
-
     def grade(self, task: Task) -> Result:
         """Have a submission marked. Raises OSError, EOFError or UnpicklingError if the process ends before it is."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert self.stdin is not None
+        assert self.stdout is not None
         try:
-            pickle.dump(task, self._process.stdin)
-            self._process.stdin.flush()
-            result: Result = pickle.load(self._process.stdout)
+            pickle.dump(task, self.stdin)
+            self.stdin.flush()
+            result: Result = pickle.load(self.stdout)
         except BaseException:  # what it sends from now on would be taken for the next result
             self.close()
             raise
@@ -73,38 +57,25 @@ class Helper:
     def close(self) -> None:
         """Have it end; it cleans up by itself."""
         _all.discard(self)
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-
-    def interrupt(self) -> None:
-        """Have it end, whatever it is at, and nobody try that again."""
-        self.given_up = True
-        self._process.terminate()
-
-    def wait(self) -> None:
-        """Wait until it has ended."""
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self.close()
+        for stream in filter(None, (self.stdin, self.stdout)):
+            with contextlib.suppress(OSError):
+                stream.close()
 
 
 def grade_in_helper(task: Task) -> Result:
     """Mark one submission in this thread's helper, or in a new one if that has ended."""
-    for _ in range(TRIES):
+    for _ in range(batch.TRIES):
         helper: Helper | None = getattr(_own, "helper", None)
-        if helper is None or not helper.is_ready():
+        if helper is not None and helper.poll() is not None:
+            helper.close()
+        if helper not in _all:
             helper = _own.helper = Helper()
         try:
             return helper.grade(task)
         except (OSError, EOFError, pickle.UnpicklingError):  # it was killed, perhaps by what it marked
             if helper.given_up:
                 break
-    return unmarked(task, KILLED)
+    return batch.unmarked(task, batch.KILLED)
 
 
 def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
@@ -117,18 +88,24 @@ def grade_all(tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
             try:
                 result = future.result()
             except Exception as error:  # noqa: BLE001 - it costs this submission alone
-                result = unmarked(futures[future], in_words(error))
+                result = batch.unmarked(futures[future], batch.in_words(error))
             yield result
 
     try:
-        yield from in_two_passes(tasks, grade)
+        yield from batch.in_two_passes(tasks, grade)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
         helpers = list(_all)
         for helper in helpers:
-            helper.interrupt()
+            helper.given_up = True
+            helper.terminate()
         for helper in helpers:
-            helper.wait()
+            try:
+                helper.wait(30)
+            except subprocess.TimeoutExpired:
+                helper.kill()
+                helper.wait()
+            helper.close()
         threads.shutdown()
 
 
@@ -144,9 +121,9 @@ def serve() -> None:
     threading.Thread(target=_read, args=(source, tasks), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt, queue.Empty, BrokenPipeError):
         while True:
-            pickle.dump(grade_one(tasks.get(timeout=IDLE)), target)
+            pickle.dump(batch.grade_one(tasks.get(timeout=IDLE)), target)
             target.flush()
-    give_up_sandbox()
+    batch.give_up_sandbox()
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -5,12 +5,9 @@ through can be read again outside of it with no more harm than it did inside. Zi
 (`submissions`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -20,7 +17,7 @@ from multiprocessing.connection import Connection
 from nbformat import NotebookNode
 
 from classroom.grading.graft import Answer, Graft, graft, read_questions
-from classroom.grading.warm import CONTEXT
+from classroom.grading.warm import working
 from classroom.notebooks import parse_notebook
 from course_utils.units import GIB, MIB, CourseError, format_bytes
 
@@ -65,37 +62,27 @@ def confined(
 
     Raises the CourseError that the work raises, TookTooMuch for what else ends it, OSError if no process can be had.
     """
-    ours, theirs = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=_serve, args=(theirs, work, given, bounds), daemon=True)  # type: ignore[attr-defined]
-    process.start()
-    theirs.close()
-    try:
-        while True:
-            if not ours.poll(4 * bounds.seconds):
-                raise TookTooMuch("takes too long to read")
-            kind = ours.recv_bytes()
-            if kind == DONE:
-                return
-            message = ours.recv_bytes(most)
-            if kind != MESSAGE:
-                raise CourseError(message.decode()) if kind == REFUSED else TookTooMuch(message.decode())
-            yield message
-    except (EOFError, BrokenPipeError, ConnectionError):
-        process.join(bounds.seconds)
-        if sys.platform != "win32" and process.exitcode == -signal.SIGXCPU:
-            raise TookTooMuch("takes too long to read") from None
-        raise TookTooMuch("cannot be read: it ended the process that read it") from None
-    finally:
-        ours.close()
-        process.kill()
-        process.join()
+    with working("classroom.grading.intake:_serve", work, given, bounds) as (process, line):
+        try:
+            while True:
+                if not line.poll(4 * bounds.seconds):
+                    raise TookTooMuch("takes too long to read")
+                kind = line.recv_bytes()
+                if kind == DONE:
+                    return
+                message = line.recv_bytes(most)
+                if kind != MESSAGE:
+                    raise CourseError(message.decode()) if kind == REFUSED else TookTooMuch(message.decode())
+                yield message
+        except (EOFError, BrokenPipeError, ConnectionError):
+            process.join(bounds.seconds)
+            if sys.platform != "win32" and process.exitcode == -signal.SIGXCPU:
+                raise TookTooMuch("takes too long to read") from None
+            raise TookTooMuch("cannot be read: it ended the process that read it") from None
 
 
 def _serve(line: Connection, work: Callable[..., Iterator[bytes]], given: tuple[object, ...], bounds: Bounds) -> None:
     """Send what the work yields, or why it ended."""
-    with open(os.devnull, "w", encoding="utf-8") as nothing:  # nobody is to read a traceback
-        for stream in (1, 2):
-            os.dup2(nothing.fileno(), stream)
     gc.disable()  # everything that is made here is kept to the end, which comes soon
     _limit(bounds)
     last = [DONE]

@@ -4,8 +4,6 @@ The list is derived: from the imports of a trusted notebook's cells, followed fr
 which hold the answers, become stubs that do nothing; their true text is sent when marks are decided (`secret`).
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import re
@@ -17,7 +15,8 @@ from typing import Any
 from nbformat import NotebookNode
 
 from classroom import PACKAGES, ROOT
-from classroom.questions.thoughts import FILE as THOUGHTS
+from classroom.grading.needs import UNREADABLE
+from classroom.questions.functions import THOUGHTS
 
 ZYGOTE = "classroom.grading.zygote"
 STUB = '''"""The check is not needed for a mark."""
@@ -46,7 +45,7 @@ def not_in_sandbox(answer: str, notebook: NotebookNode) -> list[str]:
     """The modules of the library that an answer imports and no sandbox for this trusted notebook holds."""
     try:
         asked = _imports(answer)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return []  # it cannot be run anywhere
     places = {name: ROOT.joinpath(*name.split(".")) for name in asked if name.split(".")[0] in PACKAGES}
     modules = [name for name, place in places.items() if place.is_dir() or place.with_suffix(".py").exists()]

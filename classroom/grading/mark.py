@@ -5,20 +5,18 @@ the answer, only supplies words; where strangers are marked (`decide`, `explain`
 everybody are final. docs/architecture.md has the whole way from file to mark.
 """
 
-from __future__ import annotations
-
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from nbformat import NotebookNode
 
 from classroom.grading.graft import Graft, Question, defines, kind_of, read_questions, replaying
-from classroom.grading.partial import NO_COUNTS, Counts, count, partial_points, whole
 from classroom.grading.run import CellVerdict, Limits, run_notebook
 from classroom.grading.sandbox import Sandbox
 from classroom.questions.core import Outcome
@@ -35,6 +33,17 @@ CHECK_RAISED = "Its check does not work ({why}), so it counts neither as right n
 FEEDBACK = re.compile("^(" + "|".join(o.value.capitalize() for o in Outcome) + "): (.+)$", re.MULTILINE)
 LONGEST = 400  # characters of a diagnosis
 FORM = 7  # of what marks hold: marks that were kept in another form are made anew
+
+
+class Counts(NamedTuple):
+    """Inputs an answer is right for, of how many, and for how many the commonest right result is right."""
+
+    right: int = 0
+    inputs: int = 0
+    by_chance: int = 0
+
+
+NO_COUNTS = Counts()
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,42 @@ def with_partial_points(marks: Marks) -> Marks:
             q = replace(q, points=points, diagnosis=said)
         questions.append(q)
     return replace(marks, questions=tuple(questions))
+
+
+def count(question: str, printed: str, expected: str) -> Counts:
+    """The counts of what a graded cell printed, beside what the reference did.
+
+    All are 0 for a question that is not tried on inputs, and for an answer that did not say something of each of them.
+    """
+    wanted, shown = expected.splitlines(), printed.splitlines()
+    calls = [re.match(rf"({re.escape(question)}\(.*?\)) = (.*)", line) for line in wanted]
+    found = [call for call in calls if call is not None]
+    if not wanted or len(found) < len(wanted) or len(shown) != len(wanted):
+        return NO_COUNTS
+    told = all(line.startswith((f"{call[1]} = ", f"{call[1]}: ")) for line, call in zip(shown, found, strict=True))
+    if not told or any(line.endswith(f": {NOT_ATTEMPTED}") for line in shown):
+        return NO_COUNTS
+    right = sum(one == other for one, other in zip(shown, wanted, strict=True))
+    return Counts(right, len(wanted), max(Counter(call[2] for call in found).values()))
+
+
+def partial_points(out_of: int, counts: Counts) -> float:
+    """The points of an answer that is wrong for some inputs: whole or half ones, less than all.
+
+    Of n inputs it is right for r; whoever returns the commonest right result every time is right for c. If r is more
+    than half of n, the answer earns the share (r - c) / (n - c) of the points, rounded down to half points: the
+    correction for guessing of classical test theory. So an answer that is always the same earns nothing. Only functions
+    are tried on inputs: a network that nobody touched has most of what is asked of one.
+    """
+    right, inputs, by_chance = counts
+    if right >= inputs or right <= by_chance or 2 * right <= inputs:
+        return 0
+    return whole((2 * out_of * (right - by_chance)) // (inputs - by_chance) / 2)
+
+
+def whole(points: float) -> float:
+    """Points as they are written: 2 in place of 2.0."""
+    return int(points) if points == int(points) else points
 
 
 def unattempted(trusted: NotebookNode) -> Marks:

@@ -4,8 +4,6 @@ Only what defines is taken along: functions, classes, imports, assignments to na
 for every reading as for every run; what else a cell does stays where it is.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import functools
@@ -14,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 BUILTINS = frozenset(dir(builtins))
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # raised for a text that is no Python
 
 
 @dataclass(frozen=True)
@@ -26,45 +25,36 @@ class _Part:
     defines: bool  # and does nothing else
 
 
-def _parsed(source: str) -> ast.Module | None:
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+def names_in(source: str) -> tuple[frozenset[str], frozenset[str]]:
+    """(bound, needed) names of a cell: those it binds at its top level, and those it reads and does not bind.
 
-
-def bound_names(source: str) -> frozenset[str]:
-    """The names that a cell binds at its top level; none if it is no Python."""
-    try:
-        symbols = symtable.symtable(source, "cell", "exec").get_symbols()
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
-    return frozenset(one.get_name() for one in symbols if one.is_assigned() or one.is_imported())
-
-
-def needed_names(source: str) -> frozenset[str]:
-    """The names that a cell reads, at its top level or in its functions, and does not bind; none if it is no Python."""
+    What its functions read counts too. Neither has any if the cell is no Python.
+    """
     try:
         top = symtable.symtable(source, "cell", "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
-    found: set[str] = set()
+    except UNREADABLE:
+        return frozenset(), frozenset()
+    bound = {one.get_name() for one in top.get_symbols() if one.is_assigned() or one.is_imported()}
+    read: set[str] = set()
     tables = [top]
     while tables:
         table = tables.pop()
         tables += table.get_children()
         symbols = (symbol for symbol in table.get_symbols() if symbol.is_referenced())
-        found.update(symbol.get_name() for symbol in symbols if table is top or symbol.is_global())
-    return frozenset(found) - bound_names(source) - BUILTINS
+        read.update(symbol.get_name() for symbol in symbols if table is top or symbol.is_global())
+    return frozenset(bound), frozenset(read - bound - BUILTINS)
 
 
 @functools.lru_cache(maxsize=10_000)
 def _parts(source: str) -> tuple[_Part, ...]:
     """The parts of a cell, in order; none if it is no Python."""
     source = source.replace("\r\n", "\n").replace("\r", "\n")
-    tree = _parsed(source)
+    try:
+        tree = ast.parse(source)
+    except UNREADABLE:
+        return ()
     spans: list[tuple[int, int, bool]] = []
-    for node in tree.body if tree else ():
+    for node in tree.body:
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
         last, defines = node.end_lineno or node.lineno, _defines(node)
         if spans and first <= spans[-1][1]:  # on one line, behind a semicolon
@@ -73,7 +63,7 @@ def _parts(source: str) -> tuple[_Part, ...]:
         spans.append((first, last, defines))
     lines = source.split("\n")
     texts = [("\n".join(lines[first - 1 : last]), defines) for first, last, defines in spans]
-    return tuple(_Part(text, bound_names(text), needed_names(text), defines) for text, defines in texts)
+    return tuple(_Part(text, *names_in(text), defines) for text, defines in texts)
 
 
 def _defines(node: ast.stmt) -> bool:
@@ -108,12 +98,13 @@ def with_needs(
         after: of those that stand after it, which count where nothing before defines a name.
         known: names that are there, and that nothing taken may bind: those of the set-up and of questions.
     """
-    wanted = needed_names(source).difference(known)
+    bound, needed = names_in(source)
+    wanted = needed.difference(known)
     if not wanted:
         return source, ()
     cells = [*((1, text) for text in after), *((0, text) for text in before)]
     parts = [(rank, part) for rank, text in cells for part in _parts(text) if part.binds.isdisjoint(known)]
-    places = _closure(wanted, [part for _, part in parts], bound_names(source))
+    places = _closure(wanted, [part for _, part in parts], bound)
     taken = [part for _, part in sorted((parts[place] for place in places), key=lambda one: one[0])]
     names = sorted({name for part in taken for name in part.binds})
     return "\n\n".join([*(part.text for part in taken), source]), tuple(names)

@@ -7,8 +7,6 @@
 holds in every later call, until another file takes its place.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from classroom.grading.batch import Result
-from classroom.grading.partial import whole
+from classroom.grading.mark import whole
 from course_utils.units import CourseError
 
 COLUMNS = ("learner", "question", "points", "reason")
@@ -24,8 +22,9 @@ COLUMNS = ("learner", "question", "points", "reason")
 
 @dataclass(frozen=True)
 class Override:
-    """Points for one answer of one learner; an empty `number` means whoever has that name."""
+    """A line of the file: points for one answer of one learner; an empty `number` means whoever has that name."""
 
+    line: int
     learner: str
     number: str
     question: str
@@ -45,8 +44,7 @@ class Override:
 def read_overrides(path: Path) -> list[Override]:
     """The overrides in a CSV, separated by commas or semicolons.
 
-    Raises CourseError for a missing column, a row without a reason, points that are no whole or half number, or a
-    second row for the same answer.
+    Raises CourseError for a missing column, a row without a reason, or points that are no whole or half number.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -58,42 +56,38 @@ def read_overrides(path: Path) -> list[Override]:
             rows = [(reader.line_num, {k: v.strip() for k, v in row.items() if isinstance(v, str)}) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CourseError(f"{path} cannot be read: {error}") from None
-    found: list[Override] = []
-    lines: dict[tuple[str, str, str], int] = {}
+    found = []
     for line, row in rows:
         points = row.get("points", "").replace(",", ".")
         if not re.fullmatch(r"\d+(\.[05])?", points, re.ASCII):
             raise CourseError(f"{path}, line {line}: points must be whole or half ones, got {row.get('points', '')!r}")
         if not row.get("reason"):
             raise CourseError(f"{path}, line {line}: an override needs a reason")
-        made = Override(row["learner"], row.get("number", ""), row["question"], whole(float(points)), row["reason"])
-        key = (made.learner, made.number, made.question)
-        if key in lines:
-            raise CourseError(f"{path}, line {line}: line {lines[key]} is for the same answer; keep one of them")
-        lines[key] = line
-        found.append(made)
+        learner, number, question = row["learner"], row.get("number", ""), row["question"]
+        found.append(Override(line, learner, number, question, whole(float(points)), row["reason"]))
     return found
 
 
 def check(overrides: Sequence[Override], results: Sequence[Result], path: Path) -> None:
-    """Raise CourseError for an override in this file that fits nobody, several, or gives more points than there are."""
-    taken: dict[tuple[str, str, str], Override] = {}
+    """Raise CourseError for an override in this file that fits nobody, several, or gives more points than there are.
+
+    So is a second one for the same answer.
+    """
+    taken: dict[tuple[str, str, str], int] = {}
     for one in overrides:
+        where = f"{path}, line {one.line}: an override"
         fitting = [result for result in results if one.fits(result)]
         questions = [q for result in fitting for q in result.marks.questions if q.question == one.question]
         if not questions:
-            raise CourseError(f"{path}: an override is for {one.whom}, question {one.question!r}: there is no such")
+            raise CourseError(f"{where} is for {one.whom}, question {one.question!r}: there is no such")
         if len(fitting) > 1:
             numbers = ", ".join(result.number or "no number" for result in fitting)
-            raise CourseError(
-                f"{path}: an override is for {one.whom}, of whom there are several ({numbers}): give the number"
-            )
+            raise CourseError(f"{where} is for {one.whom}, of whom there are several ({numbers}): give the number")
         if one.points > questions[0].out_of:
-            raise CourseError(f"{path}: an override gives {one.whom} {one.points:g} of {questions[0].out_of} points")
-        key = (fitting[0].learner, fitting[0].number, one.question)
-        if key in taken:
-            raise CourseError(f"{path}: two overrides are for {one.whom}, question {one.question!r}; keep one of them")
-        taken[key] = one
+            raise CourseError(f"{where} gives {one.whom} {one.points:g} of {questions[0].out_of} points")
+        first = taken.setdefault((fitting[0].learner, fitting[0].number, one.question), one.line)
+        if first != one.line:
+            raise CourseError(f"{path}, line {one.line}: line {first} is for the same answer; keep one of them")
 
 
 def overridden(result: Result, overrides: Sequence[Override]) -> Result:

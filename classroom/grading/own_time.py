@@ -4,8 +4,6 @@ Linux counts that time for every thread (field 2 of `schedstat`, see its "Schedu
 all time is a kernel's own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -1,20 +1,19 @@
 """Our part of the pytest process in which nbval runs a grafted notebook (`warm`).
 
-It writes one JSON line for the start of each cell and one for its end, taken from nbval's report objects (a JUnit file
-would show an unexpected pass as a pass); notices a dead kernel at once; bounds the time a cell that swallows interrupts
+It sends the start and the verdict of each cell, taken from nbval's report objects (a JUnit file would show an
+unexpected pass as a pass); notices a dead kernel at once; bounds the time a cell that swallows interrupts
 can cost; and stops at the first cell that ran too long or killed its kernel, as the rest would only be noise.
 """
 
-from __future__ import annotations
-
-import json
 import math
+import os
 import time
-from collections.abc import Generator
-from pathlib import Path
+from collections.abc import Generator, Mapping
+from multiprocessing.connection import Connection
 from queue import Empty
 from typing import Any
 
+import nbformat
 import nbval.kernel
 import nbval.plugin
 import pytest
@@ -23,6 +22,7 @@ from nbval.kernel import RunningKernel
 from classroom.execution import line_of_error
 from classroom.grading.own_time import OwnTime
 from classroom.grading.provisioner import register
+from classroom.grading.run import CellVerdict
 from classroom.questions.graded import RECORD
 
 POLL = 0.25  # seconds between two looks at whether the kernel lives
@@ -31,6 +31,11 @@ SETUP_SECONDS = 120.0  # the least a set-up cell is given: importing torch takes
 LONGEST_TEXT = 20_000  # characters kept of what a cell printed
 LONGEST_RECORD = 4 * 2**20  # the same of a record
 LONGEST_OUTPUT = 8 * 2**20  # characters a cell may send
+
+# What takes long and is done once, where `warm` forks from: to read what every installed package offers, and to compile
+# the schema of notebooks.
+register()
+nbformat.validate(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]
 
 
 class OutputFlood(Exception):
@@ -65,7 +70,7 @@ class LiveKernel(RunningKernel):  # type: ignore[misc]
                 if own.look() >= limit:
                     raise
             else:
-                self.received += _size(message)
+                self.received += len(repr(message)) + sum(buffer.nbytes for buffer in message.get("buffers", ()))
                 if self.received > LONGEST_OUTPUT:
                     raise OutputFlood
                 return message
@@ -81,66 +86,47 @@ class LiveKernel(RunningKernel):  # type: ignore[misc]
         super().interrupt()
 
 
-def _size(content: Any) -> int:
-    """Characters in a message, about: in its headers and buffers too."""
-    if isinstance(content, dict):
-        return sum(_size(key) + _size(value) for key, value in content.items())
-    if isinstance(content, list):
-        return 8 + sum(map(_size, content))
-    if isinstance(content, memoryview):
-        return content.nbytes
-    return len(content) if isinstance(content, str | bytes) else 8
+class Judge:
+    """Sends of each cell that begins that it died, which stands if this process is killed, then how it ended.
+
+    Args:
+        line: where to.
+        seconds: time for a cell of a question.
+    """
+
+    def __init__(self, line: Connection, seconds: float) -> None:
+        self.line, self.seconds = line, seconds
+
+    def pytest_configure(self) -> None:
+        """Make nbval start our kernel, in a sandbox if the environment asks for it."""
+        nbval.plugin.RunningKernel = LiveKernel
+        nbval.kernel.pformat = str  # every message would be laid out for a debug log: 40 times as slow, with megabytes
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        """Note that a cell begins; give set-up cells time to import."""
+        self.line.send(CellVerdict(item.cell.id, "died"))
+        of_question = item.cell.metadata.get("course")
+        item.config.option.nbval_cell_timeout = self.seconds if of_question else max(self.seconds, SETUP_SECONDS)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: Any, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Note how a cell ended."""
+        report = yield
+        if call.when == "call" or (call.when == "setup" and report.failed):
+            outputs = item.test_outputs or []
+            error = next((o for o in outputs if o.output_type == "error"), None)
+            said = f"{error.ename}: {error.evalue}".split("\n")[0][:LONGEST_TEXT] if error else ""
+            line = line_of_error(error.traceback) if error else None
+            verdict = CellVerdict(item.cell.id, _verdict(item, call, report), _text(outputs), said, line)
+            self.line.send(verdict)
+            if verdict.fatal:
+                item.session.shouldstop = f"cell {item.cell.id}: {verdict.verdict}"
+        return report
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where the verdicts go, and how long a cell may take."""
-    parser.addoption("--course-verdicts", help="file for one JSON line a cell")
-    parser.addoption("--course-cell-seconds", type=float, help="time for a cell of a question")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Make nbval start our kernel, in a sandbox if the environment asks for it."""
-    register()
-    nbval.plugin.RunningKernel = LiveKernel
-    nbval.kernel.pformat = str  # every message would be laid out for a debug log: 40 times as slow, with megabytes
-
-
-def _write(item: pytest.Item, **content: object) -> None:
-    with Path(item.config.getoption("--course-verdicts")).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"cell": item.cell.id, **content}) + "\n")  # type: ignore[attr-defined]
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note that a cell begins, so that a killed run still names its culprit; give set-up cells time to import."""
-    _write(item)
-    asked = item.config.getoption("--course-cell-seconds")
-    trusted = not item.cell.metadata.get("course")  # type: ignore[attr-defined]
-    item.config.option.nbval_cell_timeout = max(asked, SETUP_SECONDS) if trusted else asked
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note how a cell ended."""
-    report = yield
-    if call.when == "call" or (call.when == "setup" and report.failed):
-        verdict = _verdict(item, call, report)
-        outputs = item.test_outputs or []  # type: ignore[attr-defined]
-        error = next((o for o in outputs if o.output_type == "error"), None)
-        _write(
-            item,
-            verdict=verdict,
-            text=_text(outputs),
-            error=f"{error.ename}: {error.evalue}".split("\n")[0][:LONGEST_TEXT] if error else "",
-            line=line_of_error(error.traceback) if error else None,
-        )
-        if verdict in ("timeout", "died", "flood"):
-            item.session.shouldstop = f"cell {item.cell.id}: {verdict}"  # type: ignore[attr-defined]
-    return report
-
-
-def _verdict(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> str:
+def _verdict(item: Any, call: pytest.CallInfo[None], report: pytest.TestReport) -> str:
     """One of passed, differs, raised, timeout, died, flood, failed."""
     if report.passed and not hasattr(report, "wasxfail"):
         return "passed"
@@ -149,7 +135,7 @@ def _verdict(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
         return "died"
     if isinstance(problem, OutputFlood):
         return "flood"
-    if item.parent.timed_out:  # type: ignore[union-attr]
+    if item.parent.timed_out:
         return "timeout"
     if "outputs differ" in str(problem):
         return "differs"
@@ -161,3 +147,17 @@ def _text(outputs: list[Any]) -> str:
     parts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs]
     text = "\n".join(str(part).rstrip("\n") for part in parts if part)
     return text[: LONGEST_RECORD if text.startswith(RECORD) else LONGEST_TEXT]
+
+
+def judge(line: Connection, path: str, seconds: float, environment: Mapping[str, str]) -> None:
+    """Run a notebook, in its folder, under pytest and nbval."""
+    folder, name = os.path.split(path)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    arguments = [
+        name, "--nbval", "--nbval-current-env", "-q", "--color=no", f"--rootdir={folder}", "-p", "no:cacheprovider",
+        "-p", "no:unraisableexception", "-p", "no:threadexception",  # they collect garbage ten times at the end
+    ]  # fmt: skip
+    # As modules: for a plugin's name pytest would read what every installed package offers.
+    pytest.main(arguments, plugins=[nbval.plugin, Judge(line, seconds)])

@@ -1,7 +1,5 @@
 """How jupyter_client starts a kernel in a sandbox: it asks the zygote for one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@
 remembered marks for these answers and this solution.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
@@ -33,12 +31,7 @@ from classroom.workspace import WORK, learners_file
 from course_utils.files import write_whole
 from course_utils.units import CourseError
 
-STYLE = {
-    Outcome.NOT_ATTEMPTED: "dim",
-    Outcome.WRONG: "yellow",
-    Outcome.CRASHED: "red",
-    Outcome.CORRECT: "green",
-}
+STYLE = {Outcome.NOT_ATTEMPTED: "dim", Outcome.WRONG: "yellow", Outcome.CRASHED: "red", Outcome.CORRECT: "green"}
 SIGNS = {Outcome.NOT_ATTEMPTED: "·", Outcome.WRONG: "✗", Outcome.CRASHED: "!", Outcome.CORRECT: "✓"}  # without colour
 PARTIAL = "give partial points, as a teacher may: for the inputs that are right"
 CACHE = Path(".course") / "marks.json"

@@ -4,17 +4,14 @@ The process is bounded by a time for each cell and by a time for the whole; when
 running. What the verdicts mean for marks is not decided here.
 """
 
-from __future__ import annotations
-
 import contextlib
-import json
+import itertools
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import psutil
 from nbformat import NotebookNode
@@ -22,7 +19,7 @@ from nbformat import NotebookNode
 from classroom.execution import kernel_environment
 from classroom.grading.own_time import OwnTime
 from classroom.grading.sandbox import Sandbox
-from classroom.grading.warm import start_pytest
+from classroom.grading.warm import working
 from classroom.notebooks import to_text
 from course_utils.units import MIB, CourseError
 
@@ -65,78 +62,58 @@ def run_notebook(
     CourseError if it did not even begin.
     """
     with tempfile.TemporaryDirectory(prefix="course-", ignore_cleanup_errors=True) as folder:
-        path, verdicts, output = (Path(folder) / name for name in ("marked.ipynb", "verdicts", "output"))
+        path, output = Path(folder) / "marked.ipynb", Path(folder) / "output"
         path.write_text(to_text(notebook), encoding="utf-8")
-        verdicts.touch()
-        output.touch()
-        arguments = [
-            path.name, "--nbval", "--nbval-current-env",
-            f"--course-cell-seconds={limits.cell}", f"--course-verdicts={verdicts}", "-p", "no:cacheprovider",
-            "-p", "no:unraisableexception", "-p", "no:threadexception",  # they collect garbage ten times at the end
-            "-q", "--color=no", f"--rootdir={folder}",
-        ]  # fmt: skip
         environment = kernel_environment() | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         if sandbox is not None:
             sandbox.settle()
             environment |= sandbox.environment()
-        process = start_pytest(arguments, Path(folder), environment, output)
-        family: set[psutil.Process] = set()
-        try:
-            verdict, why = _wait(process, verdicts, limits.whole, on_cell, family, sandbox)
-        finally:
-            _end(process, family)
-        lines = _lines(verdicts)
-        found = [CellVerdict(**line) for line in lines if "verdict" in line]
-        if len(lines) > 2 * len(found):  # a cell began and never ended
-            found.append(CellVerdict(lines[-1]["cell"], verdict, why))
+        given = str(path), limits.cell, environment
+        with working("classroom.grading.plugin:judge", *given, output=str(output)) as (process, line):
+            found = _follow(process, line, limits.whole, on_cell, sandbox)
         if not found:
             said = output.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
             raise CourseError(f"marking could not start: {said[-1]}; run `course doctor`")
         return found
 
 
-def _lines(verdicts: Path) -> list[dict[str, Any]]:
-    text = verdicts.read_text(encoding="utf-8")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+def _follow(
+    process: BaseProcess, line: Connection, seconds: float, on_cell: Callable[[str], None], sandbox: Sandbox | None
+) -> list[CellVerdict]:
+    """The verdicts that are sent, up to the end or the end of what is allowed; nothing that was started stays."""
+    found: dict[str, CellVerdict] = {}
+    own, family = OwnTime(None), set[psutil.Process]()
+    verdict, excess = "died", ""  # of a cell that began, if nothing else was sent of it
+    try:
+        for look in itertools.count():
+            if line.poll(0.1):
+                said = line.recv()
+                if said.cell not in found:
+                    on_cell(said.cell)
+                found[said.cell] = said
+            if look % 10 == 0:
+                _add_children(process, family)
+            if sandbox is not None:
+                own.process = own.process or sandbox.kernel()
+                if excess := sandbox.excess() or _flooded(process):
+                    verdict = "excess"
+                    break
+            if own.look() > seconds:
+                verdict = "timeout"
+                break
+    except EOFError:  # it has ended
+        pass
+    finally:
+        _end(process, family)
+    return [replace(one, verdict=verdict, text=excess) if one.verdict == "died" else one for one in found.values()]
 
 
-def _wait(
-    process: BaseProcess,
-    verdicts: Path,
-    seconds: float,
-    on_cell: Callable[[str], None],
-    family: set[psutil.Process],
-    sandbox: Sandbox | None,
-) -> tuple[str, str]:
-    """Wait for the end, or for the end of what is allowed; collect the process's descendants in `family`.
-
-    Returns the verdict on a cell that began and has not ended, and what the kernel took too much of.
-    """
-    own, told, looks = OwnTime(None), 0, 0
-    while process.is_alive():
-        begun = [line["cell"] for line in _lines(verdicts) if "verdict" not in line]
-        for cell in begun[told:]:
-            on_cell(cell)
-        told = len(begun)
-        if looks % 10 == 0:
-            _add_children(process, family)
-        looks += 1
-        if sandbox is not None:
-            if excess := sandbox.excess() or _flooded(process):
-                return "excess", excess
-            own.process = own.process or sandbox.kernel()
-        if own.look() > seconds:
-            return "timeout", ""
-        time.sleep(0.1)
-    return "died", ""
-
-
-def _flooded(process: BaseProcess) -> str | None:
-    """What a kernel sent too much of, however it was put in messages, in words; None if nothing."""
+def _flooded(process: BaseProcess) -> str:
+    """What a kernel sent too much of, however it was put in messages, in words; "" if nothing."""
     with contextlib.suppress(psutil.NoSuchProcess):
         if psutil.Process(process.pid).memory_info().rss > LARGEST_JUDGE:
             return "it sent more than a notebook can hold"
-    return None
+    return ""
 
 
 def _add_children(process: BaseProcess, family: set[psutil.Process]) -> None:

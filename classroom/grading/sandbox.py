@@ -6,8 +6,6 @@ chosen by an environment variable: nbval is used as it is. What only somebody ou
 `Sandbox.excess` looks at while a run is waited for.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import itertools

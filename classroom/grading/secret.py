@@ -7,8 +7,6 @@ text gets another token (`graded.is_steady`). Checks, which hold the answers, ar
 is decided (`mark`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import tempfile
@@ -94,7 +92,6 @@ def _steadiness_cell(notebook: NotebookNode) -> NotebookNode:
 
 
 SERVE = """\
-import importlib
 import importlib.abc
 import importlib.util
 import sys
@@ -115,15 +112,11 @@ class Served(importlib.abc.InspectLoader):
 
 
 sys.meta_path.insert(0, Served())
-stubs = {{name: sys.modules.pop(name, None) for name in texts}}
-for name, stub in stubs.items():
-    if stub is not None:
-        vars(stub).update(vars(importlib.import_module(name)))
 """
 
 
 def checks_cell() -> NotebookNode:
-    """A cell that gives the sandbox's stubs of checks their true text."""
+    """A cell that has the true text of checks imported in place of the sandbox's stubs; it runs before any other."""
     paths = topic_checks()
     modules = {f"lessons.{path.parent.name}.{path.stem}": path.read_text(encoding="utf-8") for path in paths}
     source = SERVE.format(texts=repr(modules))

@@ -5,8 +5,6 @@ are not followed, and names serve to tell learners apart and for nothing else. W
 with a problem, in one line; a class is never refused for one file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -8,8 +8,6 @@ They fail as forbidden (EPERM). Numbers are those of Linux's `asm/unistd_64.h` (
 (aarch64); the program is classic BPF, see Linux's "Seccomp BPF".
 """
 
-from __future__ import annotations
-
 import csv
 import ctypes
 import errno

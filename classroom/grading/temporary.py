@@ -3,8 +3,6 @@
 One whose lock is free was left by a grading that was killed, and is cleared by the next.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing.forkserver
 import multiprocessing.process

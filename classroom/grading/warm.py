@@ -1,42 +1,45 @@
-"""pytest and nbval, imported once and forked for each submission: starting them takes longer than marking one.
+"""Processes forked from one that has pytest, nbval and what reads a file: to start these takes longer than to mark.
 
-The forked processes run nothing of a submission: its code is in a kernel, which they talk to.
+None of them runs a line of a submission: its code is in a kernel, which they talk to.
 """
-
-from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
+from pkgutil import resolve_name
 
 FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
-CONTEXT.set_forkserver_preload(["classroom.grading.preloaded"])
+CONTEXT.set_forkserver_preload(["classroom.grading.intake", "classroom.grading.plugin"])
 
 
-def start_pytest(arguments: list[str], folder: Path, environment: Mapping[str, str], output: Path) -> BaseProcess:
-    """A process, forked where it can be, in which pytest runs in this folder; what it prints goes to a file."""
-    given = arguments, folder, environment, output
-    process: BaseProcess = CONTEXT.Process(target=_run, args=given)  # type: ignore[attr-defined]
+@contextmanager
+def working(work: str, *given: object, output: str = os.devnull) -> Iterator[tuple[BaseProcess, Connection]]:
+    """A process, forked where it can be, in which `work(line, *given)` runs, and what it sends; it ends with the block.
+
+    Args:
+        work: "module:function", imported there and not here.
+        output: the file that what it prints goes to.
+    """
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    given = output, work, theirs, *given
+    process = CONTEXT.Process(target=_begin, args=given, daemon=True)  # type: ignore[attr-defined]
     process.start()
-    return process
+    theirs.close()
+    try:
+        yield process, ours
+    finally:
+        ours.close()
+        process.kill()
+        process.join()
 
 
-def _run(arguments: list[str], folder: Path, environment: Mapping[str, str], output: Path) -> None:
-    stream = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def _begin(output: str, work: str, *given: object) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
+    stream = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for target, source in ((0, nothing), (1, stream), (2, stream)):
         os.dup2(source, target)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    import nbval.plugin
-    import pytest
-
-    from classroom.grading import plugin
-
-    # As modules: for a plugin's name pytest would read what every installed package offers.
-    sys.exit(int(pytest.main(arguments, plugins=[nbval.plugin, plugin])))
+    resolve_name(work)(*given)

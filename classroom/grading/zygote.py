@@ -7,8 +7,6 @@ Talks to `provisioner` over one Unix socket: a line of JSON asks for a kernel, c
 closed here when the kernel has ended. Each kernel has a keeper, which it is forked from and which sees to that.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

@@ -4,8 +4,6 @@ It has a prediction, a figure, an explorer and three questions. Its files are th
 `{number}`, `{topic}`, `{title}` and `{name}` filled in; comments in them say what the tests ask.
 """
 
-from __future__ import annotations
-
 import keyword
 import re
 from pathlib import Path

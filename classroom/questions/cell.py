@@ -5,15 +5,15 @@ answer's cell failed to run. What was run is read from IPython's own list of inp
 failed, the definition from before it is not judged.
 """
 
-from __future__ import annotations
-
+import _thread
 import ast
 import linecache
 import re
+import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ from IPython import get_ipython
 
 from classroom.questions.core import Feedback, Outcome, file_of, place_in
 from classroom.questions.functions import Check
-from classroom.questions.waiting import interrupt_after
 from course_utils.units import CourseError, require_one_of
 
 SECONDS = 30.0  # the longest check of a right answer takes about 4
+SLICE = 0.2  # seconds: Windows interrupts no wait, so none is long
+SLACK = 4  # times as long by the clock where other processes hold the processor, or the answer sleeps
+AGAIN = 5.0  # seconds: an answer may catch what interrupts it, so it is interrupted again
 GIVEN_CELL = re.compile(r"#\s*%%(?!.*\b(?:markdown|question|answer|check|hint|graded)\b)")
 RUN_ABOVE = "Run > Run All Above Selected Cell runs all that it needs"
 MISSING = re.compile(r"NameError: name '(\w+)' is not defined")
@@ -69,14 +71,9 @@ class CheckCell:
 
     def _within_limit(self, check: Any, question: str, answer: object) -> Feedback:
         begun = time.monotonic()
-        ended = threading.Event()
         try:
-            watch = interrupt_after(self.seconds, ended)
-            try:
+            with interrupted_after(self.seconds):
                 feedback: Feedback = check(answer)
-            finally:
-                ended.set()
-                watch.join()  # nothing interrupts what comes after
         except KeyboardInterrupt as stop:
             took = time.monotonic() - begun
             how = f"{'Stopped' if took < self.seconds else 'It had not ended'} after {took:.0f} s"
@@ -95,6 +92,42 @@ class CheckCell:
             cells = re.split(r"(?m)^(?=#\s*%%)", source)
             return {name for cell in cells if GIVEN_CELL.match(cell) for name in _bound(ast.parse(cell))}
         return set()
+
+
+# -- an end to what may never end -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """Raise KeyboardInterrupt in the main thread after so long, from then on again and again, until the block ends.
+
+    The seconds are those of the clock; where this process got less than half of them, more are given, up to four times
+    as many. On Linux and macOS it is a signal, which ends a sleep as well; on Windows it waits for Python's own code.
+    Called from another thread than the main one, it interrupts nothing.
+    """
+    main, ended = threading.main_thread(), threading.Event()
+    concerns = threading.current_thread() is main
+
+    def watch() -> None:
+        own, wait = time.process_time(), seconds
+        last = time.monotonic() + SLACK * seconds
+        while not ended.wait(wait):
+            if time.process_time() - own < seconds / 2 and time.monotonic() < last:
+                wait = SLICE
+                continue
+            wait = AGAIN
+            if concerns and hasattr(signal, "pthread_kill") and main.ident is not None:
+                signal.pthread_kill(main.ident, signal.SIGINT)
+            elif concerns:
+                _thread.interrupt_main()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()  # nothing interrupts what comes after
 
 
 # -- what was run ----------------------------------------------------------------------------------------------------

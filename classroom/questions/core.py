@@ -5,8 +5,6 @@ floats only), or in 10**6 where one comes as a float32; int, float, Decimal, Num
 all numbers; the order of dictionary keys does not matter.
 """
 
-from __future__ import annotations
-
 import copy
 import html
 import inspect

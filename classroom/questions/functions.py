@@ -5,37 +5,21 @@ wrong functions. Whoever's results equal a slip's, every one, is told which it w
 hears of the smallest input that shows it, whole.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
+import hashlib
 import inspect
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, ClassVar
 
-from classroom.questions.core import (
-    TOLERANCE,
-    Feedback,
-    Outcome,
-    Slip,
-    Try,
-    as_float,
-    as_list,
-    as_number,
-    attempt,
-    attempt_text,
-    describe_crash,
-    equal,
-    has_dots,
-    is_about_dots,
-    not_asked_for,
-    parameters,
-    shown,
-    what_it_is,
-)
-from classroom.questions.thoughts import thought
+from classroom.questions import core
+from classroom.questions.core import Feedback, Outcome, Slip, Try, equal
+
+THOUGHTS = "thoughts.json"
 
 
 @dataclass(eq=False, repr=False)
@@ -69,30 +53,28 @@ class Check:
     @functools.cached_property
     def slipped(self) -> list[list[Try]]:
         """What each slip gives, case by case."""
-        return [[attempt(self.question, slip.function, case) for case in self.cases] for slip in self.slips]
+        return [[core.attempt(self.question, slip.function, case) for case in self.cases] for slip in self.slips]
 
     def __call__(self, answer: object = ...) -> Feedback:
         """Try the learner's function on every case and say what that shows."""
         return Feedback(self.question, *self._judge(answer))
 
     def _judge(self, answer: object) -> tuple[Outcome, str]:
-        if has_dots(answer):
+        if core.has_dots(answer):
             return Outcome.NOT_ATTEMPTED, f"Replace the dots in `{self.question}`, run that cell, then this one."
-        problem = self._not_a_function(answer)
-        if problem:
-            return Outcome.WRONG, problem
-        assert callable(answer)
+        if not callable(answer) or core.as_number(answer) is not None:
+            return Outcome.WRONG, core.not_asked_for(self.question, answer, "function")
         mismatch = self._wrong_signature(answer)
         if mismatch:
             return Outcome.CRASHED, mismatch
-        tries = [attempt(self.question, answer, case) for case in self.cases]
+        tries = [core.attempt(self.question, answer, case) for case in self.cases]
         for one in tries:
-            if has_dots(one.value) or is_about_dots(one.error):
+            if core.has_dots(one.value) or core.is_about_dots(one.error):
                 return Outcome.NOT_ATTEMPTED, f"There are still dots in `{self.question}`: replace them."
         if any(one.error is not None for one in tries):
             one, _ = self._smallest(answer, tries, lambda one, truth: one.error is not None)
             assert one.error is not None
-            return Outcome.CRASHED, f"`{one.call}` raised {describe_crash(one.error, answer)}"
+            return Outcome.CRASHED, f"`{one.call}` raised {core.describe_crash(one.error, answer)}"
         if all(equal(one.value, truth) for one, truth in zip(tries, self.truth, strict=True)):
             changed = next((one for one in tries if one.changed), None)
             if changed is None:
@@ -114,29 +96,24 @@ class Check:
             items = case[0].items() if isinstance(case[0], Mapping) else case[0]
             kept = [part for i, part in enumerate(items) if i != index]
             smaller = (type(case[0])(kept), *case[1:])
-            again, right = attempt(self.question, answer, smaller), self.reference(*copy.deepcopy(smaller))
+            again, right = core.attempt(self.question, answer, smaller), self.reference(*copy.deepcopy(smaller))
             if fails(again, right):
                 case, one, truth = smaller, again, right
             else:
                 index += 1
         return one, truth
 
-    def _not_a_function(self, answer: object) -> str:
-        if callable(answer) and as_number(answer) is None:
-            return ""
-        return not_asked_for(self.question, answer, "function")
-
     def _wrong_signature(self, answer: Callable[..., Any]) -> str:
-        names = list(parameters(answer))
+        names = list(core.parameters(answer))
         if not names and not inspect.isfunction(answer):
             return ""  # a built-in or the like: let the call decide
-        wanted = list(parameters(self.reference))
+        wanted = list(core.parameters(self.reference))
         for case in self.cases:
             try:
                 inspect.signature(answer).bind(*case)
             except TypeError:
                 return (
-                    f"Your function takes ({', '.join(names)}), so `{attempt_text(self.question, case)}` fails. "
+                    f"Your function takes ({', '.join(names)}), so `{core.attempt_text(self.question, case)}` fails. "
                     f"It is called with {', '.join(wanted)}: keep the first line as it was given."
                 )
         return ""
@@ -154,7 +131,7 @@ class Check:
             if message := diagnosis(tries):
                 return message
         one, truth = self._smallest(answer, tries, lambda one, t: one.error is None and not equal(one.value, t))
-        found, expected = shown(one.value), shown(truth)
+        found, expected = core.shown(one.value), core.shown(truth)
         if found == expected:  # with all digits they do not look alike
             found, expected = repr(one.value), repr(truth)
         if one.value is None:
@@ -169,22 +146,22 @@ class Check:
 
     def _kind_of_result(self, value: object, truth: object) -> str:
         """What is to be said about the kind of a wrong result."""
-        number = as_number(value)
+        number = core.as_number(value)
         if value is None:
             return " Here it ends without a `return`, or returns `None` itself."
-        if as_number(truth) is not None and number is None:
-            return f" That is {what_it_is(value)}. Return one number."
+        if core.as_number(truth) is not None and number is None:
+            return f" That is {core.what_it_is(value)}. Return one number."
         if isinstance(number, float) and math.isnan(number):
             return " NaN is no number: something is divided by 0, or taken from infinity."
-        listed, wanted = as_list(value), as_list(truth)
+        listed, wanted = core.as_list(value), core.as_list(truth)
         if listed is not None and wanted is not None:
             for one, right in zip(listed, wanted, strict=False):
-                if as_number(right) is not None and as_number(one) is None:
-                    return f" It holds {what_it_is(one)}, {shown(one)}, where a number belongs."
+                if core.as_number(right) is not None and core.as_number(one) is None:
+                    return f" It holds {core.what_it_is(one)}, {core.shown(one)}, where a number belongs."
             more = len(listed) - len(wanted) if self.tells_expected else 0
             return f" That is {abs(more)} too {'many' if more > 0 else 'few'} in the list." if more else ""
-        if as_number(truth) is None and truth is not None and not isinstance(value, type(truth)):
-            return f" That is {what_it_is(value)}. Return {what_it_is(truth)}."
+        if core.as_number(truth) is None and truth is not None and not isinstance(value, type(truth)):
+            return f" That is {core.what_it_is(value)}. Return {core.what_it_is(truth)}."
         return ""
 
     def pairs(self, tries: Sequence[Try]) -> list[tuple[float, float]]:
@@ -198,7 +175,7 @@ class Check:
         ratios = [one / truth for one, truth in pairs if truth]
         if not ratios or any(one and not truth for one, truth in pairs):
             return None
-        return ratios[0] if all(math.isclose(r, ratios[0], rel_tol=TOLERANCE) for r in ratios) else None
+        return ratios[0] if all(math.isclose(r, ratios[0], rel_tol=core.TOLERANCE) for r in ratios) else None
 
     def _slip(self, tries: Sequence[Try]) -> str:
         """The slip whose results these are, every one."""
@@ -232,9 +209,11 @@ class Check:
         if len({truth for _, truth in pairs}) < 3:
             return ""
         off = pairs[0][0] - pairs[0][1]
-        if not off or any(abs(one - truth - off) > TOLERANCE * abs(off) + 1e-15 * abs(truth) for one, truth in pairs):
+        if not off or any(
+            abs(one - truth - off) > core.TOLERANCE * abs(off) + 1e-15 * abs(truth) for one, truth in pairs
+        ):
             return ""
-        size = f"{shown(abs(off))} too {'large' if off > 0 else 'small'}"
+        size = f"{core.shown(abs(off))} too {'large' if off > 0 else 'small'}"
         return f"Every number you return is {size}: `{min((one.call for one in tries), key=len)}` is a start."
 
     def _rounded(self, tries: Sequence[Try]) -> str:
@@ -250,11 +229,59 @@ class Check:
 
 def _numbers(value: object) -> list[float] | None:
     """The numbers of lists within lists, in their order; None where anything else is among them."""
-    number = as_number(value)
+    number = core.as_number(value)
     if number is not None:
-        return [as_float(number)] if math.isfinite(as_float(number)) else None
-    parts = as_list(value)
+        return [core.as_float(number)] if math.isfinite(core.as_float(number)) else None
+    parts = core.as_list(value)
     found = None if parts is None else [_numbers(part) for part in parts]
     if found is None or any(part is None for part in found):
         return None
     return [one for part in found for one in part or []]
+
+
+# -- what a learner thought, told by the results alone ---------------------------------------------------------------
+# The table beside a lesson holds, for every likely change of a right answer, a digest of its results on all cases of
+# the check, and the change in words. So the learner's kernel needs neither the solution nor its variants.
+
+
+def digest(results: Sequence[Any]) -> str:
+    """A short text for a list of results; equal ones have the same."""
+    return hashlib.sha256(_digested(list(results)).encode()).hexdigest()[:9]
+
+
+def _digested(value: Any) -> str:
+    """One text for equal values: numbers to six digits, whole ones to the unit."""
+    number, parts = core.as_number(value), core.as_list(value)
+    if isinstance(number, int):
+        return str(number)
+    if number is not None:
+        whole = math.isfinite(number) and abs(number - round(number)) <= core.TOLERANCE * abs(number)
+        return str(round(number)) if whole else f"{number:.6g}"
+    if parts is not None:
+        return f"[{', '.join(map(_digested, parts))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(sorted(f'{key!r}: {_digested(one)}' for key, one in value.items()))}}}"
+    return str(value)
+
+
+@functools.cache
+def table(package: str) -> Mapping[str, Any]:
+    """The thoughts of a lesson's questions, by question; nothing where none were kept, or no lesson is named."""
+    if not package:
+        return {}
+    try:
+        kept: Mapping[str, Any] = json.loads((files(package) / THOUGHTS).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ModuleNotFoundError):
+        return {}
+    return kept
+
+
+def thought(package: str, question: str, results: Sequence[Any]) -> str:
+    """The thought, or the two, that give these results, as a sentence; "" if none is known."""
+    kept = table(package).get(question, {})
+    try:
+        found = kept.get("thoughts", {}).get(digest(results), "")
+    except Exception:  # noqa: BLE001 - results are the learner's: one may have no text, or hold itself
+        return ""
+    either = [" and ".join(kept["words"][int(n)] for n in one.split("+")) for one in found.split("|") if one]
+    return f"Every result is what comes out {', or '.join(either)}." if either else ""

@@ -6,8 +6,6 @@ their process: `draw_from` gets a token for each question, from which the seed c
 the inputs: `from lessons.memory import graded`, then `graded.map_bytes(map_bytes)`.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random
@@ -18,17 +16,8 @@ from typing import Any
 
 from IPython.utils.capture import capture_output
 
-from classroom.questions.core import (
-    Holding,
-    Outcome,
-    Unfit,
-    as_number,
-    attempt,
-    has_dots,
-    is_about_dots,
-    judged,
-    looked,
-)
+from classroom.questions import core
+from classroom.questions.core import Holding, Outcome, Unfit
 
 PRINTS_ALIKE = 1e-10  # relative difference, such as rounding makes, with which results must print alike
 NOT_ATTEMPTED = "not attempted"
@@ -56,7 +45,7 @@ def draws_for(question: str) -> random.Random:
 
 def canonical(value: Any) -> str:
     """One text for equal results: 2.0 prints as 2, other floats to six digits, a tuple as a list, keys in order."""
-    number = as_number(value)
+    number = core.as_number(value)
     if isinstance(number, float):
         if math.isfinite(number) and _off_whole(number) <= 1:
             return str(round(number))
@@ -92,7 +81,7 @@ def is_steady(value: Any) -> bool:
         value = value.tolist()
     if isinstance(value, list | tuple | set | frozenset):
         return all(map(is_steady, value))
-    number = as_number(value)
+    number = core.as_number(value)
     if not isinstance(number, float) or not math.isfinite(number):
         return True
     if _off_whole(number) <= 1:
@@ -133,7 +122,7 @@ class Graded(GradedCell):
 
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
-        if has_dots(answer):
+        if core.has_dots(answer):
             return [f"{self.question}: {NOT_ATTEMPTED}"]
         if not callable(answer):
             return [f"{self.question}: {CRASHED}: it is no function"]
@@ -142,14 +131,16 @@ class Graded(GradedCell):
     def is_steady(self, answer: Any) -> bool:
         """Whether rounding cannot change a line of this answer, a right one: else other inputs are to be drawn."""
         with capture_output():
-            results = [attempt(self.question, answer, arguments) for arguments in self.draw(draws_for(self.question))]
+            results = [
+                core.attempt(self.question, answer, arguments) for arguments in self.draw(draws_for(self.question))
+            ]
         return all(is_steady(one.value) for one in results)
 
     def _line(self, answer: Callable[..., Any], arguments: Sequence[Any]) -> str:
         with capture_output():
-            one = attempt(self.question, answer, arguments)
+            one = core.attempt(self.question, answer, arguments)
         call = f"{self.question}({', '.join(map(canonical, arguments))})"
-        if has_dots(one.value) or is_about_dots(one.error):
+        if core.has_dots(one.value) or core.is_about_dots(one.error):
             return f"{call}: {NOT_ATTEMPTED}"
         if one.error is not None:
             return f"{call}: {CRASHED}: {type(one.error).__name__}"
@@ -182,7 +173,7 @@ class GradedReplay(GradedCell):
     def lines(self, answer: object) -> list[str]:
         """The lines of the graded cell."""
         with capture_output():
-            outcome, found = looked(
+            outcome, found = core.looked(
                 answer, self.accept(answer), lambda given: self.record(given, draws_for(self.question))
             )
         if outcome is not None:
@@ -197,7 +188,7 @@ class GradedReplay(GradedCell):
 
     def _judged(self, text: str) -> list[str]:
         draws = draws_for(self.question), draws_for(f"{self.question} values")
-        outcome, found = judged(text, self.judge, lambda judge: judge(text, *draws))
+        outcome, found = core.judged(text, self.judge, lambda judge: judge(text, *draws))
         lines = self._said(outcome, found)
         return lines if isinstance(found, Unfit) or outcome is Outcome.NOT_ATTEMPTED else [f"{REPLAYED}: yes", *lines]
 

@@ -5,8 +5,6 @@ found. What `look` returns says which properties hold, for the graded cell as we
 question's own check finds the words: what keeps it from being right (`diagnose`), what it achieved (`praise`).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar

@@ -26,8 +26,7 @@ from typing import Any
 from classroom import ROOT
 from classroom.notebooks import topics
 from classroom.questions.core import equal, holds_itself, parameters
-from classroom.questions.functions import Check
-from classroom.questions.thoughts import FILE, digest
+from classroom.questions.functions import THOUGHTS, Check, digest
 from lessons.shared import mutations
 from lessons.shared.mutations import PAIR, Mutation
 
@@ -178,7 +177,7 @@ def kept(one: Solved) -> dict[str, Any]:
 
 def write(topic: str) -> Iterator[str]:
     """Write a lesson's table; yields a line for each question."""
-    path = ROOT / "lessons" / topic / FILE
+    path = ROOT / "lessons" / topic / THOUGHTS
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     now = {}
     for question, one in solved(topic).items():

@@ -15,8 +15,7 @@ from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from test_class import made
 
-from classroom.grading.gradebook import feedback_page
-from classroom.grading.summary import summary_page
+from classroom.grading.gradebook import feedback_page, summary_page
 from classroom.notebooks import read_notebook
 from classroom.questions.core import Outcome
 from course_utils.figures import side_by_side

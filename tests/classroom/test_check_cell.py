@@ -132,7 +132,7 @@ def test_where_no_inputs_are_kept_the_limit_is_another_ones(shell, monkeypatch):
     """As where it is marked, on a machine that may be doing much else."""
     shell(RIGHT)
     shell("In.clear()")
-    monkeypatch.setattr(cell, "interrupt_after", None)
+    monkeypatch.setattr(cell, "interrupted_after", None)
     assert said(shell("check('twice')"))[0] is Outcome.CORRECT
 
 

@@ -72,7 +72,7 @@ def test_with_a_worker_killed_half_way_all_marks_are_those_of_a_local_run(dask, 
         answers |= {"three": spy} if learner == "spy" else {}
         (folder / f"{learner}.ipynb").write_text(to_text(answer(exercise, **answers)))
     (folder / "broken.ipynb").write_text("{")
-    write_result, killed = command.write_result, list[psutil.Process]()
+    write_result, killed = command.batch.write_result, list[psutil.Process]()
 
     def kill_then_write(results: Path, result: Result) -> None:
         """After the first marks, kill a worker that marks at this moment."""
@@ -84,12 +84,12 @@ def test_with_a_worker_killed_half_way_all_marks_are_those_of_a_local_run(dask, 
                 worker.send_signal(signal.SIGKILL)
         write_result(results, result)
 
-    monkeypatch.setattr(command, "write_result", kill_then_write)
+    monkeypatch.setattr(command.batch, "write_result", kill_then_write)
     there = ("--scheduler", dask.scheduler_address)
     assert "4 of 4 marked" in grade(course, folder, tmp_path / "there", *there)
     assert len(killed) > 2  # the worker was marking: its helper and a sandbox were there
     assert not psutil.wait_procs(killed, timeout=20)[1]
-    monkeypatch.setattr(command, "write_result", write_result)
+    monkeypatch.setattr(command.batch, "write_result", write_result)
     assert "4 graded before" in grade(course, folder, tmp_path / "there", *there)
     assert "4 of 4 marked" in grade(course, folder, tmp_path / "here", "--jobs", "1")
     marks = read_results(tmp_path / "there" / "results")
@@ -234,18 +234,18 @@ class TestHelper:
         kept = helper._own.helper
         assert grade_in_helper(one) == grade_one(one)
         assert helper._own.helper is kept
-        kept._process.kill()
-        kept._process.wait()
+        kept.kill()
+        kept.wait()
         assert grade_in_helper(one) == grade_one(one)
         other = helper._own.helper
         assert helper._all == {other} != {kept}
         other.close()
-        assert other._process.wait(timeout=20) == 0
+        assert other.wait(timeout=20) == 0
 
     def test_a_submission_that_kills_each_is_given_up(self, course, monkeypatch) -> None:
         class Killed(helper.Helper):
             def grade(self, task: Task) -> Result:
-                self._process.kill()
+                self.kill()
                 return super().grade(task)
 
         monkeypatch.setattr(helper, "Helper", Killed)

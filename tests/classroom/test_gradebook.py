@@ -17,13 +17,16 @@ from classroom.grading.batch import Result
 from classroom.grading.gradebook import (
     canvas_csv,
     cell,
+    correlation,
+    distribution,
     feedback_page,
     moodle_csv,
     plain_csv,
+    question_facts,
+    summary_page,
     table,
 )
 from classroom.grading.mark import Marks, QuestionMark
-from classroom.grading.summary import correlation, distribution, question_facts, summary_page
 from classroom.questions.core import Outcome
 
 # What begins a formula, or looks as if it did; what separates cells, or what a reader may leave out before one.

@@ -18,9 +18,8 @@ from rich.console import Console
 from classroom.authoring import plan
 from classroom.grading import plugin, report
 from classroom.grading.graft import defines, graft
-from classroom.grading.mark import Marks, QuestionMark, mark, read_back
-from classroom.grading.partial import Counts
-from classroom.grading.run import Limits, _end, _wait, run_notebook
+from classroom.grading.mark import Counts, Marks, QuestionMark, mark, read_back
+from classroom.grading.run import CellVerdict, Limits, _follow, run_notebook
 from classroom.grading.warm import CONTEXT
 from classroom.notebooks import as_notebook, read_notebook, to_text
 from classroom.questions.core import Outcome
@@ -244,18 +243,20 @@ class TestMarking:
 
 
 class TestRun:
-    def test_time_for_the_whole_is_bounded_and_nothing_stays_behind(self, tmp_path):
+    def test_time_for_the_whole_is_bounded_and_nothing_stays_behind(self):
         process = CONTEXT.Process(target=subprocess.run, args=([sys.executable, "-c", "import time; time.sleep(99)"],))
         process.start()
-        verdicts, family, told = tmp_path / "verdicts", set(), []
-        verdicts.write_text('{"cell": "a"}\n{"ce')
+        line, judge = CONTEXT.Pipe(duplex=False)
+        for said in (CellVerdict("a", "died"), CellVerdict("a", "passed"), CellVerdict("b", "died")):
+            judge.send(said)
         for _ in range(100):
-            if psutil.Process(process.pid).children():
+            if family := psutil.Process(process.pid).children():
                 break
             time.sleep(0.1)
-        assert _wait(process, verdicts, 0.3, told.append, family, None) == ("timeout", "")
-        assert told == ["a"]
-        _end(process, family)
+        told = []
+        found = _follow(process, line, 0.3, told.append, None)
+        assert [(one.cell, one.verdict) for one in found] == [("a", "passed"), ("b", "timeout")]
+        assert told == ["a", "b"]
         assert process.exitcode is not None
         assert len(family) == 1
         assert not psutil.wait_procs(family, timeout=10)[1]

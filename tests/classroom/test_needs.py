@@ -11,7 +11,7 @@ from multiples import answer, cell_of, notebooks, right
 from nbformat import NotebookNode
 
 from classroom.grading.graft import graft
-from classroom.grading.needs import needed_names, own_part, with_needs
+from classroom.grading.needs import names_in, own_part, with_needs
 from classroom.notebooks import as_notebook
 
 
@@ -127,7 +127,7 @@ def test_an_untouched_exercise_attempts_nothing_whatever_else_is_in_it() -> None
     ],
 )
 def test_needed_names(source: str, names: set[str]) -> None:
-    assert needed_names(source) == names
+    assert names_in(source)[1] == names
 
 
 def test_of_several_definitions_the_last_before_the_answer_counts() -> None:

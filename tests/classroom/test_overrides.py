@@ -39,7 +39,7 @@ def test_the_teacher_has_the_last_word_and_it_shows(tmp_path: Path) -> None:
         (["ann,12,q1,1,x"], "an override is for 'ann' (12), question 'q1': there is no such"),
         (["ann,,q1,4,x"], "gives 'ann' 4 of 3 points"),
         (["ann,,q1,1,x", "ann,,q1,2,x"], "line 3: line 2 is for the same answer; keep one of them"),
-        (["ann,,q1,1,x", "ann,7,q1,2,x"], "two overrides are for 'ann' (7), question 'q1'; keep one of them"),
+        (["ann,,q1,1,x", "ann,7,q1,2,x"], "line 3: line 2 is for the same answer; keep one of them"),
         (["Ann Lee,,q1,1,x"], "an override is for 'Ann Lee', of whom there are several (11, 12): give the number"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from own import own
 from right_answers import CHECKS, GRADED, RIGHT, UNTOUCHED
 
-from classroom.grading.partial import NO_COUNTS, Counts, count, partial_points
+from classroom.grading.mark import NO_COUNTS, Counts, count, partial_points
 from classroom.questions.graded import Graded, draws_for
 
 SEEDS = ("0", "1", "2")

@@ -18,7 +18,7 @@ from nbformat.v4 import new_code_cell, new_output
 from classroom.authoring import plan
 from classroom.grading.graft import graft
 from classroom.notebooks import read_notebook, to_text
-from classroom.workspace import RECORD, bring_up_to_date, carried_over, learners_file
+from classroom.workspace import HANDED_OUT, bring_up_to_date, carried_over, learners_file
 from course_utils.units import CourseError
 
 TOPIC = "01_multiples"
@@ -246,7 +246,8 @@ def test_without_the_record_nothing_is_taken_for_untouched(clone: Path, upstream
     """A copy from elsewhere, or a record that was deleted: answers move over, a lesson that differs is kept."""
     answer(own(clone, "exercises"), one=multiples.right("one"))
     before = own(clone, "notebooks").read_bytes()
-    (clone / "work" / RECORD).write_text("{")
+    for handed in (clone / HANDED_OUT).glob("*/*"):
+        handed.write_text("{")
     publish(upstream, MENDED_LESSON, EXERCISE.replace("## 1. Times one", "## 1. Times 1"))
     pull(clone)
     assert source(own(clone, "exercises"), "answer-one") == multiples.right("one")

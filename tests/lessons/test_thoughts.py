@@ -8,7 +8,7 @@ from right_answers import CHECKS, TOPICS
 from wrong_answers import QUOTED, TYPICAL, UNTRUE
 
 from classroom.questions.core import Outcome
-from classroom.questions.thoughts import digest, table
+from classroom.questions.functions import digest, table
 from lessons.shared.keep_thoughts import as_function, kept, mutations, parameters, results_of, solved
 
 SOLVED = {question: one for topic in TOPICS for question, one in solved(topic).items()}
