@@ -446,7 +446,7 @@ pd.DataFrame(rows, columns=columns).set_index("a stride for a pool")
 #
 # It is another network, though. Springenberg et al. (*Striving for simplicity: the all convolutional net*, 2015, table
 # 3) tried it on CIFAR-10: in their network C the error rose from 9.74 % with pools to 10.19 % with strides. With a
-# strided convolution *added* in each pool's place it fell to 9.08 %.
+# strided convolution *added* in each pool's place it fell to about 9.1 %.
 
 # %% [markdown] slide="slide"
 # ## What a stride throws away
