@@ -379,7 +379,7 @@ for base in ("16 bits", "4 bits, rest in float32", "4 bits"):
 # %% folded=true
 link = hardware.link("PCIe 4.0 x16")
 copy = 2 * n / link.bytes_per_s
-# Two memory channels of a desktop, on paper 51.2 and 89.6 GB/s, at the share that we expect of a card
+# Two memory channels of a desktop: GB/s on paper, and at the share that we expect of a card
 HOSTS = {"DDR4-3200": 51.2, "DDR5-5600": 89.6}
 hosts = {name: BANDWIDTH_EFFICIENCY * rate * GB for name, rate in HOSTS.items()}
 head = shape.vocabulary * shape.hidden
@@ -392,8 +392,8 @@ in_turn = {name: 2 * copy + 14 * n / rate for name, rate in hosts.items()}
 at_once = {name: max(copy, 18 * n / rate) for name, rate in hosts.items()}
 for name, rate in hosts.items():
     print(f"\n{name}, {rate / GB:.0f} GB/s: the update {format_seconds(14 * n / rate)}")
-    print(f"  copies and update in turn last as long as {in_turn[name] / a_token:,.0f} tokens,")
-    print(f"  side by side as long as {at_once[name] / a_token:,.0f}")
+    print(f"  copies and update in turn: as long as {in_turn[name] / a_token:,.0f} tokens,")
+    print(f"  side by side: as long as {at_once[name] / a_token:,.0f}")
 print(f"\nIn one pass the card has room for {most:,}.")
 
 # %% [markdown] slide="notes"
@@ -409,9 +409,9 @@ print(f"\nIn one pass the card has room for {most:,}.")
 # %% folded=true
 slow = hosts["DDR4-3200"]
 for tokens in (2048, 4096):
-    print(f"{tokens:,} tokens a pass: the card {tokens * a_token:.1f} s, link and host", end=" ")
+    print(f"{tokens:,} tokens a pass: card {tokens * a_token:.1f} s, link and host", end=" ")
     for passes in (1, 2, 8):
-        # a gradient arrives and is added to the sum: 2 bytes, and 6 more; the last pass updates
+        # a gradient arrives, 2 bytes, and is added to the sum, 6; the last pass updates
         together = max(copy, (8 * (passes - 1) + 18) * n / slow / passes)
         print(f"{together:.1f} s ({passes} {'pass' if passes == 1 else 'passes'})", end=", ")
     print()
@@ -744,7 +744,7 @@ def rate_in_4_bits(context, sequences):
     return found.tokens_per_second(card)
 
 
-read_in_4_bits = quarter * n - 2 * head  # all but the embedding, which is in 16 bits as the head is
+read_in_4_bits = quarter * n - 2 * head  # all but the embedding, in 16 bits
 room_in_4_bits = room_for_tensors(card) - quarter * n
 fits_at = {c: serving.largest_context(shape, card, 1) // c for c in contexts}
 fit_in_4_bits = {c: int(room_in_4_bits // serving.cache_bytes(shape, c)) for c in contexts}
@@ -752,7 +752,8 @@ few, more = fits_at[2048], fit_in_4_bits[2048]
 plane(
     Axis("sequences at once", log=True),
     Axis("tokens a second, all together", log=True),
-    [*[Curve(f"{c:,} tokens", many, [rate(c, b) for b in many], contexts[c]) for c in contexts],
+    [*[Curve(f"{c:,} tokens", many, [rate(c, b) for b in many], contexts[c])
+       for c in contexts],
      Curve("2,048, 4-bit weights", many, [rate_in_4_bits(2048, b) for b in many], "#cc79a7")],
     [*[Spot(f"{b} fit", b, rate(c, b), contexts[c]) for c, b in fits_at.items()],
      Spot(f"{more} fit", more, rate_in_4_bits(2048, more), "#cc79a7")],

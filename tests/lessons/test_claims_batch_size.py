@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("fresh_traces")
 EXPECTED = {26: PARTLY, 79: PARTLY, 80: PARTLY}
 EVIDENCE = {
     26: ["29% more", "by more than 1e-06"],
-    79: ["10.31 GiB to 5.92 GiB, 43% less", "45% less", "AlexNet: PyTorch's peak 1.15 GiB to 940 MiB, 20% less"],
+    79: ["10.31 GiB to 5.92 GiB, 43% less", "45% less", "AlexNet: PyTorch's peak 1.15 GiB to 940.29 MiB, 20% less"],
     80: ["64 costs 4% more", "32 13%", "16 29%"],
 }
 
