@@ -435,7 +435,7 @@ for name in hosts:
 print(f"the card's products alone: {1 / a_token:,.0f} tokens/s; published: 1,650")
 
 # %% [markdown] slide="notes"
-# The published rate is a little below what the products allow, so hardly anything waited. But it tests only the card's
+# The published rate is a little below what the products allow, as if little waited. But it tests only the card's
 # part: by its configuration file that run keeps 8-bit moments, in pages that move to the card, and updates there.
 
 # %% [markdown] slide="subslide"
