@@ -761,7 +761,7 @@ plane(
     f"as much as one",
 )  # fmt: skip
 
-# %% folded=true
+# %% slide="skip" folded=true
 matrices = 2 * serving.matrix_values(shape)
 for bits, size, left, fitting in (
     (16, matrices, room, fits_at),
@@ -787,8 +787,8 @@ judge([90, 91])
 # ## Recap
 #
 # 1. Full fine-tuning with AdamW keeps 8 to 16 bytes a weight. LoRA takes away gradients and moments, not maps.
-# 2. On 24 GiB all weights of an 8-billion model can be trained, if each gradient leaves at once and the host holds the
-#    moments and a float32 copy.
+# 2. On 24 GiB all 8 billion weights can be trained, if gradients leave at once and the host holds moments and a float32
+#    copy.
 # 3. Decoding reads all weights for one token a sequence.
 
 # %% [markdown] slide="notes"

@@ -49,7 +49,7 @@ def test_what_stays_decides_whether_half_is_half(monkeypatch, fixed, verdict):
     ("alexnet", "vgg", "verdict"), [(0, 0, RIGHT), (10_000, 0, PARTLY), (0, 10_000, PARTLY), (10_000, 10_000, WRONG)]
 )
 def test_one_network_alone_does_not_make_half_of_it(monkeypatch, alexnet, vgg, verdict):
-    stays = {"AlexNet": alexnet, "VGG-16": vgg}
+    stays = {"alexnet": alexnet, "vgg16": vgg}
     for reading in ("network_wide_bytes", "peak_bytes"):
         read = lambda ledger: 2 * ledger.batch + stays[ledger.name]  # noqa: E731
         monkeypatch.setattr(Ledger, reading, property(read) if reading == "peak_bytes" else read)
