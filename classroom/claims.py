@@ -27,12 +27,14 @@ class Finding:
         evidence: the numbers it follows from, or the document it is cited from.
         why: what they mean.
         cited: the verdict rests on a document; no number could have made it another.
+        rule: what the numbers had to be for the verdict, where a page shows it.
     """
 
     verdict: str
     evidence: str
     why: str
     cited: bool = False
+    rule: str = ""
 
     @property
     def told(self) -> str:

@@ -19,6 +19,8 @@ from lessons.shared.parallel import DATA, MIXED, UNITS, on_cards
 from lessons.shared.sources import DETTMERS, traced
 
 CARD, LINK, CARDS, BATCH = "GTX Titan", "PCIe 2.0 x16", 4, 128  # what the texts of 2014 are about
+LARGE = 1024  # a batch that is large beside BATCH
+LITTLE_GAIN = 1.5  # times as fast on four cards, and it is almost nothing
 LITTLE = 0.05  # of a speed-up, which nobody minds losing
 GOOD = 0.8  # of the ideal speed-up, and a network parallelises well
 QDR_BITS, CODING = 40e9, 8 / 10  # InfiniBand QDR, four lanes; 8 bits travel as 10 (InfiniBand specification)
@@ -59,17 +61,25 @@ def _infiniband() -> Finding:
 def _dense_gains_nothing() -> Finding:
     ledger = dense_net().at(BATCH)
     then = on_cards(ledger, CARD, LINK, CARDS)
-    now = on_cards(ledger, "H100 SXM", "NVLink 4", CARDS)
+    now = {link: on_cards(ledger, "H100 SXM", link, CARDS).speed_up for link in ("PCIe 5.0 x16", "NVLink 4")}
+    larger = on_cards(dense_net().at(LARGE), CARD, LINK, CARDS).speed_up
     size = 4 * parameters(ledger)
-    holds = [found.speed_up < 1.5 for found in (then, now)]
-    verdict = RIGHT if all(holds) else OUTDATED if holds[0] else PARTLY if then.speed_up < GOOD * CARDS else WRONG
+    little, *today, even_larger = [gain < LITTLE_GAIN for gain in (then.speed_up, *now.values(), larger)]
+    if all((little, *today, even_larger)):
+        verdict = RIGHT
+    elif little and not any(today):
+        verdict = OUTDATED
+    else:
+        verdict = PARTLY if any((little, *today, even_larger)) else WRONG
     return Finding(
         verdict,
         f"52 M dense net, batch {BATCH} a card, {CARDS} {CARD}s, modelled: {in_gb(size):.2f} GB of gradients take "
         f"{format_seconds(then.link_seconds)} on {LINK}, computation {format_seconds(then.compute_seconds)}; "
-        f"{then.speed_up:.2f} times as fast. H100s on NVLink 4: {now.speed_up:.1f} times",
-        "Every weight is used once for a sample and sent once a step. A faster link, a larger batch or a split by "
-        "units helps.",
+        f"{then.speed_up:.2f} times as fast; with batch {LARGE:,} a card {larger:.1f} times. H100s, batch {BATCH}: "
+        + ", ".join(f"on {link} {gain:.1f} times" for link, gain in now.items()),
+        "Every weight is used once for a sample and sent once a step. So the kind of link decides, and the batch: over "
+        "PCIe it holds then and now, with a batch that is not large.",
+        rule=f"a gain of less than {LITTLE_GAIN} times is almost nothing; right if all four are, wrong if none is",
     )
 
 
@@ -133,6 +143,7 @@ def _convolutions_share() -> Finding:
         f"of 2014, batch {BATCH}, modelled, it is {shared:.2f} times as fast; with weights of its own at every "
         f"position, and the same arithmetic, at most {unshared:.2f} times",
         "A shared weight is used at every position and its gradient is sent once.",
+        rule=f"right if it gains over {GOOD * CARDS:.1f} times, and less without sharing",
     )
 
 

@@ -12,7 +12,7 @@
 # **The question:** of what people say about GPUs and memory, how much survives a computation?
 
 # %% [markdown] slide="notes"
-# You vote on twelve sentences. Then each is told: the number it is about, and what it should have said. The other
+# You vote on twelve sentences. Then each is told: the numbers it is about, and what it should have said. The other
 # sentences of the course are in one table at the end, and the last cells judge a sentence of your own.
 #
 # The sentences come from five older texts (a blog, two articles, a forum thread and a course, 2014 to 2020) and from
@@ -69,10 +69,6 @@ def roles(ledger: Ledger) -> dict[str, float]:
 # %% slide="skip"
 votes = ballot(sorted(TWELVE))
 votes
-
-# %% slide="skip" folded=true
-count(votes)
-
 # %% [markdown] slide="slide"
 # ## Half of which bytes?
 #
@@ -94,7 +90,7 @@ reveal(
 )
 
 # %% slide="subslide"
-told(79, found)
+told(79, found, votes)
 
 # %% folded=true
 vgg = traced(networks.vgg16)
@@ -108,10 +104,11 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *half the batch, half the maps.* How much of the peak that is depends on the network.
+# It should have said: *half the batch, half the maps.* How much of the peak that is depends on the network: more of it in
+# VGG-16, which is mostly maps, than in AlexNet.
 
 # %% slide="subslide"
-told(81, found)
+told(81, found, votes)
 
 # %% folded=true
 both = {"VGG-16": halving("VGG-16"), "52 M dense net": halving("52 M dense net")}
@@ -126,8 +123,9 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *16-bit numbers halve most maps; weights and optimizer state stay in float32.* The dense net even
-# grows, because the step keeps a 16-bit copy of its weights as well. Training everything in 16 bits would save more,
+# It should have said: *16-bit numbers halve those maps that are float32; weights and optimizer state stay.* VGG-16's maps
+# lose two fifths of their bytes: the indices of its pooling layers have eight bytes each in either case. The dense net
+# even grows, because the step keeps a 16-bit copy of its weights as well. Training everything in 16 bits would save more,
 # and lose small updates (lessons 08 and 14).
 
 # %% [markdown] slide="slide"
@@ -156,7 +154,7 @@ reveal(
 )
 
 # %% slide="subslide"
-told(87, found)
+told(87, found, votes)
 
 # %% folded=true
 role_bars(
@@ -166,11 +164,11 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *weights, gradients and two moments are four times the weights, before any map.* PyTorch's default
-# Adam makes a fifth share for a moment, in its update.
+# It should have said: *weights, gradients and two moments are four times the weights, before any map.* Here
+# maps and logits are most of the peak.
 
 # %% slide="subslide"
-told(90, found)
+told(90, found, votes)
 
 # %%
 for name in ("GPT-2", "Llama-3-8B"):
@@ -180,11 +178,11 @@ for name in ("GPT-2", "Llama-3-8B"):
     print(f"{name}, a token in 16 bits: {claimed:,} bytes as said, {real:,} in the cache")
 
 # %% [markdown] slide="notes"
-# It should have said: *twice that, for a key and a value, and less by as many heads as share one of each.* In Llama-3-8B
-# four do. The two omissions pull in opposite directions, so checking one model does not find both.
+# It should have said: *twice that, since there is a key and a value, divided by the number of heads that share them.* In
+# Llama-3-8B four do. The two omissions pull in opposite directions, so checking one model does not find both.
 
 # %% slide="subslide"
-told(86, found)
+told(86, found, votes)
 
 # %% folded=true
 layer = {
@@ -202,7 +200,7 @@ side_by_side(
 # that name in most libraries computes whole layers again.
 
 # %% slide="subslide"
-told(88, found)
+told(88, found, votes)
 
 # %% folded=true
 less = {"with dropout": times_less(0.1), "without": times_less(0.0)}
@@ -217,9 +215,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# It should have said: ***attention**, with dropout on its scores, keeps twenty times less at 4,000 tokens.* Most models
-# of today train without that dropout, and the rest of each layer stays. Of the peak, which is what a card has to hold,
-# far less is saved.
+# It should have said: *at 4,000 tokens attention keeps 41 times less **with dropout on its scores**, and 17 times without.*
+# Most models of today train without. And the rest of each layer stays: the peak, which is what a card has to hold, falls
+# only two to four times.
 
 # %% [markdown] slide="slide"
 # ## Large in what?
@@ -227,7 +225,7 @@ side_by_side(
 # A data set, a network, a batch: each has a size, and memory follows only some of them.
 
 # %% slide="subslide"
-told(71, found)
+told(71, found, votes)
 
 # %% tags=["nbval-ignore-output"] folded=true
 side_by_side(
@@ -237,11 +235,11 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *fewer training images need fewer steps.* A step holds one batch, and memory falls only where all
-# the images are less than a batch.
+# It should have said: *fewer training images need fewer steps.* A step holds one batch. Here memory falls where all the
+# images are less than a batch. (It would fall as well if the whole set were kept on the card.)
 
 # %% slide="subslide"
-told(24, found)
+told(24, found, votes)
 
 # %% folded=true
 residual = traced(networks.resnet101)
@@ -258,31 +256,38 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *VGG-16 has fewer **layers**, and smaller maps.* It has more of nearly everything else.
+# It should have said: *VGG-16 has fewer **layers**, and fewer bytes of maps.* It has more weights and more arithmetic.
 
 # %% [markdown] slide="slide"
-# ## When, and under which condition?
+# ## True when, and on what condition?
 #
-# A sentence may have been true in its year, or be true on a condition that it leaves out.
+# A sentence may be true on a condition that it leaves out: three of these.
 
 # %% slide="subslide"
-told(4, found)
+told(4, found, votes)
 
 # %% folded=true
-dense = dense_net().at(128)
 gain = {
-    "GTX Titan, PCIe 2.0 (2014)": on_cards(dense, "GTX Titan", "PCIe 2.0 x16", 4).speed_up,
-    "H100, NVLink 4 (today)": on_cards(dense, "H100 SXM", "NVLink 4", 4).speed_up,
-    "H100 on PCIe 2.0": on_cards(dense, "H100 SXM", "PCIe 2.0 x16", 4).speed_up,
+    f"{card}, {link}, batch {batch:,}": on_cards(
+        dense_net().at(batch), card, link, 4
+    ).speed_up
+    for card, link, batch in (
+        ("GTX Titan", "PCIe 2.0 x16", 128),
+        ("H100 SXM", "PCIe 5.0 x16", 128),
+        ("GTX Titan", "NVLink 4", 128),
+        ("H100 SXM", "NVLink 4", 128),
+        ("GTX Titan", "PCIe 2.0 x16", 1024),
+        ("H100 SXM", "PCIe 5.0 x16", 1024),
+    )
 }
 side_by_side(gain, "times", "A dense net on four cards in place of one, modelled")
 
 # %% [markdown] slide="notes"
-# It should have said: *…over the links of 2014.* The last bar takes the new link away from the new card, and the gain is
-# gone.
+# It should have said: *…over PCIe, then or now, at a batch of 128.* The middle bars change the kind of link, and both
+# cards gain, the old one more. The last two keep PCIe and change the batch, and both gain too.
 
 # %% slide="subslide"
-told(92, found)
+told(92, found, votes)
 
 # %% folded=true
 card = hardware.device("RTX 4090")
@@ -299,16 +304,12 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *…if the moments are on the host and no gradient is kept.* Lesson 14 says what that costs. The
-# published run also takes its loss in pieces, which is not traced here.
-
-# %% [markdown] slide="slide"
-# ## Two that hold
-#
-# The last two hold as they are written.
+# It should have said: *…if no gradient is kept, and the moments need not stay on the card.* The published run pages
+# moments of 8 bits between host and card, and updates on the card; ours updates on the host. It also takes its loss in
+# pieces, which is not traced here. Lesson 14 says what this costs.
 
 # %% slide="subslide"
-told(28, found)
+told(28, found, votes)
 
 # %% folded=true
 share = {
@@ -316,18 +317,25 @@ share = {
     * trace.at(batch).network_wide_parts()["feature maps"]
     / trace.at(batch).network_wide_bytes()
     for name, trace, batch in (
-        ("VGG-16", vgg, 64),
+        ("VGG-16", vgg, 8),
+        ("VGG-16", vgg, 32),
         ("VGG-16", vgg, 256),
         ("VGG-416", traced(networks.vgg_deep, layers=416), 32),
     )
 }
-side_by_side(share, "%", "Feature maps' share: over half, and more in a deeper network")
+side_by_side(share, "%", "Feature maps' share: over half if the batch is large enough")
 
 # %% [markdown] slide="notes"
-# Counted as the text of its year does, with every map kept to the end of the step.
+# (Counted as the text of its year does, with every map kept to the end of the step.) It should have said: *…from a batch
+# of 32 on.*
+
+# %% [markdown] slide="slide"
+# ## One that holds
+#
+# The last one holds as it is written.
 
 # %% slide="subslide"
-told(9, found)
+told(9, found, votes)
 
 # %% folded=true
 shared, unshared = with_and_without_sharing()
@@ -338,8 +346,11 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# This sentence gives a reason, so the second bar takes the reason away: the same arithmetic, and at every position
-# weights of its own, whose gradients all have to be sent.
+# This sentence gives a reason, so the second bar removes it: the same arithmetic, but every position has weights of its
+# own, and all their gradients must be sent.
+
+# %% slide="skip" folded=true
+count(votes)
 
 # %% [markdown] slide="slide"
 # ## All of them
@@ -431,8 +442,8 @@ print(f"{sentence} {100 * number:.1f} % are left: {'right' if holds else 'not ri
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# More than half of the sentences hold in part, held once or mislead. The question to ask is the same each time: **which
-# part, of what, when, and under which condition?**
+# More than half of the sentences hold only in part, no longer hold, or mislead. The question to ask is the same each
+# time: **which part, of what, when, and on what condition?**
 
 # %% folded=true
 undecided = counts["open"]

@@ -50,7 +50,8 @@ def _cache_formula() -> Finding:
         RIGHT if all(times == 1 for times in found.values()) else WRONG,
         "the real cache on shapes, in times of that: "
         + ", ".join(f"{name} {times:g}" for name, times in found.items()),
-        "Keys and values are two. Where several heads share one of each, it is fewer by as many.",
+        "Keys and values are two. Where several heads share one of each, it is divided by as many.",
+        rule="right if it is 1 for each",
     )
 
 
@@ -88,6 +89,7 @@ def _full_on_one_card() -> Finding:
         f"two texts of 2,048 tokens, layers recomputed: AdamW {format_bytes(two['full'].peak_bytes)}; the least, with "
         f"the state on the CPU and the step in the backward pass, {least[1]} (one text: {least[0]}); "
         f"{len(fitting)} of {len(two)} ways fit",
-        "It takes two techniques at once: no gradient may be kept, and no state. The published run takes its loss in "
-        "pieces as well, which is not traced here.",
+        "It takes two techniques at once: no gradient may be kept, and no state. The published run keeps 8-bit moments "
+        "in pages that move to the card, and takes its loss in pieces as well; neither is traced here.",
+        rule=f"right if one fits and is within {CLOSE:.0%} of the published peak, partly right if one fits",
     )

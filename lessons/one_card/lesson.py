@@ -160,7 +160,9 @@ role_bars(
 # alone. The last two together do.
 
 # %% [markdown] slide="notes"
-# *Head alone* needs more than LoRA, because the head is half a billion weights, each with a gradient and two moments.
+# *Head alone* needs more than LoRA, because the head is half a billion weights with two moments each. (At this peak they
+# have no gradients yet.)
+#
 # No GPU was used, and no weights were loaded: what is traced and what is assumed is told under *Further*.
 
 # %% [markdown] slide="slide"
@@ -208,7 +210,7 @@ values = 32 * sum(r * (a + b) for a, b in widths.values())
 print(f"{values:,} values, {format_bytes(2 * values)}:", end=" ")
 print(f"{100 * values / n:.2f} % of the weights")
 print(
-    f"with gradients and moments: {format_bytes(8 * values)} in place of {format_bytes(8 * n)}"
+    f"gradients and moments: {format_bytes(6 * values)} in place of {format_bytes(6 * n)}"
 )
 
 # %% [markdown] slide="skip"
@@ -223,8 +225,8 @@ print(
 
 # %%
 guess_maps = predict(
-    "LoRA trains half a percent of the values. What share of full fine-tuning's feature maps "
-    "does it keep?",
+    "LoRA trains half a percent of the values. Full fine-tuning keeps some feature maps; "
+    "what share of them does LoRA keep?",
     unit="%",
 )
 guess_maps
@@ -309,11 +311,11 @@ reveal(
 #
 # - *Copies kept.* bitsandbytes makes a 16-bit copy of a 4-bit weight before each product. If autograd saved these copies
 #   for the backward pass, the base would be there in 4 bits and in 16.
-# - *The rest in float32.* peft turns norms, embedding and head to float32. What leaves a float32 norm is float32, so
-#   most maps double, and so do the logits.
+# - *The rest in float32.* peft's `prepare_model_for_kbit_training` turns norms, embedding and head to float32. What
+#   leaves a float32 norm is float32, so most maps double, and so do the logits.
 # - *`out` alive.* As in lesson 03, `out = model(ids)` keeps the model's output, the logits, through the backward pass.
 #
-# Traced as measured, with every layer recomputed, each suspect present and absent:
+# Traced with every layer recomputed, as measured, each suspect present and absent:
 
 # %% folded=true
 def t4_peak(pair, base, out=True):
@@ -337,9 +339,10 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# Kept copies are not to blame: with recomputation only one layer's copies exist at a time. It takes the other two
-# together. The head in float32 makes the logits, 4,096 × 49,152 values, twice as wide, 768 MiB in place of 384, and
-# `out` holds them until the peak. Without either of the two causes the traced peak is far below the measured one.
+# Kept copies are not to blame: with recomputation only one layer's copies would exist at a time, and bitsandbytes keeps
+# none (it makes each again in the backward pass). It takes the other two together. The head in float32 makes the logits, 4,096 × 49,152 values, twice as wide, 768 MiB in place of 384, and
+# `out` holds them until the peak. Take either cause away, and the traced peak falls far below
+# the measured one.
 #
 # Does the same answer hold for other models? Here is one pair from each of the five that were measured:
 
@@ -359,12 +362,13 @@ higher = pairs[pairs["more"] > 0]
 small = higher["name"].isin(["SmolLM2-135M", "SmolLM2-360M"]).sum()
 print(f"4 bits need more in {len(higher)} of {len(pairs)} pairs,", end=" ")
 print(f"{small} of them of the two smallest models")
-for base in ("16 bits", "4 bits, rest in float32"):
+for base in ("16 bits", "4 bits, rest in float32", "4 bits"):
     large = step("Llama-3-8B", Method("lora", base), keep_output=True).peak_bytes
     print(f"Llama-3-8B, out alive, {base}: {format_bytes(large)}")
 
 # %% [markdown]
-# In Llama-3-8B the weights outweigh the logits, and 4 bits save after all.
+# In Llama-3-8B the weights outweigh the logits, and 4 bits save after all. They save most in a program that leaves the
+# rest in 16 bits, which is one that does not call `prepare_model_for_kbit_training`.
 
 # %% [markdown] slide="slide"
 # ## What training all weights costs
@@ -374,43 +378,65 @@ for base in ("16 bits", "4 bits, rest in float32"):
 
 # %% folded=true
 link = hardware.link("PCIe 4.0 x16")
-HOST = 50 * GB  # a second, of a desktop's memory: two channels of DDR4 have 51 on paper
-copy, update = 2 * n / link.bytes_per_s, 14 * n / HOST
+copy = 2 * n / link.bytes_per_s
+# Two memory channels of a desktop: GB/s on paper, and at the share that we expect of a card
+HOSTS = {"DDR4-3200": 51.2, "DDR5-5600": 89.6}
+hosts = {name: BANDWIDTH_EFFICIENCY * rate * GB for name, rate in HOSTS.items()}
 head = shape.vocabulary * shape.hidden
 operations = 8 * serving.matrix_values(shape) - 2 * head  # the head is not computed again
 a_token = operations / card.reached_flops_per_s("float16")
-for what, took in {
-    f"{format_bytes(2 * n)} through {link.name}, one way": copy,
-    "the host's update, 14 bytes a weight": update,
-    "the card's products, 2,048 tokens": 2048 * a_token,
-}.items():
-    print(f"{what:>40}: {format_seconds(took)}")
 most = longest_sequence("Llama-3-8B", "both of these", room_for_tensors(card))
-print("\nThe card works as long as")
-in_turn, at_once = 2 * copy + update, max(copy, update)
-print(f"- both copies and the update, in turn: with {in_turn / a_token:,.0f} tokens")
-print(f"- the longest of the three, side by side: {at_once / a_token:,.0f}")
-print(f"In one pass the card has room for {most:,}.")
+print(f"{format_bytes(2 * n)} through {link.name}, one way: {format_seconds(copy)}")
+print(f"the card's products, 2,048 tokens: {format_seconds(2048 * a_token)}")
+in_turn = {name: 2 * copy + 14 * n / rate for name, rate in hosts.items()}
+at_once = {name: max(copy, 18 * n / rate) for name, rate in hosts.items()}
+for name, rate in hosts.items():
+    print(f"\n{name}, {rate / GB:.0f} GB/s: the update {format_seconds(14 * n / rate)}")
+    print(f"  copies and update in turn: as long as {in_turn[name] / a_token:,.0f} tokens,")
+    print(f"  side by side: as long as {at_once[name] / a_token:,.0f}")
+print(f"\nIn one pass the card has room for {most:,}.")
 
 # %% [markdown] slide="notes"
 # Of each weight the host reads a gradient (2 bytes), and reads and writes the weight (4) and both moments (8): 14
-# bytes. We assume a memory of 50 GB/s. The card does 2 operations for a weight and token forward, 2 again where layers
-# are recomputed, and 4 backward; attention's scores are left out.
+# bytes. Copies side by side with the update cross the same memory, another 4 bytes. We assume that the host's memory,
+# like the card's, reaches three quarters of its rate on paper. The card does 2 operations for a weight and token
+# forward, 2 again where layers are recomputed, and 4 backward; attention's scores are left out.
 #
-# So with 2,048 tokens the card waits, and it lacks the room for enough tokens if copies and update take turns. More
-# tokens an update without more room: *gradient accumulation* (lesson 07), with the sum on the host.
+# So with 2,048 tokens the card waits. In turn, it lacks the room for enough tokens with either memory; side by side,
+# the faster memory is enough. More tokens an update without more room: *gradient accumulation* (lesson 07), with the
+# sum on the host.
 
 # %% folded=true
-add = 6 * n / HOST  # a gradient is read, the sum read and written, two bytes each
-for passes in (1, 4, 16):
-    once = copy + ((passes - 1) * add + copy + update) / passes
-    print(f"{passes:>2} × 2,048 tokens: {in_turn:.1f} s of link and host for each,", end=" ")
-    print(f"{once:.1f} s if updated once")
+slow = hosts["DDR4-3200"]
+for tokens in (2048, 4096):
+    print(f"{tokens:,} tokens a pass: card {tokens * a_token:.1f} s, link and host", end=" ")
+    for passes in (1, 2, 8):
+        # a gradient arrives, 2 bytes, and is added to the sum, 6; the last pass updates
+        together = max(copy, (8 * (passes - 1) + 18) * n / slow / passes)
+        print(f"{together:.1f} s ({passes} {'pass' if passes == 1 else 'passes'})", end=", ")
+    print()
 
 # %% [markdown] slide="notes"
-# Each gradient still leaves the card as soon as it is there, and the host adds it to a sum. But the host updates once,
-# and the weights come back once. This rules out the step within the backward pass, which updates with each gradient at
-# once; torchtune's recipe refuses the two together.
+# (DDR4, side by side.) Each gradient still leaves the card as soon as it is there, and the host adds it to a sum. But
+# the host updates once, and the weights come back once. With 2,048 tokens a pass the card still waits, however many
+# passes there are: adding up alone takes longer. With 4,096, eight passes are enough. Accumulation rules out
+# the step within the backward pass, which updates with each gradient at once; torchtune's recipe refuses the two
+# together.
+#
+# One published rate to hold this against: torchtune's README has 1,650 tokens/s, 2 × 2,048 tokens on this card.
+
+# %% folded=true
+for name in hosts:
+    turn, side = (
+        4096 / seconds
+        for seconds in (4096 * a_token + in_turn[name], max(4096 * a_token, at_once[name]))
+    )
+    print(f"4,096 tokens, {name}: in turn {turn:,.0f} tokens/s, side by side {side:,.0f}")
+print(f"the card's products alone: {1 / a_token:,.0f} tokens/s; published: 1,650")
+
+# %% [markdown] slide="notes"
+# The published rate is a little below what the products allow, as if little waited. But it tests only the card's
+# part: by its configuration file that run keeps 8-bit moments, in pages that move to the card, and updates there.
 
 # %% [markdown] slide="subslide"
 # And there is a price in the result. Lesson 08 warned: an update smaller than half the distance to the next bfloat16
@@ -431,8 +457,9 @@ for dtype in (torch.bfloat16, torch.float32):
 
 # %% [markdown] slide="notes"
 # So *both of these* fits the card, and 70 % of these weights never move. (Real gradients change sign, so the share
-# differs.) A remedy that costs the card nothing: the host keeps a float32 copy of the weights, 4 bytes each, updates
-# that, and sends it back rounded. Stochastic rounding is another.
+# differs.) A remedy that takes no memory of the card: the host keeps a float32 copy of the weights, 4 bytes
+# each, updates that, and sends it back rounded. It moves 20 bytes a weight for that in place of 14, in the update that
+# the card already waits for. Stochastic rounding is another.
 
 # %% [markdown] slide="slide"
 # ## Measure and train
@@ -501,8 +528,8 @@ pd.DataFrame(rows, columns=["trained", "values trained", "%, three seeds"]).set_
 )
 
 # %% [markdown] slide="notes"
-# Rank 4 trains a twentieth of the values and comes within a few points of full fine-tuning. The last layer alone beats
-# rank 1, which trains fewer values, and loses to rank 4, which trains more.
+# Rank 4 trains a twentieth of the values and comes within a few points of full fine-tuning. Rank 1
+# and the last layer alone stay further below; for a ranking of these two, three seeds are few.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -534,11 +561,11 @@ judge([89, 92])
 
 # %% [markdown] slide="notes"
 # That was training. LoRA takes away gradients and moments, a 4-bit base most of the weights' bytes, recomputation most
-# of the maps; and all weights can be trained if a host takes the moments. The second sitting asks for less: no
+# of the maps. All weights can be trained if a host takes the moments and each gradient leaves at once. The second sitting asks for less: no
 # gradients, no moments, and hardly a map.
 
 # %% [markdown] slide="slide"
-# ## Serving: how many readers?
+# ## Serving: how many users?
 #
 # The same model on the same card now writes text, one token after the other. Each token looks at the keys and values
 # of all before it, so these are kept: the *key–value cache*.
@@ -548,7 +575,7 @@ judge([89, 92])
 #
 # > 2 · layers · key–value heads · values a head · bytes a value
 #
-# Llama-3-8B has 32 heads of 128 values, and only 8 key–value heads, each shared by four: *grouped-query attention*.
+# Llama-3-8B has 32 heads of 128 values, and only 8 key–value heads, each shared by four query heads: *grouped-query attention*.
 # By hand, and in a real forward pass on shapes:
 
 # %%
@@ -591,17 +618,17 @@ plane(
 )  # fmt: skip
 
 # %% [markdown] slide="notes"
-# One reader stops at 8,192 tokens, the length that the model was trained for. Many readers fill the card. Sharing heads
+# One sequence stops at 8,192 tokens, the length that the model was trained for. Many fill the card. Sharing heads
 # gives four times the tokens. Not counted are the maps of a prompt that is read; a server reads a long prompt in pieces
 # to keep them small.
 #
-# Three other ways to a smaller cache: *quantise* it, to 8 or 4 bits a value; give it out in *pages*, so that a sequence
-# holds what it has written and not what it may write (vLLM, 16 tokens a page); or keep one short vector a token from
+# Three other ways to a smaller cache: *quantise* it, to 8 or 4 bits a value; hand it out in *pages*, so that a sequence
+# takes room for what it has written, not for what it might write (vLLM, 16 tokens a page); or keep one short vector a token from
 # which keys and values are computed, *multi-head latent attention* (DeepSeek-V2: 60 layers, 576 values each, in place
 # of 128 heads of 128 for keys and for values).
 
 # %% tags=["change"]
-# Change the tokens that a sequence has written so far, and run again: how many readers fit?
+# Change the tokens that a sequence has written so far, and run again: how many sequences fit?
 written = 500
 
 room = room_for_tensors(card) - 2 * n
@@ -618,6 +645,10 @@ print(
     f"DeepSeek-V2, a token: {latent:,} bytes; all heads {whole:,}, {whole / latent:.0f} times"
 )
 
+# %% [markdown] slide="notes"
+# So many fit now. They write on, and when no page is left, vLLM takes the pages of some and computes their cache again
+# later.
+
 # %% [markdown] slide="skip"
 # Published figures: Kwon and others, *PagedAttention* (2023); DeepSeek-AI, *DeepSeek-V2* (2024).
 
@@ -629,7 +660,7 @@ print(
 
 # %% [markdown] slide="notes"
 # The embedding is looked up, so it is not among the 7.5 billion. llama.cpp was measured on this card: Llama-3-8B in 16
-# bits wrote 1,024 tokens for one reader, from an empty cache (XiongjieDai, GPU-Benchmarks-on-LLM-Inference, May 2024).
+# bits wrote 1,024 tokens for one user, from an empty cache (XiongjieDai, GPU-Benchmarks-on-LLM-Inference, May 2024).
 
 # %%
 guess_rate = predict("About how many tokens a second did it write?", unit="tokens/s")
@@ -688,7 +719,7 @@ print(f"measured {MEASURED['Q4_K_M']:.0f}")
 # %% [markdown] slide="notes"
 # Two operations for a weight of two bytes are one operation a byte, and this card's ridge is at 146. The last three
 # points are modelled, so they lie on the roof by construction. The first is measured, and it decides: four fifths of the
-# published bandwidth are used, and hardly any arithmetic.
+# published bandwidth are used, and hardly any arithmetic. (It lies above the roof, which is drawn at three quarters.)
 #
 # With weights of 4 to 6 bits (llama.cpp's Q4_K_M, 4.58 GiB) fewer bytes are read, and it writes more than twice as
 # fast, though not as fast as the bytes allow. Unpacking may take the time, or a fixed cost a token, such as launches;
@@ -707,45 +738,44 @@ def rate(context, sequences):
     return serving.decode(shape, context, sequences).tokens_per_second(card)
 
 
+def rate_in_4_bits(context, sequences):
+    bits = 8 * read_in_4_bits / serving.matrix_values(shape)
+    found = serving.decode(shape, context, sequences, weight_bits=bits)
+    return found.tokens_per_second(card)
+
+
+read_in_4_bits = quarter * n - 2 * head  # all but the embedding, in 16 bits
+room_in_4_bits = room_for_tensors(card) - quarter * n
 fits_at = {c: serving.largest_context(shape, card, 1) // c for c in contexts}
+fit_in_4_bits = {c: int(room_in_4_bits // serving.cache_bytes(shape, c)) for c in contexts}
+few, more = fits_at[2048], fit_in_4_bits[2048]
 plane(
     Axis("sequences at once", log=True),
     Axis("tokens a second, all together", log=True),
-    [Curve(f"{c:,} tokens", many, [rate(c, b) for b in many], contexts[c]) for c in contexts],
-    [Spot(f"{b} fit", b, rate(c, b), contexts[c]) for c, b in fits_at.items()],
-    f"{fits_at[2048]} sequences of 2,048 write "
-    f"{rate(2048, fits_at[2048]) / rate(2048, 1):.0f} times as much as one",
+    [*[Curve(f"{c:,} tokens", many, [rate(c, b) for b in many], contexts[c])
+       for c in contexts],
+     Curve("2,048, 4-bit weights", many, [rate_in_4_bits(2048, b) for b in many], "#cc79a7")],
+    [*[Spot(f"{b} fit", b, rate(c, b), contexts[c]) for c, b in fits_at.items()],
+     Spot(f"{more} fit", more, rate_in_4_bits(2048, more), "#cc79a7")],
+    f"Modelled: {few} sequences of 2,048 write {rate(2048, few) / rate(2048, 1):.0f} times "
+    f"as much as one",
 )  # fmt: skip
 
-# %% folded=true
+# %% slide="skip" folded=true
 matrices = 2 * serving.matrix_values(shape)
-print(f"read for a token: {format_bytes(matrices)} of weights, and caches of at most")
-print(f"{format_bytes(room)}, which is all that fits. The caches take as long to read")
-for context, fit_here in fits_at.items():
-    bend = matrices / serving.cache_bytes(shape, context)
-    print(f"from {bend:>3.0f} sequences of {context:>5,} tokens on; {fit_here:>3} fit")
+for bits, size, left, fitting in (
+    (16, matrices, room, fits_at),
+    (4, read_in_4_bits, room_in_4_bits, fit_in_4_bits),
+):
+    print(f"{bits}-bit weights: {format_bytes(size)} read, {format_bytes(left)} for caches")
+    for context, fit_here in fitting.items():
+        bend = size / serving.cache_bytes(shape, context)
+        print(f"  as much cache as weights: {bend:>3.0f} × {context:>5,}; {fit_here:>3} fit")
 
 # %% [markdown] slide="notes"
-# Where the caches take as long to read as the weights, a line bends, and more readers are hardly served faster. This
-# card never gets there: its memory is full before. Memory bounds how many readers there are, bandwidth how fast they
-# are served.
-
-# %% [markdown] slide="subslide"
-# Measured on this machine: a Llama of 19 million weights in float32. Without a cache each token reads the whole
-# sequence again.
-
-# %% tags=["nbval-ignore-output"] folded=true
-torch.manual_seed(0)
-tiny = replace(
-    shape, name="tiny", hidden=384, layers=8, heads=6, kv_heads=2, inner=1024, vocabulary=8192
-)
-writer = tiny.build().eval()
-rows = {}
-for batch, cached in ((1, False), (1, True), (16, True)):
-    wrote = serving.generate(writer, torch.randint(8192, (batch, 256)), 8, cached)
-    name = f"{batch} × 256 tokens, {'cache' if cached else 'no cache'}"
-    rows[name] = (f"{wrote.tokens_per_second:,.0f}", format_bytes(wrote.cache_bytes))
-pd.DataFrame(rows, index=["tokens/s", "cache"]).T
+# Where the caches take as long to read as the weights, a line has half its ceiling: from there on, more sequences
+# at most double the rate. With 16-bit weights this card never gets there, because less is left for caches than is read
+# of weights. With 4-bit weights it does. Memory bounds how many sequences there are, bandwidth how fast they are served.
 
 # %% [markdown] slide="subslide"
 # Two published sentences about serving:
@@ -757,7 +787,8 @@ judge([90, 91])
 # ## Recap
 #
 # 1. Full fine-tuning with AdamW keeps 8 to 16 bytes a weight. LoRA takes away gradients and moments, not maps.
-# 2. On 24 GiB all weights of an 8-billion model can be trained, with the moments and a float32 copy on the host.
+# 2. On 24 GiB all 8 billion weights can be trained, if gradients leave at once and the host holds moments and a float32
+#    copy.
 # 3. Decoding reads all weights for one token a sequence.
 
 # %% [markdown] slide="notes"
@@ -796,7 +827,7 @@ print(f"without fused=True: {format_bytes(more)} more, in the {default.peak_phas
 # ```
 #
 # Without `autocast_adapter_dtype=False` peft keeps the adapters of a 16-bit model in float32, and each of them then
-# keeps a float32 copy of its input: where nothing is recomputed, LoRA's maps are more than those of full fine-tuning.
+# keeps a float32 copy of its input.
 # 8-bit moments and 4-bit weights are bitsandbytes' or torchao's; `register_post_accumulate_grad_hook` is how a step
 # gets into the backward pass. Your own model's step: `course trace --hf config.json`.
 #

@@ -6,16 +6,11 @@ Both are counted as one pass over the weights with attention, and placed under t
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
 
 from course_utils.machine.hardware import Device, roofline_seconds
 from course_utils.techniques.capacity import spare_bytes
-from course_utils.units import CourseError
-from lessons.shared.language_models import Cache, LanguageModel, Shape
+from lessons.shared.language_models import Shape
 
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -122,52 +117,3 @@ def decode(
     of_weights = value_bytes if weight_bits is None else weight_bits / 8
     traffic = of_weights * matrix_values(shape) + cache_bytes(shape, context, batch, value_bytes)
     return Pass(flops, traffic, batch)
-
-
-@dataclass(frozen=True)
-class Generated:
-    """What a model wrote, and how long it took.
-
-    Attributes:
-        ids: (batch, prompt + tokens), the prompt first.
-        first_seconds: until the first new token was there: the prefill.
-        seconds_a_token: of the new ones after the first, the median.
-        cache_bytes: of keys and values at the end; 0 without a cache.
-    """
-
-    ids: Tensor
-    first_seconds: float
-    seconds_a_token: float
-    cache_bytes: int
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Of all sequences together, after the first token."""
-        return len(self.ids) / self.seconds_a_token
-
-
-@torch.no_grad()
-def generate(model: LanguageModel, prompt: Tensor, tokens: int, cached: bool = True) -> Generated:
-    """Write so many tokens after a prompt, always the likeliest, and time each of them.
-
-    Args:
-        model: in evaluation mode, on the CPU.
-        prompt: (batch, sequence) token ids.
-        tokens: to be written, 2 or more.
-        cached: whether keys and values are kept; else every token reads the whole sequence again.
-
-    Raises:
-        CourseError: fewer than two tokens.
-    """
-    if tokens < 2:
-        raise CourseError(f"tokens must be 2 or more, got {tokens!r}: the first is the prompt's")
-    ids, took = prompt, []
-    kept: Cache = []
-    cache = kept if cached else None
-    for number in range(tokens):
-        began = time.perf_counter()
-        logits = model(ids[:, -1:] if cached and number else ids, cache=cache)
-        ids = torch.cat((ids, logits[:, -1].argmax(-1, keepdim=True)), 1)
-        took.append(time.perf_counter() - began)
-    held = sum(part.numel() * part.element_size() for pair in kept for part in pair)
-    return Generated(ids, took[0], sorted(took[1:])[(tokens - 1) // 2], held)

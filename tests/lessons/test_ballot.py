@@ -61,14 +61,19 @@ def test_the_still_of_the_ballot_tells_no_verdict_and_that_of_the_count_folds_th
     assert folded.index("<details") < folded.index("<b>wrong</b>") < folded.index("</details>")
 
 
-def test_a_sentence_is_told_with_its_verdict_and_nothing_unescaped():
-    one = Told(Claim(901, "sentence <901>", "somebody", CLAIMS[20].judge), Finding(WRONG, "evidence", "why"))
+def test_a_sentence_is_told_with_its_vote_verdict_numbers_and_rule_and_nothing_unescaped():
+    claim = Claim(901, "sentence <901>", "somebody", CLAIMS[20].judge)
+    one = Told(claim, Finding(WRONG, "evidence <5", "why", rule="right if > 5"), HOLDS)
     page = one._repr_html_()
     assert "sentence &lt;901&gt;" in page
-    assert "Verdict: <b>wrong</b>" in page
-    assert "evidence" not in page
+    assert f"You voted: <b>{HOLDS}</b>. Verdict: <b>wrong</b> (right if &gt; 5)" in page
+    assert "evidence &lt;5" in page
     assert repr(one) == "“sentence <901>” (somebody): wrong"
-    assert repr(told(20, judge([20]))).endswith(": right")
+    votes = ballot([20, 21])
+    votes.buttons[20].value = IN_PART
+    assert repr(told(20, judge([20]), votes)).endswith(": right")
+    assert f"You voted: <b>{IN_PART}</b>" in told(20, judge([20]), votes)._repr_html_()
+    assert "You voted" not in told(21, judge([21]), votes)._repr_html_()
 
 
 def test_what_cannot_be_voted_on_is_one_line(claims):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("fresh_traces")
 EXPECTED = {26: PARTLY, 79: PARTLY, 80: PARTLY}
 EVIDENCE = {
     26: ["29% more", "by more than 1e-06"],
-    79: ["10.31 GiB to 5.92 GiB, 43% less", "45% less"],
+    79: ["10.31 GiB to 5.92 GiB, 43% less", "45% less", "AlexNet: PyTorch's peak 1.15 GiB to 940.29 MiB, 20% less"],
     80: ["64 costs 4% more", "32 13%", "16 29%"],
 }
 
@@ -42,6 +42,17 @@ def test_gradients_that_differ_make_accuracy_a_cost_too(monkeypatch):
 def test_what_stays_decides_whether_half_is_half(monkeypatch, fixed, verdict):
     monkeypatch.setattr(Ledger, "network_wide_bytes", lambda ledger: 2 * ledger.batch + fixed)
     monkeypatch.setattr(Ledger, "peak_bytes", property(lambda ledger: 2 * ledger.batch + fixed))
+    assert finding(79).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("alexnet", "vgg", "verdict"), [(0, 0, RIGHT), (10_000, 0, PARTLY), (0, 10_000, PARTLY), (10_000, 10_000, WRONG)]
+)
+def test_one_network_alone_does_not_make_half_of_it(monkeypatch, alexnet, vgg, verdict):
+    stays = {"alexnet": alexnet, "vgg16": vgg}
+    for reading in ("network_wide_bytes", "peak_bytes"):
+        read = lambda ledger: 2 * ledger.batch + stays[ledger.name]  # noqa: E731
+        monkeypatch.setattr(Ledger, reading, property(read) if reading == "peak_bytes" else read)
     assert finding(79).verdict == verdict
 
 

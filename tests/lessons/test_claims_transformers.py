@@ -42,6 +42,8 @@ def test_flash_attention_holds_where_everything_falls_and_fails_where_nothing_do
         found = [{"attention": times, "peak": times}] * 2
         monkeypatch.setattr(transformers, "times_less", lambda dropout, found=found: found)
         assert finding(88).verdict == verdict
+    monkeypatch.setattr(transformers, "times_less", lambda dropout: [{"attention": 300 * dropout, "peak": 1.0}] * 2)
+    assert finding(88).verdict == PARTLY  # dropout is the condition, and the peak was not claimed
 
 
 def test_what_flash_attention_saves_is_what_the_formula_says():
