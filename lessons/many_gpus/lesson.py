@@ -263,8 +263,8 @@ plane(
 
 # %% [markdown] slide="notes"
 # Yes, away from the line. Left of it averaging may still hide, where the backward pass is more than arithmetic. Right of it
-# a gradient that is ready last still has no backward pass left to hide behind. Twice the batch is twice the uses. The number of weights is not in the rule at
-# all.
+# a gradient that is ready last still has no backward pass left to hide behind. Twice the batch is twice the uses. The
+# number of weights is not in the rule at all.
 
 # %% [markdown] slide="slide"
 # ## A language model on eight H100s
@@ -484,7 +484,8 @@ role_bars(
 
 # %% [markdown] slide="notes"
 # While a layer runs, each card holds all of it, and all of its gradient until that is summed. That is why stage 3 still
-# shows so many parameters, and stages 2 and 3 so many gradients: `fc1`'s are there in full. (FSDP gathers the next layer ahead of time too, which is not drawn.) From stage 2 on the peak is no longer in the update,
+# shows so many parameters, and stages 2 and 3 so many gradients: `fc1`'s are there in full.
+# (FSDP gathers the next layer ahead of time too, which is not drawn.) From stage 2 on the peak is no longer in the update,
 # and Adam's scratch, the yellow band, is gone from it. Feature maps are not shared out: they belong to a card's own
 # samples. So what does stage 3 save where maps are most of the peak?
 
@@ -698,7 +699,7 @@ judge([4, 5, 9])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Averaging has time to hide if a weight is used often enough in a step: in float32, 2 (*p* − 1)/*p* · R/L times.
+# 1. Averaging can hide if a weight is used often enough in a step: in float32, 2 (*p* − 1)/*p* · R/L times.
 # 2. ZeRO and FSDP share out parameters, gradients and optimizer state, not maps.
 # 3. Splitting by units sends maps in place of gradients: less while the whole batch is smaller than the layer.
 

@@ -561,7 +561,7 @@ shown
 # point is a way to move maps or to cut.
 
 # %% [markdown] slide="notes"
-# Down and to the left is better.
+# Down and to the left is better. The orange line moves every 6th, 4th, 3rd and 2nd map, with eight in flight.
 
 
 # %% folded=true
@@ -623,8 +623,8 @@ plane(
 # Recomputing spends arithmetic and offload spends the link's time, so another card or link changes the figure. For
 # the first fifth of the memory the two cost about the same: few maps have to move, and the link has time for them. For half
 # of it recomputing is far cheaper. Added to four even segments, offload gains nothing: the peak lies in the segment being
-# recomputed, and offload moves only what waits. Offload alone takes the peak lower still, for three times the time. **And both, with the best even number of segments, 19, and
-# every map moved (*all*)?**
+# recomputed, and offload moves only what waits. Offload alone takes the peak lower still, for three times the time. **And
+# both, with the best even number of segments, 19, and every map moved (*all*)?**
 
 # %% tags=["change"]
 segments, policy = 4, "windowed"  # change these: 2 to 23 segments; "all", "conv", "windowed"
@@ -693,8 +693,8 @@ pd.DataFrame(values, names, pd.MultiIndex.from_tuples(columns, names=["longer by
 
 # %% [markdown] slide="notes"
 # On the T4, whose arithmetic is slow relative to its link, float32 copies cost about what recomputing costs. On the H100, and
-# in 16 bits on both cards, recomputing is far cheaper, as far as these searches find. So there recompute first. Offload goes with it: lesson 09's blocks are recomputed,
-# and their inputs move.
+# in 16 bits on both cards, recomputing is far cheaper, as far as these searches find. So there recompute first. Offload goes
+# with it: lesson 09's blocks are recomputed, and their inputs move.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -726,10 +726,11 @@ recompute_explorer()
 #
 # 1. A segment keeps its input and computes the rest again.
 # 2. One extra forward pass is about a third more time, and well chosen cuts need not pay all of it.
-# 3. Results stay the same, if random numbers are drawn as before and statistics left alone: to the last bit, where kernels
-#    are deterministic.
+# 3. Results stay the same, if random numbers are drawn as before and statistics left alone.
 
 # %% [markdown] slide="notes"
+# The same to the last bit, where kernels are deterministic: on a GPU two plain runs may differ already.
+#
 # k segments of n equal layers hold k + n/k units. These are fewest at k = √n, and fewer still with segments that get
 # shorter towards the end. The extra time is a third only if the backward pass takes twice as long as the forward one.
 # Where layers keep much, as the first ones of VGG-16 do, short segments that end with a costly layer lower the peak at
