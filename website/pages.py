@@ -221,7 +221,8 @@ def explorer_html(head: Mapping[str, Any], view: Sequence[Any]) -> str:
     svg, words = view[0], "<br>".join(map(escape, view[1]))
     rest = ", ".join(f"{name} {said}" for name, said in head["rest"].items())
     note = f"On this page the other controls rest: {rest}. In the lab every one moves." if rest else ""
-    kept = json.dumps({key: value for key, value in head.items() if key != "rest"}, ensure_ascii=False)
+    read = {key: value for key, value in head.items() if key != "rest"} | {"number": view[2]}
+    kept = json.dumps(read, ensure_ascii=False)
     return (
         f'<div class="course-explorer" role="group" aria-label="Explorer" data-book="{escape(kept)}">'
         '<div class="course-controls" hidden></div>'
@@ -252,7 +253,8 @@ def reveal_html(identity: str, told: str, picture: str) -> str:
         told: what `classroom.predict.Reveal` keeps, as JSON with HTML's escapes.
         picture: of the answer.
     """
+    [numbers] = re.findall(r'<svg[^>]* aria-label="([^"]*)"', picture)
     return (
         f'<div class="course-reveal" data-for="{identity}" data-reveal="{told}"><p aria-live="polite"></p>'
-        f'<details class="course-answer"><summary>The answer</summary>{picture}</details></div>'
+        f'<details class="course-answer"><summary>The answer</summary><p>{numbers}</p>{picture}</details></div>'
     )

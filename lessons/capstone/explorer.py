@@ -170,8 +170,8 @@ def plan_explorer(problem: Problem, start: Plan | None = None) -> PlanExplorer:
     for (name, values), value in zip(choices(problem).items(), wanted, strict=True):
         if value not in values.values():
             raise CourseError(f"the control {name!r} does not offer {value!r}: it has {', '.join(values)}")
-    if start != replace(start, algorithm="p", changes=()):
-        raise CourseError(f"the controls cannot show {start}: leave algorithm and changes as they are")
+    if start != replace(start, algorithm="p", changes=(), every=1):
+        raise CourseError(f"the controls cannot show {start}: leave algorithm, changes and every as they are")
     return PlanExplorer(problem, start)
 
 

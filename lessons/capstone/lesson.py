@@ -100,7 +100,7 @@ print(plain.why())
 # loss is 18 % of the speed, which is 22 % more time.
 #
 # The course has four techniques: micro-batches (07), 16-bit maps (08), offload (09) and recomputation (10). Which *one*
-# would you take, and what does it cost? Count that small batches are slow (07).
+# would you take, and what does it cost? Remember that small batches run slower (07).
 
 # %%
 guess = predict(
@@ -193,7 +193,8 @@ print(f"the trace says {twice.largest_batch(vgg.room_bytes)}")
 
 # %% [markdown] slide="notes"
 # In the model an image takes as long in a small batch as in a large one. On real cards it takes longer. Caffe2 published by
-# how much for another network, GoogLeNet on a Titan X (lesson 07), below a batch of 128. We add that loss to micro-batches.
+# how much for another network, GoogLeNet on a Titan X (lesson 07), below a batch of 128. We add that loss to micro-batches. As
+# the series ends at 128, 2 × 128 pays nothing, which favours it.
 #
 # Eight plans with one technique. The two recomputations are those of lesson 10's search: the cheapest within the card, and
 # the one with the lowest peak. Which of them fits, and at what cost?
@@ -283,16 +284,23 @@ for algorithm in ("p", "m"):  # fast with scratch memory, or slow without
 # The largest tensors at the worst moment of "offload all", in the backward pass of relu1_2:
 
 # %% folded=true
+def print_largest(schedule, count):
+    """The largest tensors at the peak, and whether the running operator uses them."""
+    work, peak = schedule.work, schedule.peak_kernel
+    alive = (work.birth <= peak) & (work.death > peak)
+    tensors = np.flatnonzero(schedule.moved)
+    alive[tensors] &= ~schedule.away(schedule.begins[peak], tensors)
+    used = set(work.uses[work.uses[:, 0] == peak, 1].tolist())
+    print(f"{schedule.kernel_name(peak)}: {format_bytes(schedule.peak_bytes)}, of which")
+    for i in np.argsort(-work.size * alive)[:count]:
+        said = "used now" if i in used else "not used now"
+        made = f"{ROLES[work.role[i]]}, made by {work.owners[i]}"
+        print(f"  {format_bytes(work.size[i])}, {made}: {said}")
+
+
 schedule = vgg.schedule(Plan(256, offload="all"))
-work, peak = schedule.work, schedule.peak_kernel
-alive = (work.birth <= peak) & (work.death > peak)
-alive[schedule.moved] &= ~schedule.away(schedule.begins[peak], np.flatnonzero(schedule.moved))
-used = set(work.uses[work.uses[:, 0] == peak, 1].tolist())
-print(f"{schedule.kernel_name(peak)}: {format_bytes(schedule.peak_bytes)}, of which")
-for i in np.argsort(-work.size * alive)[:4]:
-    said = "used now" if i in used else "not used now"
-    made = f"{ROLES[work.role[i]]}, made by {work.owners[i]}"
-    print(f"  {format_bytes(work.size[i])}, {made}: {said}")
+work = schedule.work
+print_largest(schedule, 4)
 
 # %% [markdown] slide="subslide"
 # Three of the large maps are in use: the operator reads its own output and the gradient with respect to it, and writes
@@ -314,8 +322,8 @@ for name, one in (("prefetched", schedule), ("on demand", on_demand)):
 
 # %% [markdown] slide="notes"
 # How low can the peak go if only maps move? We call it the *floor*: what stays (parameters, gradients, momentum, images),
-# and the maps of the operator that uses the most. By hand, for relu1_2, three maps of 64 · 224 · 224 values of 4 bytes; the
-# function looks at all operators.
+# and the maps of the one operator that needs most at once. By hand, for relu1_2, three maps of 64 · 224 · 224 values of
+# 4 bytes; the function looks at all operators.
 
 
 # %% folded=true
@@ -345,7 +353,7 @@ rows["the card leaves"] = vgg.room_bytes
 side_by_side(
     {name: size / GIB for name, size in rows.items()},
     "GiB",
-    title="Offload and recomputation reach the floor; halves and float16 lower it",
+    title="Offload on demand and recomputation reach the floor; halves and float16 lower it",
     hollow="the card leaves",
 )
 
@@ -386,12 +394,8 @@ reveal(
     ],
 )
 
-# %%
-for one in (plain, half, moved, both):
-    print(f"{one.plan}: {format_bytes(one.tensor_bytes)}, in {one.peak}")
-
 # %% [markdown] slide="notes"
-# Neither the sum nor the half is right. Look at one moment at a time, with and without offload:
+# Neither the sum nor the half is right. Look at the moments of the four peaks, without and with offload:
 
 # %% folded=true
 for moment in ("relu4_3 backward", "fc6 backward", "relu2_1 backward"):
@@ -400,19 +404,34 @@ for moment in ("relu4_3 backward", "fc6 backward", "relu2_1 backward"):
         for offload in ("none", "windowed"):
             one = vgg.schedule(Plan(256, precision=precision, offload=offload))
             here = [one.kernel_name(kernel) == moment for kernel in range(one.work.kernels)]
-            level.append(one.at_kernels[here].max() / GIB)
-        print(f"{moment}, {precision}: {level[0]:.2f} to {level[1]:.2f} GiB")
+            highest = one.at_kernels[here].max()
+            mark = ", the peak" if highest == one.peak_bytes else ""
+            level.append(f"{highest / GIB:.2f} GiB{mark}")
+        print(f"{moment}, {precision}: {level[0]}; with offload {level[1]}")
 
 # %% [markdown] slide="notes"
 # At relu2_1 offload saves nothing, in either precision, and so the peak is now there. What offload saves is how far the
 # peak was *above that moment* before: 19.10 − 14.72 GiB in float32, 12.05 − 9.05 GiB in float16. What a technique saves
 # depends on where the next peak is. So try pairs, do not add savings.
+#
+# Why does it save nothing there? These are the largest tensors at that moment, and the same moment without prefetch:
+
+# %% folded=true
+windowed = vgg.schedule(moved.plan)
+print_largest(windowed, 7)
+fetched_late = simulate_work(work, "windowed", "p", rate, latency=latency, prefetch=False)
+print(f"on demand: {format_bytes(fetched_late.at_kernels[windowed.peak_kernel])}")
+
+# %% [markdown] slide="notes"
+# Four maps of 8.4 GiB together are not in use: those of relu1_1 and relu1_2, and pool1's output with its index. They did
+# move, but they are all back: so few are left to fetch that a window of five holds them all. Fetched on demand, the same
+# moment is lower by these 8.4 GiB. It is the price of prefetching again.
 
 # %% [markdown] slide="slide"
 # ## Every combination
 #
-# Four ways to cut the batch, no offload or eight policies and windows, three ways to recompute. A plan is on the *Pareto
-# front* if every other plan needs more memory, or more time, or both.
+# Four ways to cut the batch, no offload or eight policies and windows, three ways to recompute. Of the plans that fit, one is
+# on the *Pareto front* if every other needs more memory, or more time, or both.
 
 # %% [markdown] slide="notes"
 # The picture leaves out what takes more than a tenth longer. Full points fit.
@@ -433,6 +452,7 @@ exact = all_plans(vgg)
 fitting = [one for one in exact if one.state == FITS]
 front, best = pareto_front(fitting), best_that_fits(exact)
 with_three = vgg.evaluate(replace(best.plan, window=3))
+only_conv = vgg.evaluate(replace(best.plan, offload="conv"))
 named = [safe, halves, with_three, moved, front[3]]
 plan_plane(
     [one for one in exact if one.lost < 0.1],
@@ -444,11 +464,12 @@ plan_plane(
 )
 
 # %% slide="skip" folded=true
-folded([*front, with_three])
+folded([*front, with_three, only_conv])
 
 # %% [markdown] slide="notes"
 # The fastest has two techniques: two halves of the batch, and in each half every map that waits moves, with five copies
-# under way. It takes 0.16 % longer; with three copies under way it would be 3 %. The second on the front is 4 × 64, with
+# under way. It takes 0.16 % longer; with three copies under way it would be 3 %. (The hollow point
+# at its height is offload conv, which scratch memory makes tight.) The second on the front is 4 × 64, with
 # nothing moved: 0.41 %. Can a model resolve a quarter of a per cent?
 
 # %% [markdown] slide="slide"
@@ -486,17 +507,19 @@ for name, problem in assumptions.items():
 pd.DataFrame(rows).T
 
 # %% [markdown] slide="subslide"
-# On an older link, or on a card that computes twice as fast, four quarters are the fastest exact plan. If 16 bits count as
-# the same update, they beat plain, but for the row with fast memory.
+# In half of the rows four quarters are the fastest exact plan. If 16 bits count as the same update, they beat plain, but
+# for the row with fast memory.
 
 # %% [markdown] slide="notes"
 # The Titan X multiplies no faster in 16 bits. With such memory the gain is gone: it was traffic, as operators such as ReLU
-# read and write half the bytes. What four quarters lose was mostly traffic too.
+# read and write half the bytes. Most of what four quarters lose is traffic too: 0.41 % becomes 0.07 %.
 #
-# So this is the answer to the opening question. *By the model* the halves with offload win, at 0.2 %. That counts on a
-# fast link, on copies that cost the kernels nothing, and on an allocator that gives back what a second stream has moved
-# at once: none of these was measured here. *Without all that* take four quarters: 0.4 % by the model, some 4 % if small
-# batches are as slow as GoogLeNet's. Recomputation, at 3.4 % and tight, is so near to that that their order is not known.
+# So this is the answer to the opening question:
+#
+# - *By the model* the halves with offload win, at 0.2 %. That counts on a fast link, on copies that cost the kernels
+#   nothing, and on an allocator that gives back what a second stream has moved at once: none of these was measured here.
+# - *Without those assumptions* take four quarters: 0.4 % by the model, some 4 % if small batches are as slow as
+#   GoogLeNet's. Recomputation, at 3.4 % and tight, is too close to call.
 
 # %% [markdown] slide="slide"
 # ## Another network, another winner
@@ -508,67 +531,115 @@ resnet = Problem("ResNet-50", 256, TITAN, GEN3)
 try_it(resnet, Plan(256), Plan(256, 64))
 
 # %% [markdown] slide="notes"
-# Two exact techniques are left: offload and recomputation, alone or together. Computing the whole forward pass again would
-# take about a third longer.
+# Two exact techniques are left: offload and recomputation, alone or together. Neither has to be done to all maps: of two,
+# three or four maps in a row offload may move one (`every`), and recomputation may choose its segments. Computing the whole
+# forward pass again would take about a third longer.
 
 # %%
 third = predict(
-    "The fastest exact plan with which ResNet-50 surely fits: by how many percent is an "
-    "update longer than the plain one?",
+    "The fastest exact plan found with which ResNet-50 surely fits: by how many percent is "
+    "an update longer than the plain one?",
     unit="%",
 )
 third
 
 # %% slide="subslide" folded=true
-limits = [share * resnet.room_bytes for share in (1, 0.92, 0.8, 0.7, 0.6)]
-cuts = {resnet.chain.cheapest(256, limit, resnet.device) for limit in limits}
-tried = combinations(
-    resnet, precisions=("float32",), segments=(1, *sorted(cuts)), windows=(3, 5, 8)
-)
+def searched(problem, micro_batches=(None,), precisions=("float32",)):
+    """Plans that recompute to a peak around the card's room, and move all maps or some."""
+    whole, least = problem.batch, problem.least_peak_segments
+    lowest_peak = problem.step(Plan(whole, segments=least)).at(whole).peak_bytes
+    room = [share * problem.room_bytes for share in (1.6, 1.4, 1.2, 1, 0.92, 0.8)]
+    limits = [max(lowest_peak, limit) for limit in room]
+    cuts = {problem.chain.cheapest(whole, limit, problem.device) for limit in limits} - {()}
+    return combinations(
+        problem,
+        micro_batches,
+        precisions,
+        segments=(1, *sorted(cuts)),
+        windows=(3, 5, 8),
+        every=(1, 2, 3, 4),
+    )
+
+
+tried = searched(resnet)
 best_resnet = best_that_fits(tried)
-only_offload = best_that_fits(one for one in tried if one.plan.segments == 1)
-tightest = fastest(tried)
+offload_alone = [one for one in tried if one.plan.segments == 1]
+all_moved, quickest = best_that_fits(offload_alone), fastest(offload_alone)
+only_again = best_that_fits(one for one in tried if one.plan.offload == "none")
 reveal(
     third,
     {
         str(best_resnet.plan): 100 * best_resnet.lost,
-        str(only_offload.plan): 100 * only_offload.lost,
-        f"{tightest.plan}, {tightest.state}": 100 * tightest.lost,
+        str(only_again.plan): 100 * only_again.lost,
+        f"{quickest.plan}, {quickest.state}": 100 * quickest.lost,
+        str(all_moved.plan): 100 * all_moved.lost,
     },
     thoughts=[
         (100 * safe.lost, "That was VGG-16. Batch norm rules micro-batches out here."),
-        (100 * only_offload.lost, "That is offload alone. Recomputation costs less here."),
+        (100 * only_again.lost, "That is recomputation alone. Some maps can move as well."),
+        (100 * quickest.lost, f"That is offload alone, of some maps: {quickest.state}."),
+        (100 * all_moved.lost, "That is offload alone, of all maps. Need all of them move?"),
         (100 / 3, "One more forward pass? This limit does not ask for all of it."),
-        (100 * tightest.lost, "That close is possible, but tight."),
     ],
 )
 
 # %% slide="subslide" folded=true
-both_ways = best_that_fits(
-    one for one in tried if one.plan.segments != 1 and one.plan.offload != "none"
-)
 named = {
-    "fastest": best_resnet,
-    "tight": tightest,
-    "offload alone": only_offload,
+    "fastest that fits": best_resnet,
+    "recomputation alone": only_again,
+    f"offload alone, {quickest.state}": quickest,
     "plain": resnet.evaluate(Plan(256)),
-    "offload all": resnet.evaluate(Plan(256, offload="all")),
 }
+front = pareto_front(one for one in tried if one.state == FITS)
+single = [one for one in tried if len(one.plan.techniques) == 1]
+shown = {one.plan: one for one in (*single, *front) if one.lost < 0.5}
 plan_plane(
-    tried,
-    pareto_front(one for one in tried if one.state == FITS),
+    list(shown.values()),
+    [one for one in front if one.lost < 0.5],
     named=named,
-    title=f"ResNet-50: the fastest exact plan that fits computes again, {longer(best_resnet)}",
+    title=f"ResNet-50: of {len(tried)} exact plans the fastest that fits does both, "
+    f"{longer(best_resnet)}",
 )
 
 # %% slide="skip" folded=true
-folded([*named.values(), both_ways, resnet.evaluate(Plan(256, precision="float16"))])
+folded([*named.values(), all_moved, resnet.evaluate(Plan(256, precision="float16"))])
 
 # %% [markdown] slide="notes"
-# For ResNet-50 recomputation is the fastest exact plan that fits, of those searched. (Some of its batch norms run twice.
-# Gradients do not notice; running statistics do, unless they are held still the second time: lesson 10.) Offload alone, by
-# the best of three policies, takes nearly twice as long as plain. Compare the seconds of all copies with those of all
-# kernels that could hide them, and give ResNet-50 a faster link:
+# The picture leaves out what takes more than half longer, and of two techniques all but the front.
+#
+# Of the plans searched, the fastest that fits does both: it computes one segment again, and moves one map in three of those
+# that wait. A wider search may find a better one. (Some of its batch norms run twice. Gradients do not notice; running
+# statistics do, unless they are held still the second time: lesson 10.) Take away one part at a time:
+
+# %% slide="skip"
+again_alone = Plan(256, segments=best_resnet.plan.segments)
+changed = [best_resnet.plan, again_alone, replace(best_resnet.plan, segments=1)]
+for plan in (*changed, replace(best_resnet.plan, every=1)):
+    one = resnet.evaluate(plan)
+    waits = format_seconds(one.waiting_seconds) if one.waiting_seconds > 1e-4 else "0 s"
+    print(f"{plan}: {format_bytes(one.tensor_bytes)}, {one.state}, ", end="")
+    print(f"{longer(one)}, waits {waits} for copies")
+
+# %% [markdown] slide="notes"
+# The time is that of recomputation; its copies hide. Without either part it does not fit, and if every map moves, the
+# kernels wait. And VGG-16, if it may move some of its maps?
+
+# %% slide="skip"
+some = combinations(
+    vgg,
+    (256, 128, 64),
+    ("float32",),
+    segments=(1, 12, lowest),
+    windows=(3, 5),
+    every=(2, 3, 4),
+)
+one = best_that_fits(some)
+print(f"of {len(some)} plans that move some or none: {one.plan}, {longer(one)}")
+print(f"moving all: {best.plan}, {longer(best)}")
+
+# %% [markdown] slide="notes"
+# Nothing faster that surely fits is found there. Why does offload of every map suit VGG-16, and not ResNet-50? Compare the seconds of all
+# copies with those of all kernels that could hide them, and give ResNet-50 a faster link:
 
 # %%
 links = (GEN3, "PCIe 5.0 x16")
@@ -581,8 +652,8 @@ for problem in (vgg, resnet, resnet.changed(link=links[1])):
     print(f"{copies} of copies, {kernels} of kernels: {longer(one)}, {one.state}")
 
 # %% [markdown] slide="notes"
-# The copies of ResNet-50 take longer than its kernels, so they cannot all hide. On a link four times as fast, which a
-# Titan X does not have, nearly all of them do.
+# The copies of all of ResNet-50's maps take longer than its kernels, so they cannot all hide. On a link four times as
+# fast, which a Titan X does not have, nearly all of them do.
 #
 # Now your network and your card:
 
@@ -591,8 +662,7 @@ for problem in (vgg, resnet, resnet.changed(link=links[1])):
 yours = Problem("ResNet-50", 512, "RTX 3090", "PCIe 4.0 x16")
 
 cut = [yours.batch >> power for power in range(4)]  # the batch and its halves
-again = (1, yours.least_peak_segments)
-found = combinations(yours, cut, segments=again)
+found = searched(yours, cut, ("float32", "float16"))
 for name, only_exact in (("exact", True), ("16 bits too", False)):
     one = best_that_fits(found, only_exact)
     print(f"{name}: " + ("none fits" if one is None else f"{one.plan}, {longer(one)}"))
@@ -684,7 +754,7 @@ plan_explorer(vgg)
 
 # %% [markdown] slide="skip"
 # **28 GB or 19.10 GiB?** The paper of 2016 writes that this step needs 28 GB. Its frameworks held all feature maps for the
-# whole step, and the fastest convolutions' scratch memory with them. PyTorch frees a map after its last use.
+# whole step, plus the scratch memory of the fastest convolutions. PyTorch frees a map after its last use.
 
 # %% slide="skip" folded=true
 judge([32])
@@ -692,9 +762,9 @@ judge([32])
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Without batch norm add up micro-batches; with it, compute again.
+# 1. Without batch norm add up micro-batches; with it recompute, offload what the link can hide, or both.
 # 2. Take 16 bits first, if they count as the same update.
-# 3. Offload where the copies take less time than the kernels.
+# 3. Offload only what the kernels can hide.
 # 4. Judge the combination: savings do not add up.
 
 # %% [markdown] slide="notes"

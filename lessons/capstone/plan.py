@@ -24,9 +24,10 @@ from course_utils.memory import Int64, StepTrace
 from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import CONTEXT_BYTES, TIGHT, Demand, Fit, known_context, spare_bytes
 from course_utils.techniques.offload import WINDOW, Schedule, Work, link_of, pytorch_step, simulate_work
-from course_utils.techniques.offload.work import BACKWARD, FORWARD, UPDATE, WORKSPACE_SHARE, convolution_maps
+from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
 from course_utils.trace import training_step
 from course_utils.units import CourseError, format_bytes, format_seconds, require_one_of, require_whole
+from lessons.capstone.times import seconds_of
 from lessons.shared.recompute import Chain, Segment, checkpointed, evenly
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Plan:
             segments themselves, as `lessons.shared.recompute` takes and finds them.
         changes: changes to the network itself, of OTHER_NETWORKS. They are no way to train this one: `evaluate` refuses
             them with the reason.
+        every: of so many maps in a row that the offload policy would move, the middle one moves; 1 for all.
 
     Raises:
         CourseError: a parameter out of range, or one that would have no effect.
@@ -77,10 +79,12 @@ class Plan:
     algorithm: str = "p"
     segments: int | tuple[Segment, ...] = 1
     changes: tuple[str, ...] = ()
+    every: int = 1
 
     def __post_init__(self) -> None:
         require_whole("batch", self.batch)
         require_whole("window", self.window)
+        require_whole("every", self.every)
         if not isinstance(self.segments, tuple):
             require_whole("segments", self.segments)
         if (micro := self.micro_batch) is not None:
@@ -97,6 +101,8 @@ class Plan:
                 raise CourseError(f"unknown {what} {text!r}: choose one of {', '.join(known)}{hint}")
         if self.window != WINDOW and self.offload != "windowed":
             raise CourseError(f'window belongs to offload="windowed", not to {self.offload!r}: leave it out')
+        if self.every != 1 and self.offload == "none":
+            raise CourseError('every belongs to an offload policy, and offload is "none": leave it out')
         if isinstance(self.changes, str):
             raise CourseError(f'changes must be a tuple of names: write ("{self.changes}",)')
         unknown = [name for name in self.changes if name not in OTHER_NETWORKS]
@@ -120,7 +126,7 @@ class Plan:
         said += [self.precision] if self.precision != "float32" else []
         if self.offload != "none":
             window = f" {self.window}" if self.offload == "windowed" else ""
-            said.append(f"offload {self.offload}{window}")
+            said.append(f"offload {self.offload}{window}" + (f", 1 map in {self.every}" if self.every > 1 else ""))
         if isinstance(self.segments, tuple):
             several = "s" if len(self.segments) > 1 else ""
             said += [f"{len(self.segments)} chosen segment{several}"] if self.segments else []
@@ -329,7 +335,8 @@ class Problem:
         work, _ = self._work(plan)
         window = plan.window if plan.offload == "windowed" else WINDOW
         latency, rate = self.device.launch_seconds, self.link.bytes_per_s
-        return simulate_work(work, plan.offload, plan.algorithm, rate, latency=latency, window=window)
+        settings: dict[str, Any] = {"latency": latency, "window": window, "every": plan.every}
+        return simulate_work(work, plan.offload, plan.algorithm, rate, **settings)
 
     def _work(self, plan: Plan) -> tuple[Work, Int64]:
         """The kernels of a plan's step, and the bytes that each convolution reads and writes."""
@@ -351,7 +358,7 @@ class Problem:
         if plan not in self._found:
             self._check(plan)
             schedule = self.schedule(plan)
-            seconds, waiting = _times(schedule, plan.parts)
+            seconds, waiting = seconds_of(schedule, plan.parts)
             wanted = 0.0 if self.workspace_share or plan.algorithm == "m" else WORKSPACE_SHARE
             self._found[plan] = Evaluation(
                 plan=plan,
@@ -398,13 +405,16 @@ def combinations(
     offloads: Iterable[str] = OFFLOADS,
     segments: Iterable[int | tuple[Segment, ...]] = (1,),
     windows: Iterable[int] = (WINDOW,),
+    every: Iterable[int] = (1,),
 ) -> list[Evaluation]:
-    """Every combination of the values given, windows with "windowed" alone; those refused for this problem left out."""
-    windows = tuple(windows)
+    """Every combination, of windows with "windowed" alone and of `every` with any offload, but for those refused."""
+    windows, every = tuple(windows), tuple(every)
     ways = [(name, window) for name in offloads for window in (windows if name == "windowed" else (WINDOW,))]
+    some = [(*way, one) for way in ways for one in (every if way[0] != "none" else (1,))]
     found: list[Evaluation] = []
-    for micro, precision, way, pieces in itertools.product(micro_batches, precisions, ways, segments):
-        plan = Plan(problem.batch, None if micro == problem.batch else micro, precision, *way, segments=pieces)
+    for micro, precision, (policy, window, one), pieces in itertools.product(micro_batches, precisions, some, segments):
+        at_once = None if micro == problem.batch else micro
+        plan = Plan(problem.batch, at_once, precision, policy, window, segments=pieces, every=one)
         with contextlib.suppress(Refused):
             found.append(problem.evaluate(plan))
     return found
@@ -435,16 +445,3 @@ def fastest(evaluations: Iterable[Evaluation]) -> Evaluation | None:
     """Of those whose tensors fit the one with the least time, of several the least memory; None if there is none."""
     fitting = [one for one in evaluations if one.feasible]
     return min(fitting, key=lambda one: (one.seconds, one.tensor_bytes), default=None)
-
-
-def _times(schedule: Schedule, parts: int) -> tuple[float, float]:
-    """(seconds, of these waiting) of so many micro-batches, each from the second on like the second."""
-    work, ends = schedule.work, schedule.ends
-    busy = np.cumsum(ends - schedule.begins)
-    seconds, computing = float(ends[-1]), float(busy[-1])
-    if parts > 2:
-        passes = np.flatnonzero(work.phase != UPDATE)
-        starts = np.flatnonzero((work.phase[1:] == FORWARD) & (work.phase[:-1] == BACKWARD))
-        seconds += (parts - 2) * float(ends[passes[-1]] - ends[starts[-1]])
-        computing += (parts - 2) * float(busy[passes[-1]] - busy[starts[-1]])
-    return seconds, max(0.0, seconds - computing)

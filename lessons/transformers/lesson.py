@@ -54,8 +54,8 @@ eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 # %% [markdown] slide="slide"
 # ## Eight texts, or one
 #
-# GPT-2, the small one of 2019: twelve layers, 124 million parameters. All numbers in *bfloat16*, two bytes. AdamW. A
-# batch has 8,192 *tokens*: 8 texts of 1,024, or one of 8,192.
+# GPT-2, the small one of 2019: twelve layers, 124 million parameters. All numbers are *bfloat16*, two bytes each;
+# the optimizer is AdamW. A batch has 8,192 *tokens*: 8 texts of 1,024, or one of 8,192.
 
 # %% [markdown] slide="notes"
 # A token is a piece of a word, a number below 50,257. Attention is written out, product by product, as it was in 2019;
@@ -191,8 +191,8 @@ print(f"twelve layers {12 * (rest + of_scores) / GIB:.2f} GiB")
 
 # %% [markdown] slide="notes"
 # PyTorch keeps what its *operators* need, so the formula is that of one implementation, not of the architecture. Most
-# models of today train without dropout: then a layer of GPT-2 keeps 32 sbh + 2 as²b, and one of Llama 53 sbh and its
-# scores (see *Further*).
+# models of today train without dropout: then a layer of GPT-2 keeps 32 sbh + 2 as²b, and one of
+# Llama-3.2-1B 53 sbh and its scores; other Llamas differ, as their widths do (see *Further*).
 
 # %% [markdown] slide="slide"
 # ## Does it have to?
@@ -249,13 +249,16 @@ for name, ways in same_tokens.items():
         }
 pd.DataFrame(rows).T
 
+# %% [markdown] slide="notes"
+# Here all pairs are counted. A causal kernel skips about half of them, so for it the fused rows are too high.
+
 # %% [markdown]
-# That answers the question. Fused, a longer text costs no more memory, and still more arithmetic and time.
+# By this prediction, a longer text costs no more memory with fused attention, and still more arithmetic and time. That
+# answers the question.
 
 # %% [markdown] slide="notes"
-# The arithmetic of the products does not depend on how the tokens are cut into texts. That of the scores grows with the
-# length of a text, fused or not. Here all pairs are counted. A causal kernel skips about half of them, so for it the fused
-# rows are too high.
+# The arithmetic of the linear layers does not depend on how the tokens are cut into texts. That of the scores grows with
+# the length of a text, fused or not.
 
 # %% [markdown] slide="slide"
 # ## What no layer owns: the logits
@@ -334,7 +337,8 @@ tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
 # No weight has a gradient yet. The vocabulary is 65 times as wide as the hidden state, so 14 bytes a logit are 916 sbh,
-# more than twice what twelve layers keep, 408 sbh. The green that stays to the end of the step is `out`.
+# more than twice what twelve layers keep, 408 sbh. The green left at the end of the step is `out`: the
+# logits, held by a name that nobody reads.
 
 # %% [markdown] slide="slide"
 # ## Six bytes
@@ -344,8 +348,9 @@ tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
 # (Their table is under *Further*.) How do they manage with six? Their loss makes one float32 copy of the logits, and
-# subtracts, exponentiates and divides *in that copy*: two bytes and four. The backward pass turns the same memory into the
-# gradient, four bytes, and rounds it to 16 bits, two more. The folded cells do that in a few lines, and test it.
+# subtracts, exponentiates and divides *in that copy*. The logits in 16 bits are freed when the loss returns. The backward
+# pass turns the copy into the gradient and rounds that to 16 bits: four bytes and two. With `out` kept, the logits' two
+# bytes would still be there, and it would be eight. The folded cells do that in a few lines, and test it.
 
 
 # %% slide="skip" folded=true
@@ -392,7 +397,7 @@ except RuntimeError as error:
 
 
 # %% slide="subslide" tags=["change"]
-# Change the number of pieces (4, 8, …) and run again: from when on do more pieces hardly help?
+# Change the number of pieces (4, 8, …). From how many on does the peak hardly fall?
 pieces = 2
 
 
@@ -415,11 +420,13 @@ title = f"Six bytes a logit in place of fourteen: {less:.1f} GiB less"
 side_by_side(peaks, "GiB", title=title)
 
 # %% [markdown] slide="notes"
-# - *Loss alone kept*: `loss = model(ids, labels).loss` instead of `out = …`. The logits go when the call
-#   returns, before the backward pass. One line, two bytes a logit.
-# - *In place*: six bytes. Its price is that the backward pass can run only once, even with `retain_graph=True`.
+# - *Loss alone kept*: `loss = model(ids, labels).loss` instead of `out = …`. The logits are freed when the
+#   call returns, before the backward pass. One line, two bytes a logit.
+# - *In place*: six bytes, as here too nothing holds the logits. Its price is that the backward pass can run only once,
+#   even with `retain_graph=True`, and some time.
 # - *In pieces*: the loss of a token needs the logits of that token alone. So compute logits and loss for some of the
-#   tokens, in a checkpoint, then for the next, and compute each piece's logits again in the backward pass.
+#   tokens, in a checkpoint, then for the next, and compute each piece's logits again in the backward pass. Its
+#   price is time too; we come to both.
 
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
@@ -452,6 +459,10 @@ ways = {
     "fused, full, loss in pieces": Options(dropout=0.1, recompute="full", pieces=16),
 }
 ledgers = {name: language_step("GPT-2", 1024, way).at(8) for name, way in ways.items()}
+with torch.device("meta"):
+    model = gpt2.build(ways["fused, full"]).to(torch.bfloat16)
+whole = training_step(model, inputs=tokens, loss=in_place, optimizer="adamw")
+ledgers["fused, full, in place"] = whole.at(8)
 peaks = {name: ledger.peak_bytes / GIB for name, ledger in ledgers.items()}
 best = peaks["fused, full, loss in pieces"]
 weights = 2 * gpt2.parameters / GIB
@@ -475,28 +486,36 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# By hand: weights and two moments, the inputs of twelve layers, three float32 tensors of one piece, and the first weight
-# gradient, that of the vocabulary.
+# By hand: weights and two moments, the inputs of twelve layers, three float32 tensors of one piece (its logits in 16 bits
+# are freed by then, as no name holds them), and the first weight gradient, that of the vocabulary.
 
 # %% slide="subslide" folded=true
 h100 = hardware.device("H100 SXM")
 times = {name: predict_step(ledger, h100, "bfloat16") for name, ledger in ledgers.items()}
 ms = {name: 1000 * time.total_seconds for name, time in times.items()}
 first, last = "written out", "fused, full, loss in pieces"
+
+
+def beaten(name):
+    """Whether another way takes neither more memory nor more time."""
+    return any(peaks[n] <= peaks[name] and ms[n] <= ms[name] for n in peaks if n != name)
+
+
 plane(
     Axis("predicted step on an H100, ms", low=0, high=100),
     Axis("peak of tensors, GiB", low=0),
     spots=[
-        Spot(name, ms[name], size, COLOURS[2] if name == last else INK)
+        Spot(name, ms[name], size, INK if beaten(name) else COLOURS[2], hollow=beaten(name))
         for name, size in peaks.items()
     ],
-    title=f"All together: from {peaks[first]:.2f} to {peaks[last]:.2f} GiB, "
-    f"and from {ms[first]:.0f} to {ms[last]:.0f} ms",
+    title=f"{peaks[first]:.2f} to {peaks[last]:.2f} GiB: fused attention saves time, "
+    "the rest spends some",
 )
 
 # %% [markdown] slide="notes"
-# Selective checkpointing and fused attention have the same peak: for the scores, the kernel does what selective
-# checkpointing does. Its step is shorter. Why? And what does full checkpointing cost? Lesson 10 said a third.
+# Full points are those that no other beats. Selective checkpointing and fused attention have the same peak: both are at
+# the loss, and their layers keep the same, as for the scores the kernel does what selective checkpointing does. Its step
+# is shorter. Why? And what do full checkpointing and the loss in pieces cost? Lesson 10 said a third.
 
 # %% folded=true
 endless = replace(h100, bandwidth_gb_s=1e6 * h100.bandwidth_gb_s)
@@ -520,23 +539,31 @@ print("layers computed again, GPT-2:", more(ms["fused"], ms["fused, full"]))
 # One layer: what twelve take beyond six.
 one, one_again = ((step_ms(way) - step_ms(way, layers=6)) / 6 for way in (kept_way, again_way))
 print("a layer alone:", more(one, one_again))
-print(f"logits, loss and update: {ms['fused'] - 12 * one:.1f} ms of GPT-2's step")
+print(f"all but the layers: {ms['fused'] - 12 * one:.1f} ms of GPT-2's step")
 print("GPT-2 XL:", more(step_ms(kept_way, "GPT-2 XL"), step_ms(again_way, "GPT-2 XL")))
+print("the loss in place, GPT-2:", more(ms["fused, full"], ms["fused, full, in place"]))
+two = step_ms(replace(again_way, pieces=2))
+print("the loss in 2 pieces:", more(ms["fused, full"], two))
+print("the loss in 16 pieces:", more(ms["fused, full"], ms[last]))
+print("from fused alone to the last:", more(ms["fused"], ms[last]))
 
 # %% [markdown] slide="notes"
 # In our time model nearly all of the difference is the traffic of the scores: without it the two are close. Dao and
 # others, *FlashAttention* (2022), measured the same: more operations, fewer bytes, less time.
 #
-# A layer does take a third longer. But much of GPT-2's step is logits, loss and update, which are not computed again. In
+# A layer does take a third longer. But much of GPT-2's step is logits and loss, which are not computed again. In
 # GPT-2 XL, with 48 wider layers, they weigh less, and the step takes nearly a third longer.
 #
-# With full checkpointing the tower is the peak, whatever attention does. So the loss in pieces takes away so much.
+# With full checkpointing the tower is the peak, whatever attention does. So a loss in place or in pieces takes away so
+# much. Both have their price. In place, one small operator after another reads and writes the copy. In pieces, each
+# piece's product runs twice, and its gradient of the vocabulary is added to the last one's. Against fused attention alone,
+# recomputation and 16 pieces take 47 % more time.
 
 # %% [markdown] slide="slide"
-# ## Does it still learn?
+# ## Does it still learn the same?
 #
-# A GPT of two layers without dropout learns to write the Python file that defines it, a byte a token, twice: written
-# out, and fused with layers and loss computed again.
+# A small GPT of two layers without dropout begins to learn the Python file that defines it, a byte a token, twice:
+# written out, and fused with layers and loss computed again.
 
 # %% [markdown] slide="notes"
 # Without dropout, none of this changes what is computed, but for rounding. With dropout, eager and fused draw different
@@ -609,8 +636,8 @@ transformer_explorer()
 # <details><summary>What you will see</summary>
 #
 # Eager, the peak rises though the tokens are the same; fused it stays. Full checkpointing alone puts GPT-2 XL with eight
-# texts on the card: of its 15.3 GiB, weights, gradients and moments are 11.6. The loss in pieces takes the tower alone,
-# so it hardly helps where the peak is elsewhere: in the update (GPT-2 XL, one text), or at a layer whose scores are
+# texts on the card: of its 15.3 GiB, weights and moments are 8.7 and the logits 5.4. The loss in pieces takes the tower
+# alone, so it hardly helps where the peak is elsewhere: in the update (GPT-2 XL, one text), or at a layer whose scores are
 # computed again (eager, full, one text of 8,192). It then still saves the logits that `out` holds, two bytes each.
 #
 # </details>
@@ -761,11 +788,11 @@ print(f"{within} are within the range of 40 made-up pasts.")
 # 1. Written out, with dropout, a layer keeps 34 sbh + 5 as²b bytes: one long text costs more than many short ones.
 #    Fused, only its arithmetic does.
 # 2. Then the logits are the peak: let `out` go, work in place or in pieces.
-# 3. All together: from 14.13 to 1.25 GiB, and the step is faster.
+# 3. All together: from 14.13 to 1.25 GiB. Only fused attention saves time.
 
 # %% [markdown] slide="notes"
-# A layer keeps 17 times what enters it, so compute whole layers again where memory is short, and remember that the loss
-# then decides.
+# A layer keeps 17 times what enters it, so compute whole layers again where memory is short, and then the loss is the
+# peak.
 #
 # Now the exercise: [exercises/13_transformers.ipynb](../exercises/13_transformers.ipynb). {questions}. Save, then
 # `course check 13` gives your marks. Lesson 14 asks, on the same trace, what one card can train and serve.

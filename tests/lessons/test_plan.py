@@ -20,8 +20,9 @@ from course_utils.machine import hardware
 from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS, Network
 from course_utils.techniques.capacity import CONTEXT_BYTES, FITS, NO, demand, fit, known_context
-from course_utils.techniques.offload import simulate
-from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps
+from course_utils.techniques.offload import simulate, simulate_work
+from course_utils.techniques.offload.policies import moved
+from course_utils.techniques.offload.work import WORKSPACE_SHARE, convolution_maps, pytorch_step
 from course_utils.trace import training_step
 from course_utils.units import GIB, CourseError
 from lessons.capstone import plan as plan_module
@@ -72,12 +73,13 @@ def problem(share: float = 0.0) -> Problem:
 
 
 micro_batches = st.sampled_from([None, 12, 8, 6, 3, 2])
+some_maps = [(policy, every) for policy in OFFLOADS for every in ((1,) if policy == "none" else (1, 2, 3))]
 plans = st.builds(
-    Plan,
+    lambda way, **rest: Plan(offload=way[0], every=way[1], **rest),
+    way=st.sampled_from(some_maps),
     batch=st.just(BATCH),
     micro_batch=micro_batches,
     precision=st.sampled_from(["float32", "float16"]),
-    offload=st.sampled_from(OFFLOADS),
     algorithm=st.sampled_from(ALGORITHMS),
     segments=st.sampled_from([1, 3, ((0, 4),), ((0, 5), (5, 8))]),
 )
@@ -122,13 +124,27 @@ def test_offload_is_the_schedule_s(policy: str) -> None:
     assert found.waiting_seconds == pytest.approx(float(schedule.stall_seconds().sum()), abs=1e-12)
 
 
-@pytest.mark.parametrize("policy", ["all", "windowed"])
-def test_offload_of_four_micro_batches_is_that_of_four_traced_ones(policy: str) -> None:
-    found = problem().evaluate(Plan(BATCH, 6, offload=policy, segments=((0, 4),)))
+@pytest.mark.parametrize(("policy", "every"), [("all", 1), ("windowed", 1), ("all", 3), ("windowed", 2)])
+def test_offload_of_four_micro_batches_is_that_of_four_traced_ones(policy: str, every: int) -> None:
+    found = problem().evaluate(Plan(BATCH, 6, offload=policy, segments=((0, 4),), every=every))
     ledger = training_step(checkpointed(chain(), [(0, 4)]), (3, 32, 32), 10, accumulate=4).at(6)
-    schedule = simulate(ledger, TITAN_X, policy, link=GEN3)
+    rate, latency = hardware.link(GEN3).bytes_per_s, TITAN_X.launch_seconds
+    schedule = simulate_work(pytorch_step(ledger, TITAN_X), policy, "p", rate, latency=latency, every=every)
     assert found.tensor_bytes == schedule.peak_bytes
     assert found.seconds == pytest.approx(schedule.total_seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 4])
+def test_of_so_many_maps_in_a_row_the_middle_one_moves_in_each_micro_batch(every: int) -> None:
+    ledger = training_step(chain(), (3, 32, 32), 10, accumulate=2).at(6)
+    work = pytorch_step(ledger, TITAN_X)
+    waiting = sorted(np.flatnonzero(moved(work, "all")).tolist(), key=lambda tensor: int(work.birth[tensor]))
+    half = len(waiting) // 2  # as many in both
+    assert half > every
+    wanted = {
+        tensor for part in (waiting[:half], waiting[half:]) for i, tensor in enumerate(part) if i % every == every // 2
+    }
+    assert set(np.flatnonzero(moved(work, "all", every)).tolist()) == wanted
 
 
 def test_workspace_is_counted_where_it_is_asked_for_and_the_slow_algorithm_needs_none() -> None:
@@ -176,7 +192,7 @@ def test_only_a_precision_beats_the_plain_step(plan: Plan) -> None:
 @given(plan=plans)
 @slow_trace
 def test_moving_more_never_needs_more_than_moving_nothing(plan: Plan) -> None:
-    stays = problem().evaluate(replace(plan, offload="none"))
+    stays = problem().evaluate(replace(plan, offload="none", every=1))
     moves = problem().evaluate(plan)
     assert moves.tensor_bytes <= stays.tensor_bytes
     assert moves.seconds >= stays.seconds - 1e-12
@@ -215,6 +231,8 @@ def test_the_fastest_of_those_that_fit() -> None:
 def test_combinations_leave_out_what_is_refused() -> None:
     normed = Problem(NORMED, BATCH, TITAN_X, GEN3)
     found = combinations(normed, (BATCH, 12), ("float32", "bfloat16"), ("none", "all"), (1, 3))
+    some = combinations(normed, offloads=("none", "all"), precisions=("float32",), every=(1, 2))
+    assert [str(one.plan) for one in some] == ["plain", "offload all", "offload all, 1 map in 2"]
     assert {one.plan for one in found} == {
         Plan(BATCH, offload=offload, segments=pieces) for offload, pieces in itertools.product(("none", "all"), (1, 3))
     }
@@ -284,6 +302,8 @@ def test_batch_norm_in_eval_mode_looks_at_no_batch() -> None:
         ({"algorithm": "fast"}, "unknown algorithm 'fast': choose one of p, m"),
         ({"segments": 0}, "segments must be a whole number of 1 or more, got 0"),
         ({"window": 3}, "window belongs to offload=\"windowed\", not to 'none': leave it out"),
+        ({"every": 2}, 'every belongs to an offload policy, and offload is "none": leave it out'),
+        ({"every": 0, "offload": "all"}, "every must be a whole number of 1 or more, got 0"),
         ({"changes": "stride"}, 'changes must be a tuple of names: write ("stride",)'),
         ({"changes": ("prune",)}, "unknown change 'prune': choose among stride, squeeze, pool"),
     ],

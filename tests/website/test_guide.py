@@ -96,6 +96,22 @@ def test_an_answer_is_said_in_the_library_s_words(at: int) -> None:
         assert answer.fits or answer.verdict.tensor_bytes > 0
 
 
+def test_an_answer_says_which_batches_nobody_looked_at() -> None:
+    said = set[int]()
+    for one in GUIDE:
+        answer = GUIDE.answer(*one)
+        unseen = r"(?:; ([\d,]+)(?: to ([\d,]+))? (?:was|were) not looked at)?"
+        found = re.search(rf" ([\d,]+) does not surely fit{unseen}", answer.sentence)
+        if not found or answer.batch in said:
+            continue
+        said.add(answer.batch)
+        larger, first, last = (int(number.replace(",", "")) if number else None for number in found.groups())
+        unknown = [] if first is None else list(range(first, (last or first) + 1))
+        assert [batch for batch in range(answer.batch, larger + 1) if batch not in unknown] == [answer.batch, larger]
+        assert not set(unknown) & set(BATCHES)
+    assert {1, 4, 8, 1024} < said
+
+
 def test_the_command_asks_for_the_same_step() -> None:
     for model, way, card in SOME[::3]:
         answer = GUIDE.answer(model, way, card)

@@ -134,7 +134,8 @@ def test_what_scripts_fill_is_there_without_them() -> None:
     assert "One &lt; two." in made
     assert "axis time" in made
     assert " hidden><label>your guess" in predict_html("1", "How much?", "GiB")
-    assert f"<summary>The answer</summary>{picture.svg}</details>" in reveal_html("1", "{}", picture.svg)
+    answer = f"<summary>The answer</summary><p>a: 1 MiB.</p>{picture.svg}</details>"
+    assert answer in reveal_html("1", "{}", picture.svg)
 
 
 # -- the words of a guess are the lab's --------------------------------------------------------------------------------

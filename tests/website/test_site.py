@@ -149,6 +149,11 @@ def test_a_dark_page_is_printed_dark_on_white(served: str, tab: Any) -> None:
     assert seen == ["dark", "light", "dark"]
 
 
+def test_the_search_finds_the_guide_by_a_model_that_it_covers(served: str, tab: Any) -> None:
+    tab.goto(f"{served}/search.html?q=Llama")
+    tab.locator("#search-results a[href^='field-guide.html']").first.wait_for()
+
+
 # -- explorers ---------------------------------------------------------------------------------------------------------
 
 
@@ -171,6 +176,14 @@ def move(tab: Any, name: str, label: str, labels: Sequence[str]) -> bool:
 
 def _number(label: str) -> float:
     return float(label.replace(",", ""))
+
+
+# Whatever was painted before, element by element and in their order.
+SAME_PICTURE = """html => {
+  const lab = document.createElement('div');
+  lab.innerHTML = html;
+  return lab.querySelector('svg').isEqualNode(document.querySelector('.course-figure svg'));
+}"""
 
 
 def words(tab: Any) -> list[str]:
@@ -235,6 +248,7 @@ def test_an_explorer_says_on_the_page_what_it_says_in_the_lab(
         assert said == lab_said
         alt = tab.locator(".course-figure svg").get_attribute("aria-label")
         assert alt == BeautifulSoup(explorer.figure.value, "html.parser").svg["aria-label"]
+        assert tab.evaluate(SAME_PICTURE, explorer.figure.value)
         compared += 1
     assert compared >= 4
 
@@ -281,6 +295,8 @@ def test_an_answer_opens_with_the_labs_words_once_a_guess_is_there(guessed: Path
     tab.goto(guessed.as_uri())
     said, answer = tab.locator(".course-reveal > p"), tab.locator(".course-answer")
     assert said.inner_text() == "Enter your guess above first; then this shows: by hand, trace."
+    link = said.get_by_role("link", name="your guess").get_attribute("href")
+    assert "is 2 < 3?" in tab.locator(link).inner_text()  # its own question, which need not be the last one above
     assert not answer.is_visible()
     field = tab.get_by_label("your guess")
     for text, why in (("", "Write a number first."), ("much", "'much' is not a number")):

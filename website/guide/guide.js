@@ -98,7 +98,7 @@
       <text x="40" y="14"></text><text x="40" y="188"></text>`;
     const [limit, axis] = svg.querySelectorAll("text");
     limit.textContent = `dashed: ${card.name}, ${card.gib} GiB`;
-    axis.textContent = `one step: forward, backward, update; at most ${Math.max(...gib).toFixed(1)} GiB`;
+    axis.textContent = "16 moments of a step: forward, backward, update";
   }
 
   function open() {

@@ -13,7 +13,7 @@ from course_utils.files import write_whole
 from course_utils.machine.hardware import Device
 from course_utils.techniques.capacity import FITS, NO, TIGHT
 from course_utils.techniques.fine_tuning import RANK
-from course_utils.units import GB, GIB, MIB, format_bytes
+from course_utils.units import GB, GIB, MIB, as_written, format_bytes
 from website.guide.articles import said
 from website.guide.measured import measured, off
 from website.guide.models import IMAGE, LATENT, MODELS, TEXT, Model
@@ -100,7 +100,7 @@ def _measured(table: Guide) -> Iterator[tuple[str, ...]]:
             yield f"{step}, {row.way.length:,}", ran, said, agrees([state for _, state, _ in ours])
         else:
             step = f"{step}, batch {row.batch} × {row.way.length:,}"
-            yield step, format_bytes(row.mib * MIB), format_bytes(ours), f"{100 * off(row, ours):+.1f} %"
+            yield step, format_bytes(row.mib * MIB), format_bytes(ours), as_written(f"{100 * off(row, ours):+.1f} %")
 
 
 def agrees(states: Sequence[str]) -> str:
@@ -129,9 +129,8 @@ def _largest(table: Guide) -> str:
         if row.mib and row.name in table.measured:
             found.setdefault(row.way.method, []).append(off(row, table.measured[row.name]))
     worst = {method: 100 * max(those, key=abs) for method, those in found.items()}
-    return " ".join(
-        f"{method}: {len(found[method])} peaks, the worst off by {one:+.1f} %." for method, one in worst.items()
-    )
+    lines = (f"{method}: {len(found[method])} peaks, the worst off by {one:+.1f} %." for method, one in worst.items())
+    return as_written(" ".join(lines))
 
 
 def _said(table: Guide) -> Iterator[dict[str, str]]:
@@ -163,7 +162,7 @@ def fragment(table: Guide | None = None, parts: str = "guide/") -> str:
         f"traced with torch {table.torch}, none from a rule of thumb. Batches looked at are 1, 2, 3, 4, 6, 8, 12 and "
         f"so on; LoRA and QLoRA have rank {RANK} on every linear layer of the blocks. A mixture of experts is taken to "
         "spread its tokens evenly.",
-        lab="In the lab: from website.guide.explorer import field_guide, then field_guide().",
+        lab="from website.guide.explorer import field_guide; field_guide()",
         first=FIRST if FIRST in table.models else next(iter(table.models)), kinds=kinds,
         data=_data(table, parts), script=(HERE / "guide.js").read_text(encoding="utf-8"),
         methods=[MIXED, LORA, QLORA], smallest=_smallest(table),

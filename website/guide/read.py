@@ -54,14 +54,19 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """The largest batch, and the next; or batch 1 where none fits: peak, verdict, and what a tight one means."""
+        """The largest batch, and the next looked at; or batch 1 where none fits: peak, verdict, what tight means."""
         reserved = "" if self.reserved_bytes is None else f"; PyTorch reserves {format_bytes(self.reserved_bytes)}"
         batch = f"Batch {max(1, self.batch):,} peaks at {format_bytes(self.peak_bytes)} and {self.verdict.words}"
         tight = f" {self.verdict.sentence}" if self.verdict.state == TIGHT else ""
         if not self.fits:
             return f"{batch}.{tight}"
         larger = next((other for other in BATCHES if other > self.batch), None)
-        return f"{batch}{reserved}." + (f" {larger:,}, the next looked at, does not surely fit." if larger else "")
+        if larger is None:
+            return f"{batch}{reserved}."
+        between = range(self.batch + 1, larger)
+        unknown = f"; {between[0]:,} to {between[-1]:,} were not looked at" if len(between) > 1 else ""
+        unknown = f"; {between[0]} was not looked at" if len(between) == 1 else unknown
+        return f"{batch}{reserved}. {larger:,} does not surely fit{unknown}."
 
     @property
     def command(self) -> str:

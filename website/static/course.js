@@ -18,5 +18,5 @@ window.FontAwesomeConfig = {observeMutations: false};
   });
   addEventListener('load', reach);
   addEventListener('resize', reach);
-  new MutationObserver(reach).observe(document.documentElement, {subtree: true, attributeFilter: ['open', 'hidden']});
+  new MutationObserver(reach).observe(document.documentElement, {subtree: true, attributeFilter: ['open', 'hidden', 'data-theme']});
 })();

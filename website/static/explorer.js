@@ -3,9 +3,8 @@
 (() => {
   const waiting = {}, here = document.currentScript.src;
   window.courseViews = async (name, part, text) => {
-    const bytes = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
-    const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
-    const [elements, views] = JSON.parse(await new Response(plain).text());
+    const packed = (await fetch(`data:;base64,${text}`)).body;
+    const [elements, views] = await new Response(packed.pipeThrough(new DecompressionStream('gzip'))).json();
     const whole = view => view && view[0] ? [view[0].map(i => elements[i]), ...view.slice(1)] : view;
     waiting[`${name}/${part}`](views.map(whole));
   };
@@ -19,10 +18,9 @@
   };
   const writers = {
     bytes: count => {
-      const names = ['B', 'KiB', 'MiB', 'GiB'];
       let size = count, at = 0;
       while (at < 3 && Number(fixed(size, at ? 2 : 0).replaceAll(',', '')) >= 1024) { size /= 1024; at += 1; }
-      return `${fixed(size, at ? 2 : 0)} ${names[at]}`;
+      return `${fixed(size, at ? 2 : 0)} ${['B', 'KiB', 'MiB', 'GiB'][at]}`;
     },
     points: share => `${fixed(100 * share, 1)} points`,
     hundredths: change => fixed(change, 2),
@@ -34,7 +32,7 @@
     const book = JSON.parse(box.dataset.book), missing = new Set(book.missing), parts = {}, ready = {};
     const lengths = book.controls.map(([, labels]) => labels.length);
     const [words, picture] = [box.querySelector('.course-words'), box.querySelector('.course-figure')];
-    let at = [...book.start], last = null, newest = 0;
+    let at = [...book.start], last = {at: book.start, number: book.number}, newest = 0;
 
     const place = to => to.reduce((all, one, i) => all * lengths[i] + one, 0);
     const load = part => parts[part] ??= new Promise((done, failed) => {
@@ -91,10 +89,8 @@
       return {fit};
     });
 
-    const lines = (...said) => words.replaceChildren(...said.flatMap(line => [line, document.createElement('br')]));
     const lastMove = (number, uncaused) => {
-      const changed = last ? at.map((_, i) => i).filter(i => at[i] !== last.at[i]) : [];
-      const before = last;
+      const before = last, changed = at.map((_, i) => i).filter(i => at[i] !== before.at[i]);
       last = {at: [...at], number};
       if (number === null || changed.length !== 1) return [];
       const [name, labels] = book.controls[changed[0]], change = number - before.number;
@@ -104,46 +100,49 @@
       return [asWritten(`Last move, ${name} ${move}: ${book.what} ${effect}.`)];
     };
 
-    // A picture is a flat list of elements: those that differ from the last one are replaced.
-    let painted = null;
+    // A picture is a flat list of elements: those that the last one has too stay, the others are made.
+    let painted = [];
     const paint = now => {
-      const svg = picture.firstElementChild, fresh = document.createElement('div');
-      if (painted && svg.childNodes.length === painted.length - 2) {
-        const changed = [...now.keys()].slice(1, -1).filter(i => now[i] !== painted[i]);
-        fresh.innerHTML = [now[0], ...changed.map(i => now[i]), '</svg>'].join('');
-        const [made] = fresh.children, nodes = [...made.childNodes], old = i => svg.childNodes[i - 1];
-        for (const {name, value} of made.attributes) svg.setAttribute(name, value);
-        changed.forEach((i, k) => { old(i) ? old(i).replaceWith(nodes[k]) : svg.append(nodes[k]); });
-        while (svg.childNodes.length > now.length - 2) svg.lastChild.remove();
-      } else picture.innerHTML = now.join('');
-      painted = now;
+      const svg = picture.firstElementChild, old = new Map(), made = document.createElement('div');
+      [...svg.childNodes].forEach((node, i) => old.set(painted[i], (old.get(painted[i]) ?? []).concat(node)));
+      const nodes = now.map(text => old.get(text)?.shift());
+      made.innerHTML = now.filter((_, i) => !nodes[i]).join('');
+      const [whole] = made.children, fresh = [...whole.childNodes];
+      for (const {name, value} of whole.attributes) if (svg.getAttribute(name) !== value) svg.setAttribute(name, value);
+      old.forEach(rest => rest.forEach(node => node.remove()));
+      let next = svg.firstChild;
+      nodes.slice(1, -1).forEach(node => {
+        if (node === next) next = next.nextSibling;
+        else svg.insertBefore(node ?? fresh.shift(), next);
+      });
+      painted = now.slice(1, -1);
     };
+
+    // Words have a height of their own, so that the browser lays nothing else of the page out again; it only grows.
+    const room = () => { words.style.cssText = `contain: strict; height: ${words.scrollHeight}px`; };
+    new ResizeObserver(() => requestAnimationFrame(room)).observe(words);
 
     const draw = async () => {
       box.dataset.settled = 'no';
       const turn = newest += 1, here = place(at), part = Math.floor(here / book.run);
       const views = ready[part] ?? await load(part).catch(() => null);
       if (turn !== newest) return;
-      if (!views) { lines('This part of the explorer could not be loaded. Move once more to try again.'); return; }
+      if (!views) return void (words.textContent = 'This part could not be loaded. Move once more to try again.');
       const [svg, said, number, uncaused] = views[here % book.run];
       words.setAttribute('role', svg ? 'status' : 'alert');
       picture.classList.toggle('course-faint', !svg);
       box.dataset.settled = 'yes';
-      if (!svg) { lines(said); return; }
-      paint(svg);
-      lines(...said, ...lastMove(number, uncaused));
-      words.style.minHeight = `${Math.max(parseFloat(words.style.minHeight) || 0, words.offsetHeight)}px`;
+      if (svg) paint(svg);
+      words.innerText = svg ? [...said, ...lastMove(number, uncaused)].join('\n') : said;
+      if (words.scrollHeight > words.clientHeight) room();
     };
 
     controls.forEach(one => one.fit());
     for (const name of ['controls', 'at-rest']) box.querySelector(`.course-${name}`).hidden = false;
-    load(Math.floor(place(book.start) / book.run)).then(views => {
-      if (!last) last = {at: [...book.start], number: views[place(book.start) % book.run][2]};
-      box.dataset.ready = '';
-    }, () => {});
+    load(Math.floor(place(book.start) / book.run)).then(() => { box.dataset.ready = ''; }, () => {});
     box.addEventListener('input', async () => {  // one after the other: the moves come first
-      const count = Math.ceil(lengths.reduce((all, one) => all * one, 1) / book.run);
-      for (let part = 0; part < count; part += 1) await load(part).catch(() => null);
+      const end = place(lengths.map(count => count - 1)) / book.run;
+      for (let part = 0; part <= end; part += 1) await load(part).catch(() => null);
     }, {once: true});
   };
   document.addEventListener('DOMContentLoaded', () => document.querySelectorAll('[data-book]').forEach(setUp));

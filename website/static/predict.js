@@ -75,8 +75,11 @@
         const answer = one.querySelector('.course-answer');
         answer.hidden = !known;
         answer.open = known;
-        one.querySelector('[aria-live]').textContent = known ? answerTo(guess, told)
-          : `Enter your guess above first; then this shows: ${Object.keys(told.rows).join(', ')}.`;
+        const said = one.querySelector('[aria-live]');
+        if (known) { said.textContent = answerTo(guess, told); continue; }
+        const link = Object.assign(document.createElement('a'), {href: `#guess-${form.dataset.predict}`});
+        link.textContent = 'your guess';  // another question may stand between
+        said.replaceChildren('Enter ', link, ` above first; then this shows: ${Object.keys(told.rows).join(', ')}.`);
       }
     };
     form.addEventListener('submit', event => {

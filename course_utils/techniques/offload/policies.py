@@ -13,8 +13,8 @@ from course_utils.machine.hardware import Device, Link
 from course_utils.memory import Ledger
 from course_utils.techniques.offload.schedule import Schedule
 from course_utils.techniques.offload.simulation import run
-from course_utils.techniques.offload.work import Bools, Work, pytorch_step
-from course_utils.units import KIB, CourseError, require_one_of
+from course_utils.techniques.offload.work import BACKWARD, FORWARD, Bools, Work, pytorch_step
+from course_utils.units import KIB, CourseError, require_one_of, require_whole
 
 POLICIES = ("none", "all", "conv", "windowed")
 ALGORITHMS = ("m", "p")
@@ -79,11 +79,12 @@ def simulate_work(
     latency: float = hardware.LAUNCH_SECONDS,
     window: int = WINDOW,
     prefetch: bool = True,
+    every: int = 1,
 ) -> Schedule:
-    """`simulate` on kernels and tensors at hand, for many policies of one step.
+    """`simulate` on kernels and tensors at hand, for many policies of one step; of what they move, one in `every`.
 
     Raises:
-        CourseError: an unknown policy or algorithm, or a window below 1.
+        CourseError: an unknown policy or algorithm, or a window or `every` below 1.
     """
     require_one_of("policy", policy, POLICIES)
     require_one_of("algorithm", algorithm, ALGORITHMS)
@@ -91,10 +92,26 @@ def simulate_work(
         raise CourseError(f"window must be 1 or more tensors, got {window!r}; 0 is policy 'all'")
     fast = np.full(work.kernels, algorithm == "p")
     in_flight = window if policy == "windowed" else 0
-    return run(work, moved(work, policy), fast, bytes_per_s, latency, in_flight, policy, algorithm, prefetch)
+    return run(work, moved(work, policy, every), fast, bytes_per_s, latency, in_flight, policy, algorithm, prefetch)
 
 
-def moved(work: Work, policy: str) -> Bools:
-    """(S,) the tensors that a policy moves."""
-    big: Bools = work.movable & (work.size >= MINIMUM_BYTES) & (policy != "none")
-    return big & work.feeds_convolution if policy == "conv" else big
+def moved(work: Work, policy: str, every: int = 1) -> Bools:
+    """(S,) the tensors that a policy moves: of each `every` in a row, as they are made, the middle one.
+
+    Micro-batches are counted one by one, so that each moves the same.
+
+    Raises:
+        CourseError: `every` below 1.
+    """
+    require_whole("every", every)
+    chosen: Bools = work.movable & (work.size >= MINIMUM_BYTES) & (policy != "none")
+    if policy == "conv":
+        chosen = chosen & work.feeds_convolution
+    tensors = np.flatnonzero(chosen)
+    tensors = tensors[np.argsort(work.birth[tensors], kind="stable")]
+    begins = 1 + np.flatnonzero((work.phase[:-1] == BACKWARD) & (work.phase[1:] == FORWARD))  # later micro-batches
+    part = np.searchsorted(begins, work.leaves[tensors], side="right")
+    taken = np.zeros_like(chosen)
+    for one in np.unique(part):
+        taken[tensors[part == one][every // 2 :: every]] = True
+    return taken
