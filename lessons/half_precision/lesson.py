@@ -504,8 +504,8 @@ plane(
 # is back. Round them at random and the gap closes, though the weights are just as coarse; rounding Adam's averages does
 # not open it again. Coarse weights are harmless here; losing every update below half a spacing is not. More time does not
 # bring them back: `train` with 120 epochs in place of 30, run once for this page, ends at 93 % in float32 and at 73 % all
-# in bfloat16. float16 has three more bits of fraction, so it begins to lose updates at steps eight times smaller: in the chart above hardly any at 1e-4, and at 1e-5 as many as bfloat16 at 1e-4. (The network
-# is small and this is one seed; how much is lost varies.)
+# in bfloat16. float16 has three more bits of fraction, so it begins to lose updates at steps eight times smaller: in the
+# chart above hardly any at 1e-4, and at 1e-5 as many as bfloat16 at 1e-4. (The network is small and this is one seed; how much is lost varies.)
 
 # %% [markdown] slide="subslide"
 # **Can you train in 16 bits alone?** float16: not with Adam's usual ε, nor with small gradients unless the loss is scaled.

@@ -431,7 +431,7 @@ for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
 # ## What moves for free today?
 #
 # On an A100 or H100, in 16 bits or TF32, no layer of VGG-16 or ResNet-50 hides its copy. Move a transformer block's input
-# alone, and compute what is inside again (lesson 10).
+# alone, and compute its inside again (lesson 10).
 
 # %% [markdown] slide="notes"
 # (By the rule: the widest layers have 4,608, and the table asks for more.) A whole block takes longer than a layer. Take a
