@@ -430,7 +430,7 @@ for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
 # %% [markdown] slide="slide"
 # ## What moves for free today?
 #
-# On an A100 or H100, in 16 bits or TF32, no layer of VGG-16 or ResNet-50 hides its copy. Move a transformer block's input
+# In 16 bits or TF32 an A100 or H100 asks for wider layers than VGG-16 or ResNet-50 has. Move a transformer block's input
 # alone, and compute its inside again (lesson 10).
 
 # %% [markdown] slide="notes"
