@@ -736,10 +736,11 @@ offload_explorer()
 #
 # 1. The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L; in 16 bits, R / L.
 # 2. Several copies in flight wait less, and hold memory.
-# 3. In 16 bits or TF32 on an A100 or H100, layers of VGG-16 or ResNet-50 are too short for their copies. A whole
-#    transformer block is long enough if 12 · h ≥ R / L.
+# 3. Where layers are too narrow to hide a copy, a whole transformer block may: if 12 · h ≥ R / L.
 
 # %% [markdown] slide="notes"
+# Too narrow are, by the rule, all layers of VGG-16 and ResNet-50 on an A100 or H100 in 16 bits or TF32.
+#
 # A copy out and back changes no bit: what it costs is time, and pinned memory of the host. Lesson 10 asks when computing
 # a map again is cheaper than moving it.
 #
