@@ -10,7 +10,7 @@ from lessons.shared.published import CAFFE2, published
 from lessons.shared.sources import DATAGURU, SYNCED, traced
 
 DEAR = 0.2  # more time for each sample than this, as a share, and a batch is a last resort
-ROUNDING = 1e-6  # gradients that differ by less differ by rounding in float32
+ROUNDING = 1e-6  # gradients that differ by a smaller share of the largest value differ by rounding in float32
 
 
 def dearer(batch: int, than: int = 128) -> float:
@@ -28,7 +28,7 @@ def _smaller_batch() -> Finding:
     return Finding(
         verdict,
         f"Inception on a Titan X, batch 16: {extra:.0%} more time per image than at 128 ({CAFFE2}); no value of "
-        f"the gradient of two halves differs from the whole batch's by more than {measured}",
+        f"the gradient of two halves differs from the whole batch's by more than {measured} of the largest value",
         "Time, yes, by an amount that can be looked up. Accuracy need not change: smaller pieces on the card add up to "
         "the same update, unless batch norm is in the network. A smaller batch for each update is another training.",
     )

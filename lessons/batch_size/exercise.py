@@ -148,7 +148,8 @@ graded.micro_batch(micro_batch)
 # ## 4. Micro-batches of different sizes
 #
 # A data set of 1,297 images in micro-batches of 32 leaves 17 for the last one. The loss of each micro-batch is a
-# mean over *its* samples, and the update has to come from the mean over *all* samples.
+# mean over *its* samples, and the update has to come from the mean over *all* samples. (Each sample here has one label.
+# For padded texts `sizes` would count the tokens that are not padding.)
 #
 # Return the list of factors, one for each micro-batch of `sizes`, by which its loss must be multiplied before
 # `backward()`.

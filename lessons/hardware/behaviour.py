@@ -77,7 +77,7 @@ class HeadOnly(NetworkCheck[transfer.TransferComparison]):
             "the first layer still learns",
             _FirstStillLearns,
             "Most of the backbone is frozen and the peak has hardly moved: its first layer still learns, so gradients "
-            "pass through all the layers above it, and their maps stay.",
+            "pass through all the layers above it, and what those need for that stays.",
         ),
         Slip(
             "only the first layer frozen",

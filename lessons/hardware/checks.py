@@ -295,7 +295,7 @@ frozen_step_bytes = BytesCheck(
              "there is kept."),
         Slip("maps of trained layers alone", _step(maps=lambda layers: sum(a[1] for a, b in pairwise(layers) if b[2])),
              "You kept the inputs of the trained layers alone. A frozen layer above a trained one must pass the "
-             "gradient on, and keeps its input too."),
+             "gradient on, and in this accounting it keeps its input too."),
         Slip("outputs instead of inputs", _step(maps=lambda layers: sum(o for _, o, _ in layers[_first(layers) :])),
              "You kept outputs. What a layer keeps for its backward pass is here its input, the output before it."),
         Slip("the last output too", _step(maps=lambda layers: _needed(layers) + layers[-1][1]),
@@ -322,7 +322,7 @@ frozen_step_bytes = BytesCheck(
         Slip("gradients forgotten", _step(gradients=lambda layers: 0),
              "The gradients are missing: one for each trained parameter, whatever the optimizer."),
     ],
-    takeaway="Where the first trained layer stands decides: freeze the top and train the bottom, and every map stays.",
+    takeaway="Where the first trained layer is decides: in this accounting, every map from there up stays.",
 )  # fmt: skip
 
 check = CheckCell(globals())

@@ -28,7 +28,6 @@
 # %% slide="skip" folded=true
 import copy
 from dataclasses import replace
-from itertools import pairwise
 from textwrap import wrap
 
 import pandas as pd
@@ -126,12 +125,13 @@ reveal(
 
 # %% [markdown] slide="subslide"
 # **Adam** keeps two averages in place of one: `m` of the gradient, `s` of its square. Weight, gradient, two averages: 16
-# bytes for each parameter *stay*. Then comes the update.
+# bytes for each parameter *stay*. The update needs one value more.
 
 # %% [markdown] slide="notes"
-# But look at the update, `w = w - lr * m / (sqrt(s) + eps)`. The root is a value of its own. On a GPU PyTorch's default
+# That is in the update itself, `w = w - lr * m / (sqrt(s) + eps)`: the root is a value of its own. On a GPU PyTorch's default
 # updates all parameters together, so for a moment there is a root for every one of them. A trace of a dense network
-# shows the worst moment of the update. (For plain SGD, which has no momentum, the rule of 2014 is right.)
+# shows the worst moment of the update. (For plain SGD the 8 bytes of the rule
+# are right, but they are weight and gradient; there is no momentum.)
 
 # %%
 for name, stays in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m, s")):
@@ -147,31 +147,11 @@ for name, stays in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m,
 # (`torch.optim.Adam(..., fused=True)` does the update in one kernel that needs no such tensor. It is not the default.
 # Lesson 14 counts with it.)
 
-# %% [markdown] slide="subslide"
-# **The rule at work.** The text tries it on a network for a contest: dense layers, 9,000 inputs, then 4,000, 4,000 and 32
-# units. It prints that this network has 512,128,000 weights, and that it fits a card of 1,536 MiB.
-
-# %% [markdown] slide="notes"
-# Something is odd: by the rule, such a card has room for 149 million. Take a pencil: three products and their sum.
-
-# %% slide="subslide"
-sizes = [9000, 4000, 4000, 32]
-products = [a * b for a, b in pairwise(sizes)]
-for (a, b), product in zip(pairwise(sizes), products, strict=True):
-    print(f"{a:>5,} · {b:>5,} {product:>12,}")
-print(f"{'sum':<13} {sum(products):>12,}")
-print(f"{'printed':<13} {512_128_000:>12,}")
-for name, each in (("rule of 2014", 8), ("corrected", 12)):
-    print(f"{name:<13} {(1536 - 400) * 1024 * 1024 // each:>12,} at most")
-
-# %% [markdown] slide="notes"
-# Compare the digits of *sum* and *printed*: one too many went into print. The network does fit, by either rule. The
-# sentence around a number can be true and the number wrong; recompute what you can.
-
 # %% [markdown] slide="slide"
 # ## What both rules leave out
 #
-# Here is a trace of one step of that network, with momentum and a batch of 128, on a card of 1,536 MiB.
+# The text tries its rule on a dense network: 9,000 inputs, then 4,000, 4,000 and 32 units, on a card of 1,536 MiB. Here
+# is a trace of one step of it, with momentum and a batch of 128.
 
 # %%
 with torch.device("meta"):
@@ -180,7 +160,8 @@ dense_step = training_step(dense, (9000,), 32, "momentum", name="52 M dense net"
 skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 
 # %% [markdown] slide="skip"
-# It fits, and next to nothing in the figure is a feature map. By hand it is 12 bytes for each of 52,136,032 parameters.
+# It fits, as the text says, and next to nothing in the figure is a feature map. (The number of
+# weights that it prints has one digit too many; the exercise counts them again.) By hand it is 12 bytes for each of 52,136,032 parameters.
 # The trace has a little more: batch, gradient maps, and scratch memory of cuBLAS, the library that multiplies matrices.
 
 # %% slide="skip" folded=true
@@ -204,6 +185,9 @@ side_by_side(
 # By the rule of 2014, a card of 6 GiB trains 753 million parameters. VGG-16, which classifies images, has 138 million.
 # GPT-2, a small language model of 2019, has 124 million. It is a *transformer*; its samples are texts of 1,024 *tokens*,
 # pieces of words (lesson 13).
+#
+# Here and in the tables below a step *fits* only if it has room to spare: beside its tensors for the scratch memory of
+# kernels, for gaps, and for what the driver takes, which a section below explains.
 
 
 # %% slide="skip" folded=true
@@ -220,8 +204,10 @@ steps = {name: traced(name) for name in NETWORKS}
 steps["GPT-2"] = language_step("GPT-2", sequence=1024, numbers="float32", optimizer="momentum")
 
 # %% folded=true
-on_six = {name: largest_batch(step, 6 * GIB).fits for name, step in steps.items()}
-print(f"VGG-16 trains on this card with up to {on_six['VGG-16']} images in a batch.")
+largest = {name: largest_batch(step, 6 * GIB) for name, step in steps.items()}
+on_six = {name: found.fits for name, found in largest.items()}
+print(f"VGG-16 fits this card with up to {on_six['VGG-16']} images in a batch.")
+print(f"Above {largest['VGG-16'].tight} it does not fit; between the two it may run or fail.")
 
 # %%
 guess_texts = predict(
@@ -282,9 +268,9 @@ pd.DataFrame(rows, columns=columns).set_index("network")
 # %% [markdown] slide="slide"
 # ## What the driver takes
 #
-# The 400 MB of 2014 were for what the driver and the libraries load for every process that uses the card: the
-# *context*. No tensor of yours is in it. It is measured, not computed: `torch.cuda.mem_get_info()` against
-# `torch.cuda.memory_reserved()`.
+# The 400 MB of 2014 were a buffer. Part of it is needed: driver and libraries load code for every process that uses the
+# card, its *context*. No tensor of yours is in it. Measure it with no other program running:
+# `torch.cuda.mem_get_info()` against `torch.cuda.memory_reserved()`.
 
 # %% [markdown] slide="notes"
 # Kernels can be loaded all at once, *eagerly*, or each when it is first used, *lazily* (since CUDA 11.7). Somebody tried
@@ -307,15 +293,16 @@ print(f"{len(seen)} reports, {mib.min():,.0f} to {mib.max():,.0f} MiB")
 for name in ("RTX 4090", "RTX 2080", "RTX 3090"):
     print(f"allowed for on an {name}: {format_bytes(context(device(name)).most)}")
 t4 = device("T4")
-print(f"of a T4's {t4.memory_gb:g} GiB programs see {t4.usable_gb:g}, the context included")
+print(f"of a T4's {t4.memory_gb:g} GiB a program sees {t4.usable_gb:g},", end=" ")
+print("and its context comes out of these")
 
 # %% [markdown] slide="notes"
 # As the last line says, a part of some cards is not available to programs at all. The course allows for that where a
 # source gives the number.
 #
-# So a step *fits*, in the table above and below, if everything finds a place beside the most context reported: tensors, scratch
-# memory, and the gaps that PyTorch's allocator leaves. It does *not fit* if the tensors and the least context reported
-# are more than the card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these
+# So a step *fits*, in the tables above and below, if everything still finds a place when the context is the largest
+# ever reported for such a card: tensors, scratch memory, and the gaps that PyTorch's allocator leaves. It does *not
+# fit* if the tensors and the least context reported are more than the card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these
 # verdicts are wrong.
 
 # %% [markdown] slide="slide"
@@ -340,13 +327,16 @@ hardware_explorer()
 # <details><summary>What you will see</summary>
 #
 # 1. The dense net needs two thirds more: it is nearly all parameters, and each takes 20 bytes at the peak in place of
-#    12. VGG-16 at batch 64 grows by its second average alone, about a tenth: its peak is in the backward pass, among
+#    12. VGG-16 at batch 68 grows by its second average alone, about a tenth: its peak is in the backward pass, among
 #    the maps, and the values that Adam's update makes come later.
 # 2. Training at batch 256 takes a card of 24 GiB or more; for inference the GTX Titan's 6 GiB will do.
 # 3. Tensor cores for bfloat16 came with the cards of 2020. The older ones of the catalogue have none: PyTorch emulates
 #    it there, which saves memory and no time. The explorer leaves them out, whatever their memory.
 #
 # </details>
+#
+# That was part one: a card must hold the parameters with what training keeps for them, the maps of the batch, and the
+# context. Here is a good place for a break.
 
 # %% [markdown] slide="slide"
 # ## Part two: without a card, or for little
@@ -421,7 +411,7 @@ reveal(
 
 # %% [markdown] slide="notes"
 # The peak has moved to the forward pass, where the head has no gradient yet. The trace has 16 MiB more: two buffers that
-# PyTorch sets aside for cuBLAS.
+# PyTorch sets aside for cuBLAS, of 8 MiB each on cards before the H100.
 
 # %% folded=true
 skyline(
@@ -475,8 +465,43 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# A gradient that has to reach the first layer passes through all the others, frozen or not, and their ReLUs and pools need
-# maps for that. Freezing saves maps only *below* the lowest layer that is trained.
+# A gradient that has to reach the first layer passes through all the others, frozen or not. For that the ReLUs keep
+# their outputs and the pools the indices of their winners. A frozen convolution would need its weights alone, but
+# PyTorch keeps its input too, here the outputs of ReLUs and pools. So nearly all maps stay, and what goes is the
+# gradients and the momentum of the frozen weights.
+#
+# A frozen *dense* layer does not keep its input. Here are six of them, 512 wide, each with a GELU after
+# it, and an output layer, beside VGG-16:
+
+
+# %% folded=true
+def gelu_layers(first_alone):
+    """Dense layers with GELUs at batch 4,096, all of them trained or the first one alone."""
+    with torch.device("meta"):
+        model = nn.Sequential(
+            *[layer for _ in range(6) for layer in (nn.Linear(512, 512), nn.GELU())],
+            nn.Linear(512, 10),
+        )
+    model[1:].requires_grad_(not first_alone)
+    return training_step(model, (512,), 10, "momentum", name="dense layers").at(4096)
+
+
+def kept_maps(step):
+    return format_bytes(step.by_layer()["saved feature maps"].sum())
+
+
+trained = {
+    "VGG-16, batch 64": (everything, first_layer),
+    "dense layers, batch 4,096": (gelu_layers(False), gelu_layers(True)),
+}
+pd.DataFrame(
+    {name: [kept_maps(step) for step in steps_of] for name, steps_of in trained.items()},
+    index=["maps kept, everything trained", "maps kept, first layer alone"],
+).T
+
+# %% [markdown] slide="notes"
+# The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So the rule is: below
+# the lowest layer that is trained, all maps go. Above it only those go that a frozen dense layer alone would have kept.
 
 # %% [markdown] slide="subslide"
 # **Run the backbone once.** In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same
@@ -594,9 +619,10 @@ pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in format
 # hour on the day it was noted. A cell is empty where nobody confirmed a value.
 
 # %% [markdown] slide="notes"
-# *Halves* are 16-bit numbers, from 2017 on multiplied by *tensor cores* (lesson 08). The *ridge* is lesson 01's: how many
-# operations a byte it takes, in the faster of the two kinds of number, before a kernel waits for arithmetic and not for
-# memory. Prices are in the dollars of their year; rents move from week to week.
+# *Halves* are 16-bit numbers, from 2017 on multiplied by *tensor cores* (lesson 08). The *ridge*, as in lesson 01, is how
+# many operations a byte it takes before a kernel waits for arithmetic and not for memory. Here it is worked out from
+# published peaks and the faster of the two kinds of number. Lesson 01 took float32 and the rates that are reached in
+# practice, so its ridge of a card is another number. Prices are in the dollars of their year; rents move from week to week.
 
 # %% slide="skip" folded=true
 rented = pd.DataFrame(RENTALS)
@@ -632,14 +658,14 @@ worst = each.idxmin().split(",")[0]
 sold_for_games = ~priced.index.str.match(r"Tesla|[PVAHB]\d+|T4")
 colours = [SERIES_COLOURS[1] if games else SERIES_COLOURS[0] for games in sold_for_games]
 plane(
-    Axis("dollars at launch; orange: sold to laboratories", log=True),
+    Axis("dollars at launch; orange: sold to laboratories, blue: for games", log=True),
     Axis("GiB on the card", log=True),
     spots=[
         Spot(name, row["price"], row["GiB"], colour)
         for (name, row), colour in zip(priced.iterrows(), colours, strict=True)
     ],
-    title=f"1,000 dollars of its year bought {each.max():.0f} GiB in an {best}, "
-    f"{each.min():.1f} in a {worst}",
+    title=f"1,000 dollars at launch bought {each.max():.0f} GiB as an {best}, "
+    f"{each.min():.1f} as a {worst}",
 )
 
 # %% [markdown] slide="notes"
@@ -785,13 +811,13 @@ print(*wrap(sentence(source), 90), sep="\n")
 # ## Recap
 #
 # 1. With momentum 12 bytes a parameter stay, with Adam 16; maps and context come on top.
-# 2. Freezing saves maps only below the lowest layer that is trained.
-# 3. Free first, rent next, buy what runs day and night for months; without any card, freeze everything below the head.
+# 2. Freezing saves all maps below the lowest trained layer; above it, only what dense layers alone kept.
+# 3. Free first, rent next, buy what runs day and night for months.
 
 # %% [markdown] slide="notes"
 # Beside the parameters a card needs room for the feature maps of the batch, which a trace tells, and for a context that you
-# have to measure. In Adam's update a parameter takes 20 bytes for a moment, when the maps are gone. Where layers are
-# frozen, put their norms into `eval()`.
+# have to measure. In Adam's update a parameter takes 20 bytes for a moment, when the maps are gone. Without any
+# card, freeze everything below the head, and put the norms there into `eval()`.
 #
 # Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). {questions}. Save,
 # then `course check 02` gives your marks.

@@ -329,7 +329,7 @@ def _several_gpus() -> Finding:
         OPEN if devices_matter else PARTLY if overfits else WRONG,
         f"a tenth of the digits: {'over' if small > 0.1 else 'under'} 10 points between training and test, all of "
         f"them: {'over' if whole > 0.1 else 'under'} 10; gradient of one batch against the mean of its two halves: "
-        f"largest difference {largest}",
+        f"largest difference {largest} of the largest value",
         "A small data set does. Two devices compute the same gradient as one: their number is not in it.",
     )
 

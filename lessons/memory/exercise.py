@@ -150,8 +150,9 @@ graded.pool_saved_bytes(pool_saved_bytes)
 # - two buffers for gradient maps, shared by all layers, each as large as the largest feature map of the batch.
 #
 # Return the bytes. `map_values`, `input_values` and `largest_map_values` count values **for one image**;
-# `map_values` is the sum over all maps. (For VGG-16 with 128 images this gives 12.2 GB. The trace, with momentum, has 11.1:
-# it counts a gradient map only while it is there.)
+# `map_values` is the sum over all maps. (For VGG-16 with 128 images this gives 12.2 GB. The trace, with momentum, has
+# 11.1: it counts a map only while it is there. And it counts what this sum leaves out, momentum and the indices of
+# pools.)
 
 
 # %% answer="network_wide"

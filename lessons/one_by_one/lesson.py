@@ -9,7 +9,7 @@
 # %% [markdown] slide="slide"
 # # 05 · 1×1 convolutions
 #
-# **The question:** ResNet-50 squeezes its channels in every block. What does a squeeze do to memory?
+# **The question:** ResNet-50 squeezes its channels in block after block. What does a squeeze do to memory?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -46,7 +46,7 @@ from lessons.shared.digits import Variant, compare, learned
 # ## ResNet-34 or ResNet-50?
 #
 # Both have sixteen blocks. In ResNet-34 a block is two 3×3 convolutions. In ResNet-50 it is a *bottleneck*: a 1×1
-# convolution to a quarter of the channels, a 3×3 on those few, a 1×1 back to all.
+# convolution to few channels, a 3×3 on those few, a 1×1 to four times as many.
 
 # %% [markdown] slide="notes"
 # A *1×1 convolution* (also *pointwise*) looks at one position at a time and mixes its channels: 256 numbers in, 64 out,
@@ -116,7 +116,7 @@ reveal(
 # %% [markdown] slide="slide"
 # ## One block, map by map
 #
-# Each convolution's output is kept for the normalisation that reads it. What the ReLU makes of it is kept for the next
+# Each convolution's output is kept for the normalisation that reads it. The ReLU's output is kept for the next
 # convolution. So every width appears twice.
 
 
@@ -147,8 +147,8 @@ channel_bars(
 # to which the block returns.
 
 # %% [markdown] slide="notes"
-# Is the squeeze to blame all the same? Three things changed from ResNet-34 to ResNet-50: the maps between blocks are
-# four times as wide, each block squeezes, and it has one convolution more. Take the difference in width away: build a
+# Could the squeeze still be part of the cost? Three things changed from ResNet-34 to ResNet-50: the maps between blocks
+# are four times as wide, blocks squeeze, and each has one convolution more. Take the difference in width away: build a
 # ResNet-34 that is as wide as ResNet-50 between its blocks, and squeezes nowhere. But first, one squeeze by hand.
 
 # %% [markdown] slide="slide"
@@ -191,7 +191,7 @@ channel_bars(
         title.replace(", four times as wide", ", wide"): maps
         for title, maps in (of_block(name, "conv2_2") for name in (deep, wide))
     },
-    title="Four maps of 256 channels without a squeeze; with it two, and four of 64: "
+    title="Wide block: four maps of 256 channels. Bottleneck: two, and four of 64, "
     "a quarter less",
 )
 
@@ -244,7 +244,8 @@ blocks = by_block[by_block.index.str.contains("_")]
 first = blocks.index.str.endswith("_1")
 rows = {
     "maps, 12 blocks": blocks[~first].sum(),
-    "maps, the first block of each stage": blocks[first].sum(),
+    "maps, conv2_1": blocks.loc["conv2_1"],
+    "maps, conv3_1, conv4_1 and conv5_1": blocks[first].drop("conv2_1").sum(),
     "maps, before and after the blocks": by_block.sum() - blocks.sum(),
     "weights, gradients, momentum": pd.Series(owned),
 }
@@ -254,20 +255,27 @@ table.map(format_bytes).assign(
 )
 
 # %% [markdown]
-# The quarter is there, in twelve of the sixteen blocks. In the first block of a stage the squeeze still works at the
-# size before the stride, and less is saved. Nearly all the weights are saved.
+# The quarter is there, in twelve of the sixteen blocks. `conv2_1`, the first of all, saves a fifth. In `conv3_1`,
+# `conv4_1` and `conv5_1` the bottleneck keeps a tenth *more*: there the squeeze still works at the size before the
+# stride. Nearly all the weights are saved.
 
 # %% [markdown] slide="notes"
-# (The peak is less than the sum: at that moment some gradients do not exist yet, and some maps are already freed.)
+# By hand, for C channels, counted in maps of the size after the stride: at four times the positions the squeeze keeps
+# 2 · C / 4 · 4 = 2 · C. The rest of the bottleneck keeps 2.5 · C, the convolution on its shortcut C: 5.5 · C. The wide
+# block keeps 4 · C, and C on its shortcut: 5 · C. `conv2_1` has no stride, so there it is 4 · C against 5 · C.
 #
-# So a bottleneck does save memory, at equal width. But ResNet-50 did not spend its squeezes on that: it is four times as
-# wide as ResNet-34, for about the same arithmetic, and training has to keep maps of that width. (Wide residual networks,
+# (The peak is not the sum: at that moment some gradients do not exist yet and some maps are freed, but images and
+# gradient maps come on top.)
+#
+# So a bottleneck does save memory, at equal width. But ResNet-50 spends the saving on width: it is four times as wide as
+# ResNet-34, for about the same arithmetic, and training has to keep maps of that width. (Wide residual networks,
 # Zagoruyko and Komodakis 2016, pay the full price: pairs of 3×3 at 4 to 10 times the width, in fewer layers.)
 
 # %% [markdown] slide="slide"
 # ## How long to stay narrow
 #
-# Try the formula where there is one map a convolution and no normalisation: VGG-16, squeezed before `conv3_2`.
+# Test the formula on a network without normalisation, which keeps one map for each convolution: VGG-16, squeezed before
+# `conv3_2`.
 
 # %% [markdown] slide="notes"
 # `conv3_2` and `conv3_3` have 256 channels each. VGG-16 peaks in the backward pass at `relu4_3`, when all maps of group
@@ -342,18 +350,18 @@ plane(
     ],
     limits={"VGG-16": 0.0},
     marks={f"{one} channels": one, f"{two} channels": two},
-    title=f"Lower peak up to {one} channels with one narrow layer, "
-    f"up to {two} with two; higher if the next layer widens",
+    title=f"A squeeze pays up to {one} channels with one narrow layer, up to {two} with two",
 )
 
 # %% [markdown]
-# Widening at once costs at each width drawn. With one narrow layer the break-even is where the formula has it, at C / 2
-# = 128, but for one channel.
+# Widening at once costs at each width drawn. With one narrow layer the maps come out even at C / 2 = 128, as the formula
+# says. The squeeze still pays at 129, for the weights that it saves outweigh one channel.
 
 # %% [markdown] slide="notes"
 # With two the formula says 170, and the trace says more. After `conv3_3` comes `pool3`, which the formula leaves out and
 # which becomes narrow too. It outputs a quarter of the values and keeps 12 bytes for each, the value and an index of 8
-# bytes: as much as three quarters of a map. With it, m pays while 3.75 · m < 2.75 · 256, that is up to 187.
+# bytes: as much as three quarters of a map. With it, m pays while 3.75 · m < 2.75 · 256, that is up to 187. The weights
+# saved pay for one channel more.
 
 # %% [markdown] slide="slide"
 # **What else a squeeze saves: arithmetic.** A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1
@@ -578,8 +586,9 @@ pd.DataFrame(rows) if rows else None
 #    width.
 
 # %% [markdown] slide="notes"
-# MobileNet's block is narrow outside and wide inside: little arithmetic for its width, and much to keep. A squeeze need
-# not be about maps at all: LoRA, in lesson 14, squeezes beside a frozen matrix to save gradients and optimizer state.
+# With batch norms, as in ResNets, double both numbers of the first point. MobileNet's block is narrow outside and wide
+# inside: little arithmetic for its width, and much to keep. A squeeze need not be about maps at all: LoRA, in lesson 14,
+# squeezes beside a frozen matrix to save gradients and optimizer state.
 #
 # Now the exercise: [exercises/05_one_by_one.ipynb](../exercises/05_one_by_one.ipynb). {questions}. Save, then `course
 # check 05` gives your marks.

@@ -9,7 +9,8 @@
 # %% [markdown] slide="slide"
 # # 06 · Pooling
 #
-# **The question:** a max pool remembers where each maximum was. What does that memory cost, and can it be had for less?
+# **The question:** a max pool remembers where each maximum was. What does remembering cost, is
+# there a cheaper way, and what does the pool itself save?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -124,13 +125,14 @@ reveal(
         ),
         (
             100 * 12 * by_pools / kept.sum(),
-            "That is 12 bytes a value, with what the pools produce. Asked is the index alone.",
+            "That counts 12 bytes a value, the pools' outputs included. The question is about "
+            "the index alone.",
         ),
     ],
 )
 
 # %% [markdown]
-# A third of what training keeps are notes of where a maximum was.
+# A third of what training keeps is notes of where the maxima were.
 
 # %% slide="subslide" folded=true
 still = [name for name, pool in pools.items() if pool.stride in (1, (1, 1))]
@@ -290,14 +292,12 @@ for way, with_it in steps.items():
     layers = with_it.by_layer().set_index("layer")
     rows[way] = {
         "kept": format_bytes(layers["saved feature maps"].sum()),
-        "peak": format_bytes(with_it.peak_bytes),
         "parameters": f"{layers['parameters'].sum():,}",
     }
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128")
 
 # %% [markdown] slide="notes"
-# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. Its peak is 0.2
-# GiB higher than theirs, and lies at `pool4`, where our backward pass holds more than one gradient map at once. It also
+# With two bits VGG-16 keeps less than 1 % more than with average pools, which have nothing to remember. But our pool
 # copies every map into windows, so it shows what could be kept, not how fast. A strided convolution keeps no index
 # either, and pays in parameters.
 
@@ -381,7 +381,7 @@ pd.DataFrame(rows).T.rename_axis("VGG-16")
 
 # %% [markdown]
 # This is what pools are for. Without them VGG-16 needs twelve times the memory and nearly fifty times the arithmetic,
-# and a value at its end depends on 27 × 27 pixels, not on 196 × 196.
+# and a value after its last convolution depends on 27 × 27 pixels, not on 196 × 196.
 
 # %% [markdown] slide="slide"
 # Losing an early pool costs most. VGG-16's first one comes after two convolutions. Move it by one or two.
@@ -422,8 +422,7 @@ plane(
         for row, colour in zip(peaks.values(), SERIES_COLOURS, strict=False)
         for number, peak in zip(after, row, strict=True)
     ],
-    title="Each convolution before the first pool raises the peak; "
-    "from 3 on, max and average pools are alike",
+    title="A later first pool raises the peak; from 3 on, max and average are alike",
 )
 
 # %%
@@ -464,9 +463,9 @@ print(f"{format_bytes(saved)} kept, {format_bytes(ordered.peak_bytes)} at the pe
 # to keep. Does it find the two bits?
 
 # %% [markdown] slide="notes"
-# We ask that part of `torch.compile` which decides what to keep, and leave out the backend "inductor", which writes the
-# kernels: no C++ compiler is needed. First a ReLU and a max pool between two convolutions. The ReLU makes 128 values,
-# the pool 32.
+# We ask its *planner*, the part of `torch.compile` that decides what to keep, and leave out the backend "inductor", which
+# writes the kernels: no C++ compiler is needed. First a ReLU and a max pool between two convolutions. The ReLU makes 128
+# values, the pool 32.
 
 # %%
 convolution = nn.Conv2d(8, 8, 3, padding=1)
@@ -476,9 +475,10 @@ for name, backend in {"eager": None, "compiled": PLANNED}.items():
     print(f"{name}: {kept_by_type(pair, example, backend).to_dict()} bytes")
 
 # %% [markdown] slide="notes"
-# Eager, training keeps both in float32, and 32 indices of 8 bytes. Compiled, it keeps each position in 8 bits: not in
-# two, but in an eighth of what it was. And it finds something better. Of the ReLU's output it keeps one byte a value:
-# was it positive? The ReLU's backward pass needs no more than that, and the compiled pool does not keep its input.
+# In eager mode training keeps both maps in float32, and 32 indices of 8 bytes each. Compiled, it keeps each position in 8
+# bits: not in two, but in an eighth of what it was. And the planner finds something better. Of the ReLU's output it keeps
+# one byte a value: was it positive? The ReLU's backward pass needs no more than that, and the compiled pool does not keep
+# its input.
 #
 # A convolution that follows a ReLU directly does need its values, so these stay. In GoogLeNet they can go in two places:
 # before a max pool, and at the end of a branch, since the convolutions after it read the concatenation, a copy.
@@ -488,10 +488,16 @@ before_pools = kept[["relu1", "relu2"]].sum() // 4  # values; pool1 and pool2 re
 branches = ("branch1x1.relu", "branch3x3.relu", "branch5x5.relu", "branch_pool.relu")
 before_joins = kept[[name.endswith(branches) for name in kept.index]].sum() // 4
 positions, signs = 7 / 8 * index_bytes(step), 3 * (before_pools + before_joins)
-print(f"GoogLeNet, batch 128: eager, training keeps {format_bytes(kept.sum())}.")
-print(f"{format_bytes(index_bytes(step))} of it are indices.")
-print(f"{format_bytes(4 * before_pools)} are outputs of ReLUs before max pools,")
-print(f"{format_bytes(4 * before_joins)} are outputs of ReLUs at the ends of branches.")
+shrinking = {
+    "indices of max pools": (index_bytes(step), "1/8"),
+    "outputs of ReLUs before max pools": (4 * before_pools, "1/4"),
+    "outputs of ReLUs at the ends of branches": (4 * before_joins, "1/4"),
+}
+columns = ["eager", "compiled"]
+table = pd.DataFrame.from_dict(shrinking, orient="index", columns=columns)
+table["eager"] = table["eager"].map(format_bytes)
+table.loc["all that training keeps"] = [format_bytes(kept.sum()), "?"]
+table.rename_axis("GoogLeNet, batch 128")
 
 # %%
 guess_compiled = predict("Compiled, how much does training keep in all?", unit="GiB")
@@ -577,12 +583,12 @@ for kind, make in {
 pd.DataFrame(rows).T.rename_axis("VGG-16, batch 128, kept")
 
 # %% [markdown] slide="notes"
-# Eager, VGG-16 keeps less with average pools. Compiled, it keeps more: PyTorch's average pool holds on to its input, so
-# the ReLU's values before it stay. An average that does not ask for its input lets them go, and then the max pools' only
-# extra is their positions.
+# In eager mode VGG-16 keeps less with average pools. Compiled, it keeps more: PyTorch's average pool holds on to its
+# input, so the ReLU's values before it stay. An average that does not save its input frees them, and the max pools then
+# keep only their positions on top.
 #
-# So what this lesson counted before this section holds in eager mode only. What a compiler keeps may change with its
-# next version. Run the next cell with yours.
+# So the bytes that this lesson counted before this section hold in eager mode only. What a compiler keeps may change with
+# its next version. Run the next cell with yours.
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
 # Change the network. Where there is a C++ compiler, try the backend "inductor" too.
@@ -612,7 +618,7 @@ pool_explorer("VGG-16", "pool1")
 #
 # Without `pool5` the peak does not move: it is at `relu4_3` in the backward pass, and by then `pool5` is done. A larger
 # window makes fewer values, so all maps after it shrink. In float32 the peak falls from 10.31 to 8.97 GiB, 13 %. In
-# float16 it falls from 6.89 to 5.43 GiB, 21 %: the indices have the same 8 bytes, and all else is smaller.
+# float16 it falls from 6.89 to 5.43 GiB, 21 %: the indices have the same 8 bytes, and the maps are halved.
 #
 # </details>
 
@@ -631,9 +637,9 @@ pd.DataFrame(rows) if rows else None
 # 3. A pool with a stride shrinks the maps that follow.
 
 # %% [markdown] slide="notes"
-# The maps shrink up to a layer that fixes its own size. In half precision the 12 bytes are 10. A pool's input is kept
-# as well, which adds nothing where a ReLU keeps the same tensor. The positions of GoogLeNet's pools, which own no
-# weight, are a third of all that training keeps.
+# The maps shrink as far as the first layer whose output has a fixed size, such as an adaptive average. In half precision
+# the 12 bytes are 10. A pool's input is kept as well, which adds nothing where a ReLU keeps the same tensor. The
+# positions of GoogLeNet's pools, which own no weight, are a third of all that training keeps.
 #
 # Now the exercise: [exercises/06_pooling.ipynb](../exercises/06_pooling.ipynb). {questions}. Save, then `course check
 # 06` gives your marks.

@@ -78,7 +78,10 @@ def memorised(units: int) -> float:
 
 
 def difference_of_halves() -> float:
-    """Largest difference between the gradient of a batch of 256 and the mean of the gradients of its two halves."""
+    """Largest difference between the gradient of a batch of 256 and the mean of the gradients of its two halves.
+
+    It is given as a share of the largest value of the whole batch's gradient.
+    """
     x, y = load()[0][:256], load()[1][:256]
     model = _seeded((64, 64, CLASSES))
 
@@ -87,7 +90,8 @@ def difference_of_halves() -> float:
         return list(torch.autograd.grad(loss, list(model.parameters())))
 
     whole, first, second = gradient(slice(0, 256)), gradient(slice(0, 128)), gradient(slice(128, 256))
-    return max(float((w - (a + b) / 2).abs().max()) for w, a, b in zip(whole, first, second, strict=True))
+    furthest = max(float((w - (a + b) / 2).abs().max()) for w, a, b in zip(whole, first, second, strict=True))
+    return furthest / max(float(w.abs().max()) for w in whole)
 
 
 def images(side: int = 16) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -76,7 +76,9 @@ guess
 # %%
 with torch.device("meta"):  # shapes without numbers
     model = networks.googlenet()
-step = training_step(model, input_shape=(3, 224, 224), classes=1000, name="GoogLeNet")
+step = training_step(
+    model, (3, 224, 224), classes=1000, optimizer="momentum", name="GoogLeNet"
+)
 today, yesterday = step.at(batch=256), step.at(batch=128)
 
 # %% folded=true
@@ -100,7 +102,7 @@ reveal(
         ),
         (8.0, "Close. It is a little more."),
         (yesterday.peak_bytes / GIB, "That much it needed yesterday, with 128 images."),
-        (16.0, "About half of that: no map of a layer is kept twice."),
+        (16.0, "Twice the answer. A layer keeps one map for the backward phase, not two."),
         (1.0, "Forty times the parameters, and still not nearly enough."),
         (2.0, "As if only the running layer needed room. What layers make has to stay."),
     ],
@@ -114,12 +116,13 @@ skyline(today, limit_bytes=8 * GIB)
 
 # %% [markdown] slide="notes"
 # This figure is a *skyline*. Read it from left to right, from the first *operator* of the step to the last. An operator is
-# one call that makes tensors, such as a convolution or an addition; each has the same width, however long it takes. The
-# height is the memory in use. The dot is the *peak*, the worst moment, and a card must hold that.
+# one call into PyTorch's library, such as a convolution or an addition; the axis calls it an *event*. Each has the same
+# width, however long it takes. The height is the memory in use. The dot is the *peak*, the worst moment, and a card must hold that.
 #
 # The driver keeps part of the card for itself: the *context*, here taken to be 0.5 GiB. So the dashed line is at 7.5
 # GiB. Above that line a step will most likely fail. This one needs more than the full 8 GiB, and the title says by how
-# much.
+# much. The ring is where it crosses the line: there, in the forward phase, the step will end with *out of memory*, and what is
+# hatched never comes to be.
 #
 # The height counts tensors only. What `nvidia-smi` shows is more; lesson 03 says why.
 
@@ -136,7 +139,7 @@ is_for = {
     "feature maps": "outputs of layers",
     "gradient maps": "of the loss with respect to feature maps",
     "workspace": "scratch memory of the libraries",
-    "other": "what an optimizer makes for a moment",
+    "other": "temporaries of the optimizer's update",
 }
 at_the_peak = today.by_role()
 columns = {"at the peak": at_the_peak.map(format_bytes), "what it is": pd.Series(is_for)}
@@ -144,7 +147,8 @@ pd.DataFrame(columns, index=at_the_peak.index)
 
 # %% [markdown] slide="notes"
 # (This is GoogLeNet's table of 2014, without its two auxiliary classifiers and its response normalisation.
-# Torchvision's has a batch norm after each convolution, and their maps come on top.)
+# Torchvision's has a batch norm after each convolution. It keeps its input, so about
+# one map more for each convolution comes on top.)
 #
 # Nearly all of it is feature maps. Follow the green band: it grows through the forward phase and melts away in the
 # backward phase. Would the same 256 images fit without training? They go through the same network, but without
@@ -292,7 +296,7 @@ skyline(
 #
 # The convolution's own output is gone by then. A ReLU does not need its input to find its gradient: its output and the
 # arriving gradient are enough, since where the output is zero nothing passes. The convolution finds the gradient of its
-# weights from the *images*. So nobody kept the map between.
+# weights from the *images*. So nothing had to keep the map in between.
 #
 # By hand, traced, measured: three ways to one number.
 
@@ -363,8 +367,8 @@ reveal(
 # <details><summary>What you will see</summary>
 #
 # A kernel of 11 × 11 has 16 · 3 · (121 - 9) = 5,376 more weights, 21 KiB. The peak grows by twice that: the weights, and
-# their momentum. Their gradients do not exist yet when three blocks of 8 MiB meet. Sizes count only where they are *alive
-# together*. (A GPU's kernel may take scratch memory besides.)
+# their momentum. Their gradients do not exist yet when three blocks of 8 MiB meet. Sizes add up only while they
+# are *alive at the same time*. (A GPU's kernel may take scratch memory besides.)
 #
 # Twice the channels means outputs of twice the size, and so nearly twice the peak. In this layer the parameters hardly
 # count; lesson 02 has a network in which they are nearly all.
@@ -386,7 +390,7 @@ reveal(
 memory_explorer("GoogLeNet", batch=128, card_gib=8)
 
 # %% [markdown] slide="notes"
-# Between the two batches in the last sentence a step is *tight*: it may run or fail even though its peak is below the
+# For a batch between the two in the last sentence a step is *tight*: it may run or fail even though its peak is below the
 # line. Lesson 03 explains what decides. And the card of 4 GiB, for readers without a kernel:
 
 # %% slide="skip" folded=true

@@ -83,6 +83,8 @@ class StrideExplorer(ChangeExplorer):
         if there < change.after.at(batch).peak_bytes:
             return f"The same stride in {first}, the first layer, brings {format_bytes(there)}.", {"layer": first}
         instead = f"Stride {self.stride.value} in {first}, the first layer, in place of its own"
+        if there > change.before.at(batch).peak_bytes:
+            return f"{instead} would raise the peak to {format_bytes(there)}.", {}
         return f"{instead} brings {format_bytes(there)}: no less.", {}
 
 

@@ -45,8 +45,8 @@ from lessons.stride.positions import kernel_positions
 # %% [markdown] slide="slide"
 # ## Where a vision transformer begins
 #
-# A vision transformer cuts an image into patches and turns each into a *token*, a vector of 768 numbers. The cutting is
-# one convolution.
+# A vision transformer cuts an image into patches and turns each into a *token*, in ViT-B a vector of 768 numbers. The
+# cutting is one convolution.
 
 # %% [markdown] slide="notes"
 # Its *kernel* is as wide as a patch. Its *stride* is how many pixels the kernel moves from one position to the next. In
@@ -163,8 +163,8 @@ reveal(
         ),
         (
             4 * published.peak_bytes / GIB,
-            "Four times everything. Parameters and AdamW's averages do not grow with the "
-            "tokens.",
+            "Four times everything. But parameters and AdamW's averages hardly grow with "
+            "the tokens.",
         ),
         (
             (fixed + 4 * maps) / GIB,
@@ -193,14 +193,15 @@ skyline(
 )
 
 # %% [markdown]
-# All layers follow the patches, so all their maps grow with the number of tokens. Parameters, AdamW's averages and the
-# images do not. With these two rules the trace is met.
+# All layers follow the patches, so all their maps grow with the number of tokens. The images do not, and parameters and
+# AdamW's averages hardly do: only the position embedding has a row more for each token. These two rules come within 1 %
+# of the trace.
 
 # %% [markdown] slide="notes"
 # (Each token attends to all others, so one might expect it to weigh more among more tokens. It would if the scores of
 # all pairs were stored. PyTorch's *fused* attention, traced here, does not store them; lesson 13 takes it apart.)
 #
-# Now try the first layer yourself: does the kernel make the model smaller, or the stride?
+# Now try the first layer yourself: which of the two moves the peak, kernel or stride?
 
 # %% slide="skip" tags=["change"]
 # Change one of the two at a time, and run: 32, 16, 14 or 8.
@@ -314,8 +315,8 @@ plane(
 # to count.
 
 # %% [markdown] slide="notes"
-# ResNet-50 is such a network. It has strides already, in four places, so we go the other way and take out one at a
-# time. The peak should rise for each, the last one included:
+# ResNet-50 is such a network. Its convolutions have strides already, in four places, so we go the other way and take out
+# one at a time. The peak should rise for each, the last one included:
 
 # %% slide="subslide" folded=true
 resnet = {}
@@ -341,12 +342,36 @@ pd.DataFrame(
 # %% [markdown] slide="slide"
 # ## A floor
 #
-# If stride 2 in an early layer helps, does stride 4 help more? See whether you can bring VGG-16 below 8 GiB with a
-# stride in `conv3_1` alone.
+# Stride 2 in an early layer helps. Does stride 4 help more?
+
+# %%
+early, earlier = vgg16({"conv3_1": 2}), vgg16({"conv3_1": 4})
+guess_floor = predict(
+    f"Stride 2 in conv3_1 alone lowers VGG-16's peak from {format_bytes(plain.peak_bytes)} to "
+    f"{format_bytes(early.peak_bytes)}. With stride 4 there instead, how far below the "
+    "published peak is it?",
+    unit="GiB",
+)
+guess_floor
+
+# %% slide="subslide" folded=true
+won = (plain.peak_bytes - early.peak_bytes) / GIB
+reveal(
+    guess_floor,
+    {"trace": (plain.peak_bytes - earlier.peak_bytes) / GIB},
+    thoughts=[
+        (
+            won * (15 / 16) / (3 / 4),
+            "The maps after conv3_1 shrink to a sixteenth in place of a quarter. But which of "
+            "them are alive at the peak?",
+        ),
+        (2 * won, "Twice the stride, twice the saving? Ask which maps are alive at the peak."),
+    ],
+)
 
 # %% slide="skip" tags=["change"]
-# Change the stride of conv3_1 and run. Then try conv2_1.
-step = vgg16({"conv3_1": 2})
+# Can you bring VGG-16 below 8 GiB with one stride? Change the layer or the stride, and run.
+step = vgg16({"conv3_1": 3})
 print(f"{format_bytes(step.peak_bytes)}, {step.peak_phase} pass, at {step.peak_layer}")
 
 # %% slide="subslide" folded=true
@@ -381,11 +406,16 @@ for stride in (2, 4):
     print(f"stride {stride}: peak at {step.peak_layer},", end=" ")
     print(f"{format_bytes(step.by_role()['feature maps'])} of maps;", end=" ")
     print(f"conv1_1 to relu2_2 keep {format_bytes(kept[:'relu2_2'].sum())}")
+step = vgg16({"conv1_1": 4})
+roles = step.by_role()[["parameters", "weight gradients", "optimizer state", "input"]]
+print(f"conv1_1 at stride 4: {format_bytes(step.peak_bytes)},", end=" ")
+print(f"{format_bytes(roles.sum())} of it parameters, gradients, momentum and images")
 
 # %% [markdown] slide="notes"
-# They are the same. With stride 2 the peak has moved to `relu2_2`, where no map is alive that was made after the stride,
-# and no larger stride can reach what was made before it. That is the floor of `conv3_1`. `conv2_1` has one too, at
-# `relu1_2`. `conv1_1` has none in this picture: nothing but the images lies before it.
+# They are the same. With stride 2 the peak has moved to `relu2_2`, where every map made after the stride has already been
+# freed. A larger stride cannot shrink those made before it. With their gradient maps, and parameters, gradients, momentum
+# and images, they are the *floor* of `conv3_1`. `conv2_1` has one too, at `relu1_2`. No map is made before `conv1_1`, so
+# its floor is the rest alone, and stride 4 does not reach it.
 
 # %% [markdown] slide="slide"
 # **In use: a stride in place of a pool.** Drop each pool of VGG-16, and give the convolution before it stride 2. Every
@@ -410,11 +440,13 @@ columns = ["a stride for a pool", "peak at batch 128", "at"]
 pd.DataFrame(rows, columns=columns).set_index("a stride for a pool")
 
 # %% [markdown] slide="notes"
-# The pool goes, with its output and its indices, and the map it read is small from the start. By the law, the last pool
-# lowers nothing, because group 5 is not alive at the peak. All five together reach the floor of `conv1_2`, at `relu1_1`.
+# The pool disappears, and its indices with it; the map that it used to shrink is now small from the start. By the law,
+# the last pool lowers nothing, because group 5 is not alive at the peak. All five together reach the floor of `conv1_2`,
+# at `relu1_1`.
 #
 # It is another network, though. Springenberg et al. (*Striving for simplicity: the all convolutional net*, 2015, table
-# 3) tried it on CIFAR-10: in their network C the error rose from 9.74 % with pools to 10.19 % with strides.
+# 3) tried it on CIFAR-10: in their network C the error rose from 9.74 % with pools to 10.19 % with strides. With a
+# strided convolution *added* in each pool's place it fell to 9.08 %.
 
 # %% [markdown] slide="slide"
 # ## What a stride throws away
@@ -533,12 +565,14 @@ for name, row in means.iterrows():
 # %% [markdown] slide="notes"
 # (In points, against stride 1.) After three epochs stride 8 with kernel 3 is 53 points behind, after a hundred 14. Three
 # epochs compare how fast networks learn. Train until the curves are flat before you say what a stride costs, and read
-# the spread of the seeds too.
+# the spread of the seeds too. This curve is not flat yet: it still rises between 30 and 100 epochs. So the 14 points may
+# be more than this stride costs in the end.
 #
 # The fifth network has the same 2 × 2 positions, but reads all of the image. After a hundred epochs it is one point
-# behind stride 1, whose own seeds are 1.2 points apart. So on these digits it is not the few positions that cost 14
-# points, but what the narrow kernel never reads. (Kernel 8 has 440 weights more.) These digits were 8 × 8 before they
-# were enlarged; a photograph has finer detail to lose.
+# behind stride 1, whose own seeds are 1.2 points apart. So on these digits, and after so many epochs, few positions alone
+# explain little of the 14 points. What the narrow kernel never reads is the likelier cost, though this run does not
+# prove it: kernel 8 also has 440 weights more. These digits were 8 × 8 before they were enlarged; a photograph has finer
+# detail to lose.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -559,10 +593,10 @@ stride_explorer("AlexNet", "conv3", 2)
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# In AlexNet `conv2` brings the peak to 1.05 GiB, `conv4` and `conv5` both to 1.13 GiB. With stride 2 in `conv1_2`
-# VGG-16 peaks at 6.23 GiB, like all five strides together: the same floor, at `relu1_1`. Without the pool the peak is
-# higher, 8.02 GiB: the later maps have their published size again. In ResNet-50 the peak rises to 12.20 GiB, as in the
-# table above.
+# In AlexNet `conv2` brings the peak to 1.05 GiB. From `conv4` on it no longer matters which: 1.13 GiB for both, for the
+# peak is then at `relu3`. With stride 2 in `conv1_2` VGG-16 peaks at 6.23 GiB, like all five strides together: the same
+# floor, at `relu1_1`. Without the pool the peak is higher, 8.02 GiB: the later maps have their published size again. In
+# ResNet-50 the peak rises to 12.20 GiB, as in the table above.
 #
 # </details>
 
@@ -580,9 +614,10 @@ pd.DataFrame(rows) if rows else None
 # 3. A kernel narrower than its stride never reads part of its input. Train long before you judge what that costs.
 
 # %% [markdown] slide="notes"
-# A convolution's parameters stay, and all that was made before the strided layer: that is its floor. A layer that fixes
-# the size of its output, such as the average before VGG-16's dense layers, ends what a stride shrinks. In a vision
-# transformer the first stride decides the number of tokens.
+# In VGG-16 a stride leaves parameters, gradients and momentum alone, and every map made before it. Together with the
+# gradient maps of that place and the images they are its floor. A layer that fixes the size of its output, such as the
+# average before VGG-16's dense layers, ends what a stride shrinks. In a vision transformer the first stride decides the
+# number of tokens.
 #
 # Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). {questions}. Save, then `course check 04`
 # gives your marks.

@@ -520,7 +520,7 @@ def test_the_plans_of_another_start_are_refused_too() -> None:
     for start, message in (
         (Plan(24, 2), "the control 'batch' does not offer 2: it has 24 at once, 2 × 12"),
         (Plan(24, segments=3), "the control 'recompute' does not offer 3: it has nothing, 4 even segments"),
-        (Plan(24, algorithm="m"), "the controls cannot show slow convolutions: leave algorithm and changes"),
+        (Plan(24, algorithm="m"), "the controls cannot show slow convolutions: leave algorithm, changes and every"),
     ):
         with pytest.raises(CourseError, match=re.escape(message)):
             plan_explorer(problem(), start)
