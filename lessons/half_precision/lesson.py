@@ -16,7 +16,7 @@
 # Afterwards you can
 #
 # 1. read a 16-bit number bit by bit, and tell its range from its rounding;
-# 2. say how a training all in float16 differs from one all in bfloat16;
+# 2. say how training entirely in float16 fails, and how bfloat16 fails differently;
 # 3. write the training loop with a loss scale, and say what each line is for;
 # 4. count a parameter's bytes in *mixed precision*, and a step's bytes under *autocast*;
 # 5. say for which networks autocast saves memory.
@@ -152,11 +152,14 @@ bit_fields(
 )
 
 # %% [markdown] slide="notes"
-# Read float16. Its exponent is 01011, eleven. It is stored 15 too large, so that negative ones can be stored: 11 − 15 = −4, and
-# the power is 2⁻⁴. So 0.1 lies between 1/16 and 1/8, and its fraction is 614 of 1,024 steps from one to the other. In binary every number but 0
-# begins with a 1, so the 1 need not be stored: with this *hidden one*, 10 bits make 11 digits. Only when the exponent
-# is all zeros is that digit a 0. Such *subnormal* numbers reach further down, with fewer digits. An exponent of all
-# ones is no power of two: with a fraction of 0 it stands for infinity, with any other for nan.
+# Read float16:
+#
+# - Its exponent is 01011, eleven. It is stored 15 too large, so that negative ones can be stored: 11 − 15 = −4, and the
+#   power is 2⁻⁴. So 0.1 lies between 1/16 and 1/8, and its fraction is 614 of 1,024 steps from one to the other.
+# - In binary every number but 0 begins with a 1, so the 1 need not be stored: with this *hidden one*, 10 bits make 11
+#   digits.
+# - Only when the exponent is all zeros is that digit a 0. Such *subnormal* numbers reach further down, with fewer digits.
+# - An exponent of all ones is no power of two: with a fraction of 0 it stands for infinity, with any other for nan.
 
 # %%
 columns = ["exponent bits", "fraction bits", "largest", "smallest normal", "smallest"]
@@ -232,13 +235,13 @@ zero = float((exact.all_maps == 0).float().mean())
 print(f"{100 * zero:.0f} % of the gradient maps' values are 0 in float32 already, not drawn.")
 magnitudes(
     {"gradient maps": powers(exact.all_maps), "weight gradients": powers(exact.all_weights)},
-    title=f"Of a trained network's gradient maps, {lost:.0%} of what is not 0 "
+    title=f"Of a trained network's gradient maps, {100 * lost:.1f} % of what is not 0 "
     "is too small for float16",
 )
 
 # %% [markdown] slide="notes"
-# Weight gradients are sums over images and positions, and larger here. Does it matter that small values of the maps
-# become 0? For this batch, no, as the first row of the next table says. It does matter when every gradient is small.
+# Weight gradients are sums over images and positions, and larger here. Do the lost values of
+# the maps matter? For this batch, no: see the first row of the next table. They do once every gradient is small.
 
 # %% [markdown] slide="slide"
 # ## Range has a remedy: scale the loss
@@ -275,7 +278,7 @@ half = gradients(net, images[known], labels[known], "bfloat16")
 zeros = fate(exact.maps["conv1"], "bfloat16").lost
 wrong = error(half.all_weights)
 rows.append(("known batch in bfloat16", f"{100 * zeros:.1f} %", f"{100 * wrong:.2f} %"))
-columns = ["scale", "conv1's map: becomes 0", "weight gradients: error"]
+columns = ["scale", "gradient of conv1's map: becomes 0", "weight gradients: error"]
 pd.DataFrame(rows, columns=columns).set_index("scale")
 
 # %% [markdown] slide="notes"
@@ -316,8 +319,8 @@ pd.DataFrame(rows, columns=columns).set_index("scale")
 # forward pass had.
 #
 # Too small a scale, and gradients become 0. Too large, and they become infinite. `GradScaler` finds its own: a step
-# with an infinite gradient is *skipped* and the scale halved; after a row of good steps it is doubled. Here on this
-# CPU, with a row of 20 in place of the usual 2,000, from a scale that is far too large:
+# with an infinite gradient is *skipped* and the scale halved; after a row of good steps it is doubled. Here it is on
+# this CPU, starting far too large and doubling after 20 good steps instead of 2,000:
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 torch.manual_seed(1)
@@ -442,7 +445,8 @@ reveal(
 #
 # Then we put one back: after each step the weights are rounded, to bfloat16 or to float16. And once they are rounded *at
 # random*: up or down, the nearer number being the likelier, so that of many small updates the right share survives. The
-# weights are as coarse as before.
+# weights are as coarse as before. Last, with weights rounded at random, Adam's averages are rounded to the nearest
+# bfloat16 as well.
 
 # %% tags=["nbval-ignore-output"] folded=true
 def nearest(dtype):
@@ -458,13 +462,16 @@ def at_random(weight):
     return ((weight.view(torch.int32) + noise) & -(2**16)).view(torch.float32)
 
 
-def with_rounded_weights(rounded):
-    def round_weights(optimizer, *_):
+def with_rounded_weights(rounded, averages=False):
+    def round_after_the_step(optimizer, *_):
         with torch.no_grad():
-            for weight in optimizer.param_groups[0]["params"]:
+            for weight, state in optimizer.state.items():
                 weight.copy_(rounded(weight))
+                if averages:
+                    for name in ("exp_avg", "exp_avg_sq"):
+                        state[name].copy_(state[name].bfloat16())
 
-    hook = register_optimizer_step_post_hook(round_weights)  # until removed, after every step
+    hook = register_optimizer_step_post_hook(round_after_the_step)  # until removed
     reached = train(rate=1e-4, epochs=30, autocast=True)[1]
     hook.remove()
     return reached
@@ -473,8 +480,10 @@ def with_rounded_weights(rounded):
 slow["autocast"] = train(rate=1e-4, epochs=30, autocast=True)[1]
 slow["and weights rounded"] = with_rounded_weights(nearest(torch.bfloat16))
 slow["and rounded at random"] = with_rounded_weights(at_random)
+averages_too = with_rounded_weights(at_random, averages=True)[-1]
 in_half = with_rounded_weights(nearest(torch.float16))[-1]
 print("after 30 epochs:", ", ".join(f"{name} {r[-1]:.0f} %" for name, r in slow.items()))
+print(f"weights rounded at random, and Adam's averages rounded too: {averages_too:.0f} %")
 print(f"autocast and weights rounded to float16: {in_half:.0f} %")
 back = slow["autocast"][-1] - slow["and weights rounded"][-1]
 colours = [*SERIES_COLOURS, "#777777"][: len(slow)]
@@ -492,21 +501,22 @@ plane(
 
 # %% [markdown] slide="notes"
 # Under autocast the curve is that of float32, so it was not the maps. Round the weights to the nearest, and most of the gap
-# is back. Round them at random, and it is closed, with weights as coarse. So coarse weights do no harm here; losing every
-# update below half a step does. More time does not bring them back: `train` with 120 epochs in place of 30, run once for
-# this page, ends at 93 % in float32 and at 73 % all in bfloat16. float16 has three more bits of fraction, so it begins to lose updates
-# at steps eight times smaller: in the chart above hardly any at 1e-4, and at 1e-5 as many as bfloat16 at 1e-4. (The network
-# is small and this is one seed; how much is lost varies.)
+# is back. Round them at random and the gap closes, though the weights are just as coarse; rounding Adam's averages does
+# not open it again. Coarse weights are harmless here; losing every update below half a spacing is not. More time does not
+# bring them back: `train` with 120 epochs in place of 30, run once for this page, ends at 93 % in float32 and at 73 % all
+# in bfloat16. float16 has three more bits of fraction, so it begins to lose updates at steps eight times smaller: in the
+# chart above hardly any at 1e-4, and at 1e-5 as many as bfloat16 at 1e-4. (The network is small and this is one seed; how much is lost varies.)
 
 # %% [markdown] slide="subslide"
 # **Can you train in 16 bits alone?** float16: not with Adam's usual ε, nor with small gradients unless the loss is scaled.
 # bfloat16: here yes at a rate of 3e-3, no at 1e-4, unless weights are rounded at random. So keep float32 weights.
 
 # %% [markdown] slide="skip"
-# On cards that compute in bfloat16, NVIDIA's from Ampere (2020) on, three lines are enough:
+# On cards that compute in bfloat16, NVIDIA's from Ampere (2020) on, the plain loop with one line more is enough:
 #
 # ```python
-# with torch.autocast("cuda", dtype=torch.bfloat16):   # no scaler
+# optimizer.zero_grad()
+# with torch.autocast("cuda", dtype=torch.bfloat16):   # the line more; no scaler
 #     loss = F.cross_entropy(model(images), labels)
 # loss.backward()
 # optimizer.step()
@@ -653,8 +663,8 @@ print("MiB by role, each at its own peak:")
 # - *Gradient maps* would halve, too. But what matters here is that the peak has moved: at `fc6` the large ones do
 #   not exist yet.
 # - *Parameters* and *optimizer state* stay, so that no update is lost.
-# - *Weight gradients*: `fc6` has its gradient twice for a moment, with 196 MiB in half. Float32's later peak has some
-#   gradients of convolutions instead.
+# - *Weight gradients*: `fc6` has its gradient twice for a moment, with 196 MiB in half. At float32's later peak
+#   that copy's place is taken by gradients of convolutions.
 # - *Pool indices* stay: whole numbers of 64 bits. There are more of them, since at `fc6` all pools still need theirs.
 # - *Input* stays float32, as the data loader made it.
 
@@ -764,7 +774,8 @@ half_explorer()
 # 3. ResNet-50 comes close to half, VGG-16 saves a third, a network of weights may grow.
 
 # %% [markdown] slide="notes"
-# Ampere or later: autocast with bfloat16 and no scaler. Volta and Turing: autocast with float16 and a `GradScaler`.
+# Ampere or later: autocast with bfloat16 and no scaler. Volta and Turing: autocast with float16 and a `GradScaler`. Is it
+# faster, too? On cards with tensor cores it is, though by less than their rates promise: *Further* has measured times.
 #
 # Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}. Save, then
 # `course check 08` gives your marks.

@@ -25,6 +25,7 @@
 # %% slide="skip" folded=true
 import itertools
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import nn
@@ -63,7 +64,7 @@ def chain_of(name, precision="float32"):
 # %%
 guess = predict(
     "ResNet-50, batch 64, cut between its blocks, no layer run forward more than twice: to "
-    "what does the peak fall, with every gradient the same to the last bit?",
+    "what does the peak fall, with every gradient as it was?",
     unit="GiB",
 )
 guess
@@ -161,7 +162,7 @@ print(f"traced: {units(best):.0f} units at the peak, where even segments had {tr
 # What if every layer is a segment? Then every layer keeps its input. This chain of Tanhs kept that anyway.
 
 # %% [markdown] slide="notes"
-# And if segments are cut again inside, and those again? Then a layer runs more than twice. Here are five ways for a
+# And if each segment is itself cut into segments, and those again? Then a layer runs more than twice. Here are five ways for a
 # hundred equal layers, in units:
 
 
@@ -262,7 +263,7 @@ for what, cuts in {
     print(f"{what}: {format_bytes(resnet.step(cuts).at(64).peak_bytes)}")
 
 # %% [markdown] slide="notes"
-# So the secret is: nearly every block a segment, and the stem uncut. Hugging Face's `gradient_checkpointing_enable()` does
+# The recipe, then: make nearly every block a segment and leave the stem in one piece. Hugging Face's `gradient_checkpointing_enable()` does
 # the same with a transformer: each block is one segment.
 
 # %% [markdown] slide="subslide"
@@ -313,7 +314,7 @@ shown[["event", "phase", "layer", "again"]].join(sizes)
 
 # %% [markdown] slide="subslide"
 # In a network of your own the call is the one in `forward` above. `torch.utils.checkpoint.checkpoint_sequential(net, 4, x,
-# use_reentrant=False)` cuts an `nn.Sequential` into four segments; what is left over goes to the last.
+# use_reentrant=False)` cuts an `nn.Sequential` into four segments; what is left over goes to the last, which keeps its maps.
 
 # %% [markdown] slide="notes"
 # *Selective* checkpointing decides by operator instead of by layer: with `create_selective_checkpoint_contexts` the results
@@ -434,7 +435,7 @@ print(f"the lowest peak, traced: {format_bytes(vgg_low.peak_bytes)}, at {vgg_low
 # The best cuts of VGG-16 are at that floor, but for scratch memory.
 
 # %% [markdown] slide="notes"
-# In this trace no cut goes below the floor. A smaller batch does, as every map gets smaller, and so do 16 bits a value.
+# In this trace no cut goes below the floor. A smaller batch does, as every map gets smaller, and so does storing each value in 16 bits.
 
 # %% [markdown] slide="slide"
 # ## Three traps
@@ -444,8 +445,8 @@ print(f"the lowest peak, traced: {format_bytes(vgg_low.peak_bytes)}, at {vgg_low
 
 
 # %%
-def trained(segments, **options):
-    """Gradients and buffers after two steps of a small network with batch norm and dropout."""
+def trained(segments, steps=2, **options):
+    """Gradients and buffers after steps of a small network with batch norm and dropout."""
     torch.manual_seed(0)
     net = nn.Sequential(
         nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(),
@@ -453,23 +454,26 @@ def trained(segments, **options):
     )  # fmt: skip
     run = checkpointed(net, segments, **options)
     x, y = torch.randn(16, 1, 8, 8), torch.randint(10, (16,))
-    for _ in range(2):
+    for _ in range(steps):
         run.zero_grad()
         nn.functional.cross_entropy(run(x), y).backward()
     return {**{n: p.grad for n, p in run.named_parameters()}, **dict(run.named_buffers())}
 
 
-def differing(segments=((0, 4),), **options):
-    found = trained(segments, **options)
-    return [name for name, value in trained([]).items() if not torch.equal(value, found[name])]
+def differing(segments=((0, 4),), steps=2, **options):
+    plainly, found = trained([], steps), trained(segments, steps, **options)
+    return [name for name, value in plainly.items() if not torch.equal(value, found[name])]
 
 
 print("with care:                        ", differing() or "nothing differs, to the last bit")
 print("preserve_rng_state=False:         ", differing(preserve_rng_state=False))
+print("the same after one step:          ", differing(steps=1, preserve_rng_state=False))
 print("plain torch.utils.checkpoint:     ", differing(keep_statistics=False))
 
 # %% [markdown] slide="notes"
-# - **Dropout** must drop the same values. `preserve_rng_state=True`, torch's default, sees to it.
+# - **Dropout** must drop the same values both times. `preserve_rng_state=True`, torch's default, sees to it. Without it
+#   the layers before the dropout get wrong gradients. Running again has also used up random numbers, so in the second
+#   step every mask is another one, and the gradients of the last layer, `5`, differ too.
 # - **Batch norm** updates its running statistics in every forward pass, so twice a step. Gradients do not see it;
 #   evaluation does. Our `checkpointed` holds them still the second time; torch does not.
 # - **In place.** A segment that begins with `ReLU(inplace=True)` overwrites the input it is to start from. PyTorch counts
@@ -491,7 +495,7 @@ print(differing([(0, 1)], preserve_rng_state=False, keep_statistics=False))
 # <details><summary>What you will see</summary>
 #
 # The convolution needs neither: nothing differs. (1, 2) is the batch norm: its statistics differ, and no gradient. (3, 4)
-# is the dropout: every gradient differs.
+# is the dropout: every gradient differs, as above.
 #
 # </details>
 
@@ -557,7 +561,7 @@ shown
 # point is a way to move maps or to cut.
 
 # %% [markdown] slide="notes"
-# Down and to the left is better.
+# Down and to the left is better. The orange line moves every 6th, 4th, 3rd and 2nd map, with eight in flight.
 
 
 # %% folded=true
@@ -577,6 +581,14 @@ curve = Curve("recompute", [ledger.peak_bytes / GIB for ledger, _ in again],
 halved = predict_step(resnet.step(resnet.cheapest(64, 0.5 * plain.peak_bytes)).at(64), "P100")
 policies = ("all", "conv", "windowed")
 moved = {policy: offload.simulate(plain, "P100", policy) for policy in policies}
+every = offload.simulate(plain, "P100", "windowed", window=8)
+candidates, parted = np.flatnonzero(every.moved), {}
+for k in (6, 4, 3, 2):  # only each k-th of the maps is moved
+    chosen_maps = np.zeros_like(every.moved)
+    chosen_maps[candidates[::k]] = True
+    latency = hardware.device("P100").launch_seconds
+    rate = every.bytes_per_s
+    parted[k] = offload.run(every.work, chosen_maps, every.fast, rate, latency, every.window)
 both = offload.simulate(four, "P100", "windowed")
 spots = [Spot("all kept", plain.peak_bytes / GIB, plain_time.total_seconds * 1000, bold=True)]
 labels = {"all": "everything", "conv": "what convolutions read", "windowed": "5 in flight"}
@@ -589,21 +601,30 @@ spots += [
 ]
 name = "4 segments + offload, 5 in flight"
 spots += [Spot(name, both.peak_bytes / GIB, both.total_seconds * 1000, colour="#009e73")]
-cheapest = min(extra_time(run) for run in moved.values())
+few_x, few_y = [plain.peak_bytes / GIB], [plain_time.total_seconds * 1000]
+for k, run in parted.items():
+    few_x.append(run.peak_bytes / GIB)
+    few_y.append(run.total_seconds * 1000)
+    label = f"offload every {k}th map" if k == 4 else ""
+    spots.append(Spot(label, few_x[-1], few_y[-1], colour="#d55e00"))
+few = Curve("", few_x, few_y, colour="#d55e00")
+fifth = parted[4]
 plane(
     Axis("GiB at the peak", high=6.2),
     Axis("milliseconds a step, modelled", low=0),
-    curves=[curve],
+    curves=[curve, few],
     spots=spots,
     title=f"ResNet-50: half the memory for {extra_time(halved):+.0%} time by recomputing; "
-    f"these three ways to offload cost {cheapest:+.0%} or more",
+    f"{1 - fifth.peak_bytes / plain.peak_bytes:.0%} off for {extra_time(fifth):+.0%} by "
+    "moving every 4th map",
 )
 
 # %% [markdown] slide="notes"
-# Recomputing spends arithmetic and offload spends the link's time, so another card or link changes the figure. With four
-# even segments the two together are no gain: the peak lies in the segment at work, and offload moves what waits. Offload
-# alone takes the peak lower still, for three times the time. **And both, with the best even number of segments, 19, and
-# every map moved (*all*)?**
+# Recomputing spends arithmetic and offload spends the link's time, so another card or link changes the figure. For
+# the first fifth of the memory the two cost about the same: few maps have to move, and the link has time for them. For half
+# of it recomputing is far cheaper. Added to four even segments, offload gains nothing: the peak lies in the segment being
+# recomputed, and offload moves only what waits. Offload alone takes the peak lower still, for three times the time. **And
+# both, with the best even number of segments, 19, and every map moved (*all*)?**
 
 # %% tags=["change"]
 segments, policy = 4, "windowed"  # change these: 2 to 23 segments; "all", "conv", "windowed"
@@ -671,9 +692,9 @@ names, values = [row[0] for row in rows], [row[1:] for row in rows]
 pd.DataFrame(values, names, pd.MultiIndex.from_tuples(columns, names=["longer by", ""]))
 
 # %% [markdown] slide="notes"
-# On the T4, whose arithmetic is slow for its link, float32 copies cost about what recomputing costs. On the H100, and in 16
-# bits on both cards, recomputing is far cheaper. So recompute first. Offload goes with it: lesson 09's blocks are recomputed,
-# and their inputs move.
+# On the T4, whose arithmetic is slow relative to its link, float32 copies cost about what recomputing costs. On the H100, and
+# in 16 bits on both cards, recomputing is far cheaper, as far as these searches find. So there recompute first. Offload goes
+# with it: lesson 09's blocks are recomputed, and their inputs move.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -705,9 +726,11 @@ recompute_explorer()
 #
 # 1. A segment keeps its input and computes the rest again.
 # 2. One extra forward pass is about a third more time, and well chosen cuts need not pay all of it.
-# 3. Results stay the same to the last bit, if random numbers are drawn as before and statistics left alone.
+# 3. Results stay the same, if random numbers are drawn as before and statistics left alone.
 
 # %% [markdown] slide="notes"
+# The same to the last bit, where kernels are deterministic: on a GPU two plain runs may differ already.
+#
 # k segments of n equal layers hold k + n/k units. These are fewest at k = √n, and fewer still with segments that get
 # shorter towards the end. The extra time is a third only if the backward pass takes twice as long as the forward one.
 # Where layers keep much, as the first ones of VGG-16 do, short segments that end with a costly layer lower the peak at
