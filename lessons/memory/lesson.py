@@ -648,7 +648,7 @@ traced = training_step(networks.small_cnn(size=64), shape, 10, target=target).at
 maps = traced.by_role()[["feature maps", "gradient maps"]].sum()
 difference = measured.peak_bytes / traced.peak_bytes - 1
 print(f"trace         {format_bytes(traced.peak_bytes)}, of which maps {format_bytes(maps)}")
-print(f"measured here {format_bytes(measured.peak_bytes)}, {difference:+.2%}")
+print(f"measured here {format_bytes(measured.peak_bytes)}, {100 * difference:+.2f} %")
 
 # %% [markdown] slide="notes"
 # What is left over is probably scratch memory of kernels, which no tensor shows. On a GPU it depends on the kernel, the card
