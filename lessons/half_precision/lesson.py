@@ -501,7 +501,7 @@ plane(
 
 # %% [markdown] slide="notes"
 # Under autocast the curve is that of float32, so it was not the maps. Round the weights to the nearest, and most of the gap
-# is back. Round them at random and the gap closes, though the weights are just as coarse; rounding Adam's averages does
+# is back. Round them at random and the gap closes, though the weights are equally coarse; rounding Adam's averages does
 # not open it again. Coarse weights are harmless here; losing every update below half a spacing is not. More time does not
 # bring them back: `train` with 120 epochs in place of 30, run once for this page, ends at 93 % in float32 and at 73 % all
 # in bfloat16. float16 has three more bits of fraction, so it begins to lose updates at steps eight times smaller: in the
