@@ -163,7 +163,7 @@ bit_fields(
 
 # %%
 columns = ["exponent bits", "fraction bits", "largest", "smallest normal", "smallest"]
-formats()[[*columns, "spacing at 1", "digits"]]
+formats()[[*columns, "spacing at 1", "digits"]].map("{:.5g}".format)
 
 # %% [markdown] slide="notes"
 # - **Range** comes from the exponent, and at the very bottom from the fraction too. float16 ends at 65,504 above and at

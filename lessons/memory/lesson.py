@@ -95,11 +95,10 @@ alive = passes[roles].sum(axis=1)
 marks = ["← peak" if total == alive.max() else "" for total in alive]
 passes[roles].map("{:,}".format).assign(**{"which is": which, "": marks})
 
-# %% [markdown]
+# %% [markdown] slide="notes"
 # One row for each operator of the forward and the backward pass, and in it the bytes that are alive
 # at its end, before it lets its inputs go.
-
-# %% [markdown] slide="notes"
+#
 # - Parameters are there all the time. So is, from the first update on, *optimizer state*, which the table leaves out:
 #   momentum keeps one number for every parameter, another 3,232 bytes.
 # - *Feature maps*, the outputs of layers, appear in the forward pass. The first convolution's is gone before the second
@@ -227,7 +226,7 @@ vgg = training_step(
 )
 ledger = vgg.at(batch=128)
 
-# %% folded=true
+# %% slide="subslide" folded=true
 fixed = 3 * 4 * parameters
 reveal(
     guess,

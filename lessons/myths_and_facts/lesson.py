@@ -445,7 +445,7 @@ print(f"{sentence} {100 * number:.1f} % are left: {'right' if holds else 'not ri
 # More than half of the sentences hold only in part, no longer hold, or mislead. The question to ask is the same each
 # time: **which part, of what, when, and on what condition?**
 
-# %% folded=true
+# %% slide="slide" folded=true
 undecided = counts["open"]
 decided = len(CLAIMS) - undecided
 side_by_side(
