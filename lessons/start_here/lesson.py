@@ -17,7 +17,8 @@
 # About 40 minutes. You should have written a small PyTorch network before. No GPU is needed, here or in any other
 # lesson.
 #
-# To run a cell, click into it and press Shift+Enter. Run the first one now; it only loads what the page needs.
+# To run a cell, click into it and press Shift+Enter. The *kernel*, a Python process behind the notebook, then runs it. Run
+# the first one now; it only loads what the page needs.
 
 # %% slide="skip" folded=true
 from collections import OrderedDict
@@ -116,15 +117,17 @@ skyline(today, limit_bytes=8 * GIB)
 
 # %% [markdown] slide="notes"
 # This figure is a *skyline*. Read it from left to right, from the first *operator* of the step to the last. An operator is
-# one call into PyTorch's library, such as a convolution or an addition; the axis calls it an *event*. Each has the same
-# width, however long it takes. The height is the memory in use. The dot is the *peak*, the worst moment, and a card must hold that.
+# one call into PyTorch's library, such as a convolution or an addition; the line above the figure calls it an *event*.
+# Every event has the same width, however long it takes. The height is the memory that tensors take; `nvidia-smi` shows
+# more, and lesson 03 says why. The dot is the *peak*, the worst moment, and a card must hold that.
 #
-# The driver keeps part of the card for itself: the *context*, here taken to be 0.5 GiB. So the dashed line is at 7.5
-# GiB. Above that line a step will most likely fail. This one needs more than the full 8 GiB, and the title says by how
-# much. The ring is where it crosses the line: there, in the forward phase, the step will end with *out of memory*, and what is
-# hatched never comes to be.
-#
-# The height counts tensors only. What `nvidia-smi` shows is more; lesson 03 says why.
+# The driver keeps part of the card for itself: the *context*, which we take to be 0.5 GiB. So the dashed line is at 7.5
+# GiB. The ring is where this step crosses it. Around there, in the forward phase, it ends with *out of memory*; the
+# backward phase never happens. The figure draws it all the same, to show how much is missing.
+
+# %% slide="skip" folded=true
+full = int((today.total > 8 * GIB).argmax())
+print(f"All 8 GiB are in use in the {today.phases[full]} phase, at {today.layers[full]}")
 
 # %% [markdown] slide="slide"
 # Each colour is a *role*: what the memory is for. The green one is *feature maps*, the outputs of layers. Others call
@@ -146,10 +149,6 @@ columns = {"at the peak": at_the_peak.map(format_bytes), "what it is": pd.Series
 pd.DataFrame(columns, index=at_the_peak.index)
 
 # %% [markdown] slide="notes"
-# (This is GoogLeNet's table of 2014, without its two auxiliary classifiers and its response normalisation.
-# Torchvision's has a batch norm after each convolution. It keeps its input, so about
-# one map more for each convolution comes on top.)
-#
 # Nearly all of it is feature maps. Follow the green band: it grows through the forward phase and melts away in the
 # backward phase. Would the same 256 images fit without training? They go through the same network, but without
 # gradients.
@@ -198,11 +197,20 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# The card is full of maps that training has to *keep* until the backward phase has used them. Without training, no more
-# than two large maps exist at once: the first convolution's and its ReLU's, 784 MiB each. Add the images, the parameters
-# and a little scratch memory, and you have the peak.
+# The card is full of maps that training has to *keep* until the backward phase has used them. Without training, two large
+# maps meet at the worst moment: the first convolution's and its ReLU's, 784 MiB each. Add the images, the parameters and
+# a little scratch memory, and you have the peak.
 #
-# With half the batch, training needs about half of its 8.57 GiB, which is why it ran yesterday.
+# With half the batch, training needs about half of its 8.57 GiB, and so it ran yesterday.
+
+# %% [markdown] slide="skip"
+# <details><summary>Is this torchvision's GoogLeNet?</summary>
+#
+# Nearly. This one is built from the table of 2014, without the two auxiliary classifiers and the response normalisation.
+# Torchvision's has a batch norm after each convolution. A batch norm keeps its input for the backward phase, so there is
+# about one more map for each convolution.
+#
+# </details>
 
 # %% [markdown] slide="slide"
 # ## One layer with a pencil
@@ -307,11 +315,11 @@ print("parameters, momentum, labels, the loss and its gradient")
 
 # %% tags=["nbval-ignore-output"]
 more = measured.peak_bytes - traced.peak_bytes
-print(f"measured: {more:+,} bytes from the trace (scratch memory of the kernels, if any)")
+print(f"measured: {more:+,} bytes from the trace (scratch memory of operators, if any)")
 
 # %% [markdown] slide="slide"
-# Your turn. What moves the peak more, a kernel of 11 × 11, or twice the channels? Guess for the kernel first. Then change
-# one number and run the cell.
+# What moves the peak more, a *kernel* (here: a convolution's window) of 11 × 11, or twice the channels? Guess for the
+# kernel. Then change one number and run the cell.
 
 # %%
 guess_kernel = predict(
@@ -368,7 +376,7 @@ reveal(
 #
 # A kernel of 11 × 11 has 16 · 3 · (121 - 9) = 5,376 more weights, 21 KiB. The peak grows by twice that: the weights, and
 # their momentum. Their gradients do not exist yet when three blocks of 8 MiB meet. Sizes add up only while they
-# are *alive at the same time*. (A GPU's kernel may take scratch memory besides.)
+# are *alive at the same time*. (On a GPU a convolution may take scratch memory besides.)
 #
 # Twice the channels means outputs of twice the size, and so nearly twice the peak. In this layer the parameters hardly
 # count; lesson 02 has a network in which they are nearly all.
@@ -382,19 +390,26 @@ reveal(
 
 # %% [markdown] slide="notes"
 # This is an *explorer*. The sentences under it say whether the step fits, which role is to blame, and up to which batch it
-# fits. The *allocator* they speak of is the part of PyTorch that hands out the card's memory in *blocks*. Now choose a
-# card of 4 GiB, and guess its largest batch before you read the sentence. Then try another network. To move the slider
-# click its handle, or reach it with Tab, and use the arrow keys; it needs a running kernel, so run the cell first.
+# fits. The *allocator* they speak of is the part of PyTorch that hands out the card's memory in *blocks*.
+#
+# Run the cell first. To move the slider click its handle, or reach it with Tab, and use the arrow keys. Now choose a card
+# of 4 GiB, and guess its largest batch before you read the sentence. Then try another network.
 
 # %% tags=["nbval-ignore-output"]
 memory_explorer("GoogLeNet", batch=128, card_gib=8)
 
 # %% [markdown] slide="notes"
-# For a batch between the two in the last sentence a step is *tight*: it may run or fail even though its peak is below the
-# line. Lesson 03 explains what decides. And the card of 4 GiB, for readers without a kernel:
+# For a batch between the two in the last sentence a step is *tight*: it may run or fail. Here its peak is a little below
+# the dashed line or a little above it. The context may be smaller than 0.5 GiB, and the blocks may fall badly; lesson 03
+# says more. In numbers, and for the card of 4 GiB too:
 
 # %% slide="skip" folded=true
-print(largest_batch(step, 4 * GIB).words)
+for card in (8, 4):
+    found = largest_batch(step, card * GIB)
+    tight = (found.fits + 1, found.tight)
+    peaks = [format_bytes(step.at(batch).peak_bytes) for batch in tight]
+    print(f"{card} GiB card, line at {card - 0.5} GiB. {found.words}")
+    print(f"  Peaks at batch {tight[0]} and {tight[1]}: {' and '.join(peaks)}.")
 
 # %% [markdown] slide="slide"
 # ## A check that knows what you thought
@@ -431,8 +446,8 @@ check("output_bytes")
 
 # %% [markdown] slide="notes"
 # `course progress` shows all exercises at a glance. What you open through `course lab` are your own copies, in the
-# folder `work`; `course doctor` checks the set-up again. Change what you like: when the course is fixed, `git pull` and `make lab` bring the new lessons, and
-# your answers move over.
+# folder `work`; `course doctor` checks the set-up again. Change what you like. When we correct a lesson, `git pull` and
+# `make lab` bring it to you, and your answers stay.
 
 # %% [markdown] slide="slide"
 # ## Where to go
