@@ -229,7 +229,8 @@ class Plot:
         shares = self.ledger.by_role()
         beside = []
         for code in np.flatnonzero(self.events.matrix.any(axis=0)):
-            share = f"{percent(shares.iloc[code], self.ledger.peak_bytes)} of the peak"
+            share = percent(shares.iloc[code], self.ledger.peak_bytes)
+            with_share = [[ROLES[code], f"{share} of the peak"]] if share != "0 %" else []
             floor, roof = self.y(self.levels[event, code]), self.y(self.levels[event, code + 1])
             if self.ghost is not None:  # words keep to the larger side of an outline that crosses the band
                 line = self.y(self.ghost.total[self.ghost.at(columns)])
@@ -237,7 +238,7 @@ class Plot:
                 floor, roof = np.where(crossed & ~low, line - HALO, floor), np.where(crossed & low, line + HALO, roof)
             if not any(
                 write_on_band(self.scene, columns, floor, roof, blocked, lines, ROLE_COLOURS[ROLES[code]], crossing)
-                for lines in ([ROLES[code], share], [ROLES[code]])
+                for lines in (*with_share, [ROLES[code]])
             ):
                 beside.append(int(code))
         self._label_beside(beside, limit_name, before_name)

@@ -63,12 +63,9 @@ graded.map_bytes(map_bytes)
 # %% [markdown] question="training_bytes" points=2 difficulty=1 minutes=5
 # ## 2. What training keeps for every parameter
 #
-# A rule of 2014 says: divide the card's memory by two, because momentum keeps one number beside each weight. It
-# forgot something.
-#
-# Return the bytes of weights, weight gradients and optimizer state together, without temporaries, for a network of
-# `parameters` float32 parameters. `optimizer` is `"sgd"` (no
-# state), `"momentum"` or `"adam"`.
+# Three roles do not grow with the batch: weights, weight gradients and optimizer state. Return their bytes together for
+# a network of `parameters` float32 parameters. `optimizer` is `"sgd"` (no state), `"momentum"` or `"adam"`. Leave out
+# what an update makes for a moment, which lesson 02 counted: that is another role.
 
 
 # %% answer="training_bytes"
@@ -86,12 +83,11 @@ from lessons.memory.checks import check
 check("training_bytes")
 
 # %% [markdown] hint="training_bytes"
-# **I have 8 bytes for momentum, and the check wants more.** Write the update out: `v = 0.9 * v + g`, `w = w - lr *
-# v`. Three of the letters in these two lines stand for one value per parameter.
+# **I have 8 bytes for momentum, and the check wants more.** Look at VGG-16's table of roles at the peak. Which two rows
+# are as large as the parameters, or nearly?
 
 # %% [markdown] hint="training_bytes"
-# **Adam is wrong, the rest is right.** Adam divides a running average of the gradient by the root of a running
-# average of its square. Both are kept.
+# **Adam is wrong, the rest is right.** The lesson's table of optimizers has the bytes of Adam's state for a parameter.
 
 # %% graded="training_bytes"
 from lessons.memory import graded
@@ -192,8 +188,8 @@ graded.network_wide(network_wide)
 # ## 5. The largest batch that fits
 #
 # A trace describes every moment of a step by two numbers: at batch *N* it needs `fixed_bytes + bytes_per_sample *
-# N`. `events` is the list of these pairs, one for each moment. Return the largest batch for which no moment needs
-# more than `limit` bytes; 0 if there is none.
+# N`. `events` is the list of these pairs, one for each moment. Return the largest batch, 1 or more, for which no moment
+# needs more than `limit` bytes; 0 if there is none.
 #
 # Some moments need nothing per sample (the optimizer's, say); at least one does. One short cut is wrong: the moment
 # that is the peak at batch 1 need not be the peak at batch 100.

@@ -20,11 +20,15 @@
 # 4. find the largest batch that fits a card, and know when extrapolating is wrong;
 # 5. spot code that keeps memory alive for no reason.
 #
+# **Part one** asks what is alive at the peak. **Part two** asks how to read an out-of-memory message, and whether a step
+# fits a card.
+#
 # About 120 minutes, and {minutes} for the exercise. It builds on lesson 00 (the roles, the trace). No GPU is needed.
 
 # %% slide="skip" folded=true
 import pandas as pd
 import torch
+from IPython.display import HTML
 from torch import nn
 
 from classroom.predict import predict, reveal
@@ -45,7 +49,7 @@ from lessons.shared.beside import beside_trace
 
 # %% [markdown] slide="notes"
 # Guess first; then we work it out by hand, and then you see the answer. If you remember what VGG-16 took in lesson 02,
-# do not scale that: write down which bytes there must be.
+# do not double that: part of it does not grow with the batch.
 
 # %%
 guess = predict(
@@ -157,10 +161,9 @@ print(f"{nested:,} bytes at the peak, with momentum; {named - nested:,} more wit
 print(f"which is the last layer's map: {output_map:,} bytes")
 
 # %% [markdown] slide="notes"
-# The name `out` holds the last layer's map until the name gets another value or goes out of scope, although the mean
-# has long been computed and its backward pass does not need it. At the peak there is one map more. Here both loops
-# run, and the bytes that the allocator hands out are counted. These include scratch memory of the kernels, so the share is
-# smaller. **Change the second loop, and run the cell.**
+# As long as the name `out` exists, the last layer's map stays, though nobody needs it any more: the mean is computed, and
+# its backward pass does without. At the peak there is one map more. Here both loops run, and the bytes that the allocator
+# hands out are counted, scratch memory included, so the share is smaller. **Change the second loop, and run the cell.**
 
 # %% tags=["change"]
 images = torch.randn(4, 3, 16, 16)
@@ -187,8 +190,9 @@ print("by the trace, without scratch:", *map(format_bytes, (nested - there, name
 
 # %% [markdown] slide="notes"
 # With `del out` the two loops are alike. How much the name costs depends on the size of the last output: little for a
-# classifier, much for a network that ends in maps or in a language model's logits. It depends on the loss, too: one that
-# saves its input keeps that until its own backward pass has run.
+# classifier, much for a network that ends in maps, or for a language model, whose last output has a number for each token
+# and each word that may follow. It depends on the loss, too: one that saves its input keeps that until its own backward
+# pass has run.
 
 # %% [markdown] slide="slide"
 # ## VGG-16: by hand, then traced
@@ -216,7 +220,8 @@ print(f"for the parameters    {format_bytes(3 * 4 * parameters):>10}")
 # %% [markdown] slide="notes"
 # `training_step` runs the step on shapes alone, with no data and no GPU, and records when each tensor is created and
 # freed, its size, layer and role.
-# In the networks here every size is a fixed part plus a part per sample, so two batches give the step at any batch.
+# In the networks here the size of each tensor is a fixed part plus a part per sample, so two traces give every moment of
+# the step at any batch.
 
 # %%
 with torch.device("meta"):  # shapes without numbers: 138 million parameters, no memory
@@ -264,7 +269,7 @@ skyline(ledger)
 # | optimizer state | in the first update | never | no |
 # | weight gradients | backward pass | `zero_grad`, here before the next forward pass | no |
 # | input | before the step | after the step | yes |
-# | feature maps | forward pass | when nothing needs them any more | yes |
+# | feature maps | forward pass | after the last backward pass that needs them, or at once | yes |
 # | gradient maps | backward pass | as soon as they are used | yes |
 # | *workspace*, scratch memory of a kernel | when the kernel starts | when it ends; cuBLAS keeps its own | often |
 
@@ -308,7 +313,8 @@ print(f"relu1_1 and relu1_2: {100 * first_two / kept.sum():.0f} % of the maps th
 
 # %% [markdown] slide="notes"
 # With Adam and a small batch the worst moment is the update, whose temporaries do not depend on the batch; with a large
-# one it is the backward pass. So two small batches do not tell the peak of a large one:
+# one it is the backward pass. So the *peak* at two small batches, a single number each, does not tell that of a large
+# one:
 
 # %%
 with torch.device("meta"):
@@ -354,13 +360,352 @@ columns = ["optimizer", "state", "bytes a parameter", "peak"]
 pd.DataFrame(rows, columns=columns).set_index("optimizer")
 
 # %% [markdown] slide="slide"
-# ## In place
+# ## Measure
+#
+# Does a real step need what the trace says? Here is a small CNN on 64 random images of 64 × 64, two steps, the second one
+# measured. Nearly all of it is maps.
+
+# %% [markdown] slide="notes"
+# On a CPU the measurement is every byte its allocator handed out, the scratch memory inside kernels included; on a GPU
+# it is `max_memory_allocated`.
+
+# %% tags=["nbval-ignore-output"] folded=true
+shape = (3, 64, 64)
+measured = measure_step(networks.small_cnn(size=64), shape, classes=10, batch=64)
+target = "cpu" if measured.device == "cpu" else "cuda"
+traced = training_step(networks.small_cnn(size=64), shape, 10, target=target).at(64)
+maps = traced.by_role()[["feature maps", "gradient maps"]].sum()
+difference = measured.peak_bytes / traced.peak_bytes - 1
+print(f"trace         {format_bytes(traced.peak_bytes)}, of which maps {format_bytes(maps)}")
+print(f"measured here {format_bytes(measured.peak_bytes)}, {100 * difference:+.2f} %")
+
+# %% [markdown] slide="notes"
+# What is left over is probably scratch memory of operators, which no tensor shows. On a GPU it depends on the operator, the
+# card and the library version. The trace counts the buffer that PyTorch sets aside for cuBLAS, NVIDIA's library of matrix
+# products: the thin purple band of the skylines. For convolutions part two adds a guess.
+
+# %% slide="skip" tags=["nbval-ignore-output"] folded=true
+gpu = recordings.gpu()
+print(recordings.sentence(gpu))
+rows = beside_trace(gpu, "VGG-16")
+pd.DataFrame(rows) if rows else None
+
+# %% [markdown] slide="slide"
+# ## Part two: three counters, one message
+#
+# *Allocated* are the tensors alive, *reserved* is what the allocator has taken from the driver, and `nvidia-smi` shows the
+# driver's context as well.
+
+# %% [markdown] slide="notes"
+# (Here is a good place for a break.)
+#
+# - *allocated*: the tensors alive, `torch.cuda.memory_allocated()`. Convolutions add workspace from the same allocator,
+#   which `max_memory_allocated()` counts too. How much depends on the algorithm that cuDNN takes, NVIDIA's library of
+#   convolutions.
+# - *reserved*: what PyTorch's caching allocator holds of the card, `torch.cuda.memory_reserved()`. It takes *segments*
+#   from the driver and cuts *blocks* for tensors out of them.
+# - what `nvidia-smi` shows: reserved, and the *context* (lesson 02). The context holds none of your tensors. Its size is
+#   measured, not computed.
+#
+# Why is reserved more than allocated? Follow the allocator on a card with room for 60 MiB:
+
+# %% folded=true
+small_card = CachingAllocator(limit=60 * MIB)
+first = small_card.allocate(40 * MIB)
+moments = {"1. A map of 40 MiB gets a segment of its own.": Moment.of(small_card)}
+small_card.release(first)
+small_card.allocate(12 * MIB)
+moments["2. It is freed. A tensor of 12 MiB goes into the segment."] = Moment.of(small_card)
+try:
+    small_card.allocate(30 * MIB)
+except OutOfMemory as error:
+    moments["3. 30 MiB are asked for."] = Moment.of(small_card, error.asked)
+
+# %% slide="subslide" folded=true
+last = list(moments.values())[-1]
+segments(
+    moments,
+    f"Out of memory with {format_bytes(sum(last.free))} free: the largest piece has "
+    f"{format_bytes(last.free[0])}",
+)
+
+# %% [markdown] slide="notes"
+# That is *fragmentation*. A tensor lies in one piece, and the segment cannot go back to the driver while a block of it
+# is in use. (Before it fails, the allocator gives back every segment that is wholly free. So a step can run on a card
+# smaller than what it reserves on a larger one; the next section has one.)
+#
+# `reserved_bytes` replays PyTorch's rules for each request of a traced step:
+
+# %%
+for batch in (64, 128):
+    at = vgg.at(batch)
+    reserved = at.reserved_bytes()
+    more = 100 * (reserved / at.peak_bytes - 1)
+    print(f"batch {batch}: allocated {format_bytes(at.peak_bytes)},", end=" ")
+    print(f"reserved {format_bytes(reserved)} where there is room, {more:.0f} % more")
+
+# %% [markdown] slide="subslide"
+# An out-of-memory message splits the card into these counters:
+#
+# > CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB is free.
+# > Including non-PyTorch memory, this process has 23.60 GiB memory in use. Of the allocated memory 22.90 GiB is
+# > allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but unallocated.
+
+# %% [markdown] slide="notes"
+# The message is PyTorch's, with the figures that somebody posted (pytorch/pytorch, issue 16417, a comment of March
+# 2024).
+
+# %% folded=true
+total, in_use, allocated = 23.65 * GIB, 23.60 * GIB, 22.90 * GIB
+free, cached, asked = 11.06 * MIB, 194.87 * MIB, 22 * MIB
+
+
+def about(size):
+    """To 10 MiB, as numbers with two digits of a GiB are known."""
+    return 10 * MIB * round(size / (10 * MIB))
+
+
+pd.Series(
+    {
+        "allocated: tensors, in blocks": allocated,
+        "reserved but unallocated: gaps between them": cached,
+        "in use beyond that: the context, about": about(in_use - allocated - cached),
+        "taken by other programs, or by the driver, about": about(total - in_use - free),
+        "free": free,
+    }
+).map(format_bytes).to_frame(f"of {format_bytes(total)}; {format_bytes(asked)} were asked for")
+
+# %% [markdown] slide="subslide"
+# How to read it, in this order:
+#
+# 1. **Is the request itself too large?**
+# 2. **Is it fragmentation?**
+# 3. **Is it other programs?**
+# 4. **Is the card full of your own tensors?**
+# 5. **Does it grow from step to step?**
+
+# %% [markdown] slide="notes"
+# 1. **Is the request itself too large?** If *asked for* is more than *free* and *unallocated* together, no order of the
+#    blocks helps. Here 22 MiB were asked for and 195 MiB lay unallocated, in pieces that this request could not use.
+# 2. **Is it fragmentation?** A large *reserved but unallocated* beside a small request says so. Start the program with
+#    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then
+#    grow, and free memory in their gaps can be given back and used elsewhere. Here it might save this request, and not
+#    many more.
+# 3. **Is it other programs?** `nvidia-smi` lists them. A notebook's kernel that was not shut down is one.
+# 4. **Is the card full of your own tensors?** Here 97 % of the card is allocated. Then ask *which role*, as this lesson
+#    does: trace the step, look at the skyline, and take the technique that lowers the tallest band.
+# 5. **Does it grow from step to step?** Then something keeps tensors: a loss that is added up with its graph (use
+#    `loss.item()`), or a list of outputs.
+
+# %% [markdown] slide="skip"
+# On a machine with a GPU, `print(torch.cuda.memory_summary())` is a table of these counters, and
+# `torch.cuda.max_memory_allocated()` the peak, to compare with `ledger.allocated_bytes()`. A recording of every request
+# can be opened as a picture at pytorch.org/memory_viz; its *Active Memory Timeline* is a skyline of your own step:
+#
+# ```python
+# torch.cuda.memory._record_memory_history()
+# train_step()
+# torch.cuda.memory._dump_snapshot("step.pickle")
+# ```
+
+# %% [markdown] slide="slide"
+# ## Will it fit?
+#
+# Before a step runs, `fit` has three answers:
+#
+# | answer | what it means |
+# |---|---|
+# | *no* | tensors and the least context are more than the card |
+# | *fits* | the replay gets through beside the most context, with workspace and 2 % to spare |
+# | *tight* | neither: it may run or fail |
+
+# %% [markdown] slide="notes"
+# It replays the allocator on a card of a given size. The least context is the least that was seen on any card. The most is
+# the largest reported for the card's architecture, and at least 512 MiB, which is also what a card known only by its size
+# gets. The workspace of fast convolutions is a guess, from one rounded number of 2016. The 2 % are the mean error of the
+# replay on 20 published steps; on a single step it can be off by more. For a *tight* step `fit` names what it would fit
+# without.
+#
+# VGG-16 again, on a smaller card of 11 GiB. One image more takes 70 MiB of tensors:
+
+# %%
+found = largest_batch(vgg, 11 * GIB)
+for batch in (found.fits, found.fits + 1):
+    print(f"batch {batch} {fit(vgg.at(batch), 11 * GIB).words}")
+print(f"(on a larger card batch {found.fits} reserves", end=" ")
+print(f"{format_bytes(vgg.at(found.fits).reserved_bytes())})")
+
+# %% [markdown] slide="notes"
+# At its *peak* batch 101 leaves two GiB. But the replay of batch 102 does not fail at the peak. It fails near the end of
+# the backward pass, when five GiB are free, most of them in gaps between tensors. Here is the card at that moment. (Its
+# room is the card without the context and the 2 %.)
+
+# %% slide="subslide" folded=true
+asked = demand(vgg.at(found.fits + 1))
+room = int((11 * GIB - asked.on(11 * GIB).context_bytes) / 1.02)
+try:
+    asked.scratch.replay(room)
+except OutOfMemory as error:
+    stuck = Moment.of(error.allocator, error.asked)
+segments(
+    {f"VGG-16, batch {found.fits + 1}, 11 GiB": stuck},
+    f"{format_bytes(sum(stuck.free))} free, but no piece of the "
+    f"{format_bytes(stuck.asked)} that we guess a convolution asks for",
+)
+
+# %% folded=true
+wanted = asked.scratch.alive - asked.requests.alive
+tight = vgg.at(found.fits + 1)
+most = format_bytes(wanted.max())
+print(f"{most} of workspace are wanted in two of the step's {len(tight.phases)} events:")
+for event in (wanted == wanted.max()).nonzero()[0]:
+    beside = format_bytes(asked.requests.alive[event])
+    where = f"{tight.phases[event]} pass of {tight.layers[event]}"
+    print(f"  {event}, the {where}, beside {beside} in use")
+through = "gets" if asked.requests.fit_in(room) else "does not get"
+print(f"without any workspace the replay {through} through")
+most = format_bytes(asked.scratch.alive.max())
+print(f"in one piece, without gaps, the step takes {most} of {format_bytes(room)}")
+
+# %% [markdown] slide="notes"
+# By our guess the request is the workspace of `conv1_2`'s backward pass. It takes two causes together, a large workspace
+# and gaps: without either there is room, as the last two lines say. A slower convolution, which wants less workspace,
+# may run: hence *tight*, not *no*.
+
+# %%
+beyond = range(found.fits + 2, found.some + 5)
+guess_edge = predict(
+    f"Batch {found.fits + 1} is tight. How many of the {len(beyond)} batches from "
+    f"{beyond[0]} to {beyond[-1]} fit again?",
+    unit="batches",
+)
+guess_edge
+
+# %% folded=true
+looked = range(found.fits - 6, beyond[-1] + 1)
+states = {batch: fit(vgg.at(batch), 11 * GIB).state for batch in looked}
+again = [str(batch) for batch in beyond if states[batch] == "fits"]
+reveal(
+    guess_edge,
+    {"fit again": len(again)},
+    thoughts=[
+        (0, "Each needs more than the one before, and yet some fit: blocks fall differently."),
+        (len(beyond), "One bad batch, and then all is well? Most of these are tight, too."),
+    ],
+)
+
+# %% slide="subslide" folded=true
+verdicts(
+    states,
+    f"The edge is ragged: up to batch {found.fits} all fit, then {' and '.join(again)}",
+)
+
+# %% [markdown] slide="notes"
+# From batch to batch the blocks fall into the segments differently. So *the largest batch that fits* has two answers; the
+# course reports the batch up to which *every* batch fits. Treat the edge as a zone: a tight batch may well run, and what
+# ran before in the program matters too.
+
+# %% slide="skip" folded=true
+said = ladder()
+columns = ["batches that …", "of them", "said: fits", "tight", "no"]
+rows = [
+    [kind, said[kind], said[f"{kind} fits"], said[f"{kind} tight"], said[f"{kind} no"]]
+    for kind in ("ran", "failed")
+]
+wrong, tried = said["ran no"] + said["failed fits"], said["ran"] + said["failed"]
+open_ended = said["ran tight"] + said["failed tight"]
+table = pd.DataFrame(rows, columns=columns).set_index(columns[0]).to_html()
+source = (
+    "In 2022 the author of timm, a library of image models, searched the largest batch of "
+    "several hundred networks on one RTX 3090: 512, then 384, 256, 192 …, until one ran. "
+    f"Here is a random sample of the networks. Of {tried} verdicts {open_ended} are "
+    "<i>tight</i>, which says neither."
+)
+care = (
+    "Read it with care. The batch that failed is a third to a half larger than the one "
+    "that ran: a verdict that is off by less is still counted as right. And it is not an "
+    "independent test. Its rows had been seen when we decided to leave the 2 % to spare; "
+    "without them 7 failed batches are called <i>fits</i> (docs/measured.md)."
+)
+share = f"{wrong} of {tried - open_ended} times, on one person's card"
+summary = f"<summary><b>How often is the verdict wrong?</b> {share}</summary>"
+HTML(f"<details>{summary}<p>{source}</p>{table}<p>{care}</p></details>")
+
+# %% [markdown] slide="subslide"
+# One question for any step: **does it fit, and if not, which role is to blame?**
+
+# %% [markdown] slide="notes"
+# The dashed line is the card without the context; where it lies above the figure, an arrow at the top says so. Before each
+# move say what the peak will do.
+
+# %% tags=["nbval-ignore-output"]
+memory_explorer("VGG-16", batch=7, optimizer="adam", card_gib=6)
+
+# %% [markdown] slide="notes"
+# Try these. Give the batch one image more: what changes? Take momentum and a card of 12 GiB: at which batch does VGG-16
+# stop fitting? Switch to the dense net: why does the batch hardly matter? Then choose time for the axis: each operator
+# becomes as wide as it is predicted to take.
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# At batch 8 the peak moves from the update into the backward pass. With momentum the last sentence names two batches: up
+# to the first all fit the 12 GiB card, above the second none does, between them a step is tight. The dense net's maps are
+# a few MiB beside 600 MiB of parameters, gradients and momentum.
+#
+# </details>
+#
+# And VGG-16 with momentum on 12 GiB, for readers without a kernel:
+
+# %% slide="skip" folded=true
+print(largest_batch(vgg, 12 * GIB).words)
+
+# %% [markdown] slide="slide"
+# ## Your own model
+#
+# Put yours in place of this one; the errors say which layer fails, and why.
+
+# %% [markdown] slide="notes"
+# Before you run it: what will half the image's side do to the peak, and what two classes in place of ten? **Change the
+# sizes or the layers.** A model with several inputs, any loss and any optimizer, or one of Hugging Face's as it is: see
+# *Trace your own model* in the README.
+
+
+# %% tags=["change"]
+class Mine(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
+        )  # fmt: skip
+        self.head = nn.Linear(32, classes)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean(dim=(2, 3)))
+
+
+side, classes = 64, 10  # change these, or the model
+mine = training_step(
+    Mine(classes), input_shape=(3, side, side), classes=classes, optimizer="adam"
+)
+skyline(mine.at(256))
+
+# %% [markdown] slide="skip"
+# <details><summary>What you will see</summary>
+#
+# Half the side: about a quarter of the peak, which is nearly all maps. Two classes: next to nothing.
+#
+# </details>
+
+# %% [markdown] slide="slide"
+# ## Further: in place
 #
 # An *in-place* ReLU writes over its input instead of making a new map.
 
 # %% [markdown] slide="notes"
 # Many pages say that it saves memory. In training it does not save any of VGG-16's peak: the convolution before the ReLU
-# does not need its own output for the backward pass, so that map dies anyway as soon as the ReLU has run.
+# does not need its own output for the backward pass, so that map dies anyway as soon as the ReLU has run:
 
 
 # %%
@@ -411,322 +756,9 @@ for build, steps_of in both.items():
         print(f"{build.__name__:<10} {name:<9} {peak}")
 
 # %% [markdown] slide="notes"
-# In VGG-16 the next layer is a convolution whose input and output are both that large, so two of them still meet. In
-# GoogLeNet a pool comes next. With a map of its own the ReLU has two maps of 392 MiB each. In place it has one, and the
-# peak is at the pool, with that map and what the pool makes of it: an output of 98 MiB and, without any training,
-# *indices* of 196 MiB (lesson 06 asks who needs less). 784 less 686 is 98. (Where the layer before saves its own output,
-# such as a sigmoid, PyTorch raises an error in the backward pass.)
-
-# %% [markdown] slide="slide"
-# ## Three counters, and whether it fits
-#
-# *Allocated* are the tensors alive, *reserved* is what the allocator has taken from the driver, and `nvidia-smi` shows the
-# driver's context as well.
-
-# %% [markdown] slide="notes"
-# - *allocated*: the tensors alive, `torch.cuda.memory_allocated()`. Convolutions add workspace from the same allocator,
-#   which `max_memory_allocated()` counts too. How much depends on the algorithm that cuDNN takes.
-# - *reserved*: what PyTorch's caching allocator holds of the card, `torch.cuda.memory_reserved()`. It takes *segments*
-#   from the driver and cuts *blocks* for tensors out of them.
-# - what `nvidia-smi` shows: reserved, and the *context* (lesson 02). The context holds none of your tensors. Its size is
-#   measured, not computed.
-#
-# Why is reserved more than allocated? Follow the allocator on a card with room for 60 MiB:
-
-# %% folded=true
-small_card = CachingAllocator(limit=60 * MIB)
-first = small_card.allocate(40 * MIB)
-moments = {"1. A map of 40 MiB gets a segment of its own.": Moment.of(small_card)}
-small_card.release(first)
-small_card.allocate(12 * MIB)
-moments["2. It is freed. A tensor of 12 MiB goes into the segment."] = Moment.of(small_card)
-try:
-    small_card.allocate(30 * MIB)
-except OutOfMemory as error:
-    moments["3. 30 MiB are asked for."] = Moment.of(small_card, error.asked)
-
-# %% slide="subslide" folded=true
-last = list(moments.values())[-1]
-segments(
-    moments,
-    f"Out of memory with {format_bytes(sum(last.free))} free: the largest piece has "
-    f"{format_bytes(last.free[0])}",
-)
-
-# %% [markdown] slide="notes"
-# That is *fragmentation*. A tensor lies in one piece, and the segment cannot go back to the driver while a block of it
-# is in use. (A segment without any block in use is given back before the allocator fails, so a step can run on a card
-# smaller than what it reserves on a larger one.)
-#
-# `fit` replays PyTorch's rules for each request of a traced step, on a card of a given size:
-
-# %%
-for batch in (64, 128):
-    at = vgg.at(batch)
-    reserved = at.reserved_bytes()
-    more = 100 * (reserved / at.peak_bytes - 1)
-    print(f"batch {batch}: allocated {format_bytes(at.peak_bytes)},", end=" ")
-    print(f"reserved {format_bytes(reserved)} where there is room, {more:.0f} % more")
-
-# %% [markdown] slide="subslide"
-# Whether a step fits has three answers:
-#
-# | answer | what it means |
-# |---|---|
-# | *no* | tensors and the least context are more than the card |
-# | *fits* | the replay gets through beside the most context, with workspace and 2 % to spare |
-# | *tight* | neither: it may run or fail |
-
-# %% [markdown] slide="notes"
-# Least and most context are those reported for such cards; a card known only by its size gets 512 MiB. The workspace of
-# fast convolutions is a guess, from one rounded number of 2016. The 2 % are the mean error of the replay on 20 published
-# steps; on a single step it can be off by more. For a *tight* step `fit` names what it would fit without.
-#
-# VGG-16 again, on a smaller card of 11 GiB. One image more takes 70 MiB of tensors:
-
-# %%
-found = largest_batch(vgg, 11 * GIB)
-for batch in (found.fits, found.fits + 1):
-    print(f"batch {batch} {fit(vgg.at(batch), 11 * GIB).words}")
-
-# %% [markdown] slide="notes"
-# Two GiB are left, and one more image, 70 MiB, is too much? Here is the card at the moment when the replay fails.
-# (Its room is the card without the context and the 2 %.)
-
-# %% slide="subslide" folded=true
-asked = demand(vgg.at(found.fits + 1))
-room = int((11 * GIB - asked.on(11 * GIB).context_bytes) / 1.02)
-try:
-    asked.scratch.replay(room)
-except OutOfMemory as error:
-    stuck = Moment.of(error.allocator, error.asked)
-segments(
-    {f"VGG-16, batch {found.fits + 1}, 11 GiB": stuck},
-    f"{format_bytes(sum(stuck.free))} free, but no piece of the "
-    f"{format_bytes(stuck.asked)} that we guess a convolution asks for",
-)
-
-# %% [markdown] slide="notes"
-# The request is the workspace of an early convolution, by our guess. It takes two causes together. Leave out the
-# workspace, and the replay gets through; were the free memory in one piece, it would too. A slower convolution, which
-# wants less workspace, may run: hence *tight*, not *no*.
-
-# %%
-guess_edge = predict(
-    f"Batch {found.fits} fits, batch {found.fits + 1} is tight. What is the largest batch of "
-    "VGG-16 that fits the 11 GiB card?",
-    unit="images",
-)
-guess_edge
-
-# %% folded=true
-reveal(
-    guess_edge,
-    {"largest that fits": found.some, "last of the unbroken run": found.fits},
-    against="largest that fits",
-    thoughts=[
-        (found.fits, "All batches up to that one fit. A larger one fits again."),
-        (found.tight, "So many by the tensors alone. Gaps and workspace need room, too."),
-    ],
-)
-
-# %% slide="subslide" folded=true
-looked = range(found.fits - 6, found.some + 5)
-states = {batch: fit(vgg.at(batch), 11 * GIB).state for batch in looked}
-again = [str(batch) for batch, its in states.items() if its == "fits" and batch > found.fits]
-verdicts(
-    states,
-    f"The edge is ragged: up to batch {found.fits} all fit, then {' and '.join(again)} again",
-)
-
-# %% [markdown] slide="notes"
-# At every batch the blocks fall into the segments differently. So *the largest batch that fits* has two answers; the
-# course reports the batch up to which *every* batch fits. Treat the edge as a zone: a tight batch may well run, and what
-# ran before in the program matters too.
-
-# %% [markdown] slide="skip"
-# **How often is the verdict wrong?** In 2022 the author of timm searched the largest batch of several hundred networks on
-# an RTX 3090: 512, then 384, 256, 192 …, until one ran. Here is a random sample of the networks. It is
-# not an independent test: the 2 % to spare were chosen when its rows had been seen.
-
-# %% slide="skip" folded=true
-said = ladder()
-columns = ["batches that …", "of them", "said: fits", "tight", "no"]
-rows = [
-    [kind, said[kind], said[f"{kind} fits"], said[f"{kind} tight"], said[f"{kind} no"]]
-    for kind in ("ran", "failed")
-]
-wrong, tried = said["ran no"] + said["failed fits"], said["ran"] + said["failed"]
-open_ended = said["ran tight"] + said["failed tight"]
-print(f"wrong: {wrong} of {tried - open_ended} times that it said fits or no")
-print(f"tight, which says neither: {open_ended} of {tried}")
-pd.DataFrame(rows, columns=columns).set_index(columns[0])
-
-# %% [markdown] slide="skip"
-# Read it with care. The batch that failed is a third or a half larger than the one that ran, so a verdict can be some way
-# off and still be counted right. And without the 2 %, 7 failed batches are called *fits* in place of 3 (docs/measured.md).
-
-# %% [markdown] slide="subslide"
-# An out-of-memory message splits the card into these counters:
-#
-# > CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB is free.
-# > Including non-PyTorch memory, this process has 23.60 GiB memory in use. Of the allocated memory 22.90 GiB is
-# > allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but unallocated.
-
-# %% [markdown] slide="notes"
-# The message is PyTorch's, with the figures that somebody posted (pytorch/pytorch, issue 16417, a comment of March
-# 2024).
-
-# %% folded=true
-total, in_use, allocated = 23.65 * GIB, 23.60 * GIB, 22.90 * GIB
-free, cached, asked = 11.06 * MIB, 194.87 * MIB, 22 * MIB
-
-
-def about(size):
-    """To 10 MiB, as numbers with two digits of a GiB are known."""
-    return 10 * MIB * round(size / (10 * MIB))
-
-
-pd.Series(
-    {
-        "allocated: tensors, in blocks": allocated,
-        "reserved but unallocated: gaps between them": cached,
-        "in use beyond that: the context, about": about(in_use - allocated - cached),
-        "taken by other programs, or by the driver, about": about(total - in_use - free),
-        "free": free,
-    }
-).map(format_bytes).to_frame(f"of {format_bytes(total)}; {format_bytes(asked)} were asked for")
-
-# %% [markdown] slide="subslide"
-# How to read it, in this order:
-#
-# 1. **Is the request itself too large?**
-# 2. **Is it fragmentation?**
-# 3. **Is it other programs?**
-# 4. **Is the card full of your own tensors?**
-# 5. **Does it grow from step to step?**
-
-# %% [markdown] slide="notes"
-# 1. If *asked for* is more than *free* and *unallocated* together, no order of the blocks helps. Here 22 MiB were asked
-#    for and 195 MiB lay unallocated, in pieces that this request could not use.
-# 2. A large *reserved but unallocated* beside a small request says so. Start the program with
-#    `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older releases): segments can then
-#    grow, and free memory in their gaps can be given back and used elsewhere. Here it might save this request, and not
-#    many more.
-# 3. `nvidia-smi` lists other programs. A notebook's kernel that was not shut down is one.
-# 4. Here 97 % of the card is allocated. Then ask *which role*, as this lesson does: trace the step, look at the skyline,
-#    and take the technique that lowers the tallest band.
-# 5. Then something keeps tensors: a loss that is added up with its graph (use `loss.item()`), a list of outputs, a hook.
-
-# %% [markdown] slide="skip"
-# On a machine with a GPU, `print(torch.cuda.memory_summary())` is a table of these counters, and
-# `torch.cuda.max_memory_allocated()` the peak, to compare with `ledger.allocated_bytes()`. A recording of every request
-# can be opened as a picture at pytorch.org/memory_viz; its *Active Memory Timeline* is a skyline of your own step:
-#
-# ```python
-# torch.cuda.memory._record_memory_history()
-# train_step()
-# torch.cuda.memory._dump_snapshot("step.pickle")
-# ```
-
-# %% [markdown] slide="slide"
-# ## Measure
-#
-# A real step, here: a small CNN on 64 random images of 64 × 64, two steps, the second one measured. Nearly all of it is
-# maps.
-
-# %% [markdown] slide="notes"
-# On a CPU the measurement is every byte its allocator handed out, the scratch memory inside kernels included; on a GPU
-# it is `max_memory_allocated`.
-
-# %% tags=["nbval-ignore-output"] folded=true
-shape = (3, 64, 64)
-measured = measure_step(networks.small_cnn(size=64), shape, classes=10, batch=64)
-target = "cpu" if measured.device == "cpu" else "cuda"
-traced = training_step(networks.small_cnn(size=64), shape, 10, target=target).at(64)
-maps = traced.by_role()[["feature maps", "gradient maps"]].sum()
-difference = measured.peak_bytes / traced.peak_bytes - 1
-print(f"trace         {format_bytes(traced.peak_bytes)}, of which maps {format_bytes(maps)}")
-print(f"measured here {format_bytes(measured.peak_bytes)}, {100 * difference:+.2f} %")
-
-# %% [markdown] slide="notes"
-# What is left over is probably scratch memory of kernels, which no tensor shows. On a GPU it depends on the kernel, the card
-# and the library version. The trace counts the buffer that PyTorch sets aside for cuBLAS, the thin purple band of the
-# skylines; `fit` adds its guess for convolutions.
-
-# %% slide="skip" tags=["nbval-ignore-output"] folded=true
-gpu = recordings.gpu()
-print(recordings.sentence(gpu))
-rows = beside_trace(gpu, "VGG-16")
-pd.DataFrame(rows) if rows else None
-
-# %% [markdown] slide="slide"
-# ## Explore
-#
-# One question: **does it fit, and if not, which role is to blame?**
-
-# %% [markdown] slide="notes"
-# The dashed line is the card without the context. Before each move say what the peak will do.
-
-# %% tags=["nbval-ignore-output"]
-memory_explorer("VGG-16", batch=7, optimizer="adam", card_gib=6)
-
-# %% [markdown] slide="notes"
-# Try these. Give the batch one image more: what changes? Take momentum and a card of 12 GiB: at which batch does VGG-16
-# stop fitting? Switch to the dense net: why does the batch hardly matter? Then choose time for the axis: each operator
-# becomes as wide as it is predicted to take.
-
-# %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
-#
-# At batch 8 the peak moves from the update into the backward pass. With momentum the sentences name the batch up to which
-# all fit the 12 GiB card; above it a step is tight before it does not fit. The dense net's maps are a few MiB beside 600
-# MiB of parameters, gradients and momentum.
-#
-# </details>
-#
-# And VGG-16 with momentum on 12 GiB, for readers without a kernel:
-
-# %% slide="skip" folded=true
-print(largest_batch(vgg, 12 * GIB).words)
-
-# %% [markdown] slide="slide"
-# ## Your own model
-#
-# Put yours in place of this one; the errors say which layer fails, and why.
-
-# %% [markdown] slide="notes"
-# Before you run it: what will half the image's side do to the peak, and what two classes in place of ten? **Change the
-# sizes or the layers.** A model with several inputs, any loss and any optimizer, or one of Hugging Face's as it is: see
-# *Trace your own model* in the README.
-
-
-# %% tags=["change"]
-class Mine(nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(),
-            nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
-        )  # fmt: skip
-        self.head = nn.Linear(32, classes)
-
-    def forward(self, x):
-        return self.head(self.body(x).mean(dim=(2, 3)))
-
-
-side, classes = 64, 10  # change these, or the model
-mine = training_step(
-    Mine(classes), input_shape=(3, side, side), classes=classes, optimizer="adam"
-)
-skyline(mine.at(256))
-
-# %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
-#
-# Half the side: about a quarter of the peak, which is nearly all maps. Two classes: next to nothing.
-#
-# </details>
+# In VGG-16 the next layer is a convolution with input and output both that large: two of them still meet. In GoogLeNet a
+# pool comes next, whose output and *indices*, which it makes even without training, take 294 MiB in place of a second
+# map of 392: 98 less. (Lesson 06 asks who needs fewer bytes for indices.)
 
 # %% [markdown] slide="slide"
 # ## Recap, and what people believe

@@ -71,6 +71,9 @@ def batch_lines(
 
     xs = np.array([x_of(batch) for batch in batches])
     ys = bottom - levels * (scale.length / scale.top)
+    turns = [i for i in range(1, len(batches)) if ledgers[i].peak_phase != ledgers[i - 1].peak_phase]
+    # Another moment has other bands: they change in a step, not along a slope.
+    xs, ys = np.insert(xs, turns, xs[turns]), np.insert(ys, turns, ys[np.array(turns, dtype=int) - 1], axis=0)
     scene.add(Words(12, top - 8, f"{scale.unit[1]} alive at the peak", SIZE, fill=FAINT))
     for count, label in scale.ticks(gap=44):
         y = bottom - scale.pixels(count)

@@ -197,6 +197,15 @@ def test_a_title_writes_per_cent_and_minus_in_the_one_way():
     assert [words.text for words in drawn.words()] == ["VGG-16: −33 %, not −50 %"]
 
 
+def test_a_band_with_next_to_nothing_of_the_peak_is_named_without_a_share():
+    ledger = made_step([("weights", 4 * GIB, 8), ("map", 8, 2 * GIB)]).at(1)
+    assert ledger.by_role()["feature maps"] < 0.005 * ledger.peak_bytes
+    texts = [words.text for words in words_of(skyline(ledger))]
+    assert "feature maps" in texts
+    assert "33 % of the peak" in texts
+    assert "0 % of the peak" not in texts
+
+
 def test_a_bracket_marks_a_part_of_the_peak():
     ledger = made_step(VGG).at(64)
     part = ledger.peak_bytes // 3
@@ -495,6 +504,18 @@ def test_batch_lines_name_the_moments_and_the_largest_batch():
     assert f"fits up to batch {largest}" in [text.text for text in words_of(picture)]
     assert f"batches up to {largest} fit the {card_name(card)}" in picture.alt
     assert "peak in backward" in [text.text for text in words_of(picture)]
+
+
+def test_bands_end_in_a_step_where_another_moment_becomes_the_peak():
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
+    step = training_step(net, (3, 32, 32), classes=10, optimizer="adam")
+    batches = [1, 2, 64, 4096]
+    assert [step.at(batch).peak_phase for batch in batches] == ["update"] * 3 + ["backward"]
+    picture = batch_lines(step, batches)
+    band, _key = itertools.chain(*paths(picture, fill=ROLE_COLOURS["other"]))
+    before, turn = ({y for x, y in band if x == end} for end in sorted({x for x, _ in band})[-2:])
+    assert len(before) == 2
+    assert before < turn
 
 
 @pytest.mark.parametrize("batches", [[], [4], [4, 4], [5, 2]])
