@@ -557,7 +557,7 @@ segments(
 wanted = asked.scratch.alive - asked.requests.alive
 tight = vgg.at(found.fits + 1)
 most = format_bytes(wanted.max())
-print(f"{most} of workspace are wanted in two of the step's {len(tight.phases)} events:")
+print(f"{most} of workspace are wanted in these of the step's {len(tight.phases)} events:")
 for event in (wanted == wanted.max()).nonzero()[0]:
     beside = format_bytes(asked.requests.alive[event])
     where = f"{tight.phases[event]} pass of {tight.layers[event]}"
