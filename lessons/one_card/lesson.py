@@ -768,14 +768,14 @@ judge([90, 91])
 # ## Recap
 #
 # 1. Full fine-tuning with AdamW keeps 8 to 18 bytes a weight. LoRA takes away gradients and moments, and hardly any
-#    maps if it is beside every product.
+#    maps.
 # 2. All 8 billion weights can be trained on 24 GiB, if gradients leave at once and the host holds the moments.
 # 3. Decoding reads the weights anew for one token a sequence.
 
 # %% [markdown] slide="notes"
-# The price of training all weights is the link, and an update on the host; without a float32 copy there, or rounding at
-# random, most small updates are lost. When decoding, bandwidth is the bound, batching shares the reading, and memory
-# bounds the batch.
+# (Hardly any maps: with an adapter beside every product.) The price of training all weights is the link, and an update
+# on the host; without a float32 copy there, or rounding at random, most small updates are lost. When decoding,
+# bandwidth is the bound, batching shares the reading, and memory bounds the batch.
 
 # %% [markdown] slide="skip"
 # ## Further
