@@ -237,7 +237,7 @@ charges(
 # %% [markdown] slide="slide"
 # ## From which batch on?
 #
-# A larger batch is more work and no more launches. Where the CPU is ahead at batch 1, the card gains on this head start
+# A larger batch is more work and no more launches. Where the CPU leads at batch 1, the card gains on this head start
 # with every sample:
 #
 # > crossover = head start / gain for a sample
