@@ -424,8 +424,7 @@ host_queue(
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# Far beyond the crossover launches hardly count. What a step then takes, the second half of the formula says:
-# arithmetic or bandwidth. Which?
+# Far beyond the crossover arithmetic or bandwidth decides, not launches.
 #
 # An operator's *arithmetic intensity* is its operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
 # operations, 46,592 bytes.
@@ -435,7 +434,7 @@ print(f"first layer, batch 32:   {409_600 / 46_592:.1f} FLOP a byte")
 print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge():.0f}")
 
 # %% [markdown] slide="notes"
-# Left of its balance, the *ridge*, a chip waits for memory; right of it, for arithmetic. A larger batch reads the same
+# Which of the two? Left of its balance, the *ridge*, a chip waits for memory; right of it, for arithmetic. A larger batch reads the same
 # weights for more samples, so its intensity rises. Far enough?
 
 # %%
