@@ -234,8 +234,7 @@ plane(
 )
 
 # %% [markdown]
-# With the scores gone, the difference is gone. With fused attention one long text costs, in *memory*, what many short ones
-# cost.
+# With fused attention the difference is gone: in *memory* one long text costs what many short ones cost.
 
 # %% [markdown] slide="slide"
 # And in time? The kernel writes no scores, and still computes them. The same steps on an H100, predicted:
@@ -543,7 +542,7 @@ for name in ("written out, selective", "fused"):
 # And what do full checkpointing and the loss in pieces cost? Lesson 10 said a third.
 
 
-# %% folded=true
+# %% slide="subslide" folded=true
 def step_ms(way, model="GPT-2", layers=None):
     ledger = language_step(model, 1024, way, layers=layers).at(8)
     return 1000 * predict_step(ledger, h100, "bfloat16").total_seconds
@@ -806,10 +805,9 @@ print(f"{within} are within the range of 40 made-up pasts.")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Written out, with dropout, a layer keeps 34 sbh + 5 as²b bytes: one long text costs more than many short ones.
-#    With fused attention it costs more arithmetic and time, and no more memory.
+# 1. Written out, with dropout, a layer keeps 34 sbh + 5 as²b bytes. With fused attention a long text costs time, not memory.
 # 2. Then the logits are the peak: let `out` go, work in place or in pieces.
-# 3. All together: from 14.13 to 1.25 GiB. Of these, by our prediction, only fused attention saves time.
+# 3. All together: from 14.13 to 1.25 GiB. By our prediction, only fused attention saves time.
 
 # %% [markdown] slide="notes"
 # Where memory is short, compute whole layers again: a layer keeps 17 times what enters it, so in GPT-2 the best block is a
