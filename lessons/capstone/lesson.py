@@ -482,7 +482,7 @@ folded([*front, again, *others])
 # on a Titan X, by Caffe2's published times (07). We add that loss to every plan. As the series ends at 128, 2 × 128 pays
 # nothing, which favours it.
 
-# %% slide="subslide" folded=true
+# %% slide="skip" folded=true
 twice_as_fast = replace(vgg.device, float32_tflops=2 * vgg.device.float32_tflops)
 endless = replace(vgg.device, bandwidth_gb_s=1000 * vgg.device.bandwidth_gb_s)
 assumptions = {
