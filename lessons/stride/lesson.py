@@ -635,7 +635,7 @@ pd.DataFrame(rows) if rows else None
 # 3. A kernel narrower than its stride never reads part of its input. Train long before you judge what that costs.
 
 # %% [markdown] slide="notes"
-# In VGG-16 a stride changes neither parameters, gradients, momentum and images nor any map made before it. These, and
+# In VGG-16 a stride does not touch parameters, gradients, momentum and images, nor the maps made before it. These, and
 # the gradient maps of that moment, are its floor. A layer that fixes the size of its output, such as the average before
 # VGG-16's dense layers, ends what a stride shrinks. In a vision transformer the first stride sets the number of tokens.
 #
