@@ -82,9 +82,9 @@ class StrideExplorer(ChangeExplorer):
         there = changes.stride(self.published, first, self.stride.value, self.pool.value).after.at(batch).peak_bytes
         if there < change.after.at(batch).peak_bytes:
             return f"The same stride in {first}, the first layer, brings {format_bytes(there)}.", {"layer": first}
-        instead = f"With stride {self.stride.value} in {first}, the first layer, the peak would be {format_bytes(there)}"
-        above = there > change.before.at(batch).peak_bytes
-        return f"{instead}: {'more than as published' if above else 'no less'}.", {}
+        instead = f"With stride {self.stride.value} in {first}, the first layer, the peak would be"
+        verdict = "more than as published" if there > change.before.at(batch).peak_bytes else "no less"
+        return f"{instead} {format_bytes(there)}: {verdict}.", {}
 
 
 def stride_explorer(

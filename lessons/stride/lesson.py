@@ -86,9 +86,8 @@ def vit(kernel, stride):
 
 published = vit(16, 16).at(32)
 count = published.by_layer()["parameters"].sum()
-print(
-    f"ViT-B/16: {count:,} parameters, peak at batch 32: {format_bytes(published.peak_bytes)}"
-)
+print(f"ViT-B/16: {count:,} parameters, for each of which AdamW keeps two averages;", end=" ")
+print(f"peak at batch 32: {format_bytes(published.peak_bytes)}")
 
 # %% [markdown] slide="slide"
 # ## By hand: where the kernel stops
@@ -136,7 +135,7 @@ print("by hand:", (224 + 2 * 1 - 3) // 3 + 1, "· PyTorch:", side)
 # ## What a token weighs
 #
 # Back to the transformer. At stride 8 its patches overlap. How many tokens does an image have then, and which part of
-# the peak grows with them? (AdamW keeps two averages for each parameter.)
+# the peak grows with them?
 
 # %%
 guess = predict(
