@@ -1,6 +1,6 @@
 """Bars: one quantity found in several ways."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -9,14 +9,16 @@ from course_utils.figures.style import ROW, SIZE, bar_at, beside, write_title
 from course_utils.units import CourseError
 
 
-def side_by_side(rows: Mapping[str, float], unit: str = "MiB", title: str = "", hollow: str | None = None) -> Picture:
+def side_by_side(
+    rows: Mapping[str, float], unit: str = "MiB", title: str = "", hollow: str | Sequence[str] = ()
+) -> Picture:
     """One quantity found in several ways (guess, formula, trace, measurement) as bars from zero with their numbers.
 
     Args:
         rows: name of the way -> the number it gives, in `unit`; bars of negative ones reach to the left of zero.
         unit: what the numbers count.
         title: the finding.
-        hollow: the row to draw as an outline, such as the learner's guess.
+        hollow: the row or rows to draw as outlines, such as the learner's guess.
 
     Raises:
         CourseError: no rows, or a number that is not finite.
@@ -32,11 +34,12 @@ def side_by_side(rows: Mapping[str, float], unit: str = "MiB", title: str = "", 
     least, most = min(0.0, *rows.values()), max(0.0, *rows.values())
     pixels = room / ((most - least) or 1.0)
     zero = first - pixels * least
+    outlined = [hollow] if isinstance(hollow, str) else hollow
     for name, value in rows.items():
         y += ROW
         left, right = zero + pixels * min(value, 0.0), zero + max(1.0, pixels * value)
         scene.add(beside(12, y, name))
-        if name == hollow:
+        if name in outlined:
             corners = bar_at(left, y, right)
             scene.add(Lines([[*corners, corners[0]]], INK, 1.8, dashed=True))
         else:

@@ -55,8 +55,8 @@ from lessons.capstone.checks import check
 check("plan_bytes")
 
 # %% [markdown] hint="plan_bytes"
-# **My number is far too large with several parts.** How many samples are in the network at a time? And how many sets
-# of gradients are there after the third micro-batch?
+# **My number is far too large with several parts.** How many samples are in the network at a time? The gradients are added
+# up in place. So what is `accumulated` for, and when is it 0?
 
 # %% [markdown] hint="plan_bytes"
 # **It is right in float32 and wrong in 16 bits.** Two things change: one term is halved, one comes on top. The weights
@@ -240,16 +240,16 @@ graded.your_plan(your_plan)
 # ## 6. A plan for any problem
 #
 # Write a search. `problem` has a network, a `batch` and a card you do not know. Return a plan that makes the same
-# update, to 16 bits or better, and takes at most 2 % longer than the fastest that fits of all these. *Tight* will do
-# here, as it takes long to replay the allocator for each:
+# update, to 16 bits or better, and takes at most 2 % longer than the fastest *feasible* one of all these. Feasible is what
+# fits or is *tight*, as it takes long to replay the allocator for each:
 #
 # - micro-batches: every divisor of the batch;
 # - precision: float32, float16;
 # - offload: none, conv, all, windowed (with the default window);
 # - segments: 1, 2, 4, of equal length.
 #
-# Return `None` if none of them fits. `problem.evaluate(plan)` returns an `Evaluation`: `feasible` says whether it fits or
-# is tight, `seconds` how long an update takes. `combinations(problem, micro_batches, precisions, offloads, segments)`
+# Return `None` if none of them is feasible. `problem.evaluate(plan)` returns an `Evaluation` with `feasible`, True or False,
+# and `seconds`, how long an update takes. `combinations(problem, micro_batches, precisions, offloads, segments)`
 # evaluates many plans and leaves out those that are refused. A refusal looks like this:
 
 # %%
@@ -262,7 +262,7 @@ except Refused as refused:
 
 # %% answer="find_plan"
 def find_plan(problem):
-    """The fastest plan that fits, or None."""
+    """The fastest feasible plan, or None."""
     # BEGIN SOLUTION
     divisors = [n for n in range(1, problem.batch + 1) if problem.batch % n == 0]
     halves, policies = ("float32", "float16"), ("none", "conv", "all", "windowed")
@@ -282,11 +282,11 @@ check("find_plan")
 # Catch it and go on, or let `combinations` do so.
 
 # %% [markdown] hint="find_plan"
-# **Another plan is faster.** Do you try every combination, also those of three techniques? And of those that fit, do
+# **Another plan is faster.** Do you try every combination, also those of three techniques? And of the feasible ones, do
 # you take the one with the fewest `seconds`?
 
 # %% [markdown] hint="find_plan"
-# **It returns a plan where none fits.** An `Evaluation` says `feasible`. What is left if it is False for all?
+# **It returns a plan where none is feasible.** An `Evaluation` says `feasible`. What is left if it is False for all?
 
 # %% graded="find_plan"
 from lessons.capstone import graded

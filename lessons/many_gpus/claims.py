@@ -144,7 +144,7 @@ def _convolutions_share() -> Finding:
         verdict,
         f"VGG-16's convolutions do {work:.1%} of the arithmetic with {weights:.1%} of the parameters; on {CARDS} cards "
         f"of 2014, batch {BATCH}, modelled, it is {shared:.2f} times as fast; with weights of its own at every "
-        f"position, and the same arithmetic, at most {unshared:.2f} times",
+        f"position, and the same arithmetic, at most {unshared:.2g} times",
         "A shared weight is used at every position and its gradient is sent once.",
         rule=f"right if it gains over {GOOD * CARDS:.1f} times, and less without sharing",
     )

@@ -13,7 +13,8 @@
 
 # %% [markdown] slide="notes"
 # You vote on twelve sentences. Then each is told: the numbers it is about, and what it should have said. The other
-# sentences of the course are in one table at the end, and the last cells judge a sentence of your own.
+# sentences of the course are in one table at the end, and the last cells judge a sentence of your own. Read it after
+# lessons 03, 07, 08, 11, 13 and 14, which judge most of the twelve: vote from what you would compute, not from memory.
 #
 # The sentences come from five older texts (a blog, two articles, a forum thread and a course, 2014 to 2020) and from
 # pages about today's transformers. We retell each, compute the number it is about, and judge it by that. A number may
@@ -31,6 +32,7 @@ from course_utils.figures import side_by_side
 from course_utils.machine import hardware
 from course_utils.memory import Ledger
 from course_utils.techniques.capacity import fit
+from course_utils.units import format_bytes
 from lessons.claims import CLAIMS, judge
 from lessons.half_precision.claims import halving
 from lessons.hardware.claims import dense_net
@@ -60,11 +62,13 @@ def roles(ledger: Ledger) -> dict[str, float]:
 # Twelve sentences: each holds, holds in part, held once, or does not hold.
 
 # %% [markdown] slide="notes"
-# - **holds**: a number says so too;
-# - **holds in part**: it holds for some of the cases that it speaks of, or for one of its parts;
-# - **held once**: it was true when it was written;
-# - **does not hold**: a number says otherwise, or the sentence is *misleading*: the words may be true, but they make
-#   you believe something false.
+# - **holds** (the verdict is *right*): a number says so too;
+# - **holds in part** (*partly right*): it holds for some of the cases that it speaks of, or for one of its parts;
+# - **held once** (*outdated*): it was true when it was written;
+# - **does not hold**: a number says otherwise (*wrong*), or the words may be true, but they make you believe something
+#   false (*misleading*).
+#
+# In one of them s is the tokens of a text, b the number of texts, and h the values of a token.
 
 # %% slide="skip"
 votes = ballot(sorted(TWELVE))
@@ -100,38 +104,42 @@ role_bars(
         for name, trace in (("AlexNet", alexnet), ("VGG-16", vgg))
         for batch in (128, 64)
     },
-    "Half the batch: maps halve, the rest stays",
+    "Half the batch: images and maps halve, what the weights need stays",
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *half the batch, half the maps.* How much of the peak that is depends on the network: more of it in
+# It should have said: *half the batch, half the maps.* How much of the peak that saves depends on the network: more in
 # VGG-16, which is mostly maps, than in AlexNet.
 
 # %% slide="subslide"
 told(81, found, votes)
 
 # %% folded=true
-both = {"VGG-16": halving("VGG-16"), "52 M dense net": halving("52 M dense net")}
-role_bars(
-    {
-        f"{name}, {precision}": roles(ledger)
-        for name, pair in both.items()
-        for precision, ledger in (("float32", pair.full), ("float16", pair.half))
-    },
-    f"float16 autocast: {-100 * both['VGG-16'].saved:+.0f} % for VGG-16, "
-    f"{-100 * both['52 M dense net'].saved:+.0f} % for the dense net",
-)
+def both(name):
+    """A step in float32 and under float16 autocast: its bars, and its growth in per cent."""
+    pair = halving(name)
+    return {"float32": roles(pair.full), "float16": roles(pair.half)}, -100 * pair.saved
+
+
+bars, grows = both("VGG-16")
+role_bars(bars, f"VGG-16 under float16 autocast: {grows:+.0f} %")
+
+# %% slide="subslide" folded=true
+bars, grows = both("52 M dense net")
+more = bars["float16"]["weight gradients"] - bars["float32"]["weight gradients"]
+role_bars(bars, f"The 52 M dense net: {grows:+.0f} %, weight gradients +{format_bytes(more)}")
 
 # %% [markdown] slide="notes"
 # It should have said: *16-bit numbers halve those maps that are float32; weights and optimizer state stay.* VGG-16's maps
-# lose two fifths of their bytes: the indices of its pooling layers have eight bytes each in either case. The dense net
-# even grows, because the step keeps a 16-bit copy of its weights as well. Training everything in 16 bits would save more,
-# and lose small updates (lessons 08 and 14).
+# lose two fifths of their bytes, not half: among others, the indices of its pooling layers keep their eight bytes each.
+# The dense net has hardly any maps to halve. It even grows: at its peak the gradient of its largest layer is there twice,
+# in 16 bits and in 32 (lesson 08). Training everything in 16 bits would save more, and lose small updates (lessons 08
+# and 14).
 
 # %% [markdown] slide="slide"
 # ## How much, and of what?
 #
-# Four sentences about transformers. The first is the rule of thumb that most people start from.
+# Four sentences about transformers. The first is a rule of thumb.
 
 # %%
 guess_adam = predict(
@@ -148,7 +156,11 @@ reveal(
     guess_adam,
     {"traced": adam[8].peak_bytes / weights},
     thoughts=[
-        (4.0, "That is weights, gradients and two moments. Maps and logits come on top."),
+        (
+            4.0,
+            "That is weights, gradients and two moments. At this peak no weight has a "
+            "gradient yet, and maps and logits are there.",
+        ),
         (adam[1].peak_bytes / weights, "So it is with one text. Maps grow with the batch."),
     ],
 )
@@ -157,6 +169,12 @@ reveal(
 told(87, found, votes)
 
 # %% folded=true
+for batch, ledger in adam.items():
+    part = {role: size / weights for role, size in roles(ledger).items()}
+    lasting = part["parameters"] + part["optimizer state"]
+    print(f"{batch} × 1,024: weights and moments {lasting:.0f} times the weights,", end=" ")
+    print(f"their gradients {part['weight gradients']:.0f},", end=" ")
+    print(f"maps and logits {part['feature maps'] + part['gradient maps']:.1f}")
 role_bars(
     {f"{batch} × 1,024 tokens": roles(ledger) for batch, ledger in adam.items()},
     f"GPT-2: {adam[1].peak_bytes / weights:.0f} times its weights with one text, "
@@ -164,8 +182,8 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *weights, gradients and two moments are four times the weights, before any map.* Here
-# maps and logits are most of the peak.
+# It should have said: *at the update weights, gradients and two moments are four times the weights; the peak may be
+# elsewhere.* Here it is at the loss, where no weight has a gradient yet, and the maps and logits of all texts are there.
 
 # %% slide="subslide"
 told(90, found, votes)
@@ -179,7 +197,7 @@ for name in ("GPT-2", "Llama-3-8B"):
 
 # %% [markdown] slide="notes"
 # It should have said: *twice that, since there is a key and a value, divided by the number of heads that share them.* In
-# Llama-3-8B four do. The two omissions pull in opposite directions, so checking one model does not find both.
+# Llama-3-8B four do. One omission makes the number too small, the other too large; where two heads share, they cancel.
 
 # %% slide="subslide"
 told(86, found, votes)
@@ -196,8 +214,8 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# (s tokens, b sequences, h values: lesson 13.) It should have said: *with **selective** checkpointing.* The option of
-# that name in most libraries computes whole layers again.
+# It should have said: *with **selective** checkpointing.* What transformers calls so (lesson 13) computes whole layers
+# again.
 
 # %% slide="subslide"
 told(88, found, votes)
@@ -206,18 +224,19 @@ told(88, found, votes)
 less = {"with dropout": times_less(0.1), "without": times_less(0.0)}
 side_by_side(
     {
-        f"{what}, {how}": at[1][what]
-        for what in ("attention", "peak")
+        f"{words}, {how}": at[1][what]
+        for what, words in (("attention", "what attention keeps"), ("peak", "the peak"))
         for how, at in less.items()
     },
     "times",
-    "At 4,096 tokens: how many times less flash attention keeps",
+    "At 4,096 tokens, times less: what attention keeps falls far more than the peak",
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *at 4,000 tokens attention keeps 41 times less **with dropout on its scores**, and 17 times without.*
-# Most models of today train without. And the rest of each layer stays: the peak, which is what a card has to hold, falls
-# only two to four times.
+# It should have said *what it counts*. What attention keeps for the backward pass, its queries, keys and values included,
+# is 41 times less at 4,096 tokens with dropout on the scores, and 17 times without. (The same page says that the
+# footprint is the same with dropout or without.) And the rest of each layer stays: the peak, which is what a card has to
+# hold, falls two to four times.
 
 # %% [markdown] slide="slide"
 # ## Large in what?
@@ -235,8 +254,8 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *fewer training images need fewer steps.* A step holds one batch. Here memory falls where all the
-# images are less than a batch. (It would fall as well if the whole set were kept on the card.)
+# It should have said: *fewer training images need fewer steps an epoch.* A step holds one batch. Here memory falls where
+# all the images are less than a batch. (It would fall as well if the whole set were kept on the card.)
 
 # %% slide="subslide"
 told(24, found, votes)
@@ -256,7 +275,8 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# It should have said: *VGG-16 has fewer **layers**, and fewer bytes of maps.* It has more weights and more arithmetic.
+# It should have said: *VGG-16 has fewer **layers**, and maps of fewer bytes an image.* It has more weights and more
+# arithmetic.
 
 # %% [markdown] slide="slide"
 # ## True when, and on what condition?
@@ -267,24 +287,26 @@ side_by_side(
 told(4, found, votes)
 
 # %% folded=true
-gain = {
+gain = {"one card": 1.0} | {
     f"{card}, {link}, batch {batch:,}": on_cards(
         dense_net().at(batch), card, link, 4
     ).speed_up
     for card, link, batch in (
         ("GTX Titan", "PCIe 2.0 x16", 128),
         ("H100 SXM", "PCIe 5.0 x16", 128),
+        ("GTX Titan", "PCIe 5.0 x16", 128),
         ("GTX Titan", "NVLink 4", 128),
         ("H100 SXM", "NVLink 4", 128),
         ("GTX Titan", "PCIe 2.0 x16", 1024),
         ("H100 SXM", "PCIe 5.0 x16", 1024),
     )
 }
-side_by_side(gain, "times", "A dense net on four cards in place of one, modelled")
+side_by_side(gain, "times", "A dense net on four cards, modelled: gain or loss against one")
 
 # %% [markdown] slide="notes"
-# It should have said: *…over PCIe, then or now, at a batch of 128.* The middle bars change the kind of link, and both
-# cards gain, the old one more. The last two keep PCIe and change the batch, and both gain too.
+# It should have said: *over the PCIe of its day, at a batch of 128 a card, a large dense network loses by data parallelism,
+# then and now.* The next bars change the link alone: the old cards gain on the new PCIe, and both kinds on NVLink. The
+# last two keep the old PCIe or the new one and change the batch, and both gain too.
 
 # %% slide="subslide"
 told(92, found, votes)
@@ -330,9 +352,9 @@ side_by_side(share, "%", "Feature maps' share: over half if the batch is large e
 # of 32 on.*
 
 # %% [markdown] slide="slide"
-# ## One that holds
+# ## The last one
 #
-# The last one holds as it is written.
+# It gives a reason.
 
 # %% slide="subslide"
 told(9, found, votes)
@@ -342,12 +364,12 @@ shared, unshared = with_and_without_sharing()
 side_by_side(
     {"weights shared": shared, "each position its own, at most": unshared},
     "times",
-    "VGG-16 on four cards of 2014, modelled: without sharing the gain is gone",
+    f"Modelled: without sharing, four cards are {int(1 / unshared)} times slower than one",
 )
 
 # %% [markdown] slide="notes"
-# This sentence gives a reason, so the second bar removes it: the same arithmetic, but every position has weights of its
-# own, and all their gradients must be sent.
+# It holds as it is written. The second bar removes its reason: the same arithmetic, but every position has weights of its
+# own, and all their gradients must be sent. (It is there, and too short to be seen.)
 
 # %% slide="skip" folded=true
 count(votes)
@@ -428,7 +450,7 @@ trace, batch = traced(networks.vgg16), 128
 
 sentence = "Half the batch, half the memory."
 number = trace.at(batch // 2).peak_bytes / trace.at(batch).peak_bytes
-holds = abs(number - 0.5) < 0.01
+holds = abs(number - 0.5) < 0.01  # a hundredth of the peak more or less counts as half
 print(f"{sentence} {100 * number:.1f} % are left: {'right' if holds else 'not right'}")
 
 # %% [markdown] slide="skip"

@@ -1,4 +1,4 @@
-"""One sentence to be told: its source, the lesson that shows it, your vote, the verdict, its numbers and their rule."""
+"""One sentence to be told: its source, the lesson that shows it, its numbers, your vote, the verdict and its rule."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Told:
         return (
             f"<blockquote><p><b>{escape(self.claim.text)}</b><br>"
             f"<small>{escape(self.claim.source)}{where}</small></p>"
-            f"<p>{vote}Verdict: <b>{self.finding.told}</b>{rule}.<br>"
-            f"<small>{escape(as_written(self.finding.evidence))}.</small></p></blockquote>"
+            f"<p><small>{escape(as_written(self.finding.evidence))}.</small></p>"
+            f"<p>{vote}Verdict: <b>{self.finding.told}</b>{rule}.</p></blockquote>"
         )
 
 

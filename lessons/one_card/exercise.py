@@ -96,8 +96,8 @@ graded.lora_bytes(lora_bytes)
 # %% [markdown] question="fixed_bytes" points=3 difficulty=2 minutes=9
 # ## 3. What stays, whatever the batch
 #
-# A model has `base` weights of `base_bits` bits each. If `adapters` is more than 0, there are so many trained values of
-# 16 bits beside them, and the base is frozen. If `adapters` is 0, the base itself is trained, and has 16 bits.
+# A model has `base` weights of `base_bits` bits each. If `adapters` is more than 0, the base is frozen, and `adapters`
+# values of 16 bits beside it are trained. If `adapters` is 0, the base itself is trained; `base_bits` is 16 then.
 #
 # What is trained has a gradient of 16 bits, and AdamW's two moments of `state_bits` bits each. Leave out the scales
 # that values of 4 or 8 bits have.
@@ -172,7 +172,7 @@ graded.longest_context(longest_context)
 # bytes, at `bandwidth` bytes a second. It computes `flops` operations for each sequence, at `arithmetic` operations a
 # second. Both go on side by side.
 #
-# Return the tokens a second of all sequences together, at most.
+# Return the most tokens a second that all sequences together can reach.
 
 
 # %% answer="tokens_per_second"
@@ -249,6 +249,10 @@ check("adapt_layer")
 
 # %% [markdown] hint="adapt_layer"
 # **Nothing learns.** The gradient of one matrix is multiplied by the other. What if both are 0?
+
+# %% [markdown] hint="adapt_layer"
+# **What is added is no matrix of that rank.** For an input of zeros a matrix gives zeros. What else does `nn.Linear`
+# add?
 
 # %% graded="adapt_layer"
 from lessons.one_card import graded

@@ -67,13 +67,14 @@ def roofline(device: Device, layers: Sequence[Reached], title: str = "", precisi
     colour = SERIES_COLOURS[1]
     return plane(
         Axis("arithmetic intensity, FLOP a byte", log=True, low=low, high=high),
-        Axis(f"GFLOP/s; the slope is {device.reached_bytes_per_s() / GB:,.3g} GB/s", log=True, high=most),
-        [
-            Curve(
-                f"{top:,.0f} GFLOP/s" if top >= 1000 else f"{top:.3g} GFLOP/s", [low, ridge, high], roof, INK, width=3.0
-            )
-        ],
+        Axis(f"GFLOP/s; the slope is {_rate(device.reached_bytes_per_s() / GB)} GB/s", log=True, high=most),
+        [Curve(f"{_rate(top)} GFLOP/s", [low, ridge, high], roof, INK, width=3.0)],
         [Spot(layer.name, layer.intensity, layer.rate / 1e9, colour) for layer in layers],
         title,
         marks={f"ridge: {ridge:,.3g} FLOP a byte": ridge},
     )
+
+
+def _rate(value: float) -> str:
+    """With three significant digits, or whole from a thousand on."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

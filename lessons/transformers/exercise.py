@@ -139,9 +139,9 @@ graded.longest(longest)
 # ## 4. The tower
 #
 # A model in 16 bits returns logits, batch · sequence · vocabulary of them. At the peak, in the backward pass of the
-# loss, three tensors of that many values are alive: the log of softmax, its gradient, and the gradient of what entered
-# it. All three are in float32 if the loss turns the logits into float32 first (`upcast`), else in 16 bits. The logits
-# themselves, in 16 bits, are still there if the loop has kept `out` (`out_kept`).
+# loss, several tensors of that many values are alive; the lesson's table names them. Those that the loss makes are in
+# float32 if it turns the logits into float32 first (`upcast`), else in 16 bits. The logits themselves, in 16 bits, are
+# there if the loop has kept `out` (`out_kept`).
 #
 # Return the bytes of all of these together.
 
@@ -163,7 +163,8 @@ from lessons.transformers.checks import check
 check("logit_bytes")
 
 # %% [markdown] hint="logit_bytes"
-# **The four bytes of float32 are there, and it is too small.** How many tensors of that size does the text count?
+# **The four bytes of float32 are there, and it is too small.** How many tensors of that size does the loss make, in the
+# lesson's table?
 
 # %% [markdown] hint="logit_bytes"
 # **It is right but where `out` is kept.** In which format did the model make the logits?
@@ -176,7 +177,8 @@ graded.logit_bytes(logit_bytes)
 # %% [markdown] question="best_block" points=4 difficulty=3 minutes=12
 # ## 5. The best block, beside its neighbours
 #
-# A stack of `layers` equal layers is checkpointed in blocks of some size; the last block may be shorter. The inputs of
+# (The lesson's *Further*, "Deep stacks", has the idea.) A stack of `layers` equal layers is checkpointed in blocks of some
+# size; the last block may be shorter. The inputs of
 # all blocks are held, `enters` bytes each, and one whole block at a time holds what its layers keep, `keeps` bytes a
 # layer. The peak is the sum.
 #

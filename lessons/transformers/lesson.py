@@ -10,7 +10,7 @@
 # # 13 · Transformers: the same step, other maps
 #
 # **The question:** eight texts of 1,024 tokens, or one text of 8,192. Why does the long one cost more, and does it have
-# to?
+# to? And what fills the card when it does not?
 
 # %% [markdown] slide="notes"
 # Afterwards you can
@@ -54,7 +54,7 @@ eager, fused = Options(attention="eager", dropout=0.1), Options(dropout=0.1)
 # %% [markdown] slide="slide"
 # ## Eight texts, or one
 #
-# GPT-2, the small one of 2019: twelve layers, 124 million parameters. All numbers are *bfloat16*, two bytes each;
+# GPT-2, the small one of 2019: twelve layers, 124 million parameters. Weights and maps are *bfloat16*, two bytes a value;
 # the optimizer is AdamW. A batch has 8,192 *tokens*: 8 texts of 1,024, or one of 8,192.
 
 # %% [markdown] slide="notes"
@@ -103,11 +103,12 @@ pd.DataFrame(weights, words, words).map("{:.2f}".format)
 # "runs", half from itself. With the query `[1.0, 0.0]` the same word takes nearly all from the dog. What a convolution
 # has as *parameters* is here a *map*, s × s for each text, computed again in every step. As no word sees what comes
 # after it, this attention is called *causal*.
-#
-# The toy stops here. A network divides each score by √d first, d numbers being the width of a key, and uses the weights
-# to average the values. Its queries, keys and values are three products of the hidden state with trained matrices. A
-# layer does this several times side by side, in *a* *heads*, each with queries, keys and values of its own. GPT-2 has 12
-# heads, each 64 wide. So a layer has a · s² · b scores, in short as²b. All its other maps have one row for each token.
+
+# %% [markdown] slide="notes"
+# From the toy to GPT-2 there are three changes. Scores are divided by √d, d numbers being the width of a key. Queries, keys
+# and values are three products of the hidden state with trained matrices. And a layer does all this several times side by
+# side, in *a* *heads*, each with queries, keys and values of its own. GPT-2 has 12 heads, each 64 wide. So a layer has
+# a · s² · b scores, in short as²b. All its other maps have one row for each token.
 
 # %% slide="subslide"
 guess_long = predict(
@@ -233,7 +234,7 @@ plane(
 )
 
 # %% [markdown]
-# With the scores gone, the difference is gone. In *memory* one long text costs what many short ones cost.
+# With fused attention the difference is gone: in *memory* one long text costs what many short ones cost.
 
 # %% [markdown] slide="slide"
 # And in time? The kernel writes no scores, and still computes them. The same steps on an H100, predicted:
@@ -253,8 +254,8 @@ pd.DataFrame(rows).T
 # Here all pairs are counted. A causal kernel skips about half of them, so for it the fused rows are too high.
 
 # %% [markdown]
-# By this prediction, a longer text costs no more memory with fused attention, and still more arithmetic and time. That
-# answers the question.
+# So, with fused attention, a long text need not cost more memory. It does cost more arithmetic and, by this prediction, more
+# time.
 
 # %% [markdown] slide="notes"
 # The arithmetic of the linear layers does not depend on how the tokens are cut into texts. That of the scores grows with
@@ -263,8 +264,8 @@ pd.DataFrame(rows).T
 # %% [markdown] slide="slide"
 # ## What no layer owns: the logits
 #
-# The scores are gone. What is the peak now? One more product gives every token a *logit* for each of 50,257
-# words.
+# The second question: the scores are gone. What is the peak now? One more product gives every token a *logit* for each of
+# 50,257 words.
 
 # %% [markdown] slide="notes"
 # A logit is a number for a word that may come next. There are 8 × 1,024 × 50,257. The product makes them in bfloat16.
@@ -306,7 +307,8 @@ reveal(
 )
 
 # %% [markdown] slide="slide"
-# Twelve equal steps lead up and twelve lead down: the layers. In the middle is a tower that belongs to no layer.
+# The ramp up is the forward pass through twelve equal layers, the ramp down their backward pass. Between them is a tower that
+# belongs to no layer.
 
 # %%
 found = culprits(step, gpt2, 1024, 0)
@@ -336,9 +338,10 @@ print(f"= {sum(held.values()) / GIB:.2f} GiB, of {step.peak_bytes / GIB:.2f}")
 tower.map("{:.2f}".format)
 
 # %% [markdown] slide="notes"
-# No weight has a gradient yet. The vocabulary is 65 times as wide as the hidden state, so 14 bytes a logit are 916 sbh,
-# more than twice what twelve layers keep, 408 sbh. The green left at the end of the step is `out`: the
-# logits, held by a name that nobody reads.
+# The float32 logits are gone: log-softmax keeps its output, not its input. No weight has a gradient yet. The vocabulary is 65
+# times as wide as the hidden state, so 14 bytes a logit are 916 sbh, more than twice what twelve layers keep, 408 sbh. The
+# green left at the end of the step is `out`: the logits, held by a name that nobody reads. *Other*, in the update, is what
+# AdamW makes for a moment.
 
 # %% [markdown] slide="slide"
 # ## Six bytes
@@ -349,8 +352,8 @@ tower.map("{:.2f}".format)
 # %% [markdown] slide="notes"
 # (Their table is under *Further*.) How do they manage with six? Their loss makes one float32 copy of the logits, and
 # subtracts, exponentiates and divides *in that copy*. The logits in 16 bits are freed when the loss returns. The backward
-# pass turns the copy into the gradient and rounds that to 16 bits: four bytes and two. With `out` kept, the logits' two
-# bytes would still be there, and it would be eight. The folded cells do that in a few lines, and test it.
+# pass turns the copy into the gradient and rounds that to 16 bits: four bytes and two. If the loop kept `out`, the 16-bit
+# logits would stay too: eight bytes. The folded cells do that in a few lines, and test it.
 
 
 # %% slide="skip" folded=true
@@ -443,8 +446,9 @@ side_by_side(peaks, "GiB", title=title)
 
 # %% slide="subslide"
 guess_all = predict(
-    "GPT-2, 8 × 1,024, attention fused, whole layers computed again, the loss in 16 pieces: "
-    "how high is the peak of the step?",
+    f"GPT-2, 8 × 1,024, attention fused: the peak was {step.peak_bytes / GIB:.2f} GiB. "
+    "Now whole layers are computed again, and the loss is in 16 pieces. How high is it now? "
+    "Add up: weights and moments, twelve inputs, one piece.",
     unit="GiB",
 )
 guess_all
@@ -474,8 +478,8 @@ reveal(
     {"by hand": by_hand, "trace": best, "with the loss at once": peaks["fused, full"]},
     against="trace",
     thoughts=[
-        (weights, "Those are the parameters. Moments, gradients and some maps are there too."),
-        (4 * weights, "Weights, gradients, moments: most of it. Some maps are alive too."),
+        (weights, "Those are the parameters. Moments and some maps are there too."),
+        (4 * weights, "With all gradients? Only the first is there yet; some maps are too."),
         (peaks["fused, full"], "That is with all logits at once: the tower."),
         (
             peaks["fused"] - 14 * 15 / 16 * logits / GIB,
@@ -486,8 +490,16 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# By hand: weights and two moments, the inputs of twelve layers, three float32 tensors of one piece (its logits in 16 bits
-# are freed by then, as no name holds them), and the first weight gradient, that of the vocabulary.
+# The sum by hand (a piece's logits in 16 bits are freed by then, as no name holds them):
+
+# %% folded=true
+terms = {
+    "weights and two moments": 3 * weights,
+    "inputs of twelve layers": inputs,
+    "one piece, three float32 tensors": 12 * piece,
+    "the first weight gradient, the vocabulary's": head_gradient,
+}
+pd.DataFrame({"GiB": terms | {"together": by_hand}}).map("{:.2f}".format)
 
 # %% slide="subslide" folded=true
 h100 = hardware.device("H100 SXM")
@@ -513,9 +525,8 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# Full points are those that no other beats. Selective checkpointing and fused attention have the same peak: both are at
-# the loss, and their layers keep the same, as for the scores the kernel does what selective checkpointing does. Its step
-# is shorter. Why? And what do full checkpointing and the loss in pieces cost? Lesson 10 said a third.
+# Full points are those that no other beats. Selective checkpointing and fused attention peak at the same height, at the loss:
+# both drop the scores and compute them again. Yet the fused step is less than half as long. Why?
 
 # %% folded=true
 endless = replace(h100, bandwidth_gb_s=1e6 * h100.bandwidth_gb_s)
@@ -524,40 +535,49 @@ for name in ("written out, selective", "fused"):
     print(f"{name}: {ms[name]:.0f} ms", end=", ")
     print(f"with endless bandwidth {1000 * no_traffic.total_seconds:.0f} ms")
 
+# %% [markdown] slide="notes"
+# In our time model most of the difference is traffic, and the scores are what the two do not share. Dao and others,
+# *FlashAttention* (2022), measured the same: more operations, fewer bytes, less time.
+#
+# And what do full checkpointing and the loss in pieces cost? Lesson 10 said a third.
 
+
+# %% slide="subslide" folded=true
 def step_ms(way, model="GPT-2", layers=None):
     ledger = language_step(model, 1024, way, layers=layers).at(8)
     return 1000 * predict_step(ledger, h100, "bfloat16").total_seconds
 
 
-def more(before, after):
-    return f"{before:.1f} to {after:.1f} ms, +{100 * (after / before - 1):.0f} %"
-
-
-kept_way, again_way = fused, ways["fused, full"]
-print("layers computed again, GPT-2:", more(ms["fused"], ms["fused, full"]))
 # One layer: what twelve take beyond six.
-one, one_again = ((step_ms(way) - step_ms(way, layers=6)) / 6 for way in (kept_way, again_way))
-print("a layer alone:", more(one, one_again))
-print(f"all but the layers: {ms['fused'] - 12 * one:.1f} ms of GPT-2's step")
-print("GPT-2 XL:", more(step_ms(kept_way, "GPT-2 XL"), step_ms(again_way, "GPT-2 XL")))
-print("the loss in place, GPT-2:", more(ms["fused, full"], ms["fused, full, in place"]))
-two = step_ms(replace(again_way, pieces=2))
-print("the loss in 2 pieces:", more(ms["fused, full"], two))
-print("the loss in 16 pieces:", more(ms["fused, full"], ms[last]))
-print("from fused alone to the last:", more(ms["fused"], ms[last]))
+layer = [(step_ms(way) - step_ms(way, layers=6)) / 6 for way in (fused, ways["fused, full"])]
+xl = [step_ms(way, "GPT-2 XL") for way in (fused, ways["fused, full"])]
+pairs = {
+    "a layer of GPT-2 again": layer,
+    "layers again, GPT-2": (ms["fused"], ms["fused, full"]),
+    "layers again, GPT-2 XL": xl,
+    "then the loss in place": (ms["fused, full"], ms["fused, full, in place"]),
+    "or the loss in 16 pieces": (ms["fused, full"], ms[last]),
+    "layers again, 16 pieces": (ms["fused"], ms[last]),
+}
+rows = {
+    name: (f"{before:.1f} ms", f"{after:.1f} ms", f"+{100 * (after / before - 1):.0f} %")
+    for name, (before, after) in pairs.items()
+}
+outside = ms["fused"] - 12 * layer[0]
+print(
+    f"outside of the layers: {outside:.1f} of the {ms['fused']:.1f} ms of GPT-2's fused step"
+)
+saved = [peaks["fused, full"] - peaks[way] for way in ("fused, full, in place", last)]
+print("the loss in place saves {:.1f} GiB, 16 pieces {:.1f} GiB".format(*saved))
+pd.DataFrame(rows, ["before", "after", "more"]).T
 
 # %% [markdown] slide="notes"
-# In our time model nearly all of the difference is the traffic of the scores: without it the two are close. Dao and
-# others, *FlashAttention* (2022), measured the same: more operations, fewer bytes, less time.
+# A layer does take a third longer. But much of GPT-2's step is outside of the layers, and that is not computed again. GPT-2
+# XL, with 48 wider layers, is nearer to the third.
 #
-# A layer does take a third longer. But much of GPT-2's step is logits and loss, which are not computed again. In
-# GPT-2 XL, with 48 wider layers, they weigh less, and the step takes nearly a third longer.
-#
-# With full checkpointing the tower is the peak, whatever attention does. So a loss in place or in pieces takes away so
-# much. Both have their price. In place, one small operator after another reads and writes the copy. In pieces, each
-# piece's product runs twice, and its gradient of the vocabulary is added to the last one's. Against fused attention alone,
-# recomputation and 16 pieces take 47 % more time.
+# At 8 × 1,024 the tower is the peak of full checkpointing, written out or fused. That is why changing the loss saves so much
+# here. It has a price too. In place, one small operator after another reads and writes the copy; in pieces, each piece's
+# product runs twice.
 
 # %% [markdown] slide="slide"
 # ## Does it still learn the same?
@@ -785,14 +805,13 @@ print(f"{within} are within the range of 40 made-up pasts.")
 # %% [markdown] slide="slide"
 # ## Recap
 #
-# 1. Written out, with dropout, a layer keeps 34 sbh + 5 as²b bytes: one long text costs more than many short ones.
-#    Fused, only its arithmetic does.
+# 1. Written out, with dropout, a layer keeps 34 sbh + 5 as²b bytes. With fused attention a long text costs time, not memory.
 # 2. Then the logits are the peak: let `out` go, work in place or in pieces.
-# 3. All together: from 14.13 to 1.25 GiB. Only fused attention saves time.
+# 3. All together: from 14.13 to 1.25 GiB. By our prediction, only fused attention saves time.
 
 # %% [markdown] slide="notes"
-# A layer keeps 17 times what enters it, so compute whole layers again where memory is short, and then the loss is the
-# peak.
+# Where memory is short, compute whole layers again: a layer keeps 17 times what enters it, so in GPT-2 the best block is a
+# single layer. Then the loss is the peak, unless one layer's scores are larger.
 #
 # Now the exercise: [exercises/13_transformers.ipynb](../exercises/13_transformers.ipynb). {questions}. Save, then
 # `course check 13` gives your marks. Lesson 14 asks, on the same trace, what one card can train and serve.

@@ -456,6 +456,8 @@ def test_side_by_side_draws_numbers_to_scale():
     texts = [text.text for text in words_of(picture)]
     assert {"90 MiB", "1,568 MiB", "0.004 MiB"} <= set(texts)
     assert len(paths(picture, fill="var(--faint)")) == 2  # the guess is an outline
+    two = side_by_side(rows, "MiB", hollow=("your guess", "measured"))
+    assert len(paths(two, fill="var(--faint)")) == 1
     assert picture.alt == "A finding. your guess: 90 MiB; by hand: 1,568 MiB; measured: 0.004 MiB."
 
 
