@@ -74,40 +74,41 @@ small, deep, wide = resnets
 for name in (small, deep):
     print(f"{name}: {tables[name]['parameters'].sum():,} parameters,", end=" ")
     print(f"{tables[name]['flops'].sum() / 128e9:.1f} GFLOP forward for one image")
-print(f"{small} at batch 128, peak: {format_bytes(steps[small].peak_bytes)}")
+print(f"{deep} at batch 128, peak: {format_bytes(steps[deep].peak_bytes)}, as in lesson 04")
 
 # %% slide="subslide"
-guess_deep = predict(
-    "ResNet-50 has a sixth more parameters and an eighth more arithmetic than ResNet-34. "
+ratios = {
+    what: tables[small][what].sum() / tables[deep][what].sum()
+    for what in ("parameters", "flops")
+}
+fewer, less = (f"{100 * (1 - ratio):.0f} %" for ratio in ratios.values())
+guess_small = predict(
+    f"ResNet-34 has {fewer} fewer parameters than ResNet-50 and does {less} less arithmetic. "
     "What is its peak at batch 128?",
     unit="GiB",
 )
-guess_deep
+guess_small
 
 # %% slide="subslide" folded=true
-ratios = {
-    what: tables[deep][what].sum() / tables[small][what].sum()
-    for what in ("parameters", "flops")
-}
 reveal(
-    guess_deep,
-    {"trace": steps[deep].peak_bytes / GIB},
+    guess_small,
+    {"trace": steps[small].peak_bytes / GIB},
     thoughts=[
         (
-            steps[small].peak_bytes * ratios["flops"] / GIB,
+            steps[deep].peak_bytes * ratios["flops"] / GIB,
             "In proportion to the arithmetic. But arithmetic is no measure of what is kept.",
         ),
         (
-            steps[small].peak_bytes * ratios["parameters"] / GIB,
+            steps[deep].peak_bytes * ratios["parameters"] / GIB,
             "In proportion to the parameters. They are not where the memory goes.",
         ),
         (
-            steps[small].peak_bytes * 3 / 2 / GIB,
-            "Three convolutions a block in place of two. One of them makes a map that is four "
-            "times as wide.",
+            steps[deep].peak_bytes * 2 / 3 / GIB,
+            "Two convolutions a block in place of three. But the third makes a map that is "
+            "four times as wide.",
         ),
         (
-            steps[small].peak_bytes * 3 / GIB,
+            steps[deep].peak_bytes / 3 / GIB,
             "You counted the maps of a block. The first layers are the same in both.",
         ),
     ],
@@ -143,13 +144,13 @@ channel_bars(
 )
 
 # %% [markdown]
-# In the bottleneck the two maps of 256 channels outweigh the four of 64. It is not the squeeze that costs, but the width
-# to which the block returns.
+# In the bottleneck the two maps of 256 channels outweigh the four of 64. Is it the squeeze that costs, or the width to
+# which the block returns?
 
 # %% [markdown] slide="notes"
-# Could the squeeze still be part of the cost? Three things changed from ResNet-34 to ResNet-50: the maps between blocks
-# are four times as wide, blocks squeeze, and each has one convolution more. Take the difference in width away: build a
-# ResNet-34 that is as wide as ResNet-50 between its blocks, and squeezes nowhere. But first, one squeeze by hand.
+# Three things changed from ResNet-34 to ResNet-50: the maps between blocks are four times as wide, blocks squeeze, and
+# each has one convolution more. Take the difference in width away: build a ResNet-34 that is as wide as ResNet-50 between
+# its blocks, and squeezes nowhere. But first, one squeeze by hand.
 
 # %% [markdown] slide="slide"
 # ## By hand: one squeeze
@@ -181,15 +182,15 @@ print("the input is kept:", node._saved_input.data_ptr() == maps.data_ptr())
 # With k = 0 that is +m, whatever m is: a squeeze that widens at once adds to the maps. With k = 1 it saves if m is
 # below C / 2, with k = 2 if m is below 2 · C / 3.
 #
-# Now the bottleneck. It squeezes 256 channels to 64, and one 3×3 stays narrow: 64 − 1 · 192 = −128 channels a position.
-# Every width appears twice, which makes −256. A block of two 3×3 at 256 channels keeps 4 · 256. So **by hand the squeeze
-# should save a quarter of a block.** Draw the wide block beside it:
+# Now the bottleneck: C = 256, m = 64, and one 3×3 stays narrow. That is 64 − 192 = −128 values a position, and −256 as
+# every width appears twice. A block of two 3×3 at 256 channels keeps 4 · 256 = 1,024. So **by hand the squeeze should save
+# a quarter of a block.** Draw the two:
 
 # %% slide="subslide" folded=true
 channel_bars(
     {
         title.replace(", four times as wide", ", wide"): maps
-        for title, maps in (of_block(name, "conv2_2") for name in (deep, wide))
+        for title, maps in (of_block(name, "conv2_2") for name in (wide, deep))
     },
     title="Wide block: four maps of 256 channels. Bottleneck: two, and four of 64, "
     "a quarter less",
@@ -224,8 +225,8 @@ reveal(
         ),
         (
             steps[deep].peak_bytes * 4 / 3 / GIB,
-            "By the block, four thirds. The weights come on top: there are thirteen times as "
-            "many.",
+            "By the block, four thirds. But only twelve of the sixteen blocks grow that much, "
+            "and there are thirteen times as many weights.",
         ),
         (
             4 * steps[small].peak_bytes / GIB,
@@ -255,21 +256,33 @@ table.map(format_bytes).assign(
 )
 
 # %% [markdown]
-# The quarter is there, in twelve of the sixteen blocks. `conv2_1`, the first of all, saves a fifth. In `conv3_1`,
-# `conv4_1` and `conv5_1` the bottleneck keeps a tenth *more*: there the squeeze still works at the size before the
-# stride. Nearly all the weights are saved.
+# At equal width the network that squeezes peaks lower: the width costs, not the squeeze. Twelve of the sixteen blocks save
+# a quarter, `conv2_1`, the first, a fifth. `conv3_1`, `conv4_1` and `conv5_1` keep a tenth *more*: there the squeeze comes
+# before the stride, at four times the positions.
+
+# %% [markdown] slide="skip"
+# <details><summary>By hand: the four others</summary>
+#
+# Take a block of C channels, and count in units of one channel after the stride. The squeeze runs before the stride, at
+# four times the positions, and keeps two maps of C / 4: 2 · C / 4 · 4 = 2 · C. The rest of the bottleneck keeps 2.5 · C,
+# the convolution on its shortcut C: 5.5 · C. The wide block keeps 4 · C, and C on its shortcut: 5 · C. `conv2_1` has no
+# stride, so there it is 4 · C against 5 · C.
+#
+# </details>
 
 # %% [markdown] slide="notes"
-# By hand, for C channels, counted in maps of the size after the stride: at four times the positions the squeeze keeps
-# 2 · C / 4 · 4 = 2 · C. The rest of the bottleneck keeps 2.5 · C, the convolution on its shortcut C: 5.5 · C. The wide
-# block keeps 4 · C, and C on its shortcut: 5 · C. `conv2_1` has no stride, so there it is 4 · C against 5 · C.
-#
 # (The peak is not the sum: at that moment some gradients do not exist yet and some maps are freed, but images and
 # gradient maps come on top.)
+
+# %% [markdown] slide="subslide"
+# At equal width, squeezing saves a quarter of most blocks' maps, and nine tenths of the arithmetic.
 #
-# So a bottleneck does save memory, at equal width. But ResNet-50 spends the saving on width: it is four times as wide as
-# ResNet-34, for about the same arithmetic, and training has to keep maps of that width. (Wide residual networks,
-# Zagoruyko and Komodakis 2016, pay the full price: pairs of 3×3 at 4 to 10 times the width, in fewer layers.)
+# **ResNet-50 spends the arithmetic on width:** four times ResNet-34's, for about the same work. Training keeps maps of that
+# width: a quarter less than four times as much is still three times.
+
+# %% [markdown] slide="notes"
+# (Wide residual networks, Zagoruyko and Komodakis 2016, pay the full price: pairs of 3×3 at 4 to 10 times the width, in
+# fewer layers.)
 
 # %% [markdown] slide="slide"
 # ## How long to stay narrow
@@ -342,26 +355,27 @@ plane(
     Axis(
         "GiB more or less at the peak",
         low=min(map(min, change.values())) * 1.1,
-        write=lambda gib: f"{gib:+.4g}",
+        write=lambda gib: f"{gib:+.4g}" if gib else "0",
     ),
     [
         Curve(name, widths, peaks, colour)
         for (name, peaks), colour in zip(change.items(), SERIES_COLOURS, strict=False)
     ],
-    limits={"VGG-16": 0.0},
+    limits={"as published": 0.0},
     marks={f"{one} channels": one, f"{two} channels": two},
     title=f"A squeeze pays up to {one} channels with one narrow layer, up to {two} with two",
 )
 
 # %% [markdown]
 # Widening at once costs at each width drawn. With one narrow layer the maps come out even at C / 2 = 128, as the formula
-# says. The squeeze still pays at 129, for the weights that it saves outweigh one channel.
+# says. At 129 the squeeze still pays: the weights that it saves, with their momentum, outweigh the two channels of maps
+# that it adds.
 
 # %% [markdown] slide="notes"
 # With two the formula says 170, and the trace says more. After `conv3_3` comes `pool3`, which the formula leaves out and
 # which becomes narrow too. It outputs a quarter of the values and keeps 12 bytes for each, the value and an index of 8
-# bytes: as much as three quarters of a map. With it, m pays while 3.75 · m < 2.75 · 256, that is up to 187. The weights
-# saved pay for one channel more.
+# bytes: as much as three quarters of a map. Narrow are now the squeeze, two convolutions and three quarters for the pool:
+# 3.75 · m. They replace 2.75 · 256. So a squeeze pays up to m = 187, and the weights saved pay for one channel more.
 
 # %% [markdown] slide="slide"
 # **What else a squeeze saves: arithmetic.** A 3×3 convolution does 9 multiply-adds for each pair of channels, a 1×1
@@ -399,39 +413,32 @@ pd.DataFrame(rows).T.rename_axis("squeeze before conv3_2")
 
 # %% [markdown] slide="notes"
 # In this block a normalisation follows each convolution, and a ReLU each of the two wide ones. We compare it with a
-# plain 3×3 at 24 channels, with normalisation and ReLU. (MobileNetV2 also adds the block's input to its output. An
-# addition keeps nothing.)
+# plain 3×3 at 24 channels, with normalisation and ReLU. What a block hands on is kept for the next block, so we trace two
+# in a row and count the first. (MobileNetV2 also adds a block's input to its output. Then the sum is kept instead.)
 
 
 # %% folded=true
-class Block(nn.Module):
-    """A block between a convolution, which makes its input, and a head."""
-
-    def __init__(self, before, block, after):
-        super().__init__()
-        self.before = nn.Sequential(nn.Conv2d(3, before, 3, padding=1), nn.ReLU())
-        self.block = block
-        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(after, 10))
-
-    def forward(self, x):
-        return self.head(self.block(self.before(x)))
-
-
-def block_row(before, block, after, side):
-    """Kept maps (MiB), parameters and GFLOP of one block at batch 128."""
+def first_of_two(block):
+    """Kept maps (MiB), parameters and GFLOP of a block that another follows, batch 128."""
     with torch.device("meta"):
-        step = training_step(Block(before, block(), after), (3, side, side), 10).at(128)
+        parts = {
+            "before": nn.Sequential(nn.Conv2d(3, 24, 3, padding=1), nn.ReLU()),
+            "block": block(),
+            "next": block(),
+            "head": nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10)),
+        }
+        step = training_step(nn.Sequential(OrderedDict(parts)), (3, 56, 56), 10).at(128)
     table = step.by_layer()
     own = table[table["layer"].str.startswith("block")]
     kept = own["saved feature maps"].sum() / MIB
     return kept, own["parameters"].sum(), own["flops"].sum() / 128e9
 
 
-def inverted(activation):
+def inverted(activation=nn.ReLU, groups=144):
     """A block of MobileNetV2 without its shortcut; (N, 24, H, W) -> (N, 24, H, W)."""
     return nn.Sequential(
         nn.Conv2d(24, 144, 1, bias=False), nn.BatchNorm2d(144), activation(),
-        nn.Conv2d(144, 144, 3, padding=1, groups=144, bias=False),
+        nn.Conv2d(144, 144, 3, padding=1, groups=groups, bias=False),
         nn.BatchNorm2d(144), activation(),
         nn.Conv2d(144, 24, 1, bias=False), nn.BatchNorm2d(24),
     )  # fmt: skip
@@ -443,8 +450,7 @@ def plain():
     )
 
 
-mobile = block_row(24, lambda: inverted(nn.ReLU), 24, 56)
-usual = block_row(24, plain, 24, 56)
+mobile, usual = first_of_two(inverted), first_of_two(plain)
 print(f"3×3 at 24 channels: {usual[1]:,} parameters, {usual[2]:.3f} GFLOP,", end=" ")
 print(f"keeps {usual[0]:.2f} MiB at batch 128, maps of 56 × 56")
 print(f"MobileNetV2's block with ReLU: {mobile[1]:,} parameters, {mobile[2]:.3f} GFLOP")
@@ -466,7 +472,7 @@ reveal(
         (
             12 * usual[0],
             "Two wide convolutions, and two maps kept at each, as at the plain one. The last, "
-            "narrow one adds its output, which its normalisation needs.",
+            "narrow one keeps two more.",
         ),
     ],
 )
@@ -482,26 +488,33 @@ channel_bars(
             ("depthwise", 144),
             ("ReLU", 144),
             ("1×1", 24),
+            ("norm", 24),
         ],
     },
     title="The bottleneck inside out: wide inside, narrow outside",
 )
 
 # %% [markdown] slide="notes"
-# On a phone a network only runs forward, and nothing is kept. In training the wide maps are. MobileNetV2's activation
-# is ReLU6, which cuts off at 0 and at 6. That adds more:
+# On a phone a network only runs forward, and nothing is kept. In training the wide maps are. Does the depthwise
+# convolution save any of them? Put a full 3×3 in its place. And put in ReLU6, MobileNetV2's own activation, which cuts
+# off at 0 and at 6:
 
 # %%
-for name, six in {
-    "ReLU6": nn.ReLU6,
-    "ReLU6 in place": lambda: nn.ReLU6(inplace=True),
+for name, block in {
+    "depthwise, ReLU": inverted,
+    "full 3×3, ReLU": lambda: inverted(groups=1),
+    "depthwise, ReLU6": lambda: inverted(nn.ReLU6),
+    "depthwise, ReLU6 in place": lambda: inverted(lambda: nn.ReLU6(inplace=True)),
 }.items():
-    kept_six = block_row(24, lambda six=six: inverted(six), 24, 56)[0]
-    print(f"with {name}: {kept_six - mobile[0]:+.2f} MiB")
+    mib, weights, gflop = first_of_two(block)
+    print(f"{name}: {weights:,} parameters, {gflop:.3f} GFLOP, {mib - mobile[0]:+.2f} MiB")
 
 # %% [markdown] slide="notes"
+# A full 3×3 between the same 1×1 convolutions does 24 times the arithmetic and keeps the same bytes. Depthwise saves
+# arithmetic and weights, and no map.
+#
 # ReLU saves its output, which the next convolution keeps anyway. ReLU6, as PyTorch wrote it, saves its input: one map
-# more at each of the two wide places.
+# more at each of the two wide places. In place it saves a copy of its input, so nothing is won.
 
 # %% [markdown] slide="slide"
 # ## What it costs in accuracy
@@ -533,9 +546,9 @@ for name in means.index[1:]:
 
 # %% [markdown] slide="notes"
 # (In points, against 32 channels throughout. Spreads are those after the longest training.) After three epochs the
-# narrow networks look bad. After thirty, each squeeze lies closer to the wide network than its own three seeds lie to
-# each other, so no difference is shown. For 8 channels throughout there is one. These digits are easy; on harder images
-# gaps may stay.
+# narrow networks look bad. After thirty, the gap between each squeeze and the wide network is smaller than the spread of
+# its own three seeds: no difference is shown. For 8 channels throughout there is one. These digits are easy; on harder
+# images gaps may stay.
 
 # %% slide="skip" tags=["change", "nbval-ignore-output"]
 # Change the convolutions, (kernel, channels) each, or the epochs, and run.
@@ -581,7 +594,7 @@ pd.DataFrame(rows) if rows else None
 # ## Recap
 #
 # 1. A squeeze adds m values a position. Each convolution that stays narrow saves C − m.
-# 2. Before a 3×3 it saves arithmetic below 0.9 · C, even if it widens at once.
+# 2. A squeeze to fewer than 0.9 · C channels before a 3×3 saves arithmetic, even where it costs memory.
 # 3. Squeezes give ResNet-50 four times the width for about ResNet-34's arithmetic, and training must keep maps of that
 #    width.
 

@@ -63,9 +63,10 @@ graded.output_side(output_side)
 # ## 2. What the stride saves
 #
 # A network is a chain of 3 × 3 convolutions with padding 1. `maps` lists their outputs in order, as pairs `(channels,
-# side)` for one image. All strides are 1. Where pools come in between, the sides in the list are those after them. Now
-# convolution number `first` (counted from 0) gets stride `stride`. From its output on, a map whose side was `side` has
-# the side `(side − 1) // stride + 1`.
+# side)` for one image. All strides are 1. (A pool in between makes the next outputs smaller. Count the outputs of
+# convolutions and no others.) Now convolution number `first`, counted from 0, gets stride `stride`. Take it that each
+# output from its own on has the side `(side − 1) // stride + 1` in place of `side`. (After a pool, rounding can make
+# the true side one less.)
 #
 # How many bytes **fewer** does the network keep, for `batch` images in float32?
 

@@ -82,10 +82,9 @@ class StrideExplorer(ChangeExplorer):
         there = changes.stride(self.published, first, self.stride.value, self.pool.value).after.at(batch).peak_bytes
         if there < change.after.at(batch).peak_bytes:
             return f"The same stride in {first}, the first layer, brings {format_bytes(there)}.", {"layer": first}
-        instead = f"Stride {self.stride.value} in {first}, the first layer, in place of its own"
-        if there > change.before.at(batch).peak_bytes:
-            return f"{instead} would raise the peak to {format_bytes(there)}.", {}
-        return f"{instead} brings {format_bytes(there)}: no less.", {}
+        instead = f"With stride {self.stride.value} in {first}, the first layer, the peak would be"
+        verdict = "more than as published" if there > change.before.at(batch).peak_bytes else "no less"
+        return f"{instead} {format_bytes(there)}: {verdict}.", {}
 
 
 def stride_explorer(

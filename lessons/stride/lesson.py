@@ -17,7 +17,7 @@
 #
 # 1. compute how many values any convolution produces, rounding included;
 # 2. say which maps a stride shrinks, and whether the peak will notice;
-# 3. name the floor below which no stride at a given place can bring the peak;
+# 3. say when a larger stride stops helping;
 # 4. say what a stride throws away, and how long to train before you judge what that costs.
 #
 # About 75 minutes, and {minutes} for the exercise. It builds on lesson 03: feature maps, the peak, the skyline. No GPU
@@ -51,8 +51,9 @@ from lessons.stride.positions import kernel_positions
 # %% [markdown] slide="notes"
 # Its *kernel* is as wide as a patch. Its *stride* is how many pixels the kernel moves from one position to the next. In
 # ViT-B/16 (Dosovitskiy et al., *An image is worth 16x16 words*, 2021) both are 16, so the patches of an image of
-# 224 × 224 lie side by side, 14 in a row. With one *class token* more, an image is 197 tokens. Twelve identical layers
-# then work on them.
+# 224 × 224 lie side by side, 14 in a row. One token more, the *class token*, is where the class is read, so an image is
+# 197 tokens. To each a learned vector is added that tells where it lies, its *position embedding*. Twelve identical
+# layers then work on them.
 
 
 # %% slide="skip"
@@ -85,9 +86,8 @@ def vit(kernel, stride):
 
 published = vit(16, 16).at(32)
 count = published.by_layer()["parameters"].sum()
-print(
-    f"ViT-B/16: {count:,} parameters, peak at batch 32: {format_bytes(published.peak_bytes)}"
-)
+print(f"ViT-B/16: {count:,} parameters, for each of which AdamW keeps two averages;", end=" ")
+print(f"peak at batch 32: {format_bytes(published.peak_bytes)}")
 
 # %% [markdown] slide="slide"
 # ## By hand: where the kernel stops
@@ -183,7 +183,9 @@ reveal(
 )
 
 # %% slide="subslide"
-factor = overlapping.peak_bytes / published.peak_bytes
+factor, more = overlapping.peak_bytes / published.peak_bytes, tokens[8] / tokens[16]
+print(f"by hand: {fixed / GIB:.1f} GiB stay; {maps / GIB:.1f} GiB of maps", end=" ")
+print(f"grow {tokens[8]} / {tokens[16]} = {more:.1f} times, to {maps * more / GIB:.1f}")
 skyline(
     overlapping,
     before=published,
@@ -194,12 +196,12 @@ skyline(
 
 # %% [markdown]
 # All layers follow the patches, so all their maps grow with the number of tokens. The images do not, and parameters and
-# AdamW's averages hardly do: only the position embedding has a row more for each token. These two rules come within 1 %
-# of the trace.
+# AdamW's averages hardly do: only the position embedding has a row more for each token. By hand, these two rules come
+# within 1 % of the trace.
 
 # %% [markdown] slide="notes"
-# (Each token attends to all others, so one might expect it to weigh more among more tokens. It would if the scores of
-# all pairs were stored. PyTorch's *fused* attention, traced here, does not store them; lesson 13 takes it apart.)
+# (Lesson 13 takes attention apart. What PyTorch's *fused* version keeps, traced here, grows in proportion to the
+# tokens; what a plain one keeps grows faster.)
 #
 # Now try the first layer yourself: which of the two moves the peak, kernel or stride?
 
@@ -216,7 +218,7 @@ print(f"{weights:,} parameters")
 #
 # Kernel 32 has 1.75 million parameters more, and the peak falls: without padding it fits 13 times into a row, so there
 # are 170 tokens. Kernel 14 or 8 at stride 16 fits 14 times, as before, and the peak hardly moves. What counts is the
-# number of positions.
+# number of positions. (Kernel 8 reads a quarter of the image; a later section asks what that costs.)
 #
 # </details>
 
@@ -281,25 +283,35 @@ def moments(step):
     return step.timeline().groupby(["phase", "layer"], sort=False)["total"].max() / GIB
 
 
-before = moments(plain)
-after = moments(late)[before.index]
-x = list(range(len(before)))
-turn = list(before.index.get_level_values("phase")).index("backward")
-peak = list(before.index).index((plain.peak_phase, plain.peak_layer))
-layers = list(before.index.get_level_values("layer"))
-plane(
-    Axis(
-        "layers of the step, forward and then backward",
-        low=turn - 14,
-        high=turn + 23,
-        write=lambda place: layers[round(place)] if 0 <= place < len(layers) else "",
-    ),
-    Axis("GiB alive", low=9, high=10.6),
-    [
-        Curve("as published", x, list(before), SERIES_COLOURS[0]),
-        Curve("stride 2", x, list(after), SERIES_COLOURS[1], dashed=True),
-    ],
-    marks={"backward begins": turn, f"peak, at {plain.peak_layer}": peak},
+def over_the_step(steps, low, high, gib, marks, title):
+    """A curve for each step, over layers `low` to `high` counted from the turn."""
+    first = moments(next(iter(steps.values())))
+    curves = {name: moments(step)[first.index] for name, step in steps.items()}
+    phases, layers = zip(*first.index, strict=True)
+    turn = phases.index("backward")
+    return plane(
+        Axis(
+            "layers in the order in which they run; some are named",
+            low=turn + low,
+            high=turn + high,
+            write=lambda place: layers[round(place)] if 0 <= place < len(layers) else "",
+        ),
+        gib,
+        [
+            Curve(name, range(len(layers)), list(curve), SERIES_COLOURS[i], dashed=i > 0)
+            for i, (name, curve) in enumerate(curves.items())
+        ],
+        marks={name: layers.index(layer, turn) for name, layer in marks.items()},
+        title=title,
+    )
+
+
+over_the_step(
+    {"as published": plain, "stride 2": late},
+    low=-14,
+    high=23,
+    gib=Axis("most GiB alive while each layer runs (the axis starts at 9)", low=9, high=10.6),
+    marks={"backward begins": "loss", f"peak, at {plain.peak_layer}": plain.peak_layer},
     title=f"Stride 2 in conv5_1 saves {(saved[0] - saved[1]) / MIB:.0f} MiB around the turn, "
     f"and nothing at the peak",
 )
@@ -340,7 +352,7 @@ pd.DataFrame(
 # It rises each time. ResNet-50 peaks in its last block, when nearly all maps are still alive.
 
 # %% [markdown] slide="slide"
-# ## A floor
+# ## And a larger stride?
 #
 # Stride 2 in an early layer helps. Does stride 4 help more?
 
@@ -370,7 +382,8 @@ reveal(
 )
 
 # %% slide="skip" tags=["change"]
-# Can you bring VGG-16 below 8 GiB with one stride? Change the layer or the stride, and run.
+# Can you bring VGG-16 below 8 GiB with one stride? Change the layer or the stride, and run,
+# before you look at the figure below.
 step = vgg16({"conv3_1": 3})
 print(f"{format_bytes(step.peak_bytes)}, {step.peak_phase} pass, at {step.peak_layer}")
 
@@ -397,25 +410,32 @@ plane(
 )
 
 # %% [markdown]
-# Which maps are alive at that peak? Compare them with what the layers *before* `conv3_1` keep:
+# Why does the peak stop falling? Look at the backward pass:
+
+# %% slide="subslide" folded=true
+over_the_step(
+    {"as published": plain, "stride 2": early, "stride 4": earlier},
+    low=0,
+    high=39,
+    gib=Axis("most GiB alive while each layer runs", low=0, high=10.6),
+    marks={early.peak_layer: early.peak_layer},
+    title=f"From {early.peak_layer} on no stride in conv3_1 changes the curve",
+)
 
 # %%
-for stride in (2, 4):
-    step = vgg16({"conv3_1": stride})
-    kept = step.by_layer().set_index("layer")["saved feature maps"]
-    print(f"stride {stride}: peak at {step.peak_layer},", end=" ")
-    print(f"{format_bytes(step.by_role()['feature maps'])} of maps;", end=" ")
-    print(f"conv1_1 to relu2_2 keep {format_bytes(kept[:'relu2_2'].sum())}")
-step = vgg16({"conv1_1": 4})
-roles = step.by_role()[["parameters", "weight gradients", "optimizer state", "input"]]
-print(f"conv1_1 at stride 4: {format_bytes(step.peak_bytes)},", end=" ")
-print(f"{format_bytes(roles.sum())} of it parameters, gradients, momentum and images")
+for place in ("conv2_1", "conv1_1"):
+    step = vgg16({place: 4})
+    roles = step.by_role()[["parameters", "weight gradients", "optimizer state", "input"]]
+    peak = f"{format_bytes(step.peak_bytes)} at {step.peak_layer}"
+    print(f"{place} at stride 4: {peak}, {format_bytes(roles.sum())} of it", end=" ")
+    print("parameters, gradients, momentum and images")
 
 # %% [markdown] slide="notes"
-# They are the same. With stride 2 the peak has moved to `relu2_2`, where every map made after the stride has already been
-# freed. A larger stride cannot shrink those made before it. With their gradient maps, and parameters, gradients, momentum
-# and images, they are the *floor* of `conv3_1`. `conv2_1` has one too, at `relu1_2`. No map is made before `conv1_1`, so
-# its floor is the rest alone, and stride 4 does not reach it.
+# From `relu2_2` on the curves lie on each other. There every map made after the stride has been freed, and no stride
+# shrinks those made before it. These maps, the gradient maps at that moment, the images, and parameters with gradients
+# and momentum are the *floor* of `conv3_1`: no stride there brings the peak below it. `conv2_1` has one too, at
+# `relu1_2`. Before `conv1_1` no map is made. Its floor is parameters, gradients, momentum and images alone, and at
+# stride 4 the peak is still above it.
 
 # %% [markdown] slide="slide"
 # **In use: a stride in place of a pool.** Drop each pool of VGG-16, and give the convolution before it stride 2. Every
@@ -440,13 +460,13 @@ columns = ["a stride for a pool", "peak at batch 128", "at"]
 pd.DataFrame(rows, columns=columns).set_index("a stride for a pool")
 
 # %% [markdown] slide="notes"
-# The pool disappears, and its indices with it; the map that it used to shrink is now small from the start. By the law,
-# the last pool lowers nothing, because group 5 is not alive at the peak. All five together reach the floor of `conv1_2`,
-# at `relu1_1`.
+# The pool goes, and with it its indices. The map that it shrank is small from the start. By the law, the last pool
+# lowers nothing: group 5 is not alive at the peak. All five together reach the floor of `conv1_2`, at `relu1_1`.
 #
 # It is another network, though. Springenberg et al. (*Striving for simplicity: the all convolutional net*, 2015, table
 # 3) tried it on CIFAR-10: in their network C the error rose from 9.74 % with pools to 10.19 % with strides. With a
-# strided convolution *added* in each pool's place it fell to about 9.1 %.
+# strided convolution *added* in each pool's place it fell to about 9.1 %; but that network has more convolutions, so the
+# fall need not be the strides'.
 
 # %% [markdown] slide="slide"
 # ## What a stride throws away
@@ -593,10 +613,10 @@ stride_explorer("AlexNet", "conv3", 2)
 # %% [markdown] slide="skip"
 # <details><summary>What you will see</summary>
 #
-# In AlexNet `conv2` brings the peak to 1.05 GiB. From `conv4` on it no longer matters which: 1.13 GiB for both, for the
-# peak is then at `relu3`. With stride 2 in `conv1_2` VGG-16 peaks at 6.23 GiB, like all five strides together: the same
-# floor, at `relu1_1`. Without the pool the peak is higher, 8.02 GiB: the later maps have their published size again. In
-# ResNet-50 the peak rises to 12.20 GiB, as in the table above.
+# In AlexNet `conv2` brings the peak to 1.05 GiB. From `conv4` on it no longer matters which: both peak at `relu3`, at
+# 1.13 GiB. (`conv3` prints as 1.13 too, but peaks at `relu2`, a little lower.) With stride 2 in `conv1_2` VGG-16 peaks at
+# 6.23 GiB, like all five strides together: the same floor, at `relu1_1`. Without the pool the peak is higher, 8.02 GiB:
+# the later maps have their published size again. In ResNet-50 the peak rises to 12.20 GiB, as in the table above.
 #
 # </details>
 
@@ -614,10 +634,9 @@ pd.DataFrame(rows) if rows else None
 # 3. A kernel narrower than its stride never reads part of its input. Train long before you judge what that costs.
 
 # %% [markdown] slide="notes"
-# In VGG-16 a stride leaves parameters, gradients and momentum alone, and every map made before it. Together with the
-# gradient maps of that place and the images they are its floor. A layer that fixes the size of its output, such as the
-# average before VGG-16's dense layers, ends what a stride shrinks. In a vision transformer the first stride decides the
-# number of tokens.
+# In VGG-16 a stride does not touch parameters, gradients, momentum and images, nor the maps made before it. These, and
+# the gradient maps of that moment, are its floor. A layer that fixes the size of its output, such as the average before
+# VGG-16's dense layers, ends what a stride shrinks. In a vision transformer the first stride sets the number of tokens.
 #
 # Now the exercise: [exercises/04_stride.ipynb](../exercises/04_stride.ipynb). {questions}. Save, then `course check 04`
 # gives your marks.
