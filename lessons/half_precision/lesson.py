@@ -167,7 +167,7 @@ formats()[[*columns, "spacing at 1", "digits"]].map("{:.5g}".format)
 # %% [markdown] slide="notes"
 # - **Range** comes from the exponent, and at the very bottom from the fraction too. float16 ends at 65,504 above and at
 #   6 · 10⁻⁸ below, and it loses digits one by one under its smallest *normal* number. bfloat16 has the exponent of
-#   float32: it reaches as far up, and nearly as far down.
+#   float32: it reaches about as far up, and nearly as far down.
 # - **Rounding** comes from the fraction. float16 has 3 decimal digits, bfloat16 has 2.
 #
 # Which of the two was it?
@@ -361,7 +361,7 @@ plane(
 # %% [markdown] slide="slide"
 # ## And all in bfloat16?
 #
-# bfloat16 needs no scale, and it holds Adam's ε. Is it the answer, then? All in bfloat16, the training from the
+# bfloat16 needed no scale, and it holds Adam's ε. Is it the answer, then? All in bfloat16, the training from the
 # beginning:
 
 # %% tags=["nbval-ignore-output"]
@@ -441,8 +441,7 @@ reveal(
         ),
         (
             in_float16[-1],
-            "It does not break down as float16 did: no number leaves the range. "
-            "It learns, slowly.",
+            "It does not break down as float16 did: it learns, slowly.",
         ),
     ],
 )
@@ -450,8 +449,8 @@ reveal(
 # %% [markdown] slide="notes"
 # Three things are suspected: lost updates, the rounding of the maps, and Adam's averages, which are bfloat16 too. So we
 # take them away, and put them back one by one. *At random* means up or down, the nearer number being the likelier, so
-# that small updates survive on average, though the weights are as coarse as before. (Whoever rounds weights here rounds
-# them after the step, which is computed in float32; only *all in bfloat16* computes it in bfloat16.)
+# that small updates survive on average, though the weights are as coarse as before. (Weights are
+# rounded after a step computed in float32; only *all in bfloat16* computes the step itself in bfloat16.)
 
 
 # %% slide="skip" tags=["nbval-ignore-output"] folded=true
@@ -789,8 +788,7 @@ half_explorer()
 # 3. ResNet-50 comes close to half, VGG-16 saves a third, a network of weights may grow.
 
 # %% [markdown] slide="notes"
-# Ampere or later: autocast with bfloat16 and no scaler. Volta and Turing: autocast with float16 and a `GradScaler`. Is it
-# faster, too? On cards with tensor cores it is, though by less than their rates promise: *Further* has measured times.
+# Is it faster, too? On cards with tensor cores it is, though by less than their rates promise: *Further* has measured times.
 #
 # Now the exercise: [exercises/08_half_precision.ipynb](../exercises/08_half_precision.ipynb). {questions}. Save, then
 # `course check 08` gives your marks.

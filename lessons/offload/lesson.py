@@ -37,7 +37,7 @@ from torch.nn import functional as F
 
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
-from course_utils.figures import Axis, Curve, Spot, plane, side_by_side
+from course_utils.figures import Spot, side_by_side
 from course_utils.machine import hardware
 from course_utils.machine.measure import cpu_peak_above
 from course_utils.techniques.capacity import fit, room_for_tensors
@@ -142,54 +142,6 @@ for k, stride, channels in layers:
 # copy to hide. Where a kernel takes longer than its arithmetic, a copy hides sooner than the rule says.
 
 # %% [markdown] slide="skip"
-# Here are the convolutions of two networks, with the times of the simulator that the rest of the lesson uses. It counts
-# with the same R and L, so the picture shows where layers lie and does not test the rule:
-
-
-# %% slide="skip" folded=true
-def points(ledger, colour, named, device=card):
-    """Each convolution whose input leaves beside it: k² · C / s², copy over kernel."""
-    found = simulate(ledger, device, "all")
-    with torch.device("meta"):
-        modules = dict(networks.NETWORKS[ledger.name].build().named_modules())
-    read = {(int(k), int(t)) for k, t, wrote in found.work.uses if not wrote}
-    spots = []
-    for copy in found.copies:
-        layer = found.work.layers[copy.beside]
-        module = modules.get(layer)
-        ours = copy.direction == OUT and (copy.beside, copy.tensor) in read
-        if not ours or not isinstance(module, nn.Conv2d):
-            continue
-        x = module.kernel_size[0] ** 2 * module.out_channels / module.stride[0] ** 2
-        kernel = found.ends[copy.beside] - found.begins[copy.beside]
-        label = f"{ledger.name} {named[layer]}" if layer in named else ""
-        spots.append(Spot(label, x, (copy.ends - copy.begins) / kernel, colour))
-    return spots
-
-
-resnet = traced("ResNet-50").at(192)
-on_t4 = 2 * card.reached_flops_per_s() / card.link.bytes_per_s
-ends = [40, 9000]
-both = {
-    "VGG-16": points(
-        vgg, "#0072b2", {name: name for name in ("conv1_2", "conv2_2", "conv4_2")}
-    ),
-    "ResNet-50": points(resnet, "#d55e00", {"conv2_1.conv3": "1×1, 256 channels"}),
-}
-hidden_of = [
-    f"{sum(spot.y <= 1 for spot in spots)} of {len(spots)} in {name}"
-    for name, spots in both.items()
-]
-plane(
-    Axis("k² · channels written / stride²", log=True),
-    Axis("time of the copy / time of the kernel", log=True),
-    curves=[Curve("the rule", ends, [on_t4 / x for x in ends])],
-    spots=[spot for spots in both.values() for spot in spots],
-    limits={"hides below 1": 1.0},
-    title=f"T4, float32: the copies that hide are {', '.join(hidden_of)}",
-)
-
-# %% [markdown] slide="skip"
 # And a pool? It reads its map at the rate of the card's own memory and computes next to nothing. Its copy goes at the
 # rate of the link:
 
@@ -265,7 +217,7 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# You guessed before the rule was known. The pools alone are too little. What else waits? A max pool also keeps an *index*
+# The pools alone are too little. What else waits? A max pool also keeps an *index*
 # of eight bytes for each value it produces, half as many bytes as its input, and those move as well. Take them away:
 # average pools read the same maps and have no index.
 
@@ -388,9 +340,9 @@ compared(vgg, {f"everything, {in_flight} in flight": ("windowed", in_flight)})
 compared(vgg, {f"{several} in flight": ("windowed", several) for several in range(2, 8)})
 
 # %% [markdown] slide="notes"
-# **The step that did not fit now does**: two in flight fit, and the step is about a sixth longer. Up to four cost no memory
-# at the peak, and with six hardly any waiting is left. Three and more are faster than two, and *tight*: the verdict depends
-# on where the allocator's blocks happen to lie, so try the real step before you rely on it.
+# **The step that did not fit now does**: with two in flight it fits, and is about a sixth longer. Up to four cost no memory
+# at the peak, and with six hardly anything waits. Three to seven are faster than two, and *tight*: the verdict depends on
+# where the allocator's blocks happen to lie, so try the real step before you rely on it.
 
 # %% [markdown] slide="slide"
 # ## A faster card on a faster link
@@ -450,9 +402,8 @@ for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
     print(f"H100, {name}: {100 * simulate(vgg, device, 'all').slowdown:.0f} % longer")
 
 # %% [markdown] slide="notes"
-# The last figure is more likely too high than too low. It takes two thirds of the tensor cores' peak for R. Lesson 08 found
-# that measured steps gain less from tensor cores than that promises, and slower kernels hide more. The same goes for the
-# last column of the table above and for the transformers below.
+# The last figure is more likely too high than too low, as are the last column of the table and the transformers below:
+# measured steps gain less from tensor cores than our R promises (lesson 08), and slower kernels hide more.
 
 # %% [markdown] slide="slide"
 # ## Which copies still hide?
@@ -499,8 +450,8 @@ print(f"{device.name}: 12 · h = {12 * hidden:,}, needed {needed:,.0f}: {verdict
 
 # %% [markdown] slide="notes"
 # Llama-3.2-1B has 2,048 numbers a token, SmolLM2-135M 576. And a whole step? Five of their blocks on an H100, four texts
-# of 2,048 tokens. Every time is beside the step that keeps everything. Every map moves with five in flight, blocks' inputs
-# with one: a block is many kernels, and its copy may hide behind all of them.
+# of 2,048 tokens. Times are beside the step that keeps everything; every map moves with five in flight, blocks' inputs with
+# one, so that a copy may hide behind all kernels of its block:
 
 # %% slide="subslide" folded=true
 columns = {}
@@ -525,19 +476,19 @@ for name in ("Llama-3.2-1B", "SmolLM2-135M"):
     for way, found in ways.items():
         longer = 100 * (found.total_seconds / keeps - 1)
         column[way] = f"{format_bytes(found.peak_bytes)}, {longer:+.1f} %"
-    maps, out = again.by_role()["gradient maps"], int(work.size[inputs].sum())
-    print(f"{name}: inputs of blocks {format_bytes(out)};", end=" ")
-    print(f"gradient maps at the recomputed step's peak {format_bytes(int(maps))}")
+    gradient_maps = format_bytes(int(again.by_role()["gradient maps"]))
+    logits = format_bytes(4 * 4 * 2048 * shape.vocabulary)
+    print(f"{name}: moved inputs {format_bytes(int(work.size[inputs].sum()))};", end=" ")
+    print(f"at the peak, gradient maps {gradient_maps}; logits in float32 {logits}")
 pd.DataFrame(columns)
 
 # %% [markdown] slide="notes"
-# Moving the blocks' inputs costs nothing *on top of* recomputing them, which has its price (lesson 10). It also saves little
-# here: five blocks' inputs are small beside what the peak holds. That peak is at the loss, where gradients as large as all
-# *logits*, a number for every token and every word of the vocabulary, are alive. A deeper model has more inputs and the
-# same loss.
+# Moving the blocks' inputs costs nothing *on top of* recomputing them, which has its price (lesson 10). It saves little here:
+# the peak is at the loss, whose gradient maps alone are twice as large as all *logits* in float32, a number for every token
+# and every entry of the vocabulary.
 #
-# The wide model's copies hide, as the rule says. So do the narrow one's, though the rule says no: it counts a block's
-# arithmetic, the simulator its memory traffic and launches too. Take these away:
+# The wide model's copies hide, as the rule says. So do the narrow one's, though the rule says no: it counts arithmetic
+# alone, the simulator memory traffic and launches too. Take these away:
 
 # %% slide="skip" folded=true
 no_wait, no_launch = {"bandwidth_gb_s": 1e9}, {"launch_seconds": 0.0}
@@ -557,8 +508,8 @@ for what, gone in (
 # With arithmetic alone its copies no longer hide; its memory traffic or its launches are nearly enough, each alone.
 #
 # torchtune measured it on Llama3-8B: about 24 % less memory, a slowdown of less than 1 % (release notes of 0.4.0, 2024).
-# Hugging Face's Transformers moves the same inputs, but with `save_on_cpu` (pull request 48444 of 2026), which copies on
-# the stream of the kernels, so that nothing hides; the overlap is a later request (48461).
+# Hugging Face's Transformers moves the same inputs with `save_on_cpu` (pull request 48444 of 2026), which copies on the
+# stream of the kernels, so that nothing hides; the overlap is a later request (48461).
 
 # %% [markdown] slide="slide"
 # ## The real thing
@@ -591,8 +542,7 @@ for what, gone in (
 # *Pinned* memory (`pin_memory=True`) is host memory that the operating system may not move or swap, so that the card can
 # read it by itself. From ordinary, *pageable* memory the driver first copies into a pinned buffer of its own (NVIDIA's
 # *CUDA C++ Best Practices Guide*). Pinned memory is taken from all other programs: the step above pins 13 GiB for one
-# card, so pin what you copy and no more. Pinning is also slow: until PyTorch's cache of pinned memory holds every size,
-# in the first step, the program waits for the driver and copies overlap badly.
+# card, so pin what you copy and no more.
 #
 # As it stands, `pack` copies parameters too. Leave them out by their address, as question 6 of the exercise does.
 #
@@ -685,8 +635,6 @@ offload_explorer()
 # 3. Where layers are too narrow to hide a copy, a whole transformer block may: if 12 · h ≥ R / L.
 
 # %% [markdown] slide="notes"
-# Too narrow are, by the rule, all layers of VGG-16 and ResNet-50 on an A100 or H100 in 16 bits or TF32.
-#
 # A copy out and back changes no bit: what it costs is time, and pinned memory of the host. Lesson 10 asks when computing
 # a map again is cheaper than moving it.
 #
@@ -744,8 +692,7 @@ side_by_side(
 )
 
 # %% [markdown] slide="skip"
-# (Measured without oneDNN, whose convolutions need scratch memory of their own.) On demand, a megabyte more is measured
-# than traced. We have not found out what it is.
+# On demand, a megabyte more is measured than traced. We have not found out what it is.
 #
 # PyTorch has a version of its own, `torch.autograd.graph.save_on_cpu`. It moves whatever autograd saves: parameters too,
 # and a map twice if two layers save it. How much would it move of this step?
