@@ -408,20 +408,21 @@ for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
 # %% [markdown] slide="slide"
 # ## Which copies still hide?
 #
-# In 16 bits or TF32 an A100 or H100 asks for wider layers than VGG-16 or ResNet-50 has. Move a transformer block's input
-# alone, and compute its inside again (lesson 10).
+# In 16 bits or TF32 an H100 asks for wider layers than VGG-16 has. Move a transformer block's input alone, and compute its
+# inside again (lesson 10).
 
 # %% [markdown] slide="notes"
-# (By the rule: the widest layers have 4,608, and the table asks for more.) A *transformer* is a chain of equal *blocks*
-# (lesson 13). It works on *tokens*, pieces of a text, and each token is a vector of *h* numbers, as each position of a map
-# is a vector of C. A block has about 12 · h² weights, each used once a token: 24 · h² operations. (Attention's products,
-# which come on top, are left out.) Its input is 2 · h bytes a token in 16 bits. The forward pass is the harder half: on the
-# way back the copy can hide behind a second forward pass and a backward pass.
+# (By the rule: the widest layers of VGG-16 and ResNet-50 have 4,608, and the table asks an A100 or H100 for more.) A
+# *transformer* is a chain of equal *blocks* (lesson 13). It works on *tokens*, pieces of a text, and each token is a
+# vector of *h* numbers, as each position of a map is a vector of C. A block has about 12 · h² weights, each used once a
+# token: 24 · h² operations. (Attention's products, which come on top, are left out.) Its input is 2 · h bytes a token
+# in 16 bits. The forward pass is the harder half: on the way back the copy can hide behind a second forward pass and a
+# backward pass.
 
 # %%
 ratio = h100.reached_flops_per_s("float16") / h100.link.bytes_per_s
 fourth = predict(
-    f"An H100 has R / L = {ratio:,.0f} in 16 bits. From which h on does the copy of a block's "
+    f"With R / L = {ratio:,.0f} (H100, 16 bits), from which h on does the copy of a block's "
     "input hide behind its forward pass?",
     unit="numbers a token",
 )
