@@ -174,10 +174,9 @@ graded.cards_that_hold(cards_that_hold)
 # - Every parameter is on the card, frozen or not.
 # - A trained layer also has a gradient for each of its parameters, and the optimizer's state.
 # - The batch of inputs is on the card.
-# - For simplicity, every layer **from the first trained one up** keeps its input, frozen or not. (In PyTorch a frozen
-#   convolution does so, while a frozen dense layer needs its weights alone.) The input of the first layer of all is the
-#   batch itself, which is counted already. Nothing below the first trained layer is kept, and the output of the last
-#   layer does not count.
+# - All layers are convolutions, so every layer **from the first trained one up** keeps its input, frozen or not. The
+#   input of the first layer of all is the batch itself, which is counted already. Nothing below the first trained layer
+#   is kept, and the output of the last layer does not count.
 #
 # `layers` lists the layers from the input up. Each is a triple: how many parameters it has, how many values its
 # output has for one sample, and whether it is trained (at least one is). `input_values` is the number of values in

@@ -215,7 +215,8 @@ class HardwareExplorer(Explorer):
         return View(self._drawn(asked, fits, "any"), said, asked.tensors, advised=advised)
 
     def _drawn(self, asked: Demand, fits: Sequence[CardFit], unknown: str) -> Picture:
-        lines = {"tensors": float(asked.tensors), "with context": float(asked.least)}
+        # one line: so near each other, two cannot be told apart on an axis that doubles
+        lines = {f"tensors {format_bytes(asked.tensors)}, with context": float(asked.least)}
         head = title(self.step, self.batch.value, fits)
         return cards(bars(fits, unknown), lines, head, ("at launch", "fits up to"))
 
@@ -230,8 +231,8 @@ def hardware_explorer(
 ) -> HardwareExplorer:
     """What fits? Controls for network, batch, optimizer and precision over the memory of every card of the catalogue.
 
-    The solid line is the peak of the tensors, exact; the dashed one has the least context that was seen on top
-    (`course_utils.machine.context`), and no card that ends left of it holds the step. A card's bar is filled
+    The line is the peak of the tensors, exact, with the least context that was seen on top
+    (`course_utils.machine.context`): no card that ends left of it holds the step. A card's dot is filled
     where the verdict is *fits* or *tight*. The first drawing of a combination traces it and replays it on every size of
     card (a second or two); a move of the batch does not.
 

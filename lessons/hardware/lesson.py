@@ -44,7 +44,7 @@ from course_utils.machine.measure import measure_step
 from course_utils.machine.speed import predict_step
 from course_utils.networks import NETWORKS
 from course_utils.recordings import gpu, sentence
-from course_utils.techniques.capacity import largest_batch
+from course_utils.techniques.capacity import fit, largest_batch
 from course_utils.trace import training_step
 from course_utils.units import GIB, MIB, format_bytes, format_seconds, format_share
 from lessons.claims import judge
@@ -60,8 +60,8 @@ from lessons.shared.published import RENTALS, USED
 # ## Part one: what fits
 
 # %% [markdown] slide="notes"
-# A GTX Titan of 2013, sold for 999 dollars, had 6,144 MiB of memory, 6 GiB. (Makers write GB and mean GiB, 2³⁰ bytes; the
-# course writes GiB.) How large a network does it train?
+# A GTX Titan of 2013, sold for 999 dollars, had 6,144 MiB of memory, 6 GiB. (Makers mostly write GB and mean GiB, 2³⁰
+# bytes; the course writes GiB.) How large a network does it train?
 
 # %%
 guess = predict(
@@ -137,11 +137,11 @@ reveal(
 for name, stays in (("sgd", "w, g"), ("momentum", "w, g, v"), ("adam", "w, g, m, s")):
     values = len(stays.split(", "))
     peak = bytes_a_parameter(name)
-    fit = int(room // peak)
+    count = int(room // peak)
     print(
         f"{name:<9} {stays:<11} {4 * values:>2} bytes stay, {peak:.0f} at the peak:", end=" "
     )
-    print(f"{fit / 1e6:,.0f} million parameters")
+    print(f"{count / 1e6:,.0f} million parameters")
 
 # %% [markdown] slide="skip"
 # (`torch.optim.Adam(..., fused=True)` does the update in one kernel that needs no such tensor. It is not the default.
@@ -160,9 +160,9 @@ dense_step = training_step(dense, (9000,), 32, "momentum", name="52 M dense net"
 skyline(dense_step.at(128), limit_bytes=1536 * MIB)
 
 # %% [markdown] slide="skip"
-# It fits, as the text says, and next to nothing in the figure is a feature map. (The number of
-# weights that it prints has one digit too many; the exercise counts them again.) By hand it is 12 bytes for each of 52,136,032 parameters.
-# The trace has a little more: batch, gradient maps, and scratch memory of cuBLAS, the library that multiplies matrices.
+# The step fits, as the text says. Next to nothing in it is a feature map: by hand, 12 bytes for each of 52,136,032
+# parameters. (The text prints the number of weights with one digit too many.) The trace has a little more: batch,
+# gradient maps, and scratch memory of cuBLAS, the library that multiplies matrices.
 
 # %% slide="skip" folded=true
 by_hand = 12 * 52_136_032
@@ -186,8 +186,7 @@ side_by_side(
 # GPT-2, a small language model of 2019, has 124 million. It is a *transformer*; its samples are texts of 1,024 *tokens*,
 # pieces of words (lesson 13).
 #
-# Here and in the tables below a step *fits* only if it has room to spare: beside its tensors for the scratch memory of
-# kernels, for gaps, and for what the driver takes, which a section below explains.
+# How many samples fit? Here a step *fits* only with room to spare for what is no tensor; the next section defines it.
 
 
 # %% slide="skip" folded=true
@@ -232,38 +231,34 @@ reveal(
     ],
 )
 
-# %% folded=true
-rows = []
-for name, step in steps.items():
-    parameters = int(step.at(2).by_layer()["parameters"].sum())
-    kept = 12 * parameters
-    sample = step.at(129).peak_bytes - step.at(128).peak_bytes
-    rows.append(
-        (
-            name,
-            f"{parameters:,}",
-            format_bytes(kept),
-            format_bytes(sample),
-            f"{on_six[name]:,}",
-        )
-    )
-columns = [
-    "network",
-    "parameters",
-    "corrected rule",
-    "a further sample",
-    "fits 6 GiB up to batch",
-]
-pd.DataFrame(rows, columns=columns).set_index("network")
-
 # %% [markdown] slide="notes"
 # The rule in full has a part that stays and a part for every sample:
 #
 # > bytes that stay · parameters + maps of one sample · batch ≤ card − what others take
 #
-# With Adam 16 bytes a parameter stay. Its 20 have to fit as well, but in the update, when the maps are gone.
-#
-# No count of parameters tells how large the maps are. The trace tells.
+# With Adam 16 bytes a parameter stay. In the update a parameter takes 20 for a moment; these must fit too, but by then
+# the maps are gone. With momentum, and 512 MiB for the others:
+
+# %% folded=true
+rows = []
+for name, step in steps.items():
+    parameters, up_to = int(step.at(2).by_layer()["parameters"].sum()), on_six[name]
+    kept = 12 * parameters
+    sample = step.at(up_to + 1).peak_bytes - step.at(up_to).peak_bytes
+    by_rule = int((6 * GIB - 512 * MIB - kept) // sample)
+    sizes = format_bytes(kept), format_bytes(sample)
+    rows.append((name, f"{parameters:,}", *sizes, f"{by_rule:,}", f"{up_to:,}"))
+columns = ["network", "parameters", "stays", "a further sample", "rule in full", "fits up to"]
+pd.DataFrame(rows, columns=columns).set_index("network")
+
+# %% slide="skip" folded=true
+beyond = fit(steps["VGG-16"].at(on_six["VGG-16"] + 1), 6 * GIB)
+print(*wrap(f"VGG-16, batch {on_six['VGG-16'] + 1}. {beyond.sentence}", 90), sep="\n")
+
+# %% [markdown] slide="notes"
+# No count of parameters tells how large the maps are. The trace tells: a text of GPT-2 is 1,024 tokens, and each has maps
+# in all of 12 blocks. The rule in full counts tensors alone; the last column also allows for gaps between them and for
+# scratch memory, which is what VGG-16 lacks at batch 41.
 
 # %% [markdown] slide="slide"
 # ## What the driver takes
@@ -300,10 +295,10 @@ print("and its context comes out of these")
 # As the last line says, a part of some cards is not available to programs at all. The course allows for that where a
 # source gives the number.
 #
-# So a step *fits*, in the tables above and below, if everything still finds a place when the context is the largest
-# ever reported for such a card: tensors, scratch memory, and the gaps that PyTorch's allocator leaves. It does *not
-# fit* if the tensors and the least context reported are more than the card. Between the two it is *tight*. Lesson 03 shows the allocator at work, and how often these
-# verdicts are wrong.
+# So a step *fits* if its tensors, the scratch memory of kernels and the gaps that PyTorch's allocator leaves find room
+# beside the context assumed for the card. It does *not fit* if its tensors and the least context reported of any card
+# are more than the card. Between the two it is *tight*: it may run or fail. Lesson 03 shows the allocator at work, and
+# how often these verdicts are wrong.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -311,9 +306,9 @@ print("and its context comes out of these")
 # **Which card do I need?**
 
 # %% [markdown] slide="notes"
-# The solid line is what the tensors take, by the trace; the dashed one adds the least context. A card with a blue dot
-# holds the step; on an orange one it is tight, on an empty one it does not fit. Cards of the same size can hold different
-# batches, because their reported contexts differ. Before each move, say which card drops out next.
+# The line is what the tensors take, by the trace, with the least context. A card with a blue dot holds the step; on an
+# orange one it is tight, on an empty one it does not fit. Cards of the same size can hold different batches, because
+# their reported contexts differ. Before each move, say which card drops out next.
 
 # %% tags=["nbval-ignore-output"]
 hardware_explorer()
@@ -327,11 +322,11 @@ hardware_explorer()
 # <details><summary>What you will see</summary>
 #
 # 1. The dense net needs two thirds more: it is nearly all parameters, and each takes 20 bytes at the peak in place of
-#    12. VGG-16 at batch 68 grows by its second average alone, about a tenth: its peak is in the backward pass, among
+#    12. VGG-16 at batch 68 grows by its second average alone, about a twelfth: its peak is in the backward pass, among
 #    the maps, and the values that Adam's update makes come later.
 # 2. Training at batch 256 takes a card of 24 GiB or more; for inference the GTX Titan's 6 GiB will do.
-# 3. Tensor cores for bfloat16 came with the cards of 2020. The older ones of the catalogue have none: PyTorch emulates
-#    it there, which saves memory and no time. The explorer leaves them out, whatever their memory.
+# 3. Tensor cores for bfloat16 came with the cards of 2020. The older ones of the catalogue have none, and the explorer
+#    leaves them out, whatever their memory.
 #
 # </details>
 #
@@ -500,8 +495,9 @@ pd.DataFrame(
 ).T
 
 # %% [markdown] slide="notes"
-# The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So the rule is: below
-# the lowest layer that is trained, all maps go. Above it only those go that a frozen dense layer alone would have kept.
+# The GELUs keep their own inputs. The dense layers no longer keep theirs, and half of the maps go. So in these two
+# networks: below the lowest layer that is trained, all maps go. Above it a map goes only if it was kept for nothing but
+# the weights of a dense layer that is now frozen. (Other operators have rules of their own; a trace knows them.)
 
 # %% [markdown] slide="subslide"
 # **Run the backbone once.** In `eval()` mode, where no dropout acts, a frozen backbone gives the same answer to the same
@@ -607,76 +603,10 @@ formats |= dict.fromkeys(["accuracy", "lowest", "highest"], format_share)
 pd.DataFrame({name: trained_on_digits[name].map(write) for name, write in formats.items()})
 
 # %% [markdown] slide="notes"
-# What does the frozen backbone cost in accuracy, and what does it save in memory? There were two seeds: where lowest and
-# highest of two rows overlap, this run shows no difference. The control, a head on random weights, shows what the
-# training of the backbone brought. (The measured peak includes the scratch memory of kernels, the trace does not.) Five
-# digits are much like five others; this run says nothing about tasks that differ more.
-
-# %% [markdown] slide="slide"
-# ## What a card costs
-#
-# The catalogue of the course in one table: memory, bandwidth, arithmetic, price at launch, the rent of an
-# hour on the day it was noted. A cell is empty where nobody confirmed a value.
-
-# %% [markdown] slide="notes"
-# *Halves* are 16-bit numbers, from 2017 on multiplied by *tensor cores* (lesson 08). The *ridge*, as in lesson 01, is how
-# many operations a byte it takes before a kernel waits for arithmetic and not for memory. Here it is worked out from
-# published peaks and the faster of the two kinds of number. Lesson 01 took float32 and the rates that are reached in
-# practice, so its ridge of a card is another number. Prices are in the dollars of their year; rents move from week to week.
-
-# %% slide="skip" folded=true
-rented = pd.DataFrame(RENTALS)
-rows = []
-for card in devices():
-    half = max(card.float16_tflops or 0, card.tensor_tflops or 0)
-    fastest = half or card.float32_tflops
-    price = card.launch_usd
-    rows.append(
-        {
-            "card": f"{card.name}{', two dies' if card.dies > 1 else ''}, {card.year}",
-            "GiB": card.memory_gb * card.dies,
-            "GB/s": card.bandwidth_gb_s * card.dies,
-            "TFLOP/s, float32": card.float32_tflops * card.dies,
-            "halves": f"{half * card.dies:g}" if half else "",
-            "ridge": round(1000 * fastest / card.bandwidth_gb_s),
-            "dollars": "" if price is None else f"{price:,.0f}",
-            "dollars an hour": f"{rent_usd(card.name):.2f}"
-            if card.name in set(rented["device"])
-            else "",
-            "price": price,
-        }
-    )
-catalogue = pd.DataFrame(rows).set_index("card")
-numbers = dict.fromkeys(["GiB", "GB/s", "TFLOP/s, float32"], "{:g}".format)
-catalogue.drop(columns="price").assign(**{k: catalogue[k].map(f) for k, f in numbers.items()})
-
-# %% slide="subslide" folded=true
-priced = catalogue.dropna(subset=["price"])
-each = 1000 * priced["GiB"] / priced["price"]
-best = " or ".join(name.split(",")[0] for name in each[each > 0.99 * each.max()].index)
-worst = each.idxmin().split(",")[0]
-sold_for_games = ~priced.index.str.match(r"Tesla|[PVAHB]\d+|T4")
-colours = [SERIES_COLOURS[1] if games else SERIES_COLOURS[0] for games in sold_for_games]
-plane(
-    Axis("dollars at launch; orange: sold to laboratories, blue: for games", log=True),
-    Axis("GiB on the card", log=True),
-    spots=[
-        Spot(name, row["price"], row["GiB"], colour)
-        for (name, row), colour in zip(priced.iterrows(), colours, strict=True)
-    ],
-    title=f"1,000 dollars at launch bought {each.max():.0f} GiB as an {best}, "
-    f"{each.min():.1f} as a {worst}",
-)
-
-# %% [markdown] slide="notes"
-# These are prices of new cards in the year of their launch. Cards without a confirmed price are not in the figure.
-
-# %% slide="skip" folded=true
-for source, of in rented.groupby("source", sort=False):
-    names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
-    print(f"an hour of {names}: {source}, {days}")
-same = rented[rented["device"] == "H100 SXM"]["usd_per_hour"]
-print(f"the table has the cheapest; for the same H100 others asked up to {same.max():.2f}")
+# Freezing saved nearly half of the traced peak, and the accuracies of the two seeds overlap with those from scratch: it
+# cost nothing that this run shows. The control, a head on random weights, falls far behind: it is the training of the
+# backbone that helps. (The measured peak includes the scratch memory of kernels, the trace does not.) Five digits are
+# much like five others; this run says nothing about tasks that differ more.
 
 # %% [markdown] slide="slide"
 # ## Three budgets
@@ -684,15 +614,17 @@ print(f"the table has the cheapest; for the same H100 others asked up to {same.m
 # Back to the question. What would you take for nothing, for 50 dollars, for 1,000?
 
 # %% [markdown] slide="notes"
-# **For nothing** two services lend a GPU in a notebook. Kaggle lends a T4 or a P100 for 30 hours a week; Colab lends a T4
-# when one is free, for at most 12 hours at a time. (PyTorch's builds for CUDA 12.8 and later no longer run on a P100,
-# says its issue 157517; the builds for CUDA 12.6 do.) **For 50 dollars** you rent by the hour. **For 1,000** you buy a
-# used RTX 3090, for which people asked 500 to 1,000 dollars in 2026.
+# **For nothing** two services lend a GPU in a notebook. Kaggle lends a P100 or two T4s for 30 hours a week (a program uses
+# one of the two, unless it is written for both: lesson 11; the table has one). Colab lends a T4 when one is free, for at
+# most 12 hours at a time. (PyTorch's builds for CUDA 12.8 and later no longer run on a P100, says its issue 157517; the
+# builds for CUDA 12.6 do.) **For 50 dollars** you rent by the hour. **For 1,000** you buy a used RTX 3090, for which people
+# asked 500 to 1,000 dollars in 2026.
 #
 # The table shows for each offer the largest batch that fits, the speed by the model of lesson 01, which was off by up to a
 # factor of two, and the samples that the budget buys in a month, once in float32 and once in *mixed precision*, with
-# 16-bit numbers where they suffice (lesson 08). On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by
-# default: on the tensor cores, at half the rate of float16.
+# 16-bit numbers where they suffice (lesson 08). A batch may also be cut into pieces (lesson 07), so of *fits up to* only a
+# 0 rules a card out. On cards from 2020 on, PyTorch runs float32 convolutions in *TF32* by default: on the tensor cores,
+# at half the rate of float16.
 
 # %% tags=["change"]
 # Change the network (a name of NETWORKS) or the precision. Which budget would you take?
@@ -724,9 +656,8 @@ for offer in offers():
     print(f"{offer.device.name}, {offer.budget}: {offer.source}")
 
 # %% [markdown] slide="notes"
-# First: does your batch fit? A batch may also be cut into pieces (lesson 07), so only 0 rules a card out. Then: how long
-# must a card run before owning it is cheaper? Hours that you do not rent cost nothing, while a card of your own has been
-# paid for whether it runs or not. It also needs electricity: an RTX 3090 draws up to 350 W; say a kWh costs 0.20 dollars.
+# How long must a card run before owning it is cheaper? A rented card costs nothing while you do not use it; your own is
+# paid for either way. It also needs electricity: an RTX 3090 draws up to 350 W; say a kWh costs 0.20 dollars.
 
 # %% folded=true
 (used,) = USED
@@ -763,7 +694,65 @@ judge([13, 14, 17, 18, 47])
 
 # %% [markdown] slide="skip"
 # ## Further
-#
+
+# %% [markdown] slide="skip"
+# **What cards cost.** The catalogue of the course, prices at launch in the dollars of the year, rents on the day they
+# were noted. *Halves* are 16-bit numbers (lesson 08). A cell is empty where nobody confirmed a value. Of some cards, such
+# as the B200, programs see less than is sold.
+
+# %% slide="skip" folded=true
+rented = pd.DataFrame(RENTALS)
+rows = []
+for card in devices():
+    half = max(card.float16_tflops or 0, card.tensor_tflops or 0)
+    price = card.launch_usd
+    rows.append(
+        {
+            "card": f"{card.name}{', two dies' if card.dies > 1 else ''}, {card.year}",
+            "GB, as sold": card.memory_gb * card.dies,
+            "GB/s": card.bandwidth_gb_s * card.dies,
+            "TFLOP/s, float32": card.float32_tflops * card.dies,
+            "halves": f"{half * card.dies:g}" if half else "",
+            "dollars": "" if price is None else f"{price:,.0f}",
+            "dollars an hour": f"{rent_usd(card.name):.2f}"
+            if card.name in set(rented["device"])
+            else "",
+            "price": price,
+        }
+    )
+catalogue = pd.DataFrame(rows).set_index("card")
+numbers = dict.fromkeys(["GB, as sold", "GB/s", "TFLOP/s, float32"], "{:g}".format)
+catalogue.drop(columns="price").assign(**{k: catalogue[k].map(f) for k, f in numbers.items()})
+
+# %% slide="skip" folded=true
+priced = catalogue.dropna(subset=["price"])
+each = 1000 * priced["GB, as sold"] / priced["price"]
+best = " or ".join(name.split(",")[0] for name in each[each > 0.99 * each.max()].index)
+worst = each.idxmin().split(",")[0]
+sold_for_games = ~priced.index.str.match(r"Tesla|[PVAHB]\d+|T4")
+colours = [SERIES_COLOURS[1] if games else SERIES_COLOURS[0] for games in sold_for_games]
+plane(
+    Axis("dollars at launch; orange: sold to laboratories, blue: for games", log=True),
+    Axis("GB on the card, as sold", log=True),
+    spots=[
+        Spot(name, row["price"], row["GB, as sold"], colour)
+        for (name, row), colour in zip(priced.iterrows(), colours, strict=True)
+    ],
+    title=f"1,000 dollars at launch bought {each.max():.0f} GB as an {best}, "
+    f"{each.min():.1f} as a {worst}",
+)
+
+# %% [markdown] slide="skip"
+# Cards without a confirmed price are not in the figure.
+
+# %% slide="skip" folded=true
+for source, of in rented.groupby("source", sort=False):
+    names, days = (", ".join(sorted(set(of[column]))) for column in ("device", "seen"))
+    print(f"an hour of {names}: {source}, {days}")
+same = rented[rented["device"] == "H100 SXM"]["usd_per_hour"]
+print(f"the table has the cheapest; for the same H100 others asked up to {same.max():.2f}")
+
+# %% [markdown] slide="skip"
 # **Measured: frozen, and not trained at all.** AlexNet on 8 images, here, in three ways: all of it trained, the head
 # alone trained, and *inference*, which is the forward pass without gradients or labels. The column "by hand" counts
 # weights, gradients, momentum and images, and no maps.
@@ -811,13 +800,12 @@ print(*wrap(sentence(source), 90), sep="\n")
 # ## Recap
 #
 # 1. With momentum 12 bytes a parameter stay, with Adam 16; maps and context come on top.
-# 2. Freezing saves all maps below the lowest trained layer; above it, only what dense layers alone kept.
+# 2. Freezing saves all maps below the lowest trained layer; above it, in our networks, only inputs of frozen dense layers.
 # 3. Free first, rent next, buy what runs day and night for months.
 
 # %% [markdown] slide="notes"
-# Beside the parameters a card needs room for the feature maps of the batch, which a trace tells, and for a context that you
-# have to measure. In Adam's update a parameter takes 20 bytes for a moment, when the maps are gone. Without any
-# card, freeze everything below the head, and put the norms there into `eval()`.
+# A trace tells how large the maps are; a context you have to measure. Without any card, freeze everything below the head,
+# and put the norms there into `eval()`.
 #
 # Now the exercise: [exercises/02_hardware.ipynb](../exercises/02_hardware.ipynb). {questions}. Save,
 # then `course check 02` gives your marks.

@@ -182,7 +182,7 @@ class Lent:
 
 
 FREE_GPUS = "loganthorneloe/free-gpus on GitHub"
-LENT = (
+LENT = (  # Kaggle's T4 comes in twos: runs there report "gpu_count": 2 (wandb-metadata.json on Hugging Face, 2024)
     Lent("T4", "Kaggle", 30, "2026-11-23", FREE_GPUS),
     Lent("P100", "Kaggle", 30, "2026-11-23", FREE_GPUS),
 )

@@ -186,12 +186,12 @@ GPU_LAUNCH_SECONDS = (5e-6, 15e-6)
 
 
 def rough(batch: float | None) -> str:
-    """A batch to one digit, which is as well as anybody knows a crossover; "never" for None."""
-    return "never" if batch is None else f"{float(f'{batch:.1g}'):,.0f}"
+    """A batch to two digits; nobody knows a crossover better. "never" for None."""
+    return "never" if batch is None else f"{float(f'{batch:.2g}'):,.0f}"
 
 
 def said(one: str, other: str, changes: Sequence[Lead]) -> str:
-    """Leads in words, for two things with a name: who is ahead, and up to which batch, to one digit."""
+    """Leads in words, for two things with a name: who is ahead, and up to which batch, to two digits."""
     names = [one if lead.first else other for lead in changes]
     if len(changes) == 1:
         return f"{names[0]} wins at every batch"

@@ -112,17 +112,19 @@ class WhoWinsExplorer(Explorer):
         batches = sorted({round(n) for n in np.geomspace(1, most, 49)})
         here = {name: float(times.at(batch)) for name, times in (("CPU", cpu), ("GPU", gpu))}
         met = [change.batch for change in changes[1:] if change.batch <= most]
+        colours = {"CPU": CPU_COLOUR, "GPU": GPU_COLOUR}
+        lowest = [float(times.at(1)) for times in (cpu, gpu)]  # no step takes longer at a smaller batch
         turns = {f"crossover near {rough(turn)}": float(turn) for turn in met}
         picture = plane(
             Axis("samples in the batch", log=True, low=1, high=most),
-            Axis("time of a training step", log=True, write=format_seconds),
+            Axis("time of a training step", log=True, low=min(lowest) / 2, write=format_seconds),
             [
                 Curve("CPU", batches, [float(cpu.at(n)) for n in batches], CPU_COLOUR),
                 Curve("GPU", batches, [float(gpu.at(n)) for n in batches], GPU_COLOUR),
             ],
-            [
-                Spot(f"CPU {format_seconds(here['CPU'])}", batch, here["CPU"], CPU_COLOUR, bold=True),
-                Spot(f"GPU {format_seconds(here['GPU'])}", batch, here["GPU"], GPU_COLOUR, bold=True),
+            [  # the upper one first: its name stands above, which leaves the room below to the other's
+                Spot(f"{name} {format_seconds(here[name])}", batch, here[name], colours[name], bold=True)
+                for name in sorted(here, key=here.__getitem__, reverse=True)
             ],
             f"{self.inputs.value:,} inputs, {self.units.value:,} units: {said('the CPU', 'the GPU', changes)}",
             marks=turns,

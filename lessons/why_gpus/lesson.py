@@ -66,8 +66,7 @@ card, pcie = device("RTX 4090"), link("PCIe 4.0 x16")
 
 # %% [markdown] slide="notes"
 # It could read digits of 8 × 8 pixels, or a table with 64 columns; you train it on batches of 32. The card is a large
-# one. Somebody asked on a forum in 2014 whether a layer of 100 units is small, and got answers for both sides. Decide for
-# yourself before you read on.
+# one.
 
 # %%
 guess = predict(
@@ -89,18 +88,19 @@ rate, pcie3 = old.reached_bytes_per_s(), link("PCIe 3.0 x16")
 machine(
     chips,
     pcie3,
-    f"The card has {lanes:.0f} times the lanes, {rate / host.reached_bytes_per_s():.1f} times "
-    f"the memory bandwidth; the link is {rate / pcie3.bytes_per_s:.0f} times narrower",
+    f"The card has {lanes:.0f} times the lanes. Its memory is "
+    f"{rate / host.reached_bytes_per_s():.1f} times as fast, "
+    f"and {rate / pcie3.bytes_per_s:.0f} times as fast as the link",
 )
 
 # %% [markdown] slide="notes"
 # Two Xeons of 2014 and a Titan X of 2015, drawn to the same scale. What a maker sells as a "CUDA core" is a *lane*: it does one
 # multiply-add in each clock cycle, and a core of a CPU has lanes too. A GPU's lanes come in groups, *streaming
-# multiprocessors* (SMs), and each group runs its own threads.
+# multiprocessors* (SMs). A *thread* is one run of a short program, here for one output value; each SM runs its own.
 #
-# A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens that wait with caches. An SM
-# of this card holds up to 2,048 threads, and while some wait, others compute: *latency hiding*. It needs enough threads.
-# The first layer of the network above has 3,200 outputs at batch 32. With a thread for each:
+# A number from memory takes several hundred clock cycles to arrive. A CPU's core shortens that wait with *caches*, small
+# fast memories on the chip. An SM of this card holds up to 2,048 threads, and while some wait, others compute: *latency
+# hiding*. It needs enough threads. The first layer of the network above has 3,200 outputs at batch 32. A thread for each:
 
 # %% folded=true
 outputs, room = 32 * 100, sms.units * sms.threads
@@ -115,8 +115,8 @@ print(f"{outputs:,} threads on a Titan X that holds {room:,}: {100 * outputs / r
 
 # %% [markdown] slide="notes"
 # Here are this machine's three, measured now: an addition of two numbers, which is almost all launch; a product of two
-# matrices of 512 × 512; a copy of 128 MiB. Each was run many times, on one thread and on all, and the best run counts,
-# because other programs make runs slower. Where the middle run was much slower than the best, the machine may be busy.
+# matrices of 512 × 512; a copy of 128 MiB. Of many runs, on one thread and on all, the best counts: other programs make
+# runs slower. Where the middle run was much slower than the best, the machine may be busy.
 
 # %% tags=["nbval-ignore-output"] folded=true
 measured_here = measure_here()
@@ -137,10 +137,11 @@ print(f"The product was fastest on {used}.")
 # multiply-add: 2 · 32 · 64 · 100 = 409,600 operations. It reads 32 · 64 inputs and 64 · 100 weights and writes 32 · 100
 # outputs, four bytes each: 46,592 bytes.
 #
-# The RTX 4090's published peaks are 82.6 TFLOP/s and 1,008 GB/s. In practice the course counts on two thirds of the
-# arithmetic and three quarters of the bandwidth, shares measured on one card of 2015 (see *Further*). This machine's two
-# are what its large kernels reached a moment ago. A launch on a GPU is reported at 5 to 15 µs (indepth.dev), and the
-# course takes 10. We assume that both launches include the framework's own work for one operator.
+# The RTX 4090's published peaks are 82.6 TFLOP/s and 1,008 GB/s. The course counts on two thirds of the arithmetic, which
+# VGG-16 reached on one card of 2015, and on three quarters of the bandwidth, a choice: a copy on a card of 2013 reached
+# 70 %. This machine's two are what its large *kernels*, the programs that do an operator's work, reached a moment ago. A
+# launch on a GPU is reported at 5 to 15 µs (indepth.dev), and the course takes 10. We assume that both launches include
+# the framework's own work for one operator.
 #
 # We have timed no RTX 4090: every time of that card in this lesson is computed with these numbers.
 
@@ -168,7 +169,7 @@ pd.DataFrame(rows, index=columns).T.map(format_seconds)
 # ## The whole step
 #
 # A training step is a row of such operators: products, sums, a ReLU, the loss, the backward pass of all these, the
-# update. On a card the update takes all parameters at once, and so there are fewer.
+# update. On a card each operator of the update handles all parameters at once, so there are fewer of them.
 
 # %% [markdown] slide="notes"
 # Launches are not all that comes before the work. Python runs your lines, and autograd writes down what the backward
@@ -222,28 +223,29 @@ charges(
 
 # %% [markdown] slide="notes"
 # - *Launches*: here one for each operator, as long as the addition measured above; on the card 10 µs for each kernel.
-# - *Python and autograd*: the rest of the small step. A card needs a host that runs the same Python, so we charge this
-#   to both sides.
+# - *Python and autograd*: the rest of the small step. A card needs a *host*, the CPU that runs your Python. It runs
+#   nearly the same lines, so we charge this to both sides.
 # - *Work*: here the rest of the measured step; on the card the model's arithmetic and bandwidth of the last kernel. All
 #   the work before it runs while the host issues the next operators.
 #
-# So the card's advantage, its rates, hardly shows: people call such a step *bound by overhead*.
+# What the card is good at, arithmetic and bandwidth, hardly counts here. Such a step is called *bound by overhead*.
 #
-# How long the card really works here the model cannot say. It knows nothing of the 7 % from above: with so few threads
-# a card does not reach the rates that we count on, and each kernel has a shortest time of its own. But as long as a
-# kernel ends before the host has issued the next one, 10 µs or more later, the step takes no longer for it.
+# The model cannot say how long the card really works. It ignores that a card with few threads does not reach these
+# rates, and that each kernel has a shortest time of its own. But as long as a kernel ends before the host has issued
+# the next one, 10 µs or more later, the step takes no longer for it.
 
 # %% [markdown] slide="slide"
 # ## From which batch on?
 #
-# A larger batch is more work and no more launches. Where the CPU is ahead at batch 1, it has a head start, and with
-# every sample the card gains on it:
+# A larger batch is more work and no more launches. Where the CPU leads at batch 1, the card gains on this head start
+# with every sample:
 #
 # > crossover = head start / gain for a sample
 
 # %%
 guess_batch = predict(
-    "The same network. From about which batch on is a training step faster on the RTX 4090?",
+    "The same network. From about which batch on is a training step faster on the RTX 4090? "
+    "(The bars above allow an estimate.)",
     unit="samples",
 )
 guess_batch
@@ -268,7 +270,7 @@ reveal(guess_batch, launches, thoughts=thoughts, against="of 10 µs")
 
 # %% [markdown] slide="skip"
 # Rings are steps measured on this machine. The card's two lines are computed by the model: solid, the data is already on
-# the card; dashed, each batch is copied over PCIe 4.
+# the card; dashed, each batch is copied over the link, here PCIe 4.0, and the host does not wait for the copy.
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 n = [2**power for power in range(18)]
@@ -288,9 +290,8 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# The formula, with this machine's times at batch 1 and 512. The card's time does not move yet between these two, so the
-# gain is what a sample costs the CPU. By hand we drew a straight line through two points; the measured curve bends, so
-# the two crossovers differ:
+# The formula by hand, from batch 1 and batch 512. Between these the card's time does not move, so the gain is what a
+# sample costs the CPU. The measured curve bends, so the two crossovers differ:
 
 # %% tags=["nbval-ignore-output"] folded=true
 head = digits.there(1) - float(digits.here(1))
@@ -303,20 +304,45 @@ else:
     print(f"no head start: at batch 1 the card is ahead by {format_seconds(-head)}")
 
 # %% [markdown] slide="subslide"
-# **How sure is that?** It is one difference divided by another. A launch may cost 5 µs or 15, and that alone moves the
-# crossover far. A copy of each batch moves it further:
+# **How sure is that?** It is one difference divided by another. A launch may cost 5 µs or 15, and the reveal above shows
+# how far that alone moves the crossover. A copy of each batch is two more calls of 10 µs:
 
 # %% tags=["nbval-ignore-output"] folded=true
-print(f"launches of 5 µs:    the card wins from about {rough(low)}")
-print(f"10 µs:                                        {rough(meets)}")
-print(f"15 µs:                                        {rough(high)}")
-print(f"10 µs, over PCIe:                             {rough(digits.crossover(pcie))}")
+print(f"data on the card: the card wins from about {meets:,}")
+print(f"over PCIe:                                 {digits.crossover(pcie) or 2**17:,}")
 
 # %% [markdown] slide="notes"
-# So a crossover is a range. In this model the head start consists of launches alone, as both sides run the same Python
-# by assumption; a measurement on a card would test that.
-#
-# Other networks have other crossovers. The next cell measures one of your choice here and sets it against the card.
+# So a crossover is a range. In this model the head start is launches alone, as both sides run the same Python by
+# assumption; a measurement on a card would test that.
+
+# %% [markdown] slide="subslide"
+# **All of this was a model.** In 2018 somebody measured both sides, a Xeon E5-2650 v3 and a GTX 1080 Ti, on a small
+# convolutional network for digits, forward only (`paddle_notes` on GitHub):
+
+# %% folded=true
+timed_cpu, timed_gpu = published.DIGITS_CPU_MS, published.DIGITS_GPU_MS
+behind = max(n for n in timed_cpu if timed_cpu[n] < timed_gpu[n])
+ahead = min(n for n in timed_cpu if n > behind)
+fastest, slowest = min(timed_gpu.values()), max(timed_gpu.values())
+plane(
+    Axis("samples in the batch", log=True, low=1),
+    Axis("ms for a batch, forward only, measured by others", log=True, low=1),
+    [
+        Curve(name, list(ms), list(ms.values()), colour)
+        for name, ms, colour in (("CPU", timed_cpu, CPU), ("GPU", timed_gpu, GPU))
+    ],
+    [
+        Spot("", n, took, colour, hollow=True)
+        for ms, colour in ((timed_cpu, CPU), (timed_gpu, GPU))
+        for n, took in ms.items()
+    ],
+    f"Measured: the CPU is ahead at batch {behind}, the card at {ahead}; "
+    f"its time stays between {fastest:.1f} and {slowest:.1f} ms",
+)
+
+# %% [markdown] slide="notes"
+# The shape is the model's: a flat line and a rising one. The numbers are those of another network, another library and
+# other chips. The next cell measures a network of your choice here and sets it against the RTX 4090's model.
 
 # %% tags=["nbval-ignore-output", "change"]
 # Change inputs and units. Which network should go to the card at batch 32?
@@ -330,7 +356,7 @@ print("with transfers, from batch", rough(other.crossover(pcie)))
 # You time a step with `time.perf_counter()`, first at batch 32, then with a million rows in one batch.
 
 # %% [markdown] slide="notes"
-# The clock starts before the step and stops after it. A million rows are 31,250 times the work of 32.
+# A million rows are 31,250 times the work of 32.
 
 # %%
 guess_clock = predict(
@@ -361,13 +387,13 @@ reveal(
 )
 
 # %% [markdown] slide="skip"
-# The *host*, the CPU that runs your Python, puts operators into a queue, and the card works through the queue. The host
-# does not wait for a result: launches are *asynchronous*. The clock timed the queueing, and in this model the host issues
-# as many operators for a million rows as for 32.
+# The host puts operators into a queue, and the card works through the queue. The host does not wait for a result:
+# launches are *asynchronous*. The clock timed the queueing, and in this model the host issues as many operators for a
+# million rows as for 32.
 #
 # And why not 31,250 times as long, once you wait? At batch 32 the step was launches and Python; the card had next to
-# nothing to do. A step takes as long as the slower of the two, the host or the card. The figure draws both steps, each
-# over its own time.
+# nothing to do. A step takes about as long as the slower of the two, the host or the card. The figure draws both steps,
+# each over its own time (the short kernels of batch 32 wider than they are, to be seen).
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 share = table_of_rows.host_seconds / table_of_rows.total_seconds
@@ -392,21 +418,23 @@ host_queue(
 
 # %% [markdown] slide="notes"
 # `.item()`, `.cpu()`, `print(loss)` and `if loss > 3:` also wait: they need a number that is still on the card. A loop
-# that prints its loss in each step empties the queue in each step. Copies go into the same queue, and run before or after
-# the kernels; a second queue, a *stream*, changes that (lesson 09).
+# that prints its loss in each step empties the queue in each step. So does a copy to the card, `x.to("cuda")`, unless the
+# batch lies in *pinned* memory and you say `non_blocking=True` (lesson 09).
 
 # %% [markdown] slide="slide"
 # ## Under the roofline
 #
-# Operations per byte moved are an operator's *arithmetic intensity*. Our first layer, batch 32: 409,600 operations,
-# 46,592 bytes.
+# Far beyond the crossover arithmetic or bandwidth decides, not launches.
+#
+# An operator's *arithmetic intensity* is its operations (FLOP) per byte moved. Our first layer, batch 32: 409,600
+# operations, 46,592 bytes.
 
 # %% tags=["nbval-ignore-output"]
 print(f"first layer, batch 32:   {409_600 / 46_592:.1f} FLOP a byte")
 print(f"this machine balances at {mine.ridge():.0f}, the RTX 4090 at {card.ridge():.0f}")
 
 # %% [markdown] slide="notes"
-# Left of its balance, the *ridge*, a chip waits for memory; right of it, for arithmetic. A larger batch reads the same
+# Which of the two? Left of its balance, the *ridge*, a chip waits for memory; right of it, for arithmetic. A larger batch reads the same
 # weights for more samples, so its intensity rises. Far enough?
 
 # %%
@@ -439,9 +467,9 @@ reveal(
 
 # %% [markdown] slide="skip"
 # By hand: at a huge batch the weights no longer count. A sample moves 64 + 100 values, 656 bytes, for 2 · 64 · 100 =
-# 12,800 operations, whatever the batch. So at every batch it lies left of the card's ridge: launch apart, memory
-# decides. (The model lets all of it come from the card's memory. What is still in a cache comes faster.) Here are both
-# roofs, with this layer as it was measured on this machine and as the model has it on the card, launch included:
+# 12,800 operations, whatever the batch. So at every batch the layer lies left of the card's ridge: launch apart, memory
+# decides. Here are both roofs. Rings are this layer as it was measured on this machine; dots, with their batch, as the
+# model has it on the card, launch included. A ring and the dot above or below it are one batch:
 
 # %% slide="subslide" tags=["nbval-ignore-output"] folded=true
 weight, out = torch.randn(100, 64), torch.empty(32_768, 100)
@@ -454,7 +482,7 @@ for batch in (1, 32, 1024, 32_768):
     flops = 2 * batch * 64 * 100
     on_card = card.launch_seconds + roofline_seconds(flops, flops / at, card)
     reached[batch] = roofline_seconds(flops, flops / at, card) / on_card
-    spots += [Spot(f"{batch:,}", at, flops / took / 1e9, CPU, hollow=True)]
+    spots += [Spot("", at, flops / took / 1e9, CPU, hollow=True)]
     spots += [Spot(f"{batch:,}", at, flops / on_card / 1e9, GPU)]
 curves = []
 for name, chip, colour in (("this machine", mine, CPU), ("RTX 4090", card, GPU)):
@@ -464,7 +492,7 @@ for name, chip, colour in (("this machine", mine, CPU), ("RTX 4090", card, GPU))
         Curve(name, across, [min(top, k * slope) for k in across], colour, width=3.0)
     )
 plane(
-    Axis("FLOP a byte; rings: measured, dots: model, with batch", log=True, low=0.2, high=400),
+    Axis("arithmetic intensity, FLOP a byte", log=True, low=0.2, high=400),
     Axis("GFLOP/s", log=True),
     curves,
     spots,
@@ -473,14 +501,8 @@ plane(
 )
 
 # %% [markdown] slide="notes"
-# On the slope an operator waits for memory, on the flat part for arithmetic. This machine's rings can lie above the roof:
-# data in a cache comes faster than from the memory that the roof was measured on. They can also lie below it. At a large
-# batch the figure does not say why: perhaps the product's shape, perhaps another program. At batch 1 the launch sets a
-# limit, if it costs as much as the addition's:
-
-# %% tags=["nbval-ignore-output"] folded=true
-ceiling = 2 * 64 * 100 / mine.launch_seconds / 1e9
-print(f"one sample's operations in the time of a launch: about {ceiling:.1f} GFLOP/s")
+# On the slope an operator waits for memory, on the flat part for arithmetic. Why a ring lies below its roof the figure does
+# not say. A ring can lie above it, too: data in a cache comes faster than from the memory that the roof was measured on.
 
 # %% [markdown] slide="subslide"
 # **What lifts the intensity?** Wider layers on many samples, and convolutions, which use each weight at every place of a map.
@@ -537,10 +559,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="notes"
-# The middle bar has the same calls with next to nothing to compute: that much of the first bar is the cost of calling. That was a CPU,
-# whose launches are cheap. The last question of the exercise is such a loop. Where the code cannot be written without many
-# small operators, `torch.compile` fuses several into one kernel, and CUDA graphs issue a whole step at once; both are in
-# PyTorch's documentation.
+# The middle bar has the same calls with next to nothing to compute: that much of the first bar is the cost of calling. And
+# a CPU's launches are cheap. Where the code cannot be written without many small operators, `torch.compile` fuses several
+# into one kernel, and CUDA graphs issue a whole step at once; both are in PyTorch's documentation.
 
 # %% [markdown] slide="slide"
 # ## Explore
@@ -549,14 +570,7 @@ side_by_side(
 
 # %% [markdown] slide="notes"
 # Move inputs, units or batch with the mouse or the arrow keys. Before each move say which way the crossover goes. Both
-# sides are the model, with what Python costs on this machine in both. For this machine the explorer takes the rates that
-# the measured steps reached, and not those that the product of 512 × 512 and the copy reached. Both were measured above,
-# and they differ by a factor:
-
-# %% tags=["nbval-ignore-output"] folded=true
-print(f"The work of the steps ran {digits.share:.2g} times as fast as those two rates say.")
-if digits.share > 1:
-    print("Its data may lie in a cache, or another program ran while the two were measured.")
+# sides are the model; *this machine* has the rates that the steps above reached, not those of the product and the copy.
 
 # %% tags=["nbval-ignore-output"]
 who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
@@ -571,7 +585,7 @@ who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
 #
 # 1. 784 inputs and 10 units, for one. A sample brings 3 KiB over the link for some 32,000 operations, two for each of the
 #    7,840 weights forward and two backward, and the CPU does those in less time than the link takes.
-# 2. About a thousand, with the Xeons. Your own machine is another CPU.
+# 2. A little more than 300. At 300 the explorer says *a tie*; at the next stop, 1,000, the GPU is well ahead.
 # 3. Not at all. At the crossover either card waits for its host, and the model gives both the same launch cost.
 #
 # </details>
@@ -582,11 +596,11 @@ who_wins_explorer(cpu=digits.reached, python_seconds=digits.python_seconds)
 # Claims from articles and forums of 2014 to 2020, in our words, with where they were published.
 
 # %% [markdown] slide="notes"
-# Each verdict is computed when the cell runs: change a formula in `lessons/why_gpus/claims.py`, and it changes. The
-# devices are those of the time, the two Xeons and the Titan X from above, both at the same share of their peaks.
+# Each verdict is computed when the cell runs. The devices are those of the time, the two Xeons and the Titan X from above,
+# both at the same share of their peaks.
 
 # %%
-judge([36, 38, 52, 54, 59])
+judge([38, 52, 54, 59])
 
 # %% [markdown] slide="skip"
 # The other claims about CPUs and GPUs are in [appendix A](A_myths_and_facts.ipynb).
@@ -634,9 +648,9 @@ pd.DataFrame(
 
 # %% [markdown] slide="skip"
 # At the same share of peak the Titan X would be about 5 times as fast, not 25: the rest is Torch's poor use of the Xeons.
-# The rows *Torch* and *cuDNN 4.0* gave the model its rates, so they test nothing. The others show its limits. The K40's
-# kernels reached less of their peak than it believes. From version 5 on cuDNN has kernels for 3 × 3 (Winograd) that
-# multiply less than the formula says, which may be why the newer rows are faster than the model.
+# The row *Torch* gave the model its rate, and so did the forward pass of *cuDNN 4.0*: they test little. The others show
+# its limits. The K40's kernels reached less of their peak than it believes. From version 5 on cuDNN has kernels for 3 × 3
+# (Winograd) that multiply less than the formula says, which may be why the newer rows are faster than the model.
 #
 # **One product, four ways.** Why does Python need libraries at all? A product of 128 × 128, 4 million operations, on
 # this machine:
@@ -652,8 +666,8 @@ small.style.format(forms, na_rep="")
 
 # %% [markdown] slide="skip"
 # Python's loop pays for every multiplication: find the number, look up its type, make a new one. NumPy and torch pay once
-# for the whole product. They also use all lanes of a core, and its caches; how much each is worth the table does not say.
-# All threads can be slower than one: a small product is hardly worth sharing out, and other programs may use the cores.
+# for the whole product. All threads can be slower than one: a small product is hardly worth sharing out, and other
+# programs may use the cores.
 
 # %% tags=["nbval-ignore-output"] slide="skip" folded=true
 gpu = recordings.gpu()
@@ -676,9 +690,8 @@ timed.map(format_seconds) if rows else None
 # 3. Launches are asynchronous: the host runs ahead of the card, and a clock needs `torch.cuda.synchronize()`.
 
 # %% [markdown] slide="notes"
-# A small step is mostly Python and launches, and launches cost more on a GPU. A larger batch shares them among more
-# samples until memory or arithmetic takes over, and the roofline says which. What a launch costs is known only roughly, so a
-# crossover is a range.
+# A larger batch shares Python and launches among more samples until memory or arithmetic takes over, and the roofline says
+# which. What a launch costs is known only roughly, so a crossover is a range.
 #
 # Now the exercise: [exercises/01_why_gpus.ipynb](../exercises/01_why_gpus.ipynb). {questions}. Save,
 # then `course check 01` gives your marks.

@@ -112,7 +112,7 @@ def test_a_lead_can_be_lost_again():
     assert leads(one, other) == [Lead(1, True), Lead(12, False), Lead(1450, True)]
     assert crossover(one, other) is None
     words = said("CPU", "GPU", leads(one, other))
-    assert words == "CPU wins up to a batch of about 10, then GPU up to about 1,000, then CPU"
+    assert words == "CPU wins up to a batch of about 11, then GPU up to about 1,400, then CPU"
     assert said("CPU", "GPU", [Lead(1, False)]) == "GPU wins at every batch"
     assert said("CPU", "GPU", [Lead(1, True), Lead(2000, False)]) == "CPU wins up to a batch of about 2,000, then GPU"
 
