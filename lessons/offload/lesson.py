@@ -632,8 +632,8 @@ offload_explorer()
 # ## Recap
 #
 # 1. The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L; in 16 bits, R / L.
-# 2. Several copies in flight wait less, and hold memory. With two of them the step that did not fit does.
-# 3. Where layers are too narrow to hide a copy, a whole transformer block may: if 12 · h ≥ R / L.
+# 2. Several copies in flight wait less, and hold memory; with two, VGG-16's step fits.
+# 3. Where layers are too narrow, a whole transformer block may hide a copy: if 12 · h ≥ R / L.
 
 # %% [markdown] slide="notes"
 # A copy out and back changes no bit: what it costs is time, and pinned memory of the host. Lesson 10 asks when computing
