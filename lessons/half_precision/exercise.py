@@ -139,7 +139,7 @@ check("smallest_update")
 # its own: it takes the lowest. A sign changes nothing.
 
 # %% [markdown] hint="smallest_update"
-# **Everything is wrong by 2.** Is it the spacing that is asked for, or the half of it?
+# **Everything is wrong by a factor of 2.** Is it the spacing that is asked for, or the half of it?
 
 # %% graded="smallest_update"
 from lessons.half_precision import graded
@@ -150,8 +150,8 @@ graded.smallest_update(smallest_update)
 # ## 4. A loss scale for these gradients
 #
 # float16's smallest number above 0 is 2⁻²⁴, its largest 65504. Between 0 and 2⁻²⁴ it rounds to the nearer of the two;
-# in the middle, at 2⁻²⁵, to 0. `gradients` is a list of numbers. Return the smallest scale out of 1, 2, 4, 8, … for
-# which
+# in the middle, at 2⁻²⁵, to 0. `gradients` is a list of numbers, at least one of them not 0. Return the smallest scale
+# out of 1, 2, 4, 8, … for which
 #
 # - at least a share of `share` of the gradients *that are not 0* are not 0 in float16 after scaling: more than 2⁻²⁵ in
 #   size, and
@@ -246,15 +246,16 @@ graded.next_scales(next_scales)
 # %% [markdown] question="keep_small" points=5 difficulty=3 minutes=15
 # ## 6. A loop that loses its small gradients
 #
-# The loop below trains a small network on the digits. Its loss is a mean over 512 images and one term of several, with
-# a weight of about 1/1,000, so many values of its gradient maps are too small for float16. Some batches are outliers,
-# of a large weight or of very bright images: their gradients overflow when they are scaled.
+# The loop below trains a small network on the digits. Its loss is a mean over 512 images times a weight of about 1/1,000,
+# as if it were one small term of a larger loss, so many values of its gradient maps are too small for float16. Some
+# batches are outliers, of a large weight or of very bright images: their gradients overflow when they are scaled.
 #
-# Repair the loop so that the weights end where float32's would: scale the loss by `scale`; *unscale*, which is to
-# divide the gradients by it; skip a batch whose gradients are not all finite; clip; step. Return how many batches
-# were skipped. `torch.amp.GradScaler` is allowed and not needed.
+# Repair the loop so that the weights end where those of a float32 loop would that leaves out the same batches: scale the
+# loss by `scale`; *unscale*, which is to divide the gradients by it; skip a batch whose gradients are not all finite;
+# clip; step. Return how many batches were skipped. `torch.amp.GradScaler` is allowed and not needed.
 
 # %%
+print(inspect.getsource(half_loss))
 print(inspect.getsource(loses_small))
 
 

@@ -1,13 +1,11 @@
 """What 16-bit floats can hold, on real tensors: range, spacing, what becomes zero, and the loss scaling that helps.
 
-`formats` and `fate` ask PyTorch itself, by converting; `scales` is the dynamic rule of `torch.amp.GradScaler` without a
-network.
+`formats` and `fate` ask PyTorch itself, by converting.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -236,36 +234,6 @@ def gradients(model: nn.Module, x: Tensor, y: Tensor, precision: str = "float32"
         for hook in hooks:
             hook.remove()
     return Gradients(loss.item(), maps, weights)
-
-
-def scales(
-    overflows: Iterable[bool],
-    start: float = 2.0**16,
-    growth: float = 2.0,
-    backoff: float = 0.5,
-    interval: int = 2000,
-) -> list[float]:
-    """The loss scale of every step under the dynamic rule of `torch.amp.GradScaler`.
-
-    A step with an infinite gradient is skipped, and the next one's scale is smaller; after `interval` steps in a row
-    without, it is larger.
-
-    Args:
-        overflows: for each step, whether a scaled gradient was infinite or not a number.
-        start: scale of the first step.
-        growth: factor after a row of good steps.
-        backoff: factor after a bad one.
-        interval: length of that row.
-    """
-    scale, good, used = start, 0, []
-    for overflow in overflows:
-        used.append(scale)
-        good = 0 if overflow else good + 1
-        if overflow:
-            scale *= backoff
-        elif good == interval:
-            scale, good = scale * growth, 0
-    return used
 
 
 def index_bytes(ledger: Ledger) -> int:

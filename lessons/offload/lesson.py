@@ -18,7 +18,7 @@
 # 1. tell from a layer's shape and two rates whether the copy of its input hides behind it;
 # 2. read a schedule of two streams, and name what waits for what;
 # 3. choose what moves, and how many copies may be in flight;
-# 4. say what of a transformer to move, and from which size on that is free;
+# 4. say what of a transformer to move, and from which size on the copy hides;
 # 5. move what autograd saves of a real network, and check that no gradient changes.
 #
 # About 105 minutes without the appendix, and {minutes} for the exercise. It builds on lessons 01 (roofline) and 03 (the
@@ -37,7 +37,7 @@ from torch.nn import functional as F
 
 from classroom.predict import predict, reveal
 from course_utils import networks, recordings
-from course_utils.figures import Axis, Curve, Spot, plane, side_by_side
+from course_utils.figures import Spot, side_by_side
 from course_utils.machine import hardware
 from course_utils.machine.measure import cpu_peak_above
 from course_utils.techniques.capacity import fit, room_for_tensors
@@ -115,8 +115,9 @@ print(f"copy:   {input_bytes / GB:.2f} GB over {link / GB:.1f} GB/s: {copy}")
 print(f"kernel: {operations / 1e9:.0f} GFLOP at {rate / 1e12:.2f} TFLOP/s: {kernel}")
 
 # %% [markdown] slide="subslide"
-# Bytes and operations both grow with the batch, with height and width, and with the number of channels *read*. All of
-# these cancel. What is left:
+# Copy: 4 · values read / L. Kernel: 2 · k² · C · values read / R.
+#
+# The values read cancel, and with them batch, height, width and the channels *read*. What is left:
 #
 # **The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L**
 
@@ -138,45 +139,7 @@ for k, stride, channels in layers:
 
 # %% [markdown] slide="notes"
 # Neither the batch nor the size of the map is in the rule: as long as R stays the same, a larger batch does not help a
-# copy to hide. Where a kernel takes longer than its arithmetic, a copy hides sooner than the rule says. Below are the
-# convolutions of two networks, with the times of the simulator that the rest of the lesson uses. It counts with the same R
-# and L, so the picture shows where layers lie and does not test the rule:
-
-
-# %% slide="subslide" folded=true
-def points(ledger, colour, named, device=card):
-    """Each convolution whose input leaves beside it: k² · C / s², copy over kernel."""
-    found = simulate(ledger, device, "all")
-    with torch.device("meta"):
-        modules = dict(networks.NETWORKS[ledger.name].build().named_modules())
-    read = {(int(k), int(t)) for k, t, wrote in found.work.uses if not wrote}
-    spots = []
-    for copy in found.copies:
-        layer = found.work.layers[copy.beside]
-        module = modules.get(layer)
-        ours = copy.direction == OUT and (copy.beside, copy.tensor) in read
-        if not ours or not isinstance(module, nn.Conv2d):
-            continue
-        x = module.kernel_size[0] ** 2 * module.out_channels / module.stride[0] ** 2
-        kernel = found.ends[copy.beside] - found.begins[copy.beside]
-        label = f"{ledger.name} {named[layer]}" if layer in named else ""
-        spots.append(Spot(label, x, (copy.ends - copy.begins) / kernel, colour))
-    return spots
-
-
-resnet = traced("ResNet-50").at(192)
-on_t4 = 2 * card.reached_flops_per_s() / card.link.bytes_per_s
-ends = [40, 9000]
-spots = points(resnet, "#d55e00", {"conv2_1.conv3": "1×1, 256 channels"})
-spots += points(vgg, "#0072b2", {name: name for name in ("conv1_2", "conv2_2", "conv4_2")})
-plane(
-    Axis("k² · channels written / stride²", log=True),
-    Axis("time of the copy / time of the kernel", log=True),
-    curves=[Curve("the rule", ends, [on_t4 / x for x in ends])],
-    spots=spots,
-    limits={"hides below 1": 1.0},
-    title=f"T4, float32: a copy hides where k² · C is at least {on_t4:.0f}",
-)
+# copy to hide. Where a kernel takes longer than its arithmetic, a copy hides sooner than the rule says.
 
 # %% [markdown] slide="skip"
 # And a pool? It reads its map at the rate of the card's own memory and computes next to nothing. Its copy goes at the
@@ -210,13 +173,13 @@ table = pd.DataFrame(
 table
 
 # %% [markdown] slide="notes"
-# Links have become faster, and so has arithmetic. The widest 3 × 3 convolutions of VGG-16 and ResNet-50 have 9 · 512 =
-# 4,608; the 1 × 1 convolutions of ResNet-50 have 64 to 2,048. A dense layer counts as k = 1, with
-# its units as C: 4,096 at most in VGG-16. Compare these with the column of your card.
+# From the K40 to the H100 links have become faster, and arithmetic more so: the rule asks for more. The widest 3 × 3
+# convolutions of VGG-16 and ResNet-50 have 9 · 512 = 4,608; the 1 × 1 convolutions of ResNet-50 have 64 to 2,048. A dense
+# layer counts as k = 1, with its units as C: 4,096 at most in VGG-16. Compare these with the column of your card.
 #
-# Does your float32 really run as TF32? From Ampere (2020) on, PyTorch's default lets convolutions use it: values of four bytes,
-# multiplied on the tensor cores at half the rate of float16 (NVIDIA's data sheet of the A100: 156 and 312 TFLOP/s). Twice
-# the bytes at half the rate: the last column holds for TF32 too. In this lesson *float32* means without it,
+# Does your float32 really run as TF32? From Ampere (2020) on, PyTorch's default lets convolutions use it: values of four
+# bytes, multiplied on the tensor cores at half the rate of float16 (NVIDIA's data sheet of the A100: 156 and 312 TFLOP/s).
+# Twice the bytes at half the rate: the last column holds for TF32 too. In this lesson *float32* means without it,
 # `torch.backends.cudnn.allow_tf32 = False`, unless TF32 is named.
 
 # %% [markdown] slide="slide"
@@ -229,9 +192,9 @@ table
 # (A ReLU is part of the layer before it.) In the backward pass, while a layer runs, the map that the next one needs comes
 # in.
 #
-# By hand: at a pool the copy is all there is. Out, the step waits for the pool's input; back, for the map that has to
-# arrive while the pool's backward pass runs. In VGG-16 the two are of equal size. Suppose that all other copies hide, and
-# that a pool takes no time:
+# By hand: at a pool the copy is all there is. On the way out the step waits for the pool's input to leave. On the way back
+# it waits for the map that the layer before the pool will need. In VGG-16 these two maps are equally large. Suppose that
+# all other copies hide, and that a pool takes no time:
 
 # %%
 pooled = [(64, 224), (128, 112), (256, 56), (512, 28), (512, 14)]  # maps, side
@@ -254,7 +217,7 @@ reveal(
 )
 
 # %% [markdown] slide="notes"
-# You guessed before the rule was known. The pools alone are too little. What else waits? A max pool also keeps an *index*
+# The pools alone are too little. What else waits? A max pool also keeps an *index*
 # of eight bytes for each value it produces, half as many bytes as its input, and those move as well. Take them away:
 # average pools read the same maps and have no index.
 
@@ -275,12 +238,19 @@ for name, longer in ways.items():
 
 # %% slide="slide" folded=true
 room = room_for_tensors(card)
-schedule_lanes(moved, room, kept, limit="T4 − context")
+schedule_lanes(
+    moved,
+    room,
+    kept,
+    limit="T4 − context",
+    title=f"Every map moves: peak {format_bytes(moved.peak_bytes)} instead of "
+    f"{format_bytes(vgg.peak_bytes)}, for {100 * moved.slowdown:.0f} % more time",
+)
 
 # %% [markdown] slide="notes"
-# Read the lanes from left to right. (*Policy all*: every map moves.) Below, memory over the same time: the grey outline is the step with nothing moved,
-# the dashed line is what the context leaves of the card. The three longest waits, and that of `conv1_2`'s input,
-# `relu1_1`, which `pool1` waits for:
+# Read the lanes from left to right. Below, memory over the same time: the grey outline is the step with nothing moved, the
+# dashed line is what the context leaves of the card. The three longest waits, and that of `conv1_2`'s input, `relu1_1`,
+# which `pool1` waits for:
 
 # %% slide="skip"
 longest = sorted(moved.stalls, key=lambda stall: -stall.seconds)
@@ -314,8 +284,9 @@ compared(
 
 # %% [markdown] slide="notes"
 # Leaving the pools' maps on the card removes most of the waiting. *Tight* is lesson 03's word: the tensors and the
-# context fit, but the allocator or a fast convolution's scratch memory may be in the way. What still waits is
-# `conv1_2`, out and back: 3 × 3 with 64 channels is 576, and the rule asks for 919.
+# context fit, but the allocator or a fast convolution's scratch memory may be in the way. Most of what is
+# left are two waits for one map, the input of `conv1_2`, out and back: with 3 × 3 kernels and 64 channels it has 576, and
+# the rule asks for 919.
 
 # %% slide="skip"
 some = simulate(vgg, card, "conv")
@@ -328,9 +299,9 @@ for stall in sorted(some.stalls, key=lambda stall: -stall.seconds)[:2]:
 # Let a layer start while up to *five* copies out are still under way, and bring up to five maps back ahead of use.
 
 # %% [markdown] slide="notes"
-# torchtune's `OffloadActivations` does the first half, with a stash of five; its backward pass brings a map back when it
-# is asked for. The same 13 GiB go out and come back over the same link. So far the two longest waits alone made the step
-# a tenth longer.
+# torchtune's `OffloadActivations` does the first half, with a stash of five; in the backward pass it begins to bring a map
+# back, on its second stream, when autograd asks for the map. The same 13 GiB go out and come back over the same link. In
+# the schedule above the two longest waits made the step a tenth longer.
 
 # %%
 second = predict(
@@ -343,7 +314,10 @@ second
 five = simulate(vgg, card, "windowed", window=5)
 reveal(
     second,
-    {"five in flight": 100 * five.slowdown, "before: none in flight": 100 * moved.slowdown},
+    {
+        "five in flight": 100 * five.slowdown,
+        "before: each layer waits for its own copies": 100 * moved.slowdown,
+    },
     thoughts=[
         (100 * moved.slowdown, "As much is copied, but a late copy may now catch up."),
         (50 * moved.slowdown, "Half? A late copy has several long kernels to catch up in."),
@@ -357,19 +331,18 @@ reveal(
 # rises? How many until hardly anything waits?**
 
 # %% slide="subslide" tags=["change"]
-# Change the number of maps in flight, 1 to 10, and run again.
+# Change the number of maps in flight, 2 to 10, and run again.
 in_flight = 5
 
 compared(vgg, {f"everything, {in_flight} in flight": ("windowed", in_flight)})
 
-# %% [markdown] slide="skip"
-# <details><summary>What you will see</summary>
-#
-# Up to four in flight cost no memory at the peak: it stays at 10.86 GiB, and the step is 3.8 % longer in place of 28.8 %.
-# With six hardly any waiting is left, for 1.7 GiB more. Two in flight fit; every other number is tight. A verdict that
-# flips like that depends on how blocks happen to fall. Run the step before you rely on it.
-#
-# </details>
+# %% slide="skip" folded=true
+compared(vgg, {f"{several} in flight": ("windowed", several) for several in range(2, 8)})
+
+# %% [markdown] slide="notes"
+# **The step that did not fit now does**: with two in flight it fits, and is about a sixth longer. Up to four cost no memory
+# at the peak, and with six hardly anything waits. Three to seven are faster than two, and *tight*: the verdict depends on
+# where the allocator's blocks happen to lie, so try the real step before you rely on it.
 
 # %% [markdown] slide="slide"
 # ## A faster card on a faster link
@@ -378,7 +351,8 @@ compared(vgg, {f"everything, {in_flight} in flight": ("windowed", in_flight)})
 
 # %%
 third = predict(
-    "The same step on an H100, float32 without TF32, everything moved, none in flight. "
+    "The same step on an H100, float32 without TF32: everything moves, and each layer waits "
+    "for its own copies. "
     "By how many percent is it longer?",
     unit="%",
 )
@@ -427,27 +401,34 @@ print("PyTorch's default lets convolutions use TF32:", torch.backends.cudnn.allo
 for name, device in (("without TF32", h100), ("with TF32", with_tf32(h100))):
     print(f"H100, {name}: {100 * simulate(vgg, device, 'all').slowdown:.0f} % longer")
 
+# %% [markdown] slide="notes"
+# The last figure is more likely too high than too low, as are the last column of the table and the transformers below:
+# measured steps gain less from tensor cores than our R promises (lesson 08), and slower kernels hide more.
+
 # %% [markdown] slide="slide"
-# ## What moves for free today?
+# ## Which copies still hide?
 #
-# In 16 bits or TF32 an A100 or H100 asks for wider layers than VGG-16 or ResNet-50 has. Move a transformer block's input
-# alone, and compute its inside again (lesson 10).
+# In 16 bits or TF32 an H100 asks for wider layers than VGG-16 has. Move a transformer block's input alone, and compute its
+# inside again (lesson 10).
 
 # %% [markdown] slide="notes"
-# (By the rule: the widest layers have 4,608, and the table asks for more.) A whole block takes longer than a layer. Take a
-# transformer block with *h* numbers a token. It has about 12 · h² weights (lesson 13), each used once a token: 24 · h²
-# operations. Its input is 2 · h bytes a token in 16 bits. An H100 has R / L = 14,024 in 16 bits.
-# The forward pass is the harder half: on the way back the copy can hide behind a second forward pass and a backward pass.
+# (By the rule: the widest layers of VGG-16 and ResNet-50 have 4,608, and the table asks an A100 or H100 for more.) A
+# *transformer* is a chain of equal *blocks* (lesson 13). It works on *tokens*, pieces of a text, and each token is a
+# vector of *h* numbers, as each position of a map is a vector of C. A block has about 12 · h² weights, each used once a
+# token: 24 · h² operations. (Attention's products, which come on top, are left out.) Its input is 2 · h bytes a token
+# in 16 bits. The forward pass is the harder half: on the way back the copy can hide behind a second forward pass and a
+# backward pass.
 
 # %%
+ratio = h100.reached_flops_per_s("float16") / h100.link.bytes_per_s
 fourth = predict(
-    "From which h on does the copy of a block's input hide behind its forward pass?",
+    f"With R / L = {ratio:,.0f} (H100, 16 bits), from which h on does the copy of a block's "
+    "input hide behind its forward pass?",
     unit="numbers a token",
 )
 fourth
 
 # %% slide="subslide" folded=true
-ratio = h100.reached_flops_per_s("float16") / h100.link.bytes_per_s
 reveal(
     fourth,
     {"H100, 16 bits": round(ratio / 12)},
@@ -470,45 +451,66 @@ print(f"{device.name}: 12 · h = {12 * hidden:,}, needed {needed:,.0f}: {verdict
 
 # %% [markdown] slide="notes"
 # Llama-3.2-1B has 2,048 numbers a token, SmolLM2-135M 576. And a whole step? Five of their blocks on an H100, four texts
-# of 2,048 tokens: every map moved with five in flight, and blocks' inputs moved with one in flight:
+# of 2,048 tokens. Times are beside the step that keeps everything; every map moves with five in flight, blocks' inputs with
+# one, so that a copy may hide behind all kernels of its block:
 
 # %% slide="subslide" folded=true
-rows = []
+columns = {}
 for name in ("Llama-3.2-1B", "SmolLM2-135M"):
     shape = SHAPES[name]
     plain = language_step(name, 2048, layers=5).at(4)
     again = language_step(name, 2048, Options(recompute="full"), layers=5).at(4)
-    every = simulate(plain, h100, "windowed", window=5, precision="bfloat16")
-    work = simulate(again, h100, "none", precision="bfloat16").work
+    recomputed = simulate(again, h100, "none", precision="bfloat16")
+    work = recomputed.work
     inputs = work.movable & (work.size == 2 * 4 * 2048 * shape.hidden)
     fast = np.full(work.kernels, True)
-    only = run(work, inputs, fast, h100.link.bytes_per_s, h100.launch_seconds, window=1)
-    longer = [f"{100 * max(0.0, found.slowdown):.1f} %" for found in (every, only)]
-    rows.append((name, f"{12 * shape.hidden:,}", *longer))
-columns = ["longer by", "12 · h", "every map", "blocks' inputs"]
-pd.DataFrame(rows, columns=columns).set_index(columns[0])
+    ways = {
+        "everything kept": simulate(plain, h100, "none", precision="bfloat16"),
+        "every map moved": simulate(plain, h100, "windowed", window=5, precision="bfloat16"),
+        "blocks recomputed": recomputed,
+        "blocks recomputed, inputs moved": run(
+            work, inputs, fast, h100.link.bytes_per_s, h100.launch_seconds, window=1
+        ),
+    }
+    keeps = ways["everything kept"].total_seconds
+    column = columns.setdefault(f"{name}, 12 · h = {12 * shape.hidden:,}", {})
+    for way, found in ways.items():
+        longer = 100 * (found.total_seconds / keeps - 1)
+        column[way] = f"{format_bytes(found.peak_bytes)}, {longer:+.1f} %"
+    gradient_maps = format_bytes(int(again.by_role()["gradient maps"]))
+    logits = format_bytes(4 * 4 * 2048 * shape.vocabulary)
+    print(f"{name}: moved inputs {format_bytes(int(work.size[inputs].sum()))};", end=" ")
+    print(f"at the peak, gradient maps {gradient_maps}; logits in float32 {logits}")
+pd.DataFrame(columns)
 
 # %% [markdown] slide="notes"
-# The wide model's copies hide, as the rule says. So do the narrow one's, though the rule says no: it counts a block's
-# arithmetic, the simulator its memory traffic and launches too. Take both away:
+# Moving the blocks' inputs costs nothing *on top of* recomputing them, which has its price (lesson 10). It saves little here:
+# the peak is at the loss, whose gradient maps alone are twice as large as all *logits* in float32, a number for every token
+# and every entry of the vocabulary.
+#
+# The wide model's copies hide, as the rule says. So do the narrow one's, though the rule says no: it counts arithmetic
+# alone, the simulator memory traffic and launches too. Take these away:
 
-# %% folded=true
-no_wait = replace(h100, bandwidth_gb_s=1e9)
-for what, device in (
-    ("as it is", h100),
-    ("with an infinitely fast memory", no_wait),
-    ("and no time for launches", replace(no_wait, launch_seconds=0.0)),
+# %% slide="skip" folded=true
+no_wait, no_launch = {"bandwidth_gb_s": 1e9}, {"launch_seconds": 0.0}
+for what, gone in (
+    ("nothing taken away", {}),
+    ("no time for launches", no_launch),
+    ("infinitely fast memory", no_wait),
+    ("both", no_wait | no_launch),
 ):
+    device = replace(h100, **gone)
     work = simulate(again, device, "none", precision="bfloat16").work
     only = run(work, inputs, fast, device.link.bytes_per_s, device.launch_seconds, window=1)
-    print(f"SmolLM2-135M on an H100, {what}: {100 * max(0.0, only.slowdown):.1f} % longer")
+    longer = f"{100 * max(0.0, only.slowdown):.1f} % longer than recomputing alone"
+    print(f"SmolLM2-135M on an H100, {what}: {longer}")
 
 # %% [markdown] slide="notes"
-# With arithmetic alone its copies no longer hide. A narrow model waits for its memory and for launches, and the copies hide
-# behind that.
+# With arithmetic alone its copies no longer hide; its memory traffic or its launches are nearly enough, each alone.
 #
-# torchtune measured it on Llama3-8B: about 24 % less memory, a slowdown of less than 1 % (release notes of 0.4.0, 2024). Hugging Face's Transformers moves the same inputs, but with `save_on_cpu`
-# (pull request 48444 of 2026), in which, as we shall see, nothing hides; the overlap is a later request (48461).
+# torchtune measured it on Llama3-8B: about 24 % less memory, a slowdown of less than 1 % (release notes of 0.4.0, 2024).
+# Hugging Face's Transformers moves the same inputs with `save_on_cpu` (pull request 48444 of 2026), which copies on the
+# stream of the kernels, so that nothing hides; the overlap is a later request (48461).
 
 # %% [markdown] slide="slide"
 # ## The real thing
@@ -541,8 +543,9 @@ for what, device in (
 # *Pinned* memory (`pin_memory=True`) is host memory that the operating system may not move or swap, so that the card can
 # read it by itself. From ordinary, *pageable* memory the driver first copies into a pinned buffer of its own (NVIDIA's
 # *CUDA C++ Best Practices Guide*). Pinned memory is taken from all other programs: the step above pins 13 GiB for one
-# card, so pin what you copy and no more. Pinning is also slow: until PyTorch's cache of pinned memory holds every size,
-# in the first step, the program waits for the driver and copies overlap badly.
+# card, so pin what you copy and no more.
+#
+# As it stands, `pack` copies parameters too. Leave them out by their address, as question 6 of the exercise does.
 #
 # Only the way out overlaps here. This version brings each tensor back *on demand*, on the stream of the kernels, and the
 # kernel that needs it waits for the whole copy. To *prefetch* is to begin the copy some layers earlier, on the stream of
@@ -557,8 +560,8 @@ for what, device in (
 # </details>
 #
 # `OffloadActivations`, below, is the course's own class, not torchtune's of the same name. It is built on the same two
-# functions, on a stream of its own, and does prefetch. Here, on a CPU, it moves real bytes to a
-# second pool: you see everything but the overlap.
+# functions, on a stream of its own, and does prefetch. Here, on a CPU, it moves real bytes to a second pool: you see
+# everything but the overlap.
 
 
 # %% slide="subslide" folded=true
@@ -601,9 +604,48 @@ out, back = offload.moved_bytes / MIB, offload.returned_bytes / MIB
 print(f"10 steps on the digits, {out:.0f} MiB to the second pool, {back:.0f} MiB back")
 print("same weights, bit by bit:", all(torch.equal(ours[name], theirs[name]) for name in ours))
 
+# %% [markdown] slide="slide"
+# ## Explore
+#
+# One question: **when does the copy hide?**
+
+# %% [markdown] slide="notes"
+# Before each move say whether the step becomes longer or shorter, and what moving costs. (*Policy all* in a title means
+# that every map moves.)
+
+# %% tags=["nbval-ignore-output"]
+offload_explorer()
+
 # %% [markdown] slide="skip"
-# And the peak of what the allocator hands out in one such step, batch 64, beside the trace. (The second pool's buffers
-# are reused from the step before, so they are not counted.)
+# Try three things. Double the batch: what happens to the cost of moving? Back at 192, switch to float16, in which most
+# maps are half as large. Stay there, and give the T4 a faster link: from which one on does moving everything, with some
+# maps in flight, cost less than one more forward pass?
+#
+# <details><summary>What you will see</summary>
+#
+# The cost in percent stays as it was: kernels and copies both double. In float16 it rises: the copies take half as long,
+# the kernels on tensor cores far less than half. From PCIe 4.0 on it is below a forward pass. A T4 has PCIe 3.0.
+#
+# </details>
+
+# %% [markdown] slide="slide"
+# ## Recap
+#
+# 1. The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L; in 16 bits, R / L.
+# 2. Several copies in flight wait less, and hold memory; with two, VGG-16's step fits.
+# 3. Where layers are too narrow, a whole transformer block may hide a copy: if 12 · h ≥ R / L.
+
+# %% [markdown] slide="notes"
+# A copy out and back changes no bit: what it costs is time, and pinned memory of the host. Lesson 10 asks when computing
+# a map again is cheaper than moving it.
+#
+# Now the exercise: [exercises/09_offload.ipynb](../exercises/09_offload.ipynb). {questions}. Save, then
+# `course check 09` gives your marks. The appendix below tests the schedule against published figures.
+
+# %% [markdown] slide="skip"
+# **Further: the course's own class, and `save_on_cpu`.** The peak of what the allocator hands out in one step of the digits
+# network, batch 64, moved by the course's `OffloadActivations`, beside the trace. (The second pool's buffers are reused
+# from the step before, so they are not counted.)
 
 # %% slide="skip" folded=true
 at_once = hardware.Link(
@@ -651,8 +693,7 @@ side_by_side(
 )
 
 # %% [markdown] slide="skip"
-# (Measured without oneDNN, whose convolutions need scratch memory of their own.) On demand, a megabyte more is measured
-# than traced. We have not found out what it is.
+# On demand, a megabyte more is measured than traced. We have not found out what it is.
 #
 # PyTorch has a version of its own, `torch.autograd.graph.save_on_cpu`. It moves whatever autograd saves: parameters too,
 # and a map twice if two layers save it. How much would it move of this step?
@@ -708,54 +749,13 @@ if gpu is not None:
                 found = f"{format_bytes(peak)}, {format_seconds(seconds)}"
                 print(f"VGG-16, batch 32, {way}: {found}")
 
-# %% [markdown] slide="slide"
-# ## Explore
-#
-# One question: **when does the copy hide?**
-
-# %% [markdown] slide="notes"
-# Before each move say whether the step becomes longer or shorter, and what moving costs.
-
-# %% tags=["nbval-ignore-output"]
-offload_explorer()
-
-# %% [markdown] slide="skip"
-# Try three things. Double the batch: what happens to the cost of moving? Back at 192, switch to float16, in which most
-# maps are half as large. Stay there, and give the T4 a faster link: from which one on does moving everything, with some
-# maps in flight, cost less than one more forward pass?
-#
-# <details><summary>What you will see</summary>
-#
-# The cost in percent stays as it was: kernels and copies both double. In float16 it rises: the copies take half as long,
-# the kernels on tensor cores far less than half. From PCIe 4.0 on it is below a forward pass. A T4 has PCIe 3.0.
-#
-# </details>
-
-# %% [markdown] slide="slide"
-# ## Recap
-#
-# 1. The copy of its input hides behind a convolution if k² · C ≥ 2 · R / L; in 16 bits, R / L.
-# 2. Several copies in flight wait less, and hold memory.
-# 3. Where layers are too narrow to hide a copy, a whole transformer block may: if 12 · h ≥ R / L.
-
-# %% [markdown] slide="notes"
-# Too narrow are, by the rule, all layers of VGG-16 and ResNet-50 on an A100 or H100 in 16 bits or TF32.
-#
-# A copy out and back changes no bit: what it costs is time, and pinned memory of the host. Lesson 10 asks when computing
-# a map again is cheaper than moving it.
-#
-# Now the exercise: [exercises/09_offload.ipynb](../exercises/09_offload.ipynb). {questions}. Save, then
-# `course check 09` gives your marks. The appendix below tests the schedule against
-# published figures.
-
 # %% [markdown] slide="skip"
 # ## Appendix: the paper of 2016
 #
-# Rhu et al. (*vDNN*, 2016) offloaded whole networks first,
-# on a Maxwell Titan X with 12 GiB and PCIe 3.0. This appendix counts as they did, in GB: forward and backward pass, every
-# map allocated throughout where nothing moves, activations in place. Their policies are *all*, *conv* (what convolutions
-# read) and *dyn*, a search for the fastest plan that fits, with convolutions that are fast and need workspace, or slow
-# and need none. *Lost* is 1 − fastest step / this step.
+# Rhu et al. (*vDNN*, 2016) offloaded whole networks first, on a Maxwell Titan X with 12 GiB and PCIe 3.0. This appendix
+# counts as they did, in GB: forward and backward pass, every map allocated throughout where nothing moves, activations in
+# place. Their policies are *all*, *conv* (what convolutions read) and *dyn*, a search for the fastest plan that fits, with
+# convolutions that are fast and need workspace, or slow and need none. *Lost* is 1 − fastest step / this step.
 
 # %% slide="skip" folded=true
 published = comparison(runs())
