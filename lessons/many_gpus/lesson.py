@@ -124,10 +124,9 @@ ring_steps(
 )
 
 # %% [markdown] slide="notes"
-# In our model a ring's bytes travel at three quarters of the link's rate on paper, and each step takes another 2.8 µs.
-# (*Further*, at the end, compares that with a published measurement.) *PCIe* joins cards to their machine, *NVLink*
-# joins NVIDIA's cards to one another, *Ethernet* and *InfiniBand* join machines. A hollow circle marks a rate that
-# others measured:
+# In our model a ring's bytes travel at three quarters of the link's rate on paper, and each step takes another 2.8 µs
+# (see *Further*). *PCIe* joins cards to their machine, *NVLink* NVIDIA's cards to one another, *Ethernet* and
+# *InfiniBand* machines. A hollow circle marks a rate that others measured:
 
 # %% slide="subslide" folded=true
 between = {
@@ -167,8 +166,7 @@ print(f"forward, backward and update: {format_seconds(computing)}")
 # the backward pass goes on.
 
 # %% [markdown] slide="notes"
-# One thing is left out: on a real card the exchange takes some of the processors and of the memory bandwidth, and
-# slows the backward pass down. Here it costs the computation nothing.
+# (On a real card the exchange also slows the backward pass down. Here it costs the computation nothing.)
 
 # %%
 dense = on_cards(steps["52 M dense net"].at(128), "GTX Titan", PCIE_2, 4)
@@ -223,12 +221,13 @@ card_lanes(
 # of the weight is 4 bytes, sent 2 (p − 1)/p times, at L bytes a second. (In 16 bits it has 2 bytes: (p − 1)/p · R/L,
 # where R is that of 16 bits.) It is the R/L of lesson 09, with another link in it.
 #
-# The second row counts in backward passes. The forward pass is half of one, so one card takes 1.5 a step. In the time
-# of *p* such steps, 1.5 *p*, the *p* cards have to finish one: a forward pass of 0.5 and then the exchange. If the
-# exchange takes longer than 1.5 *p* − 0.5 backward passes, they lose. For four cards that is 5.5.
+# The second row, in backward passes: the forward pass is half of one, so one card takes 1.5 a step, and *p* of its
+# steps
+# 1.5 *p*. In that time the *p* cards have to finish one step: 0.5, and then the exchange. So they lose if the exchange takes
+# longer than 1.5 *p* − 0.5. For four cards that is 5.5.
 #
-# The first layer's input needs no gradient, so its weights take 2 operations and need twice the uses. All this supposes
-# passes of nothing but arithmetic at R, and no update. Where a pass takes longer, fewer uses are enough.
+# The first layer's weights take 2 operations, as its input needs no gradient, and need twice the uses. All this
+# supposes passes of nothing but arithmetic at R, and no update. Where a pass takes longer, fewer uses are enough.
 
 # %% slide="skip" folded=true
 def uses(ledger):
@@ -304,8 +303,8 @@ print(f"the dense net of the first guess: used {ratio:.2f} times as often as nee
 # %% [markdown] slide="notes"
 # So data parallelism loses left of *break-even*, but for a step that mostly waits for its own card's memory. Between
 # the lines four cards gain something. Right of *enough* something is still lost: the gradient that is ready last, at
-# least, has no backward pass left to hide behind. Twice the batch is twice the uses. The number of weights is not in
-# the rule at all.
+# least, has no backward pass left to hide behind. Twice the batch is twice the uses; the number of weights is not in
+# the rule.
 
 # %% [markdown] slide="slide"
 # ## A language model on eight H100s
@@ -508,11 +507,10 @@ role_bars(
 )
 
 # %% [markdown] slide="notes"
-# While a layer runs, each card holds all of it, and all of its gradient until that is summed. That is why the dark
-# blue of stage 3 is still long, and the gradients of stages 2 and 3: `fc1`'s are there in full. (FSDP gathers the next
-# layer ahead of time too, which is not drawn.) From stage 2 on the peak is no longer in the update, and Adam's
-# scratch, the yellow band, is gone from it. Feature maps are not shared out: they belong to a card's own samples. So
-# what does stage 3 save where maps are most of the peak?
+# While a layer runs, each card holds all of it, and all of its gradient until that is summed. That is why the dark blue
+# of stage 3 is still long, and the gradients of stages 2 and 3: `fc1`'s are there in full. From stage 2 on the peak is
+# no longer in the update, and Adam's scratch, the yellow band, is gone from it. Feature maps are not shared out: they
+# belong to a card's own samples. So what does stage 3 save where maps are most of the peak?
 
 # %%
 for name in ("52 M dense net", "VGG-16"):
@@ -670,14 +668,8 @@ judge([4, 5, 9])
 # %% [markdown] slide="notes"
 # One text too long for a card can be split along its length (*sequence* or *context parallelism*, not in this lesson).
 # Splitting by units is also for a global batch that may not grow: Megatron-LM does so inside a machine, where the link
-# is fast, and cuts the network into *stages* (a pipeline, see *Further*) between machines.
-#
-# <details><summary>Stage 1 in PyTorch</summary>
-#
-# `ZeroRedundancyOptimizer` beside DDP is stage 1 with an all-reduce of the gradients and then a broadcast of the
-# parameters: it sends half as much again.
-#
-# </details>
+# is fast, and cuts the network into *stages* (a pipeline, see *Further*) between machines. (PyTorch's
+# `ZeroRedundancyOptimizer` beside DDP is stage 1 and sends half as much again.)
 
 # %% [markdown] slide="slide"
 # ## Recap
@@ -744,9 +736,8 @@ free = on_cards(ledger, "V100", endless(NVLINK), 4, UNITS)
 print(f"with an infinitely fast link:                    {free.speed_up:.2f} times as fast")
 
 # %% [markdown] slide="skip"
-# Splitting by units divides the update too: each card updates a quarter of the weights. Take that away and less than
-# four is left. One card, as we count it, updates after every 128 samples. If it took 512 at once, it would update as
-# rarely as the four do, and beside that card they are less than four times as fast.
+# Each card updates a quarter of the weights. Take that away and less than four is left. (One card that took all 512 at
+# once would update as rarely as the four do; beside that card they are less than four times as fast.)
 
 # %% [markdown] slide="skip"
 # **The model of a link.** A published sweep on eight H200s (stas00/ml-engineering on GitHub, 2026) gives the rate of
@@ -807,8 +798,9 @@ side_by_side(
 )
 
 # %% [markdown] slide="skip"
-# In this model a dense layer cannot begin before its input is gathered, so nearly all of the trick's few bytes are waited for.
-# Data parallelism sends five times as many and hides nearly all. (We found no measurement of both on one machine.)
+# In this model a dense layer cannot begin before its input is gathered, so nearly all of the trick's few bytes are
+# waited for. Data parallelism sends five times as many and hides nearly all. (We found no measurement of both on one
+# machine.)
 #
 # **A pipeline** cuts the network into *stages*, some layers on each card, and hands *micro-batches* on from stage to
 # stage. Before its first micro-batch arrives, and after its last has left, a card is idle: the pipeline's *bubble*.
@@ -838,5 +830,3 @@ for name, step in (("16 equal layers", even), ("AlexNet", steps["AlexNet"].at(12
 # Idle time that remains with an infinitely fast link is the bubble. The busiest card is idle the least, so with
 # AlexNet's unequal stages it is below the 43 % of equal ones. More micro-batches make the bubble smaller, at the price
 # of smaller products and more launches.
-#
-# The exercise is [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}.
