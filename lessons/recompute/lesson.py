@@ -334,8 +334,8 @@ shown[["event", "phase", "layer", "again"]].join(sizes)
 # its maps.
 
 # %% [markdown] slide="notes"
-# *Selective* checkpointing decides by operator instead of by layer: with `create_selective_checkpoint_contexts` the
-# results of products are kept, and what is cheap to compute runs again.
+# *Selective* checkpointing decides by operator: with `create_selective_checkpoint_contexts` the results of products are
+# kept, and what is cheap runs again.
 
 # %% [markdown] slide="subslide"
 # The backward pass of a convolution computes two products, the forward pass one.
@@ -727,7 +727,7 @@ pd.DataFrame(values, names, pd.MultiIndex.from_tuples(columns, names=["batch 192
 # %% [markdown] slide="notes"
 # On the T4, whose arithmetic is slow relative to its link, float32 copies cost about what recomputing costs. On the
 # H100, and in 16 bits on both cards, recomputing is far cheaper, as far as these searches find: the more so, the nearer
-# kernels come to the card's peak. So there recompute first. The two also work together: lesson 09 recomputed a
+# kernels come to the card's peak. The two also work together: lesson 09 recomputed a
 # transformer's blocks and moved their inputs.
 
 # %% [markdown] slide="slide"
@@ -736,7 +736,7 @@ pd.DataFrame(values, names, pd.MultiIndex.from_tuples(columns, names=["batch 192
 # One question: **what does one extra forward pass buy?**
 
 # %% [markdown] slide="notes"
-# The outline keeps everything. Before each move say whether the peak will fall, and how much longer the step
+# Before each move say whether the peak will fall, and how much longer the step
 # will become.
 
 # %% tags=["nbval-ignore-output"]
@@ -766,8 +766,7 @@ recompute_explorer()
 # The same to the last bit, where kernels are deterministic: on a GPU two plain runs may differ already.
 #
 # k segments of n equal layers hold k + n/k units, fewest at k = √n, and fewer still with segments that get shorter
-# towards the end. Where layers keep much, as the first ones of VGG-16 do, short segments that end with a costly layer
-# cost a few per cent more time.
+# towards the end.
 #
 # Now the exercise: [exercises/10_recompute.ipynb](../exercises/10_recompute.ipynb). {questions}. Save,
 # then `course check 10` gives your marks.
