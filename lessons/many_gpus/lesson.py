@@ -221,10 +221,9 @@ card_lanes(
 # of the weight is 4 bytes, sent 2 (p − 1)/p times, at L bytes a second. (In 16 bits it has 2 bytes: (p − 1)/p · R/L,
 # where R is that of 16 bits.) It is the R/L of lesson 09, with another link in it.
 #
-# The second row, in backward passes: the forward pass is half of one, so one card takes 1.5 a step, and *p* of its
-# steps
-# 1.5 *p*. In that time the *p* cards have to finish one step: 0.5, and then the exchange. So they lose if the exchange takes
-# longer than 1.5 *p* − 0.5. For four cards that is 5.5.
+# The second row, in backward passes: the forward pass is half of one, so one card takes 1.5 a step, and for *p* steps
+# *p* times as long. In that time the *p* cards have to finish one step: 0.5, and then the exchange. So they lose if the
+# exchange takes longer than 1.5 *p* − 0.5. For four cards that is 5.5.
 #
 # The first layer's weights take 2 operations, as its input needs no gradient, and need twice the uses. All this
 # supposes passes of nothing but arithmetic at R, and no update. Where a pass takes longer, fewer uses are enough.
@@ -830,3 +829,5 @@ for name, step in (("16 equal layers", even), ("AlexNet", steps["AlexNet"].at(12
 # Idle time that remains with an infinitely fast link is the bubble. The busiest card is idle the least, so with
 # AlexNet's unequal stages it is below the 43 % of equal ones. More micro-batches make the bubble smaller, at the price
 # of smaller products and more launches.
+#
+# The exercise is [exercises/11_many_gpus.ipynb](../exercises/11_many_gpus.ipynb). {questions}.

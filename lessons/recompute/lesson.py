@@ -289,12 +289,12 @@ for block in ("conv2_2", "conv5_3"):
     print(f"kept inside {block}: {inside[inside.index.str.startswith(block)].sum():.0f} MiB")
 
 # %% [markdown] slide="notes"
-# Why the stem in one piece? Cut inside it, and three maps more have to stay: what enters `bn1`, `relu1` and `pool1`.
-# That is what the second line saves, and what the fourth pays.
+# Why the stem in one piece? Cut inside it, and three maps more have to stay: what enters `bn1`, `relu1` and `pool1`. *The
+# stem in one* saves that, *the stem in its parts* pays it.
 #
 # And why so many more than √23 ≈ 5? The square root counts a segment's inside and its input in the same unit. Most
 # residual blocks keep three times as much inside as their input takes (196 MiB for `conv2_2`), and the first blocks
-# keep most. One more input is cheap; two of the first blocks at once are dear, as the fifth line shows.
+# keep most. One more input is cheap; two of the first blocks at once are dear, as the last peak shows.
 
 # %% [markdown] slide="slide"
 # ## What runs twice, and what it costs
@@ -305,7 +305,7 @@ for block in ("conv2_2", "conv5_3"):
 # When the backward pass asks for the first of them, the segment runs again from its input, with the random numbers of
 # the first time. It stops as soon as the last map that is needed exists. Below, a segment of two layers, a Tanh and a
 # dense one. The column *again* shows that only the Tanh runs a second time. The dense layer's backward pass needs its
-# input, which the Tanh has just made again, and not its output.
+# input, which the Tanh has made again, and not its output.
 
 # %%
 with torch.device("meta"):
