@@ -644,7 +644,7 @@ plane(
     title=f"ResNet-50: half the memory for {extra_time(halved):.0%} more time by recomputing",
 )
 
-# %% folded=true
+# %% slide="skip" folded=true
 for what, share in {"as it is": 1, "half as fast": 0.5, "four times as fast": 4}.items():
     fourth = parted(4, share * every.bytes_per_s)
     less, longer = 100 * (fourth.peak_bytes / plain.peak_bytes - 1), 100 * extra_time(fourth)
